@@ -207,8 +207,8 @@ func flatcarLine(words []string) string {
 }
 
 // uBootMenu sets the variable that u-boot-update reads. If it is unset, the tool uses etc/kernel/cmdline, or "ro quiet"
-// without that file. Setting the variable overrides both, so an existing file is edited instead, and "ro quiet" is
-// added to the variable.
+// without that file. Setting the variable overrides both, so an existing file is edited instead, and "ro quiet" stays
+// the default.
 func (e *editor) uBootMenu() {
 	const variable = "U_BOOT_PARAMETERS"
 	_, err := e.tree.ReadAtMost("etc/kernel/cmdline", 1)

@@ -56,25 +56,24 @@ import (
 
 // Options of [Configure].
 type Options struct {
-	// Wait is how long to wait for the interfaces, and then as long for their
-	// link, and as long for the end of duplicate address detection.
+	// Wait is the time limit for each of three waits: for the interfaces, for their links, and for the end of duplicate
+	// address detection.
 	Wait time.Duration
-	// NoWaitLink doesn't wait for the link; addresses of an interface without one
-	// stay tentative.
+	// NoWaitLink does not wait for links. Addresses of an interface without a link stay tentative.
 	NoWaitLink bool
 	// DryRun finds the interfaces and reports what would change.
 	DryRun bool
-	// SysRoot is where sysfs is, /sys when empty.
+	// SysRoot is the mount point of sysfs, /sys if empty.
 	SysRoot string
-	// Log gets the progress: what the run waits for, and what it changed. It must not be nil.
+	// Log gets what the run waits for, and what it changed. It must not be nil.
 	Log *slog.Logger
 }
 
-// Configure configures the devices' interfaces in the calling thread's network namespace. It may be repeated, and
+// Configure configures the devices' interfaces in the network namespace of the calling thread. It can be repeated, and
 // changes only what differs. Of two concurrent runs, one may fail at a step that the other has just done. The report is
-// nil if the interfaces were not found; with any other error it has the changes until then.
+// nil if the interfaces were not found. With any other error it has the changes so far.
 //
-// Errors that a caller may distinguish are [InputError], [NotFoundError] and [NoLinkError].
+// Callers can distinguish the errors [InputError], [NotFoundError] and [NoLinkError].
 func Configure(ctx context.Context, devices []Device, opts Options) (*Report, error) {
 	targets, err := newTargets(devices)
 	if err != nil {
@@ -107,8 +106,7 @@ type run struct {
 	targets []*target
 }
 
-// configure makes the changes. A target that fails doesn't keep the others
-// from being configured.
+// configure makes the changes. An error of one target does not prevent the others.
 func (r *run) configure(ctx context.Context) error {
 	if err := r.rename(ctx); err != nil {
 		return err
@@ -144,8 +142,8 @@ func (r *run) change(ctx context.Context, t *target, what string, do func() erro
 	return nil
 }
 
-// InputError says that what is asked can't be done as it is written: the
-// metadata, the config file, or what they ask for. Another run ends the same.
+// InputError says that the metadata or the config file is invalid or requests something impossible. Another run fails
+// in the same way.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
@@ -156,16 +154,15 @@ func inputErrorf(format string, args ...any) error {
 	return &InputError{fmt.Errorf(format, args...)}
 }
 
-// aboutPFLink names a cause that only the node sees: VF drivers give the VF a random MAC
-// address where the PF does not answer, as while its interface is down.
+// aboutPFLink names a cause that only the node can see: drivers give a VF a random MAC address if the PF does not
+// answer, for example because its interface is down.
 const aboutPFLink = "If the PF's link was down when the VM booted, the VF may have a random MAC address: see the claim's condition LinkUp"
 
-// NotFoundError says that devices had no interface in time. Nothing was
-// changed.
+// NotFoundError says that devices had no interface in time. Nothing was changed.
 type NotFoundError struct {
 	// Missing has the devices, and the addresses that were searched for.
 	Missing []string
-	// Seen are the interfaces that the guest had in the end, with their MACs.
+	// Seen are the interfaces of the guest at the end of the wait, with their MACs.
 	Seen []string
 	Wait time.Duration
 }
@@ -175,8 +172,8 @@ func (e *NotFoundError) Error() string {
 		strings.Join(e.Missing, "; "), e.Wait, strings.Join(e.Seen, ", "), aboutPFLink)
 }
 
-// NoLinkError says that interfaces had no link in time. Everything else is
-// configured, and IPv6 addresses wait for the link too.
+// NoLinkError says that interfaces had no link in time. Everything else is configured, except that IPv6 addresses wait
+// for the link too.
 type NoLinkError struct {
 	Interfaces []string
 	Wait       time.Duration
@@ -187,7 +184,7 @@ func (e *NoLinkError) Error() string {
 		strings.Join(e.Interfaces, ", "), e.Wait)
 }
 
-// explain adds to a kernel's error what to do about it.
+// explain adds the fix to an error of the kernel.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPERM):
@@ -203,8 +200,8 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// poll calls check until nothing is pending or it fails, and reports false if the wait ends before that. check returns
-// what is pending, which poll logs first and then every few seconds.
+// poll calls check until nothing is pending or an error occurs. It returns false if the wait ends first. check returns
+// what is pending, which poll logs at first and then every few seconds.
 func poll(ctx context.Context, wait time.Duration, log *slog.Logger, check func() (pending string, err error)) (bool, error) {
 	start := time.Now()
 	deadline := time.NewTimer(wait)

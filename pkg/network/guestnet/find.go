@@ -45,7 +45,7 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// match gives each target its interface and returns those without.
+// match assigns each target its interface, and returns the targets without one.
 func (r *run) match(links []link) (missing []string, err error) {
 	owner := map[int]*target{}
 	for _, t := range r.targets {
@@ -66,7 +66,7 @@ func (r *run) match(links []link) (missing []string, err error) {
 	return missing, nil
 }
 
-// pick returns the target's interface, nil when it is not there.
+// pick returns the target's interface, or nil if it does not exist.
 func (t *target) pick(links []link, sysRoot string) (found *link, how string, err error) {
 	if t.MAC != nil {
 		if found, err = only(links, func(l *link) bool {
@@ -91,8 +91,7 @@ func (t *target) pick(links []link, sysRoot string) (found *link, how string, er
 	return found, byPCI, err
 }
 
-// only returns the one interface that is wanted, nil where none is, and an
-// error where several are.
+// only returns the one matching interface, nil if none matches, and an error if several do.
 func only(links []link, wanted func(*link) bool) (*link, error) {
 	var found []link
 	for i := range links {
@@ -109,8 +108,7 @@ func only(links []link, wanted func(*link) bool) (*link, error) {
 	return nil, inputErrorf("several interfaces could be it: %s", strings.Join(describe(found), ", "))
 }
 
-// interfacesOf returns the names of a function's interfaces, none while its
-// driver has made none.
+// interfacesOf returns the names of a function's interfaces. There are none until the driver creates them.
 func interfacesOf(sysRoot string, a pci.Address) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(sysRoot, "bus/pci/devices", a.String(), "net"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +136,7 @@ func describe(links []link) []string {
 	return names
 }
 
-// found notes the target's interface as it is before any change.
+// found records the target's interface before any change.
 func (t *target) found(l link, how string) {
 	t.link = l
 	t.result = Interface{

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// socketTimeout bounds one request to the kernel, which answers at once.
+	// socketTimeout limits one request. The kernel answers at once.
 	socketTimeout = 10 * time.Second
-	// dumpAttempts bounds how often a list is asked for that changes as it is
-	// read.
+	// dumpAttempts limits the attempts to read a list that changes during the read.
 	dumpAttempts = 5
 
 	lowerUp   = 1 << 16 // IFF_LOWER_UP, include/uapi/linux/if.h
@@ -25,8 +24,8 @@ const (
 	linkScope = 253     // RT_SCOPE_LINK
 )
 
-// kernel is a route netlink socket in the network namespace that it was opened
-// in. Its methods end at the latest with socketTimeout.
+// kernel is a route netlink socket in the network namespace in which it was opened. Its methods return within
+// socketTimeout.
 type kernel struct{ handle *netlink.Handle }
 
 func openKernel() (*kernel, error) {
@@ -59,18 +58,18 @@ func dump[T any](ctx context.Context, what string, read func() ([]T, error)) ([]
 	}
 }
 
-// link is an interface as it is now.
+// link is the current state of an interface.
 type link struct {
 	index     int
 	name      string
 	altNames  []string
 	mac       net.HardwareAddr
-	permanent net.HardwareAddr // nil where the driver knows none
+	permanent net.HardwareAddr // nil if the driver reports none
 	mtu       int
 	up        bool
 	carrier   bool
-	pci       string // empty where it is no PCI function's
-	upon      int    // the interface that this one is made upon, 0 for none
+	pci       string // empty if it belongs to no PCI function
+	upon      int    // the interface below this one, 0 for none
 }
 
 // String names the interface: "eth0 (02:00:5e:10:00:01)".
@@ -81,15 +80,15 @@ func (l *link) String() string {
 	return fmt.Sprintf("%s (%s)", printable(l.name), l.mac)
 }
 
-// guidSize is that of an InfiniBand port's GUID, and ipoibSize that of an IPoIB interface's address: queue pair, and the
-// port's GID, which is the subnet's prefix and the GUID (RFC 4391, section 9.1.1).
+// guidSize is the size of an InfiniBand port's GUID. ipoibSize is the size of an IPoIB interface's address: the queue
+// pair and the port's GID, which consists of the subnet's prefix and the GUID (RFC 4391, section 9.1.1).
 const (
 	guidSize  = 8
 	ipoibSize = 20
 )
 
-// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. The interface of a partition on top of
-// it has the GUID, too, but is not the port's own interface.
+// portGUID returns the GUID of an InfiniBand port's interface, or nil for any other. The interface of a partition on
+// top of it has the same GUID, but is not the port's own.
 func (l *link) portGUID() net.HardwareAddr {
 	if len(l.mac) != ipoibSize || l.upon != 0 {
 		return nil
@@ -97,7 +96,7 @@ func (l *link) portGUID() net.HardwareAddr {
 	return l.mac[ipoibSize-guidSize:]
 }
 
-// links lists all interfaces but loopback.
+// links returns all interfaces except loopback.
 func (k *kernel) links(ctx context.Context) ([]link, error) {
 	list, err := dump(ctx, "interfaces", k.handle.LinkList)
 	if err != nil {
@@ -121,7 +120,7 @@ func (k *kernel) links(ctx context.Context) ([]link, error) {
 	return links, nil
 }
 
-// link returns the interface of an index.
+// link returns the interface with an index.
 func (k *kernel) link(ctx context.Context, index int) (link, error) {
 	links, err := k.links(ctx)
 	if err != nil {
@@ -134,13 +133,13 @@ func (k *kernel) link(ctx context.Context, index int) (link, error) {
 	return links[i], nil
 }
 
-// device is the library's form of an interface for requests.
+// device wraps an index for requests of the library.
 func device(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// setName renames an interface. Kernels before 6.2 don't while it is up, so
-// that it is taken down where need be.
+// setName renames an interface. Kernels before 6.2 refuse to rename an interface that is up, so it is taken down if
+// necessary.
 func (k *kernel) setName(index int, name string) error {
 	err := k.handle.LinkSetName(device(index), name)
 	if !errors.Is(err, syscall.EBUSY) {
@@ -156,13 +155,13 @@ func (k *kernel) setMTU(index, mtu int) error { return k.handle.LinkSetMTU(devic
 
 func (k *kernel) setUp(index int) error { return k.handle.LinkSetUp(device(index)) }
 
-// address is one of an interface's addresses as it is now.
+// address is the current state of an interface's address.
 type address struct {
 	netip.Prefix
 	tentative, duplicate bool
 }
 
-// addresses lists an interface's addresses of both families.
+// addresses returns an interface's addresses of both families.
 func (k *kernel) addresses(ctx context.Context, index int) ([]address, error) {
 	list, err := dump(ctx, "addresses", func() ([]netlink.Addr, error) {
 		return k.handle.AddrList(device(index), netlink.FAMILY_ALL)
@@ -188,7 +187,7 @@ func (k *kernel) deleteAddress(index int, prefix netip.Prefix) error {
 	return k.handle.AddrDel(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
 }
 
-// fromIPNet returns false for what is not an address with a prefix length.
+// fromIPNet returns false if n is not an address with a prefix length.
 func fromIPNet(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
@@ -202,19 +201,19 @@ func toIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// hop is one way of a route as it is now.
+// hop is the current state of one hop of a route.
 type hop struct {
 	Route
 	index int  // the interface
 	own   bool // made by the kernel itself
 }
 
-// hops lists the unicast routes of all tables. The routes of the local table have other types.
+// hops returns the unicast routes of all tables. The routes of the local table have other types.
 func (k *kernel) hops(ctx context.Context) ([]hop, error) {
 	var hops []hop
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := dump(ctx, "routes", func() ([]netlink.Route, error) {
-			// Table 0 is any; without the filter the library lists the main one only.
+			// Table 0 is any table. Without the filter, the library returns only the main one.
 			return k.handle.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
@@ -227,7 +226,7 @@ func (k *kernel) hops(ctx context.Context) ([]hop, error) {
 	return hops, nil
 }
 
-// hopsOf returns a unicast route's hops, several for a multipath route.
+// hopsOf returns the hops of a unicast route. A multipath route has several.
 func hopsOf(r *netlink.Route) []hop {
 	to, ok := fromIPNet(r.Dst)
 	if !ok || r.Type != unicast || r.Tos != 0 {
@@ -247,8 +246,7 @@ func hopsOf(r *netlink.Route) []hop {
 	return hops
 }
 
-// addRoute adds a route; EEXIST says that there is one to the same network
-// with the same metric.
+// addRoute adds a route. EEXIST says that a route to the same network with the same metric exists.
 func (k *kernel) addRoute(index int, r Route) error {
 	route := &netlink.Route{
 		LinkIndex: index, Dst: toIPNet(r.To), Table: r.Table, Priority: r.Metric, Protocol: syscall.RTPROT_STATIC, Type: unicast,
@@ -262,7 +260,7 @@ func (k *kernel) addRoute(index int, r Route) error {
 	return k.handle.RouteAdd(route)
 }
 
-// rules lists the rules that look at nothing but the source address.
+// rules returns the rules that select only by source address.
 func (k *kernel) rules(ctx context.Context) ([]Rule, error) {
 	list, err := dump(ctx, "rules", func() ([]netlink.Rule, error) { return k.handle.RuleList(netlink.FAMILY_ALL) })
 	if err != nil {
@@ -279,7 +277,7 @@ func (k *kernel) rules(ctx context.Context) ([]Rule, error) {
 	return rules, nil
 }
 
-// plain reports whether a rule has no other selector than its source.
+// plain reports whether a rule has no selector other than its source.
 func plain(r *netlink.Rule) bool {
 	return r.Dst == nil && r.Mark == 0 && r.Mask == nil && r.Tos == 0 && r.TunID == 0 && r.Goto < 0 && r.IifName == "" && r.OifName == "" &&
 		!r.Invert && r.Dport == nil && r.Sport == nil && r.IPProto == 0 && r.UIDRange == nil &&

@@ -15,8 +15,8 @@ func (t *target) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s, interface %s: %w", t.Device, &t.link, fmt.Errorf(format, args...))
 }
 
-// rename gives the interfaces their names. Those whose name another target
-// wants step aside first, so that two may exchange names.
+// rename renames the interfaces. An interface whose name another target needs gets a temporary name first, so that two
+// can exchange names.
 func (r *run) rename(ctx context.Context) error {
 	links, err := r.kernel.links(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (t *target) renames() bool {
 	return t.Network.Interface != "" && t.Network.Interface != t.link.name
 }
 
-// checkName refuses a name that an interface has which keeps it.
+// checkName refuses a name if an interface that keeps it exists.
 func (r *run) checkName(t *target, links []link) error {
 	name := t.Network.Interface
 	i := slices.IndexFunc(links, func(l link) bool { return l.name == name || slices.Contains(l.altNames, name) })
@@ -76,7 +76,7 @@ func (r *run) renameOne(ctx context.Context, t *target) error {
 	if r.DryRun {
 		return nil
 	}
-	// It may have been taken down for it.
+	// It may have been taken down to be renamed.
 	var err error
 	t.link, err = r.kernel.link(ctx, t.link.index)
 	return err
@@ -109,7 +109,7 @@ func (r *run) setUp(ctx context.Context, t *target) error {
 	return nil
 }
 
-// await waits for the links and then for the addresses, which need them.
+// await waits for the links, then for the addresses, which need the links.
 func (r *run) await(ctx context.Context) error {
 	if !r.NoWaitLink {
 		if err := r.awaitLinks(ctx); err != nil {
@@ -176,8 +176,8 @@ func (r *run) addAddress(ctx context.Context, t *target, prefix netip.Prefix) er
 	return err
 }
 
-// awaitAddresses waits until the asked addresses may be used. Interfaces
-// without a link are left out: detection does not end there.
+// awaitAddresses waits until the requested addresses are usable. It ignores interfaces without a link, because
+// detection does not end there.
 func (r *run) awaitAddresses(ctx context.Context) error {
 	var tentative []string
 	done, err := poll(ctx, r.Wait, r.Log, func() (string, error) {
@@ -200,8 +200,8 @@ func (r *run) awaitAddresses(ctx context.Context) error {
 	return err
 }
 
-// tentative returns the target's addresses whose detection has not ended. It
-// is an error when another host has one of them.
+// tentative returns the target's addresses whose duplicate address detection has not ended. An address that another
+// host has is an error.
 func (r *run) tentative(ctx context.Context, t *target) ([]string, error) {
 	l, err := r.kernel.link(ctx, t.link.index)
 	if err != nil {
@@ -226,8 +226,7 @@ func (r *run) tentative(ctx context.Context, t *target) ([]string, error) {
 
 func (r *run) addRoutes(ctx context.Context, t *target) error {
 	for _, asked := range t.routes {
-		// What is there is read each time, since two asked routes may exclude each
-		// other.
+		// The routes are read each time, because two requested routes may exclude each other.
 		present, err := r.kernel.hops(ctx)
 		if err != nil {
 			return t.errorf("%w", err)
@@ -246,8 +245,8 @@ func (r *run) addRoutes(ctx context.Context, t *target) error {
 	return nil
 }
 
-// has reports whether the route is there. It is an error when another one is
-// in its place: the kernel has one route to a network for each metric.
+// has reports whether the route exists. Another route in its place is an error, because the kernel has one route to a
+// network for each metric.
 func (t *target) has(present []hop, asked Route) (bool, error) {
 	if slices.ContainsFunc(present, func(h hop) bool { return h.Route == asked && h.index == t.link.index }) {
 		return true, nil
@@ -287,10 +286,10 @@ func (r *run) addRules(ctx context.Context, t *target) error {
 	return nil
 }
 
-// observe notes how the interfaces are in the end, and what they have beyond
-// what is asked. A dry run sees them as they were.
+// observe records the final state of the interfaces, and their unmanaged configuration. In a dry run nothing has
+// changed.
 func (r *run) observe(ctx context.Context) error {
-	// What was done is reported though the run was cancelled.
+	// The changes are reported even if the run was canceled.
 	ctx = context.WithoutCancel(ctx)
 	hops, hopsErr := r.kernel.hops(ctx)
 	rules, rulesErr := r.kernel.rules(ctx)

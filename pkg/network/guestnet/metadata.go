@@ -19,14 +19,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// DefaultMetadataDir is where DRA mounts the metadata files.
+// DefaultMetadataDir is the directory in which DRA mounts the metadata files.
 const DefaultMetadataDir = metadata.ContainerDir
 
-// ReadMetadata returns the devices that the metadata files in dir give to this container and that have a network,
-// in the order of claim and request. An empty dir means [DefaultMetadataDir].
+// ReadMetadata returns the devices with a network that the metadata files in dir give to this container, in the order
+// of claim and request. An empty dir means [DefaultMetadataDir].
 //
-// The error is an [InputError] when a file can't be parsed, a device has neither a MAC nor a port GUID, or no
-// device has a network.
+// The error is an [InputError] if a file can't be parsed, a device has neither a MAC nor a port GUID, or no device has
+// a network.
 func ReadMetadata(dir string) ([]Device, error) {
 	if dir == "" {
 		dir = DefaultMetadataDir
@@ -53,13 +53,13 @@ func ReadMetadata(dir string) ([]Device, error) {
 	return devices, nil
 }
 
-// entry is one of our devices as the metadata has it.
+// entry is one of the driver's devices in the metadata.
 type entry struct {
 	claim, request string
 	metadata.Device
 }
 
-// readEntries reads all of our devices below dir, which may be missing.
+// readEntries reads the driver's devices below dir, which may not exist.
 func readEntries(dir string) ([]entry, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func (e *entry) networked() bool {
 	return asked || e.NetworkData != nil && e.NetworkData.HardwareAddress != ""
 }
 
-// attribute returns an attribute by its name or its name in our domain.
+// attribute returns an attribute by its name, with or without the driver's domain.
 func (e *entry) attribute(name resourceapi.QualifiedName) (resourceapi.DeviceAttribute, bool) {
 	if a, ok := e.Attributes[name]; ok {
 		return a, true
@@ -124,7 +124,7 @@ func (e *entry) attribute(name resourceapi.QualifiedName) (resourceapi.DeviceAtt
 	return a, ok
 }
 
-// device makes a Device of the entry. With an error it has at least its names.
+// device returns the entry's Device. With an error it has at least its names.
 func (e *entry) device() (*Device, error) {
 	d := &Device{Claim: e.claim, Request: e.request, Name: e.Pool + "/" + e.Name}
 	if err := e.network(&d.Network); err != nil {
@@ -147,7 +147,7 @@ func (e *entry) device() (*Device, error) {
 	return d, nil
 }
 
-// portGUID fills in the GUID of an InfiniBand port, where the device has one.
+// portGUID sets the GUID of an InfiniBand port, if the device has one.
 func (e *entry) portGUID(d *Device) error {
 	attr, ok := e.attribute(v1alpha1.AttrPortGUID)
 	switch {
@@ -164,7 +164,7 @@ func (e *entry) portGUID(d *Device) error {
 	return nil
 }
 
-// network fills in what is asked of the device.
+// network sets the requested network of the device.
 func (e *entry) network(n *v1alpha1.GuestNetwork) error {
 	attr, ok := e.attribute(v1alpha1.AttrGuestNetwork)
 	switch {
@@ -261,7 +261,7 @@ func ReadConfig(file string) ([]Device, error) {
 	return devices, nil
 }
 
-// fill sets what the entry says.
+// fill sets the device's fields from the entry.
 func (e *configEntry) fill(d *Device) (err error) {
 	d.PCI, d.Network = e.PCI, e.Network
 	said := 0
@@ -281,22 +281,21 @@ func (e *configEntry) fill(d *Device) (err error) {
 	return err
 }
 
-// Device is a VF of the pod, and how its interface in the guest is to be.
-// MAC, PortGUID or PCI must be known.
+// Device is a VF of the pod, and the requested state of its interface in the guest. At least one of MAC, PortGUID and
+// PCI is set.
 type Device struct {
-	// Claim and Request are the pod's names of where it comes from; they are
-	// empty for an entry of a config file.
+	// Claim and Request are the pod's names of the claim and request. They are empty for an entry of a config file.
 	Claim, Request string
-	// Name is "<pool>/<device>", or the entry's place in the config file.
+	// Name is "<pool>/<device>", or the entry's position in the config file.
 	Name string
-	// MAC is the VF's, nil when it is not known.
+	// MAC is the VF's MAC address, or nil if it is unknown.
 	MAC net.HardwareAddr
-	// PortGUID is that of an InfiniBand VF, nil for any other.
+	// PortGUID is the GUID of an InfiniBand VF, or nil for any other.
 	PortGUID net.HardwareAddr
-	// PCI is the function's address in the guest, nil when it is not known. It is
-	// used where no interface has the MAC or the port GUID.
+	// PCI is the function's address in the guest, or nil if it is unknown. It is used if no interface has the MAC or
+	// the port GUID.
 	PCI *pci.Address
-	// Network is what is asked.
+	// Network is the requested network.
 	Network v1alpha1.GuestNetwork
 }
 
@@ -309,7 +308,7 @@ func (d *Device) String() string {
 	return "device " + d.Name + " (claim " + d.Claim + ", request " + d.Request + ")"
 }
 
-// sought names what the interface is searched for by.
+// sought describes what the interface is searched by.
 func (d *Device) sought() string {
 	var by []string
 	if d.MAC != nil {

@@ -14,17 +14,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 )
 
-// RulePriority is the priority of the rules that send what comes from an
-// address to its table: after the local table's (0) and before the main one's
-// (32766).
+// RulePriority is the priority of the rules that select a routing table by source address: after the local table's (0),
+// before the main one's (32766).
 const RulePriority = 1000
 
-// Report is the state of the interfaces after a run. After an error it has the changes until then.
+// Report is the state of the interfaces after a run. After an error it has the changes so far.
 type Report struct {
-	// Changed is true when anything was changed.
+	// Changed: anything was changed.
 	Changed bool `json:"changed"`
-	// DryRun says that nothing was: values and every Changed, that of the report
-	// too, are as they would be. Carrier and Unmanaged are as they are.
+	// DryRun: nothing was changed. Values and all Changed fields, the report's included, show what a run would do.
+	// Carrier and Unmanaged show the current state.
 	DryRun     bool        `json:"dryRun"`
 	Interfaces []Interface `json:"interfaces"`
 }
@@ -46,13 +45,13 @@ type Interface struct {
 	Addresses []Address       `json:"addresses"`
 	Routes    []RouteResult   `json:"routes"`
 	Rules     []RuleResult    `json:"rules"`
-	// Carrier says whether there was a link in the end.
+	// Carrier: the interface had a link at the end.
 	Carrier bool `json:"carrier"`
-	// Unmanaged is configuration that was not asked for and was left alone.
+	// Unmanaged is configuration that was not requested and is unchanged.
 	Unmanaged Unmanaged `json:"unmanaged"`
 }
 
-// Setting is a value, and what it was before where it was changed.
+// Setting is a value, and its former value if it was changed.
 type Setting[T any] struct {
 	Value   T    `json:"value"`
 	Was     *T   `json:"was,omitempty"`
@@ -65,16 +64,15 @@ func (s *Setting[T]) change(value T) {
 	*s = Setting[T]{Value: value, Was: &was, Changed: true}
 }
 
-// Address is one address that was asked.
+// Address is a requested address.
 type Address struct {
 	Address netip.Prefix `json:"address"`
-	// Tentative says that duplicate address detection had not ended, which it
-	// does only with a link.
+	// Tentative: duplicate address detection had not ended. It ends only with a link.
 	Tentative bool `json:"tentative,omitempty"`
 	Changed   bool `json:"changed"`
 }
 
-// Route is a route of an interface. An invalid Via is on the link.
+// Route is a route of an interface. Without a valid Via it is on the link.
 type Route struct {
 	To     netip.Prefix `json:"to"`
 	Via    netip.Addr   `json:"via,omitzero"`
@@ -100,13 +98,13 @@ func (r Route) String() string {
 	return text
 }
 
-// RouteResult is a route that was asked, by the device or by its table.
+// RouteResult is a route that the device requests or its table needs.
 type RouteResult struct {
 	Route
 	Changed bool `json:"changed"`
 }
 
-// Rule sends what comes from an address to a routing table.
+// Rule selects a routing table by source address.
 type Rule struct {
 	From     netip.Addr `json:"from"`
 	Table    int        `json:"table"`
@@ -122,16 +120,16 @@ type RuleResult struct {
 	Changed bool `json:"changed"`
 }
 
-// Unmanaged lists an interface's addresses and routes that were not requested, except those that the kernel makes
-// itself: the link-local ones, and the routes to the addresses' networks in the main table.
+// Unmanaged has an interface's addresses and routes that were not requested, except those that the kernel creates: the
+// link-local ones, and the routes to the addresses' networks in the main table.
 type Unmanaged struct {
 	Addresses []netip.Prefix `json:"addresses"`
 	Routes    []Route        `json:"routes"`
-	// Rules are other ones for the asked addresses.
+	// Rules are other rules for the requested addresses.
 	Rules []Rule `json:"rules"`
 }
 
-// changed reports whether anything of the interface was changed.
+// changed reports whether anything about the interface was changed.
 func (i *Interface) changed() bool {
 	return i.Name.Changed || i.MTU.Changed || i.Up.Changed ||
 		slices.ContainsFunc(i.Addresses, func(a Address) bool { return a.Changed }) ||
@@ -139,7 +137,7 @@ func (i *Interface) changed() bool {
 		slices.ContainsFunc(i.Rules, func(r RuleResult) bool { return r.Changed })
 }
 
-// newReport returns the report of the targets as they are.
+// newReport returns the report of the targets.
 func newReport(targets []*target, dryRun bool) *Report {
 	r := &Report{DryRun: dryRun, Interfaces: make([]Interface, len(targets))}
 	for i, t := range targets {
@@ -155,8 +153,8 @@ func (r *Report) WriteJSON(w io.Writer) error { return encode.JSON(w, "report", 
 // WriteYAML writes the report as YAML with the names of the JSON form.
 func (r *Report) WriteYAML(w io.Writer) error { return encode.YAML(w, "report", r) }
 
-// WriteTable writes the report for people: a row for each interface, with more
-// lines where it has several addresses, routes or changes.
+// WriteTable writes the report as a table: a row for each interface, with more lines for several addresses, routes or
+// changes.
 func (r *Report) WriteTable(w io.Writer) error {
 	changed := "CHANGED"
 	if r.DryRun {
@@ -204,7 +202,7 @@ func (i *Interface) columns() [][]string {
 	}
 }
 
-// changes lists the changes, a line each.
+// changes returns the changes, one on each line.
 func (i *Interface) changes() []string {
 	var lines []string
 	note := func(changed bool, format string, args ...any) {
@@ -232,8 +230,7 @@ func (i *Interface) changes() []string {
 	return lines
 }
 
-// writeRows writes columns of unequal length side by side; an empty cell of
-// the first line is a dash.
+// writeRows writes columns of different lengths side by side. An empty cell in the first line is a dash.
 func writeRows(w io.Writer, columns [][]string) {
 	lines := 1
 	for _, c := range columns {
@@ -253,8 +250,7 @@ func writeRows(w io.Writer, columns [][]string) {
 	}
 }
 
-// printable returns a name that the kernel has in a form that can do nothing to
-// a terminal: the kernel takes control characters too.
+// printable escapes a name of the kernel for a terminal. The kernel accepts control characters in names.
 func printable(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)

@@ -11,14 +11,15 @@ import (
 
 const (
 	mainTable = 254 // RT_TABLE_MAIN, include/uapi/linux/rtnetlink.h
-	// metricV6 is the kernel's metric for an IPv6 route without a metric or with 0 (IP6_RT_PRIO_USER); for IPv4 it is 0.
+	// metricV6 is the kernel's metric for an IPv6 route without a metric or with 0 (IP6_RT_PRIO_USER). For IPv4 it is
+	// 0.
 	metricV6 = 1024
-	// minMTUv6 is the least MTU of a link with IPv6 (RFC 8200, section 5); below
-	// it the kernel takes IPv6 off the interface.
+	// minMTUv6 is the minimum MTU of a link with IPv6 (RFC 8200, section 5). With a smaller one the kernel removes IPv6
+	// from the interface.
 	minMTUv6 = 1280
 )
 
-// target is a device with its network in the kernel's terms, its interface, and the changes that were made.
+// target is a device with its network in the kernel's terms, its interface, and the changes so far.
 type target struct {
 	*Device
 	addresses []netip.Prefix
@@ -28,8 +29,7 @@ type target struct {
 	result    Interface
 }
 
-// newTargets reads what is asked of the devices. All that is wrong is in one
-// [InputError].
+// newTargets parses the requested networks. One [InputError] has all faults.
 func newTargets(devices []Device) ([]*target, error) {
 	targets := make([]*target, len(devices))
 	names := map[string]*Device{}
@@ -52,7 +52,7 @@ func newTargets(devices []Device) ([]*target, error) {
 	return targets, nil
 }
 
-// read fills in addresses, routes and rules.
+// read sets addresses, routes and rules.
 func (t *target) read() error {
 	if t.MAC == nil && t.PortGUID == nil && t.PCI == nil {
 		return &v1alpha1.InvalidError{Kind: "device", Problems: []v1alpha1.Problem{{Text: "no MAC, port GUID or PCI address is known"}}}
@@ -66,7 +66,7 @@ func (t *target) read() error {
 	return p.err()
 }
 
-// problems collects values that are valid as parameters, but that the guest's kernel would refuse or misunderstand.
+// problems collects values that are valid parameters, but that the guest's kernel would refuse or misunderstand.
 type problems []v1alpha1.Problem
 
 func (p *problems) add(path, format string, args ...any) {
@@ -85,7 +85,7 @@ func (t *target) readAddresses(p *problems) {
 		path := fmt.Sprintf("addresses[%d]", i)
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			p.add(path, "%v", err) // Validate has seen it
+			p.add(path, "%v", err) // Validate reported it
 			continue
 		}
 		addr := prefix.Addr()
@@ -121,8 +121,7 @@ func (t *target) readRoutes(p *problems) {
 	}
 }
 
-// readTable adds what a table of one's own needs: the routes to the networks
-// of the addresses, and the rules.
+// readTable adds what a separate table needs: the routes to the networks of the addresses, and the rules.
 func (t *target) readTable(p *problems, table int) {
 	if len(t.addresses) == 0 {
 		p.add("table", "%d is asked for what comes from one of the addresses, and there is none", table)
@@ -138,14 +137,14 @@ func (t *target) readTable(p *problems, table int) {
 	}
 }
 
-// addRoute adds a route once.
+// addRoute adds a route unless it exists.
 func (t *target) addRoute(r Route) {
 	if !slices.Contains(t.routes, r) {
 		t.routes = append(t.routes, r)
 	}
 }
 
-// newRoute reads a valid route.
+// newRoute parses a valid route.
 func newRoute(asked *v1alpha1.GuestRoute, table int) (Route, error) {
 	r := Route{Table: table}
 	var err error
@@ -171,7 +170,7 @@ func newRoute(asked *v1alpha1.GuestRoute, table int) (Route, error) {
 	return r, nil
 }
 
-// metric returns the metric that the kernel gives to a route of addr's family.
+// metric returns the metric that the kernel sets for a route of addr's family.
 func metric(addr netip.Addr, asked *int) int {
 	switch {
 	case asked != nil && (*asked != 0 || addr.Is4()):

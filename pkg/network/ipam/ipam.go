@@ -1,10 +1,9 @@
-// Package ipam takes addresses from the node's CNI IPAM plugins (host-local,
-// whereabouts) and gives them back, as the CNI specification has its section
-// "Plugin Delegation": the plugin is a binary that reads a network
+// Package ipam allocates addresses from the node's CNI IPAM plugins (host-local, whereabouts) and releases them, as
+// described in the CNI specification's section "Plugin Delegation": a plugin is a binary that reads a network
 // configuration and the variables CNI_*, and answers in JSON.
 //
-// The interface that the addresses are for is in a VM. So plugins that look
-// into a network namespace, as dhcp does, can't be used here.
+// The interface that gets the addresses is in a VM. Plugins that need a network namespace, such as dhcp, don't work
+// here.
 package ipam
 
 import (
@@ -24,11 +23,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// DefaultLimit is how long one call of a plugin may take. The kubelet gives 45 s
-// for all of a pod's claims.
+// DefaultLimit is the default time limit for one call of a plugin. The kubelet waits 45 s for all of a pod's claims.
 const DefaultLimit = 10 * time.Second
 
-// grace is how long a call may run after its context ends: host-local takes some milliseconds.
+// grace is how long a call may continue after its context ends. host-local needs some milliseconds.
 const grace = 2 * time.Second
 
 // noNetns is the CNI_NETNS of every call: plugins require one, and the node has none for the VF. The path must not
@@ -36,16 +34,15 @@ const grace = 2 * time.Second
 // an address.
 const noNetns = "/run/kata-vfio/no-netns"
 
-// Plugins are the node's CNI IPAM plugins. The methods may be called from
-// several goroutines; for one lease, by one at a time.
+// Plugins are the node's CNI IPAM plugins. It is safe for concurrent use with different leases.
 type Plugins struct {
-	// Dirs are where the plugins' binaries are, in order of precedence.
+	// Dirs are the directories of the plugins' binaries, in order of precedence.
 	Dirs []string
-	// Limit is how long one call may take before the plugin is killed.
+	// Limit is the time after which a call is killed.
 	Limit time.Duration
 }
 
-// Find returns an error unless the lease's plugin is there.
+// Find returns an error if the lease's plugin does not exist.
 func (p *Plugins) Find(l *plan.Lease) error {
 	_, err := p.path(l)
 	return err
@@ -59,12 +56,11 @@ func (p *Plugins) path(l *plan.Lease) (string, error) {
 	return path, nil
 }
 
-// Add takes addresses. A second Add for a lease that has addresses is an error (CNI forbids it): give them back
-// first. After an error, addresses may be taken nevertheless, except for a [PluginError] with Nothing set, and so
-// they may after a crash: give them back then, too.
+// Add allocates addresses. Call Delete before a second Add for a lease, which CNI forbids otherwise. Call Delete after
+// a crash and after an error too, because addresses may be allocated, except after a [PluginError] with Nothing set.
 //
-// When ctx ends, a running call is not killed at once, but after a grace period: a host-local that is killed
-// between making its file and writing its owner into it leaves an address that can't be given back.
+// A call that is running when ctx ends gets a grace period: a host-local that is killed between creating its file and
+// writing the owner into it leaves an address that can't be released.
 func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
@@ -89,8 +85,8 @@ func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
 	return result, nil
 }
 
-// Delete gives addresses back. It may be repeated, and addresses that were not taken are not an error. It has the
-// grace period that Add has.
+// Delete releases addresses. It can be repeated, and a lease without addresses is not an error. It has the same grace
+// period as Add.
 func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("CNI plugin %s DEL: %w", l.Plugin, err)
@@ -104,8 +100,7 @@ func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
 	return invoke.ExecPluginWithoutResult(ctx, path, l.Config, p.args("DEL", l), &runner{command: "DEL"})
 }
 
-// inTime returns the context of a call: it ends with the Limit, or the grace after
-// ctx.
+// inTime returns the context of a call, which ends after Limit, or grace after ctx.
 func (p *Plugins) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	call, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	limited, cancel := context.WithTimeoutCause(call, p.Limit, fmt.Errorf("no answer within %s", p.Limit))
@@ -126,17 +121,16 @@ func (p *Plugins) args(command string, l *plan.Lease) *invoke.Args {
 	}
 }
 
-// Result is what a plugin has given.
+// Result is the result of a plugin.
 type Result struct {
-	// Addresses are in CIDR form, at least one.
+	// Addresses are in CIDR form. There is at least one.
 	Addresses []string
-	// Routes are the routes of the plugin's configuration. The gateway of an address is the next hop of routes without
-	// one, and not a route itself.
+	// Routes are the routes in the plugin's configuration. An address's gateway is the next hop of routes without one,
+	// and not a route itself.
 	Routes []v1alpha1.GuestRoute
 }
 
-// newResult reads a plugin's result. Its DNS is left out: a pod has the
-// cluster's.
+// newResult converts a plugin's result. It drops DNS, because a pod has the cluster's.
 func newResult(raw types.Result) (*Result, error) {
 	r, err := types100.GetResult(raw)
 	if err != nil {
@@ -153,7 +147,7 @@ func newResult(raw types.Result) (*Result, error) {
 			return nil, fmt.Errorf("%q is no address with a prefix length", ip.Address.String())
 		}
 		out.Addresses = append(out.Addresses, prefix.String())
-		gateway, _ := netip.AddrFromSlice(ip.Gateway) // none is the zero address
+		gateway, _ := netip.AddrFromSlice(ip.Gateway) // zero if there is none
 		switch gateway = gateway.Unmap(); {
 		case prefix.Addr().Is4() && !v4.IsValid():
 			v4 = gateway
@@ -171,8 +165,8 @@ func newResult(raw types.Result) (*Result, error) {
 	return out, nil
 }
 
-// guestRoute reads one route. What it says beyond a guest's route is an error,
-// since without that it would be another route.
+// guestRoute converts one route. An unsupported property is an error, because without it the route would be a different
+// one.
 func guestRoute(r *types.Route, v4, v6 netip.Addr) (v1alpha1.GuestRoute, error) {
 	if r.MTU != 0 || r.AdvMSS != 0 || r.Table != nil || r.Scope != nil {
 		return v1alpha1.GuestRoute{}, errors.New("mtu, advmss, table and scope can't be had here; network.mtu and network.table of a VFConfig are for the whole interface")

@@ -23,15 +23,15 @@ const (
 	// mostResult and mostNoise limit a plugin's two outputs.
 	mostResult = 1 << 20
 	mostNoise  = 1 << 10
-	// lastWords is how long the outputs are read after the plugin has ended: a child process may keep them open.
+	// lastWords is how long output is read after the plugin ended, because a child process may keep it open.
 	lastWords = time.Second
 )
 
-// PluginError says that a plugin has failed.
+// PluginError says that a plugin failed.
 type PluginError struct {
 	Plugin, Command string
-	// Nothing is set if the plugin said so, or did not run: no address was taken. Otherwise the plugin was
-	// interrupted, and the outcome is unknown.
+	// Nothing: no address was allocated, because the plugin did not run, or exited with an error. Otherwise the plugin
+	// was interrupted, and the outcome is unknown.
 	Nothing bool
 	Err     error
 }
@@ -42,8 +42,8 @@ func (e *PluginError) Error() string {
 
 func (e *PluginError) Unwrap() error { return e.Err }
 
-// runner runs a plugin for package invoke, whose own way of it reads whatever
-// comes and leaves the plugin running when we are killed.
+// runner runs a plugin for package invoke. invoke's own runner does not limit the output, and leaves the plugin running
+// if this process is killed.
 type runner struct {
 	command string
 	version.PluginDecoder
@@ -56,11 +56,11 @@ func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
 
-// ExecPlugin implements [invoke.Exec]. Its error is a [PluginError]. When it
-// returns, the plugin has ended, and by SIGKILL where it took too long.
+// ExecPlugin implements [invoke.Exec]. Its error is a [PluginError]. The plugin has ended when it returns; a plugin
+// that takes too long is killed.
 func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
-	// The kernel kills the plugin when the thread that started it ends (PR_SET_PDEATHSIG), so with this process while
-	// the thread is locked. A plugin that survives could allocate an address after recovery has released it.
+	// The kernel kills the plugin when the thread that started it ends (PR_SET_PDEATHSIG). With the thread locked, that
+	// is when this process ends. A plugin that survives could allocate an address after recovery has released it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path)
@@ -71,7 +71,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, env
 	cmd.Cancel, cmd.WaitDelay = killAll, lastWords
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		_ = killAll() // what it has left behind; whether that still was there is not known
+		_ = killAll() // end its children, if any are left
 	}
 	if err == nil {
 		return stdout.buf.Bytes(), nil
@@ -93,7 +93,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, env
 	return nil, failed
 }
 
-// answer returns a plugin's own words about its failure: a CNI error, or any other output.
+// answer returns a plugin's description of its failure: a CNI error, or any other output.
 func answer(stdout []byte, err error) string {
 	var said types.Error
 	if json.Unmarshal(stdout, &said) == nil && said.Msg != "" {
@@ -105,7 +105,7 @@ func answer(stdout []byte, err error) string {
 	return fmt.Sprintf("%v, and it says %q", err, stdout[:min(len(stdout), mostNoise)])
 }
 
-// said is what a plugin has printed beside its answer, as the end of a sentence.
+// said returns a plugin's error output as the end of a sentence.
 func said(stderr string) string {
 	if stderr = strings.TrimSpace(stderr); stderr == "" {
 		return ""
@@ -117,8 +117,8 @@ func oneLine(text string) string {
 	return strings.ReplaceAll(text[:min(len(text), mostNoise)], "\n", "; ")
 }
 
-// bounded keeps the first bytes of an output. More is dropped, or ends the plugin. (The buffer is not embedded:
-// then callers could bypass Write.)
+// bounded keeps the first bytes of an output. It drops the rest, or ends the plugin. (The buffer is not embedded, so
+// that callers can't bypass Write.)
 type bounded struct {
 	buf  bytes.Buffer
 	most int

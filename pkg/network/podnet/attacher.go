@@ -1,10 +1,9 @@
-// Package podnet puts a VF's network interface into a pod's network namespace,
-// configured, from where Kata takes it as a physical endpoint: the function to
-// the VM, and the interface's name, MTU, addresses and routes into the guest.
+// Package podnet moves a VF's network interface into a pod's network namespace and configures it. Kata finds it there
+// as a physical endpoint: it plugs the function into the VM, and configures the interface's name, MTU, addresses and
+// routes in the guest.
 //
-// The kernel keeps the interface with its function: when the function leaves
-// its driver, as it does for Kata, the interface is gone, and when the
-// namespace is gone the interface is back in the node's.
+// The kernel deletes the interface when the function is unbound from its driver, which Kata does, and moves it back to
+// the node's namespace when the pod's is deleted.
 package podnet
 
 import (
@@ -27,29 +26,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Attacher moves interfaces of VFs. Its methods may be called from several
-// goroutines, for one VF by one at a time. It needs CAP_NET_ADMIN and
-// CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
+// Attacher moves interfaces of VFs. It is safe for concurrent use with different VFs. It needs CAP_NET_ADMIN,
+// CAP_SYS_ADMIN, and the node's processes (hostPID).
 type Attacher struct {
-	// FS is the node's sysfs, which shows the interfaces of the node's own
-	// network namespace.
+	// FS is the node's sysfs, with the interfaces of the node's network namespace.
 	FS *sysfs.FS
-	// Proc is the node's proc; /proc when empty. Its process 1 has the node's
-	// network namespace, and its root is where paths of namespaces are looked up.
+	// Proc is the node's proc, /proc if empty. Its process 1 is in the node's network namespace, and paths of
+	// namespaces are relative to that process's root.
 	Proc string
-	// Wait is how long a driver may take to make the interface, and duplicate
-	// address detection to end; 5 s when zero.
+	// Wait limits the waits for the driver to create the interface, and for duplicate address detection. The default is
+	// 5 s.
 	Wait time.Duration
-	// Log gets what was changed of an interface.
+	// Log gets the changes to an interface.
 	Log *slog.Logger
 }
 
-// Interface is a VF's and how it is to be.
+// Interface is the requested state of a VF's interface.
 type Interface struct {
 	VF pci.Address
-	// MAC is the address that the PF has given to the VF.
+	// MAC is the address that the PF set for the VF.
 	MAC string
-	// Network has at least one address. An empty name leaves the interface's.
+	// Network has at least one address. Without a name the interface keeps its own.
 	Network *v1alpha1.GuestNetwork
 }
 
@@ -65,8 +62,7 @@ func (m *Attacher) wait() time.Duration {
 	return m.Wait
 }
 
-// NoInterfaceError says that a VF's driver has made no interface in the node's
-// namespace.
+// NoInterfaceError says that a VF has no interface in the node's namespace.
 type NoInterfaceError struct {
 	VF     pci.Address
 	Driver string
@@ -77,19 +73,16 @@ func (e *NoInterfaceError) Error() string {
 	return fmt.Sprintf("VF %s (driver %s) has no network interface on the node after %s; look for its driver's word in the kernel's log", e.VF, cmp.Or(e.Driver, "none"), e.Wait)
 }
 
-// Await returns when the VF has its interface in the node's namespace: some
-// drivers (iavf) make it a while after they are bound. Its error is a
-// [NoInterfaceError] where there is none in time.
+// Await waits until the VF has an interface in the node's namespace. Some drivers (iavf) create it a while after the
+// bind. If there is none in time, the error is a [NoInterfaceError].
 func (m *Attacher) Await(ctx context.Context, vf pci.Address) error {
 	_, err := m.number(ctx, vf)
 	return err
 }
 
-// Place puts the VF's interface into the network namespace at the path, which is
-// the node's, and makes it what it is to be there. It may be repeated: what is
-// there already stays. After an error, or a crash, the interface is in one of
-// the two namespaces, perhaps half configured; who takes it back unbinds the
-// function.
+// Place moves the VF's interface into the network namespace at a path of the node, and configures it there. It can be
+// repeated. After an error or a crash the interface is in one of the two namespaces, possibly half configured. To
+// return it, unbind the function.
 func (m *Attacher) Place(ctx context.Context, what Interface, at string) error {
 	if err := m.place(ctx, what, at); err != nil {
 		return fmt.Errorf("put the interface of VF %s into the pod's network namespace %s: %w", what.VF, at, err)
@@ -127,12 +120,11 @@ func (m *Attacher) place(ctx context.Context, what Interface, at string) error {
 	})
 }
 
-// ignoreRouters keeps an interface of the calling thread's namespace, which is
-// not up yet, from addresses and routes that a router advertises: Kata would
-// give them to the guest for good, which asks routers itself. A kernel without
-// IPv6 has no such switch.
+// ignoreRouters makes an interface that is not up yet ignore router advertisements, in the namespace of the calling
+// thread. Otherwise Kata would copy the advertised addresses and routes to the guest as static ones, although the guest
+// solicits routers itself. A kernel without IPv6 has no such setting.
 func (m *Attacher) ignoreRouters(name string) error {
-	// The node's proc is used, since a container's may be read-only. It still shows the thread's namespace
+	// The node's proc is used, because a container's may be read-only. It still shows the thread's namespace
 	// (proc_sys_lookup in fs/proc/proc_sysctl.c).
 	file, err := os.OpenFile(m.proc("1/root/proc/sys/net/ipv6/conf", name, "accept_ra"), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,15 +140,15 @@ func (m *Attacher) ignoreRouters(name string) error {
 	return nil
 }
 
-// configure makes the interface with the MAC in the calling thread's namespace
-// what is asked, by the code that does it in a guest.
+// configure configures the interface with the MAC in the namespace of the calling thread, with the same code as in a
+// guest.
 func (m *Attacher) configure(ctx context.Context, what Interface, mac net.HardwareAddr) error {
 	device := guestnet.Device{Name: what.VF.String(), MAC: mac, Network: *what.Network}
 	_, err := guestnet.Configure(ctx, []guestnet.Device{device}, guestnet.Options{Wait: m.wait(), NoWaitLink: true, Log: m.Log})
 	return err
 }
 
-// move moves the interface from the node's namespace into the pod's.
+// move moves the interface from the node's namespace to the pod's.
 func (m *Attacher) move(ctx context.Context, what Interface, mac net.HardwareAddr, pod *namespace) error {
 	number, err := m.number(ctx, what.VF)
 	if err != nil {
@@ -186,7 +178,7 @@ func (m *Attacher) move(ctx context.Context, what Interface, mac net.HardwareAdd
 	return node.moveTo(number, name, pod)
 }
 
-// number returns the number of the VF's interface in the node's namespace.
+// number returns the index of the VF's interface in the node's namespace.
 func (m *Attacher) number(ctx context.Context, vf pci.Address) (int, error) {
 	limit := time.NewTimer(m.wait())
 	defer limit.Stop()
@@ -201,14 +193,14 @@ func (m *Attacher) number(ctx context.Context, vf pci.Address) (int, error) {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-limit.C:
-			driver, _ := m.FS.Driver(vf) // that it can't be read is the lesser trouble
+			driver, _ := m.FS.Driver(vf) // an unknown driver is no reason to fail
 			return 0, &NoInterfaceError{VF: vf, Driver: driver, Wait: m.wait()}
 		case <-tick.C:
 		}
 	}
 }
 
-// look returns the number of the VF's interface, 0 where it has none now.
+// look returns the index of the VF's interface, or 0 if it has none now.
 func (m *Attacher) look(vf pci.Address) (int, error) {
 	dir := path.Join(sysfs.FunctionPath(vf), "net")
 	there, err := m.FS.Exists(dir)
@@ -221,7 +213,7 @@ func (m *Attacher) look(vf pci.Address) (int, error) {
 	}
 	text, err := m.FS.ReadString(path.Join(dir, names[0], "ifindex"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // renamed, or gone, as we looked
+		return 0, nil // renamed or deleted meanwhile
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the interface of VF %s: %w", vf, err)

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// requestLimit bounds one request to the kernel.
+	// requestLimit limits one request to the kernel.
 	requestLimit = 10 * time.Second
-	// dumpAttempts bounds how often a list is asked for that changes as it is read.
+	// dumpAttempts limits the attempts to read a list that changes during the read.
 	dumpAttempts = 5
 )
 
-// namespace is a network namespace with a socket in it.
+// namespace is a network namespace, with a socket in it.
 type namespace struct {
 	file   *os.File
 	handle *netlink.Handle
@@ -42,8 +42,8 @@ func (m *Attacher) nodeSpace() (*namespace, error) {
 	return nil, fmt.Errorf("enter the node's network namespace: %w", err)
 }
 
-// podSpace opens the network namespace at a path of the node, which must not be
-// the node's own: that a pod's would be no boundary.
+// podSpace opens the network namespace at a path of the node. The node's own namespace is an error: a pod in it would
+// have no boundary.
 func (m *Attacher) podSpace(at string) (*namespace, error) {
 	file, err := openIn(m.proc("1/root"), at)
 	if err != nil {
@@ -70,8 +70,8 @@ func (m *Attacher) podSpace(at string) (*namespace, error) {
 	return s, nil
 }
 
-// openIn opens a file below a root, which its symbolic links are relative to:
-// /var/run leads to the node's /run, not to ours.
+// openIn opens a file below a root, and resolves symbolic links against that root: /var/run leads to the node's /run,
+// not to the container's.
 func openIn(root, at string) (*os.File, error) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -86,8 +86,8 @@ func openIn(root, at string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), at), nil
 }
 
-// enter opens a socket in the network namespace that a file is; one that is
-// none is an error. The file is the space's, or closed.
+// enter opens a socket in the network namespace of a file. Any other file is an error. The namespace owns the file;
+// after an error it is closed.
 func enter(file *os.File) (*namespace, error) {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err == nil && kind != unix.CLONE_NEWNET {
@@ -111,8 +111,8 @@ func (s *namespace) close() {
 	_ = s.file.Close() // nothing was written to it
 }
 
-// run runs work in the namespace, on a thread that ends with it: no other
-// goroutine ever finds itself there.
+// run runs work in the namespace, on a thread that ends afterwards, so that no other goroutine ever runs in the
+// namespace.
 func (s *namespace) run(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -126,18 +126,16 @@ func (s *namespace) run(work func() error) error {
 	return <-done
 }
 
-// link is an interface as it is now.
+// link is the current state of an interface.
 type link struct {
 	name, mac string
-	// parent is the address of its function; empty on kernels that don't say
-	// (before 5.15).
+	// parent is the address of its function. It is empty on kernels before 5.15.
 	parent string
 }
 
 type links []link
 
-// name returns the name of the VF's interface, found by its function or else by
-// its address; empty where it is not among them.
+// name returns the name of the VF's interface, found by its function or else by its MAC, or "" if there is none.
 func (l links) name(vf pci.Address, mac net.HardwareAddr) string {
 	for _, i := range l {
 		if i.parent == vf.String() || i.parent == "" && i.mac == mac.String() {
@@ -147,7 +145,7 @@ func (l links) name(vf pci.Address, mac net.HardwareAddr) string {
 	return ""
 }
 
-// links lists the interfaces of the namespace.
+// links returns the interfaces of the namespace.
 func (s *namespace) links(ctx context.Context) (links, error) {
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
@@ -168,7 +166,7 @@ func (s *namespace) links(ctx context.Context) (links, error) {
 	}
 }
 
-// link returns the interface of a number.
+// link returns the interface with an index.
 func (s *namespace) link(ctx context.Context, number int) (link, error) {
 	if ctx.Err() != nil {
 		return link{}, context.Cause(ctx)
@@ -188,8 +186,8 @@ func linkOf(a *netlink.LinkAttrs) link {
 	return l
 }
 
-// setMAC gives an interface its address. Many drivers take one only while it is
-// down, in which it is moved anyway.
+// setMAC sets an interface's address. Many drivers accept one only while the interface is down. The move takes it down
+// anyway.
 func (s *namespace) setMAC(number int, mac net.HardwareAddr) error {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: number}}
 	if err := s.handle.LinkSetDown(device); err != nil {
@@ -201,8 +199,8 @@ func (s *namespace) setMAC(number int, mac net.HardwareAddr) error {
 	return nil
 }
 
-// moveTo moves an interface into another namespace under a name, in one
-// request: in between it would have to be free in both.
+// moveTo moves an interface to another namespace and renames it, in one request. With two requests, the name would have
+// to be unused in both namespaces.
 func (s *namespace) moveTo(number int, name string, to *namespace) error {
 	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(s.file.Fd()), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {

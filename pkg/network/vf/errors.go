@@ -10,11 +10,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// NoInterfaceError says that a PF has no network interface where the plugin
-// can see it, so that nothing can be imposed on its VFs.
+// NoInterfaceError says that a PF has no network interface that the plugin can see, so nothing can be set on its VFs.
 type NoInterfaceError struct {
 	PF pci.Address
-	// Driver is the PF's, empty for none.
+	// Driver is the PF's driver, or empty.
 	Driver string
 }
 
@@ -25,23 +24,22 @@ func (e *NoInterfaceError) Error() string {
 	return fmt.Sprintf("PF %s (driver %s) has no network interface on this node; if it was moved into another network namespace, move it back", e.PF, e.Driver)
 }
 
-// SettingError says that a setting of a VF could not be had.
+// SettingError says that a setting of a VF could not be made.
 type SettingError struct {
 	PF      pci.Address
 	Index   int
 	Setting device.VFSetting
-	// Want is the value asked for.
+	// Want is the requested value.
 	Want string
-	// Got is the value that the PF reports although it accepted the setting without an error; empty if it does not
-	// report one.
+	// Got is the value that the PF reports, although it accepted the setting without an error. It is empty if the PF
+	// does not report one.
 	Got string
-	// Err is the kernel's word, nil where it took the setting.
+	// Err is the kernel's error, or nil if it accepted the setting.
 	Err error
-	// NoCarrier is set where the PF has no link, without which some drivers take
-	// no rates (igb compares them with the link's speed).
+	// NoCarrier: the PF has no link. Some drivers accept no rates without one (igb compares them with the link's
+	// speed).
 	NoCarrier bool
-	// Switchdev is set where the PF is in switchdev mode, and Representor is the
-	// VF's interface on the node then.
+	// Switchdev: the PF is in switchdev mode, and Representor is the VF's interface on the node.
 	Switchdev   bool
 	Representor string
 }
@@ -63,9 +61,8 @@ func (e *SettingError) Error() string {
 
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// Unsupported reports whether the PF's driver has no such setting, or not this
-// value of it: it does not report it, or the kernel says so. Drivers answer
-// EINVAL for a value that is right by the kernel's own rules.
+// Unsupported reports whether the PF's driver does not support the setting or the value: it does not report it, or
+// returns an error that says so. Drivers return EINVAL for values that are valid by the kernel's own rules.
 func (e *SettingError) Unsupported() bool {
 	if e.NeedsLink() {
 		return false
@@ -73,6 +70,5 @@ func (e *SettingError) Unsupported() bool {
 	return e.Err == nil && e.Got == "" || errors.Is(e.Err, unix.EOPNOTSUPP) || errors.Is(e.Err, unix.EPROTONOSUPPORT) || errors.Is(e.Err, unix.EINVAL)
 }
 
-// NeedsLink reports whether the driver may take the setting once the PF has a
-// link.
+// NeedsLink reports whether the driver may accept the setting once the PF has a link.
 func (e *SettingError) NeedsLink() bool { return e.NoCarrier && errors.Is(e.Err, unix.EINVAL) }

@@ -92,12 +92,10 @@ func number(b bool) uint32 {
 	return 0
 }
 
-// Rtnetlink reads and writes by the kernel's rtnetlink, in the network
-// namespace of the node's first process: that of a pod has no PFs. It needs
-// CAP_NET_ADMIN and CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
+// Rtnetlink reads and writes by the kernel's rtnetlink. See [link.Rtnetlink] for what it needs.
 type Rtnetlink struct{ *link.Rtnetlink }
 
-// NewRtnetlink returns the interfaces of the node whose proc is at that path.
+// NewRtnetlink returns the interfaces of the node with that proc.
 func NewRtnetlink(proc string) *Rtnetlink { return &Rtnetlink{link.NewRtnetlink(proc)} }
 
 // Write sets one setting of a VF to its value in to. Settings are written one at a time: the kernel applies the settings
@@ -116,19 +114,17 @@ func (r *Rtnetlink) Write(ctx context.Context, number, index int, s device.VFSet
 	return err
 }
 
-// modeLimit bounds a change of an eswitch's mode, which rebuilds the eswitch.
+// modeLimit limits a change of an eswitch's mode, which rebuilds the eswitch.
 const modeLimit = time.Minute
 
-// Devlink reads and changes eswitches by the kernel's devlink, in the network
-// namespace of the node's first process, as [Rtnetlink] does and with the same
-// needs.
+// Devlink reads and changes eswitches by the kernel's devlink. See [link.Devlink] for what it needs.
 type Devlink struct{ *link.Devlink }
 
-// NewDevlink returns the eswitches of the node whose proc is at that path.
+// NewDevlink returns the eswitches of the node with that proc.
 func NewDevlink(proc string) *Devlink { return &Devlink{link.NewDevlink(proc)} }
 
-// SetMode sets the mode. Drivers drop the representors that there were, and some
-// refuse it while there are VFs (ice). It may be repeated.
+// SetMode sets the mode. Drivers delete the existing representors. Some refuse the change while there are VFs (ice). It
+// can be repeated.
 func (d *Devlink) SetMode(ctx context.Context, h Handle, m Mode) error {
 	number := uint16(nl.DEVLINK_ESWITCH_MODE_LEGACY)
 	if m == Switchdev {

@@ -25,19 +25,19 @@ type Link = link.Link
 // State is a VF as its PF knows it.
 type State = link.State
 
-// Counters are a VF's.
+// Counters are the counters of a VF.
 type Counters = link.Counters
 
 // Mode is the mode of a PF's eswitch.
 type Mode = link.Mode
 
-// Handle names a device in devlink.
+// Handle identifies a device in devlink.
 type Handle = link.Handle
 
 // Switch is the eswitch of a PF.
 type Switch = link.Switch
 
-// Port is where a VF is connected to an eswitch.
+// Port connects a VF to an eswitch.
 type Port = link.Port
 
 // The modes of an eswitch.
@@ -46,29 +46,28 @@ const (
 	Switchdev = link.Switchdev
 )
 
-// Links are the node's interfaces; [Rtnetlink] is the real one. Interfaces are identified by number, which
-// outlives a rename.
+// Links are the node's interfaces. [Rtnetlink] implements it. Interfaces are identified by index, which a rename does
+// not change.
 type Links interface {
 	Read(ctx context.Context, number int) (*Link, error)
 	Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error
 }
 
-// Switches are the eswitches of the node's PFs; [Devlink] is the real one.
+// Switches are the eswitches of the node's PFs. [Devlink] implements it.
 type Switches interface {
 	Read(ctx context.Context, h Handle) (*Switch, error)
 	SetMode(ctx context.Context, h Handle, m Mode) error
 	SetMAC(ctx context.Context, h Handle, port uint32, mac string) error
 }
 
-// Policy changes what PFs impose on their VFs. Its methods may be called from
-// several goroutines, for one VF by one at a time.
+// Policy changes what PFs impose on their VFs. It is safe for concurrent use with different VFs.
 type Policy struct {
 	FS       *sysfs.FS
 	Links    Links
 	Switches Switches
 }
 
-// look reads what the PF imposes, on the VF of that index above all.
+// look reads the PF's interface, and returns the VF with the index too.
 func (p *Policy) look(ctx context.Context, pf pci.Address, index int) (*uplink, *State, error) {
 	link, err := p.uplink(ctx, pf)
 	if err != nil {
@@ -78,8 +77,8 @@ func (p *Policy) look(ctx context.Context, pf pci.Address, index int) (*uplink, 
 	return link, state, err
 }
 
-// Read returns what the PF imposes on its VF of that index, and the addresses of
-// its other VFs. Its errors match [NoInterfaceError] where the PF has none.
+// Read returns what the PF imposes on the VF with an index, and the addresses of its other VFs. The error matches
+// [NoInterfaceError] if the PF has no interface.
 func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, []string, error) {
 	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
@@ -96,7 +95,7 @@ func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, [
 	return state, others, nil
 }
 
-// Counters returns what the PF has counted for each of its VFs, by index.
+// Counters returns the counters of the PF's VFs, by index.
 func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, error) {
 	link, err := p.link(ctx, pf)
 	if err != nil {
@@ -109,8 +108,8 @@ func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, erro
 	return all, nil
 }
 
-// Uplink returns the PF's interface: whether it is up and has a carrier, and its VFs. Its
-// errors match [NoInterfaceError] where the PF has none.
+// Uplink returns the PF's interface: whether it is up and has a carrier, and its VFs. The error matches
+// [NoInterfaceError] if the PF has no interface.
 func (p *Policy) Uplink(ctx context.Context, pf pci.Address) (*Link, error) {
 	link, err := p.link(ctx, pf)
 	if err != nil {
@@ -119,7 +118,7 @@ func (p *Policy) Uplink(ctx context.Context, pf pci.Address) (*Link, error) {
 	return link.Link, nil
 }
 
-// Mode returns the mode of the PF's eswitch, empty where its driver has none.
+// Mode returns the mode of the PF's eswitch, or "" if its driver has none.
 func (p *Policy) Mode(ctx context.Context, pf pci.Address) (Mode, error) {
 	s, err := p.Switches.Read(ctx, handle(pf))
 	if err != nil {
@@ -128,8 +127,8 @@ func (p *Policy) Mode(ctx context.Context, pf pci.Address) (Mode, error) {
 	return s.Mode, nil
 }
 
-// SetMode brings the PF's eswitch to a mode and reads it back. The caller has
-// seen that the PF has no VFs. It may be repeated.
+// SetMode sets the mode of the PF's eswitch and reads it back. The caller has verified that the PF has no VFs. It can
+// be repeated.
 func (p *Policy) SetMode(ctx context.Context, pf pci.Address, m Mode) error {
 	if err := p.Switches.SetMode(ctx, handle(pf), m); err != nil {
 		return fmt.Errorf("set the eswitch of PF %s to %s mode: %w", pf, m, err)
@@ -141,9 +140,9 @@ func (p *Policy) SetMode(ctx context.Context, pf pci.Address, m Mode) error {
 	return err
 }
 
-// Supported finds out whether the PF's driver knows the settings that want has
-// values for, without a change: what it does not report it can't be asked to
-// verify, and what it reports is written back as it is.
+// Supported returns an error if the PF's driver does not support the settings that have values in want. It changes
+// nothing: a setting that the driver does not report can't be verified, and one that it reports is written back
+// unchanged.
 func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
 	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
@@ -154,7 +153,7 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 		if have.Value(s) == "" {
 			return link.refused(index, s, want, nil)
 		}
-		if have.Value(s) == NoGUID { // no value to write, and what reports GUIDs sets them
+		if have.Value(s) == NoGUID { // nothing to write back, and drivers that report GUIDs can set them
 			continue
 		}
 		if err := p.write(ctx, link, index, s, harmless(have, want, s)); err != nil {
@@ -164,10 +163,10 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 	return nil
 }
 
-// NoGUID is the GUID of a VF that did not get one.
+// NoGUID is the GUID of a VF for which none was set.
 const NoGUID = "00:00:00:00:00:00:00:00"
 
-// refused is the error for a setting that a VF could not be given.
+// refused returns the error for a setting that could not be made.
 func (l *uplink) refused(index int, s device.VFSetting, want *device.VFSettings, err error) *SettingError {
 	return &SettingError{
 		PF: l.pf, Index: index, Setting: s, Want: want.Value(s), Err: err,
@@ -175,7 +174,7 @@ func (l *uplink) refused(index int, s device.VFSetting, want *device.VFSettings,
 	}
 }
 
-// harmless returns a value whose writing shows whether the driver supports a setting: the present value, with the
+// harmless returns a value that shows, when written, whether the driver supports a setting: the current value, with the
 // wanted protocol if there is no VLAN.
 func harmless(have, want *device.VFSettings, s device.VFSetting) *device.VFSettings {
 	if s != device.VFVLAN || have.VLAN.ID != 0 {
@@ -186,10 +185,9 @@ func harmless(have, want *device.VFSettings, s device.VFSetting) *device.VFSetti
 	return &probe
 }
 
-// Apply brings the settings that want has values for to those values, one by
-// one, and reads them back. What is so already is left alone: it may be
-// repeated. After an error, a [SettingError] where the PF did not take one,
-// those before it in the order of [device.AllVFSettings] are changed.
+// Apply sets the settings that have values in want, one by one, and reads them back. It leaves correct ones unchanged,
+// so it can be repeated. After an error (a [SettingError] if the PF refused a setting), the settings before it in the
+// order of [device.AllVFSettings] are changed.
 func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
 	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
@@ -221,7 +219,7 @@ func (p *Policy) verify(ctx context.Context, pf pci.Address, index int, want *de
 	return nil
 }
 
-// write writes one setting, the MAC by the VF's port where that has one.
+// write writes one setting. It sets the MAC at the VF's port, if there is one.
 func (p *Policy) write(ctx context.Context, l *uplink, index int, s device.VFSetting, to *device.VFSettings) error {
 	port := l.VFs[index].Port
 	return again(ctx, func() error {
@@ -233,8 +231,8 @@ func (p *Policy) write(ctx context.Context, l *uplink, index int, s device.VFSet
 }
 
 const (
-	// busyLimit is for a VF that its PF is just resetting, as i40e and ice do when
-	// its driver lets go or its trust changes; they wait some 3 s for it themselves.
+	// busyLimit is the time to wait for a VF that its PF is resetting, as i40e and ice do when its driver is unbound or
+	// its trust changes. They wait about 3 s themselves.
 	busyLimit = 5 * time.Second
 	busyPause = 100 * time.Millisecond
 )
@@ -255,7 +253,7 @@ func again(ctx context.Context, request func() error) error {
 	}
 }
 
-// uplink is a PF's interface, and its eswitch, as they were read.
+// uplink is a PF's interface and eswitch as they were read.
 type uplink struct {
 	*Link
 	pf     pci.Address
@@ -263,7 +261,7 @@ type uplink struct {
 	mode   Mode
 }
 
-// uplink reads what the PF imposes.
+// uplink reads the PF's interface and eswitch.
 func (p *Policy) uplink(ctx context.Context, pf pci.Address) (*uplink, error) {
 	l, err := p.link(ctx, pf)
 	if err != nil {
@@ -283,9 +281,8 @@ func (p *Policy) uplink(ctx context.Context, pf pci.Address) (*uplink, error) {
 	return l, nil
 }
 
-// link reads the PF's interface, again while that leaves a VF out: it is found
-// by its function, since names change, and checked against it, since numbers are
-// of a namespace.
+// link reads the PF's interface, and again while the answer lacks a VF. It finds the interface by its function, because
+// names change, and verifies the function, because an index is valid in one namespace only.
 func (p *Policy) link(ctx context.Context, pf pci.Address) (*uplink, error) {
 	l := &uplink{pf: pf}
 	var err error
@@ -307,7 +304,7 @@ func (p *Policy) link(ctx context.Context, pf pci.Address) (*uplink, error) {
 
 func handle(pf pci.Address) Handle { return Handle{Bus: "pci", Name: pf.String()} }
 
-// vf returns the VF of that index; VFs may go between two looks.
+// vf returns the VF with an index. VFs can disappear between two reads.
 func (l *uplink) vf(index int) (*State, error) {
 	if index < 0 || index >= len(l.VFs) {
 		return nil, fmt.Errorf("PF %s has %d VFs and none of index %d", l.pf, len(l.VFs), index)
@@ -315,7 +312,7 @@ func (l *uplink) vf(index int) (*State, error) {
 	return &l.VFs[index], nil
 }
 
-// number returns the number of the PF's interface.
+// number returns the index of the PF's interface.
 func (p *Policy) number(pf pci.Address) (int, error) {
 	number, err := link.Number(p.FS, pf)
 	if number == 0 && err == nil {

@@ -13,60 +13,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is the mode of a PF's eswitch, in devlink's word; empty where the PF's
-// driver has none to choose.
+// Mode is the mode of a PF's eswitch, in devlink's terms. It is empty if the PF's driver has no modes.
 type Mode string
 
-// The modes (Documentation/networking/devlink/devlink-eswitch-attr.rst). In
-// switchdev mode each VF has a representor, an interface of the node, and what
-// the VF sends and gets is the business of the bridge or the rules there.
+// The modes (Documentation/networking/devlink/devlink-eswitch-attr.rst). In switchdev mode each VF has a representor,
+// an interface of the node. The bridge or the rules there handle the VF's traffic.
 const (
 	Legacy    Mode = "legacy"
 	Switchdev Mode = "switchdev"
 )
 
-// Switchdev reports whether VFs have representors. A mode that this version does
-// not know is taken for one of those.
+// Switchdev reports whether VFs have representors. It is true for modes that are unknown to this version.
 func (m Mode) Switchdev() bool { return m != "" && m != Legacy }
 
 // errNoDevlink says that the kernel was built without devlink.
 var errNoDevlink = errors.New("the kernel has no devlink")
 
-// Handle names a device in devlink: "pci", "0000:3b:00.0".
+// Handle identifies a device in devlink: "pci", "0000:3b:00.0".
 type Handle struct{ Bus, Name string }
 
 // Switch is the eswitch of a PF.
 type Switch struct {
 	Mode Mode
-	// Ports are those of VFs of this node, in switchdev mode.
+	// Ports are the ports of this node's VFs, in switchdev mode.
 	Ports []Port
 }
 
-// Port is where a VF is connected to the eswitch.
+// Port connects a VF to the eswitch.
 type Port struct {
-	// Index is the port's in devlink, VF the VF's at its PF.
+	// Index is the port's index in devlink, VF the VF's index at its PF.
 	Index uint32 `json:"index"`
 	VF    int    `json:"vf"`
 	// Representor is the name of the port's interface on the node.
 	Representor string `json:"representor,omitempty"`
-	// MAC is the address that the VF is given; empty where the driver gives none
-	// this way.
+	// MAC is the address that is set for the VF. It is empty if the driver does not support that.
 	MAC string `json:"mac,omitempty"`
 }
 
-// Devlink reads eswitches by the kernel's devlink, in the network
-// namespace of the node's first process, as [Rtnetlink] does and with the same
-// needs.
+// Devlink reads eswitches from the kernel's devlink, in the network namespace of the node's first process. It needs the
+// same as [Rtnetlink].
 type Devlink struct {
 	proc     string
 	requests requests
 }
 
-// NewDevlink returns the eswitches of the node whose proc is at that path.
+// NewDevlink returns the eswitches of the node with that proc.
 func NewDevlink(proc string) *Devlink { return &Devlink{proc, newRequests()} }
 
-// Read returns a device's eswitch. One whose driver knows no devlink, or no
-// eswitch, has the empty mode.
+// Read returns a device's eswitch. If its driver supports no devlink or has no eswitch, the mode is empty.
 func (d *Devlink) Read(ctx context.Context, h Handle) (*Switch, error) {
 	answers, err := d.Do(ctx, Limit, Command{Number: nl.DEVLINK_CMD_ESWITCH_GET, Flags: unix.NLM_F_ACK, Handle: h})
 	if errors.Is(err, errNoDevlink) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -90,8 +84,7 @@ func (d *Devlink) Read(ctx context.Context, h Handle) (*Switch, error) {
 	return s, nil
 }
 
-// ports lists all devices' ports, since kernels before 6.6 know no other list,
-// and keeps those of VFs of h.
+// ports lists the ports of all devices, because kernels before 6.6 have no other list, and returns those of VFs of h.
 func (d *Devlink) ports(ctx context.Context, h Handle) ([]Port, error) {
 	answers, err := d.Do(ctx, Limit, Command{Number: nl.DEVLINK_CMD_PORT_GET, Flags: unix.NLM_F_DUMP, Handle: h})
 	if err != nil {
@@ -115,9 +108,9 @@ func (d *Devlink) Do(ctx context.Context, limit time.Duration, c Command) ([][]b
 	return d.requests.do(ctx, limit, func() ([][]byte, error) { return d.execute(&c) })
 }
 
-// Command is one of devlink's for one device.
+// Command is a devlink command for one device.
 type Command struct {
-	// Number is one of DEVLINK_CMD_, Flags of NLM_F_.
+	// Number is one of DEVLINK_CMD_, Flags are of NLM_F_.
 	Number uint8
 	Flags  int
 	Handle Handle
@@ -146,8 +139,7 @@ func (d *Devlink) execute(c *Command) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// genericFamily asks for a family's number among those of generic netlink; missing is
-// the error for a kernel without it.
+// genericFamily returns the number of a generic netlink family. missing is the error if the kernel does not have it.
 func genericFamily(sockets map[int]*nl.SocketHandle, name string, missing error) (int, error) {
 	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, unix.NLM_F_ACK)
 	req.Sockets = sockets
@@ -180,7 +172,7 @@ const (
 	attrExternal    = 149
 )
 
-// port is a Port with what decides whether it is one of a device's VFs.
+// port is a Port with the fields that decide whether it belongs to a VF of a device.
 type port struct {
 	Port
 	handle  Handle
@@ -268,7 +260,7 @@ func (p *port) takeFunction(data []byte) error {
 		return fmt.Errorf("parse the function of port %d: %w", p.Index, err)
 	}
 	for _, a := range attrs {
-		const length = 6 // an Ethernet port's; others have none of that length
+		const length = 6 // of an Ethernet port; others have other lengths
 		if a.Attr.Type == nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR && len(a.Value) == length {
 			p.MAC = net.HardwareAddr(a.Value).String()
 		}

@@ -12,29 +12,28 @@ import (
 // errNoEthtool says that the kernel has no ethtool by netlink (before 5.6).
 var errNoEthtool = errors.New("the kernel has no ethtool by netlink")
 
-// Pause is whether a port takes part in Ethernet's flow control by pause frames, or
-// offers to where it negotiates that.
+// Pause says whether a port uses Ethernet's pause frames, or offers to if it negotiates that.
 type Pause struct {
-	// Receive is set if the port stops sending on a pause frame, Send if it sends pause frames to the other end.
+	// Receive: the port stops sending when it gets a pause frame. Send: it sends pause frames.
 	Receive bool `json:"receive"`
 	Send    bool `json:"send"`
 }
 
-// Ethtool reads settings of interfaces by the kernel's ethtool, in the network
-// namespace of the node's first process, as [Rtnetlink] does and with the same needs.
+// Ethtool reads settings of interfaces from the kernel's ethtool, in the network namespace of the node's first process.
+// It needs the same as [Rtnetlink].
 type Ethtool struct {
 	proc     string
 	requests requests
 }
 
-// NewEthtool returns the interfaces of the node whose proc is at that path.
+// NewEthtool returns the interfaces of the node with that proc.
 func NewEthtool(proc string) *Ethtool { return &Ethtool{proc, newRequests()} }
 
-// Pause returns an interface's settings of flow control; nil where its driver has none.
+// Pause returns an interface's settings of flow control, or nil if its driver has none.
 func (e *Ethtool) Pause(ctx context.Context, number int) (*Pause, error) {
 	answers, err := e.requests.do(ctx, Limit, func() ([][]byte, error) { return e.ask(unix.ETHTOOL_MSG_PAUSE_GET, number) })
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil //nolint:nilnil // said above
+		return nil, nil //nolint:nilnil // documented above
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the pause parameters of interface %d: %w", number, err)
@@ -45,7 +44,7 @@ func (e *Ethtool) Pause(ctx context.Context, number int) (*Pause, error) {
 	return parsePause(answers[0])
 }
 
-// ask sends one of ethtool's questions, which all begin with the interface.
+// ask sends a request, which begins with the interface.
 func (e *Ethtool) ask(command uint8, number int) ([][]byte, error) {
 	socket, err := openSocket(e.proc, unix.NETLINK_GENERIC)
 	if err != nil {
@@ -66,7 +65,7 @@ func (e *Ethtool) ask(command uint8, number int) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// parsePause reads the answer (Documentation/networking/ethtool-netlink.rst PAUSE_GET).
+// parsePause parses the answer (Documentation/networking/ethtool-netlink.rst PAUSE_GET).
 func parsePause(message []byte) (*Pause, error) {
 	attrs, err := genericAttrs(message)
 	if err != nil {

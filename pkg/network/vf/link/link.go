@@ -21,26 +21,24 @@ import (
 // Link is a PF's network interface with its VFs.
 type Link struct {
 	Name string `json:"name"`
-	// Parent is the address of the interface's function; empty on kernels that
-	// don't say (before 5.15).
+	// Parent is the address of the interface's function. It is empty on kernels before 5.15.
 	Parent string `json:"parent,omitempty"`
-	// Up is the administrative state, Carrier that of the wire.
+	// Up is the administrative state, Carrier the physical link's.
 	Up      bool `json:"up"`
 	Carrier bool `json:"carrier"`
-	// VFs are by index.
+	// VFs are in the order of their indexes.
 	VFs []State `json:"vfs,omitempty"`
 }
 
-// State is a VF as its PF knows it. Its counters are left out of JSON.
+// State is a VF as its PF reports it. JSON omits the counters.
 type State struct {
 	Settings device.VFSettings `json:"settings"`
 	Counters Counters          `json:"-"`
-	// Port is where the VF is connected while its PF is in switchdev mode; nil
-	// otherwise.
+	// Port is the VF's port while its PF is in switchdev mode, otherwise nil.
 	Port *Port `json:"port,omitempty"`
 }
 
-// Representor returns the name of the interface that represents the VF on the node; empty for none.
+// Representor returns the name of the interface that represents the VF on the node, or "".
 func (s *State) Representor() string {
 	if s.Port == nil {
 		return ""
@@ -85,7 +83,7 @@ func (l *Link) Connect(ports []Port) error {
 func Live(fs *sysfs.FS) (proc string, live bool, err error) {
 	dir, err := fs.OpenDir("proc/1")
 	if err != nil {
-		return "", false, nil //nolint:nilerr // a tree without processes is no running node's
+		return "", false, nil //nolint:nilerr // a running node has processes
 	}
 	defer dir.Close()
 	var stat unix.Statfs_t
@@ -103,8 +101,7 @@ func Live(fs *sysfs.FS) (proc string, live bool, err error) {
 	return filepath.Join(fs.Path(), "proc"), true, nil
 }
 
-// Number returns the number of a PF's interface, by which it is asked for; 0 where
-// it has none in the network namespace that sysfs shows.
+// Number returns the index of a PF's interface, or 0 if it has none in the network namespace of sysfs.
 func Number(fs *sysfs.FS, pf pci.Address) (int, error) {
 	names, err := uplinks(fs, pf)
 	if err != nil {
@@ -129,12 +126,12 @@ func Number(fs *sysfs.FS, pf pci.Address) (int, error) {
 
 func netDir(pf pci.Address) string { return path.Join(sysfs.FunctionPath(pf), "net") }
 
-// representor is the port name of an interface that represents a VF or a subfunction in switchdev mode ("pf0vf3",
-// "c1pf0sf88"). Like the PF's own interface it belongs to the PF's function
+// representor matches the port name of an interface that represents a VF or a subfunction in switchdev mode ("pf0vf3",
+// "c1pf0sf88"). The interface belongs to the PF's function, as the PF's own does
 // (Documentation/networking/switchdev.rst).
 var representor = regexp.MustCompile(`pf\d+(vf|sf)\d+$`)
 
-// uplinks returns the PF's interfaces without representors.
+// uplinks returns the PF's interfaces, without representors.
 func uplinks(fs *sysfs.FS, pf pci.Address) ([]string, error) {
 	dir := netDir(pf)
 	there, err := fs.Exists(dir)
@@ -147,6 +144,6 @@ func uplinks(fs *sysfs.FS, pf pci.Address) ([]string, error) {
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		port, err := fs.ReadString(path.Join(dir, name, "phys_port_name"))
-		return err == nil && representor.MatchString(port) // drivers without port names answer EOPNOTSUPP
+		return err == nil && representor.MatchString(port) // drivers without port names return EOPNOTSUPP
 	}), nil
 }

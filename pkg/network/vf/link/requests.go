@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit bounds a request where its context does not: a PF's firmware may take its
-// time.
+// Limit limits a request whose context has no earlier deadline. A PF's firmware can be slow.
 const Limit = 10 * time.Second
 
-// errNoAnswer is the cause where a limit ends the waiting.
+// errNoAnswer is the cause of a context that ends at a limit.
 var errNoAnswer = errors.New("the kernel does not answer: an operation on an interface of the node hangs (`dmesg` names blocked tasks)")
 
 // requests serializes the requests to one of the kernel's netlink families. The kernel carries out a request in the call
@@ -58,10 +57,8 @@ func (r requests) do(ctx context.Context, limit time.Duration, request func() ([
 	}
 }
 
-// openSocket opens a netlink socket in the network namespace of the node whose
-// proc is at that path. The kernel's refusals come with its reasons in words. Who
-// uses it is bounded by [requests]; the socket's own timeout is for an answer
-// that is lost.
+// openSocket opens a netlink socket in the network namespace of the node with that proc. The kernel explains its errors
+// (extended ACK). [requests] limits the wait; the socket's own timeout handles a lost answer.
 func openSocket(proc string, protocol int) (*nl.NetlinkSocket, error) {
 	space, err := netns.GetFromPath(filepath.Join(proc, "1/ns/net"))
 	if err != nil {

@@ -14,18 +14,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// Rtnetlink reads by the kernel's rtnetlink, in the network
-// namespace of the node's first process: that of a pod has no PFs. It needs
-// CAP_NET_ADMIN and CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
+// Rtnetlink reads from the kernel's rtnetlink, in the network namespace of the node's first process, because a pod's
+// has no PFs. It needs CAP_NET_ADMIN, CAP_SYS_ADMIN, and the node's processes (hostPID).
 type Rtnetlink struct {
 	proc     string
 	requests requests
 }
 
-// NewRtnetlink returns the interfaces of the node whose proc is at that path.
+// NewRtnetlink returns the interfaces of the node with that proc.
 func NewRtnetlink(proc string) *Rtnetlink { return &Rtnetlink{proc, newRequests()} }
 
-// Read returns the interface of that number with its VFs.
+// Read returns the interface with an index, and its VFs.
 func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
 	req.AddData(InterfaceMessage(number))
@@ -40,7 +39,7 @@ func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
 	return ParseLink(answers[0])
 }
 
-// InterfaceMessage returns the head of a message about the interface of that number.
+// InterfaceMessage returns the header of a message about the interface with an index.
 func InterfaceMessage(number int) *nl.IfInfomsg {
 	m := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	m.Index = int32(number)
@@ -67,8 +66,8 @@ func (r *Rtnetlink) execute(req *nl.NetlinkRequest) ([][]byte, error) {
 	return answers, err
 }
 
-// unreported is the kernel's value of a switch that the driver does not report (rtnl_fill_vfinfo in
-// net/core/rtnetlink.c presets it).
+// unreported is the kernel's value of a switch that the driver does not report (preset by rtnl_fill_vfinfo in
+// net/core/rtnetlink.c).
 const unreported = 0xffffffff
 
 func protocolName(etherType uint16) string {
@@ -81,11 +80,11 @@ func protocolName(etherType uint16) string {
 	return fmt.Sprintf("%#04x", etherType)
 }
 
-// States returns the words for a VF's link state, by IFLA_VF_LINK_STATE_.
+// States returns the names of a VF's link states, by IFLA_VF_LINK_STATE_.
 func States() []string { return []string{"auto", "enable", "disable"} }
 
-// ParseLink reads the answer to a question for one interface. An answer that leaves
-// out a VF, as some do while the PF is busy with it, is EAGAIN.
+// ParseLink parses the answer about one interface. If the answer lacks a VF, for example while the PF is busy with it,
+// the error is EAGAIN.
 func ParseLink(message []byte) (*Link, error) {
 	if len(message) < unix.SizeofIfInfomsg {
 		return nil, errors.New("short message about an interface")
@@ -119,10 +118,9 @@ func ParseLink(message []byte) (*Link, error) {
 	return l, l.complete(count)
 }
 
-// complete holds the list of VFs against their number: it has no entry for a VF
-// that its driver says nothing of for the moment (ice while it resets the VF),
-// which moves those after it, and is not there at all where the driver never
-// says anything.
+// complete compares the length of the list of VFs with their number. The list lacks a VF that its driver can't report
+// at the moment (ice while it resets the VF), which shifts the later entries. If a driver never reports VFs, there is
+// no list.
 func (l *Link) complete(count int) error {
 	if l.VFs == nil {
 		l.VFs = make([]State, count)
@@ -133,7 +131,7 @@ func (l *Link) complete(count int) error {
 	return nil
 }
 
-// parseVFs reads IFLA_VFINFO_LIST, which has the VFs by index.
+// parseVFs parses IFLA_VFINFO_LIST, which has the VFs in the order of their indexes.
 func parseVFs(data []byte, ethernet bool) ([]State, error) {
 	list, err := nl.ParseRouteAttr(data)
 	if err != nil {
@@ -154,7 +152,7 @@ func parseVFs(data []byte, ethernet bool) ([]State, error) {
 	return vfs, nil
 }
 
-// words are the 32-bit fields of an IFLA_VF_ attribute, the VF's index first.
+// words returns the 32-bit fields of an IFLA_VF_ attribute. The first is the VF's index.
 func words(a *syscall.NetlinkRouteAttr, want int) ([]uint32, error) {
 	if len(a.Value) < 4*want {
 		return nil, fmt.Errorf("attribute %d has %d bytes, want %d", a.Attr.Type, len(a.Value), 4*want)
@@ -176,7 +174,7 @@ func parseVF(attrs []syscall.NetlinkRouteAttr, ethernet bool) (State, error) {
 	return s, nil
 }
 
-// take enters one attribute (struct ifla_vf_* in include/uapi/linux/if_link.h).
+// take parses one attribute (struct ifla_vf_* in include/uapi/linux/if_link.h).
 func (s *State) take(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 	switch a.Attr.Type &^ unix.NLA_F_NESTED {
 	case nl.IFLA_VF_MAC:
@@ -216,13 +214,13 @@ func (s *State) takeMAC(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 	if len(a.Value) < 4+length {
 		return fmt.Errorf("a MAC of %d bytes", len(a.Value))
 	}
-	if ethernet { // InfiniBand's is the PF's own link address, of 20 bytes
+	if ethernet { // for InfiniBand, it is the PF's own 20-byte address
 		s.Settings.MAC = net.HardwareAddr(a.Value[4 : 4+length]).String()
 	}
 	return nil
 }
 
-// takeVLAN enters the first entry of the list; no driver has more.
+// takeVLAN parses the first entry of the list. No driver has more.
 func (s *State) takeVLAN(data []byte) error {
 	list, err := nl.ParseRouteAttr(data)
 	if err != nil {
@@ -248,7 +246,7 @@ func takeSwitch(a *syscall.NetlinkRouteAttr, to **bool) error {
 	return err
 }
 
-// takeGUID reads a 64-bit number in the machine's byte order, aligned as in C (struct ifla_vf_guid).
+// takeGUID parses a 64-bit number in the machine's byte order, aligned as in C (struct ifla_vf_guid).
 func takeGUID(a *syscall.NetlinkRouteAttr, to *string) error {
 	if len(a.Value) < nl.SizeofVfGUID {
 		return fmt.Errorf("a GUID in %d bytes", len(a.Value))

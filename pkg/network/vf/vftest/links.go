@@ -1,6 +1,5 @@
-// Package vftest has network interfaces and eswitches of PFs that do what
-// rtnetlink, devlink and the PF drivers do, on a scripted sysfs. It refuses what
-// they refuse; the lab's tests confirm that for igb and netdevsim.
+// Package vftest has network interfaces and eswitches of PFs on a scripted sysfs, which behave like rtnetlink, devlink
+// and the PF drivers, and refuse what they refuse. The lab's tests confirm that for igb and netdevsim.
 package vftest
 
 import (
@@ -21,49 +20,45 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Driver is what a PF's driver can do.
+// Driver is the behaviour of a PF's driver.
 type Driver struct {
-	// Refuses are the errors of settings that the driver does not support. It reports most of them nevertheless.
+	// Refuses has the errors for unsupported settings. The driver reports most of them nevertheless.
 	Refuses map[device.VFSetting]error
-	// Silent are settings that it does not report.
+	// Silent are the settings that it does not report.
 	Silent []device.VFSetting
-	// Deaf are settings that it takes and does not make.
+	// Deaf are the settings that it accepts without effect.
 	Deaf []device.VFSetting
-	// MinRate and QinQ are whether it has minimum rates and 802.1ad.
+	// MinRate and QinQ: it supports minimum rates and 802.1ad.
 	MinRate, QinQ bool
-	// RatesByLink is whether it takes no rates without a link.
+	// RatesByLink: it accepts no rates without a link.
 	RatesByLink bool
-	// RSSQuery is whether it lets a VF read its hash key; the others report nothing
-	// of that.
+	// RSSQuery: it reports, and can set, whether a VF may read its hash key. Other drivers do not report it.
 	RSSQuery bool
-	// InfiniBand makes the PFs ports of InfiniBand, which have GUIDs and a link
-	// state and nothing else.
+	// InfiniBand: the PFs are InfiniBand ports, which have only GUIDs and a link state.
 	InfiniBand bool
-	// Eswitch is whether it has modes, and PortMAC whether VFs get their address by
-	// their ports in switchdev mode.
+	// Eswitch: it has modes. PortMAC: in switchdev mode, VFs get their addresses at their ports.
 	Eswitch, PortMAC bool
-	// Hides is how many readings leave the last VF out at first, as ice does while
-	// it resets the VF.
+	// Hides is the number of reads at first that lack the last VF, as with ice while it resets the VF.
 	Hides int
-	// Busy is how many writes it refuses at first, while it resets the VF.
+	// Busy is the number of writes that it refuses at first, while it resets the VF.
 	Busy int
 }
 
-// Igb is the driver of the lab's NICs, as seen there on Linux 6.12.
+// Igb returns the driver of the lab's NICs, as observed on Linux 6.12.
 func Igb() Driver {
 	return Driver{Refuses: map[device.VFSetting]error{device.VFLinkState: unix.EOPNOTSUPP}, RatesByLink: true}
 }
 
-// Complete is a driver that has all settings of Ethernet.
+// Complete returns a driver that supports all settings of Ethernet.
 func Complete() Driver { return Driver{MinRate: true, QinQ: true, RSSQuery: true} }
 
-// InfiniBand is the driver of a ConnectX whose port is InfiniBand.
+// InfiniBand returns the driver of a ConnectX whose port is InfiniBand.
 func InfiniBand() Driver { return Driver{InfiniBand: true} }
 
-// Eswitch is a driver with switchdev mode, as ConnectX and E810 have it.
+// Eswitch returns a driver with switchdev mode, as for ConnectX and E810.
 func Eswitch() Driver { return Driver{MinRate: true, Eswitch: true, PortMAC: true} }
 
-// found is what the driver begins a VF with.
+// found returns the initial settings of a VF.
 func (d *Driver) found() device.VFSettings {
 	if d.InfiniBand {
 		return device.VFSettings{LinkState: "disable", NodeGUID: vf.NoGUID, PortGUID: vf.NoGUID}
@@ -78,25 +73,23 @@ func (d *Driver) found() device.VFSettings {
 	return s
 }
 
-// Links are the interfaces of a scripted node's PFs. Methods may be called from
-// several goroutines.
+// Links are the interfaces of a scripted node's PFs. It is safe for concurrent use.
 type Links struct {
 	tb testing.TB
 	fs *sysfs.FS
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	driver Driver
-	parent string // of all interfaces, where it is not the truth
+	parent string // reported for all interfaces instead of their function
 	down   bool   // no PF has a link
 	off    bool   // all interfaces are down
-	boot   string // the boot in which pfs is true
+	boot   string // the boot in which pfs is valid
 	pfs    map[pci.Address][]vf.State
 	modes  map[pci.Address]vf.Mode
 	writes []string
 }
 
-// New returns the interfaces of the node's PFs, with the driver for all. A
-// mistake in its use fails the test.
+// New returns the interfaces of the node's PFs, all with one driver. Wrong use fails the test.
 func New(tb testing.TB, fs *sysfs.FS, d Driver) *Links {
 	return &Links{tb: tb, fs: fs, driver: d, pfs: map[pci.Address][]vf.State{}, modes: map[pci.Address]vf.Mode{}}
 }
@@ -116,14 +109,14 @@ func (l *Links) Pretend(parent string) {
 	l.parent = parent
 }
 
-// Unplug takes all links away.
+// Unplug removes all links.
 func (l *Links) Unplug() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = true
 }
 
-// Plug brings them back.
+// Plug restores all links.
 func (l *Links) Plug() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +130,7 @@ func (l *Links) TurnOff() {
 	l.off = true
 }
 
-// Set changes a VF past the driver's rules, as another program would.
+// Set changes a VF without the driver's rules, as another program could.
 func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) {
 	l.tb.Helper()
 	l.mu.Lock()
@@ -145,7 +138,7 @@ func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) 
 	change(&l.state(pf, index).Settings)
 }
 
-// Count has the PF count for a VF.
+// Count sets the counters of a VF.
 func (l *Links) Count(pf pci.Address, index int, c vf.Counters) {
 	l.tb.Helper()
 	l.mu.Lock()
@@ -161,7 +154,7 @@ func (l *Links) Settings(pf pci.Address, index int) device.VFSettings {
 	return l.state(pf, index).Settings
 }
 
-// state returns a VF that must be there. Callers hold mu.
+// state returns an existing VF. Callers hold mu.
 func (l *Links) state(pf pci.Address, index int) *vf.State {
 	l.tb.Helper()
 	if err := l.sync(pf); err != nil {
@@ -173,15 +166,14 @@ func (l *Links) state(pf pci.Address, index int) *vf.State {
 	return &l.pfs[pf][index]
 }
 
-// Writes returns all settings that were written and changed something, as
-// "0000:21:00.0 vf 1 vlan 100 802.1Q", in order.
+// Writes returns all written settings that changed something, in order, such as "0000:21:00.0 vf 1 vlan 100 802.1Q".
 func (l *Links) Writes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]string(nil), l.writes...)
 }
 
-// Read is vf.Links'.
+// Read implements [vf.Links].
 func (l *Links) Read(ctx context.Context, number int) (*vf.Link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +201,7 @@ func (l *Links) Read(ctx context.Context, number int) (*vf.Link, error) {
 	return link, nil
 }
 
-// Write is vf.Links'.
+// Write implements [vf.Links].
 func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +226,7 @@ func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting
 	return nil
 }
 
-// put applies a setting as the driver does, or does not. Callers hold mu.
+// put applies a setting, or not, as the driver does. Callers hold mu.
 func (l *Links) put(pf pci.Address, index int, s device.VFSetting, to *device.VFSettings) {
 	have := &l.pfs[pf][index].Settings
 	if have.Value(s) == to.Value(s) || slices.Contains(l.driver.Deaf, s) {
@@ -244,7 +236,7 @@ func (l *Links) put(pf pci.Address, index int, s device.VFSetting, to *device.VF
 	l.writes = append(l.writes, fmt.Sprintf("%s vf %d %s %s", pf, index, s, to.Value(s)))
 }
 
-// refusal is what the kernel and the driver say to a value. Callers hold mu.
+// refusal returns the error of the kernel or the driver for a value. Callers hold mu.
 func (l *Links) refusal(pf pci.Address, s device.VFSetting, to *device.VFSettings) error {
 	if err := l.driver.Refuses[s]; err != nil {
 		return err
@@ -315,7 +307,7 @@ func (l *Links) sync(pf pci.Address) error {
 	return nil
 }
 
-// find returns the PF whose interface has the number.
+// find returns the PF of the interface with an index.
 func (l *Links) find(ctx context.Context, number int) (pci.Address, string, error) {
 	if err := ctx.Err(); err != nil {
 		return pci.Address{}, "", err

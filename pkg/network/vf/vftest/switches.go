@@ -14,14 +14,13 @@ import (
 // Switches returns the eswitches of the same PFs.
 func (l *Links) Switches() *Switches { return &Switches{l} }
 
-// Switches are the eswitches of a scripted node's PFs. Methods may be called from
-// several goroutines.
+// Switches are the eswitches of a scripted node's PFs. It is safe for concurrent use.
 type Switches struct{ links *Links }
 
 // firstPort is the index of VF 0's port.
 const firstPort = 100
 
-// Read is vf.Switches'.
+// Read implements [vf.Switches].
 func (s *Switches) Read(ctx context.Context, h vf.Handle) (*vf.Switch, error) {
 	l := s.links
 	l.mu.Lock()
@@ -45,7 +44,7 @@ func (s *Switches) Read(ctx context.Context, h vf.Handle) (*vf.Switch, error) {
 	return sw, nil
 }
 
-// SetMode is vf.Switches'. Like ice it refuses while there are VFs.
+// SetMode implements [vf.Switches]. Like ice, it refuses while there are VFs.
 func (s *Switches) SetMode(ctx context.Context, h vf.Handle, m vf.Mode) error {
 	l := s.links
 	l.mu.Lock()
@@ -62,7 +61,7 @@ func (s *Switches) SetMode(ctx context.Context, h vf.Handle, m vf.Mode) error {
 	return nil
 }
 
-// SetMAC is vf.Switches'.
+// SetMAC implements [vf.Switches].
 func (s *Switches) SetMAC(ctx context.Context, h vf.Handle, port uint32, mac string) error {
 	l := s.links
 	l.mu.Lock()
@@ -82,7 +81,7 @@ func (s *Switches) SetMAC(ctx context.Context, h vf.Handle, port uint32, mac str
 	return nil
 }
 
-// device returns the PF of that name, up to date. Callers hold mu.
+// device returns the PF with a name, up to date. Callers hold mu.
 func (l *Links) device(ctx context.Context, h vf.Handle) (pci.Address, error) {
 	if err := ctx.Err(); err != nil {
 		return pci.Address{}, err
