@@ -10,32 +10,33 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Container is a container and what it has of the node. Specifications hold the environment of containers, secrets included:
-// nothing of that is kept.
+// Container is a container and what it has of the node. Nothing of its environment is kept, because that can have
+// secrets.
 type Container struct {
 	ID string `json:"id"`
 	// Space is containerd's own namespace: "k8s.io" for pods, "moby" for Docker's.
 	Space string `json:"space,omitempty"`
-	// Runtime is the shim's type: "io.containerd.runc.v2"; empty where only a bundle is known.
+	// Runtime is the shim's type, such as "io.containerd.runc.v2". It is empty if only a bundle is known.
 	Runtime string `json:"runtime,omitempty"`
-	// PID is its first process on the node.
+	// PID is the container's first process on the node.
 	PID int `json:"pid,omitempty"`
-	// Sandbox is its pod's sandbox; the sandbox itself names itself.
+	// Sandbox is the ID of the pod's sandbox. A sandbox has its own ID.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Namespace and Pod are its pod's; empty for one that is no pod's.
+	// Namespace and Pod are the pod's names, or empty without a pod.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	// Mounts are the files and directories of the node that it has.
+	// Mounts are the mounted files and directories of the node.
 	Mounts []string `json:"mounts,omitempty"`
-	// Devices are the device nodes that it has, by their paths in it, which are those on the node unless somebody chose others.
+	// Devices are the device nodes, by their paths in the container. They are the same on the node, unless the
+	// specification sets other paths.
 	Devices []string `json:"devices,omitempty"`
-	// Privileged is one with all devices of the node and CAP_SYS_ADMIN.
+	// Privileged: the container has all devices of the node and CAP_SYS_ADMIN.
 	Privileged bool `json:"privileged,omitempty"`
 	// InitData is Kata's initial data for a confidential guest, from the sandbox's annotation.
 	InitData string `json:"-"`
 }
 
-// Annotations by which CRI says whose a container is (containerd internal/cri/annotations).
+// The annotations in which CRI names a container's pod (containerd internal/cri/annotations).
 const (
 	sandboxID        = "io.kubernetes.cri.sandbox-id"
 	sandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
@@ -43,8 +44,8 @@ const (
 	initData         = "io.katacontainers.config.hypervisor.cc_init_data"
 )
 
-// Describe reads a container's OCI specification: a bundle's config.json, or what containerd keeps. ID and PID are the
-// caller's to add.
+// Describe parses a container's OCI specification: a bundle's config.json, or containerd's copy. The caller sets ID and
+// PID.
 func Describe(spec []byte) (Container, error) {
 	var s specs.Spec
 	if err := json.Unmarshal(spec, &s); err != nil {
@@ -67,7 +68,8 @@ func Describe(spec []byte) (Container, error) {
 	return c, nil
 }
 
-// privileged reports what `privileged: true` of a pod makes of a container: all capabilities and all devices.
+// privileged reports whether a container has what `privileged: true` of a pod gives it: all capabilities and all
+// devices.
 func privileged(s *specs.Spec) bool {
 	if s.Process == nil || s.Process.Capabilities == nil || s.Linux == nil || s.Linux.Resources == nil {
 		return false

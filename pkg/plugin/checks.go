@@ -25,11 +25,11 @@ import (
 
 // Checks says which of the audit's checks taint devices and refuse claims.
 type Checks struct {
-	// Profile says what the node is for, by which the checks weigh.
+	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
-	// Counts is the least severity at which a check that fails counts; [finding.Off] for none.
+	// Counts is the minimum severity of a failed check that counts. [finding.Off]: none counts.
 	Counts isolation.Severity
-	// Waivers is the file of accepted failures; empty for etc/kata-vfio/waivers.yaml below the root, if it is there.
+	// Waivers is the file of accepted failures. The default is etc/kata-vfio/waivers.yaml below the root, if it exists.
 	Waivers string
 }
 
@@ -57,7 +57,7 @@ func (c Checks) Gate(ctx context.Context, n *node.Node, root string) error {
 	return nil
 }
 
-// offered returns the functions that the node's config gives to tenants.
+// offered returns the functions that tenants can get according to the node config.
 func offered(cfg *v1alpha1.NodeConfig, snap *device.Snapshot) []pci.Address {
 	var all []pci.Address
 	for _, f := range nodeconfig.Select(cfg, snap).Ours() {
@@ -66,7 +66,7 @@ func offered(cfg *v1alpha1.NodeConfig, snap *device.Snapshot) []pci.Address {
 	return all
 }
 
-// idsOf returns the ids of the checks that fail for a function.
+// idsOf returns a function that returns the IDs of the checks that fail for a function.
 func idsOf(failing func(pci.Address) []finding.Failure) func(pci.Address) []string {
 	return func(addr pci.Address) []string {
 		var ids []string
@@ -77,7 +77,8 @@ func idsOf(failing func(pci.Address) []finding.Failure) func(pci.Address) []stri
 	}
 }
 
-// openMonitor makes the monitor, which judges the node by what the plugin itself reads. It works without a ledger too.
+// openMonitor creates the monitor, which judges the node by what the plugin itself reads. It works without a ledger
+// too.
 func (s *service) openMonitor() {
 	c := &s.config.Checks
 	s.monitor = monitor.New(monitor.Config{
@@ -126,11 +127,11 @@ func (c Checks) waivers(root string, log *slog.Logger) *waiverFile {
 	return &waiverFile{path: filepath.Join(root, "etc/kata-vfio/waivers.yaml"), optional: true, log: log}
 }
 
-// waiverFile reads the failures that the node's operator accepts. It is read for each look, so that a change needs
-// no restart.
+// waiverFile reads the failures that the node's operator accepts. It is read before each run of the checks, so that a
+// change needs no restart.
 type waiverFile struct {
 	path string
-	// optional says that the file may be missing.
+	// optional: the file need not exist.
 	optional bool
 	log      *slog.Logger
 	// logged is the error that was logged last.

@@ -35,21 +35,21 @@ import (
 
 // Config says what a run of the plugin serves, and where.
 type Config struct {
-	// Node says where the node's files lie. Its Name and its Node, the config, are required; Inventory and Observe are
-	// the service's own.
+	// Node has the paths of the node's files. Its Name and its Node, the config, are required. The service sets
+	// Inventory and Observe.
 	Node node.Config
 	Log  *slog.Logger
 	// PodUID distinguishes the instances of a rolling update; empty for the only instance.
 	PodUID string
 	// Kubeconfig names the API server; empty in a pod.
 	Kubeconfig string
-	// PluginDir, RegistryDir and MetadataCDIDir are those of [dra.Kubelet].
+	// PluginDir, RegistryDir and MetadataCDIDir are as in [dra.Kubelet].
 	PluginDir, RegistryDir, MetadataCDIDir string
 	// GRPCVerbosity is the klog verbosity at which gRPC calls are logged; -1 for never.
 	GRPCVerbosity int
 	// Probes is the address of /healthz and /readyz.
 	Probes string
-	// OTLP is the URL of the collector of spans; empty for that of the environment, if there is one.
+	// OTLP is the URL of the collector of spans. The default is the environment's, if it is set.
 	OTLP string
 	// Pprof is the loopback address of profiles; empty for none.
 	Pprof   string
@@ -65,13 +65,13 @@ type Config struct {
 	ChecksEvery time.Duration
 }
 
-// Scraping says where metrics are served, and to whom.
+// Scraping says where metrics are served, and to which clients.
 type Scraping struct {
 	// Listen is the address of /metrics.
 	Listen string
-	// Open serves them over plain HTTP, to every client.
+	// Open serves metrics over plain HTTP to every client.
 	Open bool
-	// CertFile and KeyFile hold the certificate; empty for one that is made at start.
+	// CertFile and KeyFile have the certificate. Without them, one is created at the start.
 	CertFile, KeyFile string
 	// Tenants adds claims and their namespaces to the labels.
 	Tenants bool

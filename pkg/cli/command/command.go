@@ -1,5 +1,5 @@
-// Package command is what the project's programs have in common on the command line: how they start and end, how
-// they report a wrong command line, and the flags and subcommands that all of them have.
+// Package command has what the project's programs share on the command line: how they start and end, how they report a
+// wrong command line, and their common flags and subcommands.
 package command
 
 import (
@@ -20,19 +20,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-// Exit codes that mean the same for every program. A program's own begin at 3.
+// Exit codes with the same meaning in every program. A program's own codes begin at 3.
 const (
-	// Failed is the exit code where nothing more precise is known.
+	// Failed is the exit code of an error without a more specific code.
 	Failed = 1
-	// Usage is the exit code for a [UsageError].
+	// Usage is the exit code of a [UsageError].
 	Usage = 2
 )
 
-// Run is a program without its process: it does what args, without the
-// program's name, ask for, until it is done or ctx ends.
+// Run runs a program with args, which do not include the program's name, until it is done or ctx ends.
 type Run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
-// Tree is the [Run] of a tree of commands, which is made for each run. The commands find the context in theirs.
+// Tree returns the [Run] of a tree of commands, which root creates for each run. Commands get the context of Run.
 func Tree(root func(stdout, stderr io.Writer) *cobra.Command) Run {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		cmd := root(stdout, stderr)
@@ -41,9 +40,8 @@ func Tree(root func(stdout, stderr io.Writer) *cobra.Command) Run {
 	}
 }
 
-// Main runs a program and ends the process with its exit code; it does not
-// return. The context of run ends with the first SIGINT or SIGTERM. Of an error
-// of run, fail says on standard error what went wrong, and returns the exit code.
+// Main runs a program and ends the process with its exit code. The context of run ends with the first SIGINT or
+// SIGTERM. fail reports an error of run on standard error, and returns the exit code.
 func Main(run Run, fail func(stderr io.Writer, err error) int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -54,8 +52,8 @@ func Main(run Run, fail func(stderr io.Writer, err error) int) {
 	os.Exit(0)
 }
 
-// Fail is for [Main]: it prints an error in one line, behind the program's name. Text that the error quotes, from
-// a node or a file, has no effect on a terminal.
+// Fail returns a function for [Main] that prints an error on one line after the program's name. Text that the error
+// quotes from a node or a file is escaped for terminals.
 func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	return func(stderr io.Writer, err error) int {
 		fmt.Fprintf(stderr, "%s: %s\n", name, terminal.VisibleLines(err.Error()))
@@ -63,7 +61,7 @@ func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	}
 }
 
-// AddVersion gives a program's root command the subcommand "version" and the flag --version. Both print text: a line
+// AddVersion adds the subcommand "version" and the flag --version to a program's root command. Both print text, a line
 // that names the build.
 func AddVersion(root *cobra.Command, text string) {
 	show := func(cmd *cobra.Command) error {
@@ -86,8 +84,8 @@ func AddVersion(root *cobra.Command, text string) {
 	}
 }
 
-// Build returns the program's module version and Go's, as the linker recorded
-// them: "v1.2.3 (go1.26.1)", or "unknown".
+// Build returns the versions of the program's module and of Go, as recorded by the linker: "v1.2.3 (go1.26.1)", or
+// "unknown".
 func Build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -96,8 +94,8 @@ func Build() string {
 	return fmt.Sprintf("%s (%s)", info.Main.Version, info.GoVersion)
 }
 
-// UsageError marks an error of the command line or of a file that it names: the
-// user can do something about it, and nothing was touched.
+// UsageError is an error in the command line or in a file that it names. The user can correct it, and nothing was
+// changed.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
@@ -105,13 +103,12 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns a [UsageError] in words.
+// Usagef returns a formatted [UsageError].
 func Usagef(format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...)}
 }
 
-// ExitCode returns [Usage] for an error that is or wraps a [UsageError], else
-// [Failed].
+// ExitCode returns [Usage] if the error is or wraps a [UsageError], otherwise [Failed].
 func ExitCode(err error) int {
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return Usage
@@ -119,9 +116,8 @@ func ExitCode(err error) int {
 	return Failed
 }
 
-// Setup makes cmd, the root of a program's commands, write to stdout and
-// stderr, leave the telling of errors to [Main], and return a [UsageError] for
-// flags that it does not know.
+// Setup configures cmd, a program's root command: it writes to stdout and stderr, leaves the reporting of errors to
+// [Main], and returns a [UsageError] for unknown flags.
 func Setup(cmd *cobra.Command, stdout, stderr io.Writer) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetOut(stdout)
@@ -129,7 +125,7 @@ func Setup(cmd *cobra.Command, stdout, stderr io.Writer) {
 	cmd.SetFlagErrorFunc(wrongFlag)
 }
 
-// wrongFlag is the error for a flag that a command does not know, or for the command itself, whose flag it then was.
+// wrongFlag returns the error for an unknown flag of a command, or for the unknown command that the flag follows.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
 		return NoSubcommand(cmd, args)
@@ -147,9 +143,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return Usagef("%w%s; see `%s --help`", err, hint, cmd.CommandPath())
 }
 
-// similar returns the names that a user may have meant by a wrong one.
+// similar returns the names that are similar to a wrong one.
 func similar(wrong string, names []string) []string {
-	// Cobra's own measure, which it applies to commands only.
+	// This is Cobra's own measure, which Cobra applies to commands only.
 	group := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, name := range names {
 		group.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
@@ -157,7 +153,7 @@ func similar(wrong string, names []string) []string {
 	return group.SuggestionsFor(wrong)
 }
 
-// didYouMean asks about names, each behind a prefix; nothing without names.
+// didYouMean asks about names, each with a prefix. It returns "" without names.
 func didYouMean(prefix string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -187,11 +183,10 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())
 }
 
-// ExactArgs refuses more or less than n positional arguments. Use it as Args of a command. what names them: "two
-// archives".
+// ExactArgs accepts n positional arguments. Use it as Args of a command. what names them: "two archives".
 func ExactArgs(n int, what string) cobra.PositionalArgs { return args(n, n, what) }
 
-// MaxArgs refuses more than n positional arguments, as [ExactArgs] does.
+// MaxArgs accepts at most n positional arguments. See [ExactArgs].
 func MaxArgs(n int, what string) cobra.PositionalArgs { return args(0, n, "at most "+what) }
 
 func args(least, most int, what string) cobra.PositionalArgs {
@@ -203,8 +198,8 @@ func args(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// ReadArgument reads a file that the command line names, "-" being standard input.
-// One that can't be read, or has more than limit bytes, is a [UsageError].
+// ReadArgument reads a file that the command line names; "-" is standard input. If it can't be read or has more than
+// limit bytes, the error is a [UsageError].
 func ReadArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
 	in := stdin
 	if name != "-" {
@@ -225,19 +220,17 @@ func ReadArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Formats are the values that a command's flag --output takes, the first being
-// its default.
+// Formats are the values of a command's flag --output. The first is the default.
 type Formats []string
 
-// Flag adds --output (-o) to a command, with completion. The command calls
-// [Formats.Check] before it works.
+// Flag adds --output (-o) to a command, with completion. The command calls [Formats.Check] first.
 func (f Formats) Flag(cmd *cobra.Command, format *string) {
 	cmd.Flags().StringVarP(format, "output", "o", f[0], "output format: "+strings.Join(f, ", "))
-	// The only error is a flag that does not exist.
+	// The only possible error is an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Check refuses a value that is none of the formats with a [UsageError].
+// Check returns a [UsageError] for any other value.
 func (f Formats) Check(format string) error {
 	if slices.Contains(f, format) {
 		return nil

@@ -1,5 +1,4 @@
-// Package encode writes values as the documents that programs read: the forms
-// of --output that are not for people.
+// Package encode writes values as documents for programs: the machine-readable formats of --output.
 package encode
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-// Document writes v in the format json or yaml. It returns false for another one, and writes nothing then.
+// Document writes v in the format json or yaml. For any other format it writes nothing and returns false.
 func Document(w io.Writer, format, what string, v any) (bool, error) {
 	switch format {
 	case "json":
@@ -27,12 +26,11 @@ func Document(w io.Writer, format, what string, v any) (bool, error) {
 	return false, nil
 }
 
-// JSON writes v as one indented JSON document. Errors say what v is. Characters
-// that a terminal would obey are escaped, so that no name from a node does anything
-// where the document is looked at; readers get them back as they were.
+// JSON writes v as one indented JSON document. what names v in errors. Control characters are escaped, so that a name
+// from a node has no effect on a terminal. Decoders get the original text.
 func JSON(w io.Writer, what string, v any) error { return writeJSON(w, what, v, "  ") }
 
-// JSONLine writes v as [JSON] does, on a line of its own.
+// JSONLine writes v as [JSON] does, on one line.
 func JSONLine(w io.Writer, what string, v any) error { return writeJSON(w, what, v, "") }
 
 func writeJSON(w io.Writer, what string, v any, indent string) error {
@@ -50,9 +48,8 @@ func writeJSON(w io.Writer, what string, v any, indent string) error {
 	return nil
 }
 
-// YAML writes v as YAML with the names of the JSON form. Errors say what v is. YAML
-// can't escape outside of quotes: control characters come back to readers as they
-// were, but of direction marks and the like they get the escape as text.
+// YAML writes v as YAML with the names of the JSON form. what names v in errors. YAML can't escape outside of quotes:
+// decoders get control characters back unchanged, but direction marks and the like as the text of their escapes.
 func YAML(w io.Writer, what string, v any) error {
 	text, err := json.Marshal(v)
 	if err == nil {
@@ -69,8 +66,8 @@ func YAML(w io.Writer, what string, v any) error {
 	return nil
 }
 
-// replaceObeyed replaces what the encoder of JSON leaves as it is: characters beyond ASCII, and DEL. They occur in
-// strings only.
+// replaceObeyed replaces the characters that the JSON encoder does not escape: those beyond ASCII, and DEL. They occur
+// in strings only.
 func replaceObeyed(text []byte, by func(rune) string) []byte {
 	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
 	if bytes.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
@@ -87,7 +84,7 @@ func replaceObeyed(text []byte, by func(rune) string) []byte {
 	return replaced
 }
 
-// escape is the character as JSON escapes it.
+// escape returns the JSON escape of a character.
 func escape(r rune) string {
 	var escaped []byte
 	for _, unit := range utf16.Encode([]rune{r}) {

@@ -6,18 +6,17 @@ import (
 	"slices"
 )
 
-// String is a string in a JSON document, except keys.
+// String is a string value in a JSON document.
 type String struct {
 	Text string
-	// Key is its own, or that of the list that it is in; Parent the one of the object with Key.
+	// Key is the string's key, or that of the list that contains it. Parent is the key of the object with Key.
 	Key, Parent string
-	// Before is the string before it in a list.
+	// Before is the preceding string in a list.
 	Before string
 }
 
-// RewriteStrings returns JSON, one or more documents, with strings replaced and everything else as it is: decoding
-// would lose the order of keys. Key is called for each key. From the first invalid byte on the data stays as it
-// is.
+// RewriteStrings returns one or more JSON documents with strings replaced, and everything else unchanged, including the
+// order of keys. It calls key for each key. Invalid data is kept from its first invalid byte on.
 func RewriteStrings(data []byte, with func(*String) string, key func(string)) []byte {
 	r := rewriting{data: data, in: json.NewDecoder(bytes.NewReader(data)), levels: []level{{list: true}}, with: with, key: key}
 	for r.next() {
@@ -36,13 +35,13 @@ type rewriting struct {
 	key    func(string)
 }
 
-// level is an object or a list on the way to a value.
+// level is an object or list that contains the current value.
 type level struct {
-	list, value bool // value: what comes next is no key
+	list, value bool // value: the next string is not a key
 	key, before string
 }
 
-// next takes the next token; false where there is none.
+// next reads the next token. It returns false if there is none.
 func (r *rewriting) next() bool {
 	begin := int(r.in.InputOffset())
 	token, err := r.in.Token()
@@ -66,7 +65,7 @@ func (r *rewriting) next() bool {
 	return true
 }
 
-// replace writes the replacement of the string that follows begin.
+// replace writes the replacement of the string after begin.
 func (r *rewriting) replace(begin int, s *String) {
 	with := r.with(s)
 	if with == s.Text {
@@ -75,11 +74,11 @@ func (r *rewriting) replace(begin int, s *String) {
 	begin += bytes.IndexByte(r.data[begin:], '"')
 	r.out.Write(r.data[r.kept:begin])
 	r.kept = int(r.in.InputOffset())
-	text, _ := json.Marshal(with) // a string always can
+	text, _ := json.Marshal(with) // a string always can be encoded
 	r.out.Write(text)
 }
 
-// enter goes into an object or list, or out of it.
+// enter enters or leaves an object or list.
 func (r *rewriting) enter(d json.Delim) {
 	if d == '{' || d == '[' {
 		r.levels = append(r.levels, level{list: d == '['})
@@ -92,7 +91,7 @@ func (r *rewriting) enter(d json.Delim) {
 	last.value, last.before = false, ""
 }
 
-// keyAt returns the n-th key on the way back from a value, lists left out.
+// keyAt returns the n-th key from the current value outwards, without lists.
 func (r *rewriting) keyAt(n int) string {
 	for _, l := range slices.Backward(r.levels) {
 		if l.list {

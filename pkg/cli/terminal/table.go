@@ -9,14 +9,14 @@ import (
 // Cell is the content of one column of a row.
 type Cell struct {
 	Text string
-	// Color is for those who see it: the text says the same.
+	// Color adds no information to the text.
 	Color Color
 }
 
-// Table is rows under titles. text/tabwriter counts a colour's escapes as text, and can't continue a table that is written already.
+// Table is rows below titles. text/tabwriter counts a color's escapes as text, and can't continue a written table.
 //
-// Texts may come from anyone: they are written as [Visible] has them, and a long one
-// makes its column wide. A row may be shorter than the titles.
+// Texts are escaped by [Visible], because anyone may have written them. A long text widens its column. A row can have
+// fewer cells than there are titles.
 type Table struct {
 	Titles []string
 	Rows   [][]Cell
@@ -25,8 +25,8 @@ type Table struct {
 // gap is the space between two columns, the same as kubectl's.
 const gap = 3
 
-// Lines returns the titles, unless there are none, and then the rows, as lines without their ends. If they are longer
-// than limit, the widest texts of several words are wrapped; 0 is no limit.
+// Lines returns the titles, if any, and the rows, as lines without newlines. If they are longer than limit, the widest
+// texts with several words are wrapped; 0 is no limit.
 func (t *Table) Lines(limit int, color bool) []string {
 	widths := t.Widths(nil)
 	rows := wrapped(t.Rows, widths, limit, gap)
@@ -40,8 +40,8 @@ func (t *Table) Lines(limit int, color bool) []string {
 	return lines
 }
 
-// Columns returns rows, the first of which has the titles, as the lines of a table without colors that keeps to limit
-// as [Table.Lines] does. Its columns are two spaces apart.
+// Columns returns the lines of a table without colors. The first row has the titles, columns are two spaces apart, and
+// limit is as for [Table.Lines].
 func Columns(rows [][]string, limit int) []string {
 	const gap = 2
 	t := &Table{}
@@ -60,8 +60,7 @@ func Columns(rows [][]string, limit int) []string {
 	return lines
 }
 
-// Widths returns what each column takes, and no less than before: for a table that
-// goes on below what is written already.
+// Widths returns the width of each column, and at least the width before, for a table that continues a written one.
 func (t *Table) Widths(before []int) []int {
 	widths := slices.Clone(before)
 	widen := func(i int, text string) {
@@ -81,14 +80,14 @@ func (t *Table) Widths(before []int) []int {
 	return widths
 }
 
-// A column with texts of more than prose characters is wrapped where a table is too wide, to no less than minProse.
+// Columns with texts of more than prose characters are wrapped in tables that are too wide, to at least minProse.
 const (
 	prose    = 40
 	minProse = 20
 )
 
 // wrapped narrows the columns of prose, the widest first, until the rows fit limit, or as far as possible. It returns
-// the rows, with the rest of the wrapped texts in rows of their own.
+// the rows. The rest of a wrapped text is in rows of its own.
 func wrapped(rows [][]Cell, widths []int, limit, gap int) [][]Cell {
 	over := gap*(len(widths)-1) - limit
 	for _, width := range widths {
@@ -117,7 +116,7 @@ func wrapped(rows [][]Cell, widths []int, limit, gap int) [][]Cell {
 	return all
 }
 
-// leastWidths returns how narrow each column can be. One of prose has room for its longest word.
+// leastWidths returns the minimum width of each column. A column of prose fits its longest word.
 func leastWidths(rows [][]Cell, widths []int) []int {
 	least := make([]int, len(widths))
 	for i := range least {
@@ -135,7 +134,7 @@ func leastWidths(rows [][]Cell, widths []int) []int {
 	return least
 }
 
-// below returns a row as those that its wrapped texts take.
+// below returns a row as several rows, with its texts wrapped.
 func below(row []Cell, widths []int) [][]Cell {
 	var all [][]Cell
 	for i, cell := range row {
@@ -158,7 +157,7 @@ func (t *Table) Head(widths []int, color bool) string {
 	return Line(cells, widths, color)
 }
 
-// Line returns a row as one line. What is wider than its column moves the others.
+// Line returns a row as one line. A text that is wider than its column moves the others.
 func Line(row []Cell, widths []int, color bool) string { return line(row, widths, gap, color) }
 
 func line(row []Cell, widths []int, gap int, color bool) string {

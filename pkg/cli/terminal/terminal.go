@@ -1,6 +1,5 @@
-// Package terminal writes text for people at a terminal: within a width, in
-// colours, and so that nothing that was read from a node can do more there than
-// be seen.
+// Package terminal writes text for users at a terminal: within a width, in colors, and so that text from a node has no
+// effect on the terminal.
 package terminal
 
 import (
@@ -20,16 +19,15 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Colorful reports whether w is a terminal whose user has not asked for plain
-// text (https://no-color.org).
+// Colorful reports whether w is a terminal whose user did not request plain text (https://no-color.org).
 func Colorful(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && Is(w)
 }
 
-// Color is a terminal colour (ECMA-48 SGR).
+// Color is a terminal color (ECMA-48 SGR).
 type Color string
 
-// Colors. The empty one is none.
+// Colors. The empty one is the default.
 const (
 	Bold   Color = "1"
 	Faint  Color = "2"
@@ -38,8 +36,7 @@ const (
 	Yellow Color = "33"
 )
 
-// Paint wraps text in a colour, if on. Padding goes on before: escapes have no
-// width.
+// Paint colors a text if on. Pad the text first, because escapes have no width.
 func Paint(on bool, c Color, text string) string {
 	if !on || c == "" {
 		return text
@@ -47,18 +44,17 @@ func Paint(on bool, c Color, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-// PageWidth is the width in characters of text that does not go to a terminal, such as a file's.
+// PageWidth is the width in characters of text that is not written to a terminal.
 const PageWidth = 100
 
-// Texts are no narrower and no wider than this, whatever the terminal: narrower ones have a word a line, and wider ones
-// are hard to read.
+// The minimum and maximum width of texts. Narrower ones have one word on a line, and wider ones are hard to read.
 const (
 	minWidth = 60
 	maxWidth = 200
 )
 
-// Width returns the width in characters that text for people keeps to: that of the terminal w, which $COLUMNS
-// overrides, but between 60 and 200; [PageWidth] if w is no terminal.
+// Width returns the width in characters of text for users: that of the terminal w, or $COLUMNS, but between 60 and 200.
+// It returns [PageWidth] if w is not a terminal.
 func Width(w io.Writer) int {
 	if columns := columnsOf(w); columns > 0 {
 		return min(max(columns, minWidth), maxWidth)
@@ -66,8 +62,8 @@ func Width(w io.Writer) int {
 	return PageWidth
 }
 
-// TableWidth is [Width] for tables whose rows stay whole, however long, in a file or pipe: 0, which is no limit, if w is
-// no terminal.
+// TableWidth is [Width] for tables. It returns 0, which is no limit, if w is not a terminal, because rows in a pipe or
+// file must not be wrapped.
 func TableWidth(w io.Writer) int {
 	if columnsOf(w) == 0 {
 		return 0
@@ -75,7 +71,7 @@ func TableWidth(w io.Writer) int {
 	return Width(w)
 }
 
-// columnsOf returns the terminal's columns; 0 if w is no terminal, or one whose size is unknown.
+// columnsOf returns the terminal's columns, or 0 if w is not a terminal or its size is unknown.
 func columnsOf(w io.Writer) int {
 	if !Is(w) {
 		return 0
@@ -90,9 +86,8 @@ func columnsOf(w io.Writer) int {
 	return columns
 }
 
-// Wrap breaks text into lines of at most width characters. A command between
-// backticks stays on one line however long it is, so that it can be copied; so
-// does a single long word.
+// Wrap breaks text into lines of at most width characters. A long word, and a command between backticks, stay on one
+// line, so that the command can be copied.
 func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Branch is one line of a tree that is drawn as text, and its children. Texts may come from anyone.
+// Branch is one line of a tree, with its children. Texts are escaped, because anyone may have written them.
 type Branch struct {
 	Text  string
 	Color Color
 	Below []Branch
 }
 
-// WriteTree draws trees below each other, for a terminal.
+// WriteTree draws trees below each other.
 func WriteTree(w io.Writer, roots []Branch, color bool) error {
 	var b strings.Builder
 	for i := range roots {
@@ -25,7 +25,7 @@ func WriteTree(w io.Writer, roots []Branch, color bool) error {
 	return nil
 }
 
-// draw writes a line behind first, and those below it behind rest.
+// draw writes a line after the prefix first, and its children after the prefix rest.
 func (t *Branch) draw(b *strings.Builder, first, rest string, color bool) {
 	b.WriteString(first + Paint(color, t.Color, Visible(t.Text)) + "\n")
 	for i := range t.Below {

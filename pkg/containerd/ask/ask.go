@@ -1,5 +1,5 @@
-// Package ask asks a running containerd what it runs with and what it runs, through containerd's own client. It asks only:
-// nothing here creates, changes or ends anything.
+// Package ask reads the configuration and the containers of a running containerd, through containerd's own client. It
+// creates, changes and ends nothing.
 package ask
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Limit is how long one question may take. containerd answers in milliseconds; a node under load is slower.
+// Limit limits one request. containerd answers in milliseconds; a node under load is slower.
 const Limit = 5 * time.Second
 
-// Containerd asks the containerd that serves the socket, a path on the node, in the tree of fsys. The error says which question
-// was not answered, and wraps [fs.ErrNotExist] where there is no such socket. It may be asked any number of times.
+// Containerd reads from the containerd at a socket, a path of the node, in the tree of fsys. The error names the
+// request that failed, and wraps [fs.ErrNotExist] if the socket does not exist. It can be repeated.
 func Containerd(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd.Running, error) {
 	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
@@ -50,8 +50,8 @@ func Containerd(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd
 	return r, nil
 }
 
-// dial returns a client. The path goes through an open directory, so that no link in the tree leads out of it, and so that
-// it fits into a socket's address however long the tree's own path is. A default runtime keeps the client from asking for one.
+// dial returns a client. The path goes through an open directory, so that links in the tree can't lead out of it, and a
+// long tree path fits into the socket's address. With a default runtime set, the client does not ask for one.
 func dial(socket string) (*client.Client, error) {
 	return client.New(socket, client.WithDefaultRuntime("io.containerd.runc.v2"), client.WithTimeout(Limit))
 }
@@ -90,7 +90,7 @@ func plugins(ctx context.Context, c *client.Client) ([]containerd.Plugin, error)
 	return all, nil
 }
 
-// containers returns those with a process, of all namespaces.
+// containers returns the containers with a process in all namespaces.
 func containers(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
 	spaces, err := c.NamespaceService().List(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func containers(ctx context.Context, c *client.Client) ([]containerd.Container, 
 	return all, nil
 }
 
-// containersOf returns those of the namespace in ctx.
+// containersOf returns those in the namespace of ctx.
 func containersOf(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
 	running, err := processes(ctx, c)
 	if err != nil {

@@ -21,7 +21,8 @@ func askCRI(ctx context.Context, conn grpc.ClientConnInterface) (*containerd.CRI
 	return decodeCRI(status.Info["config"])
 }
 
-// decodeCRI reads the configuration as containerd encodes it (internal/cri/config config.go). What else it has is left out.
+// decodeCRI decodes the configuration as containerd encodes it (internal/cri/config config.go). It ignores other
+// fields.
 func decodeCRI(text string) (*containerd.CRI, error) {
 	var config struct {
 		Containerd struct {

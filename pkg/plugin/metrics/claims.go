@@ -36,8 +36,8 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 	return m
 }
 
-// ObservePrepare counts one call to prepare a claim. The reason says why the claim was refused; it
-// is empty where it was prepared.
+// ObservePrepare counts one call to prepare a claim. reason says why the claim was refused, or is empty if it was
+// prepared.
 func (m *Metrics) ObservePrepare(uid string, took time.Duration, reason string) {
 	if reason != "" {
 		m.claims.took.WithLabelValues("prepare", "error").Observe(took.Seconds())
@@ -52,13 +52,13 @@ func (m *Metrics) ObservePrepare(uid string, took time.Duration, reason string) 
 func (m *Metrics) ObserveUnprepare(uid string, took time.Duration, err error) {
 	m.claims.took.WithLabelValues("unprepare", resultOf(err)).Observe(took.Seconds())
 	if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); quarantined {
-		err = nil // its tenant does not have it any more
+		err = nil // the tenant no longer has it
 	}
 	m.failing.note(uid, err)
 }
 
-// recordCollector counts the journal's records for each scrape, which another instance of the
-// plugin may write too.
+// recordCollector counts the journal's records for each scrape, because another instance of the plugin may write some
+// too.
 type recordCollector struct {
 	records func() ([]*journal.Record, []error)
 	now     func() time.Time
@@ -104,7 +104,7 @@ func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// age returns how long a record has been in its state; 0 where it does not say since when.
+// age returns how long a record has been in its state, or 0 if that is unknown.
 func (c *recordCollector) age(r *journal.Record) time.Duration {
 	since, err := time.Parse(time.RFC3339, r.Since)
 	if err != nil {
@@ -133,8 +133,8 @@ func newFailingCollector(records func() ([]*journal.Record, []error)) *failingCo
 	}
 }
 
-// note notes the result of a call for a claim. A call that succeeds ends the failing, also one that
-// prepares the claim again.
+// note records the result of a call for a claim. Success ends the failure, and so does a call that prepares the claim
+// again.
 func (c *failingCollector) note(uid string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,7 +90,7 @@ func newAuditMetrics(registry *prometheus.Registry) auditMetrics {
 	return m
 }
 
-// ObserveAudit counts the findings of one look at the node, in place of those of the look before.
+// ObserveAudit counts the findings of one run of the checks, and drops those of the run before.
 func (m *Metrics) ObserveAudit(findings []finding.Finding) {
 	m.audit.checks.Reset()
 	for i := range findings {
@@ -100,12 +100,11 @@ func (m *Metrics) ObserveAudit(findings []finding.Finding) {
 	m.audit.last.SetToCurrentTime()
 }
 
-// unreadable is the outcome where bootstrap's record can't be read.
+// unreadable is the outcome if bootstrap's record can't be read.
 const unreadable = "unreadable"
 
-// WatchBootstrap adds what bootstrap found when it last looked at the node. Read returns bootstrap's
-// record, and is called for each scrape. While there is no record (fs.ErrNotExist) there are no
-// series. Call it once.
+// WatchBootstrap adds the result of bootstrap's last verify. It calls read, which returns bootstrap's record, for each
+// scrape. If the record does not exist (fs.ErrNotExist), there are no series. Call it once.
 func (m *Metrics) WatchBootstrap(read func() (*drift.Record, error)) {
 	m.Registry.MustRegister(&bootstrapCollector{
 		read: read,
@@ -145,7 +144,7 @@ func (c *bootstrapCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.outcome, prometheus.GaugeValue, 1, r.Blueprint, r.Outcome)
 	ch <- prometheus.MustNewConstMetric(c.verified, prometheus.GaugeValue, seconds(r.At))
 	since := map[[3]string]float64{}
-	for _, d := range r.Differences { // two problems may be of one path
+	for _, d := range r.Differences { // two problems can have one path
 		key := [3]string{d.Part, d.Path, d.What}
 		at := seconds(d.Since)
 		if earliest, ok := since[key]; !ok || at < earliest {

@@ -41,7 +41,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 	return m
 }
 
-// Device is a published device, as it is counted.
+// Device is a published device with the labels by which it is counted.
 type Device struct {
 	Type    device.Type
 	Healthy bool
@@ -63,7 +63,7 @@ func (m *Metrics) ObserveDevices(devices []Device) {
 	}
 }
 
-// ObserveOrphans sets how many orphans of a kind are left alone.
+// ObserveOrphans sets the number of orphans of a kind that are not repaired.
 func (m *Metrics) ObserveOrphans(kind string, count int) {
 	m.node.orphans.WithLabelValues(kind).Set(float64(count))
 }
@@ -73,7 +73,7 @@ func (m *Metrics) ObserveRepair(kind string, err error) {
 	m.node.repairs.WithLabelValues(kind, resultOf(err)).Inc()
 }
 
-// ObserveProvisions sets how many VFs the rules of the node's config want and do not have.
+// ObserveProvisions sets, for each rule of the node config, how many VFs are missing because the rule was refused.
 func (m *Metrics) ObserveProvisions(all []plan.Provision) {
 	for i := range all {
 		p, lacking := &all[i], 0
@@ -123,8 +123,7 @@ type diskCollector struct {
 // Describe implements [prometheus.Collector].
 func (c *diskCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
-// Collect implements [prometheus.Collector]. A number that is not known is NaN, which no alert
-// compares.
+// Collect implements [prometheus.Collector]. An unknown number is NaN, with which no alert's comparison is true.
 func (c *diskCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, dir := range c.dirs() {
 		value := math.NaN()

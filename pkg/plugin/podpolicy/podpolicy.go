@@ -1,9 +1,9 @@
-// Package podpolicy says what a pod must not ask for beside its claims: annotations that name devices or change its VM, and mounts
-// that show VFIO nodes of the node.
+// Package podpolicy says what a pod must not request besides its claims: annotations that name devices or change its
+// VM, and mounts that show VFIO nodes of the node.
 //
-// The same rule holds three times, each time earlier and with less knowledge: package nri applies it to what the runtime is about
-// to start, package dra to a pod whose claim is prepared, before its VM boots, and the chart's admission policies to a pod that is
-// created. What an earlier one lets pass, a later one refuses.
+// The same rules apply three times: in the chart's admission policies when a pod is created, in package dra when its
+// claim is prepared, before its VM boots, and in package nri when the runtime starts it. Later checks know more, and
+// refuse what earlier ones miss.
 package podpolicy
 
 import (
@@ -43,8 +43,8 @@ func Annotations(annotations map[string]string, inVM bool) *Refusal {
 	return nil
 }
 
-// refused says why an annotation is refused; empty when it is not. None of Kata's is let through: Kata's enable_annotations holds those of
-// the hypervisor back, but not those of the runtime and the agent.
+// refused says why an annotation is refused, or returns "". In a VM it refuses all of Kata's: Kata's enable_annotations
+// restricts those of the hypervisor, but not those of the runtime and the agent.
 func refused(key, value string, inVM bool) string {
 	switch {
 	case strings.HasPrefix(key, cdiAnnotations) && (inVM || namesOurs(value)):
@@ -58,8 +58,8 @@ func refused(key, value string, inVM bool) string {
 // namesOurs reports whether the value of a CDI annotation names a device of our kind.
 func namesOurs(value string) bool { return strings.Contains(strings.ToLower(value), cdi.Kind+"=") }
 
-// HostPath returns why a path of the node must not be mounted into a container; nil when it may be. A mount of the node's whole root,
-// which shows /dev too, is for the admission policies of tenants: agents that only read mount it as well.
+// HostPath returns why a path of the node must not be mounted into a container, or nil. It allows the node's root,
+// although that shows /dev, because agents mount it to read. The admission policies refuse it for tenants.
 func HostPath(source string) *Refusal {
 	if source = path.Clean(source); source != "/dev" && !IsVFIO(source) {
 		return nil
@@ -70,8 +70,8 @@ func HostPath(source string) *Refusal {
 	}
 }
 
-// IsVFIO reports whether Kata or the kernel takes a path for a VFIO node or the directory of such nodes. Kata looks at the beginning of
-// the path as it is written.
+// IsVFIO reports whether Kata or the kernel treats a path as a VFIO node or the directory of such nodes. Kata compares
+// the beginning of the unresolved path.
 func IsVFIO(p string) bool {
 	return p == "/dev/vfio" || strings.HasPrefix(p, "/dev/vfio/") || p == "/dev/iommu"
 }

@@ -1,4 +1,4 @@
-// Package preflight answers before there is a claim: which devices a node would publish, which of them a DeviceClass
+// Package preflight plans without a claim: it returns the devices that a node would publish, those that a DeviceClass
 // selects, and a claim for each to plan with. It changes nothing.
 package preflight
 
@@ -46,9 +46,9 @@ func Candidates(node string, known *plan.Node) []Candidate {
 	return all
 }
 
-// Find returns the candidate with a device name, or the one of a function's address, with a pair only where the function
-// is published in no other way. A function that the node does not publish is a candidate, too: a plan for it says why it is
-// refused. The error is for a name that says no function of the node.
+// Find returns the candidate with a device name, or the one of a function's address, which is a pair only if the
+// function is not published alone. A function that the node does not publish is a candidate too, whose plan says why it
+// is refused. A name of no function is an error.
 func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
 	for _, c := range all {
 		if c.Device.Name == name {
@@ -75,7 +75,7 @@ func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate,
 	return Candidate{Pool: node, Device: resourceapi.Device{Name: f.Name()}}, nil
 }
 
-// addressOf reads an address, "0000:3b:00.0" or "3b:00.0", or takes it from a device name.
+// addressOf parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.
 func addressOf(name string) (pci.Address, error) {
 	if _, address, err := device.ParseName(name); err == nil {
 		return address, nil
@@ -91,14 +91,14 @@ func addressOf(name string) (pci.Address, error) {
 	return address, nil
 }
 
-// has reports whether the function is one of the device's.
+// has reports whether the function belongs to the device.
 func (c *Candidate) has(a pci.Address) bool {
 	parts, err := device.ParseParts(c.Device.Name)
 	return err == nil && slices.ContainsFunc(parts, func(p device.Part) bool { return p.Address == a })
 }
 
-// Select returns the devices that all selectors of a class select, by the CEL library of the scheduler. A selector that
-// fails for one device is an error, as it is for the scheduler, which then schedules no pod with the class.
+// Select returns the devices that all selectors of a class select, with the scheduler's CEL library. A selector that
+// fails for one device is an error, as in the scheduler, which then schedules no pod with the class.
 func Select(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
 	selected := slices.Clone(all)
 	compiler := cel.GetCompiler(cel.Features{})
@@ -125,14 +125,14 @@ func Select(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate
 	return selected, nil
 }
 
-// Names of the claim that stands for one that does not exist yet.
+// Names of the claim that is planned with.
 const (
 	Namespace = "preflight"
 	Name      = "plan"
 )
 
-// Request returns what the plugin would be asked for if the scheduler allocated the devices to one claim, with a request
-// for each. The parameters are the class's, or the defaults where it is nil.
+// Request returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
+// The parameters are the class's, or the defaults without a class.
 func Request(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name, UID: Name}}
 	allocation := &resourceapi.AllocationResult{}

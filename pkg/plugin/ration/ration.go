@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// maxNamespaces bounds what is remembered: tenants make namespaces as they please.
+// maxNamespaces limits the memory, because tenants can create any number of namespaces.
 const maxNamespaces = 4096
 
-// Ration lets each namespace have Burst things at once, and one in each Pause after
-// that. It counts what it left out. Its methods may be called from several
-// goroutines. A zero Burst lets nothing through.
+// Ration admits Burst items of each namespace at once, then one in each Pause, and counts the others. It is safe for
+// concurrent use. With a zero Burst it admits nothing.
 type Ration struct {
 	Burst int
 	Pause time.Duration
@@ -29,8 +28,7 @@ type bucket struct {
 	leftOut int
 }
 
-// Take asks for one thing. Where it is granted, leftOut is how many were not since
-// the last one that was.
+// Take requests to admit one item. If it is granted, leftOut is the number of refused ones since the last granted one.
 func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +42,7 @@ func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
 	return true, leftOut
 }
 
-// Return undoes a Take that was granted and of no use, with what it left out.
+// Return undoes a granted Take that was not used, and restores its leftOut.
 func (r *Ration) Return(namespace string, leftOut int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +50,7 @@ func (r *Ration) Return(namespace string, leftOut int) {
 	b.tokens, b.leftOut = b.tokens+1, b.leftOut+leftOut
 }
 
-// bucketOf returns a namespace's bucket, filled up to now. The lock is held.
+// bucketOf returns a namespace's bucket, refilled. The lock is held.
 func (r *Ration) bucketOf(namespace string) *bucket {
 	now := r.clock()
 	b := r.buckets[namespace]
@@ -66,8 +64,7 @@ func (r *Ration) bucketOf(namespace string) *bucket {
 	return b
 }
 
-// makeRoom forgets namespaces without a difference to new ones when there are too
-// many, and all of them when that is not enough. The lock is held.
+// makeRoom drops full buckets that refused nothing if there are too many, and all if that is not enough. The lock is held.
 func (r *Ration) makeRoom(now time.Time) {
 	if r.buckets == nil {
 		r.buckets = map[string]*bucket{}

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// reviewLimit is for one token's reviews, and for the wait until there may be another.
+	// reviewLimit limits one token's reviews, and the wait for another token's.
 	reviewLimit = 10 * time.Second
-	// maxReviews is how many tokens are reviewed at once.
+	// maxReviews is the number of tokens that are reviewed at the same time.
 	maxReviews = 8
-	// allowedFor is how long an allowed token is cached. A revoked token still works that long.
+	// allowedFor is how long an allowed token is cached. A revoked token works that long.
 	allowedFor = time.Minute
 	// refusedFor is shorter, so that a newly granted role takes effect soon.
 	refusedFor = 10 * time.Second
-	// maxAllowed and maxRefused bound the caches. There are two of them, so that made-up
-	// tokens can't evict those of scrapers.
+	// maxAllowed and maxRefused limit the caches. They are separate, so that invalid tokens can't evict those of
+	// scrapers.
 	maxAllowed, maxRefused = 256, 1024
-	// unansweredEvery is how often the log says that the API server does not answer.
+	// unansweredEvery is the pause between log lines about an API server that does not answer.
 	unansweredEvery = time.Minute
 )
 
@@ -90,10 +90,10 @@ func (g *Guard) judge(r *http.Request) verdict {
 	if v, ok := g.cached(sum); ok {
 		return v
 	}
-	// The client that came first may disconnect; the others still need the answer.
+	// The first client can disconnect, but the others need the answer.
 	ctx := context.WithoutCancel(r.Context())
 	shared, err, _ := g.reviewing.Do(string(sum[:]), func() (any, error) {
-		if v, ok := g.cached(sum); ok { // since a moment ago
+		if v, ok := g.cached(sum); ok { // cached meanwhile
 			return v, nil
 		}
 		return g.review(ctx, token, sum)
@@ -137,13 +137,13 @@ func (g *Guard) review(ctx context.Context, token string, sum [sha256.Size]byte)
 	return v, err
 }
 
-// withoutToken returns the text of an error for the log. Whatever answers in the API server's
-// place may quote the token.
+// withoutToken removes the token from an error for the log, because a server that answers instead of the API server can
+// quote it.
 func withoutToken(err error, token string) string {
 	return strings.ReplaceAll(err.Error(), token, "<token>")
 }
 
-// ask reviews the token and then its user's right.
+// ask reviews the token, then its user's access.
 func (g *Guard) ask(ctx context.Context, token string) (verdict, error) {
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},

@@ -8,14 +8,14 @@ import (
 	"net/http/pprof"
 )
 
-// Loopback reports whether an address with a port is a literal one of the loopback interface.
+// Loopback reports whether an address with a port is a literal loopback address.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// ListenProfiles opens a loopback address for Go's profiles. They need no credentials and show the
-// program's memory, so that other addresses are refused.
+// ListenProfiles opens a loopback address for Go's profiles. It refuses other addresses, because profiles need no
+// credentials and show the program's memory.
 func ListenProfiles(ctx context.Context, addr string) (*Server, error) {
 	if !Loopback(addr) {
 		return nil, fmt.Errorf("serve profiles at %s: not a loopback address", addr)

@@ -1,5 +1,5 @@
-// Package serving has what the plugin serves over HTTP: probes for the kubelet, and
-// metrics for those whom the API server lets read them.
+// Package serving has the plugin's HTTP servers: probes for the kubelet, and metrics for users whom the API server
+// authorizes.
 package serving
 
 import (
@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// maxHeader bounds a request's header, and with it a token.
+	// maxHeader limits a request's header, and thus a token.
 	maxHeader = 16 << 10
-	// maxConnections bounds the memory that idle clients take.
+	// maxConnections limits the memory of idle clients.
 	maxConnections = 256
 )
 
@@ -40,8 +40,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen opens the address, so that one in use is an error at start and not a
-// line in a log. Without certificates it serves plain HTTP.
+// Listen opens the address, so that an address in use is an error at the start. Without certificates it serves plain
+// HTTP.
 func Listen(ctx context.Context, addr string, handler http.Handler, certificates *tls.Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
@@ -54,7 +54,7 @@ func Listen(ctx context.Context, addr string, handler http.Handler, certificates
 	}
 	return &Server{listener: l, http: &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeader,
-		// It reports each failed handshake, and any client could fill the log with them.
+		// The log would have each failed handshake, so any client could fill it.
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: time.Minute,
 	}}, nil
@@ -73,10 +73,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close ends a server, whether it was ever served or not.
+// Close closes a server, whether or not it was served.
 func (s *Server) Close() {
 	_ = s.http.Close()
-	_ = s.listener.Close() // closed already where it was served
+	_ = s.listener.Close() // Serve closed it already
 }
 
 // selfSignedFor is longer than a plugin runs without a restart.
@@ -139,8 +139,8 @@ func config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *t
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 }
 
-// Probes returns the handler of /healthz and /readyz, which answer without credentials:
-// the kubelet has none. ready returns why the plugin is not ready, empty when it is.
+// Probes returns the handler of /healthz and /readyz, which need no credentials because the kubelet has none. ready
+// returns why the plugin is not ready, or "".
 func Probes(ready func() string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "") })
@@ -148,28 +148,28 @@ func Probes(ready func() string) http.Handler {
 	return mux
 }
 
-// answer says "ok", or what is wrong with status 503.
+// answer writes "ok", or the problem with status 503.
 func answer(w http.ResponseWriter, problem string) {
 	if problem != "" {
 		http.Error(w, problem, http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(w, "ok\n") // a prober that hung up is no error of ours
+	_, _ = io.WriteString(w, "ok\n") // the client may have disconnected
 }
 
 const (
-	// maxScrapes is how many scrapes are answered at once; others get the status 503.
+	// maxScrapes is the number of scrapes that are answered at the same time. Others get status 503.
 	maxScrapes = 8
-	// scrapeLimit is for one answer, a collection included.
+	// scrapeLimit limits one answer, including the collection.
 	scrapeLimit = 20 * time.Second
-	// writeLimit is for all of a request: the question whether it may, the answer, and sending it.
+	// writeLimit limits a whole request: its authorization, the answer, and sending it.
 	writeLimit = reviewLimit + scrapeLimit + 10*time.Second
-	// shareFor is how long a collection is shared. It asks each PF that has claimed VFs
-	// and reads the journal, and the shortest intervals of scrapes are longer.
+	// shareFor is how long a collection is shared. It reads the journal and asks each PF with claimed VFs. Scrape
+	// intervals are longer.
 	shareFor = 3 * time.Second
 )
 
-// MetricsPath is where metrics are, and the URL that a scraper's role names.
+// MetricsPath is the path of the metrics, and the URL in a scraper's role.
 const MetricsPath = "/metrics"
 
 // Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it
@@ -186,15 +186,15 @@ func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
 	return mux
 }
 
-// sharedGatherer collects once for all who ask while a collection is under way or
-// within shareFor after it. It is safe for concurrent use.
+// sharedGatherer collects once for all requests during a collection and shareFor after it. It is safe for concurrent
+// use.
 type sharedGatherer struct {
 	from prometheus.Gatherer
 	now  func() time.Time
 
 	mu       sync.Mutex // guards all below, and is held while it collects
 	until    time.Time
-	families []*dto.MetricFamily // shared with those who asked, who only read it
+	families []*dto.MetricFamily // shared with earlier callers, which only read it
 	err      error
 }
 

@@ -70,7 +70,7 @@ func (c *Claims) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.
 	return proofs, err
 }
 
-// inTraceOfPrepare starts a span below that of Prepare; below that of ctx where Prepare has none, as after a restart.
+// inTraceOfPrepare starts a span below Prepare's, or below that of ctx if Prepare has none, as after a restart.
 func (c *Claims) inTraceOfPrepare(ctx context.Context, name, uid, sandbox string) (context.Context, trace.Span) {
 	about := trace.WithAttributes(attribute.String("kata_vfio.sandbox.id", sandbox))
 	prepared := c.tracer.preparedIn(uid)
@@ -101,14 +101,14 @@ func (t *Tracer) forget(uid string) {
 	delete(t.prepared, uid)
 }
 
-// preparedIn returns the span in which a claim was prepared; an invalid one if there was none.
+// preparedIn returns the span in which a claim was prepared, or an invalid one.
 func (t *Tracer) preparedIn(uid string) trace.SpanContext {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.prepared[uid]
 }
 
-// outcome is ok, quarantined or error.
+// outcome returns ok, quarantined or error.
 func outcome(err error) string {
 	if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); quarantined {
 		return "quarantined"
@@ -119,7 +119,7 @@ func outcome(err error) string {
 	return "ok"
 }
 
-// named are the attributes of a claim's name.
+// named returns the attributes of a claim's name.
 func named(namespace, name string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("k8s.namespace.name", namespace), attribute.String("kata_vfio.claim.name", name)}
 }

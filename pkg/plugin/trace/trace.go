@@ -27,19 +27,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// scope names what makes the spans.
+// scope is the name of the instrumentation.
 const scope = "github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
 
-// Config says where spans go, and where they come from.
+// Config says where spans are sent, and what they describe.
 type Config struct {
-	// Endpoint is the collector's URL, such as http://collector:4317. Empty: that of the environment
-	// (OTEL_EXPORTER_OTLP_ENDPOINT), or no spans.
+	// Endpoint is the collector's URL, such as http://collector:4317. Without it, the environment's
+	// (OTEL_EXPORTER_OTLP_ENDPOINT) is used, or no spans are sent.
 	Endpoint string
-	// Node is the node's name, Version the plugin's.
+	// Node is the node's name, Version the plugin's version.
 	Node, Version string
 }
 
-// enabled reports whether the config or the standard environment asks for spans.
+// enabled reports whether the config or the standard environment requests spans.
 func (c *Config) enabled() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
@@ -57,8 +57,8 @@ type Tracer struct {
 	prepared map[string]trace.SpanContext // the latest Prepare of prepared claims, by UID
 }
 
-// Open returns a tracer that exports to a collector, or one that does nothing where tracing is not asked for. It
-// does not wait for the collector.
+// Open returns a tracer that exports to a collector. If tracing is not requested, the tracer does nothing. Open does
+// not wait for the collector.
 func Open(ctx context.Context, c Config) (*Tracer, error) {
 	if !c.enabled() {
 		return New(noop.NewTracerProvider(), nil), nil
@@ -81,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Tracer, error) {
 	return New(provider, provider.Shutdown), nil
 }
 
-// New returns a tracer with a provider. Shutdown, which may be nil, sends what is left.
+// New returns a tracer with a provider. shutdown, which may be nil, sends the remaining spans.
 func New(provider trace.TracerProvider, shutdown func(context.Context) error) *Tracer {
 	return &Tracer{
 		tracer: provider.Tracer(scope), shutdown: shutdown, active: map[string][]trace.Span{}, prepared: map[string]trace.SpanContext{},
@@ -91,8 +91,8 @@ func New(provider trace.TracerProvider, shutdown func(context.Context) error) *T
 // closeLimit is how long Close waits for the collector.
 const closeLimit = 5 * time.Second
 
-// Close sends the spans that are left. OpenTelemetry's error handler gets an error: a collector that does not answer
-// is no failure of the plugin.
+// Close sends the remaining spans. Errors go to OpenTelemetry's error handler: an absent collector is not an error of
+// the plugin.
 func (t *Tracer) Close() {
 	if t.shutdown == nil {
 		return
@@ -104,8 +104,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Unary makes a span of each gRPC call, in the trace that the caller's W3C trace context names. It is a
-// [grpc.UnaryServerInterceptor], since the kubelet plugin helper accepts no stats handler.
+// Unary creates a span for each gRPC call, in the trace of the caller's W3C trace context. It is a
+// [grpc.UnaryServerInterceptor], because the kubelet plugin helper accepts no stats handler.
 func (t *Tracer) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	ctx = propagation.TraceContext{}.Extract(ctx, carrier(md))
@@ -141,7 +141,7 @@ func (c carrier) Keys() []string {
 	return keys
 }
 
-// Observe makes a child span of each phase of the work on a claim. It is an [effects.Observer].
+// Observe creates a child span for each phase of the work on a claim. It is an [effects.Observer].
 func (t *Tracer) Observe(e effects.Event) {
 	parent := t.working(e.Claim.UID)
 	if parent == nil || !parent.IsRecording() {
@@ -162,8 +162,8 @@ func (t *Tracer) Observe(e effects.Event) {
 	end(span, e.Err, trace.WithTimestamp(now))
 }
 
-// Hook makes a span of a call of the runtime through NRI that has ended. It leaves out calls that were quick and
-// not refused: each container of the node makes some.
+// Hook creates a span for a finished call of the runtime through NRI. It skips calls that were fast and not refused,
+// because each container of the node makes some.
 func (t *Tracer) Hook(name string, took time.Duration, err error) {
 	if err == nil && took < slowHook {
 		return
@@ -173,7 +173,7 @@ func (t *Tracer) Hook(name string, took time.Duration, err error) {
 	end(span, err, trace.WithTimestamp(now))
 }
 
-// slowHook is how long a hook takes that gets a span though it was not refused.
+// slowHook is the minimum duration of an accepted call that gets a span.
 const slowHook = 10 * time.Millisecond
 
 // begin starts a span of the work on a claim.
@@ -187,7 +187,7 @@ func (t *Tracer) begin(ctx context.Context, name, uid string, options ...trace.S
 	return ctx, span
 }
 
-// finish ends a span of begin.
+// finish ends a span that begin started.
 func (t *Tracer) finish(span trace.Span, uid string, err error) {
 	end(span, err)
 	t.mu.Lock()
@@ -198,7 +198,7 @@ func (t *Tracer) finish(span trace.Span, uid string, err error) {
 	}
 }
 
-// working returns the span of the work on a claim that began last; nil for none.
+// working returns the latest span of the work on a claim, or nil.
 func (t *Tracer) working(uid string) trace.Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package commandtest checks what the commands of all programs have in common.
+// Package commandtest checks what the commands of all programs share.
 package commandtest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Check fails the test where the help of a command or the formats of its output are not as everywhere else.
+// Check fails the test if a command's help or output formats differ from the conventions.
 func Check(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	if root.Flags().Lookup("version") == nil {
@@ -18,7 +18,7 @@ func Check(t *testing.T, root *cobra.Command) {
 	}
 	each(root, func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			// A text in backquotes is the value's name: of those in a flag's usage, the first must be one.
+			// The first text in backquotes in a flag's usage is the value's name.
 			if value, _ := pflag.UnquoteUsage(f); strings.ContainsAny(value, " \n") {
 				t.Errorf("%s --%s: the help calls its value %q", cmd.CommandPath(), f.Name, value)
 			}

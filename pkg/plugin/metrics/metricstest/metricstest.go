@@ -45,7 +45,7 @@ func Labels(m *dto.Metric) string {
 	return strings.Join(values, " ")
 }
 
-// Gauges returns the values of a gauge that are not 0, by labels, and how many are 0.
+// Gauges returns the nonzero values of a gauge, by labels, and the number of zeros.
 func Gauges(t testing.TB, from prometheus.Gatherer, name string) (set map[string]float64, zero int) {
 	t.Helper()
 	set = map[string]float64{}
