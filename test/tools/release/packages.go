@@ -26,12 +26,20 @@ const packageName = "kata-vfio"
 type format struct {
 	packager      nfpm.Packager
 	zshCompletion string // where its distributions have zsh look
+	copyright     string // the file of the tree that says whose the package is
+	files         func(source) ([]file, error)
 }
 
 func formats() map[string]format {
 	return map[string]format{
-		"deb": {packager: deb.Default, zshCompletion: "/usr/share/zsh/vendor-completions"},
-		"rpm": {packager: rpm.DefaultRPM, zshCompletion: "/usr/share/zsh/site-functions"},
+		"deb": {
+			packager: deb.Default, zshCompletion: "/usr/share/zsh/vendor-completions",
+			copyright: "deploy/packages/copyright", files: debianFiles,
+		},
+		"rpm": {
+			packager: rpm.DefaultRPM, zshCompletion: "/usr/share/zsh/site-functions",
+			copyright: "LICENSE", files: func(source) ([]file, error) { return nil, nil },
+		},
 	}
 }
 
@@ -58,7 +66,7 @@ func (r *request) writePackage(name string, form format, src source, arch string
 		return err
 	}
 	defer os.RemoveAll(stage)
-	contents, err := r.contents(form, programs)
+	contents, err := r.contents(form, src, programs)
 	if err != nil {
 		return err
 	}
@@ -82,18 +90,22 @@ func describePackage(src source, arch string) *nfpm.Info {
 	return nfpm.WithDefaults(&nfpm.Info{
 		Name: packageName, Arch: arch, Platform: "linux", Version: src.version, Release: "1", MTime: src.time,
 		Section: "admin", Priority: "optional", License: "Apache-2.0", Homepage: repository,
-		Maintainer: "kata-vfio contributors <" + repository + ">",
+		Maintainer: maintainer,
 		Description: "Gives PCI functions to Kata VMs, and audits how they are kept apart\n" +
-			"The programs of kata-vfio for a node: binding PCI functions to VFIO by hand, the audit, and the systemd\n" +
-			"units and configuration that the node needs. The DRA driver itself comes with its Helm chart.",
+			"The programs of kata-vfio for a node: binding PCI functions to VFIO by hand,\n" +
+			"the audit, and the systemd units and configuration that the node needs. The\n" +
+			"DRA driver itself comes with its Helm chart.",
 		Overridables: nfpm.Overridables{RPM: nfpm.RPM{BuildHost: "localhost", Group: "System Environment/Base", Summary: "Gives PCI functions to Kata VMs"}},
 	})
 }
 
 // contents are a package's files. Those below /etc are the administrator's.
-func (r *request) contents(form format, programs []program) ([]file, error) {
+func (r *request) contents(form format, src source, programs []program) ([]file, error) {
 	const doc, shared, units = "/usr/share/doc/kata-vfio", "/usr/share/kata-vfio", "/usr/lib/systemd/system"
-	var list []file
+	list, err := form.files(src)
+	if err != nil {
+		return nil, err
+	}
 	for i := range programs {
 		own, err := programs[i].contents(form)
 		if err != nil {
@@ -103,7 +115,7 @@ func (r *request) contents(form format, programs []program) ([]file, error) {
 		list = append(list, file{path: path.Join(doc, "THIRD-PARTY-LICENSES."+programs[i].name), content: programs[i].licences})
 	}
 	for from, to := range map[string]string{
-		"LICENSE": doc + "/copyright", "README.md": doc + "/", "deploy/packages/node.yaml": "/etc/kata-vfio/",
+		form.copyright: doc + "/copyright", "README.md": doc + "/", "deploy/packages/node.yaml": "/etc/kata-vfio/",
 		"runtimeclass/README.md": shared + "/", "runtimeclass/systemd": units + "/",
 		"runtimeclass/containerd": shared + "/containerd/", "runtimeclass/crio": shared + "/crio/", "runtimeclass/kata": shared + "/kata/",
 		"deploy/packages/kata-vfio-bootstrap-verify.service": units + "/", "deploy/packages/kata-vfio-bootstrap-verify.timer": units + "/",

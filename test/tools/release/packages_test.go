@@ -83,7 +83,7 @@ func TestDebianPackageComesAndGoes(t *testing.T) {
 	}
 	h := newHost(t)
 	h.dpkg(t, "--install", packages[0])
-	want := append(installed(), "/usr/share/zsh/vendor-completions/_show")
+	want := append(installed(), "/usr/share/zsh/vendor-completions/_show", "/usr/share/doc/kata-vfio/changelog.Debian.gz", "/usr/share/lintian/overrides/kata-vfio")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, h.files(t)); diff != "" {
 		t.Errorf("the files differ (-want +got):\n%s", diff)
