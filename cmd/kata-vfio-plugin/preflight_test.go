@@ -115,8 +115,11 @@ func TestPlanOfAClassUsesItsSelectorsAndParameters(t *testing.T) {
 func TestPlanRefusesContradictingFlags(t *testing.T) {
 	root := newRoot(t)
 	for _, flags := range [][]string{
-		{}, {"-f", "testdata/one-claim.yaml", "--all"}, {"-f", "testdata/one-claim.yaml", "--device", "3b:00.0"},
-		{"--all", "--device", "3b:00.0"}, {"--all", "--class", "x"},
+		{},
+		{"-f", "testdata/one-claim.yaml", "--all"},
+		{"-f", "testdata/one-claim.yaml", "--device", "3b:00.0"},
+		{"--all", "--device", "3b:00.0"},
+		{"--all", "--class", "x"},
 	} {
 		if got := invoke(t, append([]string{"plan", "--root", root}, flags...)...); got.code != exitUsage {
 			t.Errorf("%v: %+v", flags, got)

@@ -82,7 +82,7 @@ func Run(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &service{config: c, log: c.Log, fatal: cancel}
-	err := errors.Join(s.start(ctx), s.stop())
+	err := errors.Join(s.start(ctx), s.stop(context.WithoutCancel(ctx)))
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -270,7 +270,7 @@ func (s *service) recordStart(ctx context.Context) {
 }
 
 // stop stops the parts. It closes the kubelet's sockets first, and waits for the calls in progress.
-func (s *service) stop() error {
+func (s *service) stop(ctx context.Context) error {
 	if s.helper != nil {
 		s.helper.Stop()
 		s.plugin.Wait()
@@ -285,7 +285,7 @@ func (s *service) stop() error {
 		err = errors.Join(err, s.node.Close())
 	}
 	if s.tracer != nil {
-		s.tracer.Close()
+		s.tracer.Close(ctx)
 	}
 	return err
 }

@@ -68,8 +68,10 @@ func TestHandlerForNICsDiffersInItsMemoryOnly(t *testing.T) {
 		if diff := cmp.Diff(gpu, nic); diff != "" {
 			t.Errorf("Kata's drop-ins%s differ (-kata-gpu +kata-vfio):\n%s", suffix, diff)
 		}
-		for dir, name := range map[string][2]string{"containerd/": {"kata-gpu" + suffix + ".toml", "kata-vfio" + suffix + ".toml"},
-			"crio/": {"50-kata-vfio" + suffix + ".conf", "51-kata-vfio-nic" + suffix + ".conf"}} {
+		for dir, name := range map[string][2]string{
+			"containerd/": {"kata-gpu" + suffix + ".toml", "kata-vfio" + suffix + ".toml"},
+			"crio/":       {"50-kata-vfio" + suffix + ".conf", "51-kata-vfio-nic" + suffix + ".conf"},
+		} {
 			gpu, nic := handlersOf(t, dir+name[0]), handlersOf(t, dir+name[1])
 			if diff := cmp.Diff(strings.ReplaceAll(gpu, "kata-gpu", "kata-vfio"), nic); diff != "" || nic == "" {
 				t.Errorf("%s%s has another handler (-kata-gpu +kata-vfio):\n%s", dir, name[1], diff)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -133,13 +134,13 @@ func sum(devices []Device) string {
 	for i := range devices {
 		count[devices[i].Use]++
 	}
-	text := terminal.Count(len(devices), "device")
+	parts := []string{terminal.Count(len(devices), "device")}
 	for _, use := range []Use{Claimed, Free, Withheld, Tainted, Quarantined, Unseen} {
 		if count[use] > 0 {
-			text += fmt.Sprintf(", %d %s", count[use], use)
+			parts = append(parts, fmt.Sprintf("%d %s", count[use], use))
 		}
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // family is devices with something in common.

@@ -91,8 +91,11 @@ func (t tally) typeWords() string {
 		of        device.Type
 		one, more string
 	}{
-		{device.GPU, "GPU", "GPUs"}, {device.PFType, "PF", "PFs"}, {device.VFType, "VF", "VFs"},
-		{device.NVMe, "NVMe drive", "NVMe drives"}, {device.Other, "other", "others"},
+		{device.GPU, "GPU", "GPUs"},
+		{device.PFType, "PF", "PFs"},
+		{device.VFType, "VF", "VFs"},
+		{device.NVMe, "NVMe drive", "NVMe drives"},
+		{device.Other, "other", "others"},
 	} {
 		switch n := t.types[kind.of]; n {
 		case 0:

@@ -64,7 +64,7 @@ func TestClientNamesEachResourceAsTheAPIServerDoes(t *testing.T) {
 			o.Limit = 500
 		}
 		err := client.List(t.Context(), "", list, o)
-		if status, ok := err.(apierrors.APIStatus); !ok || !apierrors.IsForbidden(err) || status.Status().Message != "asked for GET "+url { //nolint:errorlint // the client returns the status itself
+		if status, ok := err.(apierrors.APIStatus); !ok || !apierrors.IsForbidden(err) || status.Status().Message != "asked for GET "+url {
 			t.Errorf("%T: %v; want a request for %s", list, err, url)
 		}
 	}

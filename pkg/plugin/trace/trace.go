@@ -93,11 +93,11 @@ const closeLimit = 5 * time.Second
 
 // Close sends the remaining spans. Errors go to OpenTelemetry's error handler: an absent collector is not an error of
 // the plugin.
-func (t *Tracer) Close() {
+func (t *Tracer) Close(ctx context.Context) {
 	if t.shutdown == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
 	if err := t.shutdown(ctx); err != nil {
 		otel.Handle(fmt.Errorf("send the last spans: %w", err))

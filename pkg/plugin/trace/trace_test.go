@@ -219,7 +219,7 @@ func export(t *testing.T, config trace.Config) {
 		t.Fatal(err)
 	}
 	call(t, tracer, tracer.Claims(&work{observe: tracer.Observe}))
-	tracer.Close()
+	tracer.Close(t.Context())
 }
 
 func wantResource(t *testing.T, req *collector.ExportTraceServiceRequest) {
