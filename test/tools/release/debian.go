@@ -15,6 +15,8 @@ func debianVersion(src source) string { return strings.Replace(src.version, "-",
 // overrides are what lintian finds and is meant. Its pattern for a file is in brackets.
 const overrides = `# Go's programs are static.
 kata-vfio: statically-linked-binary [usr/bin/*]
+# It reads the versions of a node whose dpkg it cannot run, below another root.
+kata-vfio: uses-dpkg-database-directly [usr/bin/kata-vfio-bootstrap]
 # No bug of Debian asks for this package.
 kata-vfio: initial-upload-closes-no-bugs *
 # One script for Debian and RPM; it disables units only where systemd runs.
