@@ -46,7 +46,7 @@ func workflows(t *testing.T) map[string]workflow {
 
 // A tag of an action can be moved to other code; a commit can't.
 func TestActionsArePinned(t *testing.T) {
-	pinned := regexp.MustCompile(`uses: [\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	pinned := regexp.MustCompile(`uses: ([\w-]+/[\w/-]+)@([0-9a-f]{40} # v\d+\.\d+\.\d+)$`)
 	versions := map[string]string{} // of each action, in all workflows
 	for name := range workflows(t) {
 		for line := range strings.Lines(docs.Read(t, ".github/workflows/"+name)) {
@@ -54,11 +54,12 @@ func TestActionsArePinned(t *testing.T) {
 			if !strings.Contains(line, "uses:") {
 				continue
 			}
-			if !pinned.MatchString(line) {
+			m := pinned.FindStringSubmatch(line)
+			if m == nil {
 				t.Errorf("%s: %q is not pinned: name a commit, and its version in a comment", name, line)
 				continue
 			}
-			action, commit, _ := strings.Cut(line[strings.Index(line, "uses: "):], "@")
+			action, commit := m[1], m[2]
 			if other, ok := versions[action]; ok && other != commit {
 				t.Errorf("%s: %s is %s, and elsewhere %s", name, action, commit, other)
 			}
