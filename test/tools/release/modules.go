@@ -45,7 +45,7 @@ func newModuleCache(ctx context.Context) (*moduleCache, error) {
 	}
 	dirs := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if len(dirs) != 2 {
-		return nil, fmt.Errorf("Go says %q of where its modules lie", out)
+		return nil, fmt.Errorf("go env prints %q for where the modules are", out)
 	}
 	return &moduleCache{dir: dirs[0], goroot: dirs[1]}, nil
 }
