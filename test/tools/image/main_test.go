@@ -222,7 +222,7 @@ func TestRequestThatIsWrongIsRefusedWithTheReason(t *testing.T) {
 		"a program that is not static": {args: s.args("/x=" + s.file("dynamic")), want: "build it with CGO_ENABLED=0"},
 		"programs of two processors":   {args: s.args("/x=" + s.file("arm")), want: "program /x is for arm64, and /opt/other for amd64"},
 		"two processors, no OCI":       {args: s.args("/x=" + s.file("show") + "," + s.file("arm")), want: "program /x is for amd64 and arm64: only an OCI archive"},
-		"one processor twice":          {args: s.oci("/x=" + s.file("show") + "," + s.file("other")), want: "is there twice for one processor"},
+		"one processor twice":          {args: s.oci("/x=" + s.file("show") + "," + s.file("other")), want: "appears twice for one processor"},
 		"one program for one only":     {args: s.oci("/x=" + s.file("arm")), want: "program /x is for arm64, and /opt/other for amd64 and arm64"},
 	} {
 		t.Run(name, func(t *testing.T) {
