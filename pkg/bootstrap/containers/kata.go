@@ -61,7 +61,7 @@ func kataWants(n node, o Options) (*wants, kata, error) {
 	k, found := n.findKata(o.Kata)
 	if !found {
 		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
-			fmt.Sprintf("Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
+			fmt.Sprintf("Unpack Kata's release archives at / (kata-static, and for the Go runtime from 4.1.0 on also kata-go-static), or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
 		return w, k, nil
 	}
 	w.fact("shim", k.shim, k.shim)
@@ -269,7 +269,7 @@ func (n node) checkVirtiofsd(w *wants, k kata, effective config.Table) {
 			"Set virtio_fs_daemon to the path of virtiofsd in a drop-in of "+path.Join(k.dir, "config.d")+".")
 	case path.IsAbs(program) && !n.exists(program):
 		w.refuse(program, fmt.Sprintf("Kata's VMs share a directory with the node through %s (virtio_fs_daemon), which does not exist, so no VM starts.", program),
-			"Unpack Kata's release archive (kata-static), which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
+			"Unpack Kata's release archive kata-static, which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
 				path.Join(k.dir, "config.d")+".")
 	}
 }
