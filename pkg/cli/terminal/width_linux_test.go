@@ -15,7 +15,7 @@ func TestWidthIsTheTerminals(t *testing.T) {
 	t.Setenv("COLUMNS", "")
 	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no pseudo-terminal: ", err)
+		t.Fatalf("open a pseudo-terminal: %v", err)
 	}
 	defer func() { _ = tty.Close() }()
 	for columns, want := range map[uint16][2]int{0: {100, 0}, 20: {60, 60}, 80: {80, 80}, 132: {132, 132}, 500: {200, 200}} {

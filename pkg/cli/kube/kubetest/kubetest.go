@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
@@ -20,18 +22,28 @@ import (
 )
 
 // Client answers from the clientset's objects and reactors.
-type Client struct {
-	Clientset *fake.Clientset
-	scheme    *runtime.Scheme
-}
+type Client struct{ Clientset *fake.Clientset }
 
 // New returns a client of a clientset.
-func New(clientset *fake.Clientset) *Client {
+func New(clientset *fake.Clientset) *Client { return &Client{Clientset: clientset} }
+
+// resourceOf returns the resource and the kind of an object's or a list's items.
+func resourceOf(object runtime.Object) (schema.GroupVersionResource, schema.GroupVersionKind, error) {
 	scheme, err := kube.NewScheme()
 	if err != nil {
-		panic(err)
+		return schema.GroupVersionResource{}, schema.GroupVersionKind{}, err
 	}
-	return &Client{Clientset: clientset, scheme: scheme}
+	resource, err := kube.ResourceOf(scheme, object)
+	if err != nil {
+		return resource, schema.GroupVersionKind{}, err
+	}
+	kinds, _, err := scheme.ObjectKinds(object)
+	if err != nil {
+		return resource, schema.GroupVersionKind{}, err
+	}
+	kind := kinds[0]
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	return resource, kind, nil
 }
 
 // ServerVersion returns the fake's version.
@@ -44,16 +56,10 @@ func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
 
 // List fills a list.
 func (c *Client) List(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error {
-	kinds, _, err := c.scheme.ObjectKinds(list)
+	resource, kind, err := resourceOf(list)
 	if err != nil {
 		return err
 	}
-	resource, err := kube.ResourceOf(c.scheme, list)
-	if err != nil {
-		return err
-	}
-	kind := kinds[0]
-	kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
 	answer, err := c.Clientset.Invokes(testing.NewListActionWithOptions(resource, kind, namespace, o), list)
 	if err != nil {
 		return err
@@ -83,7 +89,7 @@ func selectLabels(list runtime.Object, selector string) error {
 
 // Watch watches the objects of a list.
 func (c *Client) Watch(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error) {
-	resource, err := kube.ResourceOf(c.scheme, list)
+	resource, _, err := resourceOf(list)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +99,7 @@ func (c *Client) Watch(_ context.Context, namespace string, list runtime.Object,
 
 // Create creates an object.
 func (c *Client) Create(_ context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error {
-	resource, err := kube.ResourceOf(c.scheme, object)
+	resource, _, err := resourceOf(object)
 	if err != nil {
 		return err
 	}
