@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,11 +83,12 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	all := preflight.Candidates(nodeName(), &known)
+	name := cmp.Or(opts.node.Name, nodeName()) // plan compares the pools with --node-name
+	all := preflight.Candidates(name, &known)
 	if len(c.devices) > 0 {
 		var named []preflight.Candidate
-		for _, name := range c.devices {
-			found, err := preflight.Find(nodeName(), name, all, snap)
+		for _, wanted := range c.devices {
+			found, err := preflight.Find(name, wanted, all, snap)
 			if err != nil {
 				return command.Usagef("--device: %w", err)
 			}
@@ -263,14 +265,33 @@ func classInFile(file, name string, stdin io.Reader) (*resourceapi.DeviceClass, 
 		} else if err != nil {
 			return nil, command.Usagef("file %s: %w", file, err)
 		}
-		var meta metav1.PartialObjectMetadata
-		if err := json.Unmarshal(raw, &meta); err != nil || meta.Kind != "DeviceClass" || meta.APIVersion != "resource.k8s.io/v1" || meta.Name != name {
-			continue
-		}
-		var class resourceapi.DeviceClass
-		if err := json.Unmarshal(raw, &class); err != nil {
+		class, err := classIn(raw, name)
+		if err != nil {
 			return nil, command.Usagef("file %s: DeviceClass %s: %w", file, name, err)
 		}
-		return &class, nil
+		if class != nil {
+			return class, nil
+		}
 	}
+}
+
+// classIn returns the DeviceClass with the name from an object, or from the items of a list; nil if it is another one.
+func classIn(raw json.RawMessage, name string) (*resourceapi.DeviceClass, error) {
+	var object struct {
+		metav1.PartialObjectMetadata
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, err
+	}
+	for _, item := range object.Items {
+		if class, err := classIn(item, name); class != nil || err != nil {
+			return class, err
+		}
+	}
+	if object.Kind != "DeviceClass" || object.APIVersion != "resource.k8s.io/v1" || object.Name != name {
+		return nil, nil
+	}
+	var class resourceapi.DeviceClass
+	return &class, json.Unmarshal(raw, &class)
 }

@@ -126,3 +126,28 @@ func TestPlanRefusesContradictingFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanOfAllDevicesUsesTheNodesName: the pools that it makes up are those of --node-name, not of this host.
+func TestPlanOfAllDevicesUsesTheNodesName(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	root := newRoot(t)
+	for _, flags := range [][]string{{"--device", "3b:00.0"}, {"--class", "gpu.kata-vfio.dev", "-f", classFile(t), "--device", "3b:00.0"}} {
+		args := append([]string{"plan", "--root", root, "--audit-taint", "off", "--node-name", "worker-9"}, flags...)
+		if got := invoke(t, args...); got.code != 0 {
+			t.Errorf("%v: %+v", flags, got)
+		}
+	}
+}
+
+// TestPlanReadsAListOfClasses, as `kubectl get deviceclasses -o yaml` prints them.
+func TestPlanReadsAListOfClasses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list.yaml")
+	list := "apiVersion: v1\nkind: List\nitems:\n- apiVersion: resource.k8s.io/v1\n  kind: DeviceClass\n  metadata: {name: all}\n  spec: {}\n"
+	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t, "plan", "--root", newRoot(t), "--audit-taint", "off", "--class", "all", "-f", file, "--device", "3b:00.0")
+	if got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+}
