@@ -133,6 +133,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	defer working.End()
 	now := time.Now().UTC()
 	seen, recorder := archive.Record(r.node.FS)
+	working.Say("reading the node")
 	n, err := t.look(ctx, seen)
 	if err != nil {
 		return err

@@ -1,0 +1,27 @@
+package terminal
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestProgressReplacesAndRemovesItsText(t *testing.T) {
+	var out bytes.Buffer
+	p := &Progress{w: &out}
+	p.Say("reading %d functions", 3)
+	p.End()
+	if got := out.String(); got != eraseLine+"reading 3 functions…"+eraseLine {
+		t.Errorf("written %q", got)
+	}
+}
+
+func TestProgressIsSilentInPipes(t *testing.T) {
+	var out strings.Builder
+	p := NewProgress(&out)
+	p.Say("reading")
+	p.End()
+	if out.Len() > 0 {
+		t.Errorf("written %q", out.String())
+	}
+}
