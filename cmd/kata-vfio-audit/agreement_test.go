@@ -320,8 +320,8 @@ func (n *pluginNode) run(args ...string) string {
 	return stdout
 }
 
-// TestWhatCouldNotBeReadIsSaid: a verdict that rests on less than the plugin's says so.
-func TestWhatCouldNotBeReadIsSaid(t *testing.T) {
+// TestAgreementNamesUnreadFiles: a verdict that rests on less than the plugin's says so.
+func TestAgreementNamesUnreadFiles(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*pluginNode)
 		want   string

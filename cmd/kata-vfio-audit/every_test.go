@@ -31,9 +31,9 @@ func (e *ending) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestEveryGoesOnUntilItIsEnded: each report is a line and replaces the file, which
+// TestIntervalRunsUntilEnded: each report is a line and replaces the file, which
 // is what `cluster` reads.
-func TestEveryGoesOnUntilItIsEnded(t *testing.T) {
+func TestIntervalRunsUntilEnded(t *testing.T) {
 	root, out := unsafeServer(t).Root(), filepath.Join(t.TempDir(), "audit")
 	ctx, cancel := context.WithCancel(t.Context())
 	stdout, stderr := &ending{lines: 1, end: cancel}, &bytes.Buffer{}
@@ -74,8 +74,8 @@ func (l *looking) Write(line []byte) (int, error) {
 	return len(line), err
 }
 
-// TestWhoSeesALineFindsItsFile: the log's line comes after the file.
-func TestWhoSeesALineFindsItsFile(t *testing.T) {
+// TestIntervalLogNamesReportFile: the log's line comes after the file.
+func TestIntervalLogNamesReportFile(t *testing.T) {
 	root, out := unsafeServer(t).Root(), filepath.Join(t.TempDir(), "audit")
 	ctx, cancel := context.WithCancel(t.Context())
 	stdout, stderr := &looking{file: filepath.Join(out, "n1.json"), end: cancel}, &bytes.Buffer{}
@@ -88,8 +88,8 @@ func TestWhoSeesALineFindsItsFile(t *testing.T) {
 	}
 }
 
-// TestEveryKeepsItsTime: more or less a tenth, and a signal need not wait.
-func TestEveryKeepsItsTime(t *testing.T) {
+// TestIntervalKeepsItsTime: the interval varies by a tenth, and a signal ends the wait.
+func TestIntervalKeepsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var at []time.Time
@@ -116,8 +116,8 @@ func TestEveryKeepsItsTime(t *testing.T) {
 	})
 }
 
-// TestEveryGoesOnAfterAFailure: a node that can't be read now may be read later.
-func TestEveryGoesOnAfterAFailure(t *testing.T) {
+// TestIntervalContinuesAfterFailure: a node that can't be read now may be readable later.
+func TestIntervalContinuesAfterFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	stderr := &ending{lines: 1, end: cancel}
 	if err := run(ctx, []string{"node", "--root", filepath.Join(t.TempDir(), "none"), "--every", "1h"}, &bytes.Buffer{}, stderr); err != nil {
@@ -125,8 +125,8 @@ func TestEveryGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestEveryReadsTheWaiversAnew: they change while it runs, and none counts while they can't be read.
-func TestEveryReadsTheWaiversAnew(t *testing.T) {
+// TestIntervalReadsWaiversEachTime: changes apply while it runs, and no waiver counts while the file can't be read.
+func TestIntervalReadsWaiversEachTime(t *testing.T) {
 	waivers := func(rule string) string {
 		return "waivers: [{rule: " + rule + ", scope: '*', until: '2999-12-31', reason: x, author: y}]"
 	}
@@ -159,7 +159,7 @@ func TestEveryReadsTheWaiversAnew(t *testing.T) {
 	}
 }
 
-func TestEveryRefusesWhatCantBeMeant(t *testing.T) {
+func TestIntervalRefusesContradictions(t *testing.T) {
 	for _, args := range [][]string{
 		{"--every", "1s"},
 		{"--every", "-1h"},

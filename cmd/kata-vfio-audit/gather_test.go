@@ -345,9 +345,9 @@ func askedCluster() lister {
 	))
 }
 
-// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
+// TestGatherReadsCluster: our own objects and the claims with our devices; no
 // Secret, nobody else's claims, and masked no word of a tenant's.
-func TestWhatIsAskedOfTheCluster(t *testing.T) {
+func TestGatherReadsCluster(t *testing.T) {
 	client := askedCluster()
 	for _, masked := range []bool{false, true} {
 		var b bundle.Bundle

@@ -17,7 +17,7 @@ func TestDocumentsRunCommandsThatExist(t *testing.T) {
 }
 
 // Manuals are made of the help: one that had the time in it would make each release another.
-func TestNoHelpTellsTheTime(t *testing.T) {
+func TestHelpShowsNoTime(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

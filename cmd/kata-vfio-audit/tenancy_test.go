@@ -37,8 +37,8 @@ func twoTenants(t *testing.T) string {
 	return root
 }
 
-// TestWhoAtAMoment: who came later was nobody's neighbour then, and of the future nothing is known.
-func TestWhoAtAMoment(t *testing.T) {
+// TestTenancyAtMoment: tenants that came later are no neighbours, and a time in the future is an error.
+func TestTenancyAtMoment(t *testing.T) {
 	root := twoTenants(t)
 	for at, want := range map[string]string{
 		"2026-01-02T08:00:30Z": "who had a function at 2026-01-02T08:00:30Z: the ledger knows of no function\n",

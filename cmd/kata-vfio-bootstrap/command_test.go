@@ -149,7 +149,7 @@ func TestExitCodesOfWhatOnlyABootBrings(t *testing.T) {
 	}
 }
 
-func TestWhatIsPrintedAtTheEndIsWhatWasDone(t *testing.T) {
+func TestApplySummaryMatchesChanges(t *testing.T) {
 	done := []bootstrap.Step{{Commands: []string{"systemctl daemon-reload"}, Runs: true, Ran: true}}
 	left := []bootstrap.Step{{Commands: []string{"update-grub"}, Due: true}}
 	for _, c := range []struct {
@@ -243,7 +243,7 @@ func TestChartsVersionIsCompared(t *testing.T) {
 }
 
 // What nothing here can tell a boot loader is left to a person, in an image as on a node: nothing is said to be as it should be.
-func TestWhatIsLeftToAPersonIsSaid(t *testing.T) {
+func TestPlanPrintsManualSteps(t *testing.T) {
 	root := image(t)
 	for _, name := range []string{"etc/default/grub", "boot/grub/grub.cfg", "usr/sbin/grub-mkconfig", "usr/sbin/update-grub"} {
 		if err := os.Remove(filepath.Join(root, name)); err != nil {
@@ -302,7 +302,7 @@ func TestNodesOwnBlueprintCountsAndThenTheOneAppliedLast(t *testing.T) {
 	}
 }
 
-func TestWhatIsInTheWayIsPrintedOnce(t *testing.T) {
+func TestPlanPrintsObstaclesOnce(t *testing.T) {
 	root := image(t)
 	put(t, filepath.Join(root, "etc/default/grub"), "GRUB_CMDLINE_LINUX=\"iommu=pt\x1b[31m\"\n")
 	put(t, filepath.Join(root, "etc/modprobe.d/x\x1b.conf"), "blacklist vfio-pci\n")

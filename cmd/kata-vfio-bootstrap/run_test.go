@@ -209,7 +209,7 @@ func TestVerifyLeavesWhatItFoundWhereThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhoEntersTheNodeDoesSoOnce(t *testing.T) {
+func TestRunEntersNodeOnce(t *testing.T) {
 	for _, c := range []struct {
 		args, want string
 		blueprint  bool

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// TestWhatADrainWouldTake: a dry run names the whole group, who has it and where each
+// TestDrainDryRunListsDevices: a dry run names the whole group, who has it and where each
 // function goes, and touches nothing.
-func TestWhatADrainWouldTake(t *testing.T) {
+func TestDrainDryRunListsDevices(t *testing.T) {
 	root := newRoot(t)
 	seed(t, root)
 	inBoot1(t, root)

@@ -15,9 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// TestWhatIsNotKnownOfAQuarantineIsNoAbsence: only what was measured before the tenant,
+// TestQuarantineViewShowsUnknown: only what was measured before the tenant,
 // and can be measured now, can be said to be as it was.
-func TestWhatIsNotKnownOfAQuarantineIsNoAbsence(t *testing.T) {
+func TestQuarantineViewShowsUnknown(t *testing.T) {
 	const nothing = "nothing that was recorded"
 	gpu := pci.Address{Bus: 0x3b}
 	tests := map[string]struct {

@@ -63,9 +63,8 @@ func TestTenantSeesItsOwn(t *testing.T) {
 	}
 }
 
-// TestWithoutClaimsNothingIsFree: a device of which nobody can tell whether it is
-// claimed is not called free.
-func TestWithoutClaimsNothingIsFree(t *testing.T) {
+// TestDevicesOfUnknownClaimsAreUnknown: without the right to list claims, no device is shown as free.
+func TestDevicesOfUnknownClaimsAreUnknown(t *testing.T) {
 	client := cluster(t)
 	forbid(client, "resourceclaims")
 	stdout, stderr, code := ask(t, client, "devices")

@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
-// TestWhatPeopleSee: each command's answer of the sample, as it is printed.
-func TestWhatPeopleSee(t *testing.T) {
+// TestGoldenOutputs compares each command's output for the sample.
+func TestGoldenOutputs(t *testing.T) {
 	client := cluster(t)
 	for name, line := range map[string]string{
 		"devices.txt": "devices", "devices-wide.txt": "devices --node worker-1 -o wide",

@@ -21,15 +21,15 @@ import (
 )
 
 // seeds is how many nodes are generated. One that fails names its seed, and
-// `go test -run 'TestAllAgree/generated/seed_17$'` shows it alone.
+// `go test -run 'TestAuditAndPluginAgree/generated/seed_17$'` shows it alone.
 const seeds = 2000
 
 // tally counts what a property was tried on.
 type tally struct{ nodes, devices, tainted int }
 
-// TestAllAgree: what is published without a taint is what plan accepts, and the tables
+// TestAuditAndPluginAgree: what is published without a taint is what plan accepts, and the tables
 // and pictures of the audit say the same.
-func TestAllAgree(t *testing.T) {
+func TestAuditAndPluginAgree(t *testing.T) {
 	var all tally
 	for _, b := range board.All() {
 		t.Run("board/"+b.Name, func(t *testing.T) { all.try(t, scanned(t, b.Build(t).Kernel)) })

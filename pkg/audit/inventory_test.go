@@ -72,7 +72,7 @@ func sited(bus uint8, class pci.Class, port uint8, root string, node int) device
 	return f
 }
 
-func TestWhatBelongsTogether(t *testing.T) {
+func TestInventoryPairsNearestDevices(t *testing.T) {
 	const gpu, nic, disk = 0x030200, 0x020000, 0x010802
 	inv := audit.NewInventory(&device.Snapshot{Functions: []device.Function{
 		sited(0x12, gpu, 0x11, "a", 0), sited(0x13, gpu, 0x11, "a", 0), sited(0x14, nic, 0x11, "a", 0), sited(0x15, nic, 0x11, "a", 0),

@@ -65,8 +65,8 @@ func TestModprobeSaysNothing(t *testing.T) {
 	}
 }
 
-// TestNoModprobe: an image without kmod says what to do on the node.
-func TestNoModprobe(t *testing.T) {
+// TestModulesWithoutModprobe: an image without kmod says what to do on the node.
+func TestModulesWithoutModprobe(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := bind.Modprobe{Root: "/"}.Load(t.Context(), "vfio_pci")
 	if err == nil || !strings.Contains(err.Error(), "load it on the node (modprobe vfio_pci)") {

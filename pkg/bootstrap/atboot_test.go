@@ -24,7 +24,7 @@ func problem(p *bootstrap.Plan, text string) bool {
 }
 
 // A reboot that does not bring what it should is not asked for again and again: what did not come is named.
-func TestWhatABootHasNotBroughtIsAProblem(t *testing.T) {
+func TestBootProblemIfSettingIsMissing(t *testing.T) {
 	n := fit(t)
 	b := blueprint.Default()
 	n.apply(b)
@@ -70,7 +70,7 @@ func TestBootBeforeTheChangeDoesNotCount(t *testing.T) {
 }
 
 // An argument that only the running kernel has makes no node fit.
-func TestWhatTheRunningKernelHasAloneCounts(t *testing.T) {
+func TestBootReadsRunningKernelOnly(t *testing.T) {
 	for _, line := range []string{"ro intel_iommu=on iommu=nopt intremap=off", "ro intel_iommu=on iommu=nopt intel_iommu=off", "ro intel_iommu=on iommu=nopt pcie_acs_override=downstream"} {
 		n := fit(t)
 		n.apply(blueprint.Default())

@@ -219,7 +219,7 @@ func TestRevertKeepsWhatSomebodyHasChanged(t *testing.T) {
 }
 
 // A kernel that was removed since does not get its boot loader's entry back.
-func TestWhatSomebodyHasRemovedStaysRemoved(t *testing.T) {
+func TestRevertSkipsRemovedKernels(t *testing.T) {
 	n := newNode(t, files("Fedora"))
 	n.put("boot/loader/entries/m-6.11.conf", entry)
 	n.put("proc/cmdline", "ro\n")

@@ -156,7 +156,7 @@ func TestDaemonThatDoesNotRunIsNotTold(t *testing.T) {
 	}
 }
 
-func TestWithoutSystemdNothingIsAskedOfIt(t *testing.T) {
+func TestMatrixWithoutSystemd(t *testing.T) {
 	n := newNode(t, files("extlinux"))
 	n.put("proc/cmdline", "ro\n")
 	n.remove("usr/lib/systemd/systemd", "run/systemd")

@@ -41,7 +41,7 @@ func kinds(r *drift.Record) map[string]string {
 
 // What was found is left on the node with its time: before apply, between it and the reboot, when somebody changes a file; and it is
 // gone with each apply and revert, of which it knows nothing.
-func TestWhatWasFoundIsLeftOnTheNode(t *testing.T) {
+func TestRecordIsSavedOnNode(t *testing.T) {
 	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "ro\n")
 	first := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

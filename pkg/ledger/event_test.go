@@ -55,7 +55,7 @@ func TestEventIsOneLineWithFieldsInOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsRefused(t *testing.T) {
+func TestEventRefusesOtherInput(t *testing.T) {
 	for _, line := range []string{``, `{}`, `{"v":0}`, `[]`, `{"v":1`, `{"v":1,"seq":"x"}`, strings.Repeat(" ", ledger.MaxLine+1)} {
 		if e, err := ledger.DecodeEvent([]byte(line)); err == nil {
 			t.Errorf("%.20q became %+v", line, e)

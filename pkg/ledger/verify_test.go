@@ -155,7 +155,7 @@ func TestLedgerThatWasWrittenOnceIsReadForEver(t *testing.T) {
 	}
 }
 
-func TestEveryByteThatIsChangedIsFound(t *testing.T) {
+func TestVerifyFindsEachChangedByte(t *testing.T) {
 	h := newHistory(t)
 	bytes := 0
 	for name, data := range h.files {
@@ -175,7 +175,7 @@ func TestEveryByteThatIsChangedIsFound(t *testing.T) {
 	t.Logf("%d bytes changed", bytes)
 }
 
-func TestEveryLineThatIsTakenOutOrRepeatedOrMovedIsFound(t *testing.T) {
+func TestVerifyFindsEachRemovedRepeatedOrMovedLine(t *testing.T) {
 	h := newHistory(t)
 	for name, data := range h.files {
 		if !ledger.IsSegment(name) {
@@ -208,7 +208,7 @@ func swapped(lines []string, i int) []string {
 	return other
 }
 
-func TestEveryFileThatIsRemovedIsFound(t *testing.T) {
+func TestVerifyFindsEachRemovedFile(t *testing.T) {
 	h := newHistory(t)
 	for name := range h.files {
 		_, kinds := found(t, with(h.files, name, ""), anchored(h.anchors...))
@@ -268,9 +268,9 @@ func TestFilesThatChangePlacesAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryTruncationIsFound cuts the newest segment at every length. What is
+// TestVerifyFindsEachTruncation cuts the newest segment at every length. What is
 // whole in itself is what the ledger was once, which only an anchor tells.
-func TestEveryTruncationIsFound(t *testing.T) {
+func TestVerifyFindsEachTruncation(t *testing.T) {
 	h := newHistory(t)
 	name := newest(h.files)
 	latest := anchored(h.anchors[len(h.anchors)-1])

@@ -171,7 +171,7 @@ func TestChoiceByDefault(t *testing.T) {
 	}
 }
 
-func TestEveryUseForbids(t *testing.T) {
+func TestSelectForbidsDevicesInUse(t *testing.T) {
 	for _, kind := range []device.UseKind{
 		device.UseAddress, device.UseRoute, device.UseMaster, device.UseNamespace,
 		device.UseMount, device.UseSwap, device.UseStack, device.UseConsole,

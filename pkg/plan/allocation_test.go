@@ -78,8 +78,8 @@ func TestBoundDeviceHasNoPool(t *testing.T) {
 	}
 }
 
-// TestEveryFunctionIsAcceptedInItsOwnPool: plan and publish name pools alike.
-func TestEveryFunctionIsAcceptedInItsOwnPool(t *testing.T) {
+// TestAllocationAcceptsEachFunctionInItsPool: plan and publish use the same pool names.
+func TestAllocationAcceptsEachFunctionInItsPool(t *testing.T) {
 	s := fixture()
 	layout := device.NewLayout(s)
 	for i := range s.Functions {

@@ -129,7 +129,7 @@ func (s situation) plan() (*plan.Plan, error) {
 	return plan.Make(req, n)
 }
 
-func TestWhatKataCanNotPlugIsRefused(t *testing.T) {
+func TestHotPlugRefusesWhatKataCannotPlug(t *testing.T) {
 	const give, group = v1alpha1.CompanionsGive, v1alpha1.BackendGroup
 	for name, c := range map[string]struct {
 		situation
@@ -181,7 +181,7 @@ func TestWhatKataCanNotPlugIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatKataCanPlugPasses(t *testing.T) {
+func TestHotPlugAcceptsWhatKataCanPlug(t *testing.T) {
 	for name, c := range map[string]struct {
 		situation
 		give [][]pci.Address

@@ -23,7 +23,7 @@ func withoutInterface(s *device.Snapshot) {
 	pf.Children.Net = nil
 }
 
-func TestWhatAPFIsToImpose(t *testing.T) {
+func TestPlanVFSettingsOfPF(t *testing.T) {
 	guarded := device.VFSettings{MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false)}
 	for name, tt := range map[string]struct {
 		change func(*device.Snapshot, *claim.Device)
@@ -307,9 +307,9 @@ func TestPoolsAddressesAreAStep(t *testing.T) {
 	}
 }
 
-// TestWhatAPluginIsToldOfAClaimByHand: no pod, no name of an interface, and
+// TestPlanVFOfClaimByHand: no pod, no name of an interface, and
 // nothing that could be read as one more argument.
-func TestWhatAPluginIsToldOfAClaimByHand(t *testing.T) {
+func TestPlanVFOfClaimByHand(t *testing.T) {
 	req, n := pooled("tenants", "")
 	req.Namespace, req.Pods[0].Name = "a;IP=192.0.2.1", "x=y"
 	got, err := plan.Make(req, n)

@@ -281,8 +281,8 @@ type orphanList []maintain.Orphan
 func (orphanList) SweepSpecs(context.Context) ([]string, error)                 { return nil, nil }
 func (s orphanList) GiveBackOrphans(context.Context) ([]maintain.Orphan, error) { return s, nil }
 
-// TestWhatCanNotBeMendedIsCountedAndLeft at every look.
-func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
+// TestOrphansThatCannotBeRepairedAreCounted checks the count after each look.
+func TestOrphansThatCannotBeRepairedAreCounted(t *testing.T) {
 	n := plugintest.New(t)
 	client, events := fake.NewClientset(), &plugintest.EventLog{}
 	repair := plugin.Repair{

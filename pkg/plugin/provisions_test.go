@@ -227,8 +227,8 @@ func TestChangeThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestWhatSomebodySetIsLeft while the plugin runs: a newer instance in a rolling update may want another number, and VFs are not taken away from claims that are on their way.
-func TestWhatSomebodySetIsLeft(t *testing.T) {
+// TestProvisionKeepsAdministratorsVFs while the plugin runs: a newer instance in a rolling update may want another number, and VFs are not taken away from claims that are on their way.
+func TestProvisionKeepsAdministratorsVFs(t *testing.T) {
 	for _, count := range []string{"2", "6"} {
 		n := plugintest.New(t)
 		pf, _ := n.Kernel.AddNIC(0x21, 0)
@@ -251,8 +251,8 @@ func TestWhatSomebodySetIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatSomebodySetIsLeftOfFreeVFs: not because they are held. A start does what the rule says.
-func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
+// TestProvisionKeepsAdministratorsFreeVFs: free VFs stay until the next start, which applies the rule.
+func TestProvisionKeepsAdministratorsFreeVFs(t *testing.T) {
 	for count, why := range map[int]string{2: "was changed later", 6: "removes VFs only when it starts"} {
 		n := plugintest.New(t)
 		pf, _ := n.Kernel.AddNIC(0x21, 0)

@@ -139,8 +139,8 @@ func TestLeaseThatOutlivedItsRecord(t *testing.T) {
 	w.wantAddresses("prepared", w.recorded(uid)...)
 }
 
-// TestNobodyKnowsWhetherItHasAnAddress: the record stays until that is ended.
-func TestNobodyKnowsWhetherItHasAnAddress(t *testing.T) {
+// TestPrepareFailsIfPoolDoesNotAnswer: the address may be assigned, so the record stays until it is released.
+func TestPrepareFailsIfPoolDoesNotAnswer(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	w.pool.mute = errors.New("killed: no answer within 10s")

@@ -95,9 +95,9 @@ func TestQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
 	}
 }
 
-// TestNoHostDriverGetsWhatCannotBeReset: not even where an operator does without a proof. A
+// TestClearKeepsUnresettableDeviceFromHostDriver: not even where an operator does without a proof. A
 // function that stays on VFIO needs no reset for that.
-func TestNoHostDriverGetsWhatCannotBeReset(t *testing.T) {
+func TestClearKeepsUnresettableDeviceFromHostDriver(t *testing.T) {
 	w := newWorld(t)
 	gpu, _ := w.quarantined()
 	_, err := w.plugin(nil).Clear(t.Context(), uid, clearing(true))
@@ -120,8 +120,8 @@ func TestNoHostDriverGetsWhatCannotBeReset(t *testing.T) {
 	}
 }
 
-// TestOnlyAQuarantineIsCleared: nothing else comes off the node by it.
-func TestOnlyAQuarantineIsCleared(t *testing.T) {
+// TestClearRefusesDeviceWithoutQuarantine: nothing else comes off the node by it.
+func TestClearRefusesDeviceWithoutQuarantine(t *testing.T) {
 	w := newWorld(t)
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	for _, id := range []string{uid, other} {

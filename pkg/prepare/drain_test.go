@@ -112,9 +112,9 @@ func TestDrainedDeviceGoesToNobody(t *testing.T) {
 	}
 }
 
-// TestWhoHasItKeepsIt: the claim stays as it is over a restart and the kubelet's
+// TestDrainKeepsDeviceOfRunningClaim: the claim stays as it is over a restart and the kubelet's
 // repetition, and when it ends the device goes back to its driver.
-func TestWhoHasItKeepsIt(t *testing.T) {
+func TestDrainKeepsDeviceOfRunningClaim(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bound by policy: %t", bound), func(t *testing.T) {
 			w := newWorld(t)
@@ -202,8 +202,8 @@ func TestDrainIsSureOfNothingWithADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotOursIsNotDrained says so, and writes nothing.
-func TestWhatIsNotOursIsNotDrained(t *testing.T) {
+// TestDrainRefusesForeignDevice: the error names the device, and nothing is written.
+func TestDrainRefusesForeignDevice(t *testing.T) {
 	w := newWorld(t)
 	pf, _ := w.k.AddNIC(0x21, 0)
 	for _, a := range []pci.Address{pf, {Bus: 0x77}} {

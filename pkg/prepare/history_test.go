@@ -243,7 +243,7 @@ type fullLedger struct {
 func (f fullLedger) Append(context.Context, ...ledger.Event) (string, error) { return "", f.err }
 
 // A node that gets a ledger while VMs have its devices begins it with them.
-func TestWhatWasThereBeforeTheLedgerIsToldLate(t *testing.T) {
+func TestHistoryBackfillsEarlierAssignments(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// TestNoWayToWrite: without privileges, and on a read-only /sys, there is one
+// TestPrepareWithoutWriteAccess: without privileges, and on a read-only /sys, there is one
 // clear error, and no trace is left.
-func TestNoWayToWrite(t *testing.T) {
+func TestPrepareWithoutWriteAccess(t *testing.T) {
 	for name, tt := range map[string]struct {
 		errno unix.Errno
 		words []string
@@ -39,9 +39,9 @@ func TestNoWayToWrite(t *testing.T) {
 	}
 }
 
-// TestEveryStepRefusedForGood lets each kind of write fail with EBUSY, on the
+// TestPrepareWithEachStepRefused lets each kind of write fail with EBUSY, on the
 // way in only, and checks that what was done before it is taken back.
-func TestEveryStepRefusedForGood(t *testing.T) {
+func TestPrepareWithEachStepRefused(t *testing.T) {
 	for name, is := range map[string]func(path, value string) bool{
 		"unbind":   func(path, _ string) bool { return unbinds(path) },
 		"override": func(path, value string) bool { return sets(path) && value != "\n" },

@@ -120,8 +120,8 @@ func TestHandedOverAndNotYetOpened(t *testing.T) {
 	}
 }
 
-// TestWhatStartsASandbox is the shim, of this boot, with what it has started.
-func TestWhatStartsASandbox(t *testing.T) {
+// TestShimStartsSandbox: a process belongs to the sandbox if the shim of this boot started it.
+func TestShimStartsSandbox(t *testing.T) {
 	const qemu = shimPID + 1
 	for name, c := range map[string]struct {
 		change func(*world)

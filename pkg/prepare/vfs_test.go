@@ -363,8 +363,8 @@ func TestGUIDsThatVFsHadAreTheirsAgain(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesAnothersGUID: partitions of the fabric go by it.
-func TestNobodyTakesAnothersGUID(t *testing.T) {
+// TestVFNeverTakesUsedGUID: the fabric's partitions are by GUID.
+func TestVFNeverTakesUsedGUID(t *testing.T) {
 	for name, tt := range map[string]struct {
 		guid string
 		says []string
@@ -387,8 +387,8 @@ func TestNobodyTakesAnothersGUID(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesAnothersAddress: by it a tenant would get another's frames.
-func TestNobodyTakesAnothersAddress(t *testing.T) {
+// TestVFNeverTakesUsedAddress: with it, a tenant would receive another tenant's frames.
+func TestVFNeverTakesUsedAddress(t *testing.T) {
 	const mac = "02:00:5e:10:00:01"
 	for name, tt := range map[string]struct {
 		owner func(w *world, pf pci.Address)

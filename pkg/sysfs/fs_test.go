@@ -192,7 +192,7 @@ func TestFunctionWithout(t *testing.T) {
 	}
 }
 
-func TestNoFunction(t *testing.T) {
+func TestFSWithoutFunction(t *testing.T) {
 	f := bound(t, nil)
 	a := address(t, "0000:3b:00.1")
 	_, driverErr := f.Driver(a)

@@ -230,9 +230,9 @@ func TestOneWriterOfSysfs(t *testing.T) {
 	}
 }
 
-// TestNoKubernetesTree keeps k8s.io/kubernetes out: it is no library. The
+// TestProductImportsNoKubernetesTree keeps k8s.io/kubernetes out: it is not a library. The
 // module that builds the real components for the tests is all of its users.
-func TestNoKubernetesTree(t *testing.T) {
+func TestProductImportsNoKubernetesTree(t *testing.T) {
 	for dir, s := range load(t) {
 		if dir == "test/e2e/kube" {
 			continue

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestOnlyReportsLinkTemplates keeps html/template out of the commands as the Makefile builds them. It calls methods by
+// TestTemplatesAreLinkedByReportsOnly keeps html/template out of the commands as the Makefile builds them. It calls methods by
 // name, so that the linker keeps every exported method of every type: a third of the plugin's size.
-func TestOnlyReportsLinkTemplates(t *testing.T) {
+func TestTemplatesAreLinkedByReportsOnly(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func TestPluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
 }
 
 // Whatever RBAC gives them.
-func TestNobodyElsePublishesDevicesInTheDriversName(t *testing.T) {
+func TestPolicyRefusesSlicesOfOtherPublishers(t *testing.T) {
 	const node = "e2e-slices-c"
 	p := installed(t)
 	addFitNode(t, p, node)

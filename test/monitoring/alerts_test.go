@@ -172,7 +172,7 @@ func fired(t *testing.T, n node) map[string]*rules.Alert {
 	return all
 }
 
-func TestNoAlertFiresOnAHealthyNode(t *testing.T) {
+func TestAlertsStaySilentOnHealthyNode(t *testing.T) {
 	for name := range fired(t, healthy()) {
 		t.Errorf("%s fires", name)
 	}

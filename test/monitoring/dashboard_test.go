@@ -126,7 +126,7 @@ func seriesLine(series labels.Labels, value float64, gauge bool) string {
 	return fmt.Sprintf("  %s 0+%sx%d\n", b.Labels(), number(value/scrapes), scrapes)
 }
 
-func TestEveryQueryOfTheDashboardHasAnAnswer(t *testing.T) {
+func TestDashboardQueriesHaveAnswers(t *testing.T) {
 	t.Run("from metrics that name tenants", func(t *testing.T) { wantAnswers(t, true) })
 	t.Run("from metrics that name none", func(t *testing.T) { wantAnswers(t, false) })
 }
@@ -198,7 +198,7 @@ func TestDashboardHasNoTwoPanelsInOnePlace(t *testing.T) {
 }
 
 // Whoever adds a metric decides what is to be seen of it.
-func TestEveryMetricIsInAnAlertOrOnTheDashboard(t *testing.T) {
+func TestMetricsAreInAlertsOrOnDashboard(t *testing.T) {
 	seen := ""
 	for _, file := range []string{dashboardFile, alertsFile} {
 		text, err := os.ReadFile(file)

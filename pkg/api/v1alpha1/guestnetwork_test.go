@@ -124,8 +124,8 @@ func TestDecodeAddressPoolsRefuses(t *testing.T) {
 	}
 }
 
-// TestWhoSaysWhichPool: the class does, and a claim's network keeps it.
-func TestWhoSaysWhichPool(t *testing.T) {
+// TestGuestNetworkPoolPrecedence: the class's pool takes precedence over the claim's.
+func TestGuestNetworkPoolPrecedence(t *testing.T) {
 	decode := func(network string) *v1alpha1.VFConfig {
 		t.Helper()
 		c, err := v1alpha1.DecodeVF([]byte(head("VFConfig") + `,"network":` + network + `}`))

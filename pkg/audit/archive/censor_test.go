@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOfKatasStatesWhatIsJudgedIsKept(t *testing.T) {
+func TestCensorKeepsJudgedKataState(t *testing.T) {
 	for place, c := range map[string]struct{ text, kept, lost string }{
 		"run/vc/sbs/x/persist.json": {
 			`{"SandboxContainer":"x","Devices":[{"VFIODevs":[{"BDF":"0000:21:10.0"}]}],"Config":{"ContainerConfigs":[{"Annotations":{"a":"hunter2"}}]}}`,

@@ -47,7 +47,7 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoCredentialStays(t *testing.T) {
+func TestScrubKeepsOtherWords(t *testing.T) {
 	for _, text := range []string{
 		"authorization-mode: Webhook\n", "authentication-token-webhook=true", "secretName: tls\n", `"automountServiceAccountToken": false`,
 		"enable_iommu = true\nhot_plug_vfio = \"root-port\"\n", "token:\n  mode: x\n", "0000:3b:00.0 bound to vfio-pci", "kind: KubeletConfiguration\n",

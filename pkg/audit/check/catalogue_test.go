@@ -137,8 +137,8 @@ func namedRules(t *testing.T) map[string][]string {
 	return named
 }
 
-// TestWhatIsNotAsked: each has its reason and a way by hand, and none is asked after all.
-func TestWhatIsNotAsked(t *testing.T) {
+// TestCatalogueOmissionsHaveReasons: each omitted check has a reason and a way to check by hand, and no rule implements it.
+func TestCatalogueOmissionsHaveReasons(t *testing.T) {
 	rules := allRules()
 	for _, not := range finding.NotAskedRules() {
 		if not.Title == "" || not.Why == "" || not.ByHand == "" {

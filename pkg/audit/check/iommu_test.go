@@ -248,8 +248,8 @@ func TestArgumentSaysWhatTheNextBootBrings(t *testing.T) {
 	}
 }
 
-// TestWithoutAnIOMMUNobodyIsToldToTuneIt: what helps is to switch one on.
-func TestWithoutAnIOMMUNobodyIsToldToTuneIt(t *testing.T) {
+// TestIOMMUTuningNeedsIOMMU: without an IOMMU, the only advice is to enable it.
+func TestIOMMUTuningNeedsIOMMU(t *testing.T) {
 	failed := 0
 	for _, f := range audit(t, withoutIOMMU(t)).Findings {
 		if f.State != finding.Fail || !strings.HasPrefix(f.ID, "IOM-01") && f.ID != "IOM-002" {

@@ -269,8 +269,8 @@ func stop(t *board.Tree) {
 	t.Delete(procOf(trained(t).Sandbox.VMM))
 }
 
-// TestWithoutKatasStateNothingIsSaid of a claim whose VM runs.
-func TestWithoutKatasStateNothingIsSaid(t *testing.T) {
+// TestVFIOWithoutKataState audits a claim with a running VM.
+func TestVFIOWithoutKataState(t *testing.T) {
 	tree := board.Server(t)
 	tree.Delete("run/vc")
 	for _, f := range audit(t, tree).Findings {

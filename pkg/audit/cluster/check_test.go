@@ -159,9 +159,9 @@ func plantClass(namespaces, parameters string) func(*cluster.State) {
 	}
 }
 
-// TestWhoMayWeaken: what a grant is for is no fault, nor what nobody may name; what
+// TestClusterRightsToWeakenIsolation: what a grant is for is no fault, nor what nobody may name; what
 // can't be read is unknown.
-func TestWhoMayWeaken(t *testing.T) {
+func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plant    func(*cluster.State)
 		state    finding.State
@@ -287,8 +287,8 @@ func TestEachFaultIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatCantBeTold is unknown, never good.
-func TestWhatCantBeTold(t *testing.T) {
+// TestClusterUnknownOutcomes: what can't be read is unknown, and never passes.
+func TestClusterUnknownOutcomes(t *testing.T) {
 	s := good()
 	s.Missing = map[string]string{"pods": "forbidden", "clusterroles": "forbidden", "resourceslices": "forbidden"}
 	s.Probes[1] = cluster.Probe{About: "a bad pod", Impossible: "no permission"}

@@ -38,7 +38,7 @@ func TestRealFollowsLinksBelowTheRoot(t *testing.T) {
 	n.Real("l1")
 }
 
-func TestWhoMayWrite(t *testing.T) {
+func TestStatWriters(t *testing.T) {
 	for stat, want := range map[facts.Stat]string{
 		{Mode: "100644"}:         "",
 		{Mode: "100664"}:         "",

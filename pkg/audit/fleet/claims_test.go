@@ -110,8 +110,8 @@ func TestStandingOfAClaim(t *testing.T) {
 	}
 }
 
-// TestWhatAClaimHas: its pod's VM and node, the network, and what the plugin wrote; a document that is none tells nothing.
-func TestWhatAClaimHas(t *testing.T) {
+// TestClaimDevices: its pod's VM and node, the network, and what the plugin wrote; a document that is none tells nothing.
+func TestClaimDevices(t *testing.T) {
 	c := says(holds("n1/pf-0000-5e-00-0", "vf-0000-5e-00-2"), "Ready", "Isolated", "Reset")
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}, {APIGroup: "x", Resource: "pods", Name: "q"}}
 	c.Status.Devices[0].NetworkData = &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.1/24"}, HardwareAddress: "02:00:00:00:00:01"}

@@ -93,8 +93,8 @@ func TestWhyAClaimIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsOverIsNotTrouble: a claim was refused, tried again, and is ready.
-func TestWhatIsOverIsNotTrouble(t *testing.T) {
+// TestExplainIgnoresEndedClaims: a claim that was refused, retried and is ready now has no problem.
+func TestExplainIgnoresEndedClaims(t *testing.T) {
 	c := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
 	c.CreationTimestamp = minute(1)
 	for i := range c.Status.Devices[0].Conditions {
@@ -160,8 +160,8 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotThereIsSaid as what it is.
-func TestWhatIsNotThereIsSaid(t *testing.T) {
+// TestExplainNamesMissingObject gives the kind of the missing object.
+func TestExplainNamesMissingObject(t *testing.T) {
 	s := fleet.State{Claims: claims(refused("x")), Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
 	_, err1 := s.ExplainClaim("t2", "c", nil)
 	_, err2 := s.ExplainPod("t1", "p", nil)
@@ -188,9 +188,9 @@ func TestPodsThatWereNotSeenMayBeThere(t *testing.T) {
 	}
 }
 
-// TestWhatOneClaimSaysIsNoOthers: one of a pod's claims is ready, and what befell the other before is not over, nor what
+// TestExplainKeepsClaimsApart: one of a pod's claims is ready, and what befell the other before is not over, nor what
 // befell the pod.
-func TestWhatOneClaimSaysIsNoOthers(t *testing.T) {
+func TestExplainKeepsClaimsApart(t *testing.T) {
 	good := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
 	for i := range good.Status.Devices[0].Conditions {
 		good.Status.Devices[0].Conditions[i].LastTransitionTime = minute(6)

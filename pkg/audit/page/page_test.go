@@ -22,7 +22,7 @@ func all(text, pattern string) []string {
 	return found
 }
 
-func TestEveryLinkLeadsSomewhereOnThePage(t *testing.T) {
+func TestPageLinksHaveTargets(t *testing.T) {
 	for name, p := range map[string]*page.Page{"sample": samplePage(), "large": large(), "cluster": cluster(), "empty": {Report: &finding.Report{}}} {
 		t.Run(name, func(t *testing.T) {
 			text := render(t, p)
@@ -151,7 +151,7 @@ func TestManyFindingsAreCountedRatherThanWritten(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeSeenIsSpelledOut(t *testing.T) {
+func TestPageSpellsOutInvisibleCharacters(t *testing.T) {
 	const nasty = "a\x1b[31mb\x07\u202ec\u200bd\u2066e\x9b\u0085f\x00g\xffh"
 	p := hostile(nasty)
 	text := render(t, p)

@@ -53,8 +53,8 @@ func obeyedIn(t *testing.T, format, out string) {
 	}
 }
 
-// TestEveryTextIsMadeVisible finds one that a new field brings.
-func TestEveryTextIsMadeVisible(t *testing.T) {
+// TestReportMakesControlCharactersVisible also covers fields that are added later.
+func TestReportMakesControlCharactersVisible(t *testing.T) {
 	d := document([]finding.Finding{{Device: at("0000:3b:00.0"), Waiver: &finding.Waiver{}, Evidence: []finding.Evidence{{}}, Tenants: []string{""}}})
 	poison(reflect.ValueOf(d.Report).Elem())
 	var b bytes.Buffer

@@ -76,7 +76,7 @@ func TestSVGIsWellFormedAndSelfContained(t *testing.T) {
 	}
 }
 
-func TestEveryFunctionIsDrawnOnce(t *testing.T) {
+func TestTopologyDrawsEachFunctionOnce(t *testing.T) {
 	for name, inv := range inventories(t) {
 		t.Run(name, func(t *testing.T) {
 			text := string(render(t, inv))

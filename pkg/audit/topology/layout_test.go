@@ -179,9 +179,9 @@ func (w *wilderness) fill(bus, depth int, up []pci.Address) {
 	}
 }
 
-// TestEverySymbolIsExplained: a symbol that is drawn is in the legend, and the samples have
+// TestLegendExplainsEachSymbol: a symbol that is drawn is in the legend, and the samples have
 // every symbol of the legend.
-func TestEverySymbolIsExplained(t *testing.T) {
+func TestLegendExplainsEachSymbol(t *testing.T) {
 	drawn := map[audit.Grade]bool{}
 	for name, inv := range inventories(t) {
 		d := topology.Arrange(inv, topology.Folded)

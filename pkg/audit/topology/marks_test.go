@@ -58,7 +58,7 @@ func TestArrangeMarkedIsReadable(t *testing.T) {
 
 // The way between functions is below the last bridge that they share: strangers
 // below other bridges are not on it.
-func TestOnlyTheWayBetweenTenantsIsMarked(t *testing.T) {
+func TestTopologyMarksPathBetweenTenantsOnly(t *testing.T) {
 	inv := server().inventory()
 	gpu := func(text string) pci.Address {
 		a, err := pci.ParseAddress(text)

@@ -73,7 +73,7 @@ func TestShortBlueprintIsTheDefault(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
+func TestBlueprintErrorsNameTheLine(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", "the document is empty"},
 		{"two documents", head + "---\na: 1\n", "more than one YAML document"},

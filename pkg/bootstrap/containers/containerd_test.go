@@ -146,7 +146,7 @@ func TestLongerCleanUpLimitOfTheNodeStays(t *testing.T) {
 	}
 }
 
-func TestWhatASiteSaysOfTheHandlerItselfStays(t *testing.T) {
+func TestContainerdKeepsSiteHandlerSettings(t *testing.T) {
 	fsys, w := open(t, kata().and(files{
 		main:                              "version = 3\nimports = ['conf.d/*.toml']\n",
 		"etc/containerd/conf.d/site.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\nsnapshotter = 'erofs'\nruntime_type = 'io.containerd.kata-gpu.v2'\n",

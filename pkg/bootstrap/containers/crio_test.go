@@ -77,7 +77,7 @@ func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
 	}
 }
 
-func TestWithoutARuntimeNothingCanBeDone(t *testing.T) {
+func TestContainersWithoutRuntime(t *testing.T) {
 	of := kata().and(files{"usr/bin/containerd": "", "usr/lib/systemd/system/containerd.service": ""})
 	_, w := open(t, of, containers.Options{})
 	if problems := fatal(w); len(problems) != 1 || !strings.Contains(problems[0].Text, "neither containerd nor CRI-O") {

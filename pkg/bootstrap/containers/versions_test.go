@@ -48,7 +48,7 @@ func TestBinaryThatTellsNothingIsUnknown(t *testing.T) {
 	}
 }
 
-func TestOnlyAnInstalledPackageCounts(t *testing.T) {
+func TestVersionsReadInstalledPackagesOnly(t *testing.T) {
 	n := node{tree: tree.Open(t, map[string]string{"var/lib/dpkg/status": "Package: containerd.io\nStatus: deinstall ok config-files\nVersion: 1.6.0\n\n" +
 		"Package: containerd-x\nStatus: install ok installed\nVersion: 9\n\nPackage: containerd\nVersion: 1.7.24~ds1-6+b4\nStatus: install ok installed\n"})}
 	if v := n.containerdVersion(""); v.Text != "1.7.24~ds1-6+b4" || v.Major != 1 || v.Minor != 7 {

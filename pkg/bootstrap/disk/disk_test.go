@@ -38,7 +38,7 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-func TestWhatIsWrittenIsFound(t *testing.T) {
+func TestDiskFindsWrittenFiles(t *testing.T) {
 	d, root := open(t)
 	if err := d.Write("a", []byte("one"), disk.New(0o640)); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestSweepTakesTemporaryFilesOfThatNameAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsInADirectorysPlaceStays(t *testing.T) {
+func TestDiskKeepsFileInPlaceOfDirectory(t *testing.T) {
 	d, root := open(t)
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "full"), 0o755), os.WriteFile(filepath.Join(root, "full/a"), nil, 0o600),
 		os.Symlink("full", filepath.Join(root, "link")), os.WriteFile(filepath.Join(root, "file"), nil, 0o600), os.Mkdir(filepath.Join(root, "empty"), 0o755)); err != nil {

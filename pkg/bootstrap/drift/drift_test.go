@@ -55,7 +55,7 @@ func TestRecordNamesAHundredDifferencesAtMost(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRecordIsRefused(t *testing.T) {
+func TestDriftRefusesOtherInput(t *testing.T) {
 	const good = `"at":"2026-11-22T12:00:00Z","outcome":"fit"`
 	for text, damaged := range map[string]bool{
 		"": true, "[]": true, "{}": true, `{"version":1,` + good: true, `{"version":0,` + good + `}`: true,

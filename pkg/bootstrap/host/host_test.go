@@ -191,7 +191,7 @@ func TestModprobesFilesAreReadAsModprobeDoes(t *testing.T) {
 	}
 }
 
-func TestWhatTheNodeDoesNotHaveIsSaidToBeMissing(t *testing.T) {
+func TestHostReportsMissingParts(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 4, Node: new(1)}, {Size: blueprint.HugePage1Gi, Count: 4}}
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(8)}}

@@ -64,7 +64,7 @@ func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 }
 
 // A table that may not be read says nothing: not that it offers nothing.
-func TestWhatMayNotBeReadIsTold(t *testing.T) {
+func TestPlatformReportsUnreadableFiles(t *testing.T) {
 	for _, name := range []string{"sys/firmware/acpi/tables/DMAR", "boot/loader/entries", "boot/grub2/grub.cfg"} {
 		p := platform.Detect(tree{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
 		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run bootstrap as root" {

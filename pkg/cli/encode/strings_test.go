@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 )
 
-// TestOnlyStringsAreRewritten: of several documents, with where each string is; what is no JSON stays.
-func TestOnlyStringsAreRewritten(t *testing.T) {
+// TestEncodeRewritesStringsOnly: in each of several documents, with each string's path; other input stays unchanged.
+func TestEncodeRewritesStringsOnly(t *testing.T) {
 	const docs = "{ \"b\" : {\"k\": [\"x\\n\", \"y\", {\"z\":\"q\"}, \"r\"]}, \"a\":1.50 }\n[\"s\"]\n{\"u\": tail"
 	var seen, keys []string
 	got := string(encode.RewriteStrings([]byte(docs), func(s *encode.String) string {

@@ -66,8 +66,7 @@ func TestFlagsNameTheCluster(t *testing.T) {
 	}
 }
 
-// TestNoClusterIsTheUsersToName.
-func TestNoClusterIsTheUsersToName(t *testing.T) {
+func TestConfigWithoutCluster(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	t.Setenv("KUBECONFIG", none)
 	for _, args := range [][]string{{"--kubeconfig", none}, {"--context", "nothing"}} {

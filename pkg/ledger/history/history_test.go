@@ -161,7 +161,7 @@ func TestSandboxThatIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotEndWell(t *testing.T) {
+func TestHistoryOfFailedAssignments(t *testing.T) {
 	var b book
 	c, d := claimOf("t1", "a"), claimOf("t1", "b")
 	b.prepare(c, gpu(), vf(0))

@@ -93,7 +93,7 @@ func verify(t *testing.T, dir string, anchors ...string) *ledger.Report {
 	return r
 }
 
-func TestWhatIsAppendedIsThereAndVerified(t *testing.T) {
+func TestWriterAppendsVerifiedEvents(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
 	signed, err := w.Append(t.Context(), event("a"), event("b"))
@@ -310,7 +310,7 @@ func TestTornWriteIsToldOfAfterAnotherCrash(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongAndNotTornIsRefused(t *testing.T) {
+func TestWriterRefusesDamageOtherThanTornEnd(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
 	add(t, w, "a", "b", "c")

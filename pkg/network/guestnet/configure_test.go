@@ -153,7 +153,7 @@ func TestAddressOfAnotherHostIsRefusedUntilItIsFree(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyAskedForIsReportedAndStays(t *testing.T) {
+func TestConfigureKeepsUnrequestedSettings(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	g.must(g.LinkSetUp(g.link("eth1")))
@@ -182,7 +182,7 @@ func TestWhatNobodyAskedForIsReportedAndStays(t *testing.T) {
 	wantWords(t, g.state(), "203.0.113.5/24", "198.51.100.0/24 203.0.113.1", "from 192.0.2.10/32 to all table 7")
 }
 
-func TestWhatTheKernelRefusesIsExplained(t *testing.T) {
+func TestConfigureExplainsKernelRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		network v1alpha1.GuestNetwork
 		want    []string

@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-func TestItWaitsForALateInterface(t *testing.T) {
+func TestFindWaitsForLateInterface(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth0", macB)
 	log := &buffer{}

@@ -66,7 +66,7 @@ func TestTwoDevicesExchangeTheirNames(t *testing.T) {
 	}
 }
 
-func TestWithoutALinkAllElseIsConfigured(t *testing.T) {
+func TestConfigureWithoutLink(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	g.must(g.LinkSetDown(g.link("eth1p")))

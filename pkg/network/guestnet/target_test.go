@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-func TestWhatCannotBeIsRefusedBeforeAnythingIsDone(t *testing.T) {
+func TestTargetRefusesContradictionsFirst(t *testing.T) {
 	with := func(mutate func(n *v1alpha1.GuestNetwork)) v1alpha1.GuestNetwork {
 		n := v1alpha1.GuestNetwork{Addresses: []string{"192.0.2.10/24"}}
 		mutate(&n)

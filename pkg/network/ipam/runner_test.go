@@ -50,8 +50,8 @@ func script(t *testing.T, text string) (*ipam.Plugins, *plan.Lease) {
 	}
 }
 
-// TestWhatAPluginIsTold is what CNI has it told.
-func TestWhatAPluginIsTold(t *testing.T) {
+// TestRunnerPassesCNIConfiguration checks the environment and stdin that the CNI specification requires.
+func TestRunnerPassesCNIConfiguration(t *testing.T) {
 	p, l := script(t, `(env | grep ^CNI_ | sort; cat) >>"${0%/*}/told"; echo '{"ips":[{"address":"192.0.2.5/24"}]}'`)
 	if _, err := p.Add(t.Context(), l); err != nil {
 		t.Fatal(err)

@@ -213,8 +213,8 @@ func TestRoutersAreLeftToTheGuest(t *testing.T) {
 	}
 }
 
-// TestWhatACrashLeftHalfDoneIsFinished: the interface is there and not configured.
-func TestWhatACrashLeftHalfDoneIsFinished(t *testing.T) {
+// TestAttacherCompletesAfterCrash: the crash left an interface without configuration.
+func TestAttacherCompletesAfterCrash(t *testing.T) {
 	n := newNode(t)
 	n.addInterface("eth7", mac)
 	l, err := n.own.LinkByName("eth7")
@@ -261,8 +261,8 @@ func TestLateInterfaceIsWaitedFor(t *testing.T) {
 	must(t, <-done)
 }
 
-// TestOnlyAPodsNamespaceIsEntered: not the node's own, and nothing that is none.
-func TestOnlyAPodsNamespaceIsEntered(t *testing.T) {
+// TestAttacherEntersOnlyPodNamespaces: it refuses the node's namespace, and paths that are no namespace.
+func TestAttacherEntersOnlyPodNamespaces(t *testing.T) {
 	n := newNode(t)
 	n.addInterface("eth7", mac)
 	must(t, os.WriteFile(filepath.Join(n.root, "file"), nil, 0o600))
@@ -284,8 +284,8 @@ func TestOnlyAPodsNamespaceIsEntered(t *testing.T) {
 	}
 }
 
-// TestNoThreadStaysInAPodsNamespace: the plugin's others find theirs.
-func TestNoThreadStaysInAPodsNamespace(t *testing.T) {
+// TestAttacherLeavesNoThreadInPodNamespace: the plugin's others find theirs.
+func TestAttacherLeavesNoThreadInPodNamespace(t *testing.T) {
 	n := newNode(t)
 	n.addInterface("eth7", mac)
 	must(t, n.place(network()))

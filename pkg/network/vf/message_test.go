@@ -84,7 +84,7 @@ func TestBytesAreTheKernels(t *testing.T) {
 	}
 }
 
-func TestWhatADriverDoesNotReportHasNoValue(t *testing.T) {
+func TestMessageWithoutUnreportedValues(t *testing.T) {
 	got, err := link.ParseLink(linkMessage(unix.ARPHRD_INFINIBAND, []*nl.RtAttr{
 		nl.NewRtAttr(nl.IFLA_VF_MAC, make([]byte, nl.SizeofVfMac)),
 		nl.NewRtAttr(nl.IFLA_VF_SPOOFCHK, pack(0, 0xffffffff)),

@@ -31,7 +31,7 @@ func TestDirectoriesAtRestAreTheSame(t *testing.T) {
 	}
 }
 
-func TestEveryChangeOfADirectoryShows(t *testing.T) {
+func TestDirVersionChangesWithEachChange(t *testing.T) {
 	for name, change := range map[string]func(dir, file string) error{
 		"a file made":     func(dir, _ string) error { return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600) },
 		"a file removed":  func(_, file string) error { return os.Remove(file) },

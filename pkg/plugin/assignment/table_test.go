@@ -144,7 +144,7 @@ func TestPodsOfOneNameAreToldApart(t *testing.T) {
 	}
 }
 
-func TestWhatMayNotBeGivenIsNotUsable(t *testing.T) {
+func TestTableHidesUnassignableDevices(t *testing.T) {
 	for name, change := range map[string]func(*journal.Record){
 		"being released":  func(r *journal.Record) { r.State = journal.Releasing },
 		"quarantined":     func(r *journal.Record) { r.State = journal.Quarantined },

@@ -122,8 +122,8 @@ func TestAddressesFromAPool(t *testing.T) {
 	}
 }
 
-// TestNoAddress: the claim's owner reads what the plugin says.
-func TestNoAddress(t *testing.T) {
+// TestNetworkWithoutAddress: the claim's owner reads what the plugin says.
+func TestNetworkWithoutAddress(t *testing.T) {
 	n := plugintest.New(t)
 	_, vfs := n.Kernel.AddNIC(0x21, 1)
 	usePlugin(t, n, `echo '{"code":999,"msg":"no IP addresses available"}'; exit 1`)

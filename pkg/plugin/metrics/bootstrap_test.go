@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
-func TestWhatBootstrapFoundIsServed(t *testing.T) {
+func TestMetricsServeBootstrapResult(t *testing.T) {
 	var record *drift.Record
 	var err error
 	m := empty()

@@ -224,7 +224,7 @@ func (c *caller) more(t *testing.T, n int32) {
 	}
 }
 
-func TestNoCallFailsWhileInstancesTakeTurns(t *testing.T) {
+func TestListenFailsNoCallWhileInstancesAlternate(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p1", gpu))
 	w.lists(dynamic("c1", gpu))

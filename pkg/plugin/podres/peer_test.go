@@ -43,7 +43,7 @@ func TestShimIsHandedOverTo(t *testing.T) {
 	}
 }
 
-func TestOnlyRootIsAnswered(t *testing.T) {
+func TestPeerAnswersRootOnly(t *testing.T) {
 	w := newWorld(t)
 	w.startKubelet()
 	cfg := w.config()

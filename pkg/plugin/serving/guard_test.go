@@ -183,7 +183,7 @@ func ask(h http.Handler, authorization string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestWhoMayReadMetrics(t *testing.T) {
+func TestGuardAllowsReaders(t *testing.T) {
 	down := func(a *api) { a.users = nil }
 	cases := map[string]struct {
 		authorization string
@@ -380,8 +380,8 @@ func TestAPIServerThatHangs(t *testing.T) {
 	})
 }
 
-// TestNoTokenIsLogged: nor shown, whatever the API server's error quotes.
-func TestNoTokenIsLogged(t *testing.T) {
+// TestGuardLogsNoToken: no log or response has the token, even if the API server's error quotes it.
+func TestGuardLogsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		a.fails = func(_, token string) *metav1.Status {

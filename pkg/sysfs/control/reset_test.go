@@ -141,7 +141,7 @@ func TestResetInFlightKeepsOthersOut(t *testing.T) {
 }
 
 // A caller whose time is over begins no reset.
-func TestNoResetIsBegunTooLate(t *testing.T) {
+func TestResetStartsBeforeDeadline(t *testing.T) {
 	cause := errors.New("shutting down")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)

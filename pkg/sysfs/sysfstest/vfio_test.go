@@ -123,7 +123,7 @@ func TestVFIORefusals(t *testing.T) {
 	}
 }
 
-func TestNoIOMMUModeMakesUpAGroup(t *testing.T) {
+func TestNoIOMMUModeInventsGroup(t *testing.T) {
 	k := sysfstest.New(t)
 	k.WithoutIOMMU()
 	k.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")

@@ -184,7 +184,7 @@ func TestCounterCountsPackagesAndKeepsTheEnd(t *testing.T) {
 	}
 }
 
-func TestEveryModuleHasARecipe(t *testing.T) {
+func TestModulesHaveRecipes(t *testing.T) {
 	for _, m := range Modules() {
 		r, err := recipeOf(m)
 		if err != nil || len(r.commands) == 0 || len(r.packages) == 0 {

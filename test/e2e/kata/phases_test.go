@@ -54,7 +54,7 @@ func TestPhasesNamesWhatTheLogLacks(t *testing.T) {
 	}
 }
 
-func TestWithFirstBreathSplitsTheAgentsPhase(t *testing.T) {
+func TestFirstBreathSplitsAgentPhase(t *testing.T) {
 	begin := time.Date(2026, 11, 23, 16, 51, 0, 0, time.UTC)
 	after := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 	phases := []Phase{{"qemu", begin, 10 * time.Second}, {"agent", after(10), 40 * time.Second}, {"sandbox", after(50), 5 * time.Second}}

@@ -134,7 +134,7 @@ func TestRunTellsHowTheChildEnded(t *testing.T) {
 	}
 }
 
-func TestWhatTheCommandAsksForHolds(t *testing.T) {
+func TestRunKeepsSysProcAttr(t *testing.T) {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)

@@ -133,7 +133,7 @@ func TestDeviceNamesAreThePodsDevicesOfTheServer(t *testing.T) {
 	}
 }
 
-func TestWithoutASocketTheAnnotationsSay(t *testing.T) {
+func TestDevicesFromAnnotationsWithoutSocket(t *testing.T) {
 	n := node{podResources: filepath.Join(t.TempDir(), "run", "pod-resources.sock")}
 	got, err := n.deviceNames(t.Context(), ofPod())
 	if err != nil {

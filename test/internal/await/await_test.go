@@ -20,7 +20,7 @@ func living() error { return nil }
 
 func pace() await.Pace { return await.Pace{Limit: 2 * time.Second, Pause: time.Second} }
 
-func TestItIsTriedUntilItWorks(t *testing.T) {
+func TestAwaitRetriesUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, tries := time.Now(), 0
 		err := await.Until(t.Context(), pace(), living, func(context.Context) error {
@@ -51,7 +51,7 @@ func TestTryThatHangsIsCutOff(t *testing.T) {
 	})
 }
 
-func TestWhatHasEndedIsNotWaitedFor(t *testing.T) {
+func TestAwaitStopsAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		ended := func() error {

@@ -16,7 +16,7 @@ import (
 
 const prefix = "kata-vfio-test-"
 
-func TestOnlyTheDirectoriesOfTheDeadAreSwept(t *testing.T) {
+func TestScratchSweepsDirectoriesOfDeadProcessesOnly(t *testing.T) {
 	parent := t.TempDir()
 	dead := exec.CommandContext(t.Context(), "true")
 	if err := dead.Run(); err != nil {

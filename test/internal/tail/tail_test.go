@@ -33,7 +33,7 @@ func TestEndIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsShortIsKeptWhole(t *testing.T) {
+func TestTailKeepsShortText(t *testing.T) {
 	var w tail.Writer
 	fmt.Fprint(&w, "\n a word\n")
 	if got := w.String(); got != "a word" {

@@ -36,7 +36,7 @@ func TestCollect(t *testing.T) {
 }
 
 // A second run leaves out what has passed, and no test whose name only begins like it.
-func TestWhatHasPassedDoesNotRunAgain(t *testing.T) {
+func TestEventsSkipPassedTests(t *testing.T) {
 	first := &result{children: []*result{{name: "TestA", outcome: "pass"}, {name: "TestB", outcome: "fail"}, {name: "TestC"}}}
 	passed := first.passed()
 	flag := strings.Join(skip(passed), " ")

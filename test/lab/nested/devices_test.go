@@ -63,7 +63,7 @@ func sysfs(t *testing.T, classes map[string]string) string {
 	return root
 }
 
-func TestOfAGroupTheFirstFunctionIsPlugged(t *testing.T) {
+func TestGroupPlugsItsFirstFunction(t *testing.T) {
 	sys := sysfs(t, map[string]string{"0000:60:01.0": "0x060400", "0000:62:00.0": "0x030000", "0000:62:00.1": "0x040300"})
 	got, err := resolve(sys, []string{"/dev/vfio/15", "/dev/vfio/devices/vfio0"})
 	if err != nil {

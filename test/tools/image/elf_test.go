@@ -61,7 +61,7 @@ func TestStaticProgramsTellTheirArchitecture(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotRunByItselfIsRefused(t *testing.T) {
+func TestELFRefusesDynamicPrograms(t *testing.T) {
 	for name, one := range map[string]struct {
 		change func(*header)
 		want   string

@@ -192,7 +192,7 @@ func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 }
 
 // Failures below the severity, waived ones, and advice count against nobody.
-func TestWhatDoesNotCount(t *testing.T) {
+func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 	withoutIOMMU := func(t *board.Tree) { t.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") }
 	for name, change := range map[string]func(*monitor.Config){
 		"off": func(c *monitor.Config) { c.Counts = finding.Off },

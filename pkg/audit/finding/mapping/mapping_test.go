@@ -20,7 +20,7 @@ func frameworks(t *testing.T) []mapping.Framework {
 	return all
 }
 
-func TestEveryControlIsWhole(t *testing.T) {
+func TestControlsAreComplete(t *testing.T) {
 	pattern := regexp.MustCompile(`^[A-Z0-9]{2,4}-([0-9]{3}|\*)$`)
 	var ids []string
 	for _, f := range frameworks(t) {

@@ -70,8 +70,8 @@ func TestReadOnlySys(t *testing.T) {
 	stage.Empty(t, n)
 }
 
-// TestNoRoot prepares as nobody, with directories of its own, and with the usual ones.
-func TestNoRoot(t *testing.T) {
+// TestBadDayWithoutRoot prepares as the user nobody, with directories of that user and with the default ones.
+func TestBadDayWithoutRoot(t *testing.T) {
 	before := stage.Bindings(t)
 	stage.Open(t, stage.Config())
 	own := stateOf(t, "nobody")

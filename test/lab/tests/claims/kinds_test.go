@@ -18,9 +18,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// TestEachKind prepares and unprepares one device of each kind, and looks with plain reads whether exactly the
+// TestClaimsOfEachKind prepares and unprepares one device of each kind, and looks with plain reads whether exactly the
 // claim's functions moved, and moved back.
-func TestEachKind(t *testing.T) {
+func TestClaimsOfEachKind(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "2")
 	kernel.VFs(t, topology.NVMe0, "2")
 	tests := map[string]struct {

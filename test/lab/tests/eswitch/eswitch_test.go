@@ -17,7 +17,7 @@ import (
 )
 
 // Every setting of Ethernet, as the kernel's own tool sees it, and back.
-func TestEverySetting(t *testing.T) {
+func TestEswitchSettings(t *testing.T) {
 	s := newSim(t)
 	before, _, err := s.Read(t.Context(), s.pf, 1)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestEverySetting(t *testing.T) {
 }
 
 // What the driver lacks is told by name, before anything changes.
-func TestWhatIsRefused(t *testing.T) {
+func TestEswitchRefusals(t *testing.T) {
 	s := newSim(t)
 	for setting, want := range map[values.VFSetting]*values.VFSettings{
 		values.VFNodeGUID: {NodeGUID: "02:00:5e:10:00:00:00:01"},

@@ -17,9 +17,9 @@ import (
 // noIOMMU lets VFIO give functions without an IOMMU.
 const noIOMMU = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
-// TestNoIOMMUGroupIsFound has VFIO give a function without an IOMMU. No plugin knows that function, so other checks have
+// TestDiscoveryFindsNoIOMMUGroup has VFIO give a function without an IOMMU. No plugin knows that function, so other checks have
 // something against it, too. The taint of the kernel, IOM-004, stays until it boots again: so it is there before.
-func TestNoIOMMUGroupIsFound(t *testing.T) {
+func TestDiscoveryFindsNoIOMMUGroup(t *testing.T) {
 	giveWithoutIOMMU(t)()
 	before := stage.Findings(stage.Audit(t))
 	takeBack := giveWithoutIOMMU(t)
