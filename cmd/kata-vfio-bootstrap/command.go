@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
@@ -147,7 +148,7 @@ func (o *options) check(*cobra.Command, []string) error {
 
 // open opens the node. The caller closes it.
 func (o *options) open() (*bootstrap.Engine, error) {
-	e, err := bootstrap.Open(o.root, o.chrootTools)
+	e, err := writer.Open(o.root, o.chrootTools)
 	if err == nil {
 		e.Chart = o.chart
 	}

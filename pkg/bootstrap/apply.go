@@ -10,8 +10,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -223,10 +223,10 @@ func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() erro
 // intend records a change in the journal before it is made.
 func (e *Engine) intend(j *Journal, c *change) error {
 	for _, version := range []struct {
-		disk.Image
+		image.Image
 		content []byte
 	}{{c.was.Image, c.was.Content}, {c.to, c.content}} {
-		if version.Kind == disk.File {
+		if version.Kind == image.File {
 			if err := e.keep(version.content); err != nil {
 				return err
 			}
@@ -237,7 +237,7 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: c.was.Image, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
 		entry = &j.Entries[len(j.Entries)-1]
 	}
-	if !c.was.Same(entry.After) && entry.Before.Kind != disk.Absent {
+	if !c.was.Same(entry.After) && entry.Before.Kind != image.Absent {
 		before, err := e.theirs(entry, c.was)
 		if err != nil {
 			return err
@@ -262,22 +262,22 @@ func (e *Engine) pend(j *Journal, c *change) {
 }
 
 // theirs returns the operator's edited version of their own file without bootstrap's additions, and stores it.
-func (e *Engine) theirs(entry *Entry, found disk.Found) (disk.Image, error) {
+func (e *Engine) theirs(entry *Entry, found image.Found) (image.Image, error) {
 	content, err := e.withdrawn(entry, found)
 	if err != nil {
-		return disk.Image{}, err
+		return image.Image{}, err
 	}
-	image := found.Image
-	if image.Kind != disk.File {
-		return image, nil
+	edited := found.Image
+	if edited.Kind != image.File {
+		return edited, nil
 	}
-	image.Sum = disk.Sum(content)
-	return image, e.keep(content)
+	edited.Sum = image.Sum(content)
+	return edited, e.keep(content)
 }
 
 // withdrawn returns a changed file's content without bootstrap's additions.
-func (e *Engine) withdrawn(entry *Entry, found disk.Found) ([]byte, error) {
-	if entry.Part != boot.Part || entry.Before.Kind != disk.File || entry.After.Kind != disk.File {
+func (e *Engine) withdrawn(entry *Entry, found image.Found) ([]byte, error) {
+	if entry.Part != boot.Part || entry.Before.Kind != image.File || entry.After.Kind != image.File {
 		return found.Content, nil
 	}
 	before, err := e.kept(entry.Before)

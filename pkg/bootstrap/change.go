@@ -10,15 +10,15 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // change replaces one version of a file by another.
 type change struct {
 	file    state.File
-	was     disk.Found
-	to      disk.Image
+	was     image.Found
+	to      image.Image
 	content []byte
 	// back: it restores the version before bootstrap.
 	back bool
@@ -35,20 +35,20 @@ const othersBits = 0o077
 
 // newChange returns the change from the file that was found to the required one. An
 // existing file keeps its mode, owner and attributes.
-func newChange(f state.File, found disk.Found) change {
+func newChange(f state.File, found image.Found) change {
 	c := change{file: f, was: found, content: f.Content}
 	switch {
 	case f.Target != "":
-		c.to, c.content = disk.Image{Kind: disk.Link, Target: f.Target}, nil
-	case found.Kind == disk.File:
+		c.to, c.content = image.Image{Kind: image.Link, Target: f.Target}, nil
+	case found.Kind == image.File:
 		c.to = found.Image
-		c.to.Sum = disk.Sum(f.Content)
+		c.to.Sum = image.Sum(f.Content)
 		if f.Mode != 0 && f.Mode&othersBits == 0 {
 			c.to.Mode &^= othersBits
 		}
 	default:
-		c.to = disk.New(f.Mode)
-		c.to.Sum = disk.Sum(f.Content)
+		c.to = image.New(f.Mode)
+		c.to.Sum = image.Sum(f.Content)
 	}
 	return c
 }
@@ -56,11 +56,11 @@ func newChange(f state.File, found disk.Found) change {
 // needed reports whether the change makes a difference: in the file's content, or in
 // who may read it.
 func (c *change) needed() bool {
-	return !c.was.Same(c.to) || c.to.Kind == disk.File && c.was.Mode != c.to.Mode
+	return !c.was.Same(c.to) || c.to.Kind == image.File && c.was.Mode != c.to.Mode
 }
 
 // revertEntry returns the change that restores the version before bootstrap.
-func (e *Engine) revertEntry(entry *Entry, found disk.Found) (change, error) {
+func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
 	content, err := e.kept(entry.Before)
 	if err != nil {
 		return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
@@ -70,15 +70,15 @@ func (e *Engine) revertEntry(entry *Entry, found disk.Found) (change, error) {
 }
 
 func (c *change) action() string {
-	if c.was.Kind == disk.Absent {
+	if c.was.Kind == image.Absent {
 		return "create"
 	}
 	return "change"
 }
 
 func (c *change) diff() string {
-	name := func(side string, i disk.Image) string {
-		if i.Kind == disk.Absent {
+	name := func(side string, i image.Image) string {
+		if i.Kind == image.Absent {
 			return "/dev/null"
 		}
 		return side + "/" + c.file.Path
@@ -87,8 +87,8 @@ func (c *change) diff() string {
 }
 
 // text is what a diff shows of an image.
-func text(i disk.Image, content []byte) []byte {
-	if i.Kind == disk.Link {
+func text(i image.Image, content []byte) []byte {
+	if i.Kind == image.Link {
 		return []byte("link to " + i.Target + "\n")
 	}
 	return content
@@ -102,18 +102,18 @@ func places() []string { return []string{"etc", "boot", "efi", "oem", "opt", "va
 func (e *Engine) obstacle(c *change) *state.Problem {
 	p := &state.Problem{Part: c.file.Part, Fatal: true, Path: c.file.Path}
 	top, _, _ := strings.Cut(c.file.Path, "/")
-	link := c.to.Kind == disk.Link
+	link := c.to.Kind == image.Link
 	switch {
 	case !slices.Contains(places(), top):
 		p.Text, p.Fix = fmt.Sprintf("/%s is in a directory that bootstrap does not write to", c.file.Path), "write the file when you build the node's image"
-	case c.was.Kind == disk.Other:
+	case c.was.Kind == image.Other:
 		p.Text, p.Fix = fmt.Sprintf("/%s is not a regular file", c.file.Path), "move it away"
-	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent && !c.movesLink():
+	case c.was.Kind == image.Link && c.to.Kind != image.Absent && !c.movesLink():
 		p.Text = fmt.Sprintf("/%s is a link to %s, and bootstrap does not write through links", c.file.Path, c.was.Target)
 		p.Fix = "replace the link with a file, or configure its target yourself"
-	case link && c.was.Kind == disk.File:
+	case link && c.was.Kind == image.File:
 		p.Text, p.Fix = fmt.Sprintf("/%s is a file, but must be a link to %s", c.file.Path, c.to.Target), "move it away"
-	case c.was.Kind == disk.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
+	case c.was.Kind == image.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
 		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which shells, boot loaders and systemd read as part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and fix the program that writes them"
 	default:
 		err := e.Files.Writable(c.file.Path)
@@ -129,7 +129,7 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 // elsewhere: a systemd unit that a package installed later, or that is enabled by the
 // other name of its directory (/lib, /usr/lib).
 func (c *change) movesLink() bool {
-	return c.was.Kind == disk.Link && c.to.Kind == disk.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
+	return c.was.Kind == image.Link && c.to.Kind == image.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
 
 // stage does everything that can fail because the disk is full.
@@ -139,7 +139,7 @@ func (e *Engine) stage(c *change) (err error) {
 			return err
 		}
 	}
-	if c.to.Kind == disk.File {
+	if c.to.Kind == image.File {
 		c.commit, c.discard, err = e.Files.Stage(c.file.Path, c.content, c.to)
 	}
 	return err
@@ -174,15 +174,15 @@ func (e *Engine) do(c *change) error {
 	return err
 }
 
-func (e *Engine) put(name string, to disk.Image, content []byte) error {
+func (e *Engine) put(name string, to image.Image, content []byte) error {
 	switch to.Kind {
-	case disk.File:
+	case image.File:
 		return e.Files.Write(name, content, to)
-	case disk.Link:
+	case image.Link:
 		return e.Files.Symlink(name, to.Target)
-	case disk.Absent:
+	case image.Absent:
 		return e.Files.Remove(name)
-	case disk.Other:
+	case image.Other:
 	}
 	return fmt.Errorf("/%s was neither a file nor a link, and can't be restored", name)
 }
@@ -215,10 +215,10 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	if content, err := t.changed(name); content != nil || err != nil {
 		return content[:min(int64(len(content)), limit)], err
 	}
-	if entry == nil || entry.Before.Kind == disk.Link {
+	if entry == nil || entry.Before.Kind == image.Link {
 		return t.Tree.ReadAtMost(name, limit)
 	}
-	if entry.Before.Kind == disk.Absent {
+	if entry.Before.Kind == image.Absent {
 		return nil, fmt.Errorf("read %s: %w", name, fs.ErrNotExist)
 	}
 	content, err := t.engine.kept(entry.Before)
@@ -232,7 +232,7 @@ func (t *pristine) changed(name string) ([]byte, error) {
 		return nil, nil
 	}
 	found, err := t.engine.Files.Look(name)
-	if err != nil || found.Kind != disk.File || found.Same(entry.After) || boot.Marked(string(found.Content)) {
+	if err != nil || found.Kind != image.File || found.Same(entry.After) || boot.Marked(string(found.Content)) {
 		return nil, err
 	}
 	return t.engine.withdrawn(entry, found)
@@ -244,7 +244,7 @@ func (t *pristine) ReadLink(name string) (string, error) {
 	switch tree, ok := t.Tree.(interface{ ReadLink(string) (string, error) }); {
 	case err != nil:
 		return "", err
-	case entry != nil && entry.Before.Kind == disk.Link:
+	case entry != nil && entry.Before.Kind == image.Link:
 		return entry.Before.Target, nil
 	case entry != nil || !ok:
 		return "", fmt.Errorf("read link %s: %w", name, fs.ErrInvalid)
@@ -265,7 +265,7 @@ func (t *pristine) ReadDir(name string) ([]string, error) {
 		if err != nil {
 			failed = err
 		}
-		return entry != nil && entry.Before.Kind == disk.Absent
+		return entry != nil && entry.Before.Kind == image.Absent
 	})
 	return names, failed
 }

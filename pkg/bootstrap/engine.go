@@ -9,28 +9,23 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Files are the node's files. [disk.Disk] are those of a real one.
+// Files are the node's files. Package disk has those of a real node.
 type Files interface {
-	Look(name string) (disk.Found, error)
-	Write(name string, content []byte, like disk.Image) error
-	Stage(name string, content []byte, like disk.Image) (commit, discard func() error, err error)
+	Look(name string) (image.Found, error)
+	Write(name string, content []byte, like image.Image) error
+	Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error)
 	Symlink(name, target string) error
 	Remove(name string) error
 	Missing(name string) ([]string, error)
@@ -90,45 +85,17 @@ type Engine struct {
 	// Chart is the version of the Helm chart that runs the engine, or empty.
 	Chart string
 
-	close func() error
-}
-
-// Open returns the engine of the node whose root is a directory. With chrootTools it
-// runs the tools of an image inside it. The caller closes the engine.
-func Open(root string, chrootTools bool) (*Engine, error) {
-	absolute, err := filepath.Abs(root)
-	if err != nil {
-		return nil, fmt.Errorf("open the node's root: %w", err)
-	}
-	e := &Engine{Root: absolute, Live: absolute == "/", Parts: Parts(), Now: time.Now}
-	tree, err := sysfs.Open(absolute)
-	if err != nil {
-		return nil, err
-	}
-	files, err := disk.Open(absolute)
-	if err != nil {
-		return nil, errors.Join(err, tree.Close())
-	}
-	e.Tree, e.Files = tree, files
-	e.close = func() error { return errors.Join(files.Close(), tree.Close()) }
-	if !e.Live {
-		if chrootTools {
-			e.Tools = command{root: absolute}
-		}
-		return e, nil
-	}
-	attributes, err := control.NewWriter(absolute)
-	if err != nil {
-		return nil, errors.Join(err, e.Close())
-	}
-	closeRest := e.close
-	e.Attributes, e.Tools = attributes, command{root: "/"}
-	e.close = func() error { return errors.Join(attributes.Close(), closeRest()) }
-	return e, nil
+	// Release closes what the engine was opened with. It may be nil.
+	Release func() error
 }
 
 // Close releases the node.
-func (e *Engine) Close() error { return e.close() }
+func (e *Engine) Close() error {
+	if e.Release == nil {
+		return nil
+	}
+	return e.Release()
+}
 
 // bootID names the running boot; empty for an image.
 func (e *Engine) bootID() string {

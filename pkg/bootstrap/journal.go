@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -50,10 +50,10 @@ type Entry struct {
 	Then []state.FollowUp `json:"then,omitempty"`
 	At   time.Time        `json:"at"`
 	// Before is the content that revert restores, and After the content that was written.
-	Before disk.Image `json:"before"`
-	After  disk.Image `json:"after"`
+	Before image.Image `json:"before"`
+	After  image.Image `json:"after"`
 	// Was is the previous content. It is set while it is unknown whether After was written.
-	Was *disk.Image `json:"was,omitempty"`
+	Was *image.Image `json:"was,omitempty"`
 	// Dirs are the directories that bootstrap created for the file, outermost first.
 	Dirs []string `json:"dirs,omitempty"`
 }
@@ -104,11 +104,11 @@ func (e *Engine) load() (*Journal, error) {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	j := &Journal{Version: version}
-	if found.Kind == disk.Absent {
+	if found.Kind == image.Absent {
 		return j, nil
 	}
 	var s sealed
-	if err := json.Unmarshal(found.Content, &s); err != nil || disk.Sum(s.Journal) != s.Sum {
+	if err := json.Unmarshal(found.Content, &s); err != nil || image.Sum(s.Journal) != s.Sum {
 		return nil, fmt.Errorf("/%s: %w; restore it from a backup. If you move it away instead, revert can no longer undo earlier changes", journalFile, ErrDamaged)
 	}
 	if err := json.Unmarshal(s.Journal, j); err != nil {
@@ -138,12 +138,12 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
-	text, err := json.Marshal(sealed{Sum: disk.Sum(body), Journal: body})
+	text, err := json.Marshal(sealed{Sum: image.Sum(body), Journal: body})
 	if err != nil {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
 	if err = e.makeStateDir(); err == nil {
-		commit, _, err = e.Files.Stage(journalFile, text, disk.New(0o600))
+		commit, _, err = e.Files.Stage(journalFile, text, image.New(0o600))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write the journal: %w", err)
@@ -191,17 +191,17 @@ func (e *Engine) keep(content []byte) error {
 	if err := errors.Join(e.makeStateDir(), e.Files.MakeDir(backupDir, 0o700)); err != nil {
 		return err
 	}
-	name := path.Join(backupDir, disk.Sum(content))
+	name := path.Join(backupDir, image.Sum(content))
 	found, err := e.Files.Look(name)
-	if err == nil && found.Sum == disk.Sum(content) {
+	if err == nil && found.Sum == image.Sum(content) {
 		return nil
 	}
-	return e.Files.Write(name, content, disk.New(0o600))
+	return e.Files.Write(name, content, image.New(0o600))
 }
 
 // kept returns the stored content of an image.
-func (e *Engine) kept(i disk.Image) ([]byte, error) {
-	if i.Kind != disk.File {
+func (e *Engine) kept(i image.Image) ([]byte, error) {
+	if i.Kind != image.File {
 		return nil, nil
 	}
 	name := path.Join(backupDir, i.Sum)

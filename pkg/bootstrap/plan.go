@@ -10,8 +10,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -119,7 +119,7 @@ func (e *Engine) admit(p *Plan, c *change) error {
 		return nil
 	}
 	var err error
-	if c.to.Kind != disk.Absent {
+	if c.to.Kind != image.Absent {
 		c.dirs, err = e.Files.Missing(c.file.Path)
 	}
 	p.changes = append(p.changes, *c)
@@ -155,11 +155,11 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 // asWritten reports whether a file is as bootstrap wrote it. The distribution's tool may have regenerated a boot
 // loader's file: if systemd-boot starts Debian, update-initramfs runs kernel-install, which writes the kernel's entry
 // from the words in etc/kernel/cmdline, in another order than bootstrap.
-func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
+func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
 	if found.Same(entry.After) {
 		return true
 	}
-	if entry.Part != boot.Part || entry.After.Kind != disk.File || found.Kind != disk.File {
+	if entry.Part != boot.Part || entry.After.Kind != image.File || found.Kind != image.File {
 		return false
 	}
 	written, err := e.kept(entry.After)
@@ -167,11 +167,11 @@ func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
 }
 
 // drifted returns how a file of bootstrap was changed since it was written, or nil.
-func (e *Engine) drifted(entry *Entry, found disk.Found) *Drift {
+func (e *Engine) drifted(entry *Entry, found image.Found) *Drift {
 	switch {
 	case entry == nil || e.asWritten(entry, found):
 		return nil
-	case found.Kind == disk.Absent:
+	case found.Kind == image.Absent:
 		return &Drift{What: "removed", Written: entry.At}
 	}
 	return &Drift{What: "changed", Written: entry.At, Since: found.ModTime}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -54,7 +54,7 @@ func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, disk.New(0o600))); err != nil {
+	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, image.New(0o600))); err != nil {
 		return fmt.Errorf("save the record: %w", err)
 	}
 	return nil
@@ -153,8 +153,8 @@ type FileReport struct {
 	Why  string    `json:"why"`
 	At   time.Time `json:"at"`
 	// Was is what revert restores: "absent", "file" or "link".
-	Was   disk.Kind `json:"was"`
-	Drift *Drift    `json:"drift,omitempty"`
+	Was   image.Kind `json:"was"`
+	Drift *Drift     `json:"drift,omitempty"`
 	// Error is why it could not be read.
 	Error string `json:"error,omitempty"`
 }

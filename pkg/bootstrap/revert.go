@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -89,7 +89,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		case found.Same(entry.Before):
 			j.entry(entry.Path).After = entry.Before // it is restored already, but its follow-ups may be pending
 			e.pend(j, &change{file: state.File{Then: backward(entry.Then)}, over: over(entry.Then)})
-		case found.Kind == disk.Absent:
+		case found.Kind == image.Absent:
 			j.entry(entry.Path).After = entry.Before
 			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "it was removed after apply, and stays removed"})
 		case !e.asWritten(&entry, found):
@@ -113,17 +113,17 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 func (e *Engine) byHand(entry *Entry) string {
 	file := path.Join(e.Root, entry.Path)
 	switch entry.Before.Kind {
-	case disk.File:
+	case image.File:
 		return fmt.Sprintf("cp %s %s", path.Join(e.Root, backupDir, entry.Before.Sum), file)
-	case disk.Link:
+	case image.Link:
 		return fmt.Sprintf("ln -sfn %s %s", entry.Before.Target, file)
-	case disk.Absent, disk.Other:
+	case image.Absent, image.Other:
 	}
 	return "rm " + file
 }
 
 // since is the diff from what bootstrap wrote to the current file.
-func (e *Engine) since(entry *Entry, found disk.Found) string {
+func (e *Engine) since(entry *Entry, found image.Found) string {
 	written, err := e.kept(entry.After)
 	if err != nil {
 		return err.Error()

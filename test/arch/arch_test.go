@@ -26,7 +26,7 @@ func layers() [][]string {
 	return [][]string{
 		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs"}, // words
 		{"device", "api/v1alpha1"},                                // values
-		{"bootstrap/state", "bootstrap/drift"},                    // the same, of a set-up
+		{"bootstrap/state", "bootstrap/drift", "bootstrap/image"}, // the same, of a set-up
 		{"cli/command", "cli/encode"},                             // how programs are told and answer
 		{"cli/command/commandtest"},                               // what all of them are tested for
 		{"cli/kube"},                                              // and which cluster they ask
@@ -62,8 +62,9 @@ func layers() [][]string {
 		{"plugin/metrics/metricstest"},                   // read single metrics
 		{"plugin/trace"},                                 // what of that is in spans
 		{"node"},                                         // the parts joined
+		{"bootstrap"},                                    // the plan, and the order of changes
 		{"bootstrap/disk"},                               // how bootstrap writes
-		{"bootstrap"},
+		{"bootstrap/writer"},                             // an engine that writes
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit", "plugin/preflight"}, // entry points
 		{"plugin"}, // the daemon
 		{"audit/topology"},
@@ -88,17 +89,17 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
 		"cmd/kata-vfio-guestnet":  {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kubectl-kata_vfio":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-plugin":    {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }
 
 // writers are the packages that may import sysfs/control.
 func writers() []string {
-	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap"}
+	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap/writer"}
 }
 
 // A source is one directory of Go code, tests left out.

@@ -3,74 +3,18 @@
 package disk
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 )
-
-// MaxSize is the maximum size in bytes of a file that is read.
-const MaxSize = 4 << 20
-
-// Kind is the kind of file at a path.
-type Kind string
-
-// Kinds. Other is a directory, a device or the like.
-const (
-	Absent Kind = "absent"
-	File   Kind = "file"
-	Link   Kind = "link"
-	Other  Kind = "other"
-)
-
-// Image describes the file at a path, without its content.
-type Image struct {
-	Kind Kind `json:"kind"`
-	// Sum is the content's SHA-256 in hexadecimal.
-	Sum    string `json:"sum,omitempty"`
-	Target string `json:"target,omitempty"`
-	// Mode, owner and extended attributes of a file.
-	Mode   fs.FileMode       `json:"mode,omitempty"`
-	UID    int               `json:"uid,omitempty"`
-	GID    int               `json:"gid,omitempty"`
-	XAttrs map[string][]byte `json:"xattrs,omitempty"`
-}
-
-// New returns the image of a new file, which belongs to the user who creates it.
-func New(mode fs.FileMode) Image { return Image{Kind: File, Mode: mode, UID: -1, GID: -1} }
-
-// Same reports whether two images have the same content, whatever their owner and mode.
-func (i Image) Same(o Image) bool {
-	return i.Kind == o.Kind && i.Sum == o.Sum && i.Target == o.Target
-}
-
-// Identical reports whether two images agree in everything.
-func (i Image) Identical(o Image) bool {
-	return i.Same(o) && i.Mode == o.Mode && i.UID == o.UID && i.GID == o.GID && maps.EqualFunc(i.XAttrs, o.XAttrs, bytes.Equal)
-}
-
-// Sum returns the checksum of a content, as in [Image.Sum].
-func Sum(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
-}
-
-// Found is the result of [Disk.Look].
-type Found struct {
-	Image
-	Content []byte
-	ModTime time.Time
-}
 
 // Disk is a node's file system below one root. Paths have no leading slash.
 type Disk struct{ root *os.Root }
@@ -88,50 +32,50 @@ func Open(root string) (*Disk, error) {
 func (d *Disk) Close() error { return d.root.Close() }
 
 // Look returns what is at a path. It does not follow a link at the end of the path.
-func (d *Disk) Look(name string) (Found, error) {
+func (d *Disk) Look(name string) (image.Found, error) {
 	info, err := d.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Found{Image: Image{Kind: Absent}}, nil
+		return image.Found{Image: image.Image{Kind: image.Absent}}, nil
 	case err != nil:
-		return Found{}, explain("look at", name, err)
+		return image.Found{}, explain("look at", name, err)
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := d.root.Readlink(name)
-		return Found{Image: Image{Kind: Link, Target: target}, ModTime: info.ModTime()}, explain("read", name, err)
+		return image.Found{Image: image.Image{Kind: image.Link, Target: target}, ModTime: info.ModTime()}, explain("read", name, err)
 	case !info.Mode().IsRegular():
-		return Found{Image: Image{Kind: Other}, ModTime: info.ModTime()}, nil
+		return image.Found{Image: image.Image{Kind: image.Other}, ModTime: info.ModTime()}, nil
 	}
 	return d.look(name)
 }
 
-func (d *Disk) look(name string) (Found, error) {
+func (d *Disk) look(name string) (image.Found, error) {
 	f, err := d.root.OpenFile(name, os.O_RDONLY|noFollow, 0)
 	if err != nil {
-		return Found{}, explain("read", name, err)
+		return image.Found{}, explain("read", name, err)
 	}
 	defer func() { _ = f.Close() }() // nothing was written to it
 	info, err := f.Stat()
 	if err != nil {
-		return Found{}, explain("read", name, err)
+		return image.Found{}, explain("read", name, err)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err == nil && len(content) > MaxSize {
-		err = fmt.Errorf("it is larger than %d bytes", MaxSize)
+	content, err := io.ReadAll(io.LimitReader(f, image.MaxSize+1))
+	if err == nil && len(content) > image.MaxSize {
+		err = fmt.Errorf("it is larger than %d bytes", image.MaxSize)
 	}
 	if err != nil {
-		return Found{}, explain("read", name, err)
+		return image.Found{}, explain("read", name, err)
 	}
-	image := Image{Kind: File, Sum: Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
-	image.UID, image.GID = owner(info)
-	if image.XAttrs, err = attributes(f); err != nil {
-		return Found{}, explain("read the attributes of", name, err)
+	i := image.Image{Kind: image.File, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	i.UID, i.GID = owner(info)
+	if i.XAttrs, err = attributes(f); err != nil {
+		return image.Found{}, explain("read the attributes of", name, err)
 	}
-	return Found{Image: image, Content: content, ModTime: info.ModTime()}, nil
+	return image.Found{Image: i, Content: content, ModTime: info.ModTime()}, nil
 }
 
 // Write replaces or creates a file with the mode, owner and attributes of the image. The directory must exist. After an
 // error the former file is unchanged.
-func (d *Disk) Write(name string, content []byte, like Image) error {
+func (d *Disk) Write(name string, content []byte, like image.Image) error {
 	commit, _, err := d.Stage(name, content, like)
 	if err != nil {
 		return err
@@ -141,7 +85,7 @@ func (d *Disk) Write(name string, content []byte, like Image) error {
 
 // Stage writes a file durably next to the one that it replaces, so that commit needs no space. Call one of the two
 // functions, once; discard keeps the former file.
-func (d *Disk) Stage(name string, content []byte, like Image) (commit, discard func() error, err error) {
+func (d *Disk) Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error) {
 	dir, err := d.root.OpenRoot(path.Dir(name))
 	if err != nil {
 		return nil, nil, explain("write", name, err)
@@ -163,7 +107,7 @@ func (d *Disk) Stage(name string, content []byte, like Image) (commit, discard f
 	return commit, discard, nil
 }
 
-func fill(f *renameio.PendingFile, content []byte, like Image) error {
+func fill(f *renameio.PendingFile, content []byte, like image.Image) error {
 	if _, err := f.Write(content); err != nil {
 		return err
 	}

@@ -1,0 +1,48 @@
+// Package writer opens engines of package bootstrap that can change a node: its files, what runs, and by its tools.
+package writer
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+)
+
+// Open returns the engine of the node whose root is a directory. With chrootTools it
+// runs the tools of an image inside it. The caller closes the engine.
+func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's root: %w", err)
+	}
+	e := &bootstrap.Engine{Root: absolute, Live: absolute == "/", Parts: bootstrap.Parts(), Now: time.Now}
+	tree, err := sysfs.Open(absolute)
+	if err != nil {
+		return nil, err
+	}
+	files, err := disk.Open(absolute)
+	if err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	e.Tree, e.Files = tree, files
+	e.Release = func() error { return errors.Join(files.Close(), tree.Close()) }
+	if !e.Live {
+		if chrootTools {
+			e.Tools = command{root: absolute}
+		}
+		return e, nil
+	}
+	attributes, err := control.NewWriter(absolute)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	releaseRest := e.Release
+	e.Attributes, e.Tools = attributes, command{root: "/"}
+	e.Release = func() error { return errors.Join(attributes.Close(), releaseRest()) }
+	return e, nil
+}
