@@ -3,6 +3,7 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"path"
 	"strconv"
 	"unique"
@@ -75,8 +76,11 @@ func openFunction(fs *sysfs.FS, addr pci.Address, place string) (dir *sysfs.Dir,
 	where = place
 	if where == "" {
 		where = sysfs.FunctionPath(addr)
-		if target, err := fs.ReadLink(where); err == nil {
+		switch target, err := fs.ReadLink(where); {
+		case err == nil:
 			where = path.Join(sysfs.Devices, target)
+		case errors.Is(err, iofs.ErrNotExist):
+			return nil, where, err
 		}
 	}
 	// A tree that was put together by hand may have a directory here.

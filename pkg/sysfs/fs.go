@@ -68,12 +68,23 @@ func (f *FS) readFile(path string) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
-	file, err := f.file(path, os.O_RDONLY)
+	fd, err := f.descriptor(path, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // nothing was written to it
-	return io.ReadAll(file)
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	return io.ReadAll(descriptor(fd))
+}
+
+// descriptor reads a file without an [os.File], which needs more system calls.
+type descriptor int
+
+func (d descriptor) Read(p []byte) (int, error) {
+	n, err := retry(func() (int, error) { return unix.Read(int(d), p) })
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return max(n, 0), err
 }
 
 // ReadAtMost returns the first n bytes of a file, or all of a shorter one. Use it for files that are not trusted.
@@ -262,7 +273,7 @@ func (f *FS) file(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// descriptor is [FS.file] without an [os.File], which needs additional system calls.
+// descriptor is [FS.file] for system calls.
 func (f *FS) descriptor(path string, flags int) (int, error) {
 	fd, known, err := f.walk(path, flags)
 	if known {
