@@ -34,17 +34,23 @@ func (a *Assessment) Faults() []Refusal {
 
 // Assessor assesses the functions of one node, and remembers what it found out for the
 // others. It is not safe for concurrent use.
-type Assessor struct{ maker maker }
+type Assessor struct {
+	maker maker
+	// defaults are the parameters of a device for which neither class nor claim sets any.
+	defaults v1alpha1.VFIOConfig
+}
 
 // NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
 // Owners, nothing is held or quarantined.
 func NewAssessor(n Node) *Assessor {
-	return &Assessor{maker{node: n, known: newMemo(n.Snapshot)}}
+	a := &Assessor{maker: maker{node: n, known: newMemo(n.Snapshot)}}
+	a.defaults.Default()
+	return a
 }
 
 // Assess returns the judgement on a function of the node's snapshot.
 func (a *Assessor) Assess(f *device.Function) Assessment {
-	c := candidate{maker: &a.maker, claimed: defaultClaim(f)}
+	c := candidate{maker: &a.maker, claimed: &claim.Device{Name: f.Name(), Address: f.Address, VFIO: a.defaults}}
 	var as Assessment
 	for refusal := range c.refused() {
 		as.Refusals = append(as.Refusals, refusal)
@@ -54,13 +60,6 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 	}
 	as.Verdict = a.maker.known.verdict(f)
 	return as
-}
-
-// defaultClaim returns a claimed device for which neither class nor claim sets parameters.
-func defaultClaim(f *device.Function) *claim.Device {
-	d := &claim.Device{Name: f.Name(), Address: f.Address, VFIO: v1alpha1.VFIOConfig{}}
-	d.VFIO.Default()
-	return d
 }
 
 // attempted returns the refusal of a function if Prepare failed more than once, for it or for a function that its claim

@@ -115,9 +115,12 @@ func (s attributeSet) flag(name resourceapi.QualifiedName, v bool) {
 	s[name] = resourceapi.DeviceAttribute{BoolValue: &v}
 }
 
+// usualAttributes is how many a device usually has: a map that grows to it is made several times.
+const usualAttributes = 22
+
 // attributes returns all known attributes of a device. If its function no longer exists, only its name provides any.
 func attributes(n *Node, e *entry) attributeSet {
-	s := attributeSet{}
+	s := make(attributeSet, usualAttributes)
 	s.text(AttrType, string(e.kind))
 	s.text(AttrPCIBusID, e.addr.String())
 	if e.f != nil {
