@@ -204,7 +204,7 @@ func printPlans(w io.Writer, plans []devicePlan) error {
 type someRefusedError struct{ refused, of int }
 
 func (e *someRefusedError) Error() string {
-	return fmt.Sprintf("%d of %d devices are refused", e.refused, e.of)
+	return fmt.Sprintf("%d of %d devices refused", e.refused, e.of)
 }
 
 func refusedOf(plans []devicePlan) error {

@@ -48,7 +48,7 @@ func TestPlanOfAllDevicesSaysWhichAreRefused(t *testing.T) {
 	before := tree(t, root)
 	for _, format := range []string{"table", "json"} {
 		got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--all", "-o", format)
-		if got.code != exitRefused || !strings.Contains(got.stderr, "devices are refused") {
+		if got.code != exitRefused || !strings.Contains(got.stderr, "of 6 devices refused") {
 			t.Errorf("exit code %d: %s", got.code, got.stderr)
 		}
 		golden(t, "plan-all."+map[string]string{"table": "txt", "json": "json"}[format], got.stdout)
