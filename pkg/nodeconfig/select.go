@@ -45,6 +45,7 @@ type Selection struct {
 	choices   []Choice // of functions, in their order
 	problems  []Problem
 	pairs     []device.Pair
+	fewOfVFs  bool
 }
 
 // Select applies a node's config to a snapshot. The config must be valid (as [v1alpha1.DecodeNodeConfig] returns
@@ -58,9 +59,13 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	sel.problems = set.problems(s)
 	if cfg != nil {
 		sel.pair(cfg.Pairing, s)
+		sel.fewOfVFs = cfg.VFAttributes == v1alpha1.VFAttributesSelection
 	}
 	return sel
 }
+
+// FewVFAttributes reports whether VFs are published with [v1alpha1.VFAttributesSelection].
+func (sel *Selection) FewVFAttributes() bool { return sel.fewOfVFs }
 
 // Choice returns the config's decision on the function at addr. A function that does not exist is not selected.
 func (sel *Selection) Choice(addr pci.Address) Choice {

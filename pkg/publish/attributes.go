@@ -2,6 +2,7 @@ package publish
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,7 +132,26 @@ func attributes(n *Node, e *entry) attributeSet {
 	if e.vf != nil {
 		s.pair(n, e)
 	}
+	if isBrief(n, e) {
+		maps.DeleteFunc(s, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool { return !isForSelection(name) })
+	}
 	return s
+}
+
+// isBrief reports whether the device is a VF of which the node config wants few attributes published. A node has many of them.
+func isBrief(n *Node, e *entry) bool {
+	return e.f != nil && e.f.VF != nil && e.vf == nil && n.Selection.FewVFAttributes()
+}
+
+// isForSelection reports whether requests usually select VFs by the attribute: at most 14, since a map of Go that has more takes
+// twice the memory.
+func isForSelection(name resourceapi.QualifiedName) bool {
+	switch name {
+	case AttrType, AttrVendor, AttrDevice, AttrRule, AttrPF, AttrPFInterface, AttrPortSpeed, AttrRDMA,
+		AttrPCIBusID, AttrPCIeRoot, AttrNUMANode, AttrPCIeSwitch, AttrIsolated, AttrAuditSeverity:
+		return true
+	}
+	return false
 }
 
 // pair turns the attributes of a pair's GPU into the pair's.

@@ -244,7 +244,7 @@ func (n *Node) verdict(a pci.Address) isolation.Verdict { return n.Assessments[a
 // deviceOf returns the entry as the API has it, without counters.
 func deviceOf(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
-	if e.f != nil {
+	if e.f != nil && !isBrief(n, e) {
 		d.Capacity = capacity(e.f)
 	}
 	return d

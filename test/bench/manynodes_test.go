@@ -34,33 +34,37 @@ const (
 // scheduler's memory: of none, a quarter and all of the nodes that it makes, and so, by the growth between the last two, of
 // 5,000.
 func BenchmarkControlPlane(b *testing.B) {
-	for name, pairing := range map[string]v1alpha1.Pairing{"singles": v1alpha1.PairingNone, "pairs": v1alpha1.PairingSwitch} {
+	for name, config := range map[string]*v1alpha1.NodeConfig{
+		"singles":           {},
+		"pairs":             {Pairing: v1alpha1.PairingSwitch},
+		"few-VF-attributes": {VFAttributes: v1alpha1.VFAttributesSelection},
+	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				fillControlPlane(b, pairing)
+				fillControlPlane(b, config)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-func fillControlPlane(b *testing.B, pairing v1alpha1.Pairing) {
+func fillControlPlane(b *testing.B, config *v1alpha1.NodeConfig) {
 	plane, err := controlplane.Start(b.Context(), controlplane.Config{Progress: os.Stderr})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer plane.Stop()
-	config, err := plane.RESTConfig(controlplane.Admin())
+	rest, err := plane.RESTConfig(controlplane.Admin())
 	if err != nil {
 		b.Fatal(err)
 	}
-	config.QPS, config.Burst = -1, -1
-	client, err := kubernetes.NewForConfig(config)
+	rest.QPS, rest.Burst = -1, -1
+	client, err := kubernetes.NewForConfig(rest)
 	if err != nil {
 		b.Fatal(err)
 	}
 	const from = "node"
-	pools := publish.Pools(fleet.Node(from, vfsOfMany, &v1alpha1.NodeConfig{Pairing: pairing}))
+	pools := publish.Pools(fleet.Node(from, vfsOfMany, config))
 	empty := memoryOf(b, plane)
 	createNodes(b, client, pools, from, 0, manyNodes/4)
 	some := memoryOf(b, plane)

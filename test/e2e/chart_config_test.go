@@ -80,6 +80,16 @@ func TestPluginReadsTheAddressPools(t *testing.T) {
 	}
 }
 
+func TestPluginReadsVFAttributes(t *testing.T) {
+	for value, want := range map[string]v1alpha1.VFAttributes{"All": "", "Selection": v1alpha1.VFAttributesSelection} {
+		objects := render(t, "nodeConfig: {vfAttributes: "+value+"}")
+		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
+		if err != nil || got.VFAttributes != want {
+			t.Errorf("%s: got %+v, %v", value, got, err)
+		}
+	}
+}
+
 func TestPluginReadsThePairing(t *testing.T) {
 	for value, want := range map[string]v1alpha1.Pairing{"None": "", "Switch": v1alpha1.PairingSwitch, "Root": v1alpha1.PairingRoot} {
 		objects := render(t, "nodeConfig: {pairing: "+value+"}")

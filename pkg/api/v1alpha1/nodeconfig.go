@@ -29,6 +29,17 @@ const (
 	PairingRoot   Pairing = "Root"
 )
 
+// VFAttributes says how much of each VF is published.
+type VFAttributes string
+
+// What is published of VFs. The API server and each scheduler keep all attributes in memory.
+const (
+	// VFAttributesAll publishes all that is known.
+	VFAttributesAll VFAttributes = "All"
+	// VFAttributesSelection publishes what requests usually select by: their place, their card and port, and whether they are isolated.
+	VFAttributesSelection VFAttributes = "Selection"
+)
+
 // NodeConfig selects the functions of a node that kata-vfio may take. Without one, it may take every display, 3D and
 // processing accelerator function and every VF, on demand.
 type NodeConfig struct {
@@ -49,6 +60,8 @@ type NodeConfig struct {
 	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
 	// Pairing keeps a VF for each GPU. It is None when empty.
 	Pairing Pairing `json:"pairing,omitempty"`
+	// VFAttributes says how much of each VF is published. It is All when empty.
+	VFAttributes VFAttributes `json:"vfAttributes,omitempty"`
 }
 
 // VFRule says how many VFs a PF is to have, and how they are connected.
@@ -164,6 +177,7 @@ func (c *NodeConfig) Validate() error {
 	c.checkVFs(&p)
 	c.checkPools(&p)
 	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
+	oneOf(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection)
 	return p.err(KindNodeConfig)
 }
 

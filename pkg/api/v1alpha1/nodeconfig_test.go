@@ -27,6 +27,7 @@ devices:
 allowedHandlers: [kata-gpu, kata-gpu-snp]
 virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0, eswitchMode: Switchdev}]
 pairing: Switch
+vfAttributes: Selection
 ---
 `))
 	if err != nil {
@@ -46,6 +47,7 @@ pairing: Switch
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0), EswitchMode: v1alpha1.EswitchSwitchdev}},
 		CNIBinDirs:       []string{v1alpha1.DefaultCNIBinDir},
 		Pairing:          v1alpha1.PairingSwitch,
+		VFAttributes:     v1alpha1.VFAttributesSelection,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -109,6 +111,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"bad netdev":      {rule(`{pfNames: ["eth/0"]}`), `NodeConfig: devices[0].match.pfNames[0]: "eth/0" is not a network interface name`},
 		"bad policy":      {rule("{types: [gpu]}") + "  policy: Bound\n", `NodeConfig: devices[0].policy: "Bound" is not one of bound, onDemand`},
 		"useless policy":  {rule("{types: [gpu]}") + "  policy: bound\n  exclude: true\n", `NodeConfig: devices[0].policy: "bound" says nothing where exclude is true`},
+		"bad attributes":  {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
 		"bad pairing":     {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {
 			nodeHead + "devices:\n- {name: a, match: {types: [gpu]}}\n- {name: a, match: {types: [vf]}}\n",
