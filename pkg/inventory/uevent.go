@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -226,6 +227,7 @@ type pending struct {
 	mu       sync.Mutex // guards what follows
 	all      bool
 	subjects map[subject]bool
+	last     time.Time // of an add
 }
 
 func newPending() *pending {
@@ -239,6 +241,7 @@ func (p *pending) add(subjects ...subject) {
 		p.subjects[s] = true
 	}
 	p.all = p.all || len(subjects) == 0 || len(p.subjects) > maxPending
+	p.last = time.Now()
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -246,10 +249,21 @@ func (p *pending) add(subjects ...subject) {
 	}
 }
 
-// take returns what has changed and forgets it.
+// latest returns when something was last added.
+func (p *pending) latest() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// take returns what has changed and forgets it. The token goes with it: whoever adds more leaves another.
 func (p *pending) take() (all bool, subjects map[subject]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	select {
+	case <-p.wake:
+	default:
+	}
 	all, subjects = p.all, p.subjects
 	p.all, p.subjects = false, map[subject]bool{}
 	return all, subjects

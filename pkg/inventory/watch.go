@@ -30,8 +30,12 @@ type Events interface {
 	Close() error
 }
 
-// settle is how long an update waits for the rest of a burst of events.
-const settle = 50 * time.Millisecond
+// An update waits for the rest of a burst of events: until none has come for settle, but at most settleMost. The kernel makes
+// a PF's VFs one after the other, and each scan of a burst leads to another write of the same slices.
+const (
+	settle     = 50 * time.Millisecond
+	settleMost = time.Second
+)
 
 // After a failed update, or one that found a function locked, the next is tried
 // after retryFirst, and then each time after twice as long, up to retryLast.
@@ -166,7 +170,7 @@ func (w *Watcher) update(ctx context.Context) {
 		case <-w.changed.wake:
 		case <-retry.C:
 		}
-		if !pause(ctx, settle) {
+		if !w.settle(ctx) {
 			return
 		}
 		if w.advance(ctx) {
@@ -177,6 +181,17 @@ func (w *Watcher) update(ctx context.Context) {
 		retry.Reset(wait)
 		wait = min(2*wait, retryLast)
 	}
+}
+
+// settle waits until a burst of events is over; false when ctx ends first.
+func (w *Watcher) settle(ctx context.Context) bool {
+	most := time.Now().Add(settleMost)
+	for wait := settle; wait > 0; wait = min(settle-time.Since(w.changed.latest()), time.Until(most)) {
+		if !pause(ctx, wait) {
+			return false
+		}
+	}
+	return true
 }
 
 // pause waits; false when ctx ends first.

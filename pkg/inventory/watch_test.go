@@ -202,6 +202,39 @@ func TestWatchCoalesces(t *testing.T) {
 	})
 }
 
+// TestWatchStorm: VFs that a PF makes one after the other are published in few steps, and soon after the last.
+func TestWatchStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newWatched(t)
+		defer n.end()
+		snapshots, cancel := n.w.Subscribe()
+		defer cancel()
+		<-snapshots
+		const vfs, most = 1000, 3
+		updates := 0
+		for i := range vfs {
+			n.put(pci.Address{Bus: uint8(1 + i/256), Device: uint8(i / 8 % 32), Function: uint8(i % 8)}.String(), "0")
+			n.say(event("add", pci.Address{Bus: uint8(1 + i/256), Device: uint8(i / 8 % 32), Function: uint8(i % 8)}))
+			time.Sleep(2 * time.Millisecond)
+			select {
+			case <-snapshots:
+				updates++
+			default:
+			}
+		}
+		time.Sleep(settle)
+		synctest.Wait()
+		select {
+		case <-snapshots:
+			updates++
+		default:
+		}
+		if updates == 0 || updates > most {
+			t.Errorf("%d updates while %d VFs came in %s, want 1 to %d", updates, vfs, vfs*2*time.Millisecond, most)
+		}
+	})
+}
+
 func TestWatchOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newWatched(t)
