@@ -2,7 +2,6 @@
 package docs
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -63,19 +62,34 @@ func Read(tb testing.TB, path string) string {
 	return string(text)
 }
 
-// Section is the text below a heading, up to the next heading of its level or a higher one.
+// Section is the text below a heading, up to the next heading of its level or a higher one. An empty heading stands for what
+// comes before the first below the title. Lines in fenced blocks are no headings.
 func Section(tb testing.TB, path, heading string) string {
 	tb.Helper()
-	text := Read(tb, path)
-	start := regexp.MustCompile(`(?m)^(#+) ` + regexp.QuoteMeta(heading) + `$`).FindStringSubmatchIndex(text)
-	if start == nil {
+	var lines []string
+	fenced, level := false, 0
+	for line := range strings.Lines(Read(tb, path)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+		}
+		signs, title, _ := strings.Cut(strings.TrimSpace(line), " ")
+		isHeading := !fenced && signs != "" && strings.Trim(signs, "#") == "" && title != ""
+		switch {
+		case level == 0 && isHeading && (title == heading || heading == ""):
+			level = max(len(signs), 1)
+			if heading == "" {
+				level++ // the title is the document's
+			}
+		case level > 0 && isHeading && len(signs) <= level:
+			return strings.Join(lines, "")
+		case level > 0:
+			lines = append(lines, line)
+		}
+	}
+	if level == 0 {
 		tb.Fatalf("%s has no heading %q", path, heading)
 	}
-	level, section := start[3]-start[2], text[start[1]:]
-	if end := regexp.MustCompile(fmt.Sprintf(`(?m)^#{1,%d} `, level)).FindStringIndex(section); end != nil {
-		section = section[:end[0]]
-	}
-	return section
+	return strings.Join(lines, "")
 }
 
 // Anchors are those of a document's headings, as GitHub makes them.
