@@ -115,7 +115,7 @@ func wantNode(r *finding.Report) error {
 		return err
 	}
 	if kind := r.Subject.Kind; kind != "node" && kind != "archive" || r.Subject.Name == "" {
-		return errors.New("it is not a node's, or has no name")
+		return errors.New("it is not a node's, or has no name: name it by `kata-vfio-audit node --node-name`")
 	}
 	if _, err := time.Parse(time.RFC3339, r.Subject.Time); err != nil {
 		return fmt.Errorf("its time is invalid: %w", err)
