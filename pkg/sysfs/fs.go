@@ -32,6 +32,7 @@ type FS struct {
 	locked  *lockedReads
 	tap     func(Access) // nil for none
 	copy    Copy         // nil for a node
+	over    *Overlay     // nil for none
 }
 
 // Open returns the file system below root, which holds sys, proc, dev and lib
@@ -65,6 +66,9 @@ func (f *FS) ReadFile(path string) ([]byte, error) {
 }
 
 func (f *FS) readFile(path string) ([]byte, error) {
+	if o := f.overlaid(path); o != nil {
+		return o.read()
+	}
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
@@ -111,6 +115,13 @@ func (f *FS) ReadTail(path string, n int64) ([]byte, error) {
 }
 
 func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
+	if o := f.overlaid(path); o != nil {
+		data, err := o.read()
+		if tail {
+			return data[max(int64(len(data))-n, 0):], err
+		}
+		return data[:min(int64(len(data)), n)], err
+	}
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
@@ -156,6 +167,9 @@ func (f *FS) ReadLink(path string) (string, error) {
 }
 
 func (f *FS) readLink(path string) (string, error) {
+	if o := f.overlaid(path); o != nil {
+		return o.readLink()
+	}
 	if err := f.answer(OpLink, path); err != nil {
 		return "", err
 	}
@@ -179,6 +193,7 @@ func (f *FS) readLink(path string) (string, error) {
 // ReadDir returns the names in a directory, sorted as strings.
 func (f *FS) ReadDir(path string) ([]string, error) {
 	names, err := f.readDir(path)
+	names, err = f.joinedNames(path, names, err)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", path, err)
 	}
@@ -210,6 +225,7 @@ func (f *FS) Exists(path string) (bool, error) {
 // Stat describes the file that path leads to once links are followed.
 func (f *FS) Stat(path string) (fs.FileInfo, error) {
 	info, err := f.stat(path)
+	info, err = f.madeDir(path, info, err)
 	err = f.observed(Access{Op: OpStat, Path: path, Info: info}, err)
 	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, err)
@@ -218,6 +234,9 @@ func (f *FS) Stat(path string) (fs.FileInfo, error) {
 }
 
 func (f *FS) stat(path string) (fs.FileInfo, error) {
+	if o := f.overlaid(path); o != nil {
+		return o.stat()
+	}
 	if err := f.answer(OpStat, path); err != nil {
 		return nil, err
 	}
@@ -235,6 +254,9 @@ func (f *FS) stat(path string) (fs.FileInfo, error) {
 
 // Lstat describes the file at the path itself, a link included. It is not reported to a tap.
 func (f *FS) Lstat(path string) (fs.FileInfo, error) {
+	if o := f.overlaid(path); o != nil {
+		return o.stat()
+	}
 	info, err := f.root.Lstat(path)
 	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, reason(err))
