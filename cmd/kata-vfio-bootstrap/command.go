@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -155,30 +154,20 @@ func (o *options) open() (*bootstrap.Engine, error) {
 	return e, err
 }
 
-// defaultBlueprint is where a node's blueprint is, below its root.
-const defaultBlueprint = "etc/kata-vfio/blueprint.yaml"
-
 // read returns the blueprint and its text: the one of the flag, the node's own, the one
 // that was last applied, or the default, which has no text.
 func (o *options) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
 	if o.blueprint != "" {
 		return o.readNamed()
 	}
-	text, err := e.Tree.ReadAtMost(defaultBlueprint, blueprint.MaxSize+1)
-	if err == nil {
-		return parse("/"+defaultBlueprint, string(text))
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("read the blueprint: %w", err)
-	}
-	report, err := e.Status()
+	text, source, err := e.Blueprint()
 	if err != nil {
 		return nil, "", err
 	}
-	if report.Blueprint == "" {
+	if source == "" {
 		return blueprint.Default(), "", nil
 	}
-	return parse("the blueprint that was last applied", report.Blueprint)
+	return parse(source, text)
 }
 
 // readNamed returns the blueprint of the flag. Standard input is read once and kept.

@@ -291,11 +291,11 @@ func TestNodesOwnBlueprintCountsAndThenTheOneAppliedLast(t *testing.T) {
 	if stdout, _, code := try(t, "verify", "--root", root); code != 0 {
 		t.Errorf("the one applied last: code %d\n%s", code, stdout)
 	}
-	put(t, filepath.Join(root, defaultBlueprint), head+"kernel: {arguments: [from=node]}\n")
+	put(t, filepath.Join(root, bootstrap.BlueprintFile), head+"kernel: {arguments: [from=node]}\n")
 	if stdout, _, code := try(t, "plan", "--root", root); code != exitChanges || !strings.Contains(stdout, "from=node") {
 		t.Errorf("the node's own: code %d\n%s", code, stdout)
 	}
-	put(t, filepath.Join(root, defaultBlueprint), head+"kernel: {iommu: maybe}\n")
+	put(t, filepath.Join(root, bootstrap.BlueprintFile), head+"kernel: {iommu: maybe}\n")
 	_, stderr, code := try(t, "plan", "--root", root)
 	if code != exitUsage || !strings.Contains(stderr, `blueprint.yaml: NodeBlueprint: line 3: kernel.iommu: "maybe" is not one of`) {
 		t.Errorf("code %d: %s", code, stderr)

@@ -140,7 +140,7 @@ func TestLookThatFailsIsRecorded(t *testing.T) {
 	root := image(t)
 	k, _ := keep(t, root, applyAlways)
 	k.look(t)
-	put(t, filepath.Join(root, defaultBlueprint), "kind: Node\n")
+	put(t, filepath.Join(root, bootstrap.BlueprintFile), "kind: Node\n")
 	e, err := k.open()
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	tree := &pristine{e.Tree, e, j}
 	p := &Plan{
 		Root: e.Root, Blueprint: b.Name, Applied: j.Applied, Files: []FilePlan{}, Settings: []SettingPlan{},
-		platform: platform.Detect(tree, e.Live),
+		platform: platform.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
 	}
 	wanted, err := e.wanted(tree, b, p.platform)
 	if err != nil {
@@ -245,6 +245,8 @@ type Plan struct {
 	awaits   []string
 	changes  []change
 	platform *platform.Platform
+	// passthrough: the blueprint lets the kernel's own devices bypass the IOMMU.
+	passthrough bool
 }
 
 // FilePlan is one file.

@@ -66,7 +66,7 @@ func (d *Disk) look(name string) (image.Found, error) {
 		return image.Found{}, explain("read", name, err)
 	}
 	i := image.Image{Kind: image.File, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
-	i.UID, i.GID = owner(info)
+	i.UID, i.GID = image.Owner(info)
 	if i.XAttrs, err = attributes(f); err != nil {
 		return image.Found{}, explain("read the attributes of", name, err)
 	}

@@ -9,20 +9,12 @@ import (
 	"os"
 	"path"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
-
-func owner(info fs.FileInfo) (uid, gid int) {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(s.Uid), int(s.Gid)
-	}
-	return 0, 0
-}
 
 // attributes returns a file's extended attributes (security contexts, ACLs).
 func attributes(f *os.File) (map[string][]byte, error) {

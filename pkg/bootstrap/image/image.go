@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"maps"
+	"syscall"
 	"time"
 )
 
@@ -54,6 +55,14 @@ func (i Image) Identical(o Image) bool {
 func Sum(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
+}
+
+// Owner returns the owner of a file.
+func Owner(info fs.FileInfo) (uid, gid int) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid), int(s.Gid)
+	}
+	return 0, 0
 }
 
 // Found is what is at a path, with its content.

@@ -1,0 +1,83 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// ErrReadOnly is the error of every change by the engine of [ReadOnly].
+var ErrReadOnly = errors.New("this engine only plans")
+
+// ReadOnly returns an engine that plans for a running node, or a copy of its whole tree, and can't change it. It does not
+// see whether the node's file systems are mounted read-only: those of this process may be, where the node's are not. The
+// caller keeps the tree open.
+func ReadOnly(tree *sysfs.FS) *Engine {
+	return &Engine{Root: tree.Path(), Live: true, Tree: tree, Files: readOnly{tree}, Parts: Parts(), Now: time.Now}
+}
+
+// readOnly are the node's files as package sysfs reads them.
+type readOnly struct{ tree *sysfs.FS }
+
+// Look implements [Files].
+func (r readOnly) Look(name string) (image.Found, error) {
+	info, err := r.tree.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return image.Found{Image: image.Image{Kind: image.Absent}}, nil
+	case err != nil:
+		return image.Found{}, err
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := r.tree.ReadLink(name)
+		return image.Found{Image: image.Image{Kind: image.Link, Target: target}, ModTime: info.ModTime()}, err
+	case !info.Mode().IsRegular():
+		return image.Found{Image: image.Image{Kind: image.Other}, ModTime: info.ModTime()}, nil
+	}
+	content, err := r.tree.ReadAtMost(name, image.MaxSize+1)
+	if err == nil && len(content) > image.MaxSize {
+		err = fmt.Errorf("read %s: it is larger than %d bytes", name, image.MaxSize)
+	}
+	if err != nil {
+		return image.Found{}, err
+	}
+	like := image.Image{Kind: image.File, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	like.UID, like.GID = image.Owner(info)
+	return image.Found{Image: like, Content: content, ModTime: info.ModTime()}, nil
+}
+
+// Writable implements [Files]: see [ReadOnly].
+func (readOnly) Writable(string) error { return nil }
+
+// Missing implements [Files]: it is asked to make directories, which [readOnly.MakeDir] refuses.
+func (readOnly) Missing(string) ([]string, error) { return nil, nil }
+
+// Write implements [Files].
+func (readOnly) Write(string, []byte, image.Image) error { return ErrReadOnly }
+
+// Stage implements [Files].
+func (readOnly) Stage(string, []byte, image.Image) (commit, discard func() error, err error) {
+	return nil, nil, ErrReadOnly
+}
+
+// Symlink implements [Files].
+func (readOnly) Symlink(string, string) error { return ErrReadOnly }
+
+// Remove implements [Files].
+func (readOnly) Remove(string) error { return ErrReadOnly }
+
+// MakeDir implements [Files].
+func (readOnly) MakeDir(string, fs.FileMode) error { return ErrReadOnly }
+
+// RemoveDir implements [Files].
+func (readOnly) RemoveDir(string) error { return ErrReadOnly }
+
+// Sweep implements [Files].
+func (readOnly) Sweep(string) error { return ErrReadOnly }
+
+// Lock implements [Files].
+func (readOnly) Lock(context.Context, string) (release func(), err error) { return nil, ErrReadOnly }
