@@ -42,6 +42,7 @@ type judging struct {
 func nodeCommand(t *tree) *cobra.Command {
 	j := newJudging(report.Formats())
 	var e repeated
+	var b bare
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Judge a node by every check that applies to it",
@@ -60,21 +61,28 @@ func nodeCommand(t *tree) *cobra.Command {
 			"the node. With --out it also writes NODE.json, replaced atomically. The reader of the reports\n" +
 			"(`cluster --node-report`) judges failures: the exit code is 0.\n" +
 			"\n" +
+			candidateHelp + "\n" +
 			profileTable() + "\n" +
 			nodeExitCodes,
-		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'\n" +
+		Example: "  kata-vfio-audit node\n  kata-vfio-audit node --candidate\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'\n" +
 			"  kata-vfio-audit node --every 1h --out /var/lib/kata-vfio/audit",
-		Args:    command.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(j.check(), e.check(cmd)) },
+		Args: command.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(j.check(), e.check(cmd), b.check(cmd, j))
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if e.every > 0 {
+			switch {
+			case e.every > 0:
 				return t.watch(cmd, j, &e)
+			case b.candidate:
+				return t.assess(cmd, j, &b)
 			}
 			return t.report(cmd, j)
 		},
 	}
 	j.flags(cmd)
 	e.flags(cmd)
+	b.flags(cmd)
 	cmd.Flags().StringVar(&j.name, "node-name", "", "the node's name in the cluster, for the report (default: its hostname)")
 	return cmd
 }
@@ -279,7 +287,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 // found; nil where nothing was.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.gate); {
-	case slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return f.ID == check.LedgerSound && f.State == finding.Fail }):
+	case slices.ContainsFunc(doc.Findings, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:
 		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
@@ -287,6 +295,10 @@ func (j *judging) verdict(doc *finding.Report) error {
 		return &verdictError{code: exitUndetermined, text: "some checks could not tell (--strict)"}
 	}
 	return nil
+}
+
+func isLedgerFailure(f finding.Finding) bool {
+	return f.ID == check.LedgerSound && f.State == finding.Fail
 }
 
 // verdictError ends the program with the exit code of a verdict. Nothing went

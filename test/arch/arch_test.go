@@ -69,6 +69,8 @@ func layers() [][]string {
 		{"plugin"}, // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
+		{"audit/candidate"},               // a node before bootstrap
+		{"audit/candidate/candidatetest"}, // what holds of it after
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet", "audit/posture"},
 	}
 }

@@ -3,10 +3,16 @@
 package lab_test
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate/candidatetest"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/installed"
@@ -68,18 +74,55 @@ func (b *bootstrapped) groups() string {
 	return shell(b.T, b.m, "ls /sys/kernel/iommu_groups | wc -l")
 }
 
+// audit runs kata-vfio-audit in the node's root, and decodes what it writes.
+func (b *bootstrapped) audit(arguments string, into any) {
+	b.Helper()
+	shell(b.T, b.m, "cp /host/kata-vfio-audit "+installed.Root+"/run/")
+	b.want("3", "kata-vfio-audit "+arguments+" -o json --file /run/audit.json") // no machine of the lab is without failures
+	shell(b.T, b.m, "cp "+installed.Root+"/run/audit.json /host/")
+	text, err := os.ReadFile(filepath.Join(b.m.Share(), "audit.json"))
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// keeps compares what the audit of a candidate said with the audit after bootstrap and the reboot.
+func (b *bootstrapped) keeps(c *candidate.Candidate, after *finding.Report) {
+	b.Helper()
+	for _, violation := range candidatetest.Violations(c, after) {
+		b.Error(violation)
+	}
+	said := candidatetest.Said(c)
+	for id, want := range map[string]string{"IOM-001": "repaired", "IOM-002": "repaired", "IOM-013": "repaired", "ACS-001": "open", "HOST-005": "remaining"} {
+		if said[id] != want {
+			b.Errorf("the candidate says %q of %s, want %q", said[id], id, want)
+		}
+	}
+	kernel := slices.IndexFunc(c.Changes, func(change candidate.Change) bool { return change.Part == "kernel" })
+	if kernel < 0 || !slices.Contains(c.Changes[kernel].Repairs, "IOM-001") || !c.Reboot {
+		b.Errorf("the candidate's changes are %+v, reboot %v", c.Changes, c.Reboot)
+	}
+}
+
 // TestBootstrap makes a node fit whose kernel is started without its IOMMU, with GRUB's own tools: apply, reboot, verify, a claim
-// that reaches its VM; and back: revert, reboot, as before to the byte.
+// that reaches its VM; and back: revert, reboot, as before to the byte. What the audit of the candidate says before holds after.
 func TestBootstrap(t *testing.T) {
 	b := &bootstrapped{T: t, m: labtest.Start(t, lab.Config{WithoutIOMMU: true})}
-	program := filepath.Join(b.m.Share(), "kata-vfio-bootstrap")
-	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/cmd/kata-vfio-bootstrap", program); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"kata-vfio-bootstrap", "kata-vfio-audit"} {
+		if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/cmd/"+name, filepath.Join(b.m.Share(), name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := installed.Enter(t.Context(), b.m); err != nil {
 		t.Fatal(err)
 	}
 	before, without := b.files(), b.arguments()
+	var foreseen candidate.Candidate
+	b.audit("node --candidate", &foreseen)
+	b.want("3", "kata-vfio-audit node --candidate")
 	const command = "kata-vfio-bootstrap "
 	if said := b.want("3", command+"plan"); !strings.Contains(said, "intel_iommu=on") {
 		t.Error("the plan does not switch the IOMMU on")
@@ -97,6 +140,9 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal("the IOMMU is off after the reboot")
 	}
 	b.want("0", command+"verify")
+	var found finding.Report
+	b.audit("node", &found)
+	b.keeps(&foreseen, &found)
 	suite.Run(t, b.m, "./tests/claims", "-test.run=^TestClaimReachesTheVM$")
 	b.want("4", command+"revert")
 	if after := b.files(); after != before {

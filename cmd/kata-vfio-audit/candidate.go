@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
+)
+
+// bare are the flags of an audit before bootstrap.
+type bare struct {
+	candidate bool
+	blueprint string
+}
+
+const candidateHelp = "--candidate judges a node before kata-vfio-bootstrap has run: what bootstrap would change, which failures that repairs,\n" +
+	"and which remain, each with its fix. It runs the checks again on the files as bootstrap would leave them. Checks whose\n" +
+	"answer only a reboot shows (IOMMU groups) are listed, and neither pass nor fail. Exit codes count what would remain;\n" +
+	"3 also means that a problem prevents bootstrap's changes, and 4 that a check waits for the reboot.\n"
+
+func (b *bare) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(candidate.Formats(), ", "))
+	f.StringVarP(&b.blueprint, "blueprint", "f", "", "with --candidate: the blueprint; - is standard input (default: the node's own, or the default blueprint)")
+	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
+}
+
+func (b *bare) check(cmd *cobra.Command, j *judging) error {
+	switch {
+	case !b.candidate && b.blueprint != "":
+		return command.Usagef("--blueprint needs --candidate: an audit of the node as it is has no blueprint")
+	case !b.candidate:
+		return nil
+	case cmd.Flags().Changed("every"):
+		return command.Usagef("--candidate runs once: remove --every")
+	case !slices.Contains(candidate.Formats(), j.format):
+		return command.Usagef("--candidate has no format %s: use one of %s", j.format, strings.Join(candidate.Formats(), ", "))
+	}
+	return nil
+}
+
+// assess judges the node as bootstrap would leave it.
+func (t *tree) assess(cmd *cobra.Command, j *judging, b *bare) error {
+	node, err := t.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = node.Close() }()
+	if node.manifest != nil {
+		return command.Usagef("--candidate needs a node's root or a copy of its whole tree: %s is an archive, which lacks the boot loader's and Kata's files", t.root)
+	}
+	engine := bootstrap.ReadOnly(node.FS)
+	plan, source, err := b.plan(engine)
+	if err != nil {
+		return err
+	}
+	c, err := t.candidate(cmd.Context(), j, node, plan, source)
+	if err != nil {
+		return err
+	}
+	return j.conclude(cmd, c)
+}
+
+// plan returns bootstrap's plan, and where its blueprint is from.
+func (b *bare) plan(e *bootstrap.Engine) (p *bootstrap.Plan, source string, err error) {
+	wanted, source, err := b.read(e)
+	if err != nil {
+		return nil, "", err
+	}
+	if p, err = e.Plan(wanted); err != nil {
+		return nil, "", fmt.Errorf("plan as kata-vfio-bootstrap does: %w", err)
+	}
+	return p, source, nil
+}
+
+func (b *bare) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
+	text, source, err := e.Blueprint()
+	if b.blueprint != "" {
+		var given []byte
+		given, err = command.ReadArgument(os.Stdin, b.blueprint, blueprint.MaxSize)
+		text, source = string(given), b.blueprint
+	}
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("read the blueprint: %w", err)
+	case source == "":
+		return blueprint.Default(), "the default", nil
+	}
+	parsed, err := blueprint.Parse([]byte(text))
+	if err != nil {
+		return nil, "", command.Usagef("%s: %w", source, err)
+	}
+	return parsed, source, nil
+}
+
+// candidate audits the node as it is, and as it would be.
+func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bootstrap.Plan, source string) (*candidate.Candidate, error) {
+	n, err := t.look(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	o := check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)}
+	r := check.Run(n, check.Catalogue(), o)
+	r.Subject = node.subject(n, now)
+	if j.name != "" {
+		r.Subject.Name = j.name
+	}
+	of := &candidate.Node{FS: node.FS, Snapshot: n.Snapshot, Report: r, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	return candidate.Judge(ctx, of, o, j.gate), nil
+}
+
+// conclude prints the answer, and returns the error with its exit code.
+func (j *judging) conclude(cmd *cobra.Command, c *candidate.Candidate) error {
+	var text strings.Builder
+	stdout := cmd.OutOrStdout()
+	o := candidate.Options{Show: j.show}
+	if j.file == "" {
+		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
+	}
+	if err := candidate.Write(&text, c, j.format, o); err != nil {
+		return err
+	}
+	if err := deliver([]byte(text.String()), j.file, stdout); err != nil {
+		return err
+	}
+	switch {
+	case slices.ContainsFunc(c.Remaining, isLedgerFailure):
+		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
+	case c.Verdict == candidate.Unfit:
+		return &verdictError{code: exitFindings, text: "the node is unfit, also after bootstrap"}
+	case j.strict && c.Undetermined():
+		return &verdictError{code: exitUndetermined, text: "some checks could not tell (--strict)"}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+// Package candidate judges a node that bootstrap has not configured, or not completely: what bootstrap would change, which
+// checks would then pass, and which failures remain.
+//
+// It runs the checks a second time, on the files as bootstrap would leave them. What the kernel shows only after a reboot
+// is not in files: see [scenarios]. A check whose answer depends on it is neither promised nor refused.
+package candidate
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Verdict says whether a node is fit.
+type Verdict string
+
+// Verdicts.
+const (
+	Fit            Verdict = "fit"
+	AfterBootstrap Verdict = "fit after bootstrap"
+	AfterReboot    Verdict = "fit after bootstrap and a reboot"
+	Unfit          Verdict = "unfit"
+)
+
+// Candidate is the answer for one node.
+type Candidate struct {
+	Subject finding.Subject `json:"subject"`
+	Profile string          `json:"profile"`
+	Basis   *finding.Basis  `json:"basis,omitempty"`
+	// Blueprint says where the blueprint is from.
+	Blueprint string  `json:"blueprint"`
+	Verdict   Verdict `json:"verdict"`
+	// FailOn is the least severity that makes a node unfit.
+	FailOn isolation.Severity `json:"failOn"`
+	// Refusals prevent all changes until you solve them. ByHand is what bootstrap leaves to you.
+	Refusals []state.Problem `json:"refusals"`
+	ByHand   []state.Problem `json:"byHand"`
+	Changes  []Change        `json:"changes"`
+	// Commands run after the changes.
+	Commands []string `json:"commands"`
+	Reboot   bool     `json:"reboot"`
+	// Repaired are the checks that fail now and pass after the changes.
+	Repaired []Rule `json:"repaired"`
+	// Remaining are the failures after the changes, each with its fix.
+	Remaining []finding.Finding `json:"remaining"`
+	// Open are the checks that nobody can answer before the reboot.
+	Open []Rule `json:"open"`
+	// Unknown are those without an answer now and after the changes.
+	Unknown []finding.Finding `json:"unknown"`
+}
+
+// Rule is a check.
+type Rule struct {
+	ID       string             `json:"id"`
+	Title    string             `json:"title"`
+	Severity isolation.Severity `json:"severity"`
+	// Now is the answer for the node as it is.
+	Now finding.State `json:"now"`
+}
+
+// Change is what one part of bootstrap changes.
+type Change struct {
+	Part string `json:"part"`
+	// Files are the changed files, also of /proc and /sys, but for the kernel's command line.
+	Files []string `json:"files"`
+	// Arguments are added to the kernel's command line.
+	Arguments []string `json:"arguments,omitempty"`
+	// Repairs are the checks that fail without this change, by ID.
+	Repairs []string `json:"repairs"`
+}
+
+// Node is the node as it is, and the plan for it.
+type Node struct {
+	FS       *sysfs.FS
+	Snapshot *device.Snapshot
+	// Report is what the audit finds now.
+	Report *finding.Report
+	Plan   *bootstrap.Plan
+	// Blueprint says where the plan's blueprint is from.
+	Blueprint string
+	// Ask asks a running containerd; nil for none. It is not asked where it restarts: then it runs with its files.
+	Ask runtimes.Ask
+}
+
+// Judge returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
+func Judge(ctx context.Context, n *Node, o check.Options, failOn isolation.Severity) *Candidate {
+	j := &judge{ctx: ctx, node: n, options: o, outlook: n.Plan.Outlook(), before: worst(n.Report)}
+	after := j.audit(check.Catalogue(), nil)
+	c := &Candidate{
+		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, Blueprint: n.Blueprint, FailOn: failOn,
+		Refusals: n.Plan.Refused(), ByHand: byHand(n.Plan), Reboot: j.outlook.Reboot, Commands: commands(n.Plan),
+	}
+	j.compare(c, after)
+	c.Changes = j.changes(c.Repaired)
+	c.Verdict = c.verdict()
+	c.fillLists()
+	return c
+}
+
+// verdict is what the lists come to.
+func (c *Candidate) verdict() Verdict {
+	if len(c.Refusals) > 0 || len(c.Failing()) > 0 {
+		return Unfit
+	}
+	return c.outcome()
+}
+
+// outcome is the verdict once nothing is against it.
+func (c *Candidate) outcome() Verdict {
+	switch {
+	case c.Reboot:
+		return AfterReboot
+	case len(c.Changes) > 0:
+		return AfterBootstrap
+	}
+	return Fit
+}
+
+// Failing returns the remaining failures that make the node unfit.
+func (c *Candidate) Failing() []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(c.Remaining), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
+}
+
+// Undetermined reports whether a check has no answer, also where a reboot gives one.
+func (c *Candidate) Undetermined() bool { return len(c.Open)+len(c.Unknown) > 0 }
+
+func byHand(p *bootstrap.Plan) []state.Problem {
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(problem state.Problem) bool { return problem.Fatal })
+}
+
+func commands(p *bootstrap.Plan) []string {
+	var all []string
+	for _, s := range p.Steps {
+		if s.Due {
+			all = append(all, s.Commands...)
+		}
+	}
+	return all
+}
+
+// judge audits one node several times.
+type judge struct {
+	ctx     context.Context
+	node    *Node
+	options check.Options
+	outlook *bootstrap.Outlook
+	// before is the worst finding of each check as the node is.
+	before map[string]finding.Finding
+}
+
+// audit runs checks on the node as it would be, once for each scenario, without the changes of the parts that are left out.
+func (j *judge) audit(checks []check.Check, without []string) []*finding.Report {
+	var all []*finding.Report
+	for _, s := range scenarios(j.outlook, j.node.Snapshot, without) {
+		n := facts.New(j.node.FS.WithOverlay(s.files), s.snapshot)
+		n.ReadLinks(j.ctx)
+		if j.node.Ask != nil && !j.restarts() {
+			runtimes.AskRunning(j.ctx, n, j.node.Ask)
+		}
+		all = append(all, check.Run(n, checks, j.options))
+	}
+	return all
+}
+
+// restarts reports whether containerd restarts after the changes.
+func (j *judge) restarts() bool {
+	return j.outlook.Reboot || slices.ContainsFunc(j.node.Plan.Steps, func(s bootstrap.Step) bool {
+		return s.FollowUp == state.ContainerdRestart && s.Due && len(s.Commands) > 0
+	})
+}
+
+// worst returns the worst finding of each check. A report has them in this order.
+func worst(r *finding.Report) map[string]finding.Finding {
+	all := map[string]finding.Finding{}
+	for _, f := range r.Findings {
+		if _, ok := all[f.ID]; !ok {
+			all[f.ID] = f
+		}
+	}
+	return all
+}
+
+func (c *Candidate) fillLists() {
+	c.Refusals, c.ByHand, c.Changes, c.Commands = list(c.Refusals), list(c.ByHand), list(c.Changes), list(c.Commands)
+	c.Repaired, c.Remaining, c.Open, c.Unknown = list(c.Repaired), list(c.Remaining), list(c.Open), list(c.Unknown)
+}
+
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}

@@ -1,0 +1,146 @@
+package candidate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// compare sorts the checks: repaired, remaining, open or unknown. A check that does not fail before or after is in none.
+func (j *judge) compare(c *Candidate, after []*finding.Report) {
+	each := make([]map[string]finding.Finding, len(after))
+	for i := range after {
+		each[i] = worst(after[i])
+	}
+	for _, id := range ids(j.before) {
+		now := j.before[id]
+		rule := Rule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
+		switch state, same := outcome(each, id); {
+		case len(each) > 1 && isReview(id) && (now.State == finding.Fail || state == finding.Fail):
+			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
+		case !same, undetermined(state) && !undetermined(now.State):
+			rule.Severity = severest(each, id, now)
+			c.Open = append(c.Open, rule)
+		case state == finding.Fail:
+			c.Remaining = append(c.Remaining, in(after[len(after)-1], id, finding.Fail)...)
+		case undetermined(state):
+			c.Unknown = append(c.Unknown, in(after[len(after)-1], id, state)...)
+		case now.State == finding.Fail:
+			c.Repaired = append(c.Repaired, rule)
+		}
+	}
+	slices.SortStableFunc(c.Remaining, func(a, b finding.Finding) int { return a.Compare(&b) })
+	slices.SortStableFunc(c.Unknown, func(a, b finding.Finding) int { return a.Compare(&b) })
+	for _, rules := range [][]Rule{c.Repaired, c.Open} {
+		slices.SortStableFunc(rules, func(a, b Rule) int { return cmp.Or(a.Severity.Compare(b.Severity), strings.Compare(a.ID, b.ID)) })
+	}
+}
+
+// isReview reports whether a check is about the answers of all others.
+func isReview(id string) bool {
+	return slices.ContainsFunc(check.Catalogue(), func(c check.Check) bool { return c.ID == id && c.Review != nil })
+}
+
+// outcome returns a check's state in all scenarios, and whether it is the same: good, failed or undetermined.
+func outcome(each []map[string]finding.Finding, id string) (state finding.State, same bool) {
+	state = each[0][id].State
+	for _, found := range each[1:] {
+		other := found[id].State
+		if (other == finding.Fail) != (state == finding.Fail) || undetermined(other) != undetermined(state) {
+			return state, false
+		}
+	}
+	return state, true
+}
+
+func undetermined(s finding.State) bool { return s == finding.Unknown || s == finding.Error }
+
+// severest returns what a check that fails in some scenario weighs there.
+func severest(each []map[string]finding.Finding, id string, now finding.Finding) (worst isolation.Severity) {
+	worst = now.Severity
+	for _, found := range each {
+		if f := found[id]; f.Severity.Compare(worst) < 0 {
+			worst = f.Severity
+		}
+	}
+	return worst
+}
+
+func in(r *finding.Report, id string, state finding.State) []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f finding.Finding) bool { return f.ID != id || f.State != state })
+}
+
+func ids(found map[string]finding.Finding) []string {
+	all := make([]string, 0, len(found))
+	for id := range found {
+		all = append(all, id)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// changes returns the changes of each part. A part repairs the checks that do not pass without it.
+func (j *judge) changes(repaired []Rule) []Change {
+	checks := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool {
+		return c.Review != nil || !slices.ContainsFunc(repaired, func(r Rule) bool { return r.ID == c.ID })
+	})
+	var all []Change
+	for _, part := range j.parts() {
+		change := j.change(part)
+		if len(change.Files) == 0 {
+			continue // the operator adds the arguments: bootstrap has no file for them
+		}
+		if len(checks) > 0 {
+			change.Repairs = failing(j.audit(checks, []string{part}))
+		}
+		change.Repairs = list(change.Repairs)
+		all = append(all, change)
+	}
+	return all
+}
+
+// parts are the parts of bootstrap that change something, in the order of their files.
+func (j *judge) parts() []string {
+	var all []string
+	for _, f := range j.outlook.Files {
+		for _, part := range f.Parts {
+			if !slices.Contains(all, part) {
+				all = append(all, part)
+			}
+		}
+	}
+	return all
+}
+
+func (j *judge) change(part string) Change {
+	c := Change{Part: part}
+	for _, f := range j.outlook.Files {
+		if f.Path != state.Cmdline && slices.Contains(f.Parts, part) {
+			c.Files = append(c.Files, "/"+f.Path)
+		}
+	}
+	if part == boot.Part {
+		c.Arguments = j.outlook.Arguments
+	}
+	return c
+}
+
+// failing returns the checks that do not pass in some scenario, sorted.
+func failing(after []*finding.Report) []string {
+	var all []string
+	for _, r := range after {
+		for id, f := range worst(r) {
+			if f.State == finding.Fail || undetermined(f.State) {
+				all = append(all, id)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
