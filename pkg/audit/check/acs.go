@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,9 +36,8 @@ func pathChecks() []Check {
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) Answer {
-			all := assignable(n)
-			said := orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(all))
-			return showing(said, all, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
+			found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil })
+			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
 		{Rule: finding.Rule{
 			ID: "ACS-008", Title: "Ensure that registers prove the isolation of functions", Severity: isolation.Medium, Cheap: true,
@@ -54,30 +54,20 @@ func pathChecks() []Check {
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, isolation.ACSUnproven, nil)
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
-		for i := range found {
-			found[i].State = finding.Manual
-		}
+		found.as(finding.Manual)
 	}
-	all := assignable(n)
-	return showing(orPass(found, len(all)), all, way(n))
+	return ofAssignable(n, found, way(n))
 }
 
 // portsRedirect asks the verdict on each function, which goes by the kernel's
 // groups and holds the registers against them. A port whose registers don't show
 // what the kernel's groups claim is for a person to judge: that is no pass.
 func portsRedirect(n *facts.Node) Answer {
-	found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil })
-	unproven := because(n, isolation.ACSUnproven, func(r *isolation.Reason) bool { return isPort(n, r.Culprit) })
-	for i := range unproven {
-		unproven[i].State = finding.Manual
-	}
-	found = append(found, unproven...)
-	hidden := because(n, isolation.ACSUnreadable, nil)
-	for i := range hidden {
-		hidden[i].State = finding.Unknown
-	}
-	all := assignable(n)
-	said := showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
+	said := ofAssignable(n, slices.Concat(
+		because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil }),
+		because(n, isolation.ACSUnproven, func(r *isolation.Reason) bool { return isPort(n, r.Culprit) }).as(finding.Manual),
+		unreadablePorts(n, because(n, isolation.ACSUnreadable, nil).as(finding.Unknown)),
+	), way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
 		said[0].Text += fmt.Sprintf("; %s without redirection (%s), in one IOMMU group with all functions below",
 			count(len(inside), "port"), listOf(inside))
@@ -99,24 +89,26 @@ func isPort(n *facts.Node, a *pci.Address) bool {
 func portsInside(n *facts.Node) []string {
 	var names []string
 	for _, p := range ports(n) {
-		state := isolation.ACSOf(n.Snapshot, p.Function)
-		if state == isolation.ACSAbsent || state == isolation.ACSOff {
+		if redirectsNothing(n, p.Function) {
 			names = append(names, p.Address.String())
 		}
 	}
 	return names
 }
 
-// unreadablePorts drops those whose registers are readable but not of the
+func redirectsNothing(n *facts.Node, p *device.Function) bool {
+	state := isolation.ACSOf(n.Snapshot, p)
+	return state == isolation.ACSAbsent || state == isolation.ACSOff
+}
+
+// unreadablePorts drops ports whose registers are readable but not of the
 // standard's form, as those of Intel's PCH: there the group is the answer.
 func unreadablePorts(n *facts.Node, found Answer) Answer {
-	unreadable := map[string]bool{}
-	for i := range n.Snapshot.Functions {
-		if f := &n.Snapshot.Functions[i]; f.Capabilities.Truncated {
-			unreadable["port "+f.Address.String()] = true
-		}
-	}
-	return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Device == nil && !unreadable[f.Object] })
+	return slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return f.Device == nil && !slices.ContainsFunc(n.Snapshot.Functions, func(p device.Function) bool {
+			return p.Capabilities.Truncated && f.Object == "port "+p.Address.String()
+		})
+	})
 }
 
 // acsKernelChecks returns the checks of the kernel arguments about ACS.
@@ -168,8 +160,7 @@ func portChecks() []Check {
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
 		}, Judge: func(n *facts.Node) Answer {
-			said := each(n, func(f *device.Function) Answer { return onConventionalBus(n, f) })
-			return showing(said, assignable(n), func(f *device.Function) []facts.Fact { return above(n, f) })
+			return each(n, func(f *device.Function) []facts.Fact { return above(n, f) }, func(f *device.Function) Answer { return onConventionalBus(n, f) })
 		}},
 		{Rule: finding.Rule{
 			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: isolation.Low, Cheap: true,
@@ -184,17 +175,11 @@ func portChecks() []Check {
 // translationBlocked looks at ports that could block translated requests, and have
 // nothing with ATS below.
 func translationBlocked(n *facts.Node) Answer {
-	translating := map[pci.Address]bool{}
-	for i := range n.Snapshot.Functions {
-		if f := &n.Snapshot.Functions[i]; isEnabled(f.Capabilities.ATS) {
-			for _, a := range f.Upstream {
-				translating[a] = true
-			}
-		}
-	}
+	translating := functionsWhere(n, func(f *device.Function) bool { return isEnabled(f.Capabilities.ATS) })
 	return portsThat(n, "don't block translated requests, though no function below has ATS", acsRegisters, func(p *port) bool {
 		acs := p.Capabilities.ACS
-		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 && !translating[p.Address]
+		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 &&
+			!slices.ContainsFunc(translating, func(f *device.Function) bool { return slices.Contains(f.Upstream, p.Address) })
 	})
 }
 
@@ -250,17 +235,13 @@ func listOf(names []string) string {
 
 // onConventionalBus looks for a bridge to conventional PCI above a function.
 func onConventionalBus(n *facts.Node, f *device.Function) Answer {
-	for _, a := range f.Upstream {
-		p, ok := n.Snapshot.Function(a)
-		if !ok {
-			continue
-		}
+	for _, p := range upstream(n, f) {
 		express := p.Capabilities.Express
 		switch {
 		case express == nil && p.Capabilities.Truncated:
-			return unknown("the type of bridge "+a.String(), notReadable(p))
+			return unknown("the type of bridge "+p.Address.String(), notReadable(p))
 		case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
-			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, a), config(a, "PCI-Express to PCI/PCI-X bridge"))
+			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, p.Address), config(p.Address, "PCI-Express to PCI/PCI-X bridge"))
 		}
 	}
 	return nil
@@ -286,31 +267,23 @@ func acsDrift(n *facts.Node) Answer {
 	if baseline == nil {
 		return noBaseline(n, kept)
 	}
-	var found Answer
 	compared := 0
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		was := baseline.Functions[f.Address].ACS
-		acs := f.Capabilities.ACS
+	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
+		was, acs := baseline.Functions[f.Address].ACS, f.Capabilities.ACS
 		switch {
-		case was == nil:
-			continue
-		case acs == nil && f.Capabilities.Truncated:
-			found = append(found, unknown("the ACS control of "+f.Address.String(), notReadable(f)).on(f)...)
-			continue
-		case acs == nil: // another device in its place
-			continue
+		case was == nil, acs == nil && !f.Capabilities.Truncated: // it came later, or another device is in its place
+			return nil
+		case acs == nil:
+			return unknown("the ACS control of "+f.Address.String(), notReadable(f)).on(f)
 		}
 		compared++
-		if *was != acs.Control {
-			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).
-				fix(fmt.Sprintf("run `%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
+		if *was == acs.Control {
+			return nil
 		}
-	}
-	if len(found) == 0 {
-		return pass(count(compared, "ACS control register"), kept)
-	}
-	return found
+		return fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).
+			fix(fmt.Sprintf("run `%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)
+	})
+	return found.or(pass(count(compared, "ACS control register"), kept))
 }
 
 // noBaseline says why there is nothing to compare with: where the plugin runs
@@ -319,7 +292,7 @@ func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if kept.Status != facts.Absent {
 		return unknown("the ACS state after the boot", kept)
 	}
-	if journal := n.Exists("var/lib/kata-vfio/journal"); !journal.OK() {
+	if !n.Exists("var/lib/kata-vfio/journal").OK() {
 		return notApplicable("the plugin, which records the ACS state, does not run here", kept)
 	}
 	return unknown("the ACS state after this boot", kept)
@@ -327,22 +300,18 @@ func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 
 func driftText(a pci.Address, was, is uint16) string {
 	var words []string
-	if off := was &^ is; off != 0 {
-		words = append(words, orElse(isolation.ACSNames(off), "a reserved bit")+" was disabled")
-	}
-	if on := is &^ was; on != 0 {
-		words = append(words, orElse(isolation.ACSNames(on), "a reserved bit")+" was enabled")
+	for _, c := range []struct {
+		bits uint16
+		how  string
+	}{{was &^ is, "was disabled"}, {is &^ was, "was enabled"}} {
+		if c.bits != 0 {
+			words = append(words, cmp.Or(isolation.ACSNames(c.bits), "a reserved bit")+" "+c.how)
+		}
 	}
 	return fmt.Sprintf("the ACS control of %s changed from 0x%04x to 0x%04x: %s", a, was, is, strings.Join(words, ", "))
 }
 
 // belowPort returns the assignable functions below a port.
 func belowPort(n *facts.Node, port pci.Address) []pci.Address {
-	var found []pci.Address
-	for _, f := range assignable(n) {
-		if slices.Contains(f.Upstream, port) {
-			found = append(found, f.Address)
-		}
-	}
-	return found
+	return addresses(slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.Contains(f.Upstream, port) }))
 }

@@ -56,6 +56,7 @@ func holdings(n *facts.Node) []isolation.Assigned {
 	return held
 }
 
+// bypassesOf returns the ways of held functions past the IOMMU.
 func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
 	var leaks []isolation.Bypass
 	for _, h := range held {
@@ -66,46 +67,43 @@ func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapsh
 
 func tenantsMeet(n *facts.Node) Answer {
 	held := holdings(n)
-	tenants := map[string]bool{}
+	var functions []*device.Function
 	for _, h := range held {
-		for _, t := range h.Tenants {
-			tenants[t] = true
-		}
+		functions = append(functions, h.Function)
 	}
+	tenants := n.TenantsOf(addresses(functions)...)
 	if len(tenants) < 2 {
 		return notApplicable("fewer than two tenants have functions")
 	}
-	var found Answer
-	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)) {
-		found = append(found, sharedDomain(n, &m))
-	}
-	if len(found) == 0 {
-		said := pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
-		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return way(n)(h.Function) })
-	}
-	return found
+	found := over(isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)), func(m isolation.SharedDomain) Answer { return sharedDomain(n, &m) })
+	return showing(found.or(pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))), functions, way(n))
 }
 
 // sharedDomain judges one place: a failure where a port is seen to let requests
 // through, unknown where the registers of all in question are not readable.
-func sharedDomain(n *facts.Node, m *isolation.SharedDomain) finding.Finding {
-	open := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
-	state, leaks := finding.Fail, open
-	if len(open) == 0 {
-		state, leaks = finding.Unknown, m.Bypasses
-	}
+func sharedDomain(n *facts.Node, m *isolation.SharedDomain) Answer {
 	text := fmt.Sprintf("paths of %s meet at %s: ", strings.Join(m.Tenants, ", "), m.Domain)
-	if state == finding.Unknown {
-		text += "can't tell whether requests pass the IOMMU: unreadable registers of " + portNames(leaks)
+	leaks := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
+	state := finding.Fail
+	if len(leaks) == 0 {
+		state, leaks = finding.Unknown, m.Bypasses
+		text += "can't tell whether requests pass the IOMMU: unreadable registers of " + inWords(leaks, func(l isolation.Bypass) string { return l.At.String() })
 	} else {
-		text += fmt.Sprintf("%s, so requests bypass the IOMMU %s", portStates(leaks), ways(n, m, leaks))
+		text += fmt.Sprintf("%s, so requests bypass the IOMMU %s", inWords(leaks, portState), ways(n, m, leaks))
 	}
-	found := say(state, text, portRegisters(n, leaks))[0]
-	found.Object, found.Devices = m.Domain.String(), m.Devices
+	found := say(state, text, portRegisters(n, leaks)).object(m.Domain.String()).reaching(m.Devices...)
 	if len(leaks) == 1 || len(m.Devices) == 2 {
-		found.Device = new(leaks[0].From)
+		return found.at(leaks[0].From)
 	}
 	return found
+}
+
+// portState says what is wrong: "0000:22:00.0 has no ACS".
+func portState(l isolation.Bypass) string {
+	if l.State == isolation.ACSAbsent {
+		return l.At.String() + " has no ACS"
+	}
+	return l.At.String() + " does not redirect"
 }
 
 // ways says between whom requests pass.
@@ -135,20 +133,6 @@ func distinctPorts(leaks []isolation.Bypass) []isolation.Bypass {
 		was := seen[l.At]
 		seen[l.At] = true
 		return was
-	})
-}
-
-func portNames(leaks []isolation.Bypass) string {
-	return inWords(leaks, func(l isolation.Bypass) string { return l.At.String() })
-}
-
-// portStates says what is wrong: "0000:22:00.0 has ACS off".
-func portStates(leaks []isolation.Bypass) string {
-	return inWords(leaks, func(l isolation.Bypass) string {
-		if l.State == isolation.ACSAbsent {
-			return l.At.String() + " has no ACS"
-		}
-		return l.At.String() + " does not redirect"
 	})
 }
 
@@ -184,22 +168,21 @@ func translatedRequests(n *facts.Node) Answer {
 		crossing[m.Domain] = m
 	}
 	functions := assignable(n)
-	var found Answer
-	for _, f := range functions {
-		for _, l := range isolation.TranslatedBypasses(n.Snapshot, f) {
+	found := over(functions, func(f *device.Function) Answer {
+		return over(isolation.TranslatedBypasses(n.Snapshot, f), func(l isolation.Bypass) Answer {
 			p, _ := n.Snapshot.Function(l.At)
+			severity := isolation.Medium
 			m, crosses := crossing[l.Domain]
-			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
+			if crosses {
+				severity = isolation.Critical
+			}
+			return fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
 				append(switched(f, "ATS"), acsRegisters(p))...).
 				fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).
-				reaching(m.Devices...).weighs(isolation.Medium)
-			if crosses {
-				failed.weighs(isolation.Critical)
-			}
-			found = append(found, failed.on(f)...)
-		}
-	}
-	return showing(orPass(append(found, unreadable(functions)...), len(functions)), functions, func(f *device.Function) []facts.Fact {
+				reaching(m.Devices...).weighs(severity).on(f)
+		})
+	})
+	return ofAssignable(n, append(found, unreadable(functions)...), func(f *device.Function) []facts.Fact {
 		return append(switched(f, "ATS"), way(n)(f)[1:]...)
 	})
 }
@@ -219,29 +202,24 @@ func sharedSwitches(n *facts.Node) Answer {
 	var switches []pci.Address
 	held := holdings(n)
 	for _, h := range held {
-		for _, bridge := range h.Function.Upstream {
-			if p, ok := n.Snapshot.Function(bridge); ok && p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
-				if below[bridge] == nil {
-					switches = append(switches, bridge)
+		for _, p := range upstream(n, h.Function) {
+			if p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
+				if below[p.Address] == nil {
+					switches = append(switches, p.Address)
 				}
-				below[bridge] = append(below[bridge], h.Function.Address)
+				below[p.Address] = append(below[p.Address], h.Function.Address)
 			}
 		}
 	}
-	var found Answer
-	for _, s := range switches {
+	found := over(switches, func(s pci.Address) Answer {
 		tenants := n.TenantsOf(below[s]...)
 		if len(tenants) < 2 {
-			continue
+			return nil
 		}
-		found = append(found, say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).
-			reaching(below[s]...).object("switch "+s.String())...)
-	}
-	if len(found) == 0 {
-		said := pass("each switch has one tenant at most", n.Journal())
-		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
-	}
-	return found
+		return say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).
+			reaching(below[s]...).object("switch " + s.String())
+	})
+	return showing(found.or(pass("each switch has one tenant at most", n.Journal())), held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 }
 
 // nodeACSChecks returns the checks of ways between devices that the node itself
@@ -295,31 +273,28 @@ func nodeACSChecks() []Check {
 
 // noPeerMemory asks drivers of the node; VFs and what VFIO has publish nothing.
 func noPeerMemory(n *facts.Node) Answer {
-	var found Answer
 	var able []facts.Fact
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if f.Driver == "" || f.VF != nil || f.IsBridge() || device.IsVFIO(f.Driver) {
-			continue
-		}
+	own := functionsWhere(n, func(f *device.Function) bool {
+		return f.Driver != "" && f.VF == nil && !f.IsBridge() && !onVFIODriver(f)
+	})
+	found := over(own, func(f *device.Function) Answer {
 		memory := n.Read(path.Join("sys/bus/pci/devices", f.Address.String(), "p2pmem/published"))
-		switch {
-		case memory.Status == facts.Absent:
-			continue
-		case !memory.OK():
-			found = append(found, unknown("whether "+f.Address.String()+" publishes its memory", memory).on(f)...)
-		case memory.On():
-			found = append(found, fail(fmt.Sprintf("%s (driver %s) publishes memory to other devices", f.Address, f.Driver), memory).on(f)...)
+		if memory.Status == facts.Absent {
+			return nil
 		}
 		able = append(able, memory)
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(able) == 0:
+		switch {
+		case !memory.OK():
+			return unknown("whether "+f.Address.String()+" publishes its memory", memory).on(f)
+		case memory.On():
+			return fail(fmt.Sprintf("%s (driver %s) publishes memory to other devices", f.Address, f.Driver), memory).on(f)
+		}
+		return nil
+	})
+	if len(able) == 0 {
 		return pass("no driver has peer-to-peer memory", nowhere("/sys/bus/pci/devices/*/p2pmem"))
 	}
-	return showing(pass(count(len(able), "device")+" with such memory, none published"), able, one(itself))
+	return showing(found.or(pass(count(len(able), "device")+" with such memory, none published")), able, one(itself))
 }
 
 // nothingPluggedIn compares with the functions of the boot. VFs come by the
@@ -329,21 +304,14 @@ func nothingPluggedIn(n *facts.Node) Answer {
 	if baseline == nil {
 		return noBaseline(n, kept)
 	}
-	var found Answer
-	slots := 0
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if e := f.Capabilities.Express; e != nil && e.HotPlug {
-			slots++
+	slots := functionsWhere(n, func(f *device.Function) bool { return f.Capabilities.Express != nil && f.Capabilities.Express.HotPlug })
+	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
+		if _, known := baseline.Functions[f.Address]; known || f.VF != nil || f.IsBridge() {
+			return nil
 		}
-		if _, known := baseline.Functions[f.Address]; !known && f.VF == nil && !f.IsBridge() {
-			found = append(found, fail(fmt.Sprintf("%s (%s) was added after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)...)
-		}
-	}
-	if len(found) == 0 {
-		return pass(fmt.Sprintf("%s since the boot; %s for hot plug", count(len(baseline.Functions), "function"), count(slots, "slot")), kept)
-	}
-	return found
+		return fail(fmt.Sprintf("%s (%s) was added after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)
+	})
+	return found.or(pass(fmt.Sprintf("%s since the boot; %s for hot plug", count(len(baseline.Functions), "function"), count(len(slots), "slot")), kept))
 }
 
 func thunderboltConfined(n *facts.Node) Answer {
@@ -352,94 +320,84 @@ func thunderboltConfined(n *facts.Node) Answer {
 	if !list.Known() {
 		return unknown("whether there is Thunderbolt", list)
 	}
-	var found Answer
-	domains := 0
-	for _, name := range names {
-		if !strings.HasPrefix(name, "domain") {
-			continue
-		}
-		domains++
-		protection := n.Read(path.Join(bus, name, "iommu_dma_protection"))
-		switch {
+	domains := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, "domain") })
+	found := over(domains, func(name string) Answer {
+		switch protection := n.Read(path.Join(bus, name, "iommu_dma_protection")); {
 		case !protection.OK():
-			found = append(found, unknown("whether DMA through "+name+" is confined", protection).object(name)...)
+			return unknown("whether DMA through "+name+" is confined", protection).object(name)
 		case !protection.On():
-			found = append(found, fail("DMA of devices at "+name+" is not confined", protection).object(name)...)
+			return fail("DMA of devices at "+name+" is not confined", protection).object(name)
 		}
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case domains == 0:
+		return nil
+	})
+	if len(domains) == 0 {
 		return pass("the node has no Thunderbolt", list)
 	}
-	return pass(count(domains, "domain"), list)
+	return found.or(pass(count(len(domains), "domain"), list))
 }
 
 // noFatalErrors looks at what tenants have now: the counters don't say when.
 func noFatalErrors(n *facts.Node) Answer {
-	var found Answer
 	var counted []facts.Fact
-	for _, h := range holdings(n) {
-		if !h.Function.Capabilities.AER {
-			continue
+	found := over(holdings(n), func(h isolation.Assigned) Answer {
+		f := h.Function
+		if !f.Capabilities.AER {
+			return nil
 		}
-		total, errors := n.FatalErrors(h.Function)
-		switch {
-		case errors.Status == facts.Absent: // the firmware handles them
-			continue
-		case !errors.OK():
-			found = append(found, unknown("the errors of "+h.Function.Address.String(), errors).on(h.Function)...)
-		case total > 0:
-			found = append(found, fail(fmt.Sprintf("%s had %s since its discovery", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors).on(h.Function)...)
+		total, errors := n.FatalErrors(f)
+		if errors.Status == facts.Absent { // the firmware handles them
+			return nil
 		}
 		counted = append(counted, errors)
-	}
+		switch {
+		case !errors.OK():
+			return unknown("the errors of "+f.Address.String(), errors).on(f)
+		case total > 0:
+			return fail(fmt.Sprintf("%s had %s since its discovery", f.Address, count(int(min(total, 1<<31)), "fatal error")), errors).on(f)
+		}
+		return nil
+	})
 	return conclude(found, counted, "function", "the kernel counts no errors of assigned functions", one(itself))
 }
 
 func noPanicOnNMI(n *facts.Node) Answer {
-	var found Answer
 	var seen []facts.Fact
-	for _, name := range []string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"} {
+	found := over([]string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"}, func(name string) Answer {
 		switch setting := n.Read("proc/sys/kernel/" + name); {
 		case setting.Status == facts.Absent: // of x86 alone
 		case !setting.OK():
-			found = append(found, unknown("kernel."+name, setting)...)
+			return unknown("kernel."+name, setting)
 		case setting.Value != "0":
-			found = append(found, fail(fmt.Sprintf("kernel.%s is %s", name, setting.Value), setting)...)
+			return fail(fmt.Sprintf("kernel.%s is %s", name, setting.Value), setting)
 		default:
 			seen = append(seen, setting)
 		}
+		return nil
+	})
+	if len(seen) == 0 {
+		return found.or(notApplicable("the architecture lacks these settings"))
 	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(seen) == 0:
-		return notApplicable("the architecture lacks these settings")
-	}
-	return pass("errors don't cause a panic", seen...)
+	return found.or(pass("errors don't cause a panic", seen...))
 }
 
 const commandMaster = 0x0004 // PCI_COMMAND_MASTER
 
 // idleMastersNothing checks the functions that are on VFIO without a claim.
 func idleMastersNothing(n *facts.Node) Answer {
-	var found Answer
-	var idle []facts.Fact
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if !device.IsVFIO(f.Driver) || f.IsBridge() || len(n.TenanciesOf(f.Address)) > 0 {
-			continue
-		}
-		command, seen := n.Command(f)
-		idle = append(idle, seen)
-		switch {
+	idle := functionsWhere(n, func(f *device.Function) bool {
+		return onVFIODriver(f) && !f.IsBridge() && len(n.TenanciesOf(f.Address)) == 0
+	})
+	found := over(idle, func(f *device.Function) Answer {
+		switch command, seen := n.Command(f); {
 		case !seen.OK():
-			found = append(found, unknown("whether "+f.Address.String()+" masters the bus", seen).on(f)...)
+			return unknown("whether "+f.Address.String()+" masters the bus", seen).on(f)
 		case command&commandMaster != 0:
-			found = append(found, fail(f.Address.String()+" has bus mastering on without a tenant", seen).reaching(f.Address).on(f)...)
+			return fail(f.Address.String()+" has bus mastering on without a tenant", seen).reaching(f.Address).on(f)
 		}
-	}
-	return conclude(found, idle, "function", "every VFIO function has a tenant", one(itself))
+		return nil
+	})
+	return conclude(found, idle, "function", "every VFIO function has a tenant", one(func(f *device.Function) facts.Fact {
+		_, seen := n.Command(f)
+		return seen
+	}))
 }

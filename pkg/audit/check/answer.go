@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -50,9 +52,36 @@ func (a Answer) weighs(s isolation.Severity) Answer {
 	return a.each(func(f *finding.Finding) { f.Severity = s })
 }
 
+// as changes what the findings say: a person has to decide, for example.
+func (a Answer) as(state finding.State) Answer {
+	return a.each(func(f *finding.Finding) { f.State = state })
+}
+
 // pending says how the next boot differs.
 func (a Answer) pending(text string) Answer {
 	return a.each(func(f *finding.Finding) { f.Pending = text })
+}
+
+// ofRecord says which claim the findings are about.
+func (a Answer) ofRecord(rec *journal.Record) Answer {
+	return a.object(claimName(rec)).reaching(rec.Plan.Addresses()...)
+}
+
+// or returns the findings, or the other answer if there are none.
+func (a Answer) or(other Answer) Answer {
+	if len(a) == 0 {
+		return other
+	}
+	return a
+}
+
+// over judges objects one by one. wrong returns nothing for one that is in order.
+func over[T any](objects []T, wrong func(T) Answer) Answer {
+	var found Answer
+	for _, object := range objects {
+		found = append(found, wrong(object)...)
+	}
+	return found
 }
 
 // seen adds evidence.
@@ -70,14 +99,35 @@ func (a Answer) each(change func(*finding.Finding)) Answer {
 // conclude ends a rule that judges several objects: with the findings, or a pass that shows the objects, or not
 // applicable if there are none.
 func conclude[T any](found Answer, looked []T, what, none string, read func(T) []facts.Fact) Answer {
+	return concludeAs(found, looked, pass(count(len(looked), what)), none, read)
+}
+
+// concludeAs is conclude with a pass that says more than how many objects there are.
+func concludeAs[T any](found Answer, looked []T, passed Answer, none string, read func(T) []facts.Fact) Answer {
 	switch {
 	case len(found) > 0:
 		return found
 	case len(looked) == 0:
 		return notApplicable(none)
 	}
-	return showing(pass(count(len(looked), what)), looked, read)
+	return showing(passed, looked, read)
 }
+
+// functionsWhere returns the functions of the node that are so, ports too.
+func functionsWhere(n *facts.Node, so func(*device.Function) bool) []*device.Function {
+	var found []*device.Function
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; so(f) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// anyFunction is for functionsWhere.
+func anyFunction(*device.Function) bool { return true }
+
+func onVFIODriver(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 
 // The words by which checks answer, each a list of one.
 
@@ -126,36 +176,20 @@ func count(n int, what string) string {
 
 // assignable returns the functions that tenants have or can get.
 func assignable(n *facts.Node) []*device.Function {
-	var found []*device.Function
-	for _, f := range n.Functions() {
-		if n.IsAvailable(f.Address) {
-			found = append(found, f)
-		}
-	}
-	return found
+	return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
-// each judges every function that tenants have or can get. The rule passes if
-// there is one and nothing is found.
-func each(n *facts.Node, judge func(*device.Function) Answer) Answer {
-	functions := assignable(n)
-	var found Answer
-	for _, f := range functions {
-		found = append(found, judge(f).on(f)...)
-	}
-	return orPass(found, len(functions))
+// noneAssignable is why rules about assignable functions don't apply.
+const noneAssignable = "the node has no assignable function"
+
+// each judges every function that tenants have or can get. A pass shows what read returns.
+func each(n *facts.Node, read func(*device.Function) []facts.Fact, judge func(*device.Function) Answer) Answer {
+	return ofAssignable(n, over(assignable(n), func(f *device.Function) Answer { return judge(f).on(f) }), read)
 }
 
-// orPass returns the findings, or a pass that says how many functions were
-// looked at.
-func orPass(found Answer, functions int) Answer {
-	switch {
-	case functions == 0:
-		return notApplicable("the node has no assignable function")
-	case len(found) == 0:
-		return pass(count(functions, "function"))
-	}
-	return found
+// ofAssignable ends a rule about all functions that tenants have or can get.
+func ofAssignable(n *facts.Node, found Answer, read func(*device.Function) []facts.Fact) Answer {
+	return conclude(found, assignable(n), "function", noneAssignable, read)
 }
 
 // port is a port above functions that tenants have or can get.
@@ -164,24 +198,27 @@ type port struct {
 	below []pci.Address
 }
 
-// ports returns the ports on the ways of such functions, by address.
+// ports returns the ports on the ways of such functions, in the order of the functions.
 func ports(n *facts.Node) []*port {
 	var all []*port
 	known := map[pci.Address]*port{}
 	for _, f := range assignable(n) {
-		for _, a := range f.Upstream {
-			if known[a] == nil {
-				p, ok := n.Snapshot.Function(a)
-				if !ok {
-					continue
-				}
-				known[a] = &port{Function: p}
-				all = append(all, known[a])
+		for _, p := range upstream(n, f) {
+			if known[p.Address] == nil {
+				known[p.Address] = &port{Function: p}
+				all = append(all, known[p.Address])
 			}
-			known[a].below = append(known[a].below, f.Address)
+			known[p.Address].below = append(known[p.Address].below, f.Address)
 		}
 	}
 	return all
+}
+
+// link is attribute for a symbolic link of a function: its driver, its group.
+func link(a pci.Address, name, value string) facts.Fact {
+	f := attribute(a, name, value)
+	f.How = "link"
+	return f
 }
 
 // attribute returns a fact that the scan read, as evidence: the path of a
@@ -201,7 +238,7 @@ func config(a pci.Address, value string) facts.Fact {
 func acsRegisters(f *device.Function) facts.Fact {
 	switch acs := f.Capabilities.ACS; {
 	case acs != nil:
-		return config(f.Address, fmt.Sprintf("ACS capability 0x%04x, control 0x%04x (%s)", acs.Capability, acs.Control, orElse(isolation.ACSNames(acs.Control), "all off")))
+		return config(f.Address, fmt.Sprintf("ACS capability 0x%04x, control 0x%04x (%s)", acs.Capability, acs.Control, cmp.Or(isolation.ACSNames(acs.Control), "all off")))
 	case f.Capabilities.Truncated:
 		return notReadable(f)
 	}
@@ -239,6 +276,15 @@ func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason)
 		}
 	}
 	return found
+}
+
+// words returns addresses as text.
+func words(addrs []pci.Address) []string {
+	var all []string
+	for _, a := range addrs {
+		all = append(all, a.String())
+	}
+	return all
 }
 
 // reasonFinding turns a reason of a verdict into a finding.
@@ -295,13 +341,12 @@ func itself(f facts.Fact) facts.Fact { return f }
 
 // groupOf returns the link that says which group a function is in.
 func groupOf(f *device.Function) facts.Fact {
-	seen := facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/iommu_group", How: "link"}
 	if f.Group == nil {
+		seen := link(f.Address, "iommu_group", "")
 		seen.Status = facts.Absent
 		return seen
 	}
-	seen.Value = strconv.Itoa(*f.Group)
-	return seen
+	return link(f.Address, "iommu_group", strconv.Itoa(*f.Group))
 }
 
 // upstream returns the ports above a function.
@@ -338,13 +383,18 @@ func way(n *facts.Node) func(*device.Function) []facts.Fact {
 	}
 }
 
+// capability returns one that software switches, by lspci's name.
+func capability(f *device.Function, name string) *pci.Switchable {
+	c := &f.Capabilities
+	return map[string]*pci.Switchable{"ATS": c.ATS, "PRI": c.PRI, "PASID": c.PASID, "DPC": c.DPC}[name]
+}
+
 // switched returns whether capabilities of a function that software switches are on:
 // names are those of lspci.
 func switched(f *device.Function, names ...string) []facts.Fact {
 	var words []string
 	for _, name := range names {
-		c := map[string]*pci.Switchable{"ATS": f.Capabilities.ATS, "PRI": f.Capabilities.PRI, "PASID": f.Capabilities.PASID, "DPC": f.Capabilities.DPC}[name]
-		switch {
+		switch c := capability(f, name); {
 		case c == nil:
 			words = append(words, "no "+name+" capability")
 		case c.Enabled:
@@ -428,19 +478,14 @@ func (p parameter) judge(n *facts.Node) Answer {
 // pending adds to a failure what the next boot makes of it: nothing is configured
 // that would bring it about again, or it is.
 func pending(found Answer, s *facts.Setting, good ...string) Answer {
-	next, set := s.Next()
-	for i := range found {
-		switch {
-		case !set:
-			found[i].Pending = "not set on disk: it was set after the boot, or is the kernel's default"
-		case isAny(next, good):
-			found[i].Pending = "fixed on disk, reboot pending"
-		default:
-			found[i].Pending = "also set on disk: it returns with every boot"
-		}
-		found[i].Evidence = append(found[i].Evidence, evidence(s.Configured)...)
+	text := "also set on disk: it returns with every boot"
+	switch next, set := s.Next(); {
+	case !set:
+		text = "not set on disk: it was set after the boot, or is the kernel's default"
+	case isAny(next, good):
+		text = "fixed on disk, reboot pending"
 	}
-	return found
+	return found.pending(text).seen(s.Configured...)
 }
 
 // setLater turns a good answer into a failure where the next boot would undo it.
@@ -493,55 +538,32 @@ func badArgument(n *facts.Node, name string, bad func(value string) string) Answ
 	if !cmdline.OK() {
 		return unknown("the kernel command line", cmdline)
 	}
-	now := badOnes(n.RunningArguments(name), bad)
-	next := badOnes(n.NextArguments(name), bad)
+	now, lines := argumentFails(name, n.RunningArguments(name), bad)
+	next, later := argumentFails(name, n.NextArguments(name), bad)
 	switch {
-	case len(now) > 0 && len(next) > 0:
-		return withPending(argumentFails(name, now), "also set on disk: it returns with every boot", next)
-	case len(now) > 0 && len(n.BootFiles()) > 0:
-		return withPending(argumentFails(name, now), "removed from the boot loader's files, reboot pending", nil)
-	case len(now) > 0:
-		return argumentFails(name, now)
-	case len(next) > 0:
-		return withPending(argumentFails(name, next), "comes with the next boot", nil)
+	case len(lines) > 0 && len(later) > 0:
+		return now.pending("also set on disk: it returns with every boot").seen(later...)
+	case len(lines) > 0 && len(n.BootFiles()) > 0:
+		return now.pending("removed from the boot loader's files, reboot pending")
+	case len(lines) > 0:
+		return now
+	case len(later) > 0:
+		return next.pending("comes with the next boot")
 	}
 	return pass("no weakening argument "+name+"=", cmdline)
 }
 
-// badValue is one value of an argument with what is wrong with it.
-type badValue struct {
-	facts.Argument
-	why string
-}
-
-func badOnes(all []facts.Argument, bad func(string) string) []badValue {
-	var found []badValue
+// argumentFails names the bad values of an argument, and the lines that set them.
+func argumentFails(name string, all []facts.Argument, bad func(string) string) (Answer, []facts.Fact) {
+	var words []string
+	var lines []facts.Fact
 	for _, a := range all {
 		if why := bad(a.Value); why != "" {
-			found = append(found, badValue{a, why})
+			words = append(words, fmt.Sprintf("%s sets %s=%s, which %s", a.Line.Path, name, a.Value, why))
+			lines = append(lines, a.Line)
 		}
 	}
-	return found
-}
-
-func argumentFails(name string, found []badValue) Answer {
-	words := make([]string, len(found))
-	seen := make([]facts.Fact, len(found))
-	for i, b := range found {
-		words[i] = fmt.Sprintf("%s sets %s=%s, which %s", b.Line.Path, name, b.Value, b.why)
-		seen[i] = b.Line
-	}
-	return fail(strings.Join(words, "; "), seen...)
-}
-
-func withPending(found Answer, text string, next []badValue) Answer {
-	for i := range found {
-		found[i].Pending = text
-		for _, b := range next {
-			found[i].Evidence = append(found[i].Evidence, b.Line.Evidence())
-		}
-	}
-	return found
+	return fail(strings.Join(words, "; "), lines...), lines
 }
 
 // badWords returns a judge of values that are words with commas between: what is

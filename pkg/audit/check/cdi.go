@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -13,7 +14,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -72,30 +72,21 @@ func cdiChecks() []Check {
 // judgeSpecs judges each spec that can be read, and adds those that can't be.
 func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answer {
 	all, dirs := runtimes.Specs(n)
-	var found Answer
-	for i := range all {
-		s := &all[i]
-		said := unknown(what+" in "+s.File.Path, s.File)
-		if s.File.OK() {
-			said = wrong(s)
+	found := over(all, func(s facts.Spec) Answer {
+		if !s.File.OK() {
+			return unknown(what+" in "+s.File.Path, s.File).object(s.File.Path)
 		}
-		for _, f := range said {
-			f.Object = s.File.Path
-			found = append(found, f)
-		}
-	}
+		return wrong(&s).object(s.File.Path)
+	})
 	for _, d := range dirs {
 		if !d.Known() {
 			found = append(found, unknown(what, d)...)
 		}
 	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(all) == 0:
-		return notApplicable("the node has no CDI specs", dirs...)
+	if len(all) == 0 {
+		return found.or(notApplicable("the node has no CDI specs", dirs...))
 	}
-	return pass(count(len(all), "CDI spec"), dirs...)
+	return found.or(pass(count(len(all), "CDI spec"), dirs...))
 }
 
 // specFact is what is evidence of a spec: which devices it gives.
@@ -113,20 +104,9 @@ func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 	var devices []pci.Address
 	for _, g := range n.Gives(s) {
 		if g.Mount && slices.Contains([]string{"/dev", "/dev/vfio", "/dev/vfio/devices"}, g.Path) {
-			devices = append(devices, withVFIO(n)...)
+			devices = append(devices, addresses(functionsWhere(n, onVFIODriver))...)
 		}
 		devices = append(devices, n.NodeOf(g.Path)...)
-	}
-	return devices
-}
-
-// withVFIO returns all functions that VFIO's drivers have.
-func withVFIO(n *facts.Node) []pci.Address {
-	var devices []pci.Address
-	for i := range n.Snapshot.Functions {
-		if f := &n.Snapshot.Functions[i]; device.IsVFIO(f.Driver) {
-			devices = append(devices, f.Address)
-		}
 	}
 	return devices
 }
@@ -154,7 +134,7 @@ func specsAreOurs(n *facts.Node) Answer {
 		rec := claimOf(n, s)
 		switch {
 		case s.Claim == "" || s.Content.Kind != cdi.Kind:
-			return reaching(n, s, fail(fmt.Sprintf("a spec of %s, not written by the plugin, gives %s", orElse(s.Content.Kind, "unknown kind"), seen.Value), seen))
+			return reaching(n, s, fail(fmt.Sprintf("a spec of %s, not written by the plugin, gives %s", cmp.Or(s.Content.Kind, "unknown kind"), seen.Value), seen))
 		case rec == nil:
 			return nil // CDI-004's
 		}
@@ -251,9 +231,9 @@ func noStaleSpecs(n *facts.Node) Answer {
 				return unknown("whether claim "+s.Claim+" is prepared", damaged)
 			}
 		}
-		journal := n.Journal()
-		if !journal.Known() {
-			return unknown("whether claim "+s.Claim+" is prepared", journal)
+		dir := n.Journal()
+		if !dir.Known() {
+			return unknown("whether claim "+s.Claim+" is prepared", dir)
 		}
 		return reaching(n, s, fail(fmt.Sprintf("claim %s has a spec but is not prepared", s.Claim), specFact(n, s)))
 	})
@@ -275,12 +255,9 @@ func controlNodesAsked(n *facts.Node) Answer {
 }
 
 func asksControl(rec *journal.Record, device string) bool {
-	for i := range rec.Plan.Devices {
-		if d := &rec.Plan.Devices[i]; cdi.DeviceName(rec.ID(), d.Name) == device {
-			return d.ControlNode
-		}
-	}
-	return false
+	return slices.ContainsFunc(rec.Plan.Devices, func(d plan.Device) bool {
+		return d.ControlNode && cdi.DeviceName(rec.ID(), d.Name) == device
+	})
 }
 
 func namesArePerClaim(n *facts.Node) Answer {
@@ -308,7 +285,7 @@ func specsAreHarmless(n *facts.Node) Answer {
 		slices.Sort(odd)
 		odd = slices.Compact(odd)
 		seen := facts.Fact{Path: s.File.Path, Value: strings.Join(odd, "; "), How: "read"}
-		return reaching(n, s, fail(fmt.Sprintf("a spec of %s adds %s", orElse(s.Content.Kind, "unknown kind"), shorten(odd)), seen))
+		return reaching(n, s, fail(fmt.Sprintf("a spec of %s adds %s", cmp.Or(s.Content.Kind, "unknown kind"), shorten(odd)), seen))
 	})
 }
 

@@ -4,6 +4,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -113,9 +114,9 @@ func ask(n *facts.Node, c *Check, profile *finding.Profile) Answer {
 func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
 	f.ID, f.Title, f.Severity = c.ID, c.Title, c.Severity
 	if f.State != finding.Pass && f.State != finding.NotApplicable {
-		f.Remediation = orElse(f.Remediation, c.Fix)
+		f.Remediation = cmp.Or(f.Remediation, c.Fix)
 	}
-	f.Verify = orElse(f.Verify, c.Verify)
+	f.Verify = cmp.Or(f.Verify, c.Verify)
 	if f.Device != nil && !slices.Contains(f.Devices, *f.Device) {
 		f.Devices = append([]pci.Address{*f.Device}, f.Devices...)
 	}
@@ -166,13 +167,6 @@ func claimsAffected(n *facts.Node, findings Answer) int {
 		}
 	}
 	return len(claims)
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // nodeRecords returns the node's own records of the owners of its functions.

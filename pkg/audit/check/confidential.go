@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -31,33 +32,24 @@ func confidentialChecks() []Check {
 // a module's parameter: it is on by default on kernels that know it, and says N where
 // the hardware or its firmware does not.
 func encryptionIsOn(n *facts.Node) Answer {
-	var found, on Answer
-	for _, p := range [][2]string{{"kvm_intel", "tdx"}, {"kvm_amd", "sev_snp"}} {
+	var on Answer
+	found := over([][2]string{{"kvm_intel", "tdx"}, {"kvm_amd", "sev_snp"}}, func(p [2]string) Answer {
 		s := n.Parameter(p[0], p[1])
 		next, set := s.Next()
-		asked := set && isYes(next)
-		for _, value := range n.Arguments(s.Name) {
-			asked = asked || isYes(value)
-		}
 		switch {
 		case s.Running.On():
 			on = append(on, pass(s.Name+" is on", s.Running)...)
-		case !asked:
+			return nil
+		case !(set && isYes(next)) && !slices.ContainsFunc(n.Arguments(s.Name), isYes):
+			return nil
 		case s.Running.Status == facts.Absent:
-			found = append(found, fail(fmt.Sprintf("%s is configured, but %s is not loaded or does not support it", s.Name, p[0]), append(s.Configured, s.Running)...)...)
+			return fail(fmt.Sprintf("%s is configured, but %s is not loaded or does not support it", s.Name, p[0]), append(s.Configured, s.Running)...)
 		case !s.Running.OK():
-			found = append(found, unknown(s.Name, s.Running)...)
-		default:
-			found = append(found, fail(fmt.Sprintf("%s is configured, but off in the kernel", s.Name), append(s.Configured, s.Running)...)...)
+			return unknown(s.Name, s.Running)
 		}
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(on) > 0:
-		return on
-	}
-	return notApplicable("the node is not configured for confidential guests")
+		return fail(s.Name+" is configured, but off in the kernel", append(s.Configured, s.Running)...)
+	})
+	return found.or(on).or(notApplicable("the node is not configured for confidential guests"))
 }
 
 // The checks of confidential guests belong to several groups.
@@ -136,31 +128,24 @@ const confidentialVM = "confidential-guest-support="
 // agentPolicies asks of the confidential VMs that run. What policy the image brings
 // along no file of the node says.
 func agentPolicies(n *facts.Node) Answer {
-	var found Answer
+	vms := slices.DeleteFunc(runtimes.VMMs(n), func(v runtimes.VMM) bool { return !v.Has(confidentialVM) })
+	if len(vms) == 0 {
+		return notApplicable("no confidential VM runs")
+	}
 	var seen []facts.Fact
-	for _, v := range runtimes.VMMs(n) {
-		if !v.Has(confidentialVM) {
-			continue
-		}
+	return over(vms, func(v runtimes.VMM) Answer {
 		has, bundle := runtimes.AgentPolicy(n, v.Sandbox)
 		seen = append(seen, v.Cmdline, bundle)
 		said := fail(fmt.Sprintf("the confidential VM of sandbox %s has no agent policy: the image's applies, which allows everything by default",
-			orElse(v.Sandbox, "(unnamed)")), v.Cmdline, bundle)
+			cmp.Or(v.Sandbox, "(unnamed)")), v.Cmdline, bundle)
 		switch {
 		case has:
-			continue
+			return nil
 		case v.Sandbox == "" || !bundle.OK():
 			said = unknown("whether the VM has an agent policy", bundle, v.Cmdline)
 		}
-		found = append(found, said.object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)...)
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(seen) == 0:
-		return notApplicable("no confidential VM runs")
-	}
-	return pass(count(len(seen)/2, "confidential VM"), seen...)
+		return said.object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)
+	}).or(pass(count(len(vms), "confidential VM"), seen...))
 }
 
 // confidentialMode asks a person: the mode is in registers that the vendor's tools know.
@@ -184,14 +169,15 @@ func confidentialMode(n *facts.Node) Answer {
 
 // linksEncrypt looks at the functions that may go to confidential guests.
 func linksEncrypt(n *facts.Node) Answer {
-	handlers := ofChosen(confidential, hasIommufd)(n)[0]
-	if handlers.State == finding.NotApplicable {
+	if ofChosen(confidential, hasIommufd)(n)[0].State == finding.NotApplicable {
 		return notApplicable("no handler runs confidential VMs with devices")
 	}
-	var seen []facts.Fact
-	found := each(n, func(f *device.Function) Answer {
+	registers := one(func(f *device.Function) facts.Fact {
+		register, _, _ := linkSecurity(n, f)
+		return register
+	})
+	return each(n, registers, func(f *device.Function) Answer {
 		register, tee, err := linkSecurity(n, f)
-		seen = append(seen, register)
 		switch {
 		case err != nil:
 			return unknown("whether "+f.Address.String()+" can encrypt its link", register)
@@ -200,7 +186,6 @@ func linksEncrypt(n *facts.Node) Answer {
 		}
 		return nil
 	})
-	return showing(found, seen, one(itself))
 }
 
 // Where configuration space says what a device can do (include/uapi/linux/pci_regs.h).
@@ -221,7 +206,7 @@ func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool,
 	}
 	registers, seen := n.Config(a)
 	if !seen.OK() {
-		return seen, false, fmt.Errorf("%s", orElse(seen.Err, "not present"))
+		return seen, false, fmt.Errorf("%s", cmp.Or(seen.Err, "not present"))
 	}
 	words := []string{}
 	chain, _ := pci.Chain(registers) // what was found before the damage counts
@@ -238,6 +223,6 @@ func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool,
 	if tee {
 		words = append(words, "TEE-IO")
 	}
-	seen.Value = orElse(strings.Join(words, ", "), "neither IDE nor TEE-IO")
+	seen.Value = cmp.Or(strings.Join(words, ", "), "neither IDE nor TEE-IO")
 	return seen, tee, nil
 }

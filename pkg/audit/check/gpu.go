@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -326,7 +327,7 @@ func barSizes(f *device.Function) string {
 	for _, bar := range f.BARs {
 		words = append(words, fmt.Sprintf("BAR %d %s", bar.Index, mebibytes(bar.Size)))
 	}
-	return orElse(strings.Join(words, ", "), "none")
+	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
 func mebibytes(size uint64) string {
@@ -533,7 +534,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 	case mode == "1", mode == "2":
 		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
 	}
-	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), orElse(mode, "0"))
+	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), cmp.Or(mode, "0"))
 	if tenants := n.TenantsOf(b.gpus...); len(tenants) > 0 {
 		text += "; tenants with such GPUs: " + strings.Join(tenants, ", ")
 	}
@@ -575,7 +576,7 @@ func onePartition(n *facts.Node) Answer {
 		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
 			continue
 		}
-		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).
+		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateOf(rec)).
 			object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
 	}
 	switch {
@@ -623,7 +624,7 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	socket, line := fabricSetting(config, "FM_CMD_UNIX_SOCKET_PATH")
 	bind, bindLine := fabricSetting(config, "FM_CMD_BIND_INTERFACE")
 	port, _ := fabricSetting(config, "FM_CMD_PORT_NUMBER")
-	number, err := strconv.ParseUint(orElse(port, "6666"), 10, 16)
+	number, err := strconv.ParseUint(cmp.Or(port, "6666"), 10, 16)
 	if err != nil {
 		return unknown("the port that Fabric Manager listens on", config)
 	}
@@ -636,5 +637,5 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	case socket == "" && bind != "" && bind != "localhost" && !strings.HasPrefix(bind, "127."):
 		return fail("Fabric Manager listens on "+bind, bindLine)
 	}
-	return pass("it listens on "+orElse(socket, orElse(bind, "127.0.0.1")), line, bindLine, sockets)
+	return pass("it listens on "+cmp.Or(socket, cmp.Or(bind, "127.0.0.1")), line, bindLine, sockets)
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -283,7 +284,7 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	next, set := argument.Next()
 	later := set && o.disables(next)
 	word := o.name
-	if shown := orElse(argument.Running.Value, next); shown != "" {
+	if shown := cmp.Or(argument.Running.Value, next); shown != "" {
 		word += "=" + shown
 	}
 	var found Answer

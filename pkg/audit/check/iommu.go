@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -62,19 +63,16 @@ func hasIOMMU(n *facts.Node) Answer {
 
 // realGroups looks at assignable functions.
 func realGroups(n *facts.Node) Answer {
-	var found Answer
-	all := assignable(n)
-	for _, f := range all {
+	return each(n, one(groupOf), func(f *device.Function) Answer {
 		group, ok := n.Snapshot.GroupOf(f)
 		switch {
 		case !ok:
-			found = append(found, ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f))).on(f)...)
+			return ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))
 		case group.NoIOMMU:
-			name := n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/name", group.Number))
-			found = append(found, fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), name).on(f)...)
+			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...)
 		}
-	}
-	return showing(orPass(found, len(all)), all, one(groupOf))
+		return nil
+	})
 }
 
 func noIOMMUMode(n *facts.Node) Answer {
@@ -145,16 +143,12 @@ func interruptChecks() []Check {
 // Intel's and AMD's, the name of a chip shows only remapping, not its absence, because older kernels use the same names
 // for all of Arm's chips.
 func interruptsRemapped(n *facts.Node) Answer {
-	var devices []pci.Address
-	var found isolation.Interrupts
-	for _, f := range assignable(n) {
-		if of := isolation.InterruptsOf(n.Snapshot, f); len(devices) == 0 || len(of.Plain) > 0 {
+	devices := addresses(assignable(n))
+	found := isolation.InterruptsOf(n.Snapshot, &device.Function{})
+	for i, f := range assignable(n) {
+		if of := isolation.InterruptsOf(n.Snapshot, f); i == 0 || len(of.Plain) > 0 {
 			found = of
 		}
-		devices = append(devices, f.Address)
-	}
-	if len(devices) == 0 {
-		found = isolation.InterruptsOf(n.Snapshot, &device.Function{})
 	}
 	seen := facts.Fact{Path: "/sys/kernel/irq/*/chip_name", Value: strings.Join(n.Snapshot.Host.IRQChips, " "), How: "read"}
 	remapped, known := found.Remapped()
@@ -172,12 +166,10 @@ func interruptsRemapped(n *facts.Node) Answer {
 // isX86 reports whether the names of the interrupt chips show remapping on this node: it has a VT-d or AMD-Vi unit, or
 // no IOMMU.
 func isX86(n *facts.Node) bool {
-	for _, unit := range n.Snapshot.Host.IOMMUs {
-		if strings.HasPrefix(unit, "dmar") || strings.HasPrefix(unit, "ivhd") {
-			return true
-		}
-	}
-	return len(n.Snapshot.Host.IOMMUs) == 0
+	units := n.Snapshot.Host.IOMMUs
+	return len(units) == 0 || slices.ContainsFunc(units, func(unit string) bool {
+		return strings.HasPrefix(unit, "dmar") || strings.HasPrefix(unit, "ivhd")
+	})
 }
 
 // unsafeInterrupts judges the parameter of one of its two modules. While
@@ -210,23 +202,19 @@ func firmwareOffersRemapping(n *facts.Node) Answer {
 
 // unitsRemap looks at bit 3 of each VT-d unit's extended capabilities.
 func unitsRemap(n *facts.Node) Answer {
-	var found Answer
 	units := n.VTdUnits()
-	for _, u := range units {
+	if len(units) == 0 {
+		return notApplicable("the node has no VT-d unit")
+	}
+	return over(units, func(u facts.VTdUnit) Answer {
 		switch {
 		case !u.Extended.OK():
-			found = append(found, unknown("the capabilities of "+u.Name, u.Extended).object("IOMMU "+u.Name)...)
+			return unknown("the capabilities of "+u.Name, u.Extended).object("IOMMU " + u.Name)
 		case !u.RemapsInterrupts:
-			found = append(found, fail(u.Name+" can't remap interrupts", u.Extended).object("IOMMU "+u.Name).reaching(u.Functions...)...)
+			return fail(u.Name+" can't remap interrupts", u.Extended).object("IOMMU " + u.Name).reaching(u.Functions...)
 		}
-	}
-	switch {
-	case len(units) == 0:
-		return notApplicable("the node has no VT-d unit")
-	case len(found) == 0:
-		return pass(count(len(units), "unit"), units[0].Extended)
-	}
-	return found
+		return nil
+	}).or(pass(count(len(units), "unit"), units[0].Extended))
 }
 
 // trustedDeviceChecks returns the checks of what the IOMMU takes a device's word
@@ -239,45 +227,35 @@ func trustedDeviceChecks() []Check {
 			Fix:     isolation.Fix(isolation.ATSEnabled),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
 			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
-		}, Judge: noATS},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "ATS") }},
 		{Rule: finding.Rule{
 			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: isolation.Medium, Cheap: true,
 			Why:     "Both share process memory with a device and widen what the kernel does for it.",
 			Fix:     "disable shared virtual addressing in the function's previous driver, and reset the function",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|PRICtl|PASIDCtl'",
 			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_PRI_CTRL_ENABLE, PCI_PASID_CTRL_ENABLE)"},
-		}, Judge: noSharedAddressing},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
 	}
 }
 
-func noATS(n *facts.Node) Answer {
+// switchedOff fails for each assignable function that has one of the capabilities on.
+func switchedOff(n *facts.Node, names ...string) Answer {
+	words := map[string]string{"PRI": "page requests (PRI)", "PASID": "PASIDs"}
+	registers := func(f *device.Function) []facts.Fact { return switched(f, names...) }
 	functions := assignable(n)
-	var found Answer
-	for _, f := range functions {
-		if isEnabled(f.Capabilities.ATS) {
-			found = append(found, fail(f.Address.String()+" has ATS on", switched(f, "ATS")...).on(f)...)
-		}
-	}
-	return showing(orPass(append(found, unreadable(functions)...), len(functions)), functions, func(f *device.Function) []facts.Fact { return switched(f, "ATS") })
-}
-
-func noSharedAddressing(n *facts.Node) Answer {
-	functions := assignable(n)
-	var found Answer
-	for _, f := range functions {
+	found := over(functions, func(f *device.Function) Answer {
 		var on []string
-		if isEnabled(f.Capabilities.PRI) {
-			on = append(on, "page requests (PRI)")
+		for _, name := range names {
+			if isEnabled(capability(f, name)) {
+				on = append(on, cmp.Or(words[name], name))
+			}
 		}
-		if isEnabled(f.Capabilities.PASID) {
-			on = append(on, "PASIDs")
+		if len(on) == 0 {
+			return nil
 		}
-		if len(on) > 0 {
-			found = append(found, fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), switched(f, "PRI", "PASID")...).on(f)...)
-		}
-	}
-	said := orPass(append(found, unreadable(functions)...), len(functions))
-	return showing(said, functions, func(f *device.Function) []facts.Fact { return switched(f, "PRI", "PASID") })
+		return fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), registers(f)...).on(f)
+	})
+	return ofAssignable(n, append(found, unreadable(functions)...), registers)
 }
 
 func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }

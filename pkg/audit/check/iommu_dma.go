@@ -37,8 +37,7 @@ func translationChecks() []Check {
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
 		}, Judge: func(n *facts.Node) Answer {
-			said := each(n, func(f *device.Function) Answer { return translated(n, f) })
-			return showing(said, assignable(n), groupFile(n, "type"))
+			return each(n, groupFile(n, "type"), func(f *device.Function) Answer { return translated(n, f) })
 		}},
 		{Rule: finding.Rule{
 			ID: "IOM-014", Title: "Ensure that the node's own network and storage functions are translated", Severity: isolation.Medium, Cheap: true,
@@ -72,26 +71,15 @@ func translationChecks() []Check {
 }
 
 func translationNotOff(n *facts.Node) Answer {
-	var found Answer
-	for _, argument := range []struct {
-		name string
-		bad  map[string]string
-	}{
-		{"iommu", map[string]string{
-			"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers",
-		}},
-		{"intel_iommu", map[string]string{
+	said := slices.Concat(
+		badArgument(n, "iommu", badWords(map[string]string{"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers"})),
+		badArgument(n, "intel_iommu", badWords(map[string]string{
 			"off": "disables the IOMMU", "igfx_off": "skips the integrated graphics", "tboot_noforce": "lets a measured boot skip the IOMMU",
-		}},
-		{"amd_iommu", map[string]string{"off": "disables the IOMMU"}},
-	} {
-		found = append(found, badArgument(n, argument.name, badWords(argument.bad))...)
-	}
-	failed := slices.DeleteFunc(slices.Clone(found), func(f finding.Finding) bool { return f.State == finding.Pass })
-	if len(failed) == 0 {
-		return pass("no weakening argument", n.Cmdline())
-	}
-	return failed
+		})),
+		badArgument(n, "amd_iommu", badWords(map[string]string{"off": "disables the IOMMU"})),
+	)
+	failed := slices.DeleteFunc(said, func(f finding.Finding) bool { return f.State == finding.Pass })
+	return failed.or(pass("no weakening argument", n.Cmdline()))
 }
 
 func iommuAskedFor(n *facts.Node) Answer {
@@ -115,14 +103,26 @@ func translated(n *facts.Node, f *device.Function) Answer {
 	if !ok {
 		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group: nothing translates its DMA", groupOf(f)))
 	}
+	kind := groupFile(n, "type")(f)
 	switch group.Type {
 	case "":
-		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), groupType(n, group))
+		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), kind...)
 	case "identity":
-		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
+		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), kind...)
 		return advised(found, n.Verdict(f).Notes, isolation.IdentityDomain)
 	}
 	return nil
+}
+
+// groupsWhere returns the IOMMU groups of the node that are so.
+func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
+	var found []*device.Group
+	for i := range n.Snapshot.Groups {
+		if g := &n.Snapshot.Groups[i]; so(g) {
+			found = append(found, g)
+		}
+	}
+	return found
 }
 
 // ungrouped advises of a function that no IOMMU has what gets it one: how the IOMMU
@@ -133,52 +133,35 @@ func ungrouped(n *facts.Node, f *device.Function, found Answer) Answer {
 
 // advised gives findings the fix of a reason with the code, where there is one.
 func advised(found Answer, reasons []isolation.Reason, code isolation.Code) Answer {
-	r, ok := reasonOf(reasons, code)
-	for i := range found {
-		if ok {
-			found[i].Remediation = r.Fix
-		}
+	if r, ok := reasonOf(reasons, code); ok {
+		return found.fix(r.Fix)
 	}
 	return found
 }
 
-// groupType reads the type of a group's default domain, for evidence.
-func groupType(n *facts.Node, group *device.Group) facts.Fact {
-	return n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group.Number))
-}
-
 // hostTranslated looks at what drivers of the node use.
 func hostTranslated(n *facts.Node) Answer {
-	var found Answer
-	var used []*device.Function
-	for _, f := range n.Functions(device.PFType, device.NVMe) {
-		if f.Driver == "" || device.IsVFIO(f.Driver) {
-			continue
-		}
-		used = append(used, f)
-		judged := translated(n, f)
+	used := slices.DeleteFunc(n.Functions(device.PFType, device.NVMe), func(f *device.Function) bool { return f.Driver == "" || onVFIODriver(f) })
+	found := over(used, func(f *device.Function) Answer {
+		judged := translated(n, f).on(f)
 		if f.PF != nil {
 			judged.reaching(f.PF.VFs...)
 		}
-		found = append(found, judged.on(f)...)
-	}
+		return judged
+	})
 	return conclude(found, used, "function", "the node uses no network or storage function itself", groupFile(n, "type"))
 }
 
 // strictPFs looks at PFs whose VFs tenants have or can get.
 func strictPFs(n *facts.Node) Answer {
-	var found Answer
-	var looked []*device.Function
-	for _, f := range n.Functions() {
-		if f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) {
-			continue
+	pfs := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) })
+	found := over(pfs, func(f *device.Function) Answer {
+		if group, ok := n.Snapshot.GroupOf(f); !ok || group.Type != "DMA-FQ" {
+			return nil
 		}
-		looked = append(looked, f)
-		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "DMA-FQ" {
-			found = append(found, fail(fmt.Sprintf("the domain of %s, a PF with assignable VFs, invalidates lazily", f.Address), groupType(n, group)).reaching(f.PF.VFs...).on(f)...)
-		}
-	}
-	return conclude(found, looked, "PF", "no VF is assignable", groupFile(n, "type"))
+		return fail(fmt.Sprintf("the domain of %s, a PF with assignable VFs, invalidates lazily", f.Address), groupFile(n, "type")(f)...).reaching(f.PF.VFs...).on(f)
+	})
+	return conclude(found, pfs, "PF", "no VF is assignable", groupFile(n, "type"))
 }
 
 // maxMappings is VFIO's own default for one container.
@@ -240,8 +223,7 @@ func groupChecks() []Check {
 			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
 		}, Judge: func(n *facts.Node) Answer {
-			all := assignable(n)
-			return showing(orPass(because(n, isolation.DirectRegion, nil), len(all)), all, groupFile(n, "reserved_regions"))
+			return ofAssignable(n, because(n, isolation.DirectRegion, nil), groupFile(n, "reserved_regions"))
 		}},
 		{Rule: finding.Rule{
 			ID: "IOM-017", Title: "Ensure that an IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
@@ -262,94 +244,64 @@ func groupChecks() []Check {
 
 // oneTenantPerGroup looks at the groups of what tenants have, each once.
 func oneTenantPerGroup(n *facts.Node) Answer {
-	var found Answer
-	var held []*device.Group
-	for i := range n.Snapshot.Groups {
-		g := &n.Snapshot.Groups[i]
-		holders, tenants := holdersIn(n, g.Members)
-		if len(holders) > 0 {
-			held = append(held, g)
-		}
+	held := groupsWhere(n, func(g *device.Group) bool { return len(ownersIn(n, g.Members)) > 0 })
+	found := over(held, func(g *device.Group) Answer {
+		tenants := n.TenantsOf(g.Members...)
 		if len(tenants) < 2 {
-			continue
+			return nil
 		}
-		found = append(found, fail(fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).
-			reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
-	}
-	switch {
-	case len(held) == 0:
-		return notApplicable("no function is assigned")
-	case len(found) == 0:
-		said := pass(fmt.Sprintf("%s, each with one tenant", count(len(held), "group")), n.Journal())
-		return showing(said, held, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
-	}
-	return found
+		text := fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(ownersIn(n, g.Members), ", "))
+		return fail(text, membersOf(n)(g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))
+	})
+	passed := pass(fmt.Sprintf("%s, each with one tenant", count(len(held), "group")), n.Journal())
+	return concludeAs(found, held, passed, "no function is assigned", membersOf(n))
 }
 
-// holdersIn names the owner of each function in words.
-func holdersIn(n *facts.Node, members []pci.Address) (holders, tenants []string) {
+// ownersIn names the owner of each function in words.
+func ownersIn(n *facts.Node, members []pci.Address) []string {
+	var owners []string
 	for _, a := range members {
 		for _, t := range n.TenanciesOf(a) {
-			holders = append(holders, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
+			owners = append(owners, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
 		}
 	}
-	return holders, n.TenantsOf(members...)
+	return owners
 }
 
-// membersOf is the kernel's list of a group's members.
-func membersOf(n *facts.Node, g *device.Group) []facts.Fact {
-	_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
-	return []facts.Fact{list}
+// membersOf returns a reader of the kernel's list of a group's members.
+func membersOf(n *facts.Node) func(*device.Group) []facts.Fact {
+	return one(func(g *device.Group) facts.Fact {
+		_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
+		return list
+	})
 }
 
 func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
-	var found []pci.Address
-	for _, f := range n.Snapshot.Members(g) {
-		if !f.IsBridge() {
-			found = append(found, f.Address)
-		}
-	}
-	return found
+	return addresses(slices.DeleteFunc(n.Snapshot.Members(g), (*device.Function).IsBridge))
 }
 
 // noHostDriverBeside checks the groups of functions that are on VFIO for tenants. While a function of a claim
 // intentionally has its kernel driver, as a physical endpoint does, no function of its group is on VFIO.
 func noHostDriverBeside(n *facts.Node) Answer {
-	var found Answer
-	var looked []*device.Group
-	for i := range n.Snapshot.Groups {
-		g := &n.Snapshot.Groups[i]
-		if !anyWithVFIO(n, g) {
-			continue
-		}
-		looked = append(looked, g)
-		for _, f := range n.Snapshot.Members(g) {
+	held := groupsWhere(n, func(g *device.Group) bool {
+		return slices.ContainsFunc(n.Snapshot.Members(g), func(f *device.Function) bool { return onVFIODriver(f) && len(n.TenanciesOf(f.Address)) > 0 })
+	})
+	found := over(held, func(g *device.Group) Answer {
+		return over(n.Snapshot.Members(g), func(f *device.Function) Answer {
 			if isolation.LeavesDMA(f.Driver) {
-				continue
+				return nil
 			}
-			found = append(found, fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).
-				reaching(endpointsOf(n, g)...).on(f)...)
+			return fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).
+				reaching(endpointsOf(n, g)...).on(f)
+		})
+	})
+	return conclude(found, held, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact {
+		var drivers []facts.Fact
+		for _, f := range n.Snapshot.Members(g) {
+			drivers = append(drivers, driverFact(f))
 		}
-	}
-	return conclude(found, looked, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact { return driversIn(n, g) })
-}
-
-// driversIn says which drivers have a group's members.
-func driversIn(n *facts.Node, g *device.Group) []facts.Fact {
-	var seen []facts.Fact
-	for _, f := range n.Snapshot.Members(g) {
-		seen = append(seen, driverFact(f))
-	}
-	return seen
-}
-
-func anyWithVFIO(n *facts.Node, g *device.Group) bool {
-	for _, f := range n.Snapshot.Members(g) {
-		if device.IsVFIO(f.Driver) && len(n.TenanciesOf(f.Address)) > 0 {
-			return true
-		}
-	}
-	return false
+		return drivers
+	})
 }
 
 // mergedGroupCheck is about groups that join devices, assigned or not.
@@ -365,25 +317,15 @@ func mergedGroupCheck() Check {
 
 // noMergedGroup looks at the groups of functions that tenants can get, each once.
 func noMergedGroup(n *facts.Node) Answer {
-	var found Answer
-	var looked []*device.Group
-	for i := range n.Snapshot.Groups {
-		g := &n.Snapshot.Groups[i]
-		if g.NoIOMMU || !slices.ContainsFunc(g.Members, n.IsAvailable) {
-			continue
+	groups := groupsWhere(n, func(g *device.Group) bool { return !g.NoIOMMU && slices.ContainsFunc(g.Members, n.IsAvailable) })
+	found := over(groups, func(g *device.Group) Answer {
+		devices := joinedIn(n, g)
+		if len(devices) < 2 {
+			return nil
 		}
-		looked = append(looked, g)
-		if devices := joinedIn(n, g); len(devices) > 1 {
-			found = append(found, merged(n, g, devices))
-		}
-	}
-	if len(found) > 0 {
-		return found
-	}
-	if len(looked) == 0 {
-		return notApplicable("no assignable function is in an IOMMU group")
-	}
-	return showing(pass(count(len(looked), "group")), looked, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
+		return merged(n, g, devices)
+	})
+	return conclude(found, groups, "group", "no assignable function is in an IOMMU group", membersOf(n))
 }
 
 // joinedIn names the devices of a group, each by its first function. A VF is one by
@@ -391,50 +333,41 @@ func noMergedGroup(n *facts.Node) Answer {
 func joinedIn(n *facts.Node, g *device.Group) []string {
 	var names []string
 	slots := map[pci.Address]bool{}
-	for _, f := range n.Snapshot.Members(g) {
-		slot := f.Address
-		if f.VF == nil {
+	for _, a := range endpointsOf(n, g) {
+		slot := a
+		if f, ok := n.Snapshot.Function(a); ok && f.VF == nil {
 			slot.Function = 0
 		}
-		if f.IsBridge() || slots[slot] {
-			continue
+		if !slots[slot] {
+			slots[slot] = true
+			names = append(names, a.String())
 		}
-		slots[slot] = true
-		names = append(names, f.Address.String())
 	}
 	return names
 }
 
 // merged says which devices a group joins, by which ports, and what would part them.
-func merged(n *facts.Node, g *device.Group, devices []string) finding.Finding {
-	ports := joining(n, g)
+func merged(n *facts.Node, g *device.Group, devices []string) Answer {
 	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), listOf(devices))
-	seen := membersOf(n, g)
-	f := finding.Finding{State: finding.Fail, Object: fmt.Sprintf("IOMMU group %d", g.Number), Devices: endpointsOf(n, g)}
-	if len(ports) > 0 {
-		var names []string
-		for _, p := range ports {
-			names, seen = append(names, p.Address.String()), append(seen, acsRegisters(p))
-		}
-		text += fmt.Sprintf("; port %s does not redirect requests", listOf(names))
-		f.Remediation = partBy(n, ports)
+	ports := joining(n, g)
+	var registers []facts.Fact
+	for _, p := range ports {
+		registers = append(registers, acsRegisters(p))
 	}
-	f.Text, f.Evidence = text, evidence(seen)
-	return f
+	fix := ""
+	if len(ports) > 0 {
+		text += fmt.Sprintf("; port %s does not redirect requests", listOf(words(addresses(ports))))
+		fix = partBy(n, ports)
+	}
+	return fail(text, membersOf(n)(g)...).seen(registers...).fix(fix).object(fmt.Sprintf("IOMMU group %d", g.Number)).reaching(endpointsOf(n, g)...)
 }
 
 // joining returns the ports above a group's functions that don't redirect requests.
 func joining(n *facts.Node, g *device.Group) []*device.Function {
 	var found []*device.Function
-	known := map[pci.Address]bool{}
-	for _, f := range n.Snapshot.Members(g) {
-		if f.IsBridge() {
-			continue
-		}
+	for _, f := range functionsAt(n, endpointsOf(n, g)) {
 		for _, p := range upstream(n, f) {
-			state := isolation.ACSOf(n.Snapshot, p)
-			if !known[p.Address] && (state == isolation.ACSOff || state == isolation.ACSAbsent) {
-				known[p.Address] = true
+			if !slices.Contains(found, p) && redirectsNothing(n, p) {
 				found = append(found, p)
 			}
 		}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -393,7 +394,7 @@ func asGiven(n *facts.Node) Answer {
 		var differs []string
 		for _, s := range v.settings.Differ(&asked) {
 			if asked.Value(s) != plan.Choose {
-				differs = append(differs, fmt.Sprintf("%s %s instead of %s", s, orElse(v.settings.Value(s), "unreported"), asked.Value(s)))
+				differs = append(differs, fmt.Sprintf("%s %s instead of %s", s, cmp.Or(v.settings.Value(s), "unreported"), asked.Value(s)))
 			}
 		}
 		if len(differs) == 0 {
@@ -631,7 +632,7 @@ func noPause(n *facts.Node) Answer {
 		case uplink == nil:
 			said = unknown("whether its port uses pause frames", fact)
 		case uplink.Pause == nil:
-			fact.Status, fact.Err = facts.Broken, orElse(uplink.PauseError, "its driver does not report pause parameters, or the archive is from an older version")
+			fact.Status, fact.Err = facts.Broken, cmp.Or(uplink.PauseError, "its driver does not report pause parameters, or the archive is from an older version")
 			said = unknown("whether its port uses pause frames", fact)
 		default:
 			fact.Value = fmt.Sprintf("pause frames: receive %t, send %t", uplink.Pause.Receive, uplink.Pause.Send)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -209,7 +210,7 @@ func (b *replayed) record(rec *journal.Record) Answer {
 // untold is about a claim that has functions and no event. What retention may have
 // dropped can't be known.
 func (b *replayed) untold(rec *journal.Record) Answer {
-	f := fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, recordFact(rec, string(rec.State)))
+	f := fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, stateOf(rec))
 	if b.report.Dropped > 0 {
 		f = unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger)
 	}
@@ -237,7 +238,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 	seen := driverFact(f)
 	seen.Value = now
 	return fail(fmt.Sprintf("%s of %s is on %s, but by the ledger on %s", fn.Address, claimName(rec),
-		orElse(now, "no driver"), orElse(told, "none")), seen, b.ledger).at(fn.Address)
+		cmp.Or(now, "no driver"), cmp.Or(told, "none")), seen, b.ledger).at(fn.Address)
 }
 
 // sandbox compares the sandbox of the functions with the ledger's last hand-over.
@@ -268,7 +269,7 @@ func (b *replayed) orphans() Answer {
 			continue
 		}
 		seen := facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: now, How: "link"}
-		found = append(found, fail(fmt.Sprintf("%s is on %s, but by the ledger on %s", a, now, orElse(told, "no driver")), seen, b.ledger).at(a)...)
+		found = append(found, fail(fmt.Sprintf("%s is on %s, but by the ledger on %s", a, now, cmp.Or(told, "no driver")), seen, b.ledger).at(a)...)
 	}
 	return found
 }
@@ -338,7 +339,7 @@ func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answe
 		return nil
 	case f.Driver != fn.Target.Driver:
 		return fail(fmt.Sprintf("%s of %s is on %s, not on %s", fn.Address, claimName(rec),
-			orElse(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver)).at(fn.Address)
+			cmp.Or(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver)).at(fn.Address)
 	case f.Group != nil && *f.Group != fn.Group:
 		return fail(fmt.Sprintf("%s of %s moved to IOMMU group %d from %d", fn.Address, claimName(rec), *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group))).at(fn.Address)
 	}
@@ -350,7 +351,7 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 	all, dirs := runtimes.Specs(n)
 	i := slices.IndexFunc(all, func(s facts.Spec) bool { return s.Claim == rec.ID() })
 	if i < 0 {
-		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), recordFact(rec, string(rec.State)))...).reaching(rec.Plan.Addresses()...)
+		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), stateOf(rec))...).reaching(rec.Plan.Addresses()...)
 	}
 	given := n.Gives(&all[i])
 	for j := range rec.Plan.Devices {

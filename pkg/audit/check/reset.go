@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -67,70 +68,52 @@ func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reaso
 }
 
 func canReset(n *facts.Node) Answer {
-	said := each(n, func(f *device.Function) Answer {
-		v := n.Verdict(f)
-		if r, ok := reasonOf(v.Reasons, isolation.NoReset); ok {
+	return each(n, one(resetMethods), func(f *device.Function) Answer {
+		if r, ok := reasonOf(n.Verdict(f).Reasons, isolation.NoReset); ok {
 			return Answer{reasonFinding(f, r)}
 		}
 		return nil
 	})
-	return showing(said, assignable(n), one(resetMethods))
 }
 
 func strongReset(n *facts.Node) Answer {
-	said := each(n, func(f *device.Function) Answer {
-		v := n.Verdict(f)
-		r, weak := reasonOf(v.Notes, isolation.WeakReset)
+	return each(n, one(resetMethods), func(f *device.Function) Answer {
+		r, weak := reasonOf(n.Verdict(f).Notes, isolation.WeakReset)
 		if !weak {
 			return nil
 		}
-		said := Answer{reasonFinding(f, r)}
+		said := reasonFinding(f, r)
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
-			said[0].Text += ", which does not even clear registers (No_Soft_Reset)"
+			said.Text += ", which does not even clear registers (No_Soft_Reset)"
 		}
-		return said
+		return Answer{said}
 	})
-	return showing(said, assignable(n), one(resetMethods))
 }
 
 // resetSetsApart looks at functions that can only be reset with all that is below
 // their bridge.
 func resetSetsApart(n *facts.Node) Answer {
-	said := each(n, func(f *device.Function) Answer {
+	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
 		tenants := n.TenantsOf(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
 			return nil
 		}
-		for _, g := range below(n, f) {
+		bridge := f.Upstream[len(f.Upstream)-1]
+		for _, g := range functionsWhere(n, func(g *device.Function) bool { return g != f && slices.Contains(g.Upstream, bridge) }) {
 			if others := n.TenantsOf(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
-				said := fail(fmt.Sprintf("%s of %s can be reset only together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
+				return fail(fmt.Sprintf("%s of %s can be reset only together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
 					resetMethods(f), resetMethods(g), n.Journal()).reaching(f.Address, g.Address)
-				return said
 			}
 		}
 		return nil
 	})
-	return showing(said, assignable(n), one(resetMethods))
-}
-
-// below returns the other functions below the bridge right above f.
-func below(n *facts.Node, f *device.Function) []*device.Function {
-	bridge := f.Upstream[len(f.Upstream)-1]
-	var all []*device.Function
-	for i := range n.Snapshot.Functions {
-		g := &n.Snapshot.Functions[i]
-		if g.Address != f.Address && slices.Contains(g.Upstream, bridge) {
-			all = append(all, g)
-		}
-	}
-	return all
 }
 
 // linksAreWide compares lanes and not speeds: a card that has nothing to do slows
 // its link down by itself. A slot may be narrower than its card.
 func linksAreWide(n *facts.Node) Answer {
-	said := each(n, func(f *device.Function) Answer {
+	return each(n, widths, func(f *device.Function) Answer {
 		const unknownWidth = 255
 		if f.Link == nil || f.Link.Width <= 0 || f.Link.Width >= unknownWidth || f.VF != nil {
 			return nil
@@ -148,7 +131,6 @@ func linksAreWide(n *facts.Node) Answer {
 		}
 		return fail(fmt.Sprintf("%s runs with %d of %d lanes", f.Address, f.Link.Width, most), widths(f)...)
 	})
-	return showing(said, assignable(n), widths)
 }
 
 // widths are how many lanes a function's link has, and may have. A VF has none.
@@ -187,7 +169,7 @@ func resetProofChecks() []Check {
 			Why:     "A reset may not clear GPU memory. Tenants have read data of others before.",
 			Fix:     "use the vendor's means between tenants: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
 			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
-		}, Judge: gpuMemory},
+		}, Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
 		{Rule: finding.Rule{
 			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: isolation.Medium, Cheap: true,
 			Why:     "A function that reads all ones dropped off the bus. Nothing about it is proven.",
@@ -200,42 +182,33 @@ func resetProofChecks() []Check {
 			Why:    "No reset clears stored data.",
 			Fix:    "run `nvme sanitize` or `nvme format --ses` between tenants and keep its log, or give tenants volumes instead of drives",
 			Verify: "nvme sanitize-log <drive>",
-		}, Judge: drives},
+		}, Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
 	}
 }
 
 // judgeRecords judges each claim's record, and adds those that can't be read.
 func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer) Answer {
-	var found Answer
-	for _, rec := range n.Records() {
-		for _, f := range wrong(rec) {
-			f.Object = claimName(rec)
-			found = append(found, f)
-		}
-	}
-	for _, file := range n.Damaged {
-		found = append(found, unknown(what, file)...)
-	}
-	dir := n.Journal()
-	switch {
-	case len(found) > 0:
-		return found
-	case !dir.Known():
+	records, dir := n.Records(), n.Journal()
+	found := over(records, func(rec *journal.Record) Answer { return wrong(rec).object(claimName(rec)) })
+	found = append(found, over(n.Damaged, func(file facts.Fact) Answer { return unknown(what, file) })...)
+	if len(found) == 0 && !dir.Known() {
 		return unknown(what, dir)
-	case len(n.Records()) == 0:
-		return notApplicable("no claim is prepared", dir)
 	}
-	return showing(pass(count(len(n.Records()), "claim"), dir), n.Records(), func(rec *journal.Record) []facts.Fact {
-		return []facts.Fact{recordFact(rec, string(rec.State))}
-	})
+	if len(records) == 0 {
+		return found.or(notApplicable("no claim is prepared", dir))
+	}
+	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateOf))
 }
+
+// stateOf is a claim's state in the journal.
+func stateOf(rec *journal.Record) facts.Fact { return recordFact(rec, string(rec.State)) }
 
 func recordFact(rec *journal.Record, value string) facts.Fact {
 	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
 
 // recordOf returns the record that has a function.
-func recordOf(t *facts.Tenancy) facts.Fact { return recordFact(t.Record, string(t.Record.State)) }
+func recordOf(t *facts.Tenancy) facts.Fact { return stateOf(t.Record) }
 
 // provenClean reads what the journal knows: marks of functions without a proven
 // reset, the proofs themselves, and fingerprints to prove the next by. What was
@@ -243,12 +216,7 @@ func recordOf(t *facts.Tenancy) facts.Fact { return recordFact(t.Record, string(
 func provenClean(n *facts.Node) Answer {
 	marks, dir := n.NeedsReset()
 	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) Answer {
-		var found Answer
-		for _, a := range rec.Plan.Reachable() {
-			if f := cleanliness(n, rec, a, marks); f != nil {
-				found = append(found, f.at(a)...)
-			}
-		}
+		found := over(rec.Plan.Reachable(), func(a pci.Address) Answer { return cleanliness(n, rec, a, marks).at(a) })
 		return append(found, badProofs(rec)...)
 	})
 	if !dir.Known() {
@@ -279,17 +247,15 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks map[pc
 
 // badProofs returns the proofs that prove nothing.
 func badProofs(rec *journal.Record) Answer {
-	var found Answer
-	for i := range rec.Proofs {
-		p := &rec.Proofs[i]
-		for _, a := range p.Set {
-			if why := disproof(p, a); why != "" {
-				seen := recordFact(rec, fmt.Sprintf("reset by %s in %d ms", p.Method, p.Milliseconds))
-				found = append(found, fail("the reset is not proven: "+why, seen).at(a)...)
+	return over(rec.Proofs, func(p isolation.Proof) Answer {
+		return over(p.Set, func(a pci.Address) Answer {
+			why := disproof(&p, a)
+			if why == "" {
+				return nil
 			}
-		}
-	}
-	return found
+			return fail("the reset is not proven: "+why, recordFact(rec, fmt.Sprintf("reset by %s in %d ms", p.Method, p.Milliseconds))).at(a)
+		})
+	})
 }
 
 func disproof(p *isolation.Proof, a pci.Address) string {
@@ -307,13 +273,13 @@ func quarantineHolds(n *facts.Node) Answer {
 		if rec.State != journal.Quarantined {
 			return nil
 		}
-		var found Answer
-		for _, a := range rec.Plan.Reachable() {
-			if why, seen := inUse(n, rec, a); why != "" {
-				found = append(found, fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, orElse(rec.Reason, "no reason recorded"), why), seen, recordFact(rec, string(rec.State))).at(a)...)
+		return over(rec.Plan.Reachable(), func(a pci.Address) Answer {
+			why, seen := inUse(n, rec, a)
+			if why == "" {
+				return nil
 			}
-		}
-		return found
+			return fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, cmp.Or(rec.Reason, "no reason recorded"), why), seen, stateOf(rec)).at(a)
+		})
 	})
 }
 
@@ -323,43 +289,41 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 		return "it is still published", seen
 	}
 	if claims := preparedFor(n, a); len(claims) > 0 {
-		return "it is prepared for " + claimName(claims[0]), recordFact(claims[0], string(claims[0].State))
+		return "it is prepared for " + claimName(claims[0]), stateOf(claims[0])
 	}
 	if held := n.HoldersOf(a); len(held) > 0 {
 		return "it is held by " + held[0].Process.String(), held[0].Fact()
 	}
 	f, ok := n.Snapshot.Function(a)
-	if ok && n.IsThisBoot(rec) && f.Driver != "" && !device.IsVFIO(f.Driver) {
-		return "the node uses it with driver " + f.Driver, facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: f.Driver, How: "link"}
+	if ok && n.IsThisBoot(rec) && f.Driver != "" && !onVFIODriver(f) {
+		return "the node uses it with driver " + f.Driver, driverFact(f)
 	}
 	return "", facts.Fact{}
 }
 
 func functionsAnswer(n *facts.Node) Answer {
-	said := each(n, func(f *device.Function) Answer {
+	head := func(f *device.Function, value string) facts.Fact {
+		return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: value, How: "config"}
+	}
+	ids := func(f *device.Function) facts.Fact {
+		return head(f, fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)))
+	}
+	return each(n, one(ids), func(f *device.Function) Answer {
 		if !f.ConfigDead {
 			return nil
 		}
-		found := fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
-		return advised(found, n.Verdict(f).Reasons, isolation.Dead)
-	})
-	return showing(said, assignable(n), func(f *device.Function) []facts.Fact {
-		return []facts.Fact{{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)), How: "config"}}
+		return advised(fail(f.Address.String()+" does not answer", head(f, "all ones")), n.Verdict(f).Reasons, isolation.Dead)
 	})
 }
 
 func busResetGPUs(n *facts.Node) Answer {
 	return judgeRecords(n, "how GPUs are reset", func(rec *journal.Record) Answer {
-		var found Answer
-		for i := range rec.Plan.Devices {
-			d := &rec.Plan.Devices[i]
-			fn, ok := rec.Plan.Function(d.Address)
-			if !ok || !isLateNVIDIA(fn) || resetsBus(d) {
-				continue
+		return over(rec.Plan.Devices, func(d plan.Device) Answer {
+			if fn, ok := rec.Plan.Function(d.Address); !ok || !isLateNVIDIA(fn) || resetsBus(&d) {
+				return nil
 			}
-			found = append(found, fail(fmt.Sprintf("%s of %s is reset by %s", d.Address, claimName(rec), methodsOf(d)), recordFact(rec, methodsOf(d))).at(d.Address)...)
-		}
-		return found
+			return fail(fmt.Sprintf("%s of %s is reset by %s", d.Address, claimName(rec), methodsOf(&d)), recordFact(rec, methodsOf(&d))).at(d.Address)
+		})
 	})
 }
 
@@ -374,7 +338,7 @@ func methodsOf(d *plan.Device) string {
 	for _, r := range d.Resets {
 		methods = append(methods, r.Method)
 	}
-	return orElse(strings.Join(methods, " "), "nothing: its class waives resets")
+	return cmp.Or(strings.Join(methods, " "), "nothing: its class waives resets")
 }
 
 // isLateNVIDIA reports whether a function is a data center GPU of Hopper or
@@ -384,26 +348,15 @@ func isLateNVIDIA(fn *plan.Function) bool {
 	return fn.Vendor == 0x10de && (chip == 0x23 || chip == 0x29 || chip == 0x31) && fn.PF == nil
 }
 
-func gpuMemory(n *facts.Node) Answer {
-	return byHand(n, device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")
-}
-
-func drives(n *facts.Node) Answer {
-	return byHand(n, device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")
-}
-
 // byHand asks a person to check what no file shows of assignable functions.
-func byHand(n *facts.Node, kind device.Type, what string) Answer {
-	var devices []pci.Address
-	for _, f := range assignable(n) {
-		if f.Type == kind {
-			devices = append(devices, f.Address)
+func byHand(kind device.Type, what string) func(*facts.Node) Answer {
+	return func(n *facts.Node) Answer {
+		devices := slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return f.Type != kind })
+		if len(devices) == 0 {
+			return notApplicable("none is assignable")
 		}
+		return say(finding.Manual, what, nil).reaching(addresses(devices)...)
 	}
-	if len(devices) == 0 {
-		return notApplicable("none is assignable")
-	}
-	return say(finding.Manual, what, nil).reaching(devices...)
 }
 
 func resetROMChecks() []Check {
@@ -420,30 +373,28 @@ func resetROMChecks() []Check {
 
 // noOptionROM looks at what the command lines of the running VMs give them.
 func noOptionROM(n *facts.Node) Answer {
-	var found Answer
 	var seen []facts.Fact
 	looked := 0
-	for _, v := range runtimes.VMMs(n) {
-		for _, p := range v.Passed() {
+	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
+		return over(v.Passed(), func(p runtimes.Passed) Answer {
 			a, err := pci.ParseAddress(p.Address)
 			if err != nil {
-				continue // not of this node's domain 0, or not an address: nothing to look at
+				return nil // not of this node's domain 0, or not an address: nothing to look at
 			}
 			looked++
 			f, ok := n.Snapshot.Function(a)
 			if !ok {
 				resource := facts.Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "resource"), How: "read", Status: facts.Absent}
-				found = append(found, unknown("whether "+a.String()+" has an option ROM", resource)...)
-				continue
+				return unknown("whether "+a.String()+" has an option ROM", resource)
 			}
 			resource := attribute(a, "resource", romOf(f))
 			seen = append(seen, resource)
 			if !p.WithROM || f.ROM == 0 {
-				continue
+				return nil
 			}
-			found = append(found, fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline).on(f)...)
-		}
-	}
+			return fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline).on(f)
+		})
+	})
 	return orPassWith(found, looked, "function", "no running VM has a function", seen)
 }
 

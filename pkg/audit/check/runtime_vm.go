@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -99,7 +100,7 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 			if !v.Has(word) {
 				continue
 			}
-			f := fail(fmt.Sprintf("the VMM of sandbox %s %s", orElse(v.Sandbox, "(unnamed)"), what), v.Cmdline).object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)
+			f := fail(fmt.Sprintf("the VMM of sandbox %s %s", cmp.Or(v.Sandbox, "(unnamed)"), what), v.Cmdline).object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)
 			if len(f[0].Devices) == 1 {
 				f[0].Device = new(f[0].Devices[0])
 			}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -179,7 +180,7 @@ func driverFact(f *device.Function) facts.Fact {
 func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
 
 func overrideFact(f *device.Function) facts.Fact {
-	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver_override", Value: orElse(f.DriverOverride, "(null)"), How: "read"}
+	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver_override", Value: cmp.Or(f.DriverOverride, "(null)"), How: "read"}
 }
 
 // isKnown reports whether the plugin's files have the function.
@@ -245,7 +246,7 @@ func staleKept(n *facts.Node) Answer {
 		f, ok := n.Snapshot.Function(addr)
 		if ok && kept.OK() && !f.Locked && kept.Value != f.DriverOverride {
 			found = append(found, fail(fmt.Sprintf("driverctl binds %s to %s at boot, but its driver_override is %s",
-				f.Address, kept.Value, orElse(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)...)
+				f.Address, kept.Value, cmp.Or(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)...)
 		}
 	}
 	return found
