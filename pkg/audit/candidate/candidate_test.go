@@ -265,11 +265,13 @@ func TestCandidateVerdicts(t *testing.T) {
 	}{
 		"the firmware has no IOMMU": {
 			func(n *bareNode) { n.Delete("sys/firmware/acpi/tables/DMAR") }, candidate.Unfit,
-			map[string]string{"IOM-001": "remaining", "IOM-002": "remaining"}, "the kernel has no IOMMU",
+			map[string]string{"IOM-001": "remaining", "IOM-002": "remaining"},
+			"the kernel has no IOMMU",
 		},
 		"a file contradicts the blueprint": {
 			func(n *bareNode) { n.Put("etc/modprobe.d/x.conf", "options vfio_pci disable_denylist=Y\n") }, candidate.Unfit,
-			map[string]string{"IOM-001": "repaired"}, "disable_denylist",
+			map[string]string{"IOM-001": "repaired"},
+			"disable_denylist",
 		},
 		"Kata is not installed": {
 			func(n *bareNode) { n.Delete("opt/kata") }, candidate.Unfit, map[string]string{"IOM-001": "repaired"}, "is not installed",
