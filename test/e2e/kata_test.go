@@ -46,7 +46,7 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 func TestKata(t *testing.T) {
 	source := kata.SourceOf(os.Getenv)
 	if source.Dir == "" {
-		t.Fatal("KATA names no installation of Kata. Unpack a release (kata-static-<version>-amd64.tar.zst has opt/kata) and run make kata KATA=/opt/kata")
+		t.Fatal("KATA names no installation of Kata. Unpack a release (kata-static-<version>-amd64.tar.zst and kata-go-static-<version>-amd64.tar.zst have opt/kata) and run make kata KATA=/opt/kata")
 	}
 	for _, runtime := range []kata.Runtime{kata.Go, kata.Rust} {
 		for _, variant := range []string{image.IOMMUFD, image.Legacy} {
