@@ -242,7 +242,7 @@ func Fix(code Code) string {
 	case UnsafeInterrupts:
 		return UnsafeInterruptsFix("/sys/module/<module>/parameters/allow_unsafe_interrupts")
 	case PeerToPeer:
-		return "switch ACS of the port on: " + acsAtBootBy("<flags>@<port>") + "; where the port has no ACS, " + otherSlotFix("the device")
+		return "switch ACS of the port on: " + acsAtBootBy("<flags>@<port>") + ". Where the port has no ACS, " + otherSlotFix("the device")
 	case NoReset:
 		return noResetFix("reset_method")
 	case WeakReset:
@@ -256,7 +256,7 @@ func Fix(code Code) string {
 	case IdentityDomain:
 		return identityFix("/sys/kernel/iommu_groups/<group>/type")
 	case ACSUnproven:
-		return "on a stock kernel this is a quirk by the vendor's word (drivers/pci/quirks.c, pci_dev_acs_enabled), which a waiver can accept; make sure that `pcie_acs_override` is not on the kernel command line"
+		return "make sure that `pcie_acs_override` is not on the kernel command line. Otherwise this is a quirk by the vendor's word (drivers/pci/quirks.c, pci_dev_acs_enabled), which a waiver can accept"
 	case ACSUnreadable:
 		return "run as root with CAP_SYS_ADMIN in the initial user namespace to read all of configuration space; Intel PCH ports with 32-bit ACS registers stay unreadable"
 	default:

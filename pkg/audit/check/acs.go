@@ -32,7 +32,7 @@ func pathChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "ACS-002", Title: "Ensure that separately assignable functions of one device can't reach each other", Severity: isolation.High, Cheap: true,
 			Why:     "A multifunction device may route requests between its functions internally.",
-			Fix:     isolation.Fix(isolation.PeerToPeer) + "; or give all functions of the device to one tenant",
+			Fix:     isolation.Fix(isolation.PeerToPeer) + ". Or give all functions of the device to one tenant",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) Answer {

@@ -37,8 +37,8 @@ func sharedDomainChecks() []Check {
 			Fix:    "if that matters, give all devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
 			Verify: "lspci -tv",
 			Sources: []string{
-				"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing (ARCS 2014)",
-				"Side, Yao, Zhang, LockedDown: Exploiting Contention on Host-GPU PCIe Bus for Fun and Profit",
+				"Richter et al.: Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough (ARCS 2014)",
+				"Side, Yao, Zhang: LockedDown (EuroS&P 2022)",
 			},
 		}, Judge: sharedSwitches},
 	}

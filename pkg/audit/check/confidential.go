@@ -71,7 +71,7 @@ func confidentialAgentChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "RT-023", Title: "Ensure that confidential guests have an agent policy", Severity: isolation.High,
 			Why:     "Without a policy from the guest's owner, root of the node can start anything in the guest, despite memory encryption.",
-			Fix:     "add a policy to the pod's init data (genpolicy writes the annotation cc_init_data), and let the key broker require its digest; if the image's own policy is strict and measured, waive this",
+			Fix:     "add a policy to the pod's init data (genpolicy writes the annotation cc_init_data), and let the key broker require its digest. If the image's own policy is strict and measured, waive this",
 			Verify:  "kubectl get pod <pod> -o jsonpath='{.metadata.annotations.io\\.katacontainers\\.config\\.hypervisor\\.cc_init_data}' | base64 -d | zcat | grep policy.rego",
 			Sources: []string{"Kata: src/tools/genpolicy/README.md", "Kata: tools/osbuilder/rootfs-builder/rootfs.sh (allow-all.rego where no AGENT_POLICY_FILE is given)"},
 		}, Judge: agentPolicies},

@@ -381,8 +381,8 @@ func gpuInContainerChecks() []Check {
 			Fix:    "let the guest write a CDI spec to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). See \"GPUs by vendor\" in runtimeclass/README.md",
 			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
 			Sources: []string{
-				"Kata 4.1: src/runtime/virtcontainers/container.go cdiDeviceKind", "Kata 4.1: src/runtime-rs/crates/resource/src/cdi_devices/mod.rs CDI_DEVICE_KIND_TABLE",
-				"Kata 4.1: src/agent/src/device/mod.rs cdi_devices_from_visible_devices, handle_cdi_devices",
+				"Kata 4.1: virtcontainers/container.go cdiDeviceKind", "Kata 4.1: runtime-rs resource/src/cdi_devices CDI_DEVICE_KIND_TABLE",
+				"Kata 4.1: agent/src/device handle_cdi_devices",
 			},
 		}, Judge: gpuNodesInContainers},
 	}

@@ -20,16 +20,14 @@ func runningChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "RT-031", Title: "Ensure that containerd runs with the configuration that its files have", Severity: isolation.High,
-			Why: "containerd reads its files when it starts. A change that hardens a handler has no effect before the next start, " +
-				"and a file that was changed back hides what containerd still does.",
+			Why:     "containerd reads its files only when it starts. A hardened file may have no effect yet, or hide what containerd still does.",
 			Fix:     "`systemctl restart containerd` (containers keep running), then audit again",
 			Verify:  "crictl info | jq '.config.containerd.runtimes, .config.cdiSpecDirs'; containerd config dump",
 			Sources: []string{"containerd 2.4: internal/cri/server/status.go", "CRI: RuntimeService.Status"},
 		}, Judge: restarted},
 		{Rule: finding.Rule{
 			ID: "RT-032", Title: "Ensure that tenants run no privileged container outside a VM", Severity: isolation.Critical,
-			Why: "A privileged container that runs on the node's kernel is root on the node: it reaches every device of every tenant. " +
-				"In a VM it is root in the VM only.",
+			Why:     "Outside a VM, a privileged container is root on the node and reaches every tenant's device.",
 			Fix:     "delete the pod, and enforce the Pod Security Standard `baseline` in namespaces of tenants",
 			Verify:  "crictl ps -o json | jq -r '.containers[].id' | xargs -n1 crictl inspect | jq '.info.runtimeType, .info.privileged'",
 			Sources: []string{"Kubernetes: Pod Security Standards"},
@@ -42,8 +40,7 @@ func vfioNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: isolation.High,
-			Why: "A VFIO node in a container is the device: the first process that opens it controls the device. NRI refuses such a container while the plugin runs; " +
-				"a container that another client of containerd started, or that started without the plugin, was never checked.",
+			Why:     "Whoever opens the node controls the device. NRI does not check containers of other clients of containerd, or without the plugin.",
 			Fix:     "end the named container, and find out what started it",
 			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
 			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},

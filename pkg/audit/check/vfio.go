@@ -43,7 +43,7 @@ func vfioModuleChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "VFIO-015", Title: "Ensure that vfio-pci masks interrupts at the function and disables legacy VGA", Severity: isolation.Low, Cheap: true,
 			Why:    "Masking at the interrupt controller affects other devices on the line. All cards share the legacy VGA range.",
-			Fix:    "options vfio-pci nointxmask=N disable_vga=Y",
+			Fix:    "put `options vfio-pci nointxmask=N disable_vga=Y` into /etc/modprobe.d, and reload the module",
 			Verify: parameters, Sources: source,
 		}, Judge: legacyOff},
 	}

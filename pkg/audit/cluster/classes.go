@@ -112,7 +112,7 @@ func promiseChecks() []Check {
 		Rule: finding.Rule{
 			ID: "K8S-029", Title: "Ensure that nodes create the VMs that RuntimeClasses promise", Severity: medium,
 			Why:     "The kernel kills a VM that exceeds its pod's limits plus the overhead. A missing handler fails every pod.",
-			Fix:     "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (Rust runtime: overhead_memory) plus the VMM's, 2 GiB in the chart; or set up the handler with `kata-vfio-bootstrap apply`",
+			Fix:     "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (Rust runtime: overhead_memory) plus 2 GiB for the VMM. Install a missing handler with `kata-vfio-bootstrap apply`",
 			Verify:  "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler,OVERHEAD:.overhead.podFixed; on the node: kata-vfio-audit handlers",
 			Sources: []string{"Kubernetes: Pod Overhead", "Kata 4.1: docs/design/host-cgroups.md"},
 		}, needs: []string{"runtimeclasses", "resourceslices"}, judge: promisesKept,

@@ -35,7 +35,7 @@ func podChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-012", Title: "Ensure that tenants' namespaces enforce a Pod Security Standard", Severity: high,
 				Why:    "A privileged pod reaches every device of its node.",
-				Fix:    "kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=restricted (or baseline)",
+				Fix:    "`kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=restricted`, or `baseline`",
 				Verify: "kubectl get namespaces -L pod-security.kubernetes.io/enforce",
 			}, needs: []string{"namespaces"}, judge: podSecurity,
 		},

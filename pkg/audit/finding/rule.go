@@ -183,7 +183,7 @@ func NotAskedRules() []NotAsked {
 func notAskedOfNodes() []NotAsked {
 	return []NotAsked{
 		{
-			"IOM-025", "Machines without a name for remapped interrupts isolate them",
+			"IOM-025", "Interrupts are isolated on machines that don't name remapped ones",
 			"IOM-005 covers them: VFIO refuses functions without isolated interrupts", "see IOM-005, IOM-006, IOM-007",
 		},
 		{
@@ -217,7 +217,7 @@ func notAskedOfNodes() []NotAsked {
 			"mlxprivhost -d <PF> query",
 		},
 		{
-			"NIC-017", "NIC firmware has the site's version",
+			"NIC-017", "NIC firmware has the intended version",
 			"no file of the node shows the expected version",
 			"devlink dev info pci/<PF>",
 		},
@@ -237,7 +237,7 @@ func notAskedOfNodes() []NotAsked {
 func notAskedOfClusters() []NotAsked {
 	return []NotAsked{
 		{
-			"K8S-014", "A claim's parameters decide nothing that is the administrator's",
+			"K8S-014", "A claim's parameters set nothing that only a DeviceClass may set",
 			"the driver refuses such parameters when it prepares a claim",
 			"kubectl explain resourceclaim.spec.devices.config",
 		},
