@@ -143,10 +143,6 @@ type givenVF struct {
 	seen     facts.Fact
 }
 
-// infiniband reports whether the VF has a GUID in place of a MAC address; it knows
-// no VLANs and no spoof check.
-func (v *givenVF) infiniband() bool { return v.Class.Sub() == pci.ClassInfiniBand }
-
 // plainName are the names of interfaces that mean nothing to a shell: a copy of a
 // node may hold any.
 var plainName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
@@ -166,33 +162,33 @@ type vfVerdict struct {
 	text, fix string
 }
 
+// failed says what is wrong with a VF, and what ip-link has to set.
+func (v *givenVF) failed(text, command string) vfVerdict {
+	return vfVerdict{finding.Fail, text, "`" + v.command() + " " + command + "`"}
+}
+
 // vfTally judges VFs one by one. A failure belongs to a VF. Unknown and manual results usually apply to all VFs of a PF,
 // and are reported once.
 type vfTally struct {
 	found  Answer
 	shared map[string]int // into found
-	judged []*givenVF
 }
 
 func (t *vfTally) add(v *givenVF, r vfVerdict) {
-	if r.state == "" {
-		return
-	}
 	key := v.VF.PF.String() + r.text
-	if i, ok := t.shared[key]; ok && r.state != finding.Fail {
+	i, told := t.shared[key]
+	switch {
+	case r.state == "":
+	case r.state == finding.Fail:
+		text := fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
+		t.found = append(t.found, fail(text, configured(v)...).fix(r.fix).on(v.Function)...)
+	case told:
 		t.found[i].Devices = append(t.found[i].Devices, v.Address)
-		return
-	}
-	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence(configured(v))}
-	if r.state == finding.Fail {
-		f.Device = new(v.Address)
-		f.Text = fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
-	} else {
-		f.Object = "PF " + v.VF.PF.String()
-		f.Text = fmt.Sprintf("VFs of PF %s: %s", v.VF.PF, r.text)
+	default:
 		t.shared[key] = len(t.found)
+		text := fmt.Sprintf("VFs of PF %s: %s", v.VF.PF, r.text)
+		t.found = append(t.found, say(r.state, text, configured(v)).fix(r.fix).object("PF "+v.VF.PF.String()).reaching(v.Address)...)
 	}
-	t.found = append(t.found, f)
 }
 
 // configured is the configuration of a VF that its PF reports.
@@ -207,44 +203,36 @@ func configured(v *givenVF) []facts.Fact {
 // eachVF judges the assignable network VFs of the kind.
 func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerdict) Answer {
 	t := vfTally{shared: map[string]int{}}
+	var judged []*givenVF
 	for _, f := range networkVFs(n) {
 		v := &givenVF{Function: f}
 		if !kind(v) {
 			continue
 		}
-		t.judged = append(t.judged, v)
+		judged = append(judged, v)
 		v.settings, v.seen = n.VFSettings(f)
 		if v.settings == nil {
-			why := unknown("their settings", v.seen)
-			t.add(v, vfVerdict{state: finding.Unknown, text: why[0].Text})
+			t.add(v, vfVerdict{state: finding.Unknown, text: unknown("their settings", v.seen)[0].Text})
 			continue
 		}
 		v.uplink, _ = n.Uplink(f.VF.PF)
 		t.add(v, judge(v))
 	}
-	switch {
-	case len(t.judged) == 0:
-		return notApplicable("no such VF is assignable")
-	case len(t.found) == 0:
-		return showing(pass(count(len(t.judged), "VF")), t.judged, configured)
-	}
-	return t.found
+	return conclude(t.found, judged, "VF", "no such VF is assignable", configured)
 }
 
 // networkVFs returns the VFs of network cards that tenants have or may have.
 func networkVFs(n *facts.Node) []*device.Function {
-	var vfs []*device.Function
-	for _, f := range n.Functions(device.VFType) {
-		if f.VF != nil && f.Class.Base() == pci.BaseNetwork && n.IsAvailable(f.Address) {
-			vfs = append(vfs, f)
-		}
-	}
-	return vfs
+	return slices.DeleteFunc(n.Functions(device.VFType), func(f *device.Function) bool {
+		return f.VF == nil || f.Class.Base() != pci.BaseNetwork || !n.IsAvailable(f.Address)
+	})
 }
 
-func ethernet(v *givenVF) bool { return !v.infiniband() }
+func ethernet(v *givenVF) bool { return !infiniband(v) }
 
-func infiniband(v *givenVF) bool { return v.infiniband() }
+// infiniband reports whether the VF has a GUID in place of a MAC address; it knows
+// no VLANs and no spoof check.
+func infiniband(v *givenVF) bool { return v.Class.Sub() == pci.ClassInfiniBand }
 
 func anyVF(*givenVF) bool { return true }
 
@@ -302,7 +290,7 @@ func (s vfSetting) judge(n *facts.Node) Answer {
 		case good == nil:
 			return unreported(s.name)
 		case !*good:
-			return vfVerdict{finding.Fail, s.bad, "`" + v.command() + " " + s.command + "`"}
+			return v.failed(s.bad, s.command)
 		}
 		return vfVerdict{}
 	})
@@ -346,20 +334,15 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 
 // bounded is for VFs that share a port with another tenant's.
 func bounded(n *facts.Node) Answer {
-	tenants := map[pci.Address][]string{}
-	for _, f := range networkVFs(n) {
-		pf := f.VF.PF
-		if _, done := tenants[pf]; !done {
-			tenants[pf] = n.TenantsOf(vfsOf(n, pf)...)
-		}
+	shared := func(v *givenVF) bool {
+		return len(n.TenantsOf(vfsOf(n, v.VF.PF)...)) > 1 && len(n.TenanciesOf(v.Address)) > 0
 	}
-	shared := func(v *givenVF) bool { return len(tenants[v.VF.PF]) > 1 && len(n.TenanciesOf(v.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {
 		switch {
 		case v.settings.Rate == nil:
 			return unreported("rates")
 		case v.settings.Rate.Max == 0:
-			return vfVerdict{finding.Fail, "has no transmit limit beside other tenants' VFs", "`" + v.command() + " max_tx_rate <Mbit/s>`"}
+			return v.failed("has no transmit limit beside other tenants' VFs", "max_tx_rate <Mbit/s>")
 		}
 		return vfVerdict{}
 	})
@@ -370,9 +353,9 @@ func quiet(n *facts.Node) Answer {
 		s := v.settings
 		switch {
 		case s.RSSQuery != nil && *s.RSSQuery:
-			return vfVerdict{finding.Fail, "can read the PF's RSS key", "`" + v.command() + " query_rss off`"}
+			return v.failed("can read the PF's RSS key", "query_rss off")
 		case s.LinkState == "enable":
-			return vfVerdict{finding.Fail, "has a forced link", "`" + v.command() + " state auto`"}
+			return v.failed("has a forced link", "state auto")
 		}
 		return vfVerdict{}
 	})
@@ -412,125 +395,98 @@ func vfsOf(n *facts.Node, pf pci.Address) []pci.Address {
 	return nil
 }
 
-// givingPFs returns the PFs with assignable VFs, and those VFs.
-func givingPFs(n *facts.Node) (pfs []*device.Function, given map[pci.Address][]pci.Address) {
-	given = map[pci.Address][]pci.Address{}
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if f.PF == nil {
-			continue
-		}
-		for _, vf := range f.PF.VFs {
-			if n.IsAvailable(vf) {
-				given[f.Address] = append(given[f.Address], vf)
-			}
-		}
-		if given[f.Address] != nil {
-			pfs = append(pfs, f)
-		}
+// givingPFs returns the PFs with assignable VFs.
+func givingPFs(n *facts.Node) []*device.Function {
+	return functionsWhere(n, func(f *device.Function) bool { return len(givenBy(n, f)) > 0 })
+}
+
+// givenBy returns the assignable VFs of a PF.
+func givenBy(n *facts.Node, f *device.Function) []pci.Address {
+	if f.PF == nil {
+		return nil
 	}
-	return pfs, given
+	return slices.DeleteFunc(slices.Clone(f.PF.VFs), func(vf pci.Address) bool { return !n.IsAvailable(vf) })
+}
+
+// eachPF judges the PFs with assignable VFs. Findings reach those VFs.
+func eachPF(n *facts.Node, read func(*device.Function) []facts.Fact, judge func(pf *device.Function, vfs string) Answer) Answer {
+	pfs := givingPFs(n)
+	return conclude(over(pfs, func(pf *device.Function) Answer {
+		vfs := givenBy(n, pf)
+		return judge(pf, count(len(vfs), "VF")).on(pf).reaching(vfs...)
+	}), pfs, "PF", "no VF is assignable", read)
 }
 
 func hostHasPF(n *facts.Node) Answer {
-	pfs, given := givingPFs(n)
-	var found Answer
-	for _, pf := range pfs {
-		driver := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/driver", pf.Address), Value: pf.Driver, How: "link"}
-		var said Answer
+	return eachPF(n, one(driverFact), func(pf *device.Function, vfs string) Answer {
+		driver := link(pf.Address, "driver", pf.Driver)
 		switch held := n.TenanciesOf(pf.Address); {
 		case len(held) > 0:
-			said = fail(fmt.Sprintf("claim %[2]s has PF %[1]s, which has %[3]s for tenants", pf.Address, held[0].Claim(), count(len(given[pf.Address]), "VF")), driver)
-		case device.IsVFIO(pf.Driver):
-			said = fail(fmt.Sprintf("PF %s is on %s: whoever opens it controls its %s", pf.Address, pf.Driver, count(len(given[pf.Address]), "VF")), driver)
+			return fail(fmt.Sprintf("claim %s has PF %s, which has %s for tenants", held[0].Claim(), pf.Address, vfs), driver)
+		case onVFIODriver(pf):
+			return fail(fmt.Sprintf("PF %s is on %s: whoever opens it controls its %s", pf.Address, pf.Driver, vfs), driver)
 		case pf.Driver == "":
-			said = fail(fmt.Sprintf("PF %s has no driver that enforces the settings of its %s", pf.Address, count(len(given[pf.Address]), "VF")), driver)
-		default:
-			continue
+			return fail(fmt.Sprintf("PF %s has no driver that enforces the settings of its %s", pf.Address, vfs), driver)
 		}
-		found = append(found, said.on(pf).reaching(given[pf.Address]...)...)
-	}
-	return conclude(found, pfs, "PF", "no VF is assignable", one(driverFact))
+		return nil
+	})
 }
 
 // noWholeNIC speaks of cards that a tenant has, or that wait for one on a VFIO driver.
 func noWholeNIC(n *facts.Node) Answer {
-	var found Answer
-	var cards []*device.Function
-	for _, f := range n.Functions(device.PFType) {
-		if f.Class.Base() != pci.BaseNetwork {
-			continue
-		}
-		cards = append(cards, f)
+	cards := slices.DeleteFunc(n.Functions(device.PFType), func(f *device.Function) bool { return f.Class.Base() != pci.BaseNetwork })
+	found := over(cards, func(f *device.Function) Answer {
 		switch held := n.TenanciesOf(f.Address); {
 		case len(held) > 0:
-			found = append(found, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), recordOf(&held[0])).on(f)...)
-		case device.IsVFIO(f.Driver):
-			found = append(found, fail(fmt.Sprintf("the whole card %s is on %s and assignable", f.Address, f.Driver), driverFact(f)).on(f)...)
+			return fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), stateOf(held[0].Record)).on(f)
+		case onVFIODriver(f):
+			return fail(fmt.Sprintf("the whole card %s is on %s and assignable", f.Address, f.Driver), driverFact(f)).on(f)
 		}
-	}
+		return nil
+	})
 	return conclude(found, cards, "card", "the node has no network card", one(driverFact))
 }
 
 func noAutoprobe(n *facts.Node) Answer {
-	pfs, given := givingPFs(n)
-	var found Answer
-	for _, pf := range pfs {
+	autoprobe := attributeFile(n, "sriov_drivers_autoprobe")
+	return eachPF(n, autoprobe, func(pf *device.Function, _ string) Answer {
 		if !pf.PF.Autoprobe {
-			continue
+			return nil
 		}
-		seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf.Address))
-		found = append(found, fail(fmt.Sprintf("host drivers probe new VFs of PF %s that have no override", pf.Address), seen).
-			reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
-	}
-	return conclude(found, pfs, "PF", "no VF is assignable", attributeFile(n, "sriov_drivers_autoprobe"))
+		seen := autoprobe(pf)
+		return fail(fmt.Sprintf("host drivers probe new VFs of PF %s that have no override", pf.Address), seen...).fix(fmt.Sprintf("`echo 0 > %s`", seen[0].Path))
+	})
 }
 
 // filteredElsewhere reminds of what no file says: where VFs' traffic is filtered.
 func filteredElsewhere(n *facts.Node) Answer {
-	var vfs []pci.Address
-	for _, f := range networkVFs(n) {
-		vfs = append(vfs, f.Address)
-	}
+	vfs := networkVFs(n)
 	if len(vfs) == 0 {
 		return notApplicable("no network VF is assignable")
 	}
-	return Answer{{
-		State: finding.Manual, Devices: vfs,
-		Text: fmt.Sprintf("no NetworkPolicy applies to %s; check what filters their traffic", count(len(vfs), "VF")),
-	}}
+	text := fmt.Sprintf("no NetworkPolicy applies to %s; check what filters their traffic", count(len(vfs), "VF"))
+	return say(finding.Manual, text, nil).reaching(addresses(vfs)...)
 }
 
 // noInterface leaves out VFs that wait for their VM on their own driver, which is
 // how Kata takes a network interface.
 func noInterface(n *facts.Node) Answer {
-	var found Answer
 	var held []*device.Function
-	for _, f := range networkVFs(n) {
-		for _, t := range n.TenanciesOf(f.Address) {
-			if t.Record.State != journal.Prepared || isEndpoint(t.Record, f.Address) {
-				continue
+	found := over(networkVFs(n), func(f *device.Function) Answer {
+		return over(n.TenanciesOf(f.Address), func(t facts.Tenancy) Answer {
+			if fn, ok := t.Record.Plan.Function(f.Address); t.Record.State != journal.Prepared || ok && fn.Endpoint != nil {
+				return nil
 			}
 			held = append(held, f)
 			if len(f.Children.Net) == 0 {
-				continue
+				return nil
 			}
 			names := strings.Join(f.Children.Net, ", ")
 			seen := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/net", f.Address), Value: names, How: "list"}
-			found = append(found, fail(fmt.Sprintf("VF %s of claim %s is the host interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen).on(f)...)
-		}
-	}
+			return fail(fmt.Sprintf("VF %s of claim %s is the host interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen).on(f)
+		})
+	})
 	return conclude(found, held, "VF", "no claim has a VF", one(driverFact))
-}
-
-// isEndpoint reports whether the claim's VM gets the function as a network interface.
-func isEndpoint(rec *journal.Record, a pci.Address) bool {
-	for i := range rec.Plan.Functions {
-		if f := &rec.Plan.Functions[i]; f.Address == a {
-			return f.Endpoint != nil
-		}
-	}
-	return false
 }
 
 // nicPortChecks are about what the VFs of one port have in common.
@@ -555,106 +511,93 @@ func nicPortChecks() []Check {
 
 // noSharedVLAN looks at the VFs that claims hold, card by card.
 func noSharedVLAN(n *facts.Node) Answer {
-	var found Answer
 	var seen []facts.Fact
-	pfs, _ := givingPFs(n)
-	asked := 0
-	for _, pf := range pfs {
-		if pf.Class.Sub() == pci.ClassInfiniBand || pf.Class.Base() != pci.BaseNetwork || len(n.TenantsOf(pf.PF.VFs...)) < 2 {
-			continue
-		}
-		asked++
+	shared := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) || len(n.TenantsOf(pf.PF.VFs...)) < 2 })
+	found := over(shared, func(pf *device.Function) Answer {
 		uplink, fact := n.Uplink(pf.Address)
 		seen = append(seen, fact)
 		switch {
 		case uplink == nil:
-			found = append(found, unknown("the VLANs of its tenants", fact).on(pf).reaching(pf.PF.VFs...)...)
+			return unknown("the VLANs of its tenants", fact).on(pf).reaching(pf.PF.VFs...)
 		case !uplink.Switchdev():
-			found = append(found, sharedVLANs(n, pf)...)
+			return sharedVLANs(n, pf)
 		}
-	}
-	return orPassWith(found, asked, "PF", "no tenants share a PF", seen)
+		return nil
+	})
+	return orPassWith(found, len(shared), "PF", "no tenants share a PF", seen)
+}
+
+// isEthernet reports whether a PF is one of a card for Ethernet.
+func isEthernet(pf *device.Function) bool {
+	return pf.Class.Base() == pci.BaseNetwork && pf.Class.Sub() != pci.ClassInfiniBand
 }
 
 // sharedVLANs names the tenants of each VLAN of a PF with several tenants.
 func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
-	var found Answer
 	members := map[int][]pci.Address{}
 	var ids []int
-	for _, a := range pf.PF.VFs {
-		f, ok := n.Snapshot.Function(a)
-		if !ok || f.VF == nil || len(n.TenanciesOf(a)) == 0 {
+	for _, f := range functionsAt(n, pf.PF.VFs) {
+		if f.VF == nil || len(n.TenanciesOf(f.Address)) == 0 {
 			continue
 		}
 		settings, fact := n.VFSettings(f)
 		if settings == nil || settings.VLAN == nil {
 			return say(finding.Unknown, fmt.Sprintf("can't tell the VLANs of tenants: PF %s does not report them", pf.Address), []facts.Fact{fact}).on(pf).reaching(pf.PF.VFs...)
 		}
-		if members[settings.VLAN.ID] == nil {
-			ids = append(ids, settings.VLAN.ID)
+		id := settings.VLAN.ID
+		if members[id] == nil {
+			ids = append(ids, id)
 		}
-		members[settings.VLAN.ID] = append(members[settings.VLAN.ID], a)
+		members[id] = append(members[id], f.Address)
 	}
-	for _, id := range ids {
+	_, fact := n.Uplink(pf.Address)
+	return over(ids, func(id int) Answer {
 		tenants := n.TenantsOf(members[id]...)
 		if len(tenants) < 2 {
-			continue
+			return nil
 		}
 		place := fmt.Sprintf("VLAN %d", id)
 		if id == 0 {
 			place = "no VLAN"
 		}
-		_, fact := n.Uplink(pf.Address)
 		said := fail(fmt.Sprintf("VFs of %s share %s on PF %s, whose eswitch is in legacy mode", strings.Join(tenants, " and "), place, pf.Address), fact)
 		for _, a := range members[id] {
-			said[0].Evidence = append(said[0].Evidence, finding.Evidence{Path: fact.Path + " " + a.String(), Value: place, How: "netlink"})
+			said.seen(facts.Fact{Path: fact.Path + " " + a.String(), Value: place, How: "netlink"})
 		}
-		found = append(found, said.on(pf).reaching(members[id]...)...)
-	}
-	return found
+		return said.on(pf).reaching(members[id]...)
+	})
 }
 
 // noPause asks the ports of PFs with assignable VFs.
 func noPause(n *facts.Node) Answer {
-	var found Answer
 	var seen []facts.Fact
-	pfs, given := givingPFs(n)
-	asked := 0
-	for _, pf := range pfs {
-		if pf.Class.Base() != pci.BaseNetwork || pf.Class.Sub() == pci.ClassInfiniBand {
-			continue
-		}
-		asked++
+	pfs := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) })
+	found := over(pfs, func(pf *device.Function) Answer {
+		vfs := givenBy(n, pf)
 		uplink, fact := n.Uplink(pf.Address)
 		fact.Value = ""
-		var said Answer
 		switch {
 		case uplink == nil:
-			said = unknown("whether its port uses pause frames", fact)
+			return unknown("whether its port uses pause frames", fact).on(pf).reaching(vfs...)
 		case uplink.Pause == nil:
 			fact.Status, fact.Err = facts.Broken, cmp.Or(uplink.PauseError, "its driver does not report pause parameters, or the archive is from an older version")
-			said = unknown("whether its port uses pause frames", fact)
-		default:
-			fact.Value = fmt.Sprintf("pause frames: receive %t, send %t", uplink.Pause.Receive, uplink.Pause.Send)
-			seen = append(seen, fact)
-			if !uplink.Pause.Receive && !uplink.Pause.Send {
-				continue
-			}
-			said = fail(fmt.Sprintf("the port of PF %s uses pause frames (receive %t, send %t) and has %s for tenants",
-				pf.Address, uplink.Pause.Receive, uplink.Pause.Send, count(len(given[pf.Address]), "VF")), fact)
+			return unknown("whether its port uses pause frames", fact).on(pf).reaching(vfs...)
 		}
-		found = append(found, said.on(pf).reaching(given[pf.Address]...)...)
-	}
-	return orPassWith(found, asked, "PF", "no Ethernet VF is assignable", seen)
+		frames := fmt.Sprintf("receive %t, send %t", uplink.Pause.Receive, uplink.Pause.Send)
+		fact.Value = "pause frames: " + frames
+		seen = append(seen, fact)
+		if !uplink.Pause.Receive && !uplink.Pause.Send {
+			return nil
+		}
+		return fail(fmt.Sprintf("the port of PF %s uses pause frames (%s) and has %s for tenants", pf.Address, frames, count(len(vfs), "VF")), fact).on(pf).reaching(vfs...)
+	})
+	return orPassWith(found, len(pfs), "PF", "no Ethernet VF is assignable", seen)
 }
 
 // orPassWith returns the findings, or a pass with the facts.
 func orPassWith(found Answer, asked int, what, none string, seen []facts.Fact) Answer {
-	switch {
-	case asked == 0:
+	if asked == 0 {
 		return notApplicable(none)
-	case len(found) > 0:
-		return found
 	}
-	return showing(pass(count(asked, what)), seen, one(itself))
+	return showing(found.or(pass(count(asked, what))), seen, one(itself))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
 // vfioChecks returns the checks of group VFIO: functions are with VFIO as they
@@ -128,13 +129,8 @@ func noIDs(n *facts.Node) Answer {
 		return pass("no IDs are set", n.Cmdline(), files)
 	}
 	last := ids[len(ids)-1]
-	f := fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...)
-	for _, fn := range n.Functions() {
-		if matchesIDs(fn, ids) {
-			f[0].Devices = append(f[0].Devices, fn.Address)
-		}
-	}
-	return f
+	taken := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !matchesIDs(f, ids) })
+	return fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...).reaching(addresses(taken)...)
 }
 
 // matchesIDs reports whether a function has one of the ids: "vendor:device" and
@@ -153,23 +149,17 @@ func matchesIDs(f *device.Function, ids []facts.Fact) bool {
 
 // onVFIO asks about each function that a VFIO driver has.
 func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
-	var found Answer
-	var looked []*device.Function
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		switch {
-		case f.Locked:
-			found = append(found, unknown(fmt.Sprintf("the driver of %s (an operation on it hangs in the kernel)", f.Address)).on(f)...)
-		case device.IsVFIO(f.Driver):
-			looked = append(looked, f)
-			found = append(found, wrong(f).on(f)...)
+	found := over(functionsWhere(n, func(f *device.Function) bool { return f.Locked || onVFIODriver(f) }), func(f *device.Function) Answer {
+		if f.Locked {
+			return unknown(fmt.Sprintf("the driver of %s (an operation on it hangs in the kernel)", f.Address)).on(f)
 		}
-	}
-	return conclude(found, looked, "function", "no function is on a VFIO driver", boundBy)
+		return wrong(f).on(f)
+	})
+	return conclude(found, functionsWhere(n, onVFIODriver), "function", "no function is on a VFIO driver", boundBy)
 }
 
 func driverFact(f *device.Function) facts.Fact {
-	seen := facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver", Value: f.Driver, How: "link"}
+	seen := link(f.Address, "driver", f.Driver)
 	if f.Driver == "" {
 		seen.Status = facts.Absent
 	}
@@ -180,7 +170,7 @@ func driverFact(f *device.Function) facts.Fact {
 func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
 
 func overrideFact(f *device.Function) facts.Fact {
-	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver_override", Value: cmp.Or(f.DriverOverride, "(null)"), How: "read"}
+	return attribute(f.Address, "driver_override", cmp.Or(f.DriverOverride, "(null)"))
 }
 
 // isKnown reports whether the plugin's files have the function.
@@ -203,14 +193,14 @@ func boundForAReason(n *facts.Node) Answer {
 
 func noOrphans(n *facts.Node) Answer {
 	return onVFIO(n, func(f *device.Function) Answer {
-		if isKnown(n, f) {
+		what := "whether the plugin knows " + f.Address.String()
+		dir := n.Journal()
+		switch {
+		case isKnown(n, f):
 			return nil
-		}
-		what := fmt.Sprintf("whether the plugin knows %s", f.Address)
-		if dir := n.Journal(); !dir.Known() {
+		case !dir.Known():
 			return unknown(what, dir)
-		}
-		if len(n.Damaged) > 0 {
+		case len(n.Damaged) > 0:
 			return unknown(what, n.Damaged...)
 		}
 		return fail(fmt.Sprintf("%s is on %s without a record of the plugin", f.Address, f.Driver), driverFact(f))
@@ -218,53 +208,41 @@ func noOrphans(n *facts.Node) Answer {
 }
 
 func overridesAgree(n *facts.Node) Answer {
-	found := staleKept(n)
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if f.DriverOverride != "" && f.Driver != "" && f.DriverOverride != f.Driver {
-			found = append(found, fail(fmt.Sprintf("%s is on %s, but its driver_override is %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)).on(f)...)
+	found := append(staleKept(n), over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
+		if f.DriverOverride == "" || f.Driver == "" || f.DriverOverride == f.Driver {
+			return nil
 		}
-	}
+		return fail(fmt.Sprintf("%s is on %s, but its driver_override is %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)).on(f)
+	})...)
+	all := n.Functions()
+	said := showing(found.or(pass(count(len(n.Snapshot.Functions), "function"))), all, boundBy)
 	if len(found) == 0 {
-		all := n.Functions()
-		said := pass(count(len(n.Snapshot.Functions), "function"))
-		said = showing(said, all, boundBy)
 		said[0].LeftOut += len(n.Snapshot.Functions) - len(all)
-		return said
 	}
-	return found
+	return said
 }
 
 // staleKept returns the files of driverctl's that say other than the overrides now.
 func staleKept(n *facts.Node) Answer {
-	var found Answer
-	for _, kept := range n.Glob("etc/driverctl.d", "pci-*") {
+	return over(n.Glob("etc/driverctl.d", "pci-*"), func(kept facts.Fact) Answer {
 		addr, err := pci.ParseAddress(strings.TrimPrefix(path.Base(kept.Path), "pci-"))
-		if err != nil {
-			continue
-		}
 		f, ok := n.Snapshot.Function(addr)
-		if ok && kept.OK() && !f.Locked && kept.Value != f.DriverOverride {
-			found = append(found, fail(fmt.Sprintf("driverctl binds %s to %s at boot, but its driver_override is %s",
-				f.Address, kept.Value, cmp.Or(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)...)
+		if err != nil || !ok || !kept.OK() || f.Locked || kept.Value == f.DriverOverride {
+			return nil
 		}
-	}
-	return found
+		return fail(fmt.Sprintf("driverctl binds %s to %s at boot, but its driver_override is %s",
+			f.Address, kept.Value, cmp.Or(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)
+	})
 }
 
 func noUIO(n *facts.Node) Answer {
-	var found Answer
-	for i := range n.Snapshot.Functions {
-		if f := &n.Snapshot.Functions[i]; device.SameDriver(f.Driver, "uio_pci_generic") || device.SameDriver(f.Driver, "igb_uio") {
-			found = append(found, fail(fmt.Sprintf("%s is on %s", f.Address, f.Driver), driverFact(f)).on(f)...)
-		}
-	}
-	if len(found) == 0 {
-		_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
-		_, igb := n.List("sys/bus/pci/drivers/igb_uio")
-		return pass("none uses UIO", generic, igb)
-	}
-	return found
+	_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
+	_, igb := n.List("sys/bus/pci/drivers/igb_uio")
+	return over(functionsWhere(n, func(f *device.Function) bool {
+		return device.SameDriver(f.Driver, "uio_pci_generic") || device.SameDriver(f.Driver, "igb_uio")
+	}), func(f *device.Function) Answer {
+		return fail(fmt.Sprintf("%s is on %s", f.Address, f.Driver), driverFact(f)).on(f)
+	}).or(pass("none uses UIO", generic, igb))
 }
 
 // vfioRegisterChecks returns the checks of ways to a function's registers past
@@ -282,27 +260,23 @@ func vfioRegisterChecks() []Check {
 }
 
 func registersUnmapped(n *facts.Node) Answer {
+	if len(assignable(n)) == 0 {
+		return notApplicable(noneAssignable)
+	}
 	users, seen := n.Users()
-	var found Answer
-	for i := range users {
-		u := &users[i]
-		for _, a := range u.Registers {
-			if f, ok := n.Snapshot.Function(a); ok && n.IsAvailable(a) {
-				said := fail(fmt.Sprintf("%s maps registers of %s", &u.Process, a),
-					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process", Needs: facts.OfProcesses}).on(f).object(fmt.Sprintf("pid %d (%s)", u.PID, u.Comm))
-				found = append(found, said...)
+	found := over(users, func(u vfio.Usage) Answer {
+		return over(functionsAt(n, u.Registers), func(f *device.Function) Answer {
+			if !n.IsAvailable(f.Address) {
+				return nil
 			}
-		}
-	}
-	switch {
-	case !slices.ContainsFunc(n.Functions(), func(f *device.Function) bool { return n.IsAvailable(f.Address) }):
-		return notApplicable("the node has no assignable function")
-	case !seen.OK():
+			maps := facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + f.Address.String(), How: "process", Needs: facts.OfProcesses}
+			return fail(fmt.Sprintf("%s maps registers of %s", &u, f.Address), maps).on(f).object(processName(&u))
+		})
+	})
+	if !seen.OK() {
 		return append(found, unknown("which registers processes map", seen)...)
-	case len(found) > 0:
-		return found
 	}
-	return pass("no process maps any", seen)
+	return found.or(pass("no process maps any", seen))
 }
 
 // vfioUdevChecks returns the check of rules that outlive a reboot.
@@ -317,18 +291,15 @@ func vfioUdevChecks() []Check {
 }
 
 func narrowRules(n *facts.Node) Answer {
-	var found Answer
-	for _, r := range n.UdevRules() {
-		if why := generosity(&r); why != "" && isOfVFIO(&r) {
-			found = append(found, fail(fmt.Sprintf("a rule in %s opens VFIO nodes to %s", r.File.Path, why), r.File).object(r.File.Path)...)
+	_, own := n.List("etc/udev/rules.d")
+	_, system := n.List("usr/lib/udev/rules.d")
+	return over(n.UdevRules(), func(r facts.UdevRule) Answer {
+		why := generosity(&r)
+		if why == "" || !isOfVFIO(&r) {
+			return nil
 		}
-	}
-	if len(found) == 0 {
-		_, own := n.List("etc/udev/rules.d")
-		_, system := n.List("usr/lib/udev/rules.d")
-		return pass("no such rule", own, system)
-	}
-	return found
+		return fail(fmt.Sprintf("a rule in %s opens VFIO nodes to %s", r.File.Path, why), r.File).object(r.File.Path)
+	}).or(pass("no such rule", own, system))
 }
 
 // isOfVFIO reports whether a rule is about nodes of groups or functions, or about
@@ -425,22 +396,30 @@ func rootsAlone(n *facts.Node, what string, paths []string) Answer {
 // writable returns a failure for each path that other users than root may write to, and the checked paths.
 func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact) {
 	var silent []facts.Fact
-	for _, name := range paths {
+	found = over(paths, func(name string) Answer {
 		stat, file := n.Stat(name)
-		switch {
-		case file.Status == facts.Absent:
-			continue
-		case !file.OK():
-			silent = append(silent, file)
-		case stat.Writers() != "":
-			found = append(found, fail(fmt.Sprintf("%s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
+		if file.Status == facts.Absent {
+			return nil
 		}
 		looked = append(looked, file)
-	}
+		if !file.OK() {
+			silent = append(silent, file)
+			return nil
+		}
+		return othersMay(stat, file, "")
+	})
 	if len(silent) > 0 {
 		found = append(found, unknown("who can write to "+count(len(silent), "path"), silent...)...)
 	}
 	return found, looked
+}
+
+// othersMay fails if others than root may write to a file. what says what they get by that.
+func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
+	if stat.Writers() == "" {
+		return nil
+	}
+	return fail(fmt.Sprintf("%s%s: %s", what, file.Path, stat.Writers()), file).object(file.Path)
 }
 
 // vfioKernelChecks are about the kernel's own code.
@@ -487,12 +466,9 @@ func kernelFaults() []kernelFault {
 // nothing of them, and what is not known yet no list has. It says which of the known
 // faults the number excludes, so that a person looks for the others alone.
 func kernelFixed(n *facts.Node) Answer {
-	var devices []pci.Address
-	for _, f := range assignable(n) {
-		devices = append(devices, f.Address)
-	}
-	if len(devices) == 0 {
-		return notApplicable("the node has no assignable function")
+	functions := assignable(n)
+	if len(functions) == 0 {
+		return notApplicable(noneAssignable)
 	}
 	release := n.Read("proc/sys/kernel/osrelease")
 	if !release.OK() {
@@ -510,7 +486,7 @@ func kernelFixed(n *facts.Node) Answer {
 	if len(open) > 0 {
 		text = fmt.Sprintf("the version of kernel %s does not show whether it has the fixes of %s; ask its distribution", release.Value, strings.Join(open, "; "))
 	}
-	return say(finding.Manual, text, []facts.Fact{release}).reaching(devices...)
+	return say(finding.Manual, text, []facts.Fact{release}).reaching(addresses(functions)...)
 }
 
 // fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
@@ -523,7 +499,7 @@ func (k *kernelFault) fixedIn(release string) bool {
 	for i, fixed := range k.fixed {
 		first, _ := kernelNumber(fixed)
 		branch := runs[0] == first[0] && runs[1] == first[1]
-		if branch && runs[2] >= first[2] || i == 0 && compareNumbers(runs, first) > 0 {
+		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs[:], first[:]) > 0 {
 			return true
 		}
 	}
@@ -549,13 +525,4 @@ func kernelNumber(release string) (number [3]int, ok bool) {
 		number[i] = n
 	}
 	return number, true
-}
-
-func compareNumbers(a, b [3]int) int {
-	for i := range a {
-		if a[i] != b[i] {
-			return a[i] - b[i]
-		}
-	}
-	return 0
 }

@@ -55,38 +55,33 @@ func vfioHolderChecks() []Check {
 // judgeHoldings judges each open handle, and adds what could not be read.
 func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Answer) Answer {
 	holdings, seen := n.Holdings()
-	var found Answer
-	for i := range holdings {
-		h := &holdings[i]
-		for _, f := range wrong(h) {
-			if f.Devices = h.Devices; len(h.Devices) > 0 {
-				f.Device = new(h.Devices[0])
-			}
-			f.Object = holderName(h)
-			f.Evidence = append(f.Evidence, h.Fact().Evidence())
-			found = append(found, f)
-		}
-	}
+	found := over(holdings, func(h facts.OpenHandle) Answer {
+		return wrong(&h).object(processName(h.Process)).held(h.Devices).seen(h.Fact())
+	})
 	switch {
 	case !seen.OK() && !anyOnVFIO(n) && len(found) == 0:
 		return notApplicable("no function is on a VFIO driver")
 	case !seen.OK():
 		return append(found, unknown(what, seen)...)
-	case len(found) > 0:
-		return found
 	case len(holdings) == 0:
 		return pass("no process has a VFIO device open", seen)
 	}
-	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.OpenHandle) []facts.Fact { return []facts.Fact{h.Fact()} })
+	return showing(found.or(pass(count(len(holdings), "holder"))), holdings, func(h facts.OpenHandle) []facts.Fact { return []facts.Fact{h.Fact()} })
 }
+
+// held says which functions the findings are about, the first of them above all.
+func (a Answer) held(devices []pci.Address) Answer {
+	if len(devices) == 0 {
+		return a
+	}
+	return a.at(devices[0]).reaching(devices...)
+}
+
+// processName names a process: "pid 4711 (qemu)".
+func processName(p *vfio.Usage) string { return fmt.Sprintf("pid %d (%s)", p.PID, p.Comm) }
 
 func anyOnVFIO(n *facts.Node) bool {
 	return slices.ContainsFunc(n.Snapshot.Functions, func(f device.Function) bool { return device.IsVFIO(f.Driver) || f.Locked })
-}
-
-// holderName names the holder's process.
-func holderName(h *facts.OpenHandle) string {
-	return fmt.Sprintf("pid %d (%s)", h.Process.PID, h.Process.Comm)
 }
 
 func holdersAreVMMs(n *facts.Node) Answer {
@@ -165,7 +160,10 @@ func claimName(rec *journal.Record) string {
 
 func heldWhilePrepared(n *facts.Node) Answer {
 	return judgeHoldings(n, "which processes hold functions", func(h *facts.OpenHandle) Answer {
-		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
+		if len(h.Claims) == 0 {
+			if !h.Process.VM || len(h.Devices) == 0 {
+				return nil // a stray: VFIO-009's
+			}
 			return fail(fmt.Sprintf("%s runs a VM with %s, which belongs to no claim", &h.Process.Process, h.Node))
 		}
 		for _, rec := range h.Claims {
@@ -173,14 +171,12 @@ func heldWhilePrepared(n *facts.Node) Answer {
 				return nil
 			}
 		}
-		if len(h.Claims) == 0 {
-			return nil // a stray: VFIO-009's
-		}
 		rec := h.Claims[0]
+		since := fmt.Sprintf("has been %s since %s", rec.State, rec.Since)
 		if !n.IsThisBoot(rec) {
-			return fail(fmt.Sprintf("%s holds %s of %s, which was prepared before the last boot", &h.Process.Process, h.Node, claimName(rec)))
+			since = "was prepared before the last boot"
 		}
-		return fail(fmt.Sprintf("%s holds %s of %s, which has been %s since %s", &h.Process.Process, h.Node, claimName(rec), rec.State, rec.Since))
+		return fail(fmt.Sprintf("%s holds %s of %s, which %s", &h.Process.Process, h.Node, claimName(rec), since))
 	})
 }
 
@@ -197,32 +193,23 @@ func holdersRunVMs(n *facts.Node) Answer {
 // the journal gives it to.
 func oneSandbox(n *facts.Node) Answer {
 	_, seen := n.Holdings()
-	var found Answer
-	var looked []pci.Address
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		claims := preparedFor(n, f.Address)
-		if len(claims) > 0 {
-			looked = append(looked, f.Address)
-		}
-		if len(claims) > 1 {
-			found = append(found, fail(fmt.Sprintf("%s is prepared for %s", f.Address, describeClaims(n, claims)), n.Journal()).on(f)...)
+	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
+		var found Answer
+		if claims := preparedFor(n, f.Address); len(claims) > 1 {
+			found = fail(fmt.Sprintf("%s is prepared for %s", f.Address, describeClaims(n, claims)), n.Journal())
 		}
 		if who := sandboxesOf(n, f.Address); len(who) > 1 {
-			found = append(found, fail(fmt.Sprintf("%s is held by %s", f.Address, strings.Join(who, " and by ")), seen).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s is held by %s", f.Address, strings.Join(who, " and by ")), seen)...)
 		}
-	}
-	switch {
-	case !seen.OK() && anyOnVFIO(n):
+		return found.on(f)
+	})
+	if !seen.OK() && anyOnVFIO(n) {
 		return append(found, unknown("how many processes hold a function", seen)...)
-	case len(found) > 0:
-		return found
-	case len(looked) == 0:
-		return notApplicable("no claim is prepared")
 	}
-	return showing(pass(count(len(looked), "function"), n.Journal()), looked, func(a pci.Address) []facts.Fact {
+	prepared := functionsWhere(n, func(f *device.Function) bool { return len(preparedFor(n, f.Address)) > 0 })
+	return concludeAs(found, prepared, pass(count(len(prepared), "function"), n.Journal()), "no claim is prepared", func(f *device.Function) []facts.Fact {
 		var held []facts.Fact
-		for _, h := range n.HoldersOf(a) {
+		for _, h := range n.HoldersOf(f.Address) {
 			held = append(held, h.Fact())
 		}
 		return held
@@ -269,29 +256,14 @@ func vfioPinnedCheck() Check {
 
 func pinningBounded(n *facts.Node) Answer {
 	users, seen := n.Users()
-	var found Answer
-	var looked []*vfio.Usage
-	for i := range users {
-		u := &users[i]
-		if !u.Holds() {
-			continue
-		}
-		looked = append(looked, u)
-		for _, f := range pinningOf(n, u) {
-			f.Object = fmt.Sprintf("pid %d (%s)", u.PID, u.Comm)
-			f.Devices = heldBy(n, u)
-			found = append(found, f)
-		}
-	}
-	switch {
-	case !seen.OK() && (anyOnVFIO(n) || len(looked) > 0):
+	holders := slices.DeleteFunc(slices.Clone(users), func(u vfio.Usage) bool { return !u.Holds() })
+	found := over(holders, func(u vfio.Usage) Answer {
+		return pinningOf(n, &u).object(processName(&u)).reaching(heldBy(n, &u)...)
+	})
+	if !seen.OK() && (anyOnVFIO(n) || len(holders) > 0) {
 		return append(found, unknown("how much memory VMMs can pin", seen)...)
-	case len(found) > 0:
-		return found
-	case len(looked) == 0:
-		return notApplicable("no process holds a function")
 	}
-	return showing(pass(count(len(looked), "VMM")), looked, func(u *vfio.Usage) []facts.Fact { return boundsOf(n, u) })
+	return conclude(found, holders, "VMM", "no process holds a function", func(u vfio.Usage) []facts.Fact { return boundsOf(n, &u) })
 }
 
 // pinningOf returns what is wrong with one holder. What it pins is its own memory,
@@ -370,54 +342,42 @@ func vfioKataChecks() []Check {
 // have it. VFIO-020 reports state whose VM has ended.
 func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
-	var found Answer
-	var looked []runtimes.Sandbox
-	for i := range sandboxes {
-		s := &sandboxes[i]
-		if len(s.Devices) == 0 || isLeft(n, s) {
-			continue
-		}
-		looked = append(looked, *s)
-		for _, d := range s.Devices {
-			if wrong := notItsOwn(n, s, d.Address); wrong != "" {
-				found = append(found, aboutSandbox(n, s, d.Address, wrong)...)
-			}
-		}
-	}
+	running := slices.DeleteFunc(slices.Clone(sandboxes), func(s runtimes.Sandbox) bool { return len(s.Devices) == 0 || isLeft(n, &s) })
+	found := over(running, func(s runtimes.Sandbox) Answer {
+		return over(s.Devices, func(d katastate.Device) Answer { return notItsOwn(n, &s, d.Address) })
+	})
 	found = append(found, damagedStates(asked)...)
-	switch {
-	case len(found) > 0:
-		return found
-	case len(looked) == 0:
-		return notApplicable("no Kata sandbox has a function", asked...)
+	if len(running) == 0 {
+		return found.or(notApplicable("no Kata sandbox has a function", asked...))
 	}
-	return showing(pass(count(len(looked), "sandbox")+" with functions"), looked, sandboxFacts)
+	return showing(found.or(pass(count(len(running), "sandbox")+" with functions")), running, sandboxFacts)
 }
 
 // damagedStates reports each state that can't be decoded, because any function may be in it.
 func damagedStates(asked []facts.Fact) Answer {
-	var found Answer
-	for _, f := range asked {
-		if !f.Known() {
-			found = append(found, unknown("which functions a Kata sandbox has", f).object(f.Path)...)
+	return over(asked, func(f facts.Fact) Answer {
+		if f.Known() {
+			return nil
 		}
-	}
-	return found
+		return unknown("which functions a Kata sandbox has", f).object(f.Path)
+	})
 }
 
-// notItsOwn says why the sandbox should not have the function; nothing where it
-// should.
-func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) string {
+// notItsOwn fails if the sandbox should not have the function.
+func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) Answer {
 	claims := n.TenanciesOf(a)
-	for _, t := range claims {
-		if isFor(n, t.Record, s) {
-			return ""
-		}
+	if slices.ContainsFunc(claims, func(t facts.Tenancy) bool { return isFor(n, t.Record, s) }) {
+		return nil
 	}
-	if len(claims) == 0 {
-		return fmt.Sprintf("%s has %s, which belongs to no claim", sandboxName(s), a)
+	owner := "no claim"
+	if len(claims) > 0 {
+		owner = describeClaims(n, []*journal.Record{claims[0].Record})
 	}
-	return fmt.Sprintf("%s has %s, which belongs to %s", sandboxName(s), a, describeClaims(n, []*journal.Record{claims[0].Record}))
+	found := fail(fmt.Sprintf("%s has %s, which belongs to %s", sandboxName(s), a, owner), append(sandboxFacts(*s), n.Journal())...).object(sandboxName(s)).reaching(a)
+	if f, ok := n.Snapshot.Function(a); ok {
+		return found.on(f)
+	}
+	return found
 }
 
 // isFor reports whether the sandbox gets the claim's functions: the journal names it, or names no sandbox yet, and the
@@ -426,8 +386,8 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 	if !n.IsThisBoot(rec) {
 		return false
 	}
-	if rec.Sandbox != nil && rec.Sandbox.ID != "" {
-		return rec.Sandbox.ID == s.ID
+	if id := sandboxOf(rec); id != "" {
+		return id == s.ID
 	}
 	ref := rec.Plan.Claim
 	for _, pod := range ref.Pods {
@@ -447,42 +407,31 @@ func sandboxesAgree(n *facts.Node) Answer {
 	if _, seen := n.Holdings(); !seen.OK() {
 		return unknown("which VMs run", seen)
 	}
-	found := leftStates(n, sandboxes)
-	claims := 0
-	for _, rec := range n.Records() {
-		if rec.State != journal.Prepared || rec.Sandbox == nil || rec.Sandbox.ID == "" || !n.IsThisBoot(rec) {
-			continue
+	claims := slices.DeleteFunc(slices.Clone(n.Records()), func(rec *journal.Record) bool {
+		return rec.State != journal.Prepared || sandboxOf(rec) == "" || !n.IsThisBoot(rec)
+	})
+	found := append(leftStates(n, sandboxes), over(claims, func(rec *journal.Record) Answer {
+		if !isGone(n, sandboxes, rec.Sandbox.ID) {
+			return nil
 		}
-		claims++
-		if isGone(n, sandboxes, rec.Sandbox.ID) {
-			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, which has no Kata state, VMM or bundle", claimName(rec), rec.Sandbox.ID), n.Journal()).
-				object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
-		}
-	}
+		return fail(fmt.Sprintf("%s is prepared for sandbox %.12s, which has no Kata state, VMM or bundle", claimName(rec), rec.Sandbox.ID), n.Journal()).ofRecord(rec)
+	})...)
 	found = append(found, damagedStates(asked)...)
-	if len(found) > 0 {
-		return found
-	}
-	return showing(pass(fmt.Sprintf("%s, %s", count(len(sandboxes), "sandbox"), count(claims, "prepared claim")), asked...), sandboxes, sandboxFacts)
+	return showing(found.or(pass(fmt.Sprintf("%s, %s", count(len(sandboxes), "sandbox"), count(len(claims), "prepared claim")), asked...)), sandboxes, sandboxFacts)
 }
 
 func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
-	var found Answer
-	for i := range sandboxes {
-		s := &sandboxes[i]
-		if !isLeft(n, s) {
-			continue
+	return over(sandboxes, func(s runtimes.Sandbox) Answer {
+		if !isLeft(n, &s) {
+			return nil
 		}
-		f := fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, has ended", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
+		var devices []pci.Address
 		for _, d := range s.Devices {
-			f[0].Devices = append(f[0].Devices, d.Address)
+			devices = append(devices, d.Address)
 		}
-		if len(f[0].Devices) > 0 {
-			f[0].Device = new(f[0].Devices[0])
-		}
-		found = append(found, f...)
-	}
-	return found
+		return fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, has ended", sandboxName(&s), s.PID), sandboxFacts(s)...).
+			object(sandboxName(&s)).held(devices)
+	})
 }
 
 // isLeft reports whether a state outlived the VM: it names a process that no VMM of
@@ -505,15 +454,6 @@ func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 	}
 	containers, _ := runtimes.Containers(n)
 	return !slices.ContainsFunc(containers, func(c runtimes.Container) bool { return c.ID == id })
-}
-
-// aboutSandbox fails for a sandbox and a function.
-func aboutSandbox(n *facts.Node, s *runtimes.Sandbox, a pci.Address, text string) Answer {
-	found := fail(text, append(sandboxFacts(*s), n.Journal())...).object(sandboxName(s)).reaching(a)
-	if f, ok := n.Snapshot.Function(a); ok {
-		return found.on(f)
-	}
-	return found
 }
 
 // sandboxFacts are what says that there is a sandbox.
