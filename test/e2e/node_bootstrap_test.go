@@ -39,6 +39,11 @@ func bootstrapsNode(ctx context.Context, s *site) error {
 	return err
 }
 
+// bootstrapValues are for a node whose runtime is set up by others, and say soon what was changed.
+const bootstrapValues = `
+bootstrap: {every: 10s, blueprint: {name: lab, containers: {runtime: None}}}
+`
+
 // installBootstrap installs the chart with bootstrap, for a node whose runtime is set up by others.
 func (s *site) installBootstrap(ctx context.Context, apply string) error {
 	return s.node.InstallPlugin(ctx, chart, "bootstrap.enabled=true", "bootstrap.every=10s", "bootstrap.apply="+apply,
@@ -46,10 +51,17 @@ func (s *site) installBootstrap(ctx context.Context, apply string) error {
 }
 
 func (s *site) keptFit(ctx context.Context) error {
-	if err := s.installBootstrap(ctx, "Once"); err != nil {
+	values, err := s.node.PluginValues()
+	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.awaitBootstrap(ctx, true), s.awaitOutcome(ctx, "fit"), s.firstPod(ctx)); err != nil {
+	if err := s.installsAsDocumented(ctx, values+bootstrapValues); err != nil {
+		return err
+	}
+	if _, err := s.checkVM(ctx, "gpu"); err != nil {
+		return err
+	}
+	if err := errors.Join(s.deleteFirstPod(ctx), s.node.AwaitPlugin(ctx), s.awaitBootstrap(ctx, true), s.awaitOutcome(ctx, "fit")); err != nil {
 		return err
 	}
 	if _, err := s.output(ctx, "echo options vfio_pci disable_denylist=Y >"+modprobeFile); err != nil {
@@ -68,24 +80,6 @@ func (s *site) keptFit(ctx context.Context) error {
 		return fmt.Errorf("%s is %q: %w", modprobeFile, text, err)
 	}
 	return nil
-}
-
-// firstPod is the last of the README's three commands.
-func (s *site) firstPod(ctx context.Context) error {
-	text, err := example("gpu-pod")
-	if err != nil {
-		return err
-	}
-	if err := s.apply(ctx, tenant, text); err != nil {
-		return err
-	}
-	if err := s.awaitRunning(ctx, vmPodLimit, "gpu"); err != nil {
-		return err
-	}
-	if _, err := s.checkVM(ctx, "gpu"); err != nil {
-		return err
-	}
-	return s.deletePods(ctx, "gpu")
 }
 
 // awaitBootstrap waits until the DaemonSet's only pod, of its latest template, is ready or not.

@@ -40,6 +40,9 @@ type site struct {
 	kata *kata.Install
 	// drivers are the functions' drivers while nothing is held.
 	drivers string
+	// documents are what people are told to run, and reading is a directory for who does.
+	documents documents
+	reading   string
 	// logs is where the logs of each case are kept; empty keeps none.
 	logs string
 	log  func(format string, args ...any)

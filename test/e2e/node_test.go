@@ -60,6 +60,7 @@ func nodeCases() []nodeCase {
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "TheChartsAuditOfNodesSeesWhatRootSees", run: auditInAPod, noVMs: true},
 		{name: "TheChartsBootstrapKeepsTheNodeFit", run: bootstrapsNode},
+		{name: "TheRunbooksCommandsHelp", run: followsRunbook, noVMs: true},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true, contract: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "EveryExampleRuns", run: runsExamples},
@@ -159,7 +160,10 @@ func runOnNode(t *testing.T, c node.Config, cases []nodeCase) ([]caseEnd, error)
 		return nil, err
 	}
 	defer n.Stop()
-	s := &site{node: n, kata: c.Kata, plane: plane, client: client(t, plane, controlplane.Admin()), log: t.Logf}
+	s := &site{
+		node: n, kata: c.Kata, plane: plane, client: client(t, plane, controlplane.Admin()), log: t.Logf,
+		documents: readDocuments(t), reading: buildPlugin(t),
+	}
 	if dir := os.Getenv(logsDir); dir != "" {
 		s.logs = filepath.Join(dir, t.Name())
 	}

@@ -50,14 +50,13 @@ metrics: {readers: [{kind: ServiceAccount, name: ` + MetricsReader + `, namespac
 // the node. It waits until the plugin is ready. The chart is a directory; the image is the tree's, which every node has.
 // Settings are the chart's, as helm --set takes them, on top of what the lab needs. It may be called again, with others.
 func (n *Node) InstallPlugin(ctx context.Context, chart string, settings ...string) error {
-	server, err := url.Parse(n.config.Plane.Server(controlplane.LabHost))
+	values, err := n.PluginValues()
 	if err != nil {
 		return err
 	}
 	if err := n.pluginNamespace(ctx); err != nil {
 		return fmt.Errorf("install the plugin: %w", err)
 	}
-	values := fmt.Sprintf(pluginValues, server.Hostname(), server.Port(), n.overhead())
 	args := []string{"upgrade", "--install", release, chart, "--values", "-"}
 	for _, setting := range settings {
 		args = append(args, "--set", setting)
@@ -70,6 +69,15 @@ func (n *Node) InstallPlugin(ctx context.Context, chart string, settings ...stri
 		return fmt.Errorf("install the plugin: %w", err)
 	}
 	return n.AwaitPlugin(ctx)
+}
+
+// PluginValues are the chart's values for the lab.
+func (n *Node) PluginValues() (string, error) {
+	server, err := url.Parse(n.config.Plane.Server(controlplane.LabHost))
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(pluginValues, server.Hostname(), server.Port(), n.overhead()), nil
 }
 
 // overhead is the memory of a sandbox beside its containers' limits. Kata charges the pod for its VM's RAM, of which kata-lab.toml sets
