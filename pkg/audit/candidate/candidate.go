@@ -94,12 +94,12 @@ type Node struct {
 // Judge returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
 func Judge(ctx context.Context, n *Node, o check.Options, failOn isolation.Severity) *Candidate {
 	j := &judge{ctx: ctx, node: n, options: o, outlook: n.Plan.Outlook(), before: worst(n.Report)}
-	after := j.audit(check.Catalogue(), nil)
+	plain, after := j.audit()
 	c := &Candidate{
 		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, Blueprint: n.Blueprint, FailOn: failOn,
 		Refusals: n.Plan.Refused(), ByHand: byHand(n.Plan), Reboot: j.outlook.Reboot, Commands: commands(n.Plan),
 	}
-	j.compare(c, after)
+	j.compare(c, plain, after)
 	c.Changes = j.changes(c.Repaired)
 	c.Verdict = c.verdict()
 	c.fillLists()
@@ -157,18 +157,29 @@ type judge struct {
 	before map[string]finding.Finding
 }
 
-// audit runs checks on the node as it would be, once for each scenario, without the changes of the parts that are left out.
-func (j *judge) audit(checks []check.Check, without []string) []*finding.Report {
-	var all []*finding.Report
-	for _, s := range scenarios(j.outlook, j.node.Snapshot, without) {
-		n := facts.New(j.node.FS.WithOverlay(s.files), s.snapshot)
-		n.ReadLinks(j.ctx)
-		if j.node.Ask != nil && !j.restarts() {
-			runtimes.AskRunning(j.ctx, n, j.node.Ask)
-		}
-		all = append(all, check.Run(n, checks, j.options))
+// audit runs all checks on the node as it would be, once for each scenario. Plain is the report with all that is known,
+// and with nothing that scenarios make up.
+func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
+	over := func(s scenario) *finding.Report {
+		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, check.Catalogue())
 	}
-	return all
+	for _, s := range scenarios(j.outlook, j.node.Snapshot, nil) {
+		each = append(each, over(s))
+	}
+	if len(each) == 1 {
+		return each[0], each
+	}
+	return over(scenario{j.node.Snapshot, overlay(j.outlook, nil)}), each
+}
+
+// run runs checks on one node.
+func (j *judge) run(fs *sysfs.FS, s *device.Snapshot, checks []check.Check) *finding.Report {
+	n := facts.New(fs, s)
+	n.ReadLinks(j.ctx)
+	if j.node.Ask != nil && !j.restarts() {
+		runtimes.AskRunning(j.ctx, n, j.node.Ask)
+	}
+	return check.Run(n, checks, j.options)
 }
 
 // restarts reports whether containerd restarts after the changes.

@@ -7,13 +7,11 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // compare sorts the checks: repaired, remaining, open or unknown. A check that does not fail before or after is in none.
-func (j *judge) compare(c *Candidate, after []*finding.Report) {
+func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Report) {
 	each := make([]map[string]finding.Finding, len(after))
 	for i := range after {
 		each[i] = worst(after[i])
@@ -24,11 +22,14 @@ func (j *judge) compare(c *Candidate, after []*finding.Report) {
 		switch state, same := outcome(each, id); {
 		case len(each) > 1 && isReview(id) && (now.State == finding.Fail || state == finding.Fail):
 			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
+		case state == finding.Fail && len(in(plain, id, finding.Fail)) == 0:
+			rule.Severity = severest(each, id, now)
+			c.Open = append(c.Open, rule) // by what scenarios make up, such as the numbers of groups
 		case !same, undetermined(state) && !undetermined(now.State):
 			rule.Severity = severest(each, id, now)
 			c.Open = append(c.Open, rule)
 		case state == finding.Fail:
-			c.Remaining = append(c.Remaining, in(after[len(after)-1], id, finding.Fail)...)
+			c.Remaining = append(c.Remaining, remaining(in(plain, id, finding.Fail), in(after[len(after)-1], id, finding.Fail))...)
 		case undetermined(state):
 			c.Unknown = append(c.Unknown, in(after[len(after)-1], id, state)...)
 		case now.State == finding.Fail:
@@ -72,6 +73,20 @@ func severest(each []map[string]finding.Finding, id string, now finding.Finding)
 	return worst
 }
 
+// remaining returns the failures of a check that are there after the changes, in the words of the plain report: those of a
+// scenario may be about what it makes up.
+func remaining(plain, after []finding.Finding) []finding.Finding {
+	still := slices.DeleteFunc(slices.Clone(plain), func(f finding.Finding) bool {
+		return !slices.ContainsFunc(after, func(a finding.Finding) bool {
+			return a.Object == f.Object && (a.Device == nil) == (f.Device == nil) && (a.Device == nil || *a.Device == *f.Device)
+		})
+	})
+	if len(still) == 0 {
+		return after
+	}
+	return still
+}
+
 func in(r *finding.Report, id string, state finding.State) []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f finding.Finding) bool { return f.ID != id || f.State != state })
 }
@@ -83,64 +98,4 @@ func ids(found map[string]finding.Finding) []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// changes returns the changes of each part. A part repairs the checks that do not pass without it.
-func (j *judge) changes(repaired []Rule) []Change {
-	checks := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool {
-		return c.Review != nil || !slices.ContainsFunc(repaired, func(r Rule) bool { return r.ID == c.ID })
-	})
-	var all []Change
-	for _, part := range j.parts() {
-		change := j.change(part)
-		if len(change.Files) == 0 {
-			continue // the operator adds the arguments: bootstrap has no file for them
-		}
-		if len(checks) > 0 {
-			change.Repairs = failing(j.audit(checks, []string{part}))
-		}
-		change.Repairs = list(change.Repairs)
-		all = append(all, change)
-	}
-	return all
-}
-
-// parts are the parts of bootstrap that change something, in the order of their files.
-func (j *judge) parts() []string {
-	var all []string
-	for _, f := range j.outlook.Files {
-		for _, part := range f.Parts {
-			if !slices.Contains(all, part) {
-				all = append(all, part)
-			}
-		}
-	}
-	return all
-}
-
-func (j *judge) change(part string) Change {
-	c := Change{Part: part}
-	for _, f := range j.outlook.Files {
-		if f.Path != state.Cmdline && slices.Contains(f.Parts, part) {
-			c.Files = append(c.Files, "/"+f.Path)
-		}
-	}
-	if part == boot.Part {
-		c.Arguments = j.outlook.Arguments
-	}
-	return c
-}
-
-// failing returns the checks that do not pass in some scenario, sorted.
-func failing(after []*finding.Report) []string {
-	var all []string
-	for _, r := range after {
-		for id, f := range worst(r) {
-			if f.State == finding.Fail || undetermined(f.State) {
-				all = append(all, id)
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -76,16 +76,23 @@ func apart(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 	return after
 }
 
-// together returns the snapshot with all functions in one group, in which the firmware has a region.
+// together returns the snapshot with all functions below a root bus in one group, in which the firmware has a region. The
+// kernel joins no functions of different root buses.
 func together(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 	after := withUnit(s)
-	group := device.Group{Type: domain(o, "DMA-FQ"), Reserved: []device.Region{{Start: 0x1000, End: 0x1fff, Type: "direct"}}}
+	of := map[string]int{}
 	for i := range after.Functions {
 		f := &after.Functions[i]
-		f.Group = new(0)
-		group.Members = append(group.Members, f.Address)
+		number, known := of[f.Root]
+		if !known {
+			number = len(of)
+			of[f.Root] = number
+			region := device.Region{Start: 0x1000, End: 0x1fff, Type: "direct"}
+			after.Groups = append(after.Groups, device.Group{Number: number, Type: domain(o, "DMA-FQ"), Reserved: []device.Region{region}})
+		}
+		f.Group = new(number)
+		after.Groups[number].Members = append(after.Groups[number].Members, f.Address)
 	}
-	after.Groups = []device.Group{group}
 	return after
 }
 
