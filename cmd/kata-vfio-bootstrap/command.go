@@ -52,7 +52,7 @@ const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alph
   vfio                keepOff (a list of addresses), disableDenylist
   virtualFunctions    a list of pf, count, eswitchMode
   network             leaveVFsAlone
-  containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), hotPlug, podResourcesSocket
+  containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), nicHandler, hotPlug, podResourcesSocket
   versions            kernel, containerd, crio, kata, chart; each exact or minimum
   labels              of the Kubernetes node
 cmd/kata-vfio-bootstrap/README.md, "Blueprint", describes each field and its default.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -276,6 +277,35 @@ func TestDriftIsNamedAndMended(t *testing.T) {
 	if len(r.Kept) != 1 || r.Kept[0].Path != theirs {
 		t.Errorf("kept %+v", r.Kept)
 	}
+}
+
+// The handler for NICs comes and goes with the blueprint, and what it shares with kata-gpu stays.
+func TestNICHandlerFollowsTheBlueprint(t *testing.T) {
+	const nicConfig = "opt/kata/share/defaults/kata-containers/kata-vfio/configuration.toml"
+	n := newNode(t, files("openSUSE"), containerd(3, "2.1.4-1"))
+	n.put("proc/cmdline", "ro\n")
+	before := n.snapshot()
+	n.apply(blueprint.Default())
+	n.reboot()
+	without := n.snapshot()
+	both := parse(t, "containers: {nicHandler: true}\n")
+	n.expect(n.plan(both), bootstrap.ChangesNeeded, "with the handler")
+	if r := n.apply(both); len(r.Changed) != 3 || r.Reboot {
+		t.Errorf("changed %v, reboot %t", r.Changed, r.Reboot)
+	}
+	n.expect(n.plan(both), bootstrap.Fit, "with the handler applied")
+	n.put(nicConfig, n.read(nicConfig)+"# edited\n")
+	drifted := slices.ContainsFunc(n.plan(both).Files, func(f bootstrap.FilePlan) bool { return f.Path == nicConfig && f.Drift != nil })
+	if n.expect(n.plan(both), bootstrap.ChangesNeeded, "with another configuration"); !drifted {
+		t.Errorf("the drift of %s is not named", nicConfig)
+	}
+	n.apply(both)
+	n.expect(n.plan(both), bootstrap.Fit, "applied again")
+	n.apply(blueprint.Default())
+	n.same(without, "without the handler")
+	n.apply(both)
+	n.revert()
+	n.same(before, "after revert")
 }
 
 // A file that somebody has edited since, and that is edited again, goes back to what

@@ -133,6 +133,9 @@ func (n *node) runtimeHas(c *engine) {
 	defer func() { _ = tree.Close() }()
 	r := runtimes.Of(facts.New(tree, &device.Snapshot{}))
 	i := slices.IndexFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == "kata-gpu" })
+	if nic := slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == "kata-vfio" }); nic != c.options.NICHandler {
+		n.t.Errorf("the audit sees the handlers %+v; kata-vfio among them: %t", r.Handlers, nic)
+	}
 	if len(r.Damaged) > 0 || i < 0 || len(r.Handlers) < 2 || r.Handlers[i].IsRust() != (c.options.Kata == containers.FlavourRust) {
 		n.t.Errorf("the audit sees the handlers %+v, damaged %+v", r.Handlers, r.Damaged)
 	}

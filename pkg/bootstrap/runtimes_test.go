@@ -16,13 +16,20 @@ type engine struct {
 	files      map[string]string
 }
 
-// engines are containerd by each version of its configuration, and CRI-O, with Kata in Go and in Rust, cold and hot.
+// engines are containerd by each version of its configuration, and CRI-O, with Kata in Go and in Rust, cold and hot, with and without the handler for
+// NICs.
 func engines() []engine {
 	var all []engine
-	for _, o := range []containers.Options{{Kata: containers.FlavourGo}, {Kata: containers.FlavourRust, Base: containers.BaseNIC}, {Kata: containers.FlavourGo, HotPlug: true}} {
+	for _, o := range []containers.Options{
+		{Kata: containers.FlavourGo}, {Kata: containers.FlavourRust, Base: containers.BaseNIC}, {Kata: containers.FlavourGo, HotPlug: true},
+		{Kata: containers.FlavourGo, NICHandler: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true},
+	} {
 		kata := string(o.Kata)
 		if o.HotPlug {
 			kata += ", hot plug"
+		}
+		if o.NICHandler {
+			kata += ", kata-vfio"
 		}
 		for version, pack := range map[int]string{2: "1.7.28-1", 3: "2.1.4-1", 4: "2.4.2-1"} {
 			all = append(all, engine{fmt.Sprintf("containerd %s, version %d", pack, version), kata, o, containerd(version, pack)})

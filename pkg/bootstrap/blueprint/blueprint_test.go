@@ -106,6 +106,7 @@ func TestBlueprintErrorsNameTheLine(t *testing.T) {
 		{"unknown Kata", head + "containers: {kata: c}\n", `containers.kata: "c" is not one of go, rs`},
 		{"unknown base", head + "containers: {base: FPGA}\n", `containers.base: "FPGA" is not one of GPU, NIC`},
 		{"hot plug of the Rust runtime", head + "containers: {kata: rs, hotPlug: true}\n", "containers.hotPlug: Kata's Rust runtime has no such setting"},
+		{"hot plug with the handler for NICs", head + "containers: {nicHandler: true, hotPlug: true}\n", "containers.nicHandler: the handler kata-vfio plugs devices when the VM starts"},
 		{"early binding of nothing", head + "kernel: {earlyBinding: true}\n", "has no effect without functions"},
 		{"bad address", head + "vfio: {keepOff: [3b]}\n", "vfio.keepOff[0]"},
 		{"address twice", head + "vfio: {keepOff: ['0000:3b:00.0', '0000:3b:00.0']}\n", "duplicate address"},

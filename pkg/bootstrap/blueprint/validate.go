@@ -138,6 +138,9 @@ func (d *decoder) checkContainers(o *containers.Options) {
 	if o.HotPlug && o.Kata == containers.FlavourRust {
 		d.at("containers.hotPlug", "Kata's Rust runtime has no such setting; use kata: %s", containers.FlavourGo)
 	}
+	if o.HotPlug && o.NICHandler {
+		d.at("containers.nicHandler", "the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")
+	}
 }
 
 // oneOf reports a value that is set, but is not one of the choices.

@@ -16,7 +16,7 @@ import (
 type containerd struct {
 	*wants
 	node node
-	kata kata
+	kata *kata
 	at   containerdFiles
 	// major is containerd's major version, -1 if no file shows it; version is that of the configuration; rule is how its
 	// files are merged.
@@ -30,7 +30,7 @@ type containerd struct {
 }
 
 // containerdWants returns what containerd needs: a drop-in, and its import.
-func containerdWants(n node, k kata) (*wants, error) {
+func containerdWants(n node, k *kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
 	v := n.containerdVersion(c.at.program, containerdBinaries()...)
 	c.major = v.Major
@@ -130,7 +130,7 @@ func (c *containerd) decide() error {
 	if c.damaged(before) || c.disabled(before.All) {
 		return nil
 	}
-	text, err := fragment(flavoured("containerd/kata-gpu", ".toml", c.kata.flavour), c.kata)
+	text, err := c.kata.engineFragment(".toml", map[string]string{gpuHandler: "containerd/kata-gpu", nicHandler: "containerd/kata-vfio"})
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,12 @@ func (c *containerd) decide() error {
 	if c.damaged(ours) {
 		return nil
 	}
-	handler := []string{"plugins", config.CRIRuntime, "containerd", "runtimes", handlerName}
-	c.refuseOther(before.All.Sub(handler...), ours.All.Sub(handler...))
+	for _, h := range c.kata.handlers {
+		c.refuseOther(h.name, before.All, ours.All, handlerSection(h.name)...)
+	}
 	dropIn := []byte(text)
 	if c.rule == config.BySection {
-		if dropIn, err = sections(before, ours); err != nil {
+		if dropIn, err = sections(c.kata, before, ours); err != nil {
 			return err
 		}
 	}
@@ -157,6 +158,11 @@ func (c *containerd) decide() error {
 		c.want(main, dropIn)
 	}
 	return nil
+}
+
+// handlerSection is the path of a handler's section.
+func handlerSection(name string) []string {
+	return []string{"plugins", config.CRIRuntime, "containerd", "runtimes", name}
 }
 
 // before reads the files without bootstrap's own. A file with which containerd 1 would not start shows that containerd 2
@@ -210,17 +216,18 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 	want := before.All.Clone()
 	want.Merge(ours.All)
 	c.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
-	handler := after.All.Sub("plugins", config.CRIRuntime, "containerd", "runtimes", handlerName)
-	if c.kata.block && !handler.Setting("", "snapshotter").IsSet() {
-		c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
-			"Set snapshotter (such as erofs) for the handler "+handlerName+" in your own drop-in, and for its images.")
+	for _, h := range c.kata.handlers {
+		if h.block && !after.All.Sub(handlerSection(h.name)...).Setting("", "snapshotter").IsSet() {
+			c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
+				"Set snapshotter (such as erofs) for the handler "+h.name+" in your own drop-in, and for its images.")
+		}
 	}
 	c.checkCgroups(after.All)
 }
 
 // want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
-	c.file(c.at.dropIn, dropIn, c.at.maker.why(), state.ContainerdRestart)
+	c.file(c.at.dropIn, dropIn, c.at.maker.why(c.kata), state.ContainerdRestart)
 	if c.rule == config.BySection {
 		// The repeated sections may have passwords of registries.
 		c.Files[len(c.Files)-1].Mode = 0o600
@@ -235,11 +242,13 @@ func (c *containerd) want(main string, dropIn []byte) {
 // sections returns bootstrap's drop-in in version 2, for a containerd that may be 1.x. In 1.x a section of a later file
 // replaces the whole section of earlier files, so the drop-in repeats their settings. containerd 2 merges it with the
 // same result. Timeouts merge key by key in both.
-func sections(before, ours *config.Containerd) ([]byte, error) {
+func sections(k *kata, before, ours *config.Containerd) ([]byte, error) {
 	runtime := ours.All.Sub("plugins", config.CRIRuntime).Clone()
-	handler := runtime.Sub("containerd", "runtimes", handlerName)
-	handler["sandbox_mode"] = handler["sandboxer"]
-	delete(handler, "sandboxer")
+	for _, h := range k.handlers {
+		handler := runtime.Sub("containerd", "runtimes", h.name)
+		handler["sandbox_mode"] = handler["sandboxer"]
+		delete(handler, "sandboxer")
+	}
 	all := before.Written.Sub("plugins").Clone()
 	all.Merge(config.Table{config.CRIBefore: runtime, config.NRI: ours.All.Sub("plugins", config.NRI).Clone()})
 	plugins := config.Table{config.CRIBefore: all[config.CRIBefore], config.NRI: all[config.NRI]}
@@ -247,22 +256,22 @@ func sections(before, ours *config.Containerd) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write a drop-in of version 2: %w", err)
 	}
-	return append([]byte(sectionsHead(before)), text...), nil
+	return append([]byte(sectionsHead(k, before)), text...), nil
 }
 
-func sectionsHead(before *config.Containerd) string {
+func sectionsHead(k *kata, before *config.Containerd) string {
 	var names []string
 	for _, file := range before.Files {
 		if file.Value != "" {
 			names = append(names, file.Path)
 		}
 	}
-	return fmt.Sprintf(`# The handler %s, Kata's runtime for pods with devices. kata-vfio-bootstrap wrote this file.
+	return fmt.Sprintf(`# Sets up %s, Kata's runtime for pods with devices. kata-vfio-bootstrap wrote this file.
 #
 # In containerd 1 a plugin's section here replaces that section of the files before: so it repeats what
 # %s
 # say, with our settings put in. Run kata-vfio-bootstrap apply again after a change of theirs: until then it does
 # not count, and kata-vfio-bootstrap verify names it.
 
-`, handlerName, strings.Join(names, ", "))
+`, k.called(), strings.Join(names, ", "))
 }

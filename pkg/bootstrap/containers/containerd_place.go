@@ -60,8 +60,8 @@ func makers() []maker {
 }
 
 // why describes the drop-in, and what the restart affects.
-func (m *maker) why() string {
-	why := "the handler " + handlerName + ", CDI and NRI"
+func (m *maker) why(k *kata) string {
+	why := k.called() + ", CDI and NRI"
 	if m == nil || m.alone {
 		return why
 	}

@@ -16,7 +16,7 @@ const (
 )
 
 // crioWants returns what CRI-O needs: one drop-in.
-func crioWants(n node, k kata) (*wants, error) {
+func crioWants(n node, k *kata) (*wants, error) {
 	w := &wants{part: "CRI-O"}
 	v := n.installed("cri-o")
 	w.fact("version", v.String(), v.Source)
@@ -24,12 +24,12 @@ func crioWants(n node, k kata) (*wants, error) {
 	if !ok {
 		return w, nil
 	}
-	text, err := fragment(flavoured("crio/50-kata-vfio", ".conf", k.flavour), k)
+	text, err := k.engineFragment(".conf", map[string]string{gpuHandler: "crio/50-kata-vfio", nicHandler: "crio/51-kata-vfio-nic"})
 	if err != nil {
 		return nil, err
 	}
 	text = withCDIDirs(text, before.Sub("crio", "runtime").Setting("", "cdi_spec_dirs").List())
-	n.checkCRIO(w, before, text)
+	n.checkCRIO(w, k, before, text)
 	if k.flavour == FlavourGo {
 		w.warn("", "CRI-O passes every annotation of a pod to Kata, and its Go runtime may add devices because of them (RT-003).",
 			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
@@ -37,7 +37,7 @@ func crioWants(n node, k kata) (*wants, error) {
 	manager := before.Sub("crio", "runtime").Setting(crioConfig, "cgroup_manager")
 	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
 	if !w.refused() {
-		w.file(crioDropIn, []byte(text), "the handler "+handlerName+", NRI and the CDI directories", state.CRIORestart)
+		w.file(crioDropIn, []byte(text), k.called()+", NRI and the CDI directories", state.CRIORestart)
 		w.restarted(n, RuntimeCRIO, crioDropIn)
 	}
 	return w, nil
@@ -55,15 +55,16 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 	return loaded.All, loaded.Files[len(loaded.Files)-1].Path, true
 }
 
-// checkCRIO refuses settings of the handler in other files, and settings that override bootstrap's.
-func (n node) checkCRIO(w *wants, before config.Table, text string) {
+// checkCRIO refuses settings of the handlers in other files, and settings that override bootstrap's.
+func (n node) checkCRIO(w *wants, k *kata, before config.Table, text string) {
 	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
 		w.refuse(crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
 		return
 	}
-	handler := []string{"crio", "runtime", "runtimes", handlerName}
-	w.refuseOther(before.Sub(handler...), ours.Sub(handler...))
+	for _, h := range k.handlers {
+		w.refuseOther(h.name, before, ours, "crio", "runtime", "runtimes", h.name)
+	}
 	after, last, ok := n.crio(w, []byte(text))
 	if !ok {
 		return
@@ -74,13 +75,13 @@ func (n node) checkCRIO(w *wants, before config.Table, text string) {
 }
 
 // refuseOther refuses an existing handler of the same name that differs from bootstrap's.
-func (w *wants) refuseOther(theirs, ours config.Table) {
-	mine := ours.Settings()
-	all := theirs.Settings()
+func (w *wants) refuseOther(handler string, theirs, ours config.Table, section ...string) {
+	mine := ours.Sub(section...).Settings()
+	all := theirs.Sub(section...).Settings()
 	for _, name := range sortedKeys(all) {
 		s := all[name]
 		if !slices.Contains(siteSettings(), s.Name) && !s.Is(mine[name]) {
-			w.refuse(s.File, fmt.Sprintf("%s defines a handler %s: %s.", s.File, handlerName, s.Fact().Value),
+			w.refuse(s.File, fmt.Sprintf("%s defines a handler %s: %s.", s.File, handler, s.Fact().Value),
 				"Remove or rename that handler.")
 			return
 		}

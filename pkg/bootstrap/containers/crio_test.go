@@ -19,8 +19,13 @@ func crio() files {
 }
 
 func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
-	for _, flavour := range []containers.Flavour{containers.FlavourGo, containers.FlavourRust} {
-		o := containers.Options{Kata: flavour}
+	for _, c := range []struct {
+		flavour  containers.Flavour
+		nic      bool
+		handlers int
+	}{{containers.FlavourGo, false, 1}, {containers.FlavourGo, true, 2}, {containers.FlavourRust, false, 1}, {containers.FlavourRust, true, 2}} {
+		flavour, nic := c.flavour, c.nic
+		o := containers.Options{Kata: flavour, NICHandler: nic}
 		fsys, w := open(t, crio(), o)
 		if problems := fatal(w); len(problems) > 0 || content(w, dropIn) != "" {
 			t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
@@ -33,7 +38,7 @@ func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
 			t.Errorf("it wants %v again", left)
 		}
 		r := seen(fsys)
-		if len(r.Handlers) != 2 || len(r.Kata()) != 1 || r.Kata()[0].IsRust() != (flavour == containers.FlavourRust) || !r.NRI.Enabled || !r.NRI.Validator.On() {
+		if len(r.Handlers) != 1+c.handlers || len(r.Kata()) != c.handlers || r.Kata()[0].IsRust() != (flavour == containers.FlavourRust) || !r.NRI.Enabled || !r.NRI.Validator.On() {
 			t.Errorf("the audit sees %+v, NRI %+v", r.Handlers, r.NRI)
 		}
 		if diff := cmp.Diff([]string{"/opt/cdi", "/etc/cdi", "/var/run/cdi"}, r.CDIDirs); diff != "" {

@@ -11,18 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
-// handlerName is the handler in the RuntimeClass.
-const handlerName = "kata-gpu"
-
 // fragment returns a shipped file with the paths of the Kata installation. The shipped files have those of Kata's own
 // archive, below /opt/kata.
-func fragment(name string, k kata) (string, error) {
+func fragment(name string, k *kata) (string, error) {
 	text, err := runtimeclass.Files.ReadFile(name)
 	if err != nil {
 		return "", fmt.Errorf("read the fragment %s: %w", name, err)
 	}
 	unpacked := unpackedKata(k.flavour)
-	return strings.NewReplacer(unpacked.shim, k.shim, unpacked.dir, k.dir).Replace(string(text)), nil
+	return strings.NewReplacer(unpacked.shim, k.shim, unpacked.own+"/", k.own+"/").Replace(string(text)), nil
 }
 
 // flavoured returns the name of a fragment that exists for each of Kata's runtimes.

@@ -14,10 +14,9 @@ import (
 type kata struct {
 	flavour Flavour
 	shim    string
-	// shipped is the directory of Kata's own configurations, dir the handler's.
-	shipped, dir string
-	// block: guests share no directory with the node, so their root file systems have to be block devices.
-	block bool
+	// shipped is the directory of Kata's own configurations, own that of the handlers' directories.
+	shipped, own string
+	handlers     []handler
 }
 
 // unpackedKata is Kata's own archive, unpacked at / by hand or by kata-deploy.
@@ -27,16 +26,16 @@ func unpackedKata(flavour Flavour) kata {
 		k.shim = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2"
 		k.shipped = path.Join(k.shipped, "runtime-rs")
 	}
-	k.dir = path.Join(k.shipped, handlerName)
+	k.own = k.shipped
 	return k
 }
 
-// packagedKata is a distribution's package of the Go runtime. /usr belongs to the distribution, so the handler's
-// directory is below /etc.
+// packagedKata is a distribution's package of the Go runtime. /usr belongs to the distribution, so the handlers'
+// directories are below /etc.
 func packagedKata() kata {
 	return kata{
 		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
-		shipped: "/usr/share/defaults/kata-containers", dir: "/etc/kata-containers/" + handlerName,
+		shipped: "/usr/share/defaults/kata-containers", own: "/etc/kata-containers",
 	}
 }
 
@@ -54,55 +53,56 @@ func (n node) findKata(flavour Flavour) (kata, bool) {
 	return ways[0], false
 }
 
-// kataWants returns what Kata needs: a configuration for the handler, which is a copy of one that Kata ships, and a
+// kataWants returns what Kata needs: for each handler a configuration, which is a copy of one that Kata ships, and a
 // drop-in beside it.
-func kataWants(n node, o Options) (*wants, kata, error) {
+func kataWants(n node, o Options) (*wants, *kata, error) {
 	w := &wants{part: "kata"}
 	k, found := n.findKata(o.Kata)
+	k.handlers = o.handlersBelow(k.own)
 	if !found {
 		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
 			fmt.Sprintf("Unpack Kata's release archives at / (kata-static, and for the Go runtime from 4.1.0 on also kata-go-static), or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
-		return w, k, nil
+		return w, &k, nil
 	}
 	w.fact("shim", k.shim, k.shim)
 	n.kataVersion(w)
-	base, text, ok := n.kataBase(w, k, o.Base)
+	for i := range k.handlers {
+		if err := n.handlerWants(w, &k, &k.handlers[i]); err != nil {
+			return nil, &k, err
+		}
+	}
+	if w.refused() {
+		w.Files = nil
+	}
+	return w, &k, nil
+}
+
+// handlerWants adds what Kata needs for one handler.
+func (n node) handlerWants(w *wants, k *kata, h *handler) error {
+	base, text, ok := n.kataBase(w, k, h)
 	if !ok {
-		return w, k, nil
+		return nil
 	}
-	k.block = base.Sub("hypervisor", "qemu").Setting("", "shared_fs").Text() == "none"
-	ours, err := kataFragment(k, o)
+	h.block = base.Sub("hypervisor", "qemu").Setting("", "shared_fs").Text() == "none"
+	ours, err := h.kataFragment(k)
 	if err != nil {
-		return nil, k, err
+		return err
 	}
-	if target, ok := n.link(path.Join(k.dir, "configuration.toml")); ok {
-		w.refuse(path.Join(k.dir, "configuration.toml"), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
+	if target, ok := n.link(h.config()); ok {
+		w.refuse(h.config(), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
 			"Remove the link; bootstrap replaces it with a copy.")
 	}
-	n.checkKata(w, k, base, ours)
-	if w.refused() {
-		return w, k, nil
-	}
-	w.file(path.Join(k.dir, "configuration.toml"), []byte(text),
-		"the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, o.Base)))
-	w.file(dropInOf(k), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
-	if o.HotPlug {
-		w.warn(dropInOf(k), "Devices are hot-plugged, but the plugin refuses such pods without --hot-plug.",
+	n.checkKata(w, k.flavour, h, base, ours)
+	w.file(h.config(), []byte(text), "the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, h.base)))
+	w.file(h.dropIn(), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
+	if h.hotPlug {
+		w.warn(h.dropIn(), "Devices are hot-plugged, but the plugin refuses such pods without --hot-plug.",
 			"Set the plugin's flag --hot-plug (plugin.extraArgs in the chart) on all nodes.")
 	}
-	return w, k, nil
+	return nil
 }
 
-func dropInOf(k kata) string { return path.Join(k.dir, "config.d", "50-kata-gpu.toml") }
-
-func kataFragment(k kata, o Options) (string, error) {
-	if o.HotPlug {
-		return fragment("kata/50-kata-gpu-hotplug.toml", k)
-	}
-	return fragment(flavoured("kata/50-kata-gpu", ".toml", k.flavour), k)
-}
-
-func baseName(k kata, base Base) string {
+func baseName(k *kata, base Base) string {
 	name := "configuration-qemu"
 	if base == BaseGPU {
 		name += "-nvidia-gpu"
@@ -111,12 +111,12 @@ func baseName(k kata, base Base) string {
 }
 
 // kataBase returns the shipped configuration to copy.
-func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool) {
-	name := path.Join(k.shipped, baseName(k, base))
+func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, bool) {
+	name := path.Join(k.shipped, baseName(k, h.base))
 	file := n.Read(name)
 	if !file.OK() {
-		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be read from %s: %s", base, name, cause(file)),
-			fmt.Sprintf("Install a release of Kata that has it, or choose the other base (containers.base: %s in the blueprint).", base.other()))
+		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be read from %s: %s", h.base, name, cause(file)),
+			"Install a release of Kata that has it, or "+h.otherBase()+".")
 		return nil, "", false
 	}
 	t, err := config.Parse(file)
@@ -133,8 +133,8 @@ func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool)
 
 // checkKata reports settings of other files that contradict bootstrap's, and what is missing on the node for the
 // settings of all files.
-func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
-	dropIn := dropInOf(k)
+func (n node) checkKata(w *wants, flavour Flavour, h *handler, base config.Table, text string) {
+	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
 	effective := with.effectiveKata(w, dropIn, base)
 	want, err := config.Parse(with.Read(dropIn))
@@ -148,8 +148,17 @@ func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
 			w.overridden(name, is, ours[name])
 		}
 	}
-	w.Modules = append(w.Modules, kataModules(k.flavour, effective)...)
-	n.checkVirtiofsd(w, k, effective)
+	w.modules(kataModules(flavour, effective))
+	n.checkVirtiofsd(w, flavour, h.dir, effective)
+}
+
+// modules requires modules, each once.
+func (w *wants) modules(all []state.Module) {
+	for _, m := range all {
+		if !slices.Contains(w.Modules, m) {
+			w.Modules = append(w.Modules, m)
+		}
+	}
 }
 
 // effectiveKata returns the base merged with all files in the drop-in's directory, in the order of their names. Kata
@@ -255,22 +264,22 @@ func joinsByTCFilter(effective config.Table) bool {
 
 // checkVirtiofsd refuses a Kata whose program for shared directories does not exist: the shim starts it before the VM. A
 // name without a directory is searched in the PATH of the shim, which no file shows.
-func (n node) checkVirtiofsd(w *wants, k kata, effective config.Table) {
+func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective config.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared, daemon := qemu.Setting("", "shared_fs"), qemu.Setting("", "virtio_fs_daemon")
-	if !needsVirtiofsd(k.flavour, shared) {
+	if !needsVirtiofsd(flavour, shared) {
 		return
 	}
 	program := daemon.Text()
 	switch {
 	case program == "":
-		file := path.Join(k.dir, "configuration.toml")
+		file := path.Join(dir, "configuration.toml")
 		w.refuse(file, "Kata's VMs share a directory with the node (shared_fs), but virtio_fs_daemon is not set.",
-			"Set virtio_fs_daemon to the path of virtiofsd in a drop-in of "+path.Join(k.dir, "config.d")+".")
+			"Set virtio_fs_daemon to the path of virtiofsd in a drop-in of "+path.Join(dir, "config.d")+".")
 	case path.IsAbs(program) && !n.exists(program):
 		w.refuse(program, fmt.Sprintf("Kata's VMs share a directory with the node through %s (virtio_fs_daemon), which does not exist, so no VM starts.", program),
 			"Unpack Kata's release archive kata-static, which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
-				path.Join(k.dir, "config.d")+".")
+				path.Join(dir, "config.d")+".")
 	}
 }
 

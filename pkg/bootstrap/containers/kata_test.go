@@ -106,6 +106,7 @@ func TestGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
 func TestOptionsThatCantBeAreAnError(t *testing.T) {
 	for want, o := range map[string]containers.Options{
 		"hotPlug":           {Kata: containers.FlavourRust, HotPlug: true},
+		"nicHandler":        {HotPlug: true, NICHandler: true},
 		`kata: "C"`:         {Kata: "C"},
 		`runtime: "docker"`: {Runtime: "docker"},
 		`base: "FPGA"`:      {Base: "FPGA"},

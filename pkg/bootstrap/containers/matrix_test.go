@@ -88,7 +88,7 @@ func TestMatrix(t *testing.T) {
 
 func flavours() []containers.Options {
 	return []containers.Options{
-		{Kata: containers.FlavourGo}, {Kata: containers.FlavourGo, Base: containers.BaseNIC, HotPlug: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC},
+		{Kata: containers.FlavourGo}, {Kata: containers.FlavourGo, NICHandler: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true}, {Kata: containers.FlavourGo, Base: containers.BaseNIC, HotPlug: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC},
 	}
 }
 
@@ -96,7 +96,18 @@ func flavourName(o containers.Options) string {
 	if o.HotPlug {
 		return string(o.Kata) + " hot"
 	}
+	if o.NICHandler {
+		return string(o.Kata) + " and kata-vfio"
+	}
 	return string(o.Kata)
+}
+
+// handlersOf are the handlers that the options install.
+func handlersOf(o containers.Options) []string {
+	if o.NICHandler {
+		return []string{"kata-gpu", "kata-vfio"}
+	}
+	return []string{"kata-gpu"}
 }
 
 // tryShape has a node made fit, and looks at it with the audit's eyes.
@@ -131,17 +142,11 @@ func tryShape(t *testing.T, version int, containerd string, s shape, o container
 	}
 	checkOnlyImportsDiffer(t, text, string(edited))
 	r := seen(fsys)
-	if len(r.Damaged) > 0 || len(r.Handlers) != handlersBefore+1 {
+	if len(r.Damaged) > 0 || len(r.Handlers) != handlersBefore+len(handlersOf(o)) {
 		t.Errorf("the audit sees the handlers %+v, damaged %+v", r.Handlers, r.Damaged)
 	}
-	h := r.Handlers[slices.IndexFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == "kata-gpu" })]
-	if !h.IsKata() || h.IsRust() != (o.Kata == containers.FlavourRust) || !h.PrivilegedWithoutHostDevices.On() || h.Sandboxer.Text() != "podsandbox" {
-		t.Errorf("the handler is %+v", h)
-	}
-	for _, prefix := range []string{"cdi.k8s.io/", "io.katacontainers."} {
-		if by, passes := h.Passes(prefix); passes || !h.PodAnnotations.IsSet() {
-			t.Errorf("%s* passes by %+v", prefix, by)
-		}
+	for _, name := range handlersOf(o) {
+		checkHandler(t, r.Handlers[slices.IndexFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == name })], o)
 	}
 	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi", "/opt/cdi"}, r.CDIDirs); diff != "" {
 		t.Errorf("the CDI directories differ (-want +got):\n%s", diff)
@@ -150,6 +155,22 @@ func tryShape(t *testing.T, version int, containerd string, s shape, o container
 		t.Errorf("NRI is %+v", r.NRI)
 	}
 	return fmt.Sprintf("%d\t%+d bytes\t%d\t%d", len(todo), len(edited)-len(text), len(changes(t, fsys, again)), len(r.Handlers))
+}
+
+// checkHandler wants a handler of Kata's that keeps a pod's annotations and the node's devices out.
+func checkHandler(t *testing.T, h runtimes.Handler, o containers.Options) {
+	t.Helper()
+	if !h.IsKata() || h.IsRust() != (o.Kata == containers.FlavourRust) || !h.PrivilegedWithoutHostDevices.On() || h.Sandboxer.Text() != "podsandbox" {
+		t.Errorf("the handler is %+v", h)
+	}
+	if !strings.HasSuffix(h.Config.Text(), "/"+h.Name+"/configuration.toml") {
+		t.Errorf("the handler %s has the configuration %s", h.Name, h.Config.Text())
+	}
+	for _, prefix := range []string{"cdi.k8s.io/", "io.katacontainers."} {
+		if by, passes := h.Passes(prefix); passes || !h.PodAnnotations.IsSet() {
+			t.Errorf("%s* passes by %+v", prefix, by)
+		}
+	}
 }
 
 // checkModes wants a drop-in that repeats a site's section, with its passwords, kept
@@ -202,6 +223,8 @@ func TestContainerdsFilesAreTheGoldenOnes(t *testing.T) {
 		"version-2-as-new": {"2.4.2-1", "version = 2\n" + section(2) + "\n", containers.Options{}},
 		"version-3":        {"2.1.4-1", "# a site's\nversion = 3\nimports = [] # none\n" + section(3) + "\n", containers.Options{}},
 		"version-4":        {"2.4.2-1", "version = 4\r\nimports = [\r\n  'site.toml', # one\r\n]\r\n" + section(4), containers.Options{Kata: containers.FlavourRust, Base: containers.BaseNIC}},
+		"version-2-nic":    {"", "version = 2\n" + section(2) + "\n", containers.Options{NICHandler: true}},
+		"version-3-nic":    {"2.1.4-1", "version = 3\n" + section(3) + "\n", containers.Options{Kata: containers.FlavourRust, NICHandler: true}},
 		"no-file":          {"2.4.2-1", "", containers.Options{}},
 		"no-file-unknown":  {"", "", containers.Options{}},
 	} {

@@ -1,12 +1,14 @@
-// Package containers says what a node's container runtimes need for pods of the RuntimeClass kata-gpu: containerd's or
-// CRI-O's handler, Kata's configuration, and the placeholder of the pod-resources socket. It also reports what prevents
-// it in the existing files, including the kubelet's. It reads through a [state.Tree]; it changes and runs nothing.
+// Package containers says what a node's container runtimes need for pods with devices: the handlers kata-gpu and
+// kata-vfio of containerd or CRI-O, Kata's configurations, and the placeholder of the pod-resources socket. It also
+// reports what prevents it in the existing files, including the kubelet's. It reads through a [state.Tree]; it changes
+// and runs nothing.
 //
 // In files with other owners it requires the smallest edit. Before it does, it merges the resulting files as the
 // runtime does, and verifies that nothing else differs.
 package containers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,7 +140,7 @@ func (f Flavour) other() Flavour {
 	return FlavourRust
 }
 
-// Base selects the Kata configuration that is copied for the handler.
+// Base selects the Kata configuration that is copied for the handler kata-gpu.
 type Base string
 
 // Bases: with the guest for GPUs, or the plain one, which suffices for NICs.
@@ -163,6 +165,9 @@ type Options struct {
 	Kata Flavour `json:"kata,omitempty"`
 	// Base is GPU or NIC.
 	Base Base `json:"base,omitempty"`
+	// NICHandler also installs the handler kata-vfio, for pods with NICs only: its VM has less memory. Its Kata
+	// configuration is a copy of the base NIC.
+	NICHandler bool `json:"nicHandler,omitempty"`
 	// HotPlug plugs devices into the running VM instead of cold-plugging them. Only the Go runtime can, and the plugin
 	// needs the flag --hot-plug.
 	HotPlug bool `json:"hotPlug,omitempty"`
@@ -184,6 +189,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.HotPlug && o.Kata == FlavourRust {
 		return o, fmt.Errorf("hotPlug: Kata's Rust runtime has no such setting; use kata: %s", FlavourGo)
+	}
+	if o.HotPlug && o.NICHandler {
+		return o, errors.New("nicHandler: the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")
 	}
 	if o.PodResourcesSocket == nil {
 		o.PodResourcesSocket = new(o.Runtime != RuntimeNone)

@@ -15,10 +15,11 @@ import (
 const golden = "../../../../pkg/bootstrap/containers/testdata/containerd"
 
 // What bootstrap wants of a node, containerd itself takes for what it is meant to be:
-// our handler, and all else as it was.
+// our handlers, and all else as it was.
 func TestContainerdReadsWhatBootstrapWrites(t *testing.T) {
 	for name, rust := range map[string]bool{
 		"version-2": false, "version-2-as-new": false, "version-3": false, "version-4": true, "no-file": false, "no-file-unknown": false,
+		"version-2-nic": false, "version-3-nic": true,
 	} {
 		t.Run(name, func(t *testing.T) {
 			main, dropIn := goldenFile(t, name+".toml"), goldenFile(t, name+".drop-in.toml")
@@ -34,6 +35,14 @@ func TestContainerdReadsWhatBootstrapWrites(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, with.CRI.Containerd.Runtimes["kata-gpu"]); diff != "" {
 				t.Errorf("the handler differs (-want +got):\n%s", diff)
+			}
+			if strings.HasSuffix(name, "-nic") {
+				want.Type = "io.containerd.kata-vfio.v2"
+				want.Options = options(strings.Replace(want.Options["ConfigPath"].(string), "kata-gpu", "kata-vfio", 1))
+				if diff := cmp.Diff(want, with.CRI.Containerd.Runtimes["kata-vfio"]); diff != "" {
+					t.Errorf("the handler for NICs differs (-want +got):\n%s", diff)
+				}
+				delete(with.CRI.Containerd.Runtimes, "kata-vfio")
 			}
 			checkNRI(t, with)
 			checkTimeouts(t, with, map[string]string{shimCleanup: "60s"})
