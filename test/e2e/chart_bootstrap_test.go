@@ -56,6 +56,32 @@ func TestBootstrapFollowsItsBlueprint(t *testing.T) {
 	}
 }
 
+// nicClass has the RuntimeClass for pods with NICs only, and all that must agree with it.
+const nicClass = "runtimeClass: {nic: {enabled: true}}\nallowedRuntimeClasses: [kata-gpu, kata-vfio]\nnodeConfig: {allowedHandlers: [kata-gpu, kata-vfio]}\n"
+
+// Bootstrap installs the handler that the RuntimeClass for NICs names, and no other.
+func TestBootstrapInstallsTheHandlerOfTheRuntimeClassForNICs(t *testing.T) {
+	otherName := strings.NewReplacer("nic: {", "nic: {handler: small, ", "allowedHandlers: [kata-gpu, kata-vfio]", "allowedHandlers: [kata-gpu, small]").Replace(nicClass)
+	for values, want := range map[string]bool{
+		"bootstrap: {enabled: true}": false,
+		"bootstrap: {enabled: true, blueprint: {containers: {nicHandler: true}}}":                                true,
+		nicClass + "bootstrap: {enabled: true}":                                                                  true,
+		nicClass + "bootstrap: {enabled: true, blueprint: {name: pool, containers: {runtime: CRI-O, kata: rs}}}": true,
+		nicClass + "bootstrap: {enabled: true, blueprint: {containers: {runtime: None}}}":                        false,
+		otherName + "bootstrap: {enabled: true, blueprint: {containers: {hotPlug: true}}}":                       false,
+	} {
+		text := object[corev1.ConfigMap](t, render(t, values), "ConfigMap", bootstrapName).Data["blueprint.yaml"]
+		got, err := blueprint.Parse([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v\n%s", values, err, text)
+			continue
+		}
+		if got.Containers.NICHandler != want || strings.Contains(values, "CRI-O") && (got.Containers.Kata != "rs" || got.Name != "pool") {
+			t.Errorf("%s: nicHandler is %t, want %t:\n%s", values, got.Containers.NICHandler, want, text)
+		}
+	}
+}
+
 // The command lines that the chart writes are the program's own.
 func TestBootstrapKnowsEveryFlag(t *testing.T) {
 	path := filepath.Join(t.TempDir(), bootstrapName)

@@ -6,6 +6,7 @@
 {{- end }}
 {{- if .nic.enabled }}
 {{- include "kata-vfio.checkRuntimeClass" (list .nic "runtimeClass.nic" $) }}
+{{- include "kata-vfio.checkNICHandler" $ }}
 {{- if and .enabled (eq .name .nic.name) }}
 {{- fail (printf "runtimeClass.name and runtimeClass.nic.name are both %s: set two names" .name) }}
 {{- end }}
@@ -26,5 +27,18 @@
 {{- end }}
 {{- if and (eq $values.nodeConfig.source "ConfigMap") (not (has $class.handler $values.nodeConfig.allowedHandlers)) }}
 {{- fail (printf "%s.handler is %s, and nodeConfig.allowedHandlers is %s: the plugin would refuse the claims of its pods; add the handler to nodeConfig.allowedHandlers" $path $class.handler (toJson $values.nodeConfig.allowedHandlers)) }}
+{{- end }}
+{{- end }}
+
+{{/* Whether bootstrap can install the handler of the RuntimeClass for NICs. */}}
+{{- define "kata-vfio.checkNICHandler" -}}
+{{- if include "kata-vfio.nicHandler" . }}
+{{- $containers := .Values.bootstrap.blueprint.containers | default dict }}
+{{- if and (hasKey $containers "nicHandler") (not $containers.nicHandler) }}
+{{- fail "runtimeClass.nic.enabled is true, and bootstrap.blueprint.containers.nicHandler is false: no node would have the handler kata-vfio; remove nicHandler from the blueprint" }}
+{{- end }}
+{{- if $containers.hotPlug }}
+{{- fail "runtimeClass.nic.enabled is true, and bootstrap.blueprint.containers.hotPlug is true: the handler kata-vfio plugs devices when the VM starts; use one of them" }}
+{{- end }}
 {{- end }}
 {{- end }}
