@@ -36,6 +36,7 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts, drivers: true},
 		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},
+		nodeCase{name: "APodWithNICsOnlyHasASmallVM", run: nicPodHasSmallVM, drivers: true},
 		nodeCase{name: "APodWithoutAPortForItsDeviceDoesNotRun", run: portlessIsRefused},
 		nodeCase{name: "AnnotationsGiveNobodyADevice", run: refusesAnnotations},
 	)
