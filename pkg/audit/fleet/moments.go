@@ -66,9 +66,9 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 	}
 }
 
-// onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
+// onOffer counts the unclaimed devices of each kind, free or tainted, with the taints; empty if no devices are seen.
 func (e *explaining) onOffer() string {
-	var free, kept []string
+	var free, kept, taints []string
 	devices := e.Devices()
 	for _, of := range gather(devices, func(d *Device) string { return d.Kind }) {
 		n, away := 0, 0
@@ -78,6 +78,7 @@ func (e *explaining) onOffer() string {
 				n++
 			case Tainted, Quarantined:
 				away++
+				taints = append(taints, of.members[i].Taints...)
 			case Claimed, Withheld:
 			}
 		}
@@ -89,13 +90,14 @@ func (e *explaining) onOffer() string {
 	if len(free) == 0 {
 		return ""
 	}
-	text := "without taints, free or another namespace's: "
+	text := "free, or claimed in another namespace: "
 	if e.Namespace == "" && e.Missing[Claims] == "" {
 		text = "free: "
 	}
 	text += strings.Join(free, ", ")
 	if len(kept) > 0 {
-		text += "; kept from claims by taints: " + strings.Join(kept, ", ")
+		slices.Sort(taints)
+		text += fmt.Sprintf("; tainted: %s (%s)", strings.Join(kept, ", "), strings.Join(slices.Compact(taints), ", "))
 	}
 	return text
 }
