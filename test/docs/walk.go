@@ -59,7 +59,7 @@ func unindented(body, indent string) string {
 	return b.String()
 }
 
-// consoleSteps splits a block at its prompts: "$ " of a user, "# " of root. A command whose line ends in a backslash goes on in the
+// consoleSteps splits a block at its prompts: "$ " of a user, "# " or "node# " of root. A command whose line ends in a backslash goes on in the
 // next.
 func consoleSteps(body string) []Step {
 	var steps []Step
@@ -67,7 +67,7 @@ func consoleSteps(body string) []Step {
 	for line := range strings.Lines(body) {
 		command, prompted := strings.CutPrefix(line, "$ ")
 		if !prompted {
-			command, prompted = strings.CutPrefix(line, "# ")
+			command, prompted = strings.CutPrefix(strings.TrimPrefix(line, "node"), "# ")
 		}
 		switch last := len(steps) - 1; {
 		case continued:

@@ -21,7 +21,7 @@ import (
 )
 
 // tools are those of this machine that documents use beside bash.
-const tools = "bash sh env cat ls mkdir tee cp chmod chown install grep sed head tail wc tr date"
+const tools = "bash sh env cat ls mkdir tee cp chmod chown grep sed head tail wc tr date"
 
 // enter makes this machine's /usr visible in the tree $1, and runs the rest as a command there.
 const enter = `mount --bind -o ro /usr "$1/.host/usr" && mount --bind /dev/null "$1/dev/null" && exec chroot "$@"`

@@ -20,6 +20,18 @@ import (
 // gpu5 with a VF each; the others are with their host drivers.
 func HGX(tb testing.TB) *Tree {
 	tb.Helper()
+	t := IdleHGX(tb, 16)
+	t.ConfigureVFs(t.Give("t1", "train",
+		t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"],
+		t.Devices["nic0/vf0"], t.Devices["nic1/vf0"], t.Devices["nic2/vf0"], t.Devices["nic3/vf0"]))
+	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"]))
+	t.KeepBaseline()
+	return t
+}
+
+// IdleHGX is the server of [HGX] before it has tenants. Each NIC has so many VFs.
+func IdleHGX(tb testing.TB, vfs int) *Tree {
+	tb.Helper()
 	t := New(tb)
 	t.twoSockets()
 	t.addMellanox()
@@ -27,14 +39,9 @@ func HGX(tb testing.TB) *Tree {
 	t.addManagement()
 	t.addNVSwitches(0x04)
 	for i, bus := range []uint8{0x15, 0x37, 0x97, 0xb7} {
-		t.addQuad(i, bus)
+		t.addQuad(i, bus, vfs)
 	}
 	t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", fabricManager)
-	t.ConfigureVFs(t.Give("t1", "train",
-		t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"],
-		t.Devices["nic0/vf0"], t.Devices["nic1/vf0"], t.Devices["nic2/vf0"], t.Devices["nic3/vf0"]))
-	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"]))
-	t.KeepBaseline()
 	return t
 }
 
@@ -111,13 +118,14 @@ func (t *Tree) addNVSwitches(bus uint8) {
 }
 
 // addQuad adds a root bus with a switch, behind which are two GPUs and two NICs
-// with 16 VFs each.
-func (t *Tree) addQuad(i int, bus uint8) {
+// with VFs.
+func (t *Tree) addQuad(i int, bus uint8, vfs int) {
 	t.AddRoot(sysfstest.Root{Bus: bus, NUMA: i / 2})
 	t.addSwitch(fmt.Sprintf("sw%d", i), sysfstest.Port{Address: at(bus, 1), Secondary: bus + 1}, 4)
 	for n := range 2 {
 		gpu := sysfstest.GPU(at(bus+3+uint8(n), 0))
 		nic := connectX(at(bus+5+uint8(n), 0))
+		nic.SRIOV.VFs = vfs
 		t.Add(gpu, nic)
 		t.Devices[fmt.Sprintf("gpu%d", 2*i+n)] = gpu.Address
 		t.nameNIC(fmt.Sprintf("nic%d", 2*i+n), nic.Address)

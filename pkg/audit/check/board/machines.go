@@ -40,6 +40,15 @@ func Server(tb testing.TB) *Tree {
 // nic0 and nvme0 (the node's).
 func Desktop(tb testing.TB) *Tree {
 	tb.Helper()
+	t := IdleDesktop(tb)
+	t.Give("t1", "game", t.Devices["gpu0"], t.Devices["gpu0/audio"])
+	t.KeepBaseline()
+	return t
+}
+
+// IdleDesktop is the computer of [Desktop] before it has a tenant.
+func IdleDesktop(tb testing.TB) *Tree {
+	tb.Helper()
 	t := New(tb)
 	t.Put("sys/class/dmi/id/sys_vendor", "ASUS\n")
 	t.Put("sys/class/dmi/id/product_name", "PRIME Z790-P\n")
@@ -57,8 +66,6 @@ func Desktop(tb testing.TB) *Tree {
 	t.Devices["nvme0"], t.Devices["nic0"] = at(2, 0), at(3, 0)
 	t.AddMount("nvme0n1p1", "/")
 	t.AddDefaultRoute("eth0", "192.168.1.20/24", "192.168.1.1")
-	t.Give("t1", "game", t.Devices["gpu0"], t.Devices["gpu0/audio"])
-	t.KeepBaseline()
 	return t
 }
 

@@ -1,0 +1,73 @@
+package scripted_test
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/test/docs"
+	"strings"
+	"testing"
+)
+
+const hgxGuide = "deploy/guides/hgx.md"
+
+// TestHGXGuide follows the guide from a bare machine to the audit of its tenant.
+func TestHGXGuide(t *testing.T) {
+	m := newMachine(t, board.IdleHGX(t, 0), nil)
+	m.Node.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=0\nFM_CMD_BIND_INTERFACE=0.0.0.0\n")
+	candidate, _ := m.Node.Run("kata-vfio-audit node --candidate") // of step 1
+	if !strings.Contains(candidate, "Kata") || !strings.Contains(candidate, "not installed") {
+		t.Errorf("before Kata is installed, the node is a candidate:\n%s", candidate)
+	}
+	before := map[string]func(){
+		"4. Install Kata": func() { m.putAll(kata()) },
+		"5. Configure the node": func() {
+			for i, file := range []string{"etc/kata-vfio/node.yaml", "etc/kata-vfio/blueprint.yaml"} {
+				m.Node.Put(file, yamlOf(t, hgxGuide, "5. Configure the node")[i])
+			}
+		},
+		"10. Audit": func() { m.prepareHGX() },
+	}
+	for _, heading := range []string{
+		"1. Set up the firmware", "2. Enable SR-IOV in the NICs", "3. Configure the NVSwitches", "4. Install Kata", "5. Configure the node",
+		"6. Divide the work with NVIDIA's operators", "7. Install the chart", "8. Start a pod with a GPU", "9. Start a pod with a VF", "10. Audit",
+	} {
+		if prepare := before[heading]; prepare != nil {
+			prepare()
+		}
+		for _, step := range docs.Steps(t, hgxGuide, heading) {
+			m.follow(step, fails(step)...)
+		}
+	}
+}
+
+// fails are the commands of a step that end with another code than 0, as the documents say.
+func fails(step docs.Step) []string {
+	command, _, _ := strings.Cut(strings.TrimSpace(step.Command), ";")
+	command = strings.TrimPrefix(command, "sudo ")
+	prefix := ""
+	if strings.HasPrefix(step.Command, "sudo ") {
+		prefix = "sudo "
+	}
+	switch {
+	case strings.HasPrefix(command, "kata-vfio-bootstrap plan"):
+		return []string{"3: " + prefix + command}
+	case strings.HasPrefix(command, "kata-vfio-bootstrap apply"):
+		return []string{"4: " + prefix + command}
+	case strings.Contains(command, "| grep"): // in what kubectl prints
+		_, grep, _ := strings.Cut(command, "| ")
+		return []string{"1: " + grep}
+	}
+	return nil
+}
+
+// prepareHGX does what the plugin and Kata did for the pods of the guide.
+func (m *machine) prepareHGX() {
+	m.t.Helper()
+	nic := m.Devices["nic0"]
+	m.write("sys/bus/pci/devices/"+nic.String()+"/sriov_numvfs", "8")
+	m.Node.Put(facts.LinksFile, "{}")
+	m.ShowPF(nic, "eth1")
+	m.prepare("team-a", "gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7")
+	m.ConfigureVFs(m.Give("team-a", "vf-endpoint", m.VFs(nic)[0]))
+	m.settle()
+}
