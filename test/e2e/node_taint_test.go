@@ -23,7 +23,7 @@ const (
 )
 
 // tainted switches ACS off above the GPU, as recipes for peer-to-peer transfers do, and on again: the kernel hears of
-// neither.
+// neither. The runbook leads to the command that switches it on.
 func tainted(ctx context.Context, s *site) error {
 	if err := s.awaitAudit(ctx, ""); err != nil {
 		return err
@@ -32,7 +32,7 @@ func tainted(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	open := errors.Join(s.awaitAudit(ctx, "ACS-001"), s.refusesWhoTolerates(ctx))
+	open := errors.Join(s.awaitAudit(ctx, "ACS-001"), s.refusesWhoTolerates(ctx), s.fixesByRunbook(ctx))
 	_, err = s.output(ctx, portAbove+"setpci -s $port "+acsControl+"="+before)
 	return errors.Join(open, err, s.awaitAudit(ctx, ""))
 }
