@@ -142,7 +142,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
 	working.Say("reading the files of %d functions", len(n.Snapshot.Functions))
-	if err := archive.Wide(ctx, seen); err != nil {
+	if err := recorder.Wide(ctx); err != nil {
 		return err
 	}
 	if err := addFacts(recorder, n); err != nil {

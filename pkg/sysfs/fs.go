@@ -125,26 +125,40 @@ func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
-	file, err := f.file(path, os.O_RDONLY|unix.O_NONBLOCK)
+	fd, err := f.descriptor(path, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	switch {
-	case err != nil:
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
 		return nil, err
-	case info.IsDir():
+	}
+	switch info.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
 		return nil, unix.EISDIR
-	case !info.Mode().IsRegular():
+	default:
 		return nil, errNotRegular
 	}
 	if tail {
-		if _, err := file.Seek(max(info.Size()-n, 0), io.SeekStart); err != nil {
+		if _, err := unix.Seek(fd, max(info.Size-n, 0), io.SeekStart); err != nil {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(file, n))
+	return io.ReadAll(io.LimitReader(descriptor(fd), n))
+}
+
+// descriptor reads an open file without an [os.File], which needs additional system calls.
+type descriptor int
+
+// Read implements [io.Reader].
+func (d descriptor) Read(data []byte) (int, error) {
+	n, err := retry(func() (int, error) { return unix.Read(int(d), data) })
+	if n == 0 && err == nil && len(data) > 0 {
+		return 0, io.EOF
+	}
+	return max(n, 0), err
 }
 
 // errNotRegular refuses to read pipes, sockets and devices.

@@ -112,7 +112,7 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	out := &writer{tar: tar.NewWriter(compressed)}
 	out.time, _ = time.Parse(time.RFC3339, m.Time)
 	places := slices.Sorted(maps.Keys(r.entries))
-	inParallel(places, r.look)
+	r.look(places)
 	if err := out.manifest(r.manifest(m, places)); err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
@@ -127,17 +127,22 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	return nil
 }
 
-// look finds out whose a file is, and whether there is one. It changes the entry of the place only.
-func (r *Recorder) look(place string) {
-	e := r.entries[place]
-	if e.content || e.absent() {
-		return
+// look finds out whose files these are, and whether they exist. Callers hold mu.
+func (r *Recorder) look(places []string) {
+	names := map[string][]string{} // by directory
+	for _, place := range places {
+		if e := r.entries[place]; !e.content && !e.absent() {
+			names[path.Dir(place)] = append(names[path.Dir(place)], path.Base(place))
+		}
 	}
-	info, err := r.node.Lstat(place)
-	if err != nil {
-		return // it has gone meanwhile, or never was
-	}
-	e.info, e.opened = info, true
+	inParallel(slices.Sorted(maps.Keys(names)), func(dir string) {
+		for i, info := range r.node.LstatIn(dir, names[dir]...) {
+			if info != nil { // otherwise it is gone
+				e := r.entries[path.Join(dir, names[dir][i])]
+				e.attributes, e.opened = attributesOf(info.Mode, info.Uid, info.Gid), true
+			}
+		}
+	})
 }
 
 // absent reports whether the file does not exist.
@@ -151,7 +156,7 @@ func (e *entry) absent() bool {
 }
 
 // isDir reports whether the file is a directory.
-func (e *entry) isDir() bool { return e.listed || !e.read && e.info != nil && e.info.IsDir() }
+func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.attributes.dir }
 
 // known reports whether the file was there, but its content is not.
 func (e *entry) known() bool { return e.opened && !e.read && !e.link && !e.isDir() }
@@ -237,12 +242,8 @@ func (w *writer) header(name string, kind byte, e *entry) *tar.Header {
 		return h
 	}
 	h.Linkname = e.target
-	if e.info == nil {
-		return h
-	}
-	h.Mode = int64(e.info.Mode().Perm())
-	if sys, ok := e.info.Sys().(*syscall.Stat_t); ok {
-		h.Uid, h.Gid = int(sys.Uid), int(sys.Gid)
+	if e.attributes != nil {
+		h.Mode, h.Uid, h.Gid = int64(e.attributes.mode), int(e.attributes.uid), int(e.attributes.gid)
 	}
 	return h
 }

@@ -122,12 +122,12 @@ func (l *ledgerFiles) hashes(name string, data []byte) (string, []byte) {
 // finish removes all other files of the ledger from the recorder.
 func (l *ledgerFiles) finish() *LedgerCopy {
 	r := l.r
+	dir := r.place(ledger.DefaultDir, true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.copy.Reason != "" {
 		clear(l.kept)
 	}
-	dir := r.place(ledger.DefaultDir, true)
 	list := r.entry(dir)
 	for _, name := range list.names {
 		if isHistory(name) {
@@ -137,8 +137,7 @@ func (l *ledgerFiles) finish() *LedgerCopy {
 	list.names = slices.DeleteFunc(list.names, func(name string) bool { return ledger.IsSegment(name) && l.kept[name] == nil && l.copy.LeftOut > 0 })
 	for name, data := range l.kept {
 		place := path.Join(dir, name)
-		info, _ := r.node.Lstat(place) // nil for hashes that the node does not have
-		r.entries[place] = &entry{data: data, read: true, info: info, opened: true, content: true}
+		r.entries[place] = &entry{data: data, read: true, opened: true}
 		list.names = append(list.names, name)
 	}
 	slices.Sort(list.names)

@@ -1,0 +1,51 @@
+package sysfs
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// LstatIn describes the files with these names in a directory, and links themselves. What it can't describe is nil. It is
+// not reported to a tap, and describes the node without an overlay.
+func (f *FS) LstatIn(dir string, names ...string) []*unix.Stat_t {
+	all := make([]*unix.Stat_t, len(names))
+	fd, err := f.descriptor(dir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return all
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	for i, name := range names {
+		var info unix.Stat_t
+		if _, err := retry(func() (int, error) { return 0, unix.Fstatat(fd, name, &info, unix.AT_SYMLINK_NOFOLLOW) }); err == nil {
+			all[i] = &info
+		}
+	}
+	return all
+}
+
+// Links returns the names of the links in a directory. It is not reported to a tap, and lists the node without an overlay.
+func (f *FS) Links(dir string) (map[string]bool, error) {
+	file, err := f.file(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, reason(err))
+	}
+	defer func() { _ = file.Close() }() // nothing was written to it
+	entries, err := file.ReadDir(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, reason(err))
+	}
+	return links(entries), nil
+}
+
+func links(entries []os.DirEntry) map[string]bool {
+	found := map[string]bool{}
+	for _, e := range entries {
+		if e.Type() == fs.ModeSymlink {
+			found[e.Name()] = true
+		}
+	}
+	return found
+}
