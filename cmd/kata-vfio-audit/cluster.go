@@ -21,6 +21,8 @@ type apiServer struct {
 	options cluster.Options
 	// reports are files of nodes' own audits.
 	reports []string
+	// nodeName is the node of the reports without a name.
+	nodeName string
 }
 
 func clusterCommand() *cobra.Command {
@@ -45,7 +47,7 @@ func clusterCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reports, err := nodereport.Read(cmd.InOrStdin(), a.reports)
+			reports, err := nodereport.Read(cmd.InOrStdin(), a.reports, a.nodeName)
 			if err != nil {
 				return err
 			}
@@ -63,9 +65,13 @@ func clusterCommand() *cobra.Command {
 	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
 	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
+	f.StringVar(&a.nodeName, "node-name", "", nodeNameUsage)
 	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; empty for none")
 	return cmd
 }
+
+// nodeNameUsage describes the flag of commands that read nodes' reports.
+const nodeNameUsage = "the node of the reports that have no node name, because the machine did not know it"
 
 // requestLimit is how long the API server may take for all that it is asked.
 const requestLimit = 2 * time.Minute

@@ -48,7 +48,7 @@ func TestIntervalRunsUntilEnded(t *testing.T) {
 	if diff := cmp.Diff(stdout.String(), string(kept)); diff != "" {
 		t.Errorf("the file is not what was written to the log:\n%s", diff)
 	}
-	reports, err := nodereport.Read(nil, []string{out})
+	reports, err := nodereport.Read(nil, []string{out}, "")
 	if err != nil || len(reports) != 1 || reports[0].Subject.Name != "n1" {
 		t.Errorf("read back: %d reports, %v", len(reports), err)
 	}

@@ -20,7 +20,7 @@ func TestFleetReadsWhatNodeWrites(t *testing.T) {
 			t.Errorf("%s: err = %v, output begins %.80q", format, err, stdout)
 		}
 	}
-	for _, args := range [][]string{{"fleet"}, {"fleet", filepath.Join(dir, "none")}, {"fleet", dir, "-o", "pdf"}} {
+	for _, args := range [][]string{{"fleet"}, {"fleet", filepath.Join(dir, "none")}, {"fleet", dir, "-o", "pdf"}, {"fleet", dir, "--from", "monday"}, {"fleet", dir, "--to", "2001-01-01"}} {
 		if _, _, err := execute(t, args...); exitCode(err) != exitUsage {
 			t.Errorf("%q: err = %v", args, err)
 		}

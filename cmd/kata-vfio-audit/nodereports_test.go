@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"a log":             {[]string{"-"}, log, 1},
 		"several arguments": {[]string{"-", dir}, log, 4},
 	} {
-		reports, err := nodereport.Read(strings.NewReader(c.stdin), c.names)
+		reports, err := nodereport.Read(strings.NewReader(c.stdin), c.names, "")
 		if err != nil || len(reports) != c.want {
 			t.Errorf("%s: %d reports, %v; want %d", about, len(reports), err, c.want)
 			continue
@@ -57,12 +58,39 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"nothing": "", "no JSON": "hello", "a cluster's report": strings.Replace(pretty, `"kind": "node"`, `"kind": "cluster"`, 1),
 		"no time": strings.Replace(pretty, `"time": "2`, `"time": "x`, 1), "an unknown state": strings.ReplaceAll(pretty, `"fail"`, `"fails"`),
 	} {
-		if reports, err := nodereport.Read(strings.NewReader(text), []string{"-"}); err == nil {
+		if reports, err := nodereport.Read(strings.NewReader(text), []string{"-"}, ""); err == nil {
 			t.Errorf("%s: %d reports", about, len(reports))
 		}
 	}
-	if _, err := nodereport.Read(nil, []string{t.TempDir()}); err == nil || exitCode(err) != exitUsage {
+	if _, err := nodereport.Read(nil, []string{t.TempDir()}, ""); err == nil || exitCode(err) != exitUsage {
 		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+func TestReadNamesReportsWithoutAName(t *testing.T) {
+	const named, nameless = `{"subject":{"kind":"node","name":"n1","time":"2026-11-22T08:00:00Z"},"findings":[{"id":"OBS-001","state":"fail","severity":"critical"}]}`,
+		`{"subject":{"kind":"node","name":"","time":"2026-11-22T08:00:00Z"},"findings":[{"id":"OBS-001","state":"fail","severity":"critical"}]}`
+	for about, c := range map[string]struct {
+		text, nodeName string
+		want           []string
+	}{
+		"a name is given":       {named + "\n" + nameless, "n2", []string{"n1", "n2"}},
+		"of a log":              {"a line\n" + nameless, "n2", []string{"n2"}},
+		"no name":               {nameless, "", nil},
+		"no name in a log":      {"a line\n" + nameless, "", nil},
+		"a name that is a path": {nameless, "../n2", nil},
+	} {
+		reports, err := nodereport.Read(strings.NewReader(c.text), []string{"-"}, c.nodeName)
+		if c.want == nil && (exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--node-name")) {
+			t.Errorf("%s: %v", about, err)
+		}
+		var names []string
+		for _, r := range reports {
+			names = append(names, r.Subject.Name)
+		}
+		if !slices.Equal(names, c.want) {
+			t.Errorf("%s: %q, want %q", about, names, c.want)
+		}
 	}
 }
 
@@ -76,7 +104,7 @@ func FuzzNodeReports(f *testing.F) {
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		reports, err := nodereport.Read(bytes.NewReader(data), []string{"-"})
+		reports, err := nodereport.Read(bytes.NewReader(data), []string{"-"}, "")
 		if err != nil {
 			return
 		}

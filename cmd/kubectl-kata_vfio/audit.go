@@ -21,9 +21,10 @@ import (
 // auditing is what the command audit is asked.
 type auditing struct {
 	view
-	files   []string
-	failOn  string
-	reports []*finding.Report
+	files    []string
+	nodeName string
+	failOn   string
+	reports  []*finding.Report
 }
 
 func auditCommand(s *session) *cobra.Command {
@@ -42,7 +43,7 @@ func auditCommand(s *session) *cobra.Command {
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return a.check() },
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if a.reports, err = nodereport.Read(cmd.InOrStdin(), a.files); err != nil {
+			if a.reports, err = nodereport.Read(cmd.InOrStdin(), a.files, a.nodeName); err != nil {
 				return err
 			}
 			client, _, err := s.connect()
@@ -57,15 +58,16 @@ func auditCommand(s *session) *cobra.Command {
 		},
 	}
 	a.flags(cmd)
-	nodeReportFlag(cmd, &a.files)
+	nodeReportFlags(cmd, &a.files, &a.nodeName)
 	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// nodeReportFlag adds the flag that names files of nodes' own audits.
-func nodeReportFlag(cmd *cobra.Command, files *[]string) {
+// nodeReportFlags adds the flags that name files of nodes' own audits, and the node of reports without a name.
+func nodeReportFlags(cmd *cobra.Command, files *[]string, nodeName *string) {
 	cmd.Flags().StringArrayVar(files, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
+	cmd.Flags().StringVar(nodeName, "node-name", "", "the node of the reports that have no node name, because the machine did not know it")
 }
 
 func (a *auditing) check() error {

@@ -19,7 +19,7 @@ import (
 
 func explainCommand(s *session) *cobra.Command {
 	formats := command.Formats{"text", "json", "yaml"}
-	var format string
+	var format, nodeName string
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "explain CLAIM | POD | NODE/DEVICE",
@@ -35,7 +35,7 @@ func explainCommand(s *session) *cobra.Command {
 		Args:    command.ExactArgs(1, "one claim, pod or NODE/DEVICE"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reports, err := nodereport.Read(cmd.InOrStdin(), files)
+			reports, err := nodereport.Read(cmd.InOrStdin(), files, nodeName)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func explainCommand(s *session) *cobra.Command {
 		},
 	}
 	formats.Flag(cmd, &format)
-	nodeReportFlag(cmd, &files)
+	nodeReportFlags(cmd, &files, &nodeName)
 	return cmd
 }
 

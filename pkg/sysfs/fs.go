@@ -149,18 +149,6 @@ func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(descriptor(fd), n))
 }
 
-// descriptor reads an open file without an [os.File], which needs additional system calls.
-type descriptor int
-
-// Read implements [io.Reader].
-func (d descriptor) Read(data []byte) (int, error) {
-	n, err := retry(func() (int, error) { return unix.Read(int(d), data) })
-	if n == 0 && err == nil && len(data) > 0 {
-		return 0, io.EOF
-	}
-	return max(n, 0), err
-}
-
 // errNotRegular refuses to read pipes, sockets and devices.
 var errNotRegular = errors.New("it is no regular file")
 

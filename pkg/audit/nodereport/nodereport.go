@@ -4,6 +4,7 @@ package nodereport
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,10 +27,16 @@ const MaxBytes = 256 << 20
 // maxFiles is how many files of reports are read of one directory.
 const maxFiles = 1 << 16
 
+// maxName is the length of the longest node name.
+const maxName = 253
+
 // Read reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-",
-// several of a node included, and keeps of each what needs attention. Anything else than a report is a
-// [command.UsageError].
-func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
+// several of a node included, and keeps of each what needs attention. Reports without a node's name are of the node
+// nodeName, if one is given. Anything else than a report is a [command.UsageError].
+func Read(stdin io.Reader, names []string, nodeName string) ([]*finding.Report, error) {
+	if strings.ContainsAny(nodeName, "/\x00") || len(nodeName) > maxName {
+		return nil, command.Usagef("--node-name %.300q is not a valid node name", nodeName)
+	}
 	var all []*finding.Report
 	for _, name := range names {
 		files, err := reportFiles(name)
@@ -41,7 +48,7 @@ func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
 			if err != nil {
 				return nil, err
 			}
-			reports, err := decodeReports(data)
+			reports, err := decodeReports(data, nodeName)
 			if err != nil {
 				return nil, command.Usagef("node report %s: %w", file, err)
 			}
@@ -73,16 +80,18 @@ func reportFiles(name string) ([]string, error) {
 
 // decodeReports reads one report after the other. Of a log, which may have cut-off lines and lines of other
 // programs, it reads the lines that are reports.
-func decodeReports(data []byte) ([]*finding.Report, error) {
-	whole, err := decodeStream(data)
-	if err == nil {
-		return whole, nil
+func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
+	whole, err := decodeStream(data, nodeName)
+	if err == nil || errors.Is(err, errNoName) {
+		return whole, err
 	}
 	var reports []*finding.Report
 	for line := range bytes.Lines(data) {
-		if one, err := decodeStream(line); err == nil {
-			reports = append(reports, one...)
+		one, failed := decodeStream(line, nodeName)
+		if errors.Is(failed, errNoName) {
+			err = failed
 		}
+		reports = append(reports, one...)
 	}
 	if len(reports) == 0 {
 		return nil, fmt.Errorf("it is no report of `node -o json`, nor a log with some: %w", err)
@@ -90,7 +99,7 @@ func decodeReports(data []byte) ([]*finding.Report, error) {
 	return reports, nil
 }
 
-func decodeStream(data []byte) ([]*finding.Report, error) {
+func decodeStream(data []byte, nodeName string) ([]*finding.Report, error) {
 	var reports []*finding.Report
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
 		r := &finding.Report{}
@@ -101,6 +110,7 @@ func decodeStream(data []byte) ([]*finding.Report, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.Subject.Name = cmp.Or(r.Subject.Name, nodeName)
 		if err := wantNode(r); err != nil {
 			return nil, err
 		}
@@ -114,8 +124,11 @@ func wantNode(r *finding.Report) error {
 	if err := Known(r); err != nil {
 		return err
 	}
-	if kind := r.Subject.Kind; kind != "node" && kind != "archive" || r.Subject.Name == "" {
-		return errors.New("it is not a node's, or has no name: name it by `kata-vfio-audit node --node-name`")
+	if kind := r.Subject.Kind; kind != "node" && kind != "archive" {
+		return fmt.Errorf("it is about a %.32q, not about a node", kind)
+	}
+	if r.Subject.Name == "" {
+		return errNoName
 	}
 	if _, err := time.Parse(time.RFC3339, r.Subject.Time); err != nil {
 		return fmt.Errorf("its time is invalid: %w", err)
@@ -129,6 +142,9 @@ func wantNode(r *finding.Report) error {
 	r.Findings = slices.Clip(slices.Clone(r.Findings))
 	return nil
 }
+
+// errNoName refuses the report of a machine that did not know its name.
+var errNoName = errors.New("it has no node name; set --node-name to the node's name in the cluster")
 
 // Known refuses a report with words that this version does not know, whose order
 // would be made up.

@@ -14,6 +14,10 @@ import (
 
 // Fleet is the posture of all nodes.
 type Fleet struct {
+	// Chosen is the period whose reports count; nil for all.
+	Chosen *Period `json:"chosen,omitempty"`
+	// Unseen are nodes with reports, but not in the period.
+	Unseen []string `json:"unseen,omitempty"`
 	// Groups are the groups of rules that fail or have no answer on a node, in order.
 	Groups []string `json:"groups"`
 	// Nodes are the worst first.
@@ -64,11 +68,22 @@ type Open struct {
 	Findings int                `json:"findings"`
 }
 
-// Of returns the posture of the reports, of which a node may have several.
-func Of(reports []*finding.Report) *Fleet {
+// Of returns the posture of the reports in a period, of which a node may have several.
+func Of(reports []*finding.Report, in Period) *Fleet {
 	f := &Fleet{Groups: []string{}, Nodes: []Node{}}
-	for _, latest := range nodereport.Latest(reports, func(string) bool { return true }) {
+	if in != (Period{}) {
+		f.Chosen = &in
+	}
+	every := func(string) bool { return true }
+	seen := map[string]bool{}
+	for _, latest := range nodereport.Latest(in.reports(reports), every) {
 		f.Nodes = append(f.Nodes, nodeOf(&latest))
+		seen[latest.Node] = true
+	}
+	for _, r := range nodereport.Latest(reports, every) {
+		if !seen[r.Node] {
+			f.Unseen = append(f.Unseen, r.Node)
+		}
 	}
 	for i := range f.Nodes {
 		for _, o := range f.Nodes[i].Open {

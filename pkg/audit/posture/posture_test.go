@@ -32,7 +32,7 @@ func TestWorstComesFirstWithItsTrend(t *testing.T) {
 		reportOf("low", tuesday, fails("HOST-003", isolation.Low), unknown),
 		reportOf("bad", tuesday, fails("ACS-001", isolation.Critical), fails("ACS-001", isolation.Critical), fails("ACS-002", isolation.High)),
 		reportOf("bad", monday, fails("ACS-001", isolation.Critical), fails("IOM-001", isolation.High), fails("IOM-002", isolation.High)),
-	})
+	}, posture.Period{})
 	if !slices.Equal(f.Groups, []string{"ACS", "HOST", "RT"}) {
 		t.Errorf("groups %q", f.Groups)
 	}
@@ -64,7 +64,7 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 		reports = append(reports, reportOf(fmt.Sprintf("node-%03d%s", i/2, nasty), []string{monday, tuesday}[i%2], list...))
 	}
 	begin := time.Now()
-	f := posture.Of(reports)
+	f := posture.Of(reports, posture.Period{})
 	for _, format := range posture.Formats() {
 		var b bytes.Buffer
 		if err := f.Write(&b, format); err != nil {
@@ -93,5 +93,56 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 	t.Logf("1,000 reports took %v in all formats", took)
 	if took > 20*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestPeriodChoosesReports: the trend is between the first and the last report of the chosen days, and nodes without a
+// report in them are named.
+func TestPeriodChoosesReports(t *testing.T) {
+	const wednesday = "2026-11-25T23:59:59Z"
+	reports := []*finding.Report{
+		reportOf("a", monday, fails("ACS-001", isolation.High)),
+		reportOf("a", tuesday, fails("ACS-001", isolation.High), fails("ACS-002", isolation.High)),
+		reportOf("a", wednesday, finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}),
+		reportOf("b", monday, fails("ACS-001", isolation.High)),
+	}
+	for in, want := range map[posture.Period]struct{ trend, unseen string }{
+		{}:                                     {"1 → 0 ▼", ""},
+		{To: "2026-11-24"}:                     {"1 → 2 ▲", ""},
+		{From: "2026-11-24", To: "2026-11-25"}: {"2 → 0 ▼", "No report from 2026-11-24 to 2026-11-25"},
+		{From: "2026-11-25"}:                   {"", "No report since 2026-11-25"},
+	} {
+		f := posture.Of(reports, in)
+		at := slices.IndexFunc(f.Nodes, func(n posture.Node) bool { return n.Name == "a" })
+		if at < 0 || f.Nodes[at].Trend() != want.trend {
+			t.Errorf("%+v: %+v, want the trend %q", in, f.Nodes, want.trend)
+		}
+		for _, format := range []string{"table", "html"} {
+			var b bytes.Buffer
+			if err := f.Write(&b, format); err != nil {
+				t.Fatal(err)
+			}
+			if want.unseen == "" && strings.Contains(b.String(), "No report") || !strings.Contains(b.String(), want.unseen) {
+				t.Errorf("%+v: the %s lacks %q:\n%s", in, format, want.unseen, b.String())
+			}
+		}
+		if (len(f.Unseen) > 0) != (want.unseen != "") {
+			t.Errorf("%+v: unseen %q", in, f.Unseen)
+		}
+	}
+}
+
+func TestPeriodRefusesWrongDates(t *testing.T) {
+	for in, want := range map[posture.Period]string{
+		{From: "yesterday"}:                    `--from "yesterday": want a date such as 2026-11-25`,
+		{To: "2026-02-30"}:                     `--to "2026-02-30": want a date`,
+		{From: "2026-11-25", To: "2026-11-01"}: "--from 2026-11-25 is after --to 2026-11-01",
+	} {
+		if err := in.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", in, err, want)
+		}
+	}
+	if err := (posture.Period{From: "2026-11-01", To: "2026-11-01"}).Check(); err != nil {
+		t.Error(err)
 	}
 }

@@ -42,7 +42,11 @@ func (f *Fleet) writeTable(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	for _, line := range terminal.Columns(rows, 0) {
+	lines := terminal.Columns(rows, 0)
+	if len(f.Unseen) > 0 {
+		lines = append(lines, "", "No report "+f.Chosen.String()+": "+terminal.Visible(strings.Join(f.Unseen, ", ")))
+	}
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
 			return fmt.Errorf("write posture: %w", err)
 		}
