@@ -140,7 +140,8 @@ func sandboxesCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return all.Write(cmd.OutOrStdout(), format)
+			out := cmd.OutOrStdout()
+			return all.Write(out, format, terminal.TableWidth(out))
 		},
 	}
 	formats.Flag(cmd, &format)

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/posture"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func fleetCommand() *cobra.Command {
@@ -45,8 +46,12 @@ func fleetCommand() *cobra.Command {
 			if len(f.Nodes) == 0 {
 				return command.Usagef("no report is %s: choose other days with --from and --to", in)
 			}
+			width := 0
+			if file == "" {
+				width = terminal.TableWidth(cmd.OutOrStdout())
+			}
 			var page bytes.Buffer
-			if err := f.Write(&page, format); err != nil {
+			if err := f.Write(&page, format, width); err != nil {
 				return err
 			}
 			return deliver(page.Bytes(), file, cmd.OutOrStdout())

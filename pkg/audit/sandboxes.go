@@ -29,23 +29,23 @@ func SandboxesOf(n *facts.Node, namespace, pod string) *Sandboxes {
 	return &Sandboxes{Sandboxes: slices.DeleteFunc(k.Sandboxes, others), Unread: k.Unread}
 }
 
-// Write writes the sandboxes as a table, JSON or YAML.
-func (all *Sandboxes) Write(w io.Writer, format string) error {
+// Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 is no limit.
+func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
 	switch format {
 	case "json":
 		return encode.JSON(w, "sandboxes", all)
 	case "yaml":
 		return encode.YAML(w, "sandboxes", all)
 	}
-	return all.writeTable(w)
+	return all.writeTable(w, width)
 }
 
-func (all *Sandboxes) writeTable(w io.Writer) error {
+func (all *Sandboxes) writeTable(w io.Writer, width int) error {
 	t := terminal.Table{Titles: []string{"POD", "SANDBOX", "RUNTIME", "PID", "DEVICE", "IN THE GUEST", "CLAIM"}}
 	for i := range all.Sandboxes {
 		t.Rows = append(t.Rows, rowsOf(&all.Sandboxes[i])...)
 	}
-	for _, line := range t.Lines(0, false) {
+	for _, line := range t.Lines(width, false) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return fmt.Errorf("write sandboxes: %w", err)
 		}

@@ -39,7 +39,7 @@ func TestPodsSandboxSaysWhereItsDevicesAre(t *testing.T) {
 	}
 	for format, want := range map[string]string{"table": "01/00", "json": `"guestPath": "01/00"`, "yaml": "guestPath: 01/00"} {
 		var out strings.Builder
-		if err := all.Write(&out, format); err != nil || !strings.Contains(out.String(), want) {
+		if err := all.Write(&out, format, 0); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: %v: %s", format, err, out.String())
 		}
 	}

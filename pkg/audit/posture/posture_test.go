@@ -67,7 +67,7 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 	f := posture.Of(reports, posture.Period{})
 	for _, format := range posture.Formats() {
 		var b bytes.Buffer
-		if err := f.Write(&b, format); err != nil {
+		if err := f.Write(&b, format, 0); err != nil {
 			t.Fatal(err)
 		}
 		text := b.String()
@@ -119,7 +119,7 @@ func TestPeriodChoosesReports(t *testing.T) {
 		}
 		for _, format := range []string{"table", "html"} {
 			var b bytes.Buffer
-			if err := f.Write(&b, format); err != nil {
+			if err := f.Write(&b, format, 0); err != nil {
 				t.Fatal(err)
 			}
 			if want.unseen == "" && strings.Contains(b.String(), "No report") || !strings.Contains(b.String(), want.unseen) {

@@ -2,12 +2,14 @@ package posture
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // the page
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -19,20 +21,20 @@ import (
 // Formats returns the formats of [Fleet.Write].
 func Formats() []string { return []string{"html", "table", "json", "yaml"} }
 
-// Write writes the posture in a format.
-func (f *Fleet) Write(w io.Writer, format string) error {
+// Write writes the posture in a format. Width is the terminal's, for the table; 0 is no limit.
+func (f *Fleet) Write(w io.Writer, format string, width int) error {
 	switch format {
 	case "json":
 		return encode.JSON(w, "posture", f)
 	case "yaml":
 		return encode.YAML(w, "posture", f)
 	case "table":
-		return f.writeTable(w)
+		return f.writeTable(w, width)
 	}
 	return f.writePage(w)
 }
 
-func (f *Fleet) writeTable(w io.Writer) error {
+func (f *Fleet) writeTable(w io.Writer, width int) error {
 	rows := [][]string{append([]string{"NODE", "VERDICT", "FAILS", "NO ANSWER", "TREND"}, f.Groups...)}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -42,9 +44,10 @@ func (f *Fleet) writeTable(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	lines := terminal.Columns(rows, 0)
+	lines := terminal.Columns(rows, width)
 	if len(f.Unseen) > 0 {
-		lines = append(lines, "", "No report "+f.Chosen.String()+": "+terminal.Visible(strings.Join(f.Unseen, ", ")))
+		unseen := terminal.Visible("No report " + f.Chosen.String() + ": " + strings.Join(f.Unseen, ", "))
+		lines = append(append(lines, ""), terminal.Wrap(unseen, cmp.Or(width, math.MaxInt))...)
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {

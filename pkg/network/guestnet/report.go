@@ -1,17 +1,17 @@
 package guestnet
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // RulePriority is the priority of the rules that select a routing table by source address: after the local table's (0),
@@ -154,25 +154,18 @@ func (r *Report) WriteJSON(w io.Writer) error { return encode.JSON(w, "report", 
 func (r *Report) WriteYAML(w io.Writer) error { return encode.YAML(w, "report", r) }
 
 // WriteTable writes the report as a table: a row for each interface, with more lines for several addresses, routes or
-// changes.
-func (r *Report) WriteTable(w io.Writer) error {
+// changes. Width is the width of the terminal; 0 is no limit.
+func (r *Report) WriteTable(w io.Writer, width int) error {
 	changed := "CHANGED"
 	if r.DryRun {
 		changed = "WOULD CHANGE"
 	}
-	var text bytes.Buffer
-	tab := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tab, "INTERFACE\tMAC\tPCI\tMTU\tLINK\tADDRESSES\tROUTES\t%s\n", changed)
+	rows := [][]string{{"INTERFACE", "MAC", "PCI", "MTU", "LINK", "ADDRESSES", "ROUTES", changed}}
 	for i := range r.Interfaces {
-		writeRows(tab, r.Interfaces[i].columns())
+		rows = append(rows, rowsOf(r.Interfaces[i].columns())...)
 	}
-	if err := tab.Flush(); err != nil {
-		return fmt.Errorf("lay out report: %w", err)
-	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
-			return fmt.Errorf("write report: %w", err)
-		}
+	if _, err := io.WriteString(w, strings.Join(terminal.Columns(rows, width), "\n")+"\n"); err != nil {
+		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
@@ -230,24 +223,25 @@ func (i *Interface) changes() []string {
 	return lines
 }
 
-// writeRows writes columns of different lengths side by side. An empty cell in the first line is a dash.
-func writeRows(w io.Writer, columns [][]string) {
+// rowsOf puts columns of different lengths side by side. An empty cell in the first row is a dash.
+func rowsOf(columns [][]string) [][]string {
 	lines := 1
 	for _, c := range columns {
 		lines = max(lines, len(c))
 	}
-	for line := range lines {
-		cells := make([]string, len(columns))
+	rows := make([][]string, lines)
+	for line := range rows {
+		rows[line] = make([]string, len(columns))
 		for i, c := range columns {
 			if line < len(c) {
-				cells[i] = c[line]
+				rows[line][i] = c[line]
 			}
-			if line == 0 && cells[i] == "" {
-				cells[i] = "-"
+			if line == 0 {
+				rows[line][i] = cmp.Or(rows[line][i], "-")
 			}
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
+	return rows
 }
 
 // printable escapes a name of the kernel for a terminal. The kernel accepts control characters in names.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,7 +32,7 @@ func report() *guestnet.Report {
 
 func TestTableShowsWhatIsAndWhatWasChanged(t *testing.T) {
 	var out strings.Builder
-	if err := report().WriteTable(&out); err != nil {
+	if err := report().WriteTable(&out, 0); err != nil {
 		t.Fatal(err)
 	}
 	want := `INTERFACE   MAC                PCI           MTU   LINK  ADDRESSES        ROUTES                                    CHANGED
@@ -53,8 +54,27 @@ net1        02:00:5e:10:00:01  0000:02:00.0  9000  up    192.0.2.10/24    defaul
 	dry := report()
 	dry.DryRun = true
 	out.Reset()
-	if err := dry.WriteTable(&out); err != nil || !strings.Contains(out.String(), "WOULD CHANGE") {
+	if err := dry.WriteTable(&out, 0); err != nil || !strings.Contains(out.String(), "WOULD CHANGE") {
 		t.Errorf("err %v, table of a dry run:\n%s", err, &out)
+	}
+}
+
+// TestTableFitsTheTerminal: long routes and changes are wrapped.
+func TestTableFitsTheTerminal(t *testing.T) {
+	r := report()
+	r.Interfaces[0].Routes[0].Route.Metric = 4294967295
+	for _, limit := range []int{0, 160} {
+		var out strings.Builder
+		if err := r.WriteTable(&out, limit); err != nil {
+			t.Fatal(err)
+		}
+		widest := 0
+		for line := range strings.Lines(out.String()) {
+			widest = max(widest, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+		}
+		if limit == 0 && widest < 160 || limit > 0 && widest > limit {
+			t.Errorf("limit %d: the widest line has %d characters:\n%s", limit, widest, out.String())
+		}
 	}
 }
 
@@ -88,7 +108,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 func TestReportThatCannotBeWrittenIsAnError(t *testing.T) {
 	r := report()
-	for name, err := range map[string]error{"table": r.WriteTable(full{}), "JSON": r.WriteJSON(full{}), "YAML": r.WriteYAML(full{})} {
+	for name, err := range map[string]error{"table": r.WriteTable(full{}, 0), "JSON": r.WriteJSON(full{}), "YAML": r.WriteYAML(full{})} {
 		if err == nil || !strings.Contains(err.Error(), "write report") {
 			t.Errorf("%s: err = %v", name, err)
 		}
