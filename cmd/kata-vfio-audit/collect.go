@@ -141,7 +141,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	r.facts, r.recorder = n, recorder
 	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
-	working.Say("reading the files of %d functions", len(n.Snapshot.Functions))
+	working.Say("reading the files of %s", terminal.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
 		return err
 	}

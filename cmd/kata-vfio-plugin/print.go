@@ -93,14 +93,10 @@ func short(a, beside pci.Address) string {
 }
 
 func roleWord(role plan.Role, n int) string {
-	word := "companion"
 	if role == plan.RoleGroupMate {
-		word = "group mate"
+		return terminal.Plural(n, "group mate")
 	}
-	if n > 1 {
-		word += "s"
-	}
-	return word
+	return terminal.Plural(n, "companion")
 }
 
 func resetWords(resets []isolation.Reset) string {

@@ -108,7 +108,7 @@ func TestProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	n := node(s)
 	rules := []v1alpha1.VFRule{{PF: "eth0", Count: new(1)}}
 	got := plan.Provisions(rules, n, nil)[0]
-	const want = "PF 0000:21:00.0 (eth0): has its 1 VFs, host drivers are kept from them (sriov_drivers_autoprobe), on host drivers still: 0000:21:10.0"
+	const want = "PF 0000:21:00.0 (eth0): has its 1 VF, host drivers are kept from them (sriov_drivers_autoprobe), on host drivers still: 0000:21:10.0"
 	if got.String() != want {
 		t.Errorf("%q, want %q", got.String(), want)
 	}

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // action is a request as RBAC sees it.
@@ -159,7 +160,7 @@ func adminNamespaces(s *State) []finding.Finding {
 			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" is a tenant's and has admin access", saw("Namespace "+n.Name+" "+adminLabel, "true"))))
 		}
 	}
-	return orPass(found, fmt.Sprintf("%s with the label", count(len(labelled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labelled, " ")))
+	return orPass(found, fmt.Sprintf("%s with the label", terminal.Count(len(labelled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labelled, " ")))
 }
 
 func adminClaims(s *State) []finding.Finding {
@@ -174,7 +175,7 @@ func adminClaims(s *State) []finding.Finding {
 			found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" has admin access")))
 		}
 	}
-	return orPass(found, count(len(s.Claims), "claim"))
+	return orPass(found, terminal.Count(len(s.Claims), "claim"))
 }
 
 // nobodyBroad fails for each subject that may do one of the actions and includes all users, or those of a tenant;
@@ -189,7 +190,7 @@ func (s *State) nobodyBroad(namespace string, actions ...action) []finding.Findi
 		}
 	}
 	slices.Sort(others)
-	return orPass(s.failing(namespace, actions...), count(len(others), "subject")+" may", saw("RBAC: who may "+actions[0].String(), strings.Join(others, "; ")))
+	return orPass(s.failing(namespace, actions...), terminal.Count(len(others), "subject")+" may", saw("RBAC: who may "+actions[0].String(), strings.Join(others, "; ")))
 }
 
 func (s *State) failing(namespace string, actions ...action) []finding.Finding {

@@ -145,13 +145,6 @@ func of(tenant string, f finding.Finding) finding.Finding {
 	return f
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // severities, for short lists of rules.
 const (
 	critical = isolation.Critical

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func classChecks() []Check {
@@ -47,7 +48,7 @@ func weakeningClasses(s *State) []finding.Finding {
 	if ours == 0 {
 		return notApplicable("no DeviceClass belongs to kata-vfio")
 	}
-	return orPass(found, count(ours, "DeviceClass of kata-vfio"))
+	return orPass(found, terminal.Count(ours, "DeviceClass of kata-vfio"))
 }
 
 // mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
@@ -142,7 +143,7 @@ func promisesKept(s *State) []finding.Finding {
 	if compared == 0 {
 		return notApplicable("no node with devices has a report, or no RuntimeClass that may have devices exists")
 	}
-	return orPass(found, count(compared, "RuntimeClass and node"))
+	return orPass(found, terminal.Count(compared, "RuntimeClass and node"))
 }
 
 // publishes reports whether a node publishes kata-vfio's devices.

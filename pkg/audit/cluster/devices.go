@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func deviceChecks() []Check {
@@ -85,7 +86,7 @@ func publishedOnce(s *State) []finding.Finding {
 			found = append(found, fail("node "+at.node+" "+at.address, fmt.Sprintf("function %s of node %s is published by %s", at.address, at.node, strings.Join(drivers, " and "))))
 		}
 	}
-	return orPass(found, count(len(by), "function"))
+	return orPass(found, terminal.Count(len(by), "function"))
 }
 
 func knownPools(s *State) []finding.Finding {
@@ -107,7 +108,7 @@ func knownPools(s *State) []finding.Finding {
 	if ours == 0 {
 		return notApplicable("the driver publishes nothing")
 	}
-	return orPass(found, count(ours, "device"))
+	return orPass(found, terminal.Count(ours, "device"))
 }
 
 // extendedResources looks for a policy that knows the names: one for which each DeviceClass is
@@ -129,7 +130,7 @@ func extendedResources(s *State) []finding.Finding {
 	if named == 0 {
 		return notApplicable("no DeviceClass of kata-vfio has an extended resource")
 	}
-	return orPass(found, count(named, "extended resource"))
+	return orPass(found, terminal.Count(named, "extended resource"))
 }
 
 // looksAtClasses reports whether the policy for pods' extended resources is in force, and
@@ -177,7 +178,7 @@ func preparedAgrees(s *State) []finding.Finding {
 	if prepared == 0 {
 		return notApplicable("no claim has a prepared device of kata-vfio")
 	}
-	return orPass(found, count(prepared, "prepared device"))
+	return orPass(found, terminal.Count(prepared, "prepared device"))
 }
 
 func disagrees(c *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
@@ -212,7 +213,7 @@ func quotas(s *State) []finding.Finding {
 	if tenants == 0 {
 		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
 	}
-	return orPass(found, count(tenants, "tenant's namespace"))
+	return orPass(found, terminal.Count(tenants, "tenant's namespace"))
 }
 
 func (s *State) hasQuota(namespace string) bool {
@@ -246,5 +247,5 @@ func tolerations(s *State) []finding.Finding {
 			}
 		}
 	}
-	return orPass(found, count(len(s.Claims), "claim"))
+	return orPass(found, terminal.Count(len(s.Claims), "claim"))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -105,7 +106,7 @@ func auditedLately(s *State) []finding.Finding {
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
 		found = append(found, onNode(node, "publishes devices, but has no report of its own audit"))
 	}
-	return orPass(found, count(len(reports), "node"))
+	return orPass(found, terminal.Count(len(reports), "node"))
 }
 
 // auditsPass sums each node up: its verdict, and what it counts.
@@ -130,7 +131,7 @@ func auditsPass(s *State) []finding.Finding {
 		}
 		found = append(found, f)
 	}
-	return orPass(found, count(len(reports), "node"))
+	return orPass(found, terminal.Count(len(reports), "node"))
 }
 
 // failedWords counts what fails by severity: "has 2 failures: 1 critical, 1 low".
@@ -144,7 +145,7 @@ func failedWords(r *finding.Report) string {
 	if len(parts) == 0 {
 		return "has no failures"
 	}
-	return fmt.Sprintf("has %s: %s", count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
+	return fmt.Sprintf("has %s: %s", terminal.Count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
 }
 
 // worst is the severity of the gravest failure.
@@ -222,7 +223,7 @@ func recordsAgree(s *State) []finding.Finding {
 			found = append(found, twice(reports[i+1:], r, &r.NodeRecords.Claims[j])...)
 		}
 	}
-	return orPass(found, count(compared, "node"))
+	return orPass(found, terminal.Count(compared, "node"))
 }
 
 // lacks compares a device that the API server says is ready on the node with the
@@ -332,7 +333,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 	if ledgers == 0 {
 		return notApplicable("no report has a ledger")
 	}
-	return orPass(found, count(anchored, "ledger"))
+	return orPass(found, terminal.Count(anchored, "ledger"))
 }
 
 // anchorsOf returns the checkpoints of the ledger that claims' statuses and older

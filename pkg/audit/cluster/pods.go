@@ -11,6 +11,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func podChecks() []Check {
@@ -86,7 +87,7 @@ func podsInVMs(s *State) []finding.Finding {
 	if holding == 0 {
 		return notApplicable("no pod has a device of kata-vfio")
 	}
-	return orPass(found, count(holding, "pod"))
+	return orPass(found, terminal.Count(holding, "pod"))
 }
 
 func runtimeClasses(s *State) []finding.Finding {
@@ -122,7 +123,7 @@ func podSecurity(s *State) []finding.Finding {
 	if tenants == 0 {
 		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
 	}
-	return orPass(found, count(tenants, "tenant's namespace"))
+	return orPass(found, terminal.Count(tenants, "tenant's namespace"))
 }
 
 func escapes(s *State) []finding.Finding {
@@ -139,7 +140,7 @@ func escapes(s *State) []finding.Finding {
 			found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s %s", name, how))))
 		}
 	}
-	return orPass(found, count(pods, "tenants' pod"))
+	return orPass(found, terminal.Count(pods, "tenants' pod"))
 }
 
 // reachesOut names what gives a pod access to its node; empty for nothing.
@@ -191,7 +192,7 @@ func sharedClaims(s *State) []finding.Finding {
 	if held == 0 {
 		return notApplicable("no claim has a device of kata-vfio")
 	}
-	return orPass(found, count(held, "claim"))
+	return orPass(found, terminal.Count(held, "claim"))
 }
 
 func pluginChecks() []Check {
@@ -259,7 +260,7 @@ func pinned(s *State) []finding.Finding {
 	if ours == 0 {
 		return unknown("no DaemonSet of kata-vfio is in namespace " + s.Options.Namespace + " (--namespace)")
 	}
-	return orPass(found, count(ours, "DaemonSet"))
+	return orPass(found, terminal.Count(ours, "DaemonSet"))
 }
 
 // unpinned returns an image that is named by a tag; empty where there is none.

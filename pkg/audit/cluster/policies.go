@@ -15,6 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func policyChecks() []Check {
@@ -58,7 +59,7 @@ func tenantPolicies(s *State) []finding.Finding {
 			}
 		}
 	}
-	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", count(max(len(s.Probes)-1, 0), "attack")))
+	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", terminal.Count(max(len(s.Probes)-1, 0), "attack")))
 }
 
 // bound judges one policy of the chart and its binding.

@@ -1,10 +1,10 @@
 package finding
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -207,10 +207,7 @@ const (
 // String returns the basis as a headline has it: "judged as the default config
 // would publish: 24 functions".
 func (b Basis) String() string {
-	functions := fmt.Sprintf("%d functions", b.Functions)
-	if b.Functions == 1 {
-		functions = "1 function"
-	}
+	functions := terminal.Count(b.Functions, "function")
 	switch b.By {
 	case ByPlugin:
 		return "judged as the plugin publishes: " + functions

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -31,7 +32,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"standing": func(f function) template.HTML {
 			return template.HTML(topology.Mark(f.grade())) //nolint:gosec // our own drawing
 		},
-		"verdict": gradeWord, "subject": subject, "plural": plural,
+		"verdict": gradeWord, "subject": subject, "plural": terminal.Plural,
 		"who": func(f finding.Finding) string { return "|" + strings.Join(f.Tenants, "|") + "|" },
 		"devices": func(f finding.Finding) []pci.Address {
 			return f.Devices[:min(len(f.Devices), maxDevices)]

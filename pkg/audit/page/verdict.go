@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
@@ -59,13 +60,13 @@ func headline(s *finding.Summary, failOn isolation.Severity) string {
 				parts = append(parts, fmt.Sprintf("%d %s", n, severity))
 			}
 		}
-		failed := fmt.Sprintf("%s %s", enumerate(parts), plural(s.RuleStates[finding.Fail], "check"))
+		failed := fmt.Sprintf("%s %s", enumerate(parts), terminal.Plural(s.RuleStates[finding.Fail], "check"))
 		if !s.FailsAt(failOn) {
 			return fmt.Sprintf("Passes at severity %s; less severe failures: %s", failOn, failed)
 		}
 		return "Fails: " + failed
 	case unclear > 0:
-		return fmt.Sprintf("Nothing fails, but %d %s could not tell", unclear, plural(unclear, "check"))
+		return fmt.Sprintf("Nothing fails, but %s could not tell", terminal.Count(unclear, "check"))
 	}
 	return "Nothing fails, and every check could tell"
 }
@@ -111,9 +112,9 @@ func reach(s *finding.Summary, items []item) string {
 		return "It names no function that a tenant has."
 	case cross > 0:
 		return fmt.Sprintf("It concerns functions of %s with %s; %s between tenants now.",
-			amount(s.Tenants, "tenant", "tenants"), amount(s.Claims, "claim", "claims"), amount(cross, "failing rule is", "failing rules are"))
+			terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"), terminal.Count(cross, "failing rule is", "failing rules are"))
 	}
-	return fmt.Sprintf("It concerns functions of %s with %s.", amount(s.Tenants, "tenant", "tenants"), amount(s.Claims, "claim", "claims"))
+	return fmt.Sprintf("It concerns functions of %s with %s.", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
 }
 
 func numbers(p *Page) []number {
@@ -130,10 +131,10 @@ func numbers(p *Page) []number {
 	list = append(list,
 		number{fmt.Sprint(unclear), "could not tell", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
-		number{fmt.Sprint(s.RuleStates[finding.Pass]), plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
+		number{fmt.Sprint(s.RuleStates[finding.Pass]), terminal.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {
 		isolated, all := isolatedOf(p.Inventory)
-		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %d %s isolated", all, plural(all, "function")), Kind: kindIf(isolated < all, "warn")})
+		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %s isolated", terminal.Count(all, "function")), Kind: kindIf(isolated < all, "warn")})
 	}
 	return list
 }
@@ -167,23 +168,4 @@ func enumerate(words []string) string {
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " and " + words[last]
-}
-
-// plural returns the word for that many; more is its plural where that is not the
-// word and an s.
-func plural(n int, word string, more ...string) string {
-	switch {
-	case n == 1:
-		return word
-	case len(more) > 0:
-		return more[0]
-	}
-	return word + "s"
-}
-
-func amount(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
 }

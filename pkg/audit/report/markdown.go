@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
@@ -14,7 +15,7 @@ func writeMarkdown(w io.Writer, d *Document, failOn isolation.Severity) error {
 	name := d.Subject.Label()
 	fmt.Fprintf(&b, "# Audit of %s: %s\n\n", code(name), d.Summary.Verdict)
 	fmt.Fprintf(&b, "%s %s.\n\n", code(name), verdictWords(&d.Summary, failOn))
-	fmt.Fprintf(&b, "Profile %s, %s, %s, kernel %s, boot %s.\n\n", md(d.Profile), count(d.Summary.Rules, "check"), md(d.Subject.Time),
+	fmt.Fprintf(&b, "Profile %s, %s, %s, kernel %s, boot %s.\n\n", md(d.Profile), terminal.Count(d.Summary.Rules, "check"), md(d.Subject.Time),
 		code(d.Subject.Kernel), code(d.Subject.BootID))
 	if d.Basis != nil {
 		b.WriteString(md(d.Basis.String()) + ".\n\n")

@@ -196,5 +196,3 @@ func addresses(f *finding.Finding) []string {
 	}
 	return words
 }
-
-func count(n int, what string) string { return terminal.Count(n, what) }

@@ -70,7 +70,7 @@ func (t *table) verdict(d *Document) {
 		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
 	}
 	facts := []string{
-		"profile " + d.Profile, fmt.Sprintf("%s of %s", count(d.Summary.Rules, "check"), count(d.Summary.Devices, "PCI function")), d.Subject.Time,
+		"profile " + d.Profile, fmt.Sprintf("%s of %s", terminal.Count(d.Summary.Rules, "check"), terminal.Count(d.Summary.Devices, "PCI function")), d.Subject.Time,
 	}
 	if d.Subject.Kernel != "" {
 		facts = append(facts, "kernel "+d.Subject.Kernel)
@@ -90,17 +90,17 @@ func verdictWords(s *finding.Summary, failOn isolation.Severity) string {
 			text = fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s))
 		}
 		if s.Tenants > 0 {
-			text += fmt.Sprintf("; %s and %s affected", count(s.Tenants, "tenant"), count(s.Claims, "claim"))
+			text += fmt.Sprintf("; %s and %s affected", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
 		}
 		return text
 	case finding.Pass:
 		text := "passes"
 		if waived := s.States[finding.Waived]; waived > 0 {
-			text += fmt.Sprintf(", %s accepted by waivers", count(waived, "failure"))
+			text += fmt.Sprintf(", %s accepted by waivers", terminal.Count(waived, "failure"))
 		}
 		return text
 	default:
-		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", count(s.RuleStates[finding.Unknown]+s.RuleStates[finding.Error], "check"))
+		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", terminal.Count(s.RuleStates[finding.Unknown]+s.RuleStates[finding.Error], "check"))
 	}
 }
 
@@ -114,7 +114,7 @@ func failedWords(s *finding.Summary) string {
 	}
 	text := strings.Join(words, ", ")
 	if rules, found := s.RuleStates[finding.Fail], s.States[finding.Fail]; found > rules {
-		text += fmt.Sprintf(" (%s)", count(found, "finding"))
+		text += fmt.Sprintf(" (%s)", terminal.Count(found, "finding"))
 	}
 	return text
 }
@@ -212,9 +212,9 @@ func (t *table) totals(s *finding.Summary) {
 		words = append(words, fmt.Sprintf("%s %d", state, s.RuleStates[state]))
 	}
 	t.WriteString("\n")
-	t.lines("", "", count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
+	t.lines("", "", terminal.Count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
 	if t.hidden > 0 {
-		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", count(t.hidden, "failure")))
+		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", terminal.Count(t.hidden, "failure")))
 	}
 }
 

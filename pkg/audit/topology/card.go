@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -183,10 +184,7 @@ func nearWord(d *audit.Device) string {
 	if d.Type == device.GPU {
 		word = "NIC"
 	}
-	if len(d.Near.Addresses) > 1 {
-		word += "s"
-	}
-	return word
+	return terminal.Plural(len(d.Near.Addresses), word)
 }
 
 // portLine tells a bridge's driver, unless it is the usual one, and its ACS,

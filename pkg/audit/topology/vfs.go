@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // Measures of VFs, in pixels.
@@ -101,7 +102,7 @@ func corner(s *Symbol, at Rect) *Symbol {
 
 // vfCount tells how many VFs there are and in which groups.
 func vfCount(n *Node) string {
-	text := fmt.Sprintf("%d VFs", len(n.VFs))
+	text := terminal.Count(len(n.VFs), "VF")
 	if n.PF != nil {
 		text = fmt.Sprintf("%d of %d VFs", len(n.VFs), n.PF.TotalVFs)
 	}

@@ -118,13 +118,18 @@ func words(text string) []string {
 
 // Count says how many: "1 device", "2 devices". Plural is for words whose plural is not the word and an s.
 func Count(n int, what string, plural ...string) string {
+	return strconv.Itoa(n) + " " + Plural(n, what, plural...)
+}
+
+// Plural is [Count] without the number: "device", "devices".
+func Plural(n int, what string, plural ...string) string {
 	switch {
 	case n == 1:
-		return "1 " + what
+		return what
 	case len(plural) > 0:
-		return strconv.Itoa(n) + " " + plural[0]
+		return plural[0]
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return what + "s"
 }
 
 // Shorten cuts text to width characters, the last an ellipsis where it was
