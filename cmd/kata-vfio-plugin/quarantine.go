@@ -120,7 +120,7 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 
 // ledgerFlag adds the flag of commands that read the ledger.
 func ledgerFlag(cmd *cobra.Command, opts *options) {
-	cmd.Flags().StringVar(&opts.node.Ledger.Dir, "ledger-dir", "", "directory of the ledger, below the root (default: ledger in --state-dir)")
+	cmd.Flags().StringVar(&opts.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
 }
 
 // oneQuarantined requires one argument.

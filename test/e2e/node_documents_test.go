@@ -302,7 +302,7 @@ func (s *site) explained(ctx context.Context, r *reader, top string) error {
 	}
 	return s.until(ctx, "the pod is explained", nodeLimit, func(ctx context.Context) error {
 		out, err := r.run(ctx, top+commandsOf(entry))
-		if err == nil && !strings.Contains(out, "(drain") {
+		if err == nil && !strings.Contains(out, "drain") {
 			err = fmt.Errorf("it says\n%s", out)
 		}
 		if err == nil {

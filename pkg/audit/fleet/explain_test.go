@@ -122,7 +122,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
 	x, err := s.ExplainClaim("t1", "c", nil)
 	wantMoments(t, x, err, "waits for a device", 1, "! condition PodScheduled=False of pod t1/p", "created", "waits for a device")
-	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; tainted: 1 gpu (dead)" {
+	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu" {
 		t.Errorf("on offer: %s", got)
 	}
 	s.Namespace = "t1"

@@ -66,9 +66,9 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 	}
 }
 
-// onOffer counts the unclaimed devices of each kind, free or tainted, with the taints; empty if no devices are seen.
+// onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
 func (e *explaining) onOffer() string {
-	var free, kept, taints []string
+	var free, kept []string
 	devices := e.Devices()
 	for _, of := range gather(devices, func(d *Device) string { return d.Kind }) {
 		n, away := 0, 0
@@ -78,7 +78,6 @@ func (e *explaining) onOffer() string {
 				n++
 			case Tainted, Quarantined:
 				away++
-				taints = append(taints, of.members[i].Taints...)
 			case Claimed, Withheld:
 			}
 		}
@@ -90,14 +89,13 @@ func (e *explaining) onOffer() string {
 	if len(free) == 0 {
 		return ""
 	}
-	text := "free, or claimed in another namespace: "
+	text := "without taints, free or another namespace's: "
 	if e.Namespace == "" && e.Missing[Claims] == "" {
 		text = "free: "
 	}
 	text += strings.Join(free, ", ")
 	if len(kept) > 0 {
-		slices.Sort(taints)
-		text += fmt.Sprintf("; tainted: %s (%s)", strings.Join(kept, ", "), strings.Join(slices.Compact(taints), ", "))
+		text += "; kept from claims by taints: " + strings.Join(kept, ", ")
 	}
 	return text
 }
