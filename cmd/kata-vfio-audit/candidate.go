@@ -139,6 +139,8 @@ func (j *judging) conclude(cmd *cobra.Command, c *candidate.Candidate) error {
 	switch {
 	case slices.ContainsFunc(c.Remaining, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
+	case c.Verdict == candidate.Unfit && len(c.Failing()) == 0:
+		return &verdictError{code: exitFindings, text: "the node is unfit until you solve what prevents bootstrap's changes"}
 	case c.Verdict == candidate.Unfit:
 		return &verdictError{code: exitFindings, text: "the node is unfit, also after bootstrap"}
 	case j.strict && c.Undetermined():
