@@ -141,12 +141,9 @@ func prepareCommand(opts *options) *cobra.Command {
 
 // showPlan prints the plan for a claim, if the checks do not refuse it.
 func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *auditing) error {
-	n, err := opts.look()
+	n, err := opts.lookChecked(cmd.Context(), checks)
 	if err != nil {
 		return err
-	}
-	if err := checks.checks().Gate(cmd.Context(), n, opts.node.Root); err != nil {
-		return errors.Join(err, n.Close())
 	}
 	pl, err := planOne(cmd, n, req)
 	if err == nil {

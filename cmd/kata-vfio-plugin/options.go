@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // options are the flags that all commands share.
@@ -88,6 +90,26 @@ func (o *options) look() (*node.Node, error) {
 	if err := o.resolve(); err != nil {
 		return nil, err
 	}
+	return o.lookResolved()
+}
+
+// lookChecked is look with a node that refuses functions for which checks fail.
+func (o *options) lookChecked(ctx context.Context, checks *auditing) (*node.Node, error) {
+	if err := o.resolve(); err != nil {
+		return nil, err
+	}
+	fsys, err := sysfs.Open(o.node.Root)
+	if err != nil {
+		return nil, &command.UsageError{Err: err}
+	}
+	o.node.Failing, err = checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
+	if err = errors.Join(err, fsys.Close()); err != nil {
+		return nil, err
+	}
+	return o.lookResolved()
+}
+
+func (o *options) lookResolved() (*node.Node, error) {
 	n, err := node.Look(o.node)
 	if err != nil {
 		return nil, &command.UsageError{Err: err}

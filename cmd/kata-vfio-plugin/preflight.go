@@ -60,12 +60,9 @@ func (c *choosing) check() error {
 
 // preflight plans for devices in place of a claim.
 func (c *choosing) preflight(cmd *cobra.Command, opts *options, checks *auditing) error {
-	n, err := opts.look()
+	n, err := opts.lookChecked(cmd.Context(), checks)
 	if err != nil {
 		return err
-	}
-	if err := checks.checks().Gate(cmd.Context(), n, opts.node.Root); err != nil {
-		return errors.Join(err, n.Close())
 	}
 	return errors.Join(c.plan(cmd, opts, n), n.Close())
 }

@@ -67,6 +67,9 @@ type Config struct {
 	Observe func(effects.Event)
 	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
+	// Failing returns the ids of the failed checks that count for a function; it may be nil. It is called for claims, not
+	// when the node is opened.
+	Failing func(pci.Address) []string
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (effects.Inventory, error)
 }
@@ -86,9 +89,6 @@ type Node struct {
 	effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
-	// Failing returns the ids of the failed checks that count for a function; nil if no checks run. Set it before the
-	// first claim.
-	Failing func(pci.Address) []string
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control
 	// History is the node's ledger; nil like Kernel.
@@ -160,17 +160,10 @@ func Look(c Config) (*Node, error) {
 // join makes what works with the node's parts.
 func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
-		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: n.failing, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
+		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: c.Failing, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})
 	n.Maintainer = maintain.New(n.Order(), e)
-}
-
-func (n *Node) failing(a pci.Address) []string {
-	if n.Failing == nil {
-		return nil
-	}
-	return n.Failing(a)
 }
 
 // Recover is that of [prepare.Preparer], with what [maintain.Maintainer] does after it.

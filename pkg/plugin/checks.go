@@ -18,9 +18,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // Checks says which of the audit's checks taint devices and refuse claims.
@@ -33,28 +33,28 @@ type Checks struct {
 	Waivers string
 }
 
-// Gate runs the checks once, so that the node refuses what the daemon would refuse now.
-func (c Checks) Gate(ctx context.Context, n *node.Node, root string) error {
+// Gate runs the checks of the node below root once. It returns the checks that fail for a function, for
+// [node.Config.Failing], so that the node refuses what the daemon would refuse now.
+func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (func(pci.Address) []string, error) {
 	if c.Counts == finding.Off {
-		return nil
+		return func(pci.Address) []string { return nil }, nil
 	}
-	snap, err := inventory.Scan(ctx, n.FS)
+	snap, err := inventory.Scan(ctx, fsys)
 	if err != nil {
-		return fmt.Errorf("scan the node for the audit's checks: %w", err)
+		return nil, fmt.Errorf("scan the node for the audit's checks: %w", err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	m := monitor.New(monitor.Config{
-		FS: n.FS, Profile: c.Profile, Waivers: c.waivers(root, log).read, Counts: c.Counts,
-		Offered: func(snap *device.Snapshot) []pci.Address { return offered(n.Node, snap) },
+		FS: fsys, Profile: c.Profile, Waivers: c.waivers(root, log).read, Counts: c.Counts,
+		Offered: func(snap *device.Snapshot) []pci.Address { return offered(cfg, snap) },
 		Refresh: func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
-			return inventory.Rescan(ctx, n.FS, snap, addrs)
+			return inventory.Rescan(ctx, fsys, snap, addrs)
 		},
 		Append:  func(context.Context, ...ledger.Event) (string, error) { return "", nil },
 		Observe: func([]finding.Finding) {}, Changed: func() {}, Log: log,
 	})
 	m.Look(ctx, snap)
-	n.Failing = idsOf(m.Failing)
-	return nil
+	return idsOf(m.Failing), nil
 }
 
 // offered returns the functions that tenants can get according to the node config.
@@ -87,8 +87,14 @@ func (s *service) openMonitor() {
 		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
 		Every: s.config.ChecksEvery, Pause: monitor.DefaultPause,
 	})
+}
 
-	s.node.Failing = idsOf(s.monitor.Failing)
+// failing returns the checks that fail for a function, none before the monitor's first look.
+func (s *service) failing(a pci.Address) []string {
+	if s.monitor == nil {
+		return nil
+	}
+	return idsOf(s.monitor.Failing)(a)
 }
 
 func checkIDs() []string {

@@ -210,6 +210,7 @@ func (s *service) openNode(ctx context.Context) error {
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}
+	s.config.Node.Failing = s.failing
 	s.metrics = metrics.New(s.config.Node.Records().List, s.stuck)
 	s.metrics.ShowBuild(metrics.ReadBuild())
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
