@@ -77,6 +77,7 @@ release: ## make bin/release: archives, images, chart, manifest, packages, SBOM,
 	@for s in $(wildcard scripts/bootstrap-*.sh); do cp $$s bin/release/; done # what nodes run themselves
 	@$(image-tool)
 	@$(call images,-oci,bin/release/,-$(RELEASE).oci.tar,$(ARCHS:%=bin/programs/%))
+	@echo "build the tools that write the release"
 	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/make-release .
 	@env -u GOFLAGS CGO_ENABLED=0 $(GO) -C test/e2e/helm build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -o $(CURDIR)/bin/helm helm.sh/helm/v4/cmd/helm
 	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -helm $(CURDIR)/bin/helm -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release

@@ -8,27 +8,6 @@
 // of them they say themselves: the commit and its time, their modules, how they were compiled, and their help.
 package main
 
-import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"os"
-	"os/signal"
-)
+import "github.com/kata-vfio/kata-vfio/test/tools/release/commandline"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	r, err := parse(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		err = r.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1) //nolint:gocritic // the context has nothing left to end
-	}
-}
+func main() { commandline.Run("release", parse) }

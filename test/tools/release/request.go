@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/mod/semver"
+
+	"github.com/kata-vfio/kata-vfio/test/tools/release/commandline"
 )
 
 // request is what a command line asks for.
@@ -25,13 +25,13 @@ type request struct {
 	bare     []string
 	helm     string // the command that renders the chart, or empty
 	dev      bool
+	log      io.Writer // gets what is done now; nil for none
 }
 
 // parse reads a command line. What is wrong with it is in the error alone; its help goes to w.
 func parse(args []string, w io.Writer) (*request, error) {
-	var r request
+	r := request{log: w}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
 	flags.StringVar(&r.tree, "tree", ".", "the source tree's `directory`")
 	flags.StringVar(&r.programs, "programs", "", "the `directory` of the programs, in a directory for each GOARCH")
 	flags.StringVar(&r.output, "o", "", "the `directory` to write to, which may have more to be released in it")
@@ -42,34 +42,24 @@ func parse(args []string, w io.Writer) (*request, error) {
 		func(name string) error { r.bare = append(r.bare, name); return nil })
 	flags.StringVar(&r.helm, "helm", "", "the `command` helm, to write the chart as a manifest for kubectl, too")
 	flags.BoolVar(&r.dev, "dev", false, "take programs of a tree with changes that are in no commit")
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(w, "usage: release -programs DIRECTORY -version VERSION -o DIRECTORY [flags]")
-		flags.SetOutput(w)
-		flags.PrintDefaults()
-	}
-	if err != nil {
+	if err := commandline.Parse(flags, "release -programs DIRECTORY -version VERSION -o DIRECTORY [flags]", args, w); err != nil {
 		return nil, err
 	}
-	return &r, r.validate(flags.Args())
+	return &r, r.validate()
 }
 
-func (r *request) validate(rest []string) error {
+func (r *request) validate() error {
 	switch {
-	case len(rest) > 0:
-		return fmt.Errorf("unexpected argument %q", rest[0])
 	case r.programs == "":
 		return errors.New("the flag -programs is missing: the directory of the programs")
 	case r.output == "":
 		return errors.New("the flag -o is missing: the directory to write to")
-	case !semver.IsValid("v"+r.version) || strings.Count(r.version, ".") < 2:
-		return fmt.Errorf("version %q is not like 1.2.3", r.version)
 	}
-	return nil
+	return commandline.CheckVersion(r.version)
 }
 
-// run makes all files, then their checksums, and says what it made.
-func (r *request) run(ctx context.Context, stdout io.Writer) error {
+// Run makes all files, then their checksums, and says what it made.
+func (r *request) Run(ctx context.Context, stdout io.Writer) error {
 	programs, err := load(r.programs)
 	if err != nil {
 		return err
@@ -96,8 +86,16 @@ func (r *request) accept(src source) error {
 	return nil
 }
 
+// say says what is done now, as `make release` does for what it builds.
+func (r *request) say(format string, args ...any) {
+	if r.log != nil {
+		fmt.Fprintf(r.log, format+"\n", args...)
+	}
+}
+
 // write makes all files but the checksums.
 func (r *request) write(ctx context.Context, src source, programs []program) error {
+	r.say("describe %d programs", len(programs))
 	cache, err := newModuleCache(ctx)
 	if err != nil {
 		return err
@@ -105,12 +103,15 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 	if err := describe(ctx, programs, src, cache); err != nil {
 		return err
 	}
+	r.say("write the SBOM")
 	if err := writeSBOM(r.output, src, programs, cache); err != nil {
 		return fmt.Errorf("write the SBOM: %w", err)
 	}
+	r.say("write the chart")
 	if err := r.writeCharts(ctx, src); err != nil {
 		return err
 	}
+	r.say("write %d archives", len(programs))
 	license, err := os.ReadFile(r.tree + "/LICENSE")
 	if err != nil {
 		return err
@@ -126,6 +127,7 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 	if err := r.writeBare(programs); err != nil {
 		return err
 	}
+	r.say("write the packages")
 	return r.writePackages(src, programs)
 }
 

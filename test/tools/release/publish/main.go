@@ -7,27 +7,6 @@
 // the same digest, so that a publication that failed halfway can be repeated.
 package main
 
-import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"os"
-	"os/signal"
-)
+import "github.com/kata-vfio/kata-vfio/test/tools/release/commandline"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	r, err := parse(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		err = r.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "publish:", err)
-		os.Exit(1) //nolint:gocritic // the context has nothing left to end
-	}
-}
+func main() { commandline.Run("publish", parse) }

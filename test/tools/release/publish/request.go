@@ -10,10 +10,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/mod/semver"
+
+	"github.com/kata-vfio/kata-vfio/test/tools/release/commandline"
 )
 
 // request is what a command line asks for.
@@ -41,7 +42,6 @@ type published struct {
 func parse(args []string, w io.Writer) (*request, error) {
 	var r request
 	flags := flag.NewFlagSet("publish", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
 	flags.StringVar(&r.from, "from", "bin/release", "the `directory` of the release")
 	flags.StringVar(&r.version, "version", "", "the release's `version`, such as 1.2.3")
 	flags.StringVar(&r.registry, "registry", "", "the registry's `host/path`, such as ghcr.io/kata-vfio")
@@ -51,24 +51,17 @@ func parse(args []string, w io.Writer) (*request, error) {
 	flags.StringVar(&r.notes, "notes", "", "write what the changelog says about the version to this `file`")
 	flags.StringVar(&r.output, "o", "", "write the digests as JSON to this `file`, too")
 	flags.BoolVar(&r.dev, "dev", false, "allow a version that is not a release, such as 1.2.3-dev")
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(w, "usage: publish -version VERSION -registry HOST/PATH [flags]")
-		flags.SetOutput(w)
-		flags.PrintDefaults()
-	}
-	if err != nil {
+	if err := commandline.Parse(flags, "publish -version VERSION -registry HOST/PATH [flags]", args, w); err != nil {
 		return nil, err
 	}
-	return &r, r.validate(flags.Args())
+	return &r, r.validate()
 }
 
-func (r *request) validate(rest []string) error {
+func (r *request) validate() error {
+	if err := commandline.CheckVersion(r.version); err != nil {
+		return err
+	}
 	switch {
-	case len(rest) > 0:
-		return fmt.Errorf("unexpected argument %q", rest[0])
-	case !semver.IsValid("v"+r.version) || strings.Count(r.version, ".") < 2:
-		return fmt.Errorf("version %q is not like 1.2.3", r.version)
 	case semver.Prerelease("v"+r.version) == "-dev" && !r.dev:
 		return fmt.Errorf("version %s is of a tree with changes that are in no commit: publish a release, or add -dev", r.version)
 	case r.registry == "":
@@ -77,8 +70,8 @@ func (r *request) validate(rest []string) error {
 	return nil
 }
 
-// run checks everything that can be checked here before it pushes anything.
-func (r *request) run(ctx context.Context, stdout io.Writer) error {
+// Run checks everything that can be checked here before it pushes anything.
+func (r *request) Run(ctx context.Context, stdout io.Writer) error {
 	if err := verify(r.from); err != nil {
 		return err
 	}
