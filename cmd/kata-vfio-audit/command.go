@@ -101,12 +101,7 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 
 // warnUnread says what the verdicts don't count.
 func warnUnread(inv *audit.Inventory, warnings io.Writer) error {
-	for _, text := range inv.Unread {
-		if err := warn(warnings, text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return warnOnce(warnings, inv.Unread)
 }
 
 // opened is a node's file system, or that of an archive.
@@ -198,6 +193,16 @@ func warn(warnings io.Writer, text string) error {
 	}
 	_, err := fmt.Fprintf(warnings, "warning: %s\n", terminal.Visible(text))
 	return err
+}
+
+// warnOnce writes each warning, and one that many devices have once.
+func warnOnce(warnings io.Writer, texts []string) error {
+	for _, text := range terminal.Fold(texts) {
+		if err := warn(warnings, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // warnHidden says how many functions' capabilities were cut off.

@@ -172,12 +172,7 @@ func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod
 		return nil, err
 	}
 	all := audit.SandboxesOf(facts.New(node.FS, s), namespace, pod)
-	for _, text := range all.Unread {
-		if err := warn(warnings, text); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return all, warnOnce(warnings, all.Unread)
 }
 
 func topologyCommand(t *tree) *cobra.Command {

@@ -185,10 +185,8 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range append([]string{doc.Subject.LeftOut}, doc.Unread...) {
-		if err := warn(cmd.ErrOrStderr(), text); err != nil {
-			return err
-		}
+	if err := warnOnce(cmd.ErrOrStderr(), append([]string{doc.Subject.LeftOut}, doc.Unread...)); err != nil {
+		return err
 	}
 	return j.finish(cmd.OutOrStdout(), doc)
 }

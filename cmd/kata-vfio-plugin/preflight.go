@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
@@ -188,11 +189,14 @@ func printPlans(w io.Writer, plans []devicePlan) error {
 	if err := table(w, rows); err != nil {
 		return err
 	}
+	var refusals []string
 	for i := range plans {
-		for j := range plans[i].Refusals {
-			r := &plans[i].Refusals[j]
-			fmt.Fprintf(w, "\n%s: %s\n    fix: %s\n", plans[i].Device, r.Text, r.Fix)
+		for _, r := range plans[i].Refusals {
+			refusals = append(refusals, fmt.Sprintf("%s: %s\n    fix: %s", plans[i].Device, r.Text, r.Fix))
 		}
+	}
+	for _, text := range terminal.Fold(refusals) {
+		fmt.Fprintf(w, "\n%s\n", text)
 	}
 	return nil
 }
