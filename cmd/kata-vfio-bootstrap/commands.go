@@ -136,6 +136,7 @@ func (o *options) apply(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
+	o.announce(e, cmd.ErrOrStderr())
 	result, err := e.Apply(cmd.Context(), b, text)
 	closeErr := e.Close()
 	if refused, ok := errors.AsType[*bootstrap.RefusedError](err); ok {
@@ -205,6 +206,7 @@ func (o *options) revert(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	o.announce(e, cmd.ErrOrStderr())
 	result, err := e.Revert(cmd.Context(), paths...)
 	if result != nil {
 		failed := err != nil

@@ -16,6 +16,17 @@ func TestProgressReplacesAndRemovesItsText(t *testing.T) {
 	}
 }
 
+func TestStepsAreLinesInPipes(t *testing.T) {
+	var out strings.Builder
+	p := NewSteps(&out)
+	p.Say("running %s", "update-grub\x1b")
+	p.Say("verifying")
+	p.End()
+	if got := out.String(); got != "running update-grub\\x1b\nverifying\n" {
+		t.Errorf("written %q", got)
+	}
+}
+
 func TestProgressIsSilentInPipes(t *testing.T) {
 	var out strings.Builder
 	p := NewProgress(&out)
