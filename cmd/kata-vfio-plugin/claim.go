@@ -125,7 +125,7 @@ func prepareCommand(opts *options) *cobra.Command {
 			if dryRun {
 				return showPlan(cmd, opts, req, &auditing{counts: string(finding.Off)})
 			}
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}

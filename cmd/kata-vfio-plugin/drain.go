@@ -62,7 +62,7 @@ func drainCommand(opts *options) *cobra.Command {
 			if err := wantReason(o.reason); err != nil {
 				return err
 			}
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func undrainCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}

@@ -179,8 +179,11 @@ func orDash(s string) string {
 	return s
 }
 
-// progress returns an observer that prints each step when it ends, with its time.
-func progress(w io.Writer) func(effects.Event) {
+// progress returns an observer that prints each step when it ends, with its time; nil if a program reads the result.
+func (o *options) progress(w io.Writer) func(effects.Event) {
+	if o.output != "table" {
+		return nil
+	}
 	var mu sync.Mutex // serializes the lines of parallel groups
 	return func(e effects.Event) {
 		if e.Step == nil {

@@ -49,7 +49,7 @@ func (o *options) provision(cmd *cobra.Command, dryRun bool) ([]plan.Provision, 
 		provisions, err := n.Provisions(cmd.Context())
 		return provisions, errors.Join(err, n.Close())
 	}
-	n, err := o.open(progress(cmd.ErrOrStderr()))
+	n, err := o.open(o.progress(cmd.ErrOrStderr()))
 	if err != nil {
 		return nil, err
 	}

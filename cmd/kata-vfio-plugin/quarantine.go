@@ -103,7 +103,7 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 				return err
 			}
 			how.By = operator()
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func unprepareCommand(opts *options) *cobra.Command {
 				return showRelease(cmd.OutOrStdout(), opts, args[0])
 			}
 			opts.node.HolderWait = *wait
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func recoverCommand(opts *options) *cobra.Command {
 		Example: "  kata-vfio-plugin recover\n  kata-vfio-plugin recover -o json | jq .unfinished",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.node.HolderWait = *wait
-			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
