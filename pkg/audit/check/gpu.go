@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -104,29 +105,33 @@ func assignableGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
+// byModel groups functions by what model says, and returns the groups of several in its order.
+func byModel(functions []*device.Function, model func(*device.Function) string) [][]*device.Function {
+	models := map[string][]*device.Function{}
+	for _, f := range functions {
+		models[model(f)] = append(models[model(f)], f)
+	}
+	var several [][]*device.Function
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		if len(models[name]) > 1 {
+			several = append(several, models[name])
+		}
+	}
+	return several
+}
+
 // noBridge mentions bridges only between GPUs of one model, because others don't fit.
 func noBridge(n *facts.Node) Answer {
 	if b := fabricOf(n); len(b.switches) > 0 {
 		return notApplicable("NVSwitches join the GPUs: see GPU-001")
 	}
-	models := map[pci.ID][]*device.Function{}
-	for _, f := range assignableGPUs(n) {
-		if f.Vendor == vendorNVIDIA {
-			models[f.Device] = append(models[f.Device], f)
-		}
-	}
-	var several []*device.Function
-	for _, id := range slices.Sorted(maps.Keys(models)) {
-		if len(models[id]) > 1 {
-			several = append(several, models[id]...)
-		}
-	}
+	nvidia := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
+	several := slices.Concat(byModel(nvidia, func(f *device.Function) string { return f.Device.String() })...)
 	if len(several) == 0 {
 		return notApplicable("no two NVIDIA GPUs of one model are assignable")
 	}
-	return Answer{{
-		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: look for NVLink bridges between them", count(len(several), "GPU")),
-	}}.reaching(addresses(several)...)
+	text := fmt.Sprintf("%s of the same model: look for NVLink bridges between them", count(len(several), "GPU"))
+	return say(finding.Manual, text, nil).reaching(addresses(several)...)
 }
 
 func gpuECC(n *facts.Node) Answer {
@@ -134,122 +139,107 @@ func gpuECC(n *facts.Node) Answer {
 	if len(gpus) == 0 {
 		return notApplicable("no GPU is assignable")
 	}
-	return Answer{{
-		State: finding.Manual, Text: "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU",
-	}}.reaching(addresses(gpus)...)
+	return say(finding.Manual, "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU", nil).reaching(addresses(gpus)...)
 }
 
 // hiveWhole knows the hives of GPUs that amdgpu has. It looks at those of servers
 // (no VGA adapter has XGMI).
 func hiveWhole(n *facts.Node) Answer {
-	hives := map[string][]pci.Address{}
-	var hidden, all []pci.Address
-	var first facts.Fact
-	for _, f := range n.Functions(device.GPU) {
-		if f.Vendor != vendorAMD || f.Class.Sub() == pci.ClassVGA {
-			continue
-		}
-		all = append(all, f.Address)
-		id := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", f.Address))
-		switch {
-		case id.OK():
-			hives[id.Value] = append(hives[id.Value], f.Address)
-		case f.Driver == "amdgpu": // in no hive
-		default:
-			hidden, first = append(hidden, f.Address), id
-		}
-	}
-	var found Answer
-	for _, id := range slices.Sorted(maps.Keys(hives)) {
-		if tenants := n.TenantsOf(hives[id]...); len(tenants) > 1 {
-			seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", hives[id][0]))
-			found = append(found, fail(fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).
-				object("hive "+id).reaching(hives[id]...)...)
-		}
-	}
-	if len(hidden) > 0 && len(n.TenantsOf(all...)) > 1 {
-		found = append(found, unknown("the hives of GPUs that are not on amdgpu", first).reaching(hidden...)...)
-	}
-	switch {
-	case len(all) < 2:
+	all := slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return f.Vendor != vendorAMD || f.Class.Sub() == pci.ClassVGA })
+	if len(all) < 2 {
 		return notApplicable("the node has fewer than two AMD accelerators")
-	case len(found) > 0:
-		return found
 	}
-	return showing(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal()), functionsAt(n, all), attributeFile(n, "xgmi_hive_info/xgmi_hive_id"))
+	hive := attributeFile(n, "xgmi_hive_info/xgmi_hive_id")
+	hives := map[string][]*device.Function{}
+	var hidden []*device.Function
+	for _, f := range all {
+		switch id := hive(f)[0]; {
+		case id.OK():
+			hives[id.Value] = append(hives[id.Value], f)
+		case f.Driver != "amdgpu": // with amdgpu it is in no hive
+			hidden = append(hidden, f)
+		}
+	}
+	found := over(slices.Sorted(maps.Keys(hives)), func(id string) Answer {
+		members := addresses(hives[id])
+		tenants := n.TenantsOf(members...)
+		if len(tenants) < 2 {
+			return nil
+		}
+		text := fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(members), "GPU"), id, strings.Join(tenants, " and "))
+		return fail(text, hive(hives[id][0])...).object("hive " + id).reaching(members...)
+	})
+	if len(hidden) > 0 && len(n.TenantsOf(addresses(all)...)) > 1 {
+		found = append(found, unknown("the hives of GPUs that are not on amdgpu", hive(hidden[len(hidden)-1])...).reaching(addresses(hidden)...)...)
+	}
+	return showing(found.or(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal())), all, hive)
 }
 
-// wholeGPUs looks for VFs of several tenants on one GPU, mediated devices, and VFs
-// that NVIDIA's vGPU manager made virtual GPUs of.
 func wholeGPUs(n *facts.Node) Answer {
 	gpus := n.Functions(device.GPU)
-	var found Answer
-	for _, f := range gpus {
+	found := over(gpus, func(f *device.Function) Answer {
 		vfs := vfsOf(n, f.Address)
+		var found Answer
 		if tenants := n.TenantsOf(vfs...); len(tenants) > 1 {
-			found = append(found, fail(fmt.Sprintf("tenants share VFs of GPU %s: %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...).on(f)...)
+			found = fail(fmt.Sprintf("tenants share VFs of GPU %s: %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...)
 		}
-		if made, seen := mediated(n, f); made > 0 {
-			found = append(found, fail(fmt.Sprintf("GPU %s is divided into %s", f.Address, count(made, "mediated device")), seen).on(f)...)
-		}
-		for _, vf := range vfs {
-			if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
-				found = append(found, fail(fmt.Sprintf("GPU %s is divided into virtual GPUs", f.Address), kind).reaching(vfs...).on(f)...)
-				break
-			}
-		}
-	}
-	switch {
-	case len(gpus) == 0:
-		return notApplicable("the node has no GPU")
-	case len(found) == 0:
-		_, cut := n.List("sys/class/mdev_bus")
-		return showing(pass(count(len(gpus), "GPU"), cut), gpus, one(driverFact))
-	}
-	return found
+		return slices.Concat(found, mediated(n, f), virtual(n, f, vfs)).on(f)
+	})
+	_, cut := n.List("sys/class/mdev_bus")
+	return concludeAs(found, gpus, pass(count(len(gpus), "GPU"), cut), "the node has no GPU", one(driverFact))
 }
 
-// mediated counts the mediated devices of a function, which are directories of it
-// that are named by a UUID.
-func mediated(n *facts.Node, f *device.Function) (int, facts.Fact) {
-	parents, _ := n.List("sys/class/mdev_bus")
-	if !slices.Contains(parents, f.Address.String()) {
-		return 0, facts.Fact{}
-	}
-	names, seen := n.List("sys/bus/pci/devices/" + f.Address.String())
-	made := 0
-	for _, name := range names {
-		if len(name) == 36 && strings.Count(name, "-") == 4 {
-			made++
+// virtual fails if a VF of a GPU is a virtual GPU.
+func virtual(n *facts.Node, f *device.Function, vfs []pci.Address) Answer {
+	for _, vf := range vfs {
+		if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
+			return fail(fmt.Sprintf("GPU %s is divided into virtual GPUs", f.Address), kind).reaching(vfs...)
 		}
 	}
+	return nil
+}
+
+// mediated fails for the mediated devices of a function, which are directories of it
+// that are named by a UUID.
+func mediated(n *facts.Node, f *device.Function) Answer {
+	parents, _ := n.List("sys/class/mdev_bus")
+	if !slices.Contains(parents, f.Address.String()) {
+		return nil
+	}
+	names, seen := n.List("sys/bus/pci/devices/" + f.Address.String())
+	made := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) != 36 || strings.Count(name, "-") != 4 })
+	if len(made) == 0 {
+		return nil
+	}
 	seen.Value = ""
-	return made, seen
+	return fail(fmt.Sprintf("GPU %s is divided into %s", f.Address, count(len(made), "mediated device")), seen)
 }
 
 func companionsTogether(n *facts.Node) Answer {
-	var found Answer
 	var judged []*device.Function
-	for _, f := range n.Functions(device.GPU) {
+	found := over(n.Functions(device.GPU), func(f *device.Function) Answer {
 		held := n.TenanciesOf(f.Address)
 		if len(held) == 0 {
-			continue
+			return nil
 		}
-		for _, c := range n.Snapshot.Companions(f) {
-			judged = append(judged, c)
-			driver := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/driver", c.Address), Value: c.Driver, How: "link"}
-			other := n.TenanciesOf(c.Address)
-			switch {
-			case len(other) > 0 && other[0].Record.ID() != held[0].Record.ID():
-				said := fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()),
-					recordOf(&other[0]), recordOf(&held[0]))
-				found = append(found, said.reaching(f.Address).on(c)...)
-			case len(other) == 0 && c.Driver != "" && !device.IsVFIO(c.Driver):
-				found = append(found, fail(fmt.Sprintf("host driver %s has %s while claim %s has its GPU %s", c.Driver, c.Address, held[0].Claim(), f.Address), driver).reaching(f.Address).on(c)...)
-			}
-		}
-	}
+		companions := n.Snapshot.Companions(f)
+		judged = append(judged, companions...)
+		return over(companions, func(c *device.Function) Answer { return strayed(n, f, c, &held[0]).reaching(f.Address).on(c) })
+	})
 	return conclude(found, judged, "companion", "no assigned GPU has companions", one(driverFact))
+}
+
+// strayed says what has a companion c in place of the claim that has its GPU f.
+func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
+	other := n.TenanciesOf(c.Address)
+	switch {
+	case len(other) > 0 && other[0].Record.ID() != held.Record.ID():
+		return fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held.Claim()),
+			stateOf(other[0].Record), stateOf(held.Record))
+	case len(other) == 0 && c.Driver != "" && !onVFIODriver(c):
+		return fail(fmt.Sprintf("host driver %s has %s while claim %s has its GPU %s", c.Driver, c.Address, held.Claim(), f.Address), driverFact(c))
+	}
+	return nil
 }
 
 // gpuNodeChecks are about what the node itself does with GPUs.
@@ -274,51 +264,38 @@ func gpuNodeChecks() []Check {
 
 // sameBARs compares GPUs of the same vendor, device and subsystem.
 func sameBARs(n *facts.Node) Answer {
-	models := map[string][]*device.Function{}
-	for _, f := range assignableGPUs(n) {
-		if f.VF == nil && !f.ConfigDead {
-			model := fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
-			models[model] = append(models[model], f)
-		}
-	}
-	var found Answer
-	var seen []facts.Fact
-	looked := 0
-	for _, model := range slices.Sorted(maps.Keys(models)) {
-		several := models[model]
-		if len(several) < 2 {
-			continue
-		}
-		looked += len(several)
-		sizes := map[string][]*device.Function{}
-		for _, f := range several {
-			sizes[barSizes(f)] = append(sizes[barSizes(f)], f)
-			seen = append(seen, attribute(f.Address, "resource", barSizes(f)))
-		}
-		found = append(found, oddSizes(sizes)...)
-	}
-	return orPassWith(found, looked, "GPU", "no two GPUs of one model are assignable", seen)
+	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.VF != nil || f.ConfigDead })
+	models := byModel(gpus, func(f *device.Function) string {
+		return fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
+	})
+	return conclude(over(models, oddSizes), slices.Concat(models...), "GPU", "no two GPUs of one model are assignable", one(barFact))
 }
 
+func barFact(f *device.Function) facts.Fact { return attribute(f.Address, "resource", barSizes(f)) }
+
 // oddSizes names the GPUs that are not as most of their model are.
-func oddSizes(sizes map[string][]*device.Function) Answer {
-	most := ""
-	for _, size := range slices.Sorted(maps.Keys(sizes)) {
-		if most == "" || len(sizes[size]) > len(sizes[most]) {
+func oddSizes(model []*device.Function) Answer {
+	sizes := map[string][]*device.Function{}
+	for _, f := range model {
+		sizes[barSizes(f)] = append(sizes[barSizes(f)], f)
+	}
+	names := slices.Sorted(maps.Keys(sizes))
+	most := names[0]
+	for _, size := range names {
+		if len(sizes[size]) > len(sizes[most]) {
 			most = size
 		}
 	}
-	var found Answer
-	for _, size := range slices.Sorted(maps.Keys(sizes)) {
-		for _, f := range sizes[size] {
-			if size != most {
-				other := sizes[most][0]
-				text := fmt.Sprintf("%s has BARs of %s, but %s of the same model has %s", f.Address, size, other.Address, most)
-				found = append(found, fail(text, attribute(f.Address, "resource", size), attribute(other.Address, "resource", most)).on(f)...)
-			}
+	return over(names, func(size string) Answer {
+		if size == most {
+			return nil
 		}
-	}
-	return found
+		other := sizes[most][0]
+		return over(sizes[size], func(f *device.Function) Answer {
+			text := fmt.Sprintf("%s has BARs of %s, but %s of the same model has %s", f.Address, size, other.Address, most)
+			return fail(text, barFact(f), barFact(other)).on(f)
+		})
+	})
 }
 
 // barSizes returns them in words: "BAR 0 16 MiB, BAR 1 64 GiB".
@@ -340,18 +317,11 @@ func mebibytes(size uint64) string {
 // noGPUDaemons is for nodes that have no NVIDIA GPU for themselves: on others the
 // daemons have a use.
 func noGPUDaemons(n *facts.Node) Answer {
-	var given, own []*device.Function
-	for _, f := range n.Functions(device.GPU) {
-		switch {
-		case f.Vendor != vendorNVIDIA:
-		case device.IsVFIO(f.Driver):
-			given = append(given, f)
-		case f.Driver == "nvidia":
-			own = append(own, f)
-		}
-	}
+	nvidia := func(f *device.Function) bool { return f.Type == device.GPU && f.Vendor == vendorNVIDIA }
+	given := functionsWhere(n, func(f *device.Function) bool { return nvidia(f) && onVFIODriver(f) })
+	own := functionsWhere(n, func(f *device.Function) bool { return nvidia(f) && f.Driver == "nvidia" })
 	daemons := runtimes.GPUDaemons(n)
-	drivers := facts.Fact{Path: "/sys/bus/pci/drivers/nvidia", Value: strings.Join(addressesOf(own), " "), How: "list"}
+	drivers := facts.Fact{Path: "/sys/bus/pci/drivers/nvidia", Value: strings.Join(words(addresses(own)), " "), How: "list"}
 	switch {
 	case len(given) == 0:
 		return notApplicable("no NVIDIA GPU is on a VFIO driver")
@@ -362,14 +332,6 @@ func noGPUDaemons(n *facts.Node) Answer {
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}
 	return pass("no such daemon runs", facts.Fact{Path: "/proc", Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
-}
-
-func addressesOf(functions []*device.Function) []string {
-	var all []string
-	for _, f := range functions {
-		all = append(all, f.Address.String())
-	}
-	return all
 }
 
 // gpuInContainerChecks are about what containers get of a GPU that their VM has.
@@ -393,16 +355,7 @@ func gpuNodesInContainers(n *facts.Node) Answer {
 	if len(gpus) == 0 {
 		return notApplicable("the node has no assignable GPU")
 	}
-	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
-		k := runtimes.KataOf(n, h)
-		switch {
-		case !runtimes.TakesDevices(n, h, k):
-			return nil, false
-		case !k.OK():
-			return unknown("Kata's configuration", k.Damaged...).object("handler " + h.Name), true
-		}
-		return nodesInContainers(h, k, gpus).object("handler " + h.Name), true
-	})
+	return eachConfigured(n, runtimes.TakesDevices, func(h *runtimes.Handler, k *runtimes.Kata) Answer { return nodesInContainers(h, k, gpus) })
 }
 
 // nodesInContainers looks for GPUs that the runtime does not report to the guest's agent. With vfio_mode "vfio" a
@@ -412,22 +365,18 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 	if mode.Text() == "vfio" || visible.On() {
 		return pass("", says(mode, visible)...)
 	}
-	var lacking []pci.Address
-	var words []string
 	seen := says(visible)
-	for _, f := range gpus {
-		if h.GuestKind(f) != "" {
-			continue
-		}
-		lacking = append(lacking, f.Address)
-		words = append(words, fmt.Sprintf("%s (vendor %s, class %s)", f.Address, f.Vendor, f.Class))
-		seen = append(seen, attribute(f.Address, "vendor", "0x"+f.Vendor.String()), attribute(f.Address, "class", "0x"+f.Class.String()))
-	}
+	lacking := slices.DeleteFunc(slices.Clone(gpus), func(f *device.Function) bool { return h.GuestKind(f) != "" })
 	if len(lacking) == 0 {
 		return pass("", seen...)
 	}
+	var words []string
+	for _, f := range lacking {
+		words = append(words, fmt.Sprintf("%s (vendor %s, class %s)", f.Address, f.Vendor, f.Class))
+		seen = append(seen, attribute(f.Address, "vendor", "0x"+f.Vendor.String()), attribute(f.Address, "class", "0x"+f.Class.String()))
+	}
 	text := fmt.Sprintf("containers get no device node of %s: Kata requests none from the guest, and visible_cdi_devices is off", strings.Join(words, ", "))
-	return fail(text, append(h.Facts(), seen...)...).reaching(lacking...)
+	return fail(text, append(h.Facts(), seen...)...).reaching(addresses(lacking)...)
 }
 
 // assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
@@ -485,12 +434,10 @@ func fabricOf(n *facts.Node) fabric {
 // addManaged adds the NVSwitches that are managed by ConnectX functions. The VPD of
 // others is not read: each word of it takes the device's time.
 func (b *fabric) addManaged(n *facts.Node) {
-	managed := slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) })
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		if !managed || f.Vendor != vendorMellanox || f.VF != nil {
-			continue
-		}
+	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
+		return
+	}
+	for _, f := range functionsWhere(n, func(f *device.Function) bool { return f.Vendor == vendorMellanox && f.VF == nil }) {
 		switch vpd := n.VPD(f.Address); {
 		case strings.Contains(vpd.Value, switchManagement):
 			b.switches = append(b.switches, f.Address)
@@ -564,21 +511,16 @@ func onePartition(n *facts.Node) Answer {
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
-	var found Answer
 	var held []pci.Address
-	for _, rec := range n.Records() {
-		var gpus []pci.Address
-		for i := range rec.Plan.Functions {
-			if a := rec.Plan.Functions[i].Address; slices.Contains(b.gpus, a) {
-				gpus = append(gpus, a)
-			}
+	found := over(n.Records(), func(rec *journal.Record) Answer {
+		gpus := slices.DeleteFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return !slices.Contains(b.gpus, a) })
+		held = append(held, gpus...)
+		if len(gpus)&(len(gpus)-1) == 0 {
+			return nil
 		}
-		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
-			continue
-		}
-		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateOf(rec)).
-			object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
-	}
+		return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateOf(rec)).
+			object("claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name).reaching(gpus...)
+	})
 	switch {
 	case len(held) == 0:
 		return notApplicable("no claim has a GPU of the fabric")
@@ -601,19 +543,15 @@ func switchWithBoard(n *facts.Node) Answer {
 		return b.missing()
 	}
 	owner := b.owner(n)
-	var found Answer
-	for _, a := range b.switches {
-		for _, t := range n.TenanciesOf(a) {
+	found := over(b.switches, func(a pci.Address) Answer {
+		return over(n.TenanciesOf(a), func(t facts.Tenancy) Answer {
 			if t.Tenant() == owner {
-				continue
+				return nil
 			}
-			found = append(found, fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), recordOf(&t)).at(a).reaching(b.gpus...)...)
-		}
-	}
-	if len(found) > 0 {
-		return found
-	}
-	return showing(pass(count(len(b.switches), "NVSwitch function"), n.Journal()), functionsAt(n, b.switches), one(driverFact))
+			return fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), stateOf(t.Record)).at(a).reaching(b.gpus...)
+		})
+	})
+	return showing(found.or(pass(count(len(b.switches), "NVSwitch function"), n.Journal())), functionsAt(n, b.switches), one(driverFact))
 }
 
 func fabricAPIIsLocal(n *facts.Node) Answer {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -159,26 +160,21 @@ func confined(n *facts.Node) Answer {
 	if !list.OK() {
 		return unknown("which security modules the kernel runs", list)
 	}
-	modules := strings.Split(list.Value, ",")
-	if slices.Contains(modules, "selinux") {
-		enforce := n.Read("sys/fs/selinux/enforce")
-		switch {
-		case enforce.Is("1"):
-			return pass("SELinux is enforcing", enforce)
-		case enforce.OK():
-			return fail("SELinux is permissive", enforce)
+	for _, m := range []struct{ word, file, name, on, off string }{
+		{"selinux", "sys/fs/selinux/enforce", "SELinux", "enforcing", "permissive"},
+		{"apparmor", "sys/module/apparmor/parameters/enabled", "AppArmor", "on", "off"},
+	} {
+		if !slices.Contains(strings.Split(list.Value, ","), m.word) {
+			continue
 		}
-		return unknown("whether SELinux is enforcing", enforce)
-	}
-	if slices.Contains(modules, "apparmor") {
-		enabled := n.Read("sys/module/apparmor/parameters/enabled")
-		switch {
-		case enabled.On():
-			return pass("AppArmor is on", enabled)
-		case enabled.OK():
-			return fail("AppArmor is off", enabled)
+		switch state := n.Read(m.file); {
+		case !state.OK():
+			return unknown("whether "+m.name+" is "+m.on, state)
+		case state.On():
+			return pass(m.name+" is "+m.on, state)
+		default:
+			return fail(m.name+" is "+m.off, state)
 		}
-		return unknown("whether AppArmor is on", enabled)
 	}
 	return fail("the kernel runs neither SELinux nor AppArmor", list)
 }
@@ -193,32 +189,23 @@ func clockSet(n *facts.Node) Answer {
 }
 
 func doorsShut(n *facts.Node) Answer {
-	var found Answer
+	doors := map[string][]string{"kernel.dmesg_restrict": {"1"}, "kernel.kexec_load_disabled": {"1"}, "kernel.unprivileged_bpf_disabled": {"1", "2"}}
 	var known []facts.Fact
-	for _, door := range []struct {
-		name string
-		shut []string
-	}{
-		{"kernel.dmesg_restrict", []string{"1"}}, {"kernel.kexec_load_disabled", []string{"1"}}, {"kernel.unprivileged_bpf_disabled", []string{"1", "2"}},
-	} {
-		s := n.Sysctl(door.name)
+	found := over(slices.Sorted(maps.Keys(doors)), func(name string) Answer {
+		s := n.Sysctl(name)
 		if s.Running.Status == facts.Absent {
-			continue // the kernel was built without
+			return nil // the kernel was built without
 		}
 		known = append(known, s.Running)
-		said := judgeSysctl(&s, door.shut)
-		if said[0].State == finding.Pass {
-			continue
+		if said := judgeSysctl(&s, doors[name]); said[0].State != finding.Pass {
+			return said.object(name)
 		}
-		found = append(found, said.object(door.name)...)
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case len(known) == 0:
+		return nil
+	})
+	if len(known) == 0 {
 		return unknown("the kernel's settings", n.Read("proc/sys/kernel/dmesg_restrict"))
 	}
-	return pass(count(len(known), "setting"), known...)
+	return found.or(pass(count(len(known), "setting"), known...))
 }
 
 func judgeSysctl(s *facts.Setting, good []string) Answer {
@@ -253,38 +240,28 @@ func bmcUnreachable(n *facts.Node) Answer {
 	case len(names) == 0:
 		return notApplicable("the node has no BMC interface", class)
 	}
-	containers, listed := runtimes.Containers(n)
-	found := openInterfaces(n, names)
-	for i := range containers {
-		c := &containers[i]
-		devices := devicesIn(n, c.Namespace)
-		source := reachesBMC(n, c, names)
-		if len(devices) == 0 || source == "" {
-			continue
+	containers, listed := tenantContainers(n)
+	inside := over(containers, func(c runtimes.Container) Answer {
+		source := reachesBMC(n, &c, names)
+		if source == "" {
+			return nil
 		}
-		f := fail(fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source),
-			facts.Fact{Path: c.Bundle, Value: source, How: "read"}, class).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
-		found = append(found, f...)
-	}
-	if hidden := hiddenBundles(listed); len(hidden) > 0 {
-		found = append(found, unknown("which host paths tenants' containers have", hidden...)...)
-	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass("only root of the node can reach the BMC", class)
+		return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source)).seen(class)
+	})
+	return slices.Concat(openInterfaces(n, names), inside, hiddenBundles(listed, "which host paths tenants' containers have")).
+		or(pass("only root of the node can reach the BMC", class))
 }
 
 // openInterfaces says which nodes others than root may open.
 func openInterfaces(n *facts.Node, names []string) Answer {
-	var found Answer
-	for _, name := range names {
+	return over(names, func(name string) Answer {
 		stat, fact := n.Stat("dev/" + name)
-		if who := stat.Writers(); fact.OK() && who != "" {
-			found = append(found, fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/"+name)...)
+		who := stat.Writers()
+		if !fact.OK() || who == "" {
+			return nil
 		}
-	}
-	return found
+		return fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/" + name)
+	})
 }
 
 // reachesBMC returns what of a container leads to the interface.

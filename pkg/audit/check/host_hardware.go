@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -78,26 +79,18 @@ func flawsMitigated(n *facts.Node) Answer {
 	if len(files) == 0 {
 		return unknown("the CPU's flaws", dir)
 	}
-	var found Answer
-	for _, f := range files {
-		name := f.Path[strings.LastIndexByte(f.Path, '/')+1:]
-		var said Answer
+	return over(files, func(f facts.Fact) Answer {
+		name := path.Base(f.Path)
 		switch open := unmitigated(f.Value); {
 		case !f.OK():
-			said = unknown(name, f)
+			return unknown(name, f).object(name)
 		case open != "":
-			said = fail(fmt.Sprintf("%s: %s", name, open), f)
+			return fail(fmt.Sprintf("%s: %s", name, open), f).object(name)
 		case strings.HasPrefix(f.Value, "Unknown"):
-			said = unknown(name+" (the hypervisor decides, or the kernel does not know the CPU)", f)
-		default:
-			continue
+			return unknown(name+" (the hypervisor decides, or the kernel does not know the CPU)", f).object(name)
 		}
-		found = append(found, said.object(name)...)
-	}
-	if len(found) == 0 {
-		return pass(count(len(files), "known flaw")+", all mitigated", dir)
-	}
-	return found
+		return nil
+	}).or(pass(count(len(files), "known flaw")+", all mitigated", dir))
 }
 
 // unmitigated returns the part of a line that says that guests can use the flaw;
@@ -138,7 +131,7 @@ func noSharedCore(n *facts.Node) Answer {
 	var names []string
 	for _, f := range files {
 		if strings.Contains(f.Value, "SMT vulnerable") {
-			names = append(names, f.Path[strings.LastIndexByte(f.Path, '/')+1:])
+			names = append(names, path.Base(f.Path))
 			seen = append(seen, f)
 		}
 	}
@@ -157,7 +150,7 @@ func kvmGuards(n *facts.Node) Answer {
 	flush, pages := n.Parameter("kvm_intel", "vmentry_l1d_flush"), n.Parameter("kvm", "nx_huge_pages")
 	var found Answer
 	if flush.Running.Is("never") && !notAffected(n, "l1tf") {
-		found = append(found, pending(fail("KVM never flushes the L1 cache on guest entry", flush.Running), &flush, "cond", "always")...)
+		found = pending(fail("KVM never flushes the L1 cache on guest entry", flush.Running), &flush, "cond", "always")
 	}
 	if pages.Running.OK() && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
 		found = append(found, pending(fail("guests' huge pages are executable", pages.Running), &pages, "auto", "force", "Y")...)
@@ -184,24 +177,23 @@ func notNested(n *facts.Node) Answer {
 
 func oneMicrocode(n *facts.Node) Answer {
 	kinds, seen := n.Processors()
-	if !seen.OK() {
-		return unknown("the CPUs' microcode", seen)
-	}
-	var found Answer
-	for _, p := range kinds {
-		if len(p.Microcode) > 1 {
-			seen.Value = "microcode " + strings.Join(p.Microcode, " ")
-			found = append(found, fail(fmt.Sprintf("CPUs of family/model/stepping %s run microcode %s", p.Name, strings.Join(p.Microcode, " and ")), seen)...)
-		}
-	}
 	switch {
+	case !seen.OK():
+		return unknown("the CPUs' microcode", seen)
 	case len(kinds) == 0:
 		return notApplicable("the kernel shows no microcode version", seen)
-	case len(found) == 0:
-		seen.Value = "microcode " + kinds[0].Microcode[0]
-		return pass(count(len(kinds), "kind")+" of CPU", seen)
 	}
-	return found
+	version := func(p facts.Processor) facts.Fact {
+		seen := seen
+		seen.Value = "microcode " + strings.Join(p.Microcode, " ")
+		return seen
+	}
+	return over(kinds, func(p facts.Processor) Answer {
+		if len(p.Microcode) < 2 {
+			return nil
+		}
+		return fail(fmt.Sprintf("CPUs of family/model/stepping %s run microcode %s", p.Name, strings.Join(p.Microcode, " and ")), version(p))
+	}).or(pass(count(len(kinds), "kind")+" of CPU", version(kinds[0])))
 }
 
 // optOut is an argument that switches a mitigation off.
@@ -265,17 +257,12 @@ func noOptOut(n *facts.Node) Answer {
 	if !cmdline.OK() {
 		return unknown("the kernel's command line", cmdline)
 	}
-	var found Answer
-	for _, o := range optOuts() {
+	return over(optOuts(), func(o optOut) Answer {
 		if o.flaw != "" && notAffected(n, o.flaw) {
-			continue
+			return nil
 		}
-		found = append(found, o.judge(n, cmdline)...)
-	}
-	if len(found) == 0 {
-		return pass("no mitigation is disabled", cmdline)
-	}
-	return found
+		return o.judge(n, cmdline)
+	}).or(pass("no mitigation is disabled", cmdline))
 }
 
 func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
@@ -283,23 +270,19 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	now := argument.Running.OK() && o.disables(argument.Running.Value)
 	next, set := argument.Next()
 	later := set && o.disables(next)
-	word := o.name
+	text, then := "the kernel runs with "+o.name, "not set on disk: the next boot may be without it"
 	if shown := cmp.Or(argument.Running.Value, next); shown != "" {
-		word += "=" + shown
+		text += "=" + shown
 	}
-	var found Answer
 	switch {
-	case now:
-		found = fail("the kernel runs with "+word, cmdline).pending("not set on disk: the next boot may be without it")
-		if later {
-			found.pending("also set on disk: it returns with every boot")
-		}
-	case later:
-		found = fail(fmt.Sprintf("the next boot uses %s", strings.TrimSuffix(o.name+"="+next, "=")), cmdline).pending("comes with the next boot")
-	default:
+	case !now && !later:
 		return nil
+	case !now:
+		text, then = "the next boot uses "+strings.TrimSuffix(o.name+"="+next, "="), "comes with the next boot"
+	case later:
+		then = "also set on disk: it returns with every boot"
 	}
-	return found.object(o.name).seen(argument.Configured...)
+	return fail(text, cmdline).pending(then).object(o.name).seen(argument.Configured...)
 }
 
 func memoryChecks() []Check {
@@ -376,27 +359,16 @@ func noPlainSwap(n *facts.Node) Answer {
 	if !swaps.OK() {
 		return unknown("whether the node has swap", swaps)
 	}
-	var found Answer
-	areas := 0
-	for line := range strings.Lines(swaps.Value) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] == "Filename" {
-			continue
-		}
-		areas++
-		said := judgeSwap(n, fields[0], fields[1], swaps)
-		for i := range said {
-			said[i].Object = fields[0]
-		}
-		found = append(found, said...)
-	}
-	switch {
-	case areas == 0:
+	areas := slices.DeleteFunc(slices.Collect(strings.Lines(swaps.Value)), func(line string) bool {
+		return len(strings.Fields(line)) < 2 || strings.Fields(line)[0] == "Filename"
+	})
+	if len(areas) == 0 {
 		return pass("the node has no swap", swaps)
-	case len(found) == 0:
-		return pass("all swap is in memory or encrypted", swaps)
 	}
-	return found
+	return over(areas, func(line string) Answer {
+		fields := strings.Fields(line)
+		return judgeSwap(n, fields[0], fields[1], swaps).object(fields[0])
+	}).or(pass("all swap is in memory or encrypted", swaps))
 }
 
 // judgeSwap says what is wrong with a swap area, nothing for one in memory (zram) or
@@ -423,18 +395,18 @@ func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
 func correctedMemory(n *facts.Node) Answer {
 	const dir = "sys/devices/system/edac/mc"
 	names, list := n.List(dir)
-	var modes, found Answer
 	corrected := 0
+	var errors, modes Answer
 	for _, controller := range names {
 		if !strings.HasPrefix(controller, "mc") {
 			continue
 		}
-		if errors := n.Read(dir + "/" + controller + "/ue_count"); errors.OK() && !errors.Is("0") {
-			found = append(found, fail(fmt.Sprintf("memory controller %s counted %s uncorrectable errors", controller, errors.Value), errors)...)
+		if counted := n.Read(path.Join(dir, controller, "ue_count")); counted.OK() && !counted.Is("0") {
+			errors = append(errors, fail(fmt.Sprintf("memory controller %s counted %s uncorrectable errors", controller, counted.Value), counted)...)
 		}
-		modules, _ := n.List(dir + "/" + controller)
+		modules, _ := n.List(path.Join(dir, controller))
 		for _, module := range modules {
-			mode := n.Read(dir + "/" + controller + "/" + module + "/dimm_edac_mode")
+			mode := n.Read(path.Join(dir, controller, module, "dimm_edac_mode"))
 			switch {
 			case mode.Is("None"):
 				modes = append(modes, fail(fmt.Sprintf("memory module %s of %s has no ECC", module, controller), mode)...)
@@ -443,14 +415,11 @@ func correctedMemory(n *facts.Node) Answer {
 			}
 		}
 	}
-	found = append(found, modes...)
-	switch {
-	case len(found) > 0:
-		return found
-	case corrected == 0:
-		return say(finding.Unknown, "no EDAC driver shows a memory module: ECC or its driver is missing", []facts.Fact{list})
+	found := append(errors, modes...)
+	if corrected == 0 {
+		return found.or(say(finding.Unknown, "no EDAC driver shows a memory module: ECC or its driver is missing", []facts.Fact{list}))
 	}
-	return pass(count(corrected, "memory module"), list)
+	return found.or(pass(count(corrected, "memory module"), list))
 }
 
 func numaChecks() []Check {
@@ -473,32 +442,26 @@ func nearMemory(n *facts.Node) Answer {
 		return notApplicable("the node has only one known NUMA node", online)
 	}
 	holdings, _ := n.Holdings()
-	var found Answer
 	var seen []facts.Fact
 	looked := map[pci.Address]bool{}
-	for _, h := range holdings {
-		if !h.Process.VM {
-			continue
-		}
-		allowed := allowedMemory(n, h.Process.PID)
-		for _, a := range h.Devices {
-			f, ok := n.Snapshot.Function(a)
-			if !ok || f.NUMANode == nil || looked[a] {
-				continue
+	found := over(holdings, func(h facts.OpenHandle) Answer {
+		return over(functionsAt(n, h.Devices), func(f *device.Function) Answer {
+			if !h.Process.VM || f.NUMANode == nil || looked[f.Address] {
+				return nil
 			}
-			looked[a] = true
-			near := attribute(a, "numa_node", strconv.Itoa(*f.NUMANode))
+			looked[f.Address] = true
+			allowed := allowedMemory(n, h.Process.PID)
+			near := attribute(f.Address, "numa_node", strconv.Itoa(*f.NUMANode))
 			switch {
 			case !allowed.OK():
-				found = append(found, unknown("the NUMA nodes of the VM of "+a.String(), allowed).on(f)...)
+				return unknown("the NUMA nodes of the VM of "+f.Address.String(), allowed).on(f)
 			case !inList(allowed.Value, *f.NUMANode):
-				text := fmt.Sprintf("%s is on NUMA node %d, but its VM has memory of %s only", a, *f.NUMANode, allowed.Value)
-				found = append(found, fail(text, near, allowed).on(f)...)
-			default:
-				seen = append(seen, near, allowed)
+				return fail(fmt.Sprintf("%s is on NUMA node %d, but its VM has memory of %s only", f.Address, *f.NUMANode, allowed.Value), near, allowed).on(f)
 			}
-		}
-	}
+			seen = append(seen, near, allowed)
+			return nil
+		})
+	})
 	return orPassWith(found, len(looked), "function", "no VM has a function with a known NUMA node", seen)
 }
 

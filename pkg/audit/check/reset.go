@@ -207,9 +207,6 @@ func recordFact(rec *journal.Record, value string) facts.Fact {
 	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
 
-// recordOf returns the record that has a function.
-func recordOf(t *facts.Tenancy) facts.Fact { return stateOf(t.Record) }
-
 // provenClean reads what the journal knows: marks of functions without a proven
 // reset, the proofs themselves, and fingerprints to prove the next by. What was
 // before is for the ledger to say.

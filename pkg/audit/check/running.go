@@ -1,7 +1,9 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -60,21 +62,17 @@ func restarted(n *facts.Node) Answer {
 	case running.CRI == nil:
 		return notApplicable("containerd serves no CRI", asked)
 	}
-	found := damagedRuntimes(r)
-	for i := range r.Handlers {
-		if h := &r.Handlers[i]; h.Engine == runtimes.Containerd {
-			found = append(found, outdated(h, running.CRI, asked)...)
+	found := append(damagedRuntimes(r), over(r.Handlers, func(h runtimes.Handler) Answer {
+		if h.Engine != runtimes.Containerd {
+			return nil
 		}
-	}
-	found = append(found, leftOver(r, running.CRI, asked)...)
-	found = append(found, outdatedDirs(r, running.CRI, asked)...)
+		return outdated(&h, running.CRI, asked)
+	})...)
+	found = slices.Concat(found, leftOver(r, running.CRI, asked), outdatedDirs(r, running.CRI, asked))
 	if r.NRI != nil && r.NRI.Enabled && !running.HasNRI() {
 		found = append(found, fail("containerd has not loaded NRI, which its files enable", asked, r.NRI.Switch.Fact())...)
 	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass(count(len(running.CRI.Handlers), "handler"), append([]facts.Fact{asked}, r.Files...)...)
+	return found.or(pass(count(len(running.CRI.Handlers), "handler"), append([]facts.Fact{asked}, r.Files...)...))
 }
 
 // outdatedDirs compares where CDI specs are looked for. CRI-O's directories are among a node's that has both.
@@ -90,16 +88,15 @@ func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) A
 func outdated(h *runtimes.Handler, cri *containerd.CRI, asked facts.Fact) Answer {
 	live, ok := cri.Handlers[h.Name]
 	if !ok {
-		return fail(fmt.Sprintf("containerd does not have handler %s, which %s has", h.Name, h.Type.File), asked, h.Type.Fact()).object("handler " + h.Name)
+		return fail(fmt.Sprintf("containerd does not have handler %s, which %s has", h.Name, h.Type.File), asked, h.Type.Fact()).ofHandler(h)
 	}
-	var found Answer
-	for _, c := range comparisons(h, &live) {
-		if c.file != c.live {
-			text := fmt.Sprintf("containerd runs handler %s with %s = %q. Its files say %q", h.Name, c.name, c.live, c.file)
-			found = append(found, fail(text, asked, c.setting.Fact()).object("handler "+h.Name)...)
+	return over(comparisons(h, &live), func(c comparison) Answer {
+		if c.file == c.live {
+			return nil
 		}
-	}
-	return found
+		text := fmt.Sprintf("containerd runs handler %s with %s = %q. Its files say %q", h.Name, c.name, c.live, c.file)
+		return fail(text, asked, c.setting.Fact()).ofHandler(h)
+	})
 }
 
 // comparison is a setting as a file and as containerd has it.
@@ -110,30 +107,22 @@ type comparison struct {
 
 // comparisons returns the settings of a handler that decide what a pod reaches. One that no file has is at its default.
 func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
-	text := func(name string, s runtimes.Setting, live string) comparison {
-		return comparison{name, s.Text(), live, s}
-	}
 	list := func(name string, s runtimes.Setting, live []string) comparison {
 		return comparison{name, strings.Join(s.List(), " "), strings.Join(live, " "), s}
 	}
 	flag := func(name string, s runtimes.Setting, live bool) comparison {
 		return comparison{name, strconv.FormatBool(s.On()), strconv.FormatBool(live), s}
 	}
-	all := []comparison{
-		text("runtime_type", h.Type, live.Type), text("runtime_path", h.Path, live.Path), text("ConfigPath", h.Config, live.Config),
+	return []comparison{
+		{"runtime_type", h.Type.Text(), live.Type, h.Type},
+		{"runtime_path", h.Path.Text(), live.Path, h.Path},
+		{"ConfigPath", h.Config.Text(), live.Config, h.Config},
 		list("pod_annotations", h.PodAnnotations, live.PodAnnotations),
 		list("container_annotations", h.ContainerAnnotations, live.ContainerAnnotations),
 		flag("privileged_without_host_devices", h.PrivilegedWithoutHostDevices, live.PrivilegedWithoutHostDevices),
 		flag("privileged_without_host_devices_all_devices_allowed", h.AllDevicesAllowed, live.AllDevicesAllowed),
+		{"sandboxer", cmp.Or(h.Sandboxer.Text(), podSandboxer), cmp.Or(live.Sandboxer, podSandboxer), h.Sandboxer},
 	}
-	sandboxer := text("sandboxer", h.Sandboxer, live.Sandboxer)
-	if sandboxer.file == "" {
-		sandboxer.file = podSandboxer
-	}
-	if sandboxer.live == "" {
-		sandboxer.live = podSandboxer
-	}
-	return append(all, sandboxer)
 }
 
 // podSandboxer is containerd's default (internal/cri/config ValidateRuntimeConfig).
@@ -141,17 +130,14 @@ const podSandboxer = "podsandbox"
 
 // leftOver names Kata's handlers that run, but that no file has any more.
 func leftOver(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
-	var found Answer
-	for name, live := range cri.Handlers {
+	return over(slices.Sorted(maps.Keys(cri.Handlers)), func(name string) Answer {
+		live := cri.Handlers[name]
 		known := slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == name })
 		if known || !strings.Contains(live.Type+live.Path, "kata") {
-			continue
+			return nil
 		}
-		text := fmt.Sprintf("containerd still has handler %s, which none of its files has", name)
-		found = append(found, fail(text, asked).seen(r.Files...).object("handler "+name)...)
-	}
-	slices.SortFunc(found, func(a, b finding.Finding) int { return strings.Compare(a.Object, b.Object) })
-	return found
+		return fail(fmt.Sprintf("containerd still has handler %s, which none of its files has", name), asked).seen(r.Files...).object("handler " + name)
+	})
 }
 
 // unprivileged looks at containers in namespaces that have devices.
@@ -159,31 +145,14 @@ func unprivileged(n *facts.Node) Answer {
 	if len(n.Tenancies) == 0 {
 		return notApplicable("no tenant has a device")
 	}
-	containers, listed := runtimes.Containers(n)
+	containers, listed := tenantContainers(n)
 	sandboxes, _ := runtimes.Sandboxes(n)
-	var found Answer
-	looked := 0
-	for i := range containers {
-		c := &containers[i]
-		devices := devicesIn(n, c.Namespace)
-		if len(devices) == 0 {
-			continue
+	return over(containers, func(c runtimes.Container) Answer {
+		if !c.Privileged || inVM(&c, sandboxes) {
+			return nil
 		}
-		looked++
-		if !c.Privileged || inVM(c, sandboxes) {
-			continue
-		}
-		text := fmt.Sprintf("container %.12s of pod %s/%s is privileged and runs on the node's kernel", c.ID, c.Namespace, c.Pod)
-		found = append(found, fail(text, facts.Fact{Path: c.Bundle, Value: "privileged", How: "read"}).
-			object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)...)
-	}
-	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
-		return unknown("whether tenants' containers are privileged", hidden...)
-	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass(count(looked, "container")+" of tenants", listed...)
+		return inContainer(n, &c, "privileged", fmt.Sprintf("container %.12s of pod %s/%s is privileged and runs on the node's kernel", c.ID, c.Namespace, c.Pod))
+	}).or(hiddenBundles(listed, "whether tenants' containers are privileged")).or(pass(count(len(containers), "container")+" of tenants", listed...))
 }
 
 // inVM reports whether a container is in a VM of Kata's: by its shim, or by its sandbox where only its bundle is known.
@@ -197,24 +166,10 @@ func inVM(c *runtimes.Container, sandboxes []runtimes.Sandbox) bool {
 // ownNodes looks at the VFIO nodes of all containers. The infrastructure's own privileged containers have all nodes of the
 // node, and are left out: they are trusted with the node.
 func ownNodes(n *facts.Node) Answer {
-	containers, listed := allContainers(n)
-	var found Answer
-	looked := 0
-	for i := range containers {
-		c := &containers[i]
-		if c.Privileged && len(devicesIn(n, c.Namespace)) == 0 {
-			continue
-		}
-		looked++
-		found = append(found, strangeNodes(n, c)...)
-	}
-	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
-		return unknown("which containers have VFIO nodes", hidden...)
-	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass(count(looked, "container"), listed...)
+	all, listed := allContainers(n)
+	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Privileged && len(devicesIn(n, c.Namespace)) == 0 })
+	return over(containers, func(c runtimes.Container) Answer { return strangeNodes(n, &c) }).
+		or(hiddenBundles(listed, "which containers have VFIO nodes")).or(pass(count(len(containers), "container"), listed...))
 }
 
 // allContainers returns the containers of pods and those without a pod, which only a running containerd reports.
@@ -235,17 +190,15 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 // strangeNodes says which VFIO nodes a container has of functions that no claim of its namespace has.
 func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 	own := devicesIn(n, c.Namespace)
-	var found Answer
-	for _, node := range c.Devices {
+	return over(c.Devices, func(node string) Answer {
 		behind := n.NodeOf(node)
-		strange := slices.ContainsFunc(behind, func(a pci.Address) bool { return !slices.Contains(own, a) })
-		if !strange || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
-			continue // a group's node leads to its main function and to what goes with it
+		// A group's node leads to its main function and to what goes with it.
+		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
+			return nil
 		}
-		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), node, spelled(behind))
-		found = append(found, fail(text, facts.Fact{Path: c.Bundle, Value: node, How: "read"}).object(whose(c)).reaching(behind...)...)
-	}
-	return found
+		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), node, strings.Join(words(behind), " and "))
+		return fail(text, facts.Fact{Path: c.Bundle, Value: node, How: "read"}).object(whose(c)).reaching(behind...)
+	})
 }
 
 // whose names a container by its pod, or by its namespace in containerd.
@@ -254,12 +207,4 @@ func whose(c *runtimes.Container) string {
 		return fmt.Sprintf("container %s/%.12s of no pod", c.Space, c.ID)
 	}
 	return fmt.Sprintf("a container of pod %s/%s", c.Namespace, c.Pod)
-}
-
-func spelled(all []pci.Address) string {
-	var words []string
-	for _, a := range all {
-		words = append(words, a.String())
-	}
-	return strings.Join(words, " and ")
 }

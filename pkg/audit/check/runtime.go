@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,9 +29,7 @@ type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong 
 // that is Kata's. The configuration that the question gets may be damaged.
 func ofHandlers(ask question) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
-		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
-			return answered(n, h, ask), true
-		})
+		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) { return answered(n, h, runtimes.KataOf(n, h), ask), true })
 	}
 }
 
@@ -47,27 +46,35 @@ func ofDeviceVMs(ask question) func(*facts.Node) Answer {
 
 func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask question) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
-		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
-			k := runtimes.KataOf(n, h)
-			switch {
-			case !choose(n, h, k):
-				return nil, false
-			case !k.OK():
-				return unknown("Kata's configuration", k.Damaged...).object("handler " + h.Name), true
-			}
-			return answered(n, h, ask), true
-		})
+		return eachConfigured(n, choose, func(h *runtimes.Handler, k *runtimes.Kata) Answer { return answered(n, h, k, ask) })
 	}
 }
 
+// eachConfigured asks of each chosen handler that is Kata's, and says unknown where Kata's files were not to be understood.
+func eachConfigured(n *facts.Node, choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask func(*runtimes.Handler, *runtimes.Kata) Answer) Answer {
+	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
+		k := runtimes.KataOf(n, h)
+		switch {
+		case !choose(n, h, k):
+			return nil, false
+		case !k.OK():
+			return unknown("Kata's configuration", k.Damaged...), true
+		}
+		return ask(h, k), true
+	})
+}
+
 // answered asks, and returns a failure or a pass.
-func answered(n *facts.Node, h *runtimes.Handler, ask question) Answer {
-	wrong, seen := ask(n, h, runtimes.KataOf(n, h))
+func answered(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata, ask question) Answer {
+	wrong, seen := ask(n, h, k)
 	if wrong == "" {
 		return pass("", seen...)
 	}
-	return fail(wrong, seen...).object("handler " + h.Name)
+	return fail(wrong, seen...)
 }
+
+// ofHandler says which handler the findings are about.
+func (a Answer) ofHandler(h *runtimes.Handler) Answer { return a.object("handler " + h.Name) }
 
 // eachHandler collects the findings of Kata's handlers: all failures and unknown results, or one pass with the facts.
 // look returns false for a handler that the rule does not apply to.
@@ -82,12 +89,10 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Ans
 			continue
 		}
 		asked++
-		for _, f := range said {
-			if f.State == finding.Pass {
-				seen = append(seen, f.Evidence...)
-				continue
-			}
-			found = append(found, f)
+		if said[0].State == finding.Pass {
+			seen = append(seen, said[0].Evidence...)
+		} else {
+			found = append(found, said.ofHandler(&h)...)
 		}
 	}
 	switch {
@@ -105,11 +110,9 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Ans
 
 // damagedRuntimes reports each file that can't be decoded, because it may contain anything.
 func damagedRuntimes(r *runtimes.Runtimes) Answer {
-	var found Answer
-	for _, file := range r.Damaged {
-		found = append(found, unknown("the container runtime's configuration", file).object(file.Path)...)
-	}
-	return found
+	return over(r.Damaged, func(file facts.Fact) Answer {
+		return unknown("the container runtime's configuration", file).object(file.Path)
+	})
 }
 
 // onceEach drops evidence that several handlers share.
@@ -254,38 +257,25 @@ func privileged(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, [
 // namedForKata checks the handlers whose names begin with kata, and those that the plugin trusts.
 func namedForKata(n *facts.Node) Answer {
 	r := runtimes.Of(n)
-	found, named, seen := damagedRuntimes(r), 0, []facts.Fact(nil)
-	for _, h := range r.Handlers {
-		if !strings.HasPrefix(h.Name, "kata") && !slices.Contains(runtimes.Allowed(n), h.Name) {
-			continue
-		}
-		named++
+	named := slices.DeleteFunc(slices.Clone(r.Handlers), func(h runtimes.Handler) bool {
+		return !strings.HasPrefix(h.Name, "kata") && !slices.Contains(runtimes.Allowed(n), h.Name)
+	})
+	var seen []facts.Fact
+	found := append(damagedRuntimes(r), over(named, func(h runtimes.Handler) Answer {
 		seen = append(seen, h.Facts()...)
 		switch {
 		case !h.IsKata():
-			text := fmt.Sprintf("%q runs %q, which is not Kata", h.Name, runs(&h))
-			found = append(found, fail(text, h.Facts()...).object("handler "+h.Name)...)
+			runs := cmp.Or(h.Path.Text(), h.Type.Text(), "the engine's default runtime")
+			return fail(fmt.Sprintf("%q runs %q, which is not Kata", h.Name, runs), h.Facts()...).ofHandler(&h)
 		case h.Binary.IsSet():
-			found = append(found, fail("it sets BinaryName, which only runc's shim uses", append(h.Facts(), h.Binary.Fact())...).object("handler "+h.Name)...)
+			return fail("it sets BinaryName, which only runc's shim uses", append(h.Facts(), h.Binary.Fact())...).ofHandler(&h)
 		}
+		return nil
+	})...)
+	if len(named) == 0 {
+		return found.or(notApplicable("no handler is named for Kata", r.Files...))
 	}
-	switch {
-	case len(found) > 0:
-		return found
-	case named == 0:
-		return notApplicable("no handler is named for Kata", r.Files...)
-	}
-	return pass(count(named, "handler"), seen...)
-}
-
-// runs says what a handler starts.
-func runs(h *runtimes.Handler) string {
-	for _, s := range []runtimes.Setting{h.Path, h.Type} {
-		if s.Text() != "" {
-			return s.Text()
-		}
-	}
-	return "the engine's default runtime"
+	return found.or(pass(count(len(named), "handler"), seen...))
 }
 
 // runtimePlugChecks are about how devices get into VMs.
@@ -326,21 +316,19 @@ const (
 func podResources(n *facts.Node) Answer {
 	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
 	found := ofChosen(coldPlugs, socketIsThere)(n)
-	if len(found) != 1 || found[0].State != finding.Pass {
-		return found
-	}
-	for _, h := range runtimes.Of(n).Kata() {
+	ours := slices.ContainsFunc(runtimes.Of(n).Kata(), func(h runtimes.Handler) bool {
 		k := runtimes.KataOf(n, &h)
-		if k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket && !socketAtBoot(n) {
-			units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
-			if !wants.Known() {
-				return unknown("whether the socket exists after a boot", wants)
-			}
-			wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), socketUnit)
-			return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
-		}
+		return k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket
+	})
+	units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
+	switch {
+	case len(found) != 1 || found[0].State != finding.Pass, !ours, slices.Contains(units, socketUnit):
+		return found
+	case !wants.Known():
+		return unknown("whether the socket exists after a boot", wants)
 	}
-	return found
+	wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), socketUnit)
+	return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
 }
 
 func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
@@ -357,12 +345,6 @@ func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string
 		return fmt.Sprintf("%q is not a socket", s.Text()), seen
 	}
 	return "", seen
-}
-
-// socketAtBoot reports whether systemd makes the socket's file.
-func socketAtBoot(n *facts.Node) bool {
-	units, _ := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
-	return slices.Contains(units, socketUnit)
 }
 
 func noHotPlug(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {

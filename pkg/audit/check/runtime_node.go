@@ -47,29 +47,21 @@ func runtimeFiles(n *facts.Node) Answer {
 		return notApplicable("the node has no containerd or CRI-O configuration")
 	}
 	paths := filesOf(n, r)
-	if found, _ := writable(n, paths); len(found) > 0 {
-		return found
-	}
-	return pass(count(len(paths), "path")+" with the directories above", r.Files...)
+	found, _ := writable(n, paths)
+	return found.or(pass(count(len(paths), "path")+" with the directories above", r.Files...))
 }
 
 // filesOf returns what the runtimes read and run, with the directories above, each
 // once and sorted.
 func filesOf(n *facts.Node, r *runtimes.Runtimes) []string {
-	var files []string
-	for _, f := range append(slices.Clone(r.Files), r.Damaged...) {
-		files = append(files, f.Path)
-	}
+	files := append(pathsOf(r.Files), pathsOf(r.Damaged)...)
 	for _, h := range r.Handlers {
 		files = append(files, absolute(h.Path.Text())...)
 		if !h.IsKata() {
 			continue
 		}
 		k := runtimes.KataOf(n, &h)
-		for _, f := range k.Files {
-			files = append(files, f.Path)
-		}
-		files = append(files, path.Join(path.Dir(k.File), "config.d"))
+		files = append(append(files, pathsOf(k.Files)...), path.Join(path.Dir(k.File), "config.d"))
 		for _, name := range []string{"path", "jailer_path", "virtio_fs_daemon", "kernel", "image", "initrd", "firmware"} {
 			files = append(files, absolute(k.Hypervisor(name).Text())...)
 		}
@@ -85,6 +77,14 @@ func filesOf(n *facts.Node, r *runtimes.Runtimes) []string {
 	return slices.Compact(all)
 }
 
+func pathsOf(seen []facts.Fact) []string {
+	var paths []string
+	for _, f := range seen {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
 // absolute returns a path, if it is one.
 func absolute(name string) []string {
 	if !strings.HasPrefix(name, "/") {
@@ -95,15 +95,12 @@ func absolute(name string) []string {
 
 func nriGuards(n *facts.Node) Answer {
 	r := runtimes.Of(n)
-	found := damagedRuntimes(r)
+	nri, found := r.NRI, damagedRuntimes(r)
 	switch {
-	case r.NRI == nil:
+	case nri == nil:
 		return notApplicable("the node has no containerd or CRI-O configuration")
 	case len(r.Kata()) == 0 && len(found) == 0:
 		return notApplicable("the node has no Kata handler", r.Files...)
-	}
-	nri := r.NRI
-	switch {
 	case !nri.Enabled:
 		found = append(found, fail("NRI is off: the plugin sees no containers", nri.Switch.Fact())...)
 	case !nri.Validator.On():
@@ -113,11 +110,8 @@ func nriGuards(n *facts.Node) Answer {
 		text := fmt.Sprintf("pods with the annotation %s start without required plugins", nri.Tolerate.Text())
 		found = append(found, fail(text, nri.Tolerate.Fact())...)
 	}
-	found = append(found, nriSocket(n, nri)...)
-	if len(found) > 0 {
-		return found
-	}
-	return pass("NRI and its validator are on", says(nri.Switch, nri.Validator, nri.DisableConnections, nri.RequiredPlugins)...)
+	return append(found, nriSocket(n, nri)...).
+		or(pass("NRI and its validator are on", says(nri.Switch, nri.Validator, nri.DisableConnections, nri.RequiredPlugins)...))
 }
 
 // nriSocket checks who may connect as a plugin. A user who may write to a directory above the socket can replace it.
@@ -130,11 +124,10 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 		stat, file := n.Stat(name)
 		switch {
 		case file.Status == facts.Absent:
-			continue
 		case !file.OK():
 			return unknown("who can connect as an NRI plugin", file)
-		case stat.Writers() != "":
-			found = append(found, fail(fmt.Sprintf("users other than root can reach NRI's socket: %s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
+		default:
+			found = append(found, othersMay(stat, file, "users other than root can reach NRI's socket: ")...)
 		}
 	}
 	return found
@@ -162,10 +155,7 @@ func kubelet(n *facts.Node) Answer {
 	if dir.OK() && stat.Writers() != "" {
 		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass("no open port, no anonymous requests", k.Seen...)
+	return found.or(pass("no open port, no anonymous requests", k.Seen...))
 }
 
 // runtimeMountChecks are about what tenants' containers have of the node.
@@ -198,40 +188,40 @@ func tenantMounts(n *facts.Node) Answer {
 	if len(n.Tenancies) == 0 {
 		return notApplicable("no tenant has a device")
 	}
-	containers, listed := runtimes.Containers(n)
-	var found Answer
-	var looked []runtimes.Container
-	for _, c := range containers {
-		devices := devicesIn(n, c.Namespace)
-		if len(devices) == 0 {
-			continue
-		}
-		looked = append(looked, c)
-		for _, source := range c.Mounts {
-			if socket := socketBelow(n, source); socket != "" {
-				f := fail(fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Namespace, c.Pod, source, socket),
-					facts.Fact{Path: c.Bundle, Value: source, How: "read"}).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
-				found = append(found, f...)
+	containers, listed := tenantContainers(n)
+	found := over(containers, func(c runtimes.Container) Answer {
+		return over(c.Mounts, func(source string) Answer {
+			socket := socketBelow(n, source)
+			if socket == "" {
+				return nil
 			}
-		}
-	}
-	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
-		return unknown("which host paths tenants' containers have", hidden...)
-	}
-	if len(found) > 0 {
-		return found
-	}
-	return showing(pass(count(len(looked), "container")+" of tenants"), looked, func(c runtimes.Container) []facts.Fact {
+			return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Namespace, c.Pod, source, socket))
+		})
+	})
+	passed := pass(count(len(containers), "container") + " of tenants")
+	return showing(found.or(hiddenBundles(listed, "which host paths tenants' containers have")).or(passed), containers, func(c runtimes.Container) []facts.Fact {
 		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Mounts, " "), How: "read"}}
 	})
 }
 
-// hiddenBundles returns the facts about containers if they don't show all of them, the unavailable ones first; otherwise
-// nothing.
-func hiddenBundles(listed []facts.Fact) []facts.Fact {
+// tenantContainers returns the containers in namespaces that have devices, and the facts about all containers.
+func tenantContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
+	all, listed := runtimes.Containers(n)
+	return slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return len(devicesIn(n, c.Namespace)) == 0 }), listed
+}
+
+// inContainer fails for something that a container of a tenant has.
+func inContainer(n *facts.Node, c *runtimes.Container, has, text string) Answer {
+	return fail(text, facts.Fact{Path: c.Bundle, Value: has, How: "read"}).
+		object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devicesIn(n, c.Namespace)...)
+}
+
+// hiddenBundles returns unknown with the facts about containers if they don't show all of them, the unavailable ones
+// first; otherwise nothing.
+func hiddenBundles(listed []facts.Fact, what string) Answer {
 	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
 	if len(hidden) > 0 || !slices.ContainsFunc(listed, facts.Fact.OK) {
-		return append(hidden, listed...)
+		return unknown(what, append(hidden, listed...)...)
 	}
 	return nil
 }
