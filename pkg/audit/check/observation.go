@@ -105,17 +105,12 @@ func anchored(n *facts.Node) Answer {
 	case r == nil || r.Signed == "":
 		return unknown("the last checkpoint", dir)
 	}
-	f := finding.Finding{
-		State: finding.Manual,
-		Text:  fmt.Sprintf("the node signed the last checkpoint, of %d events, but can't tell whether a copy is off the node", r.Size),
-		Remediation: "compare it with external copies: `kata-vfio-audit cluster --node-report` uses those of the API server, " +
-			"`kata-vfio-audit ledger verify --anchor` any",
-		Evidence: []finding.Evidence{
-			{Path: dir.Path, Value: ledger.OneLine(r.Signed), How: dir.How},
-			{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},
-		},
-	}
-	return Answer{f}
+	text := fmt.Sprintf("the node signed the last checkpoint, of %d events, but can't tell whether a copy is off the node", r.Size)
+	return say(finding.Manual, text, []facts.Fact{
+		{Path: dir.Path, Value: ledger.OneLine(r.Signed), How: dir.How},
+		{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},
+	}).fix("compare it with external copies: `kata-vfio-audit cluster --node-report` uses those of the API server, " +
+		"`kata-vfio-audit ledger verify --anchor` any")
 }
 
 func replayCheck() Check {
@@ -153,27 +148,17 @@ func checkReplay(n *facts.Node) Answer {
 	}
 	var damaged []facts.Fact
 	b.after, damaged = n.JournalNow()
-	var found Answer
-	looked := 0
-	for _, rec := range n.AllRecords() {
-		if n.IsThisBoot(rec) && b.stands(rec) {
-			looked++
-			found = append(found, b.record(rec)...)
-		}
-	}
-	found = append(found, b.orphans()...)
-	if len(damaged)+len(n.Damaged) > 0 {
-		found = append(found, unknown("whether the ledger has all assignments", slices.Concat(n.Damaged, damaged)...)...)
+	records := slices.DeleteFunc(slices.Clone(n.AllRecords()), func(rec *journal.Record) bool { return !n.IsThisBoot(rec) || !b.stands(rec) })
+	found := append(over(records, b.record), b.orphans()...)
+	if hidden := slices.Concat(n.Damaged, damaged); len(hidden) > 0 {
+		found = append(found, unknown("whether the ledger has all assignments", hidden...)...)
 	} else {
 		found = append(found, b.forgotten()...)
 	}
 	if !seen.OK() && anyOnVFIO(n) {
 		found = append(found, unknown("whether the ledger has all holders", seen)...)
 	}
-	if len(found) > 0 {
-		return found
-	}
-	return pass(fmt.Sprintf("%s and %s match the ledger", count(looked, "record"), count(len(told.Claims), "binding")), dir, n.Journal())
+	return found.or(pass(fmt.Sprintf("%s and %s match the ledger", count(len(records), "record"), count(len(told.Claims), "binding")), dir, n.Journal()))
 }
 
 // stands reports whether a record was the same before and after. A record that just changes is not compared.
@@ -194,27 +179,25 @@ func sandboxOf(rec *journal.Record) string {
 func (b *replayed) record(rec *journal.Record) Answer {
 	c := b.replay.Claims[rec.ID()]
 	if c == nil {
-		return b.untold(rec).object(claimName(rec))
+		return b.untold(rec)
 	}
-	var found Answer
-	for i := range rec.Plan.Functions {
-		fn := &rec.Plan.Functions[i]
+	found := over(rec.Plan.Functions, func(fn plan.Function) Answer {
+		var unlisted Answer
 		if !slices.Contains(c.Devices, fn.Address) {
-			found = append(found, fail(fmt.Sprintf("%s has %s, which its event %d does not list", claimName(rec), fn.Address, c.Event), b.ledger).at(fn.Address)...)
+			unlisted = fail(fmt.Sprintf("%s has %s, which its event %d does not list", claimName(rec), fn.Address, c.Event), b.ledger).at(fn.Address)
 		}
-		found = append(found, b.driver(rec, fn)...)
-	}
+		return append(unlisted, b.driver(rec, &fn)...)
+	})
 	return append(found, b.sandbox(rec, c)...).object(claimName(rec))
 }
 
 // untold is about a claim that has functions and no event. What retention may have
 // dropped can't be known.
 func (b *replayed) untold(rec *journal.Record) Answer {
-	f := fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, stateOf(rec))
 	if b.report.Dropped > 0 {
-		f = unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger)
+		return unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger).ofRecord(rec)
 	}
-	return f.reaching(rec.Plan.Addresses()...)
+	return fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, stateOf(rec)).ofRecord(rec)
 }
 
 // driver compares the driver of a function with the last binding in the ledger.
@@ -261,43 +244,39 @@ func (b *replayed) sandbox(rec *journal.Record, c *history.ReplayedClaim) Answer
 // orphans are functions that VFIO has, that no record is about, and that the ledger
 // has with another driver: something other than the plugin bound them.
 func (b *replayed) orphans() Answer {
-	var found Answer
-	for _, a := range slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare) {
+	return over(slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare), func(a pci.Address) Answer {
 		told := b.replay.Drivers[a]
 		now, ok := b.node.DriverNow(a)
-		if !ok || device.IsVFIO(told) || !device.IsVFIO(now) || hasRecord(b.node.AllRecords(), a) || hasRecord(b.after, a) {
-			continue
+		has := func(rec *journal.Record) bool {
+			_, ok := rec.Plan.Function(a)
+			return ok
 		}
-		seen := facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: now, How: "link"}
-		found = append(found, fail(fmt.Sprintf("%s is on %s, but by the ledger on %s", a, now, cmp.Or(told, "no driver")), seen, b.ledger).at(a)...)
-	}
-	return found
+		if !ok || device.IsVFIO(told) || !device.IsVFIO(now) || b.anyRecord(has) {
+			return nil
+		}
+		return fail(fmt.Sprintf("%s is on %s, but by the ledger on %s", a, now, cmp.Or(told, "no driver")), link(a, "driver", now), b.ledger).at(a)
+	})
 }
 
-func hasRecord(records []*journal.Record, a pci.Address) bool {
-	return slices.ContainsFunc(records, func(rec *journal.Record) bool {
-		_, ok := rec.Plan.Function(a)
-		return ok
-	})
+// anyRecord reports whether a record is so, before or after the comparison.
+func (b *replayed) anyRecord(so func(*journal.Record) bool) bool {
+	return slices.ContainsFunc(b.node.AllRecords(), so) || slices.ContainsFunc(b.after, so)
 }
 
 // forgotten are claims that have functions by the ledger and no record.
 func (b *replayed) forgotten() Answer {
-	var found Answer
-	for _, uid := range slices.Sorted(maps.Keys(b.replay.Claims)) {
-		is := func(rec *journal.Record) bool { return rec.ID() == uid }
-		if slices.ContainsFunc(b.node.AllRecords(), is) || slices.ContainsFunc(b.after, is) {
-			continue
+	return over(slices.Sorted(maps.Keys(b.replay.Claims)), func(uid string) Answer {
+		if b.anyRecord(func(rec *journal.Record) bool { return rec.ID() == uid }) {
+			return nil
 		}
 		c := b.replay.Claims[uid]
 		name := "claim " + uid
 		if c.Claim.Name != "" {
 			name = "claim " + c.Claim.Namespace + "/" + c.Claim.Name
 		}
-		found = append(found, fail(fmt.Sprintf("%[2]s has functions by event %[1]d of the ledger, but no record in the journal", c.Event, name), b.ledger, b.node.Journal()).
-			object(name).reaching(c.Devices...)...)
-	}
-	return found
+		return fail(fmt.Sprintf("%s has functions by event %d of the ledger, but no record in the journal", name, c.Event), b.ledger, b.node.Journal()).
+			object(name).reaching(c.Devices...)
+	})
 }
 
 // agreementChecks returns the node's side of OBS-005.
@@ -320,10 +299,7 @@ func accountsAgree(n *facts.Node) Answer {
 		case rec.State != journal.Prepared:
 			return nil // on its way
 		}
-		var found Answer
-		for i := range rec.Plan.Functions {
-			found = append(found, functionAgrees(n, rec, &rec.Plan.Functions[i])...)
-		}
+		found := over(rec.Plan.Functions, func(fn plan.Function) Answer { return functionAgrees(n, rec, &fn).at(fn.Address) })
 		return append(found, specAgrees(n, rec)...)
 	})
 }
@@ -332,16 +308,16 @@ func accountsAgree(n *facts.Node) Answer {
 // physical endpoint is with whom Kata has bound it.
 func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answer {
 	f, ok := n.Snapshot.Function(fn.Address)
+	name := fmt.Sprintf("%s of %s ", fn.Address, claimName(rec))
 	switch {
 	case !ok:
-		return fail(fmt.Sprintf("%s of %s is not on the PCI bus", fn.Address, claimName(rec)), recordFact(rec, fn.Address.String())).at(fn.Address)
+		return fail(name+"is not on the PCI bus", recordFact(rec, fn.Address.String()))
 	case fn.Endpoint != nil || f.Locked:
 		return nil
 	case f.Driver != fn.Target.Driver:
-		return fail(fmt.Sprintf("%s of %s is on %s, not on %s", fn.Address, claimName(rec),
-			cmp.Or(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver)).at(fn.Address)
+		return fail(name+fmt.Sprintf("is on %s, not on %s", cmp.Or(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver))
 	case f.Group != nil && *f.Group != fn.Group:
-		return fail(fmt.Sprintf("%s of %s moved to IOMMU group %d from %d", fn.Address, claimName(rec), *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group))).at(fn.Address)
+		return fail(name+fmt.Sprintf("moved to IOMMU group %d from %d", *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group)))
 	}
 	return nil
 }
@@ -354,8 +330,7 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), stateOf(rec))...).reaching(rec.Plan.Addresses()...)
 	}
 	given := n.Gives(&all[i])
-	for j := range rec.Plan.Devices {
-		d := &rec.Plan.Devices[j]
+	for _, d := range rec.Plan.Devices {
 		name := cdi.DeviceName(rec.ID(), d.Name)
 		has := slices.ContainsFunc(given, func(g facts.Given) bool { return g.Device == name && !g.IsControl() })
 		if d.Attachment != v1alpha1.AttachPhysicalEndpoint && !has {
@@ -379,32 +354,30 @@ const maxRules = 12
 
 // coverage judges the audit by what the other checks have said.
 func coverage(said Answer) Answer {
-	var asked, silent []string
-	var why causes
+	asked, silent, why := map[string]bool{}, map[string]bool{}, causes{}
 	for i := range said {
 		f := &said[i]
 		if f.Severity.Compare(isolation.High) > 0 {
 			continue
 		}
-		asked = append(asked, f.ID)
-		if f.State != finding.Unknown && f.State != finding.Error {
-			continue
+		asked[f.ID] = true
+		if f.State == finding.Unknown || f.State == finding.Error {
+			silent[f.ID] = true
+			why.add(f)
 		}
-		silent = append(silent, f.ID)
-		why.add(f)
 	}
-	asked, silent = distinct(asked), distinct(silent)
+	all, without := slices.Sorted(maps.Keys(asked)), slices.Sorted(maps.Keys(silent))
 	switch {
-	case len(asked) == 0:
+	case len(all) == 0:
 		return notApplicable("no other check ran")
-	case len(silent) == 0:
-		return pass(fmt.Sprintf("all %d checks of severity High or worse have an answer", len(asked)), listed(asked, "answered"))
+	case len(without) == 0:
+		return pass(fmt.Sprintf("all %d checks of severity High or worse have an answer", len(all)), listed(all, "answered"))
 	}
-	text := fmt.Sprintf("%d of %d checks of severity High or worse have no answer: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
-	if more := len(silent) - maxRules; more > 0 {
+	text := fmt.Sprintf("%d of %d checks of severity High or worse have no answer: %s", len(without), len(all), strings.Join(without[:min(len(without), maxRules)], ", "))
+	if more := len(without) - maxRules; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(silent, "not answered")).fix(why.fix())
+	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(without, "not answered")).fix(why.fix())
 }
 
 // causes groups the reasons of unknown answers by what helps: a privilege, a missing file, an unreadable file. Other reasons have the
