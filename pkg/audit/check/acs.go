@@ -16,10 +16,10 @@ import (
 // acsChecks returns the checks of group ACS: requests from one function to
 // another pass the IOMMU.
 func acsChecks() []Check {
-	return slices.Concat(pathChecks(), portChecks(), acsKernelChecks(), sharedDomainChecks(), nodeACSChecks(), driftChecks())
+	return slices.Concat(pathChecks(), sharedDomainChecks(), nodeACSChecks())
 }
 
-// pathChecks returns the checks of the ports above functions.
+// pathChecks are about the ports above functions.
 func pathChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -46,6 +46,36 @@ func pathChecks() []Check {
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
 			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
 		}, Judge: shownInRegisters},
+		{Rule: finding.Rule{
+			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: isolation.Medium, Cheap: true,
+			Why:     "A function with ATS off that sends translated requests forges them.",
+			Fix:     "enable translation blocking by `pci=config_acs=` on the kernel command line; `pci=noats` makes the kernel enable it on all ports",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
+		}, Judge: translationBlocked},
+		{Rule: finding.Rule{
+			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: isolation.Medium, Cheap: true,
+			Why:     "The egress vector can open direct paths that the port's other ACS bits close.",
+			Fix:     "clear EgressCtrl in the port's ACS control",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
+			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
+		}, Judge: noEgressControl},
+		{Rule: finding.Rule{
+			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
+			Why:     "Functions on a shared bus see each other's requests and can forge them.",
+			Fix:     "move the device to a PCI Express slot",
+			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
+		}, Judge: func(n *facts.Node) Answer {
+			return each(n, func(f *device.Function) []facts.Fact { return above(n, f) }, func(f *device.Function) Answer { return onConventionalBus(n, f) })
+		}},
+		{Rule: finding.Rule{
+			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: isolation.Low, Cheap: true,
+			Why:     "Without containment, a guest's fatal device errors reach the host and can crash it.",
+			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
+			Sources: []string{"Linux: drivers/pci/pcie/dpc.c", "Linux: Documentation/admin-guide/kernel-parameters.txt (pcie_ports=)"},
+		}, Judge: errorsContained},
 	}
 }
 
@@ -109,67 +139,6 @@ func unreadablePorts(n *facts.Node, found Answer) Answer {
 			return p.Capabilities.Truncated && f.Object == "port "+p.Address.String()
 		})
 	})
-}
-
-// acsKernelChecks returns the checks of the kernel arguments about ACS.
-func acsKernelChecks() []Check {
-	return []Check{
-		// The override works by this argument alone: a kernel that has the patch, as
-		// several distributions' have, is a stock one without it.
-		{Rule: finding.Rule{
-			ID: "ACS-006", Title: "Ensure that the kernel does not pretend that ACS is present", Severity: isolation.Critical, Cheap: true,
-			Why:     "pcie_acs_override, a patch that Linux never merged, makes groups that the hardware does not isolate.",
-			Fix:     "remove pcie_acs_override from the boot loader's configuration and reboot; give functions that share a group to one tenant",
-			Verify:  "grep -o 'pcie_acs_override[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (which has no such parameter)"},
-		}, Judge: func(n *facts.Node) Answer {
-			return badArgument(n, "pcie_acs_override", func(string) string { return "fakes isolation that the hardware lacks" })
-		}},
-		{Rule: finding.Rule{
-			ID: "ACS-007", Title: "Ensure that no kernel argument disables ACS", Severity: isolation.High, Cheap: true,
-			Why:     "`pci=disable_acs_redir=` and `pci=config_acs=` can remove the isolation between devices.",
-			Fix:     "remove the option from the boot loader's configuration, or limit it to ports without assignable functions, and reboot",
-			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
-		}, Judge: func(n *facts.Node) Answer { return badArgument(n, "pci", isolation.WeakensACS) }},
-	}
-}
-
-// portChecks returns the checks of how ports above functions are set up beyond
-// what the kernel's groups need.
-func portChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: isolation.Medium, Cheap: true,
-			Why:     "A function with ATS off that sends translated requests forges them.",
-			Fix:     "enable translation blocking by `pci=config_acs=` on the kernel command line; `pci=noats` makes the kernel enable it on all ports",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
-		}, Judge: translationBlocked},
-		{Rule: finding.Rule{
-			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: isolation.Medium, Cheap: true,
-			Why:     "The egress vector can open direct paths that the port's other ACS bits close.",
-			Fix:     "clear EgressCtrl in the port's ACS control",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
-			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
-		}, Judge: noEgressControl},
-		{Rule: finding.Rule{
-			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
-			Why:     "Functions on a shared bus see each other's requests and can forge them.",
-			Fix:     "move the device to a PCI Express slot",
-			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
-		}, Judge: func(n *facts.Node) Answer {
-			return each(n, func(f *device.Function) []facts.Fact { return above(n, f) }, func(f *device.Function) Answer { return onConventionalBus(n, f) })
-		}},
-		{Rule: finding.Rule{
-			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: isolation.Low, Cheap: true,
-			Why:     "Without containment, a guest's fatal device errors reach the host and can crash it.",
-			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
-			Sources: []string{"Linux: drivers/pci/pcie/dpc.c", "Linux: Documentation/admin-guide/kernel-parameters.txt (pcie_ports=)"},
-		}, Judge: errorsContained},
-	}
 }
 
 // translationBlocked looks at ports that could block translated requests, and have
@@ -245,19 +214,6 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 		}
 	}
 	return nil
-}
-
-// driftChecks returns the checks of what changed since the boot.
-func driftChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "ACS-017", Title: "Ensure that ACS control is the same as after the boot", Severity: isolation.High, Cheap: true,
-			Why:     "The kernel forms IOMMU groups at boot. If a script clears ACS later, the groups no longer match the hardware.",
-			Fix:     "restore the old value, and find the script (GPUDirect recipes do this)",
-			Verify:  "cat /run/kata-vfio/acs.json; lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_enable_acs, which runs when a device is found)"},
-		}, Judge: acsDrift},
-	}
 }
 
 // acsDrift holds the control words against those of the baseline. Functions that

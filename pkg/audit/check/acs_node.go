@@ -13,9 +13,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// sharedDomainChecks returns the checks of where functions of several tenants meet.
+// sharedDomainChecks are about kernel arguments that decide about ACS, and about where functions of several tenants meet.
 func sharedDomainChecks() []Check {
 	return []Check{
+		// The override works by this argument alone: a kernel that has the patch, as
+		// several distributions' have, is a stock one without it.
+		{Rule: finding.Rule{
+			ID: "ACS-006", Title: "Ensure that the kernel does not pretend that ACS is present", Severity: isolation.Critical, Cheap: true,
+			Why:     "pcie_acs_override, a patch that Linux never merged, makes groups that the hardware does not isolate.",
+			Fix:     "remove pcie_acs_override from the boot loader's configuration and reboot; give functions that share a group to one tenant",
+			Verify:  "grep -o 'pcie_acs_override[^ ]*' /proc/cmdline",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (which has no such parameter)"},
+		}, Judge: func(n *facts.Node) Answer {
+			return badArgument(n, "pcie_acs_override", func(string) string { return "fakes isolation that the hardware lacks" })
+		}},
+		{Rule: finding.Rule{
+			ID: "ACS-007", Title: "Ensure that no kernel argument disables ACS", Severity: isolation.High, Cheap: true,
+			Why:     "`pci=disable_acs_redir=` and `pci=config_acs=` can remove the isolation between devices.",
+			Fix:     "remove the option from the boot loader's configuration, or limit it to ports without assignable functions, and reboot",
+			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
+		}, Judge: func(n *facts.Node) Answer { return badArgument(n, "pci", isolation.WeakensACS) }},
 		{Rule: finding.Rule{
 			ID: "ACS-003", Title: "Ensure that translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
 			Why:     "A port with Direct Translated P2P forwards translated requests of a device with ATS past the IOMMU.",
@@ -222,8 +240,7 @@ func sharedSwitches(n *facts.Node) Answer {
 	return showing(found.or(pass("each switch has one tenant at most", n.Journal())), held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 }
 
-// nodeACSChecks returns the checks of ways between devices that the node itself
-// opens, and of what a hostile device does to it.
+// nodeACSChecks are about ways between devices that the node itself opens, and about what a hostile device does to it.
 func nodeACSChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -268,6 +285,13 @@ func nodeACSChecks() []Check {
 			Verify:  "lspci -vv | grep -E '^[0-9a-f]|Control:.*BusMaster'",
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c (vfio_pci_core_disable, pci_clear_master)"},
 		}, Judge: idleMastersNothing},
+		{Rule: finding.Rule{
+			ID: "ACS-017", Title: "Ensure that ACS control is the same as after the boot", Severity: isolation.High, Cheap: true,
+			Why:     "The kernel forms IOMMU groups at boot. If a script clears ACS later, the groups no longer match the hardware.",
+			Fix:     "restore the old value, and find the script (GPUDirect recipes do this)",
+			Verify:  "cat /run/kata-vfio/acs.json; lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_enable_acs, which runs when a device is found)"},
+		}, Judge: acsDrift},
 	}
 }
 

@@ -21,12 +21,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// cdiChecks returns the checks of group CDI: what the runtimes inject into
-// containers is what the plugin wrote for prepared claims.
+// cdiChecks returns the checks of group CDI: what the runtimes inject into containers is what the plugin wrote for prepared claims.
 func cdiChecks() []Check {
 	list := "grep -rlE '/dev/vfio|/dev/iommu' /etc/cdi /run/cdi; ls /var/lib/kata-vfio/journal"
 	return []Check{
-		specOwnerCheck(),
+		{Rule: finding.Rule{
+			ID: "CDI-001", Title: "Ensure that only root writes CDI specs", Severity: isolation.Critical,
+			Why:     "A spec adds devices, mounts, and hooks that run as root on the node.",
+			Fix:     "`chown root:root` and `chmod go-w` the file or directory",
+			Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
+			Sources: []string{"CDI: SPEC.md"},
+		}, Judge: specsAreRoots},
 		{Rule: finding.Rule{
 			ID: "CDI-002", Title: "Ensure that only the plugin's specs for prepared claims contain VFIO nodes", Severity: isolation.Critical,
 			Why:     "Naming a CDI device gives access to its nodes. An unknown spec gives out devices without a claim.",
@@ -67,6 +72,15 @@ func cdiChecks() []Check {
 			Verify: list,
 		}, Judge: namesArePerClaim},
 	}
+}
+
+func specsAreRoots(n *facts.Node) Answer {
+	specs, dirs := runtimes.Specs(n)
+	paths := pathsOf(dirs)
+	for i := range specs {
+		paths = append(paths, specs[i].File.Path)
+	}
+	return rootsAlone(n, "path of a spec", paths)
 }
 
 // judgeSpecs judges each spec that can be read, and adds those that can't be.

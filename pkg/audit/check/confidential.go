@@ -17,7 +17,7 @@ import (
 
 // confidentialChecks returns the checks of group CC.
 func confidentialChecks() []Check {
-	return append([]Check{
+	return []Check{
 		{Rule: finding.Rule{
 			ID: "CC-001", Title: "Ensure that configured memory encryption is on", Severity: isolation.High,
 			Why:     "Guests that need it are refused, or run with memory that the host can read.",
@@ -25,7 +25,14 @@ func confidentialChecks() []Check {
 			Verify:  "cat /sys/module/kvm_intel/parameters/tdx /sys/module/kvm_amd/parameters/sev_snp",
 			Sources: []string{"Linux: Documentation/arch/x86/tdx.rst", "Linux: Documentation/virt/kvm/x86/amd-memory-encryption.rst"},
 		}, Judge: encryptionIsOn},
-	}, confidentialLinkChecks()...)
+		{Rule: finding.Rule{
+			ID: "CC-003", Title: "Ensure that devices of confidential guests can encrypt their link", Severity: isolation.Info,
+			Why:     "Otherwise an attacker with access to the hardware can read the traffic between guest and device.",
+			Fix:     "if that matters, use devices with TDISP and IDE, or with other encryption (such as NVIDIA GPUs in confidential mode), and let the guest attest them",
+			Verify:  "lspci -vvv -s <address> | grep -e 'Integrity & Data Encryption' -e TEE-IO; ls /sys/class/tsm",
+			Sources: []string{"PCI Express Base 6.1: 6.33 IDE, 11 TDISP", "Linux: include/uapi/linux/pci_regs.h PCI_EXP_DEVCAP_TEE, PCI_EXT_CAP_ID_IDE"},
+		}, Judge: linksEncrypt},
+	}
 }
 
 // encryptionIsOn asks only of nodes that are configured for confidential guests, by
@@ -36,11 +43,12 @@ func encryptionIsOn(n *facts.Node) Answer {
 	found := over([][2]string{{"kvm_intel", "tdx"}, {"kvm_amd", "sev_snp"}}, func(p [2]string) Answer {
 		s := n.Parameter(p[0], p[1])
 		next, set := s.Next()
+		asked := set && isYes(next) || slices.ContainsFunc(n.Arguments(s.Name), isYes)
 		switch {
 		case s.Running.On():
 			on = append(on, pass(s.Name+" is on", s.Running)...)
 			return nil
-		case !(set && isYes(next)) && !slices.ContainsFunc(n.Arguments(s.Name), isYes):
+		case !asked:
 			return nil
 		case s.Running.Status == facts.Absent:
 			return fail(fmt.Sprintf("%s is configured, but %s is not loaded or does not support it", s.Name, p[0]), append(s.Configured, s.Running)...)
@@ -50,56 +58,6 @@ func encryptionIsOn(n *facts.Node) Answer {
 		return fail(s.Name+" is configured, but off in the kernel", append(s.Configured, s.Running)...)
 	})
 	return found.or(on).or(notApplicable("the node is not configured for confidential guests"))
-}
-
-// The checks of confidential guests belong to several groups.
-
-func confidentialIommuChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-022", Title: "Ensure that confidential guests get devices through iommufd", Severity: isolation.Medium,
-			Why:     "Kata refuses confidential guests with devices from VFIO groups, which know no private memory.",
-			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
-			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
-			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
-		}, Judge: ofChosen(confidential, hasIommufd)},
-	}
-}
-
-func confidentialAgentChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-023", Title: "Ensure that confidential guests have an agent policy", Severity: isolation.High,
-			Why:     "Without a policy from the guest's owner, root of the node can start anything in the guest, despite memory encryption.",
-			Fix:     "add a policy to the pod's init data (genpolicy writes the annotation cc_init_data), and let the key broker require its digest. If the image's own policy is strict and measured, waive this",
-			Verify:  "kubectl get pod <pod> -o jsonpath='{.metadata.annotations.io\\.katacontainers\\.config\\.hypervisor\\.cc_init_data}' | base64 -d | zcat | grep policy.rego",
-			Sources: []string{"Kata: src/tools/genpolicy/README.md", "Kata: tools/osbuilder/rootfs-builder/rootfs.sh (allow-all.rego where no AGENT_POLICY_FILE is given)"},
-		}, Judge: agentPolicies},
-	}
-}
-
-func confidentialGPUChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-007", Title: "Ensure that GPUs of confidential guests are in confidential mode", Severity: isolation.Medium, Static: true,
-			Why:     "Without the mode, guest data is unencrypted in the GPU and on its link. `devtools` protects nothing.",
-			Fix:     "`nvidia_gpu_tools.py --devices <address> --set-cc-mode=on --reset-after-cc-mode-switch` while no tenant has the GPU, or NVIDIA's CC manager",
-			Verify:  "nvidia_gpu_tools.py --devices <address> --query-cc-mode; kubectl get nodes -L nvidia.com/cc.mode,nvidia.com/cc.mode.state",
-			Sources: []string{"NVIDIA: gpu-admin-tools README", "NVIDIA: k8s-cc-manager"},
-		}, Judge: confidentialMode},
-	}
-}
-
-func confidentialLinkChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "CC-003", Title: "Ensure that devices of confidential guests can encrypt their link", Severity: isolation.Info,
-			Why:     "Otherwise an attacker with access to the hardware can read the traffic between guest and device.",
-			Fix:     "if that matters, use devices with TDISP and IDE, or with other encryption (such as NVIDIA GPUs in confidential mode), and let the guest attest them",
-			Verify:  "lspci -vvv -s <address> | grep -e 'Integrity & Data Encryption' -e TEE-IO; ls /sys/class/tsm",
-			Sources: []string{"PCI Express Base 6.1: 6.33 IDE, 11 TDISP", "Linux: include/uapi/linux/pci_regs.h PCI_EXP_DEVCAP_TEE, PCI_EXT_CAP_ID_IDE"},
-		}, Judge: linksEncrypt},
-	}
 }
 
 // confidential reports whether VMs of the handler get devices and are confidential, or that this is unknown.

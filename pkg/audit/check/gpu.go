@@ -22,7 +22,7 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
 // the IOMMU, what else shares one, and what containers get of them.
 func gpuChecks() []Check {
-	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks(), gpuNodeChecks(), gpuInContainerChecks())
+	return slices.Concat(fabricChecks(), sharedChecks(), gpuNodeChecks())
 }
 
 // fabricChecks are about NVSwitches.
@@ -242,9 +242,16 @@ func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	return nil
 }
 
-// gpuNodeChecks are about what the node itself does with GPUs.
+// gpuNodeChecks are about what the node and containers do with GPUs.
 func gpuNodeChecks() []Check {
 	return []Check{
+		{Rule: finding.Rule{
+			ID: "GPU-007", Title: "Ensure that GPUs of confidential guests are in confidential mode", Severity: isolation.Medium, Static: true,
+			Why:     "Without the mode, guest data is unencrypted in the GPU and on its link. `devtools` protects nothing.",
+			Fix:     "`nvidia_gpu_tools.py --devices <address> --set-cc-mode=on --reset-after-cc-mode-switch` while no tenant has the GPU, or NVIDIA's CC manager",
+			Verify:  "nvidia_gpu_tools.py --devices <address> --query-cc-mode; kubectl get nodes -L nvidia.com/cc.mode,nvidia.com/cc.mode.state",
+			Sources: []string{"NVIDIA: gpu-admin-tools README", "NVIDIA: k8s-cc-manager"},
+		}, Judge: confidentialMode},
 		{Rule: finding.Rule{
 			ID: "GPU-012", Title: "Ensure that GPUs of one model have equal BAR sizes", Severity: isolation.Info, Cheap: true,
 			Why:     "A resized BAR may not fit into a VM or may not survive a reset.",
@@ -259,6 +266,16 @@ func gpuNodeChecks() []Check {
 			Verify:  "pgrep -a nvidia-persiste; pgrep -a nv-hostengine; ls -l /sys/bus/pci/drivers/nvidia",
 			Sources: []string{"NVIDIA: nvidia-persistenced(1)", "NVIDIA: DCGM user guide"},
 		}, Judge: noGPUDaemons},
+		{Rule: finding.Rule{
+			ID: "GPU-015", Title: "Ensure that containers get the device nodes of assignable GPUs", Severity: isolation.Low,
+			Why:    "The nodes come from a CDI spec in the guest. Kata's Go runtime requests one for NVIDIA VGA and 3D controllers, the Rust runtime for NVIDIA, AMD and Intel.",
+			Fix:    "let the guest write a CDI spec to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). See \"GPUs by vendor\" in runtimeclass/README.md",
+			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
+			Sources: []string{
+				"Kata 4.1: virtcontainers/container.go cdiDeviceKind", "Kata 4.1: runtime-rs resource/src/cdi_devices CDI_DEVICE_KIND_TABLE",
+				"Kata 4.1: agent/src/device handle_cdi_devices",
+			},
+		}, Judge: gpuNodesInContainers},
 	}
 }
 
@@ -332,22 +349,6 @@ func noGPUDaemons(n *facts.Node) Answer {
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}
 	return pass("no such daemon runs", facts.Fact{Path: "/proc", Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
-}
-
-// gpuInContainerChecks are about what containers get of a GPU that their VM has.
-func gpuInContainerChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-015", Title: "Ensure that containers get the device nodes of assignable GPUs", Severity: isolation.Low,
-			Why:    "The nodes come from a CDI spec in the guest. Kata's Go runtime requests one for NVIDIA VGA and 3D controllers, the Rust runtime for NVIDIA, AMD and Intel.",
-			Fix:    "let the guest write a CDI spec to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). See \"GPUs by vendor\" in runtimeclass/README.md",
-			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
-			Sources: []string{
-				"Kata 4.1: virtcontainers/container.go cdiDeviceKind", "Kata 4.1: runtime-rs resource/src/cdi_devices CDI_DEVICE_KIND_TABLE",
-				"Kata 4.1: agent/src/device handle_cdi_devices",
-			},
-		}, Judge: gpuNodesInContainers},
-	}
 }
 
 func gpuNodesInContainers(n *facts.Node) Answer {

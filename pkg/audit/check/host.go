@@ -14,11 +14,12 @@ import (
 
 // hostChecks returns the checks of group HOST: CPU, memory and boot of the node.
 func hostChecks() []Check {
-	all := slices.Concat(bootChecks(), cpuChecks(), memoryChecks(), kernelChecks(), bmcChecks(), numaChecks())
+	all := slices.Concat(bootChecks(), cpuChecks(), memoryChecks())
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
+// bootChecks are about how the node starts, and what its kernel forbids.
 func bootChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -49,6 +50,27 @@ func bootChecks() []Check {
 			Verify:  "ls /sys/kernel/security/tpm0/binary_bios_measurements",
 			Sources: []string{"Linux: Documentation/security/tpm/tpm_event_log.rst"},
 		}, Judge: measuredBoot},
+		{Rule: finding.Rule{
+			ID: "HOST-013", Title: "Ensure that SELinux or AppArmor is enforcing", Severity: isolation.High,
+			Why:     "Otherwise a guest that escapes its VMM is root on the node.",
+			Fix:     "`setenforce 1` and SELINUX=enforcing in /etc/selinux/config, or boot with apparmor=1 security=apparmor",
+			Verify:  "cat /sys/kernel/security/lsm /sys/fs/selinux/enforce /sys/module/apparmor/parameters/enabled",
+			Sources: []string{"Linux: Documentation/admin-guide/LSM/index.rst"},
+		}, Judge: confined},
+		{Rule: finding.Rule{
+			ID: "HOST-018", Title: "Ensure that the node's clock is synchronized", Severity: isolation.Medium,
+			Why:     "Evidence of who had a device depends on the clock.",
+			Fix:     "run chrony or systemd-timesyncd",
+			Verify:  "timedatectl show -p NTPSynchronized; chronyc tracking",
+			Sources: []string{"systemd-timesyncd.service(8)"},
+		}, Judge: clockSet},
+		{Rule: finding.Rule{
+			ID: "HOST-020", Title: "Ensure that kexec, kernel log and BPF are restricted", Severity: isolation.Low,
+			Why:     "kexec starts another kernel without a boot. The log and BPF help an attacker.",
+			Fix:     "set in /etc/sysctl.d: kernel.kexec_load_disabled=1, kernel.dmesg_restrict=1, kernel.unprivileged_bpf_disabled=2",
+			Verify:  "sysctl kernel.kexec_load_disabled kernel.dmesg_restrict kernel.unprivileged_bpf_disabled",
+			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst"},
+		}, Judge: doorsShut},
 	}
 }
 
@@ -129,54 +151,32 @@ func measuredBoot(n *facts.Node) Answer {
 	return fail("the kernel has no TPM", measured)
 }
 
-func kernelChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "HOST-013", Title: "Ensure that SELinux or AppArmor is enforcing", Severity: isolation.High,
-			Why:     "Otherwise a guest that escapes its VMM is root on the node.",
-			Fix:     "`setenforce 1` and SELINUX=enforcing in /etc/selinux/config, or boot with apparmor=1 security=apparmor",
-			Verify:  "cat /sys/kernel/security/lsm /sys/fs/selinux/enforce /sys/module/apparmor/parameters/enabled",
-			Sources: []string{"Linux: Documentation/admin-guide/LSM/index.rst"},
-		}, Judge: confined},
-		{Rule: finding.Rule{
-			ID: "HOST-018", Title: "Ensure that the node's clock is synchronized", Severity: isolation.Medium,
-			Why:     "Evidence of who had a device depends on the clock.",
-			Fix:     "run chrony or systemd-timesyncd",
-			Verify:  "timedatectl show -p NTPSynchronized; chronyc tracking",
-			Sources: []string{"systemd-timesyncd.service(8)"},
-		}, Judge: clockSet},
-		{Rule: finding.Rule{
-			ID: "HOST-020", Title: "Ensure that kexec, kernel log and BPF are restricted", Severity: isolation.Low,
-			Why:     "kexec starts another kernel without a boot. The log and BPF help an attacker.",
-			Fix:     "set in /etc/sysctl.d: kernel.kexec_load_disabled=1, kernel.dmesg_restrict=1, kernel.unprivileged_bpf_disabled=2",
-			Verify:  "sysctl kernel.kexec_load_disabled kernel.dmesg_restrict kernel.unprivileged_bpf_disabled",
-			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst"},
-		}, Judge: doorsShut},
-	}
-}
-
 func confined(n *facts.Node) Answer {
 	list := n.Read("sys/kernel/security/lsm")
 	if !list.OK() {
 		return unknown("which security modules the kernel runs", list)
 	}
-	for _, m := range []struct{ word, file, name, on, off string }{
-		{"selinux", "sys/fs/selinux/enforce", "SELinux", "enforcing", "permissive"},
-		{"apparmor", "sys/module/apparmor/parameters/enabled", "AppArmor", "on", "off"},
-	} {
-		if !slices.Contains(strings.Split(list.Value, ","), m.word) {
-			continue
-		}
-		switch state := n.Read(m.file); {
-		case !state.OK():
-			return unknown("whether "+m.name+" is "+m.on, state)
-		case state.On():
-			return pass(m.name+" is "+m.on, state)
-		default:
-			return fail(m.name+" is "+m.off, state)
-		}
+	modules := strings.Split(list.Value, ",")
+	switch {
+	case slices.Contains(modules, "selinux"):
+		enforce := n.Read("sys/fs/selinux/enforce")
+		return switchedOn("SELinux", "enforcing", "permissive", enforce, enforce.Is("1"))
+	case slices.Contains(modules, "apparmor"):
+		enabled := n.Read("sys/module/apparmor/parameters/enabled")
+		return switchedOn("AppArmor", "on", "off", enabled, enabled.On())
 	}
 	return fail("the kernel runs neither SELinux nor AppArmor", list)
+}
+
+// switchedOn says whether something is on, by the file that says so: "SELinux is permissive".
+func switchedOn(what, on, off string, file facts.Fact, isOn bool) Answer {
+	switch {
+	case isOn:
+		return pass(what+" is "+on, file)
+	case file.OK():
+		return fail(what+" is "+off, file)
+	}
+	return unknown("whether "+what+" is "+on, file)
 }
 
 // clockSet knows the file of systemd-timesyncd; other programs leave none.
@@ -216,18 +216,6 @@ func judgeSysctl(s *facts.Setting, good []string) Answer {
 		return pending(fail(fmt.Sprintf("%s is %s", s.Name, s.Running.Value), s.Running), s, good...)
 	}
 	return setLater(pass(s.Running.Value, s.Running), s, good...)
-}
-
-func bmcChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "HOST-019", Title: "Ensure that no tenant's pod has the BMC's host interface", Severity: isolation.Medium,
-			Why:     "/dev/ipmi0 needs no password to add users or firmware, which survive a reinstallation. BMC network interfaces are not checked.",
-			Fix:     "delete the pod; refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; block ipmi_devintf in modprobe.d if unused",
-			Verify:  "ls -l /dev/ipmi*; jq -r '.linux.devices[]?.path' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | grep ipmi",
-			Sources: []string{"Eclypsium: Cloudborne (2019)", "Linux: Documentation/driver-api/ipmi.rst"},
-		}, Judge: bmcUnreachable},
-	}
 }
 
 // bmcUnreachable looks at the nodes of the interface, and at containers in namespaces

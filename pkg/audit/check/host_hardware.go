@@ -20,6 +20,7 @@ const (
 	hwVuln          = "Linux: Documentation/admin-guide/hw-vuln/"
 )
 
+// cpuChecks are about the CPU, and the memory near to it.
 func cpuChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -64,6 +65,13 @@ func cpuChecks() []Check {
 			Verify:  "grep microcode /proc/cpuinfo | sort | uniq -c",
 			Sources: []string{"Linux: Documentation/arch/x86/microcode.rst"},
 		}, Judge: oneMicrocode},
+		{Rule: finding.Rule{
+			ID: "HOST-017", Title: "Ensure that VMs can use memory on the NUMA nodes of their functions", Severity: isolation.Info,
+			Why:     "Otherwise all DMA crosses the link between sockets, which slows down its users.",
+			Fix:     "align them by the kubelet: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
+			Verify:  "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node",
+			Sources: []string{"Linux: proc_pid_status(5) Mems_allowed_list", "Kubernetes: Control Topology Management Policies on a node"},
+		}, Judge: nearMemory},
 	}
 }
 
@@ -285,6 +293,7 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	return fail(text, cmdline).pending(then).object(o.name).seen(argument.Configured...)
 }
 
+// memoryChecks are about memory, and the BMC.
 func memoryChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -315,6 +324,13 @@ func memoryChecks() []Check {
 			Verify:  "grep . /sys/devices/system/edac/mc/mc*/*/dimm_edac_mode /sys/devices/system/edac/mc/mc*/ue_count",
 			Sources: []string{"Linux: Documentation/admin-guide/RAS/main.rst"},
 		}, Judge: correctedMemory},
+		{Rule: finding.Rule{
+			ID: "HOST-019", Title: "Ensure that no tenant's pod has the BMC's host interface", Severity: isolation.Medium,
+			Why:     "/dev/ipmi0 needs no password to add users or firmware, which survive a reinstallation. BMC network interfaces are not checked.",
+			Fix:     "delete the pod; refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; block ipmi_devintf in modprobe.d if unused",
+			Verify:  "ls -l /dev/ipmi*; jq -r '.linux.devices[]?.path' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | grep ipmi",
+			Sources: []string{"Eclypsium: Cloudborne (2019)", "Linux: Documentation/driver-api/ipmi.rst"},
+		}, Judge: bmcUnreachable},
 	}
 }
 
@@ -415,23 +431,11 @@ func correctedMemory(n *facts.Node) Answer {
 			}
 		}
 	}
-	found := append(errors, modes...)
+	found := slices.Concat(errors, modes)
 	if corrected == 0 {
 		return found.or(say(finding.Unknown, "no EDAC driver shows a memory module: ECC or its driver is missing", []facts.Fact{list}))
 	}
 	return found.or(pass(count(corrected, "memory module"), list))
-}
-
-func numaChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "HOST-017", Title: "Ensure that VMs can use memory on the NUMA nodes of their functions", Severity: isolation.Info,
-			Why:     "Otherwise all DMA crosses the link between sockets, which slows down its users.",
-			Fix:     "align them by the kubelet: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
-			Verify:  "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node",
-			Sources: []string{"Linux: proc_pid_status(5) Mems_allowed_list", "Kubernetes: Control Topology Management Policies on a node"},
-		}, Judge: nearMemory},
-	}
 }
 
 // nearMemory holds the functions of each VMM against the nodes from which its cpuset

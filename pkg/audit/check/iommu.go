@@ -17,10 +17,10 @@ import (
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
 // are confined.
 func iommuChecks() []Check {
-	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), []Check{mergedGroupCheck()}, trustedDeviceChecks(), confidentialIommuChecks())
+	return slices.Concat(presenceChecks(), interruptChecks(), translationChecks(), groupChecks())
 }
 
-// presenceChecks returns the checks of whether there is an IOMMU at all.
+// presenceChecks are about whether there is an IOMMU at all, and about traces of nodes without one.
 func presenceChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -44,6 +44,20 @@ func presenceChecks() []Check {
 			Verify:  "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode; ls /dev/vfio",
 			Sources: []string{"Linux: drivers/vfio/vfio_main.c"},
 		}, Judge: noIOMMUMode},
+		{Rule: finding.Rule{
+			ID: "IOM-004", Title: "Ensure that user space has not tainted the kernel", Severity: isolation.Medium, Cheap: true,
+			Why:     "A no-IOMMU group, among other causes, sets the taint flag U until the next boot.",
+			Fix:     "find the cause in the kernel log, and reboot",
+			Verify:  "cat /proc/sys/kernel/tainted  # bit 6",
+			Sources: []string{"Linux: drivers/vfio/group.c (add_taint(TAINT_USER))", "Linux: Documentation/admin-guide/tainted-kernels.rst"},
+		}, Judge: notTainted},
+		{Rule: finding.Rule{
+			ID: "IOM-024", Title: "Ensure that only root can read the kernel's debug files", Severity: isolation.Low,
+			Why:     "/sys/kernel/debug exposes IOMMU tables and driver controls.",
+			Fix:     "`chmod 0700 /sys/kernel/debug`, or unmount it",
+			Verify:  "stat -c '%A %n' /sys/kernel/debug",
+			Sources: []string{"Linux: Documentation/filesystems/debugfs.rst", "Linux: Documentation/ABI/testing/debugfs-vfio"},
+		}, Judge: debugIsRoots},
 	}
 }
 
@@ -87,7 +101,7 @@ func noIOMMUMode(n *facts.Node) Answer {
 	}.judge(n)
 }
 
-// interruptChecks returns the checks of interrupt remapping.
+// interruptChecks are about interrupt remapping.
 func interruptChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -217,27 +231,6 @@ func unitsRemap(n *facts.Node) Answer {
 	}).or(pass(count(len(units), "unit"), units[0].Extended))
 }
 
-// trustedDeviceChecks returns the checks of what the IOMMU takes a device's word
-// for.
-func trustedDeviceChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-019", Title: "Ensure that assignable functions have ATS off", Severity: isolation.High, Cheap: true,
-			Why:     "With ATS, the IOMMU trusts addresses that the device marks as translated. Compromised firmware reaches any memory.",
-			Fix:     isolation.Fix(isolation.ATSEnabled),
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
-			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
-		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "ATS") }},
-		{Rule: finding.Rule{
-			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: isolation.Medium, Cheap: true,
-			Why:     "Both share process memory with a device and widen what the kernel does for it.",
-			Fix:     "disable shared virtual addressing in the function's previous driver, and reset the function",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|PRICtl|PASIDCtl'",
-			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_PRI_CTRL_ENABLE, PCI_PASID_CTRL_ENABLE)"},
-		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
-	}
-}
-
 // switchedOff fails for each assignable function that has one of the capabilities on.
 func switchedOff(n *facts.Node, names ...string) Answer {
 	words := map[string]string{"PRI": "page requests (PRI)", "PASID": "PASIDs"}
@@ -259,26 +252,6 @@ func switchedOff(n *facts.Node, names ...string) Answer {
 }
 
 func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }
-
-// traceChecks returns the checks of the kernel's taint flags and debug files.
-func traceChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-004", Title: "Ensure that user space has not tainted the kernel", Severity: isolation.Medium, Cheap: true,
-			Why:     "A no-IOMMU group, among other causes, sets the taint flag U until the next boot.",
-			Fix:     "find the cause in the kernel log, and reboot",
-			Verify:  "cat /proc/sys/kernel/tainted  # bit 6",
-			Sources: []string{"Linux: drivers/vfio/group.c (add_taint(TAINT_USER))", "Linux: Documentation/admin-guide/tainted-kernels.rst"},
-		}, Judge: notTainted},
-		{Rule: finding.Rule{
-			ID: "IOM-024", Title: "Ensure that only root can read the kernel's debug files", Severity: isolation.Low,
-			Why:     "/sys/kernel/debug exposes IOMMU tables and driver controls.",
-			Fix:     "`chmod 0700 /sys/kernel/debug`, or unmount it",
-			Verify:  "stat -c '%A %n' /sys/kernel/debug",
-			Sources: []string{"Linux: Documentation/filesystems/debugfs.rst", "Linux: Documentation/ABI/testing/debugfs-vfio"},
-		}, Judge: debugIsRoots},
-	}
-}
 
 func notTainted(n *facts.Node) Answer {
 	const user = 1 << 6

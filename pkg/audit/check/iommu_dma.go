@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// translationChecks returns the checks of DMA translation.
+// translationChecks are about DMA translation.
 func translationChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -213,7 +213,7 @@ func earlyDMA(n *facts.Node) Answer {
 	return fail("neither the firmware nor the kernel confines DMA before the IOMMU is on", n.Cmdline(), dmar, ivrs)
 }
 
-// groupChecks returns the checks of who is in a group with whom.
+// groupChecks are about the members of a group, and about what the IOMMU takes a device's word for.
 func groupChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -239,6 +239,34 @@ func groupChecks() []Check {
 			Verify:  "for d in /sys/kernel/iommu_groups/*/devices/*; do echo $d $(basename $(readlink $d/driver)); done",
 			Sources: []string{"Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
 		}, Judge: noHostDriverBeside},
+		{Rule: finding.Rule{
+			ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: isolation.Medium, Cheap: true,
+			Why:     "One claim gets all devices of a group, or none is assignable.",
+			Fix:     isolation.Fix(isolation.PeerToPeer),
+			Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
+			Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: noMergedGroup},
+		{Rule: finding.Rule{
+			ID: "IOM-019", Title: "Ensure that assignable functions have ATS off", Severity: isolation.High, Cheap: true,
+			Why:     "With ATS, the IOMMU trusts addresses that the device marks as translated. Compromised firmware reaches any memory.",
+			Fix:     isolation.Fix(isolation.ATSEnabled),
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
+			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "ATS") }},
+		{Rule: finding.Rule{
+			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: isolation.Medium, Cheap: true,
+			Why:     "Both share process memory with a device and widen what the kernel does for it.",
+			Fix:     "disable shared virtual addressing in the function's previous driver, and reset the function",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|PRICtl|PASIDCtl'",
+			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_PRI_CTRL_ENABLE, PCI_PASID_CTRL_ENABLE)"},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
+		{Rule: finding.Rule{
+			ID: "IOM-022", Title: "Ensure that confidential guests get devices through iommufd", Severity: isolation.Medium,
+			Why:     "Kata refuses confidential guests with devices from VFIO groups, which know no private memory.",
+			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
+			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
+		}, Judge: ofChosen(confidential, hasIommufd)},
 	}
 }
 
@@ -302,17 +330,6 @@ func noHostDriverBeside(n *facts.Node) Answer {
 		}
 		return drivers
 	})
-}
-
-// mergedGroupCheck is about groups that join devices, assigned or not.
-func mergedGroupCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: isolation.Medium, Cheap: true,
-		Why:     "One claim gets all devices of a group, or none is assignable.",
-		Fix:     isolation.Fix(isolation.PeerToPeer),
-		Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
-		Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
-	}, Judge: noMergedGroup}
 }
 
 // noMergedGroup looks at the groups of functions that tenants can get, each once.

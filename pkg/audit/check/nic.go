@@ -22,10 +22,10 @@ const showVFs = "ip -d link show dev <PF's interface>"
 // process has its PF. The settings that a PF imposes come from netlink, in the node's
 // network namespace.
 func nicChecks() []Check {
-	return slices.Concat(senderChecks(), nicPortChecks(), ownerChecks(), neighbourChecks())
+	return slices.Concat(senderChecks(), ownerChecks(), neighbourChecks())
 }
 
-// senderChecks are about as whom a VF may send, and where.
+// senderChecks are about as whom a VF may send, and where, and what the VFs of one port have in common.
 func senderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -56,6 +56,20 @@ func senderChecks() []Check {
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM mac"},
 		}, Judge: ownMAC},
+		{Rule: finding.Rule{
+			ID: "NIC-005", Title: "Ensure that tenants share no VLAN of a card's embedded switch", Severity: isolation.Medium,
+			Why:     "In legacy mode, the card forwards frames between VFs of one VLAN past all filters.",
+			Fix:     "give each tenant its own VLAN, or use switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules on the VFs' representors",
+			Verify:  "devlink dev eswitch show pci/<PF>; " + showVFs,
+			Sources: []string{"Linux: Documentation/networking/devlink/devlink-eswitch-attr.rst", "Linux: Documentation/networking/switchdev.rst"},
+		}, Judge: noSharedVLAN},
+		{Rule: finding.Rule{
+			ID: "NIC-010", Title: "Ensure that VFs can't stop their port with pause frames", Severity: isolation.Medium,
+			Why:     "A switch that obeys a VM's pause frames stops the whole port. Spoof checking and VLANs don't prevent it.",
+			Fix:     "`ethtool -A <PF's interface> autoneg off rx off tx off`, and disable flow control at the switch port; for RDMA, use priority flow control with a watchdog at the switch",
+			Verify:  "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>",
+			Sources: []string{"Smolyar, Ben-Yehuda, Tsafrir: Securing Self-Virtualizing Ethernet Devices, USENIX Security 2015", "ethtool(8): --show-pause"},
+		}, Judge: noPause},
 	}
 }
 
@@ -487,26 +501,6 @@ func noInterface(n *facts.Node) Answer {
 		})
 	})
 	return conclude(found, held, "VF", "no claim has a VF", one(driverFact))
-}
-
-// nicPortChecks are about what the VFs of one port have in common.
-func nicPortChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "NIC-005", Title: "Ensure that tenants share no VLAN of a card's embedded switch", Severity: isolation.Medium,
-			Why:     "In legacy mode, the card forwards frames between VFs of one VLAN past all filters.",
-			Fix:     "give each tenant its own VLAN, or use switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules on the VFs' representors",
-			Verify:  "devlink dev eswitch show pci/<PF>; " + showVFs,
-			Sources: []string{"Linux: Documentation/networking/devlink/devlink-eswitch-attr.rst", "Linux: Documentation/networking/switchdev.rst"},
-		}, Judge: noSharedVLAN},
-		{Rule: finding.Rule{
-			ID: "NIC-010", Title: "Ensure that VFs can't stop their port with pause frames", Severity: isolation.Medium,
-			Why:     "A switch that obeys a VM's pause frames stops the whole port. Spoof checking and VLANs don't prevent it.",
-			Fix:     "`ethtool -A <PF's interface> autoneg off rx off tx off`, and disable flow control at the switch port; for RDMA, use priority flow control with a watchdog at the switch",
-			Verify:  "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>",
-			Sources: []string{"Smolyar, Ben-Yehuda, Tsafrir: Securing Self-Virtualizing Ethernet Devices, USENIX Security 2015", "ethtool(8): --show-pause"},
-		}, Judge: noPause},
-	}
 }
 
 // noSharedVLAN looks at the VFs that claims hold, card by card.

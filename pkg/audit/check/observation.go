@@ -21,17 +21,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// observationChecks returns the checks of group OBS, which also compare the node's own records with each other.
-func observationChecks() []Check {
-	return slices.Concat(ledgerChecks(), []Check{replayCheck(), coverageCheck()}, agreementChecks())
-}
-
 // LedgerSound is the rule whose failure means that the node's history can't be
 // trusted: the audit has an exit code for it.
 const LedgerSound = "OBS-001"
 
-// ledgerChecks returns the checks of the node's history as such.
-func ledgerChecks() []Check {
+// observationChecks returns the checks of group OBS: of the node's history, of its records against each other, and of the
+// audit itself.
+func observationChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: LedgerSound, Title: "Ensure that the node's ledger was not altered", Severity: isolation.Critical,
@@ -46,6 +42,24 @@ func ledgerChecks() []Check {
 			Fix:    "store the output of `kubectl get resourceclaims,events -A -o json` and `kata-vfio-audit node -o json` where the nodes can't reach it",
 			Verify: "kubectl get resourceclaims,events -A -o json | kata-vfio-audit ledger verify --anchor -",
 		}, Judge: anchored},
+		{Rule: finding.Rule{
+			ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
+			Why:    "After an unrecorded change, the device's tenants can't be identified.",
+			Fix:    "find out what changed it: only the plugin should. At its next start, the plugin adds the missing events, marked as late",
+			Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
+		}, Judge: checkReplay},
+		{Rule: finding.Rule{
+			ID: "OBS-004", Title: "Ensure that the audit could answer all checks of severity High or worse", Severity: isolation.Medium,
+			Why:    "An audit without enough privileges can miss failures.",
+			Fix:    "if access was denied, run the audit (and `collect`) as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; mount or restore missing files, and repair damaged ones",
+			Verify: "kata-vfio-audit node --strict -o wide",
+		}, Review: coverage},
+		{Rule: finding.Rule{
+			ID: "OBS-005", Title: "Ensure that journal, kernel and CDI agree about prepared claims", Severity: isolation.High,
+			Why:    "If they disagree, a device can be in use and free at the same time.",
+			Fix:    "restart the plugin, which completes records and rewrites specs; if a claim still differs, delete its pod",
+			Verify: "ls /var/lib/kata-vfio/journal /run/cdi; ls -l /sys/bus/pci/devices/*/driver",
+		}, Judge: accountsAgree},
 	}
 }
 
@@ -111,15 +125,6 @@ func anchored(n *facts.Node) Answer {
 		{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},
 	}).fix("compare it with external copies: `kata-vfio-audit cluster --node-report` uses those of the API server, " +
 		"`kata-vfio-audit ledger verify --anchor` any")
-}
-
-func replayCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
-		Why:    "After an unrecorded change, the device's tenants can't be identified.",
-		Fix:    "find out what changed it: only the plugin should. At its next start, the plugin adds the missing events, marked as late",
-		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
-	}, Judge: checkReplay}
 }
 
 // replayed has the records that are compared. Each is read after the previous one, and the journal once more at the end,
@@ -279,16 +284,6 @@ func (b *replayed) forgotten() Answer {
 	})
 }
 
-// agreementChecks returns the node's side of OBS-005.
-func agreementChecks() []Check {
-	return []Check{{Rule: finding.Rule{
-		ID: "OBS-005", Title: "Ensure that journal, kernel and CDI agree about prepared claims", Severity: isolation.High,
-		Why:    "If they disagree, a device can be in use and free at the same time.",
-		Fix:    "restart the plugin, which completes records and rewrites specs; if a claim still differs, delete its pod",
-		Verify: "ls /var/lib/kata-vfio/journal /run/cdi; ls -l /sys/bus/pci/devices/*/driver",
-	}, Judge: accountsAgree}}
-}
-
 func accountsAgree(n *facts.Node) Answer {
 	return judgeRecords(n, "what is prepared", func(rec *journal.Record) Answer {
 		switch {
@@ -338,15 +333,6 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 		}
 	}
 	return nil
-}
-
-func coverageCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "OBS-004", Title: "Ensure that the audit could answer all checks of severity High or worse", Severity: isolation.Medium,
-		Why:    "An audit without enough privileges can miss failures.",
-		Fix:    "if access was denied, run the audit (and `collect`) as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; mount or restore missing files, and repair damaged ones",
-		Verify: "kata-vfio-audit node --strict -o wide",
-	}, Review: coverage}
 }
 
 // maxRules is how many rules a sentence names.

@@ -22,9 +22,10 @@ import (
 // resetChecks returns the checks of group RST: nothing of a tenant is left in a
 // function when the next one gets it.
 func resetChecks() []Check {
-	return slices.Concat(resetMethodChecks(), resetProofChecks(), resetROMChecks())
+	return slices.Concat(resetMethodChecks(), resetProofChecks())
 }
 
+// resetMethodChecks are about how functions are reset.
 func resetMethodChecks() []Check {
 	methods := "grep -H . /sys/bus/pci/devices/*/reset_method"
 	return []Check{
@@ -143,6 +144,7 @@ func widths(f *device.Function) []facts.Fact {
 	}
 }
 
+// resetProofChecks are about what a reset leaves, and proves.
 func resetProofChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -183,6 +185,13 @@ func resetProofChecks() []Check {
 			Fix:    "run `nvme sanitize` or `nvme format --ses` between tenants and keep its log, or give tenants volumes instead of drives",
 			Verify: "nvme sanitize-log <drive>",
 		}, Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
+		{Rule: finding.Rule{
+			ID: "RST-012", Title: "Ensure that VMs don't see the option ROM of their functions", Severity: isolation.Medium,
+			Why:     "The VM's firmware runs the ROM. Code that a tenant writes to the device's flash survives every reset.",
+			Fix:     "start the VMM with `rombar=0` or an empty `romfile=` for the device. Kata's Go runtime can't: use cards that accept signed firmware only, and guest firmware with Secure Boot, and waive this",
+			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
+			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
+		}, Judge: noOptionROM},
 	}
 }
 
@@ -353,18 +362,6 @@ func byHand(kind device.Type, what string) func(*facts.Node) Answer {
 			return notApplicable("none is assignable")
 		}
 		return say(finding.Manual, what, nil).reaching(addresses(devices)...)
-	}
-}
-
-func resetROMChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RST-012", Title: "Ensure that VMs don't see the option ROM of their functions", Severity: isolation.Medium,
-			Why:     "The VM's firmware runs the ROM. Code that a tenant writes to the device's flash survives every reset.",
-			Fix:     "start the VMM with `rombar=0` or an empty `romfile=` for the device. Kata's Go runtime can't: use cards that accept signed firmware only, and guest firmware with Secure Boot, and waive this",
-			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
-			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
-		}, Judge: noOptionROM},
 	}
 }
 

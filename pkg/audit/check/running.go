@@ -11,44 +11,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
-
-// runningChecks compare what runs with what files say.
-func runningChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-031", Title: "Ensure that containerd runs with the configuration that its files have", Severity: isolation.High,
-			Why:     "containerd reads its files only when it starts. A hardened file may have no effect yet, or hide what containerd still does.",
-			Fix:     "`systemctl restart containerd` (containers keep running), then audit again",
-			Verify:  "crictl info | jq '.config.containerd.runtimes, .config.cdiSpecDirs'; containerd config dump",
-			Sources: []string{"containerd 2.4: internal/cri/server/status.go", "CRI: RuntimeService.Status"},
-		}, Judge: restarted},
-		{Rule: finding.Rule{
-			ID: "RT-032", Title: "Ensure that tenants run no privileged container outside a VM", Severity: isolation.Critical,
-			Why:     "Outside a VM, a privileged container is root on the node and reaches every tenant's device.",
-			Fix:     "delete the pod, and enforce the Pod Security Standard `baseline` in namespaces of tenants",
-			Verify:  "crictl ps -o json | jq -r '.containers[].id' | xargs -n1 crictl inspect | jq '.info.runtimeType, .info.privileged'",
-			Sources: []string{"Kubernetes: Pod Security Standards"},
-		}, Judge: unprivileged},
-	}
-}
-
-// vfioNodeChecks compare the VFIO nodes of containers with what the journal gives them.
-func vfioNodeChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: isolation.High,
-			Why:     "Whoever opens the node controls the device. NRI does not check containers of other clients of containerd, or without the plugin.",
-			Fix:     "end the named container, and find out what started it",
-			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
-			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
-		}, Judge: ownNodes},
-	}
-}
 
 // restarted compares what the running containerd was configured with with what its files say now.
 func restarted(n *facts.Node) Answer {

@@ -15,8 +15,7 @@ import (
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
-	all := slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
-		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks(), runtimeCleanupChecks(), runtimeSizeChecks(), runningChecks(), confidentialAgentChecks())
+	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeHardeningChecks(), runtimeGuestChecks())
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -170,7 +169,7 @@ func mustBeEmpty(of section, name, wrong string) question {
 	return oneSetting(of, name, wrong, func(s runtimes.Setting) bool { return s.Text() != "" })
 }
 
-// runtimeHandlerChecks are about containerd's and CRI-O's handlers.
+// runtimeHandlerChecks are about containerd's and CRI-O's handlers, and how devices get into VMs.
 func runtimeHandlerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -200,6 +199,27 @@ func runtimeHandlerChecks() []Check {
 			Fix:    "set the handler's `runtime_type` to `io.containerd.kata-<name>.v2` and `runtime_path` to Kata's shim, or rename it",
 			Verify: "containerd config dump | grep -A12 'runtimes.kata' | grep -E 'runtime_type|runtime_path'",
 		}, Judge: namedForKata},
+		{Rule: finding.Rule{
+			ID: "RT-004", Title: "Ensure that Kata's pod-resources socket is configured and present", Severity: isolation.High,
+			Why: "Without the socket's file, the Go runtime trusts pod annotations, and the Rust runtime starts VMs without devices.",
+			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and create the file at boot: `systemctl enable --now kata-vfio-pod-resources.socket`",
+			Verify: "grep -r pod_resource_api_sock /opt/kata/share/defaults/kata-containers /etc/kata-containers; " +
+				"ls -l /run/kata-vfio/pod-resources.sock; systemctl is-enabled kata-vfio-pod-resources.socket",
+			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go kubeletPodResourceSocketAvailable"},
+		}, Judge: podResources},
+		{Rule: finding.Rule{
+			ID: "RT-017", Title: "Ensure that devices are cold-plugged and never hot-plugged", Severity: isolation.Medium,
+			Why:     "A later device is missing from the guest's measurement and policy, and the plugin can't compare the VM with its claim.",
+			Fix:     "`cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's drop-in for the handler",
+			Verify:  "grep -rE '(cold|hot)_plug_vfio' /opt/kata/share/defaults/kata-containers/kata-gpu",
+			Sources: []string{"Kata 4.1: configuration-qemu.toml.in hot_plug_vfio"},
+		}, Judge: ofDeviceVMs(noHotPlug)},
+		{Rule: finding.Rule{
+			ID: "RT-018", Title: "Ensure that the guest's kernel drives the device", Severity: isolation.Info,
+			Why:    "With vfio_mode \"vfio\", the container gets a VFIO node, which only a guest IOMMU can confine.",
+			Fix:    "`vfio_mode = \"guest-kernel\"` in Kata's section [runtime], unless the workload has its own driver (DPDK)",
+			Verify: "grep -r vfio_mode /opt/kata/share/defaults/kata-containers/kata-gpu",
+		}, Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
 	}
 }
 
@@ -276,33 +296,6 @@ func namedForKata(n *facts.Node) Answer {
 		return found.or(notApplicable("no handler is named for Kata", r.Files...))
 	}
 	return found.or(pass(count(len(named), "handler"), seen...))
-}
-
-// runtimePlugChecks are about how devices get into VMs.
-func runtimePlugChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-004", Title: "Ensure that Kata's pod-resources socket is configured and present", Severity: isolation.High,
-			Why: "Without the socket's file, the Go runtime trusts pod annotations, and the Rust runtime starts VMs without devices.",
-			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and create the file at boot: `systemctl enable --now kata-vfio-pod-resources.socket`",
-			Verify: "grep -r pod_resource_api_sock /opt/kata/share/defaults/kata-containers /etc/kata-containers; " +
-				"ls -l /run/kata-vfio/pod-resources.sock; systemctl is-enabled kata-vfio-pod-resources.socket",
-			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go kubeletPodResourceSocketAvailable"},
-		}, Judge: podResources},
-		{Rule: finding.Rule{
-			ID: "RT-017", Title: "Ensure that devices are cold-plugged and never hot-plugged", Severity: isolation.Medium,
-			Why:     "A later device is missing from the guest's measurement and policy, and the plugin can't compare the VM with its claim.",
-			Fix:     "`cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's drop-in for the handler",
-			Verify:  "grep -rE '(cold|hot)_plug_vfio' /opt/kata/share/defaults/kata-containers/kata-gpu",
-			Sources: []string{"Kata 4.1: configuration-qemu.toml.in hot_plug_vfio"},
-		}, Judge: ofDeviceVMs(noHotPlug)},
-		{Rule: finding.Rule{
-			ID: "RT-018", Title: "Ensure that the guest's kernel drives the device", Severity: isolation.Info,
-			Why:    "With vfio_mode \"vfio\", the container gets a VFIO node, which only a guest IOMMU can confine.",
-			Fix:    "`vfio_mode = \"guest-kernel\"` in Kata's section [runtime], unless the workload has its own driver (DPDK)",
-			Verify: "grep -r vfio_mode /opt/kata/share/defaults/kata-containers/kata-gpu",
-		}, Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
-	}
 }
 
 // ourSocket is the plugin's socket, whose file kata-vfio's systemd unit creates at boot.

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// runtimeNodeChecks are about the runtimes' files, NRI and the kubelet.
+// runtimeNodeChecks are about the runtimes' files, NRI, the kubelet, and what containers have of the node.
 func runtimeNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -36,6 +36,34 @@ func runtimeNodeChecks() []Check {
 			Verify:  "grep -E 'readOnlyPort|anonymous|mode' -A1 /var/lib/kubelet/config.yaml; ls -ld /var/lib/kubelet/pod-resources",
 			Sources: []string{"Kubernetes: KubeletConfiguration v1beta1"},
 		}, Judge: kubelet},
+		{Rule: finding.Rule{
+			ID: "RT-027", Title: "Ensure that no tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
+			Why:     "Access to containerd, CRI-O or NRI is root on the node. The kubelet's and plugin's sockets show device assignments.",
+			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
+			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
+			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
+		}, Judge: tenantMounts},
+		{Rule: finding.Rule{
+			ID: "RT-029", Title: "Ensure that containerd gives Kata time to end a VM without its shim", Severity: isolation.Medium,
+			Why:     "After 5 s by default, containerd stops the cleanup. The VM survives its pod and blocks its devices and network.",
+			Fix:     "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; restart containerd. `kata-vfio-bootstrap apply` sets it",
+			Verify:  "containerd config dump | grep shim.cleanup",
+			Sources: []string{"containerd 2.4: core/runtime/v2/shim.go cleanupAfterDeadShim", "Kata 4.1: virtcontainers/api.go CleanupContainer"},
+		}, Judge: shimCleanup},
+		{Rule: finding.Rule{
+			ID: "RT-031", Title: "Ensure that containerd runs with the configuration that its files have", Severity: isolation.High,
+			Why:     "containerd reads its files only when it starts. A hardened file may have no effect yet, or hide what containerd still does.",
+			Fix:     "`systemctl restart containerd` (containers keep running), then audit again",
+			Verify:  "crictl info | jq '.config.containerd.runtimes, .config.cdiSpecDirs'; containerd config dump",
+			Sources: []string{"containerd 2.4: internal/cri/server/status.go", "CRI: RuntimeService.Status"},
+		}, Judge: restarted},
+		{Rule: finding.Rule{
+			ID: "RT-032", Title: "Ensure that tenants run no privileged container outside a VM", Severity: isolation.Critical,
+			Why:     "Outside a VM, a privileged container is root on the node and reaches every tenant's device.",
+			Fix:     "delete the pod, and enforce the Pod Security Standard `baseline` in namespaces of tenants",
+			Verify:  "crictl ps -o json | jq -r '.containers[].id' | xargs -n1 crictl inspect | jq '.info.runtimeType, .info.privileged'",
+			Sources: []string{"Kubernetes: Pod Security Standards"},
+		}, Judge: unprivileged},
 	}
 }
 
@@ -158,19 +186,6 @@ func kubelet(n *facts.Node) Answer {
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))
 }
 
-// runtimeMountChecks are about what tenants' containers have of the node.
-func runtimeMountChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-027", Title: "Ensure that no tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
-			Why:     "Access to containerd, CRI-O or NRI is root on the node. The kubelet's and plugin's sockets show device assignments.",
-			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
-			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
-			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
-		}, Judge: tenantMounts},
-	}
-}
-
 // sockets are what no tenant may have, nor any directory above.
 func sockets(n *facts.Node) []string {
 	all := []string{
@@ -246,19 +261,6 @@ func devicesIn(n *facts.Node, namespace string) []pci.Address {
 		}
 	}
 	return devices
-}
-
-// runtimeCleanupChecks are about what is left of a VM whose shim is killed.
-func runtimeCleanupChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-029", Title: "Ensure that containerd gives Kata time to end a VM without its shim", Severity: isolation.Medium,
-			Why:     "After 5 s by default, containerd stops the cleanup. The VM survives its pod and blocks its devices and network.",
-			Fix:     "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; restart containerd. `kata-vfio-bootstrap apply` sets it",
-			Verify:  "containerd config dump | grep shim.cleanup",
-			Sources: []string{"containerd 2.4: core/runtime/v2/shim.go cleanupAfterDeadShim", "Kata 4.1: virtcontainers/api.go CleanupContainer"},
-		}, Judge: shimCleanup},
-	}
 }
 
 // shortCleanup is how many seconds are too few for a VM with devices to end: the kernel

@@ -14,8 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// runtimeVMMChecks are about what opens a VM to the node or its debuggers. They ask
-// the configuration, and the command lines of the VMMs that run.
+// runtimeVMMChecks are about what opens a VM to the node or its debuggers, which command lines of running VMMs show too, and about guests' memory.
 func runtimeVMMChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -38,6 +37,32 @@ func runtimeVMMChecks() []Check {
 			Fix:    "set enable_debug, enable_tracing and enable_pprof to false in all sections of Kata's configuration, and extra_monitor_socket to \"\"",
 			Verify: "grep -rE 'enable_(debug|tracing|pprof) *= *true|extra_monitor_socket' /opt/kata/share/defaults/kata-containers",
 		}, Judge: ofDeviceVMs(debugging)},
+		{Rule: finding.Rule{
+			ID: "RT-015", Title: "Ensure that guests' memory is not dumped to the node's disk", Severity: isolation.High,
+			Why:    "A guest that panics writes all its memory to a host file. A tenant can fill the disk.",
+			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove existing dumps",
+			Verify: "grep -rE '^ *guest_memory_dump_path' /opt/kata/share/defaults/kata-containers",
+		}, Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "memory of guests that panic is dumped to %q"))},
+		{Rule: finding.Rule{
+			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: isolation.High,
+			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
+			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
+			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
+			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
+		}, Judge: ofKata(sharedFiles)},
+		{Rule: finding.Rule{
+			ID: "RT-020", Title: "Ensure that VMs share no template or cache", Severity: isolation.Medium,
+			Why:     "Cloned VMs share memory pages and random state across tenants.",
+			Fix:     "`enable_template = false` and `vm_cache_number = 0` in Kata's section [factory]",
+			Verify:  "grep -rE 'enable_template|vm_cache_number' /opt/kata/share/defaults/kata-containers",
+			Sources: []string{"Kata 4.1: docs/how-to/what-is-vm-templating-and-how-do-I-use-it.md"},
+		}, Judge: ofKata(factory)},
+		{Rule: finding.Rule{
+			ID: "RT-021", Title: "Ensure that vhost-user stores are off", Severity: isolation.Low,
+			Why:    "A vhost-user back end is a host process that maps all guest memory.",
+			Fix:    "`enable_vhost_user_store = false` in Kata's hypervisor section, unless you use such storage",
+			Verify: "grep -rE '^ *enable_vhost_user_store' /opt/kata/share/defaults/kata-containers",
+		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "enable_vhost_user_store", "vhost-user back ends can map guest memory"))},
 	}
 }
 
@@ -252,38 +277,6 @@ func selinux(n *facts.Node) Answer {
 	})(n)
 }
 
-// runtimeMemoryChecks are about guests' memory and files on the node.
-func runtimeMemoryChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-015", Title: "Ensure that guests' memory is not dumped to the node's disk", Severity: isolation.High,
-			Why:    "A guest that panics writes all its memory to a host file. A tenant can fill the disk.",
-			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove existing dumps",
-			Verify: "grep -rE '^ *guest_memory_dump_path' /opt/kata/share/defaults/kata-containers",
-		}, Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "memory of guests that panic is dumped to %q"))},
-		{Rule: finding.Rule{
-			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: isolation.High,
-			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
-			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
-			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
-		}, Judge: ofKata(sharedFiles)},
-		{Rule: finding.Rule{
-			ID: "RT-020", Title: "Ensure that VMs share no template or cache", Severity: isolation.Medium,
-			Why:     "Cloned VMs share memory pages and random state across tenants.",
-			Fix:     "`enable_template = false` and `vm_cache_number = 0` in Kata's section [factory]",
-			Verify:  "grep -rE 'enable_template|vm_cache_number' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"Kata 4.1: docs/how-to/what-is-vm-templating-and-how-do-I-use-it.md"},
-		}, Judge: ofKata(factory)},
-		{Rule: finding.Rule{
-			ID: "RT-021", Title: "Ensure that vhost-user stores are off", Severity: isolation.Low,
-			Why:    "A vhost-user back end is a host process that maps all guest memory.",
-			Fix:    "`enable_vhost_user_store = false` in Kata's hypervisor section, unless you use such storage",
-			Verify: "grep -rE '^ *enable_vhost_user_store' /opt/kata/share/defaults/kata-containers",
-		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "enable_vhost_user_store", "vhost-user back ends can map guest memory"))},
-	}
-}
-
 // unconfined finds what switches virtiofsd's own confinement off, as one word or two.
 var unconfined = regexp.MustCompile(`\b(sandbox|seccomp)[= ]none\b`)
 
@@ -314,7 +307,7 @@ func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fa
 	return "", says(template, cache)
 }
 
-// runtimeGuestChecks are about what is inside of the VM.
+// runtimeGuestChecks are about what is inside of the VM, and its size.
 func runtimeGuestChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -337,6 +330,20 @@ func runtimeGuestChecks() []Check {
 			Verify:  "grep -rE '^ *(image|kernel_verity_params)' /opt/kata/share/defaults/kata-containers; veritysetup dump <image>",
 			Sources: []string{"Kata 4.1: kata-types KernelVerityParams"},
 		}, Judge: ofDeviceVMs(verity)},
+		{Rule: finding.Rule{
+			ID: "RT-023", Title: "Ensure that confidential guests have an agent policy", Severity: isolation.High,
+			Why:     "Without a policy from the guest's owner, root of the node can start anything in the guest, despite memory encryption.",
+			Fix:     "add a policy to the pod's init data (genpolicy writes the annotation cc_init_data), and let the key broker require its digest. If the image's own policy is strict and measured, waive this",
+			Verify:  "kubectl get pod <pod> -o jsonpath='{.metadata.annotations.io\\.katacontainers\\.config\\.hypervisor\\.cc_init_data}' | base64 -d | zcat | grep policy.rego",
+			Sources: []string{"Kata: src/tools/genpolicy/README.md", "Kata: tools/osbuilder/rootfs-builder/rootfs.sh (allow-all.rego where no AGENT_POLICY_FILE is given)"},
+		}, Judge: agentPolicies},
+		{Rule: finding.Rule{
+			ID: "RT-030", Title: "Ensure that a pod's limits don't shrink its VM below the default", Severity: isolation.Low,
+			Why:     "Kata's Rust runtime adds only overhead_memory (32 MiB by default) to a pod's limit. A small VM does not boot.",
+			Fix:     "set `overhead_memory` in Kata's hypervisor section to `default_memory`, as the project's drop-in for the Rust runtime does",
+			Verify:  "kata-vfio-audit handlers",
+			Sources: []string{"Kata 4.1: docs/how-to/how-to-size-sandbox-overhead-runtime-rs.md", "Kata 4.1: runtime-rs resource/src/cpu_mem/initial_size.rs"},
+		}, Judge: ofDeviceVMs(limitedSize)},
 	}
 }
 
@@ -356,19 +363,6 @@ func verity(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fac
 		return "kernel_verity_params is empty: nothing verifies the guest image", says(image, params)
 	}
 	return "", says(image, params)
-}
-
-// runtimeSizeChecks are about the size of VMs.
-func runtimeSizeChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-030", Title: "Ensure that a pod's limits don't shrink its VM below the default", Severity: isolation.Low,
-			Why:     "Kata's Rust runtime adds only overhead_memory (32 MiB by default) to a pod's limit. A small VM does not boot.",
-			Fix:     "set `overhead_memory` in Kata's hypervisor section to `default_memory`, as the project's drop-in for the Rust runtime does",
-			Verify:  "kata-vfio-audit handlers",
-			Sources: []string{"Kata 4.1: docs/how-to/how-to-size-sandbox-overhead-runtime-rs.md", "Kata 4.1: runtime-rs resource/src/cpu_mem/initial_size.rs"},
-		}, Judge: ofDeviceVMs(limitedSize)},
-	}
 }
 
 func limitedSize(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {

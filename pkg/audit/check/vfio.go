@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -20,11 +19,10 @@ import (
 // vfioChecks returns the checks of group VFIO: functions are with VFIO as they
 // should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
-	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioRegisterChecks(), vfioUdevChecks(), nodeOwnerChecks(),
-		[]Check{vfioPinnedCheck()}, vfioKernelChecks(), vfioKataChecks(), vfioNodeChecks())
+	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioNodeChecks())
 }
 
-// vfioModuleChecks returns the checks of vfio-pci's parameters.
+// vfioModuleChecks are about vfio-pci's parameters.
 func vfioModuleChecks() []Check {
 	parameters := "grep -H . /sys/module/vfio_pci/parameters/*; grep -r 'vfio.pci' /etc/modprobe.d /proc/cmdline"
 	source := []string{"Linux: drivers/vfio/pci/vfio_pci.c"}
@@ -68,7 +66,7 @@ func legacyOff(n *facts.Node) Answer {
 	return legacy
 }
 
-// vfioBindingChecks returns the checks of how functions came to VFIO's drivers.
+// vfioBindingChecks are about how functions came to VFIO's drivers.
 func vfioBindingChecks() []Check {
 	bound := "ls -l /sys/bus/pci/drivers/vfio-pci; grep -Hv null /sys/bus/pci/devices/*/driver_override"
 	return []Check{
@@ -245,20 +243,6 @@ func noUIO(n *facts.Node) Answer {
 	}).or(pass("none uses UIO", generic, igb))
 }
 
-// vfioRegisterChecks returns the checks of ways to a function's registers past
-// VFIO.
-func vfioRegisterChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-013", Title: "Ensure that no process maps registers of assignable functions past VFIO", Severity: isolation.High,
-			Why:     "A mapping of a sysfs resource file can control the device and survives a change of tenant.",
-			Fix:     "end the process; `lockdown=integrity` on the kernel command line forbids such mappings",
-			Verify:  "grep -H 'resource[0-9]' /proc/[0-9]*/maps",
-			Sources: []string{"Linux: drivers/pci/pci-sysfs.c pci_mmap_resource"},
-		}, Judge: registersUnmapped},
-	}
-}
-
 func registersUnmapped(n *facts.Node) Answer {
 	if len(assignable(n)) == 0 {
 		return notApplicable(noneAssignable)
@@ -277,17 +261,6 @@ func registersUnmapped(n *facts.Node) Answer {
 		return append(found, unknown("which registers processes map", seen)...)
 	}
 	return found.or(pass("no process maps any", seen))
-}
-
-// vfioUdevChecks returns the check of rules that outlive a reboot.
-func vfioUdevChecks() []Check {
-	return []Check{{Rule: finding.Rule{
-		ID: "VFIO-017", Title: "Ensure that no udev rule opens VFIO nodes to everybody", Severity: isolation.Medium,
-		Why:     "Whoever can open a VFIO node has DMA while no VM uses the device.",
-		Fix:     "leave the nodes to root, as the kernel creates them, or to the group of the VMMs",
-		Verify:  "grep -rE 'vfio|iommu' /etc/udev/rules.d /usr/lib/udev/rules.d",
-		Sources: []string{"udev(7)", "Linux: drivers/vfio/group.c, drivers/iommu/iommufd/main.c (modes of nodes)"},
-	}, Judge: narrowRules}}
 }
 
 func narrowRules(n *facts.Node) Answer {
@@ -331,58 +304,80 @@ func generosity(r *facts.UdevRule) string {
 	return ""
 }
 
-// nodeOwnerChecks returns the checks of who may open VFIO's nodes.
-func nodeOwnerChecks() []Check {
+// vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
+func vfioNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "VFIO-007", Title: "Ensure that only root can open VFIO group nodes", Severity: isolation.High,
 			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node, and correct the udev rule that set it (VFIO-017)",
 			Verify: "ls -l /dev/vfio", Sources: []string{"Linux: drivers/vfio/group.c (vfio_devnode)"},
-		}, Judge: func(n *facts.Node) Answer {
-			return rootsAlone(n, "group node", namesIn(n, "dev/vfio", func(name string) bool { return name != "vfio" && name != "devices" }))
-		}},
+		}, Judge: groupNodesAreRoots},
 		{Rule: finding.Rule{
 			ID: "VFIO-008", Title: "Ensure that only root can open VFIO function nodes and iommufd", Severity: isolation.High,
 			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node (0660 for /dev/iommu), and correct the udev rule that set it (VFIO-017)",
 			Verify: "ls -l /dev/iommu /dev/vfio/devices", Sources: []string{"Linux: drivers/iommu/iommufd/main.c"},
-		}, Judge: func(n *facts.Node) Answer {
-			nodes := namesIn(n, "dev/vfio/devices", func(string) bool { return true })
-			if n.Exists("dev/iommu").OK() {
-				nodes = append(nodes, "dev/iommu")
-			}
-			return rootsAlone(n, "function node", nodes)
-		}},
+		}, Judge: functionNodesAreRoots},
+		{Rule: finding.Rule{
+			ID: "VFIO-018", Title: "Ensure that a cgroup limits the memory that a VMM can pin", Severity: isolation.Low,
+			Why:     "A VMM without a limit can exhaust the node's memory by pinning it.",
+			Fix:     "set a memory limit on the pod and an overhead on its RuntimeClass; place the VMM in the pod's cgroup (sandbox_cgroup_only = true)",
+			Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
+			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
+		}, Judge: pinningBounded},
+		{Rule: finding.Rule{
+			ID: "VFIO-016", Title: "Ensure that the kernel has the fixes of known VFIO faults", Severity: isolation.High, Static: true,
+			Why: "A guest with a device can use these faults to stop the host and all its tenants.",
+			Fix: "look for the fixes in the distribution's security tracker or the kernel's changelog; update and reboot if any is missing",
+			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
+				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
+			Sources: []string{
+				"CVE-2024-26810", "CVE-2024-26812", "CVE-2024-27437", "CVE-2020-12888", "CVE-2019-3882",
+				"Linux: drivers/vfio/pci/vfio_pci_intrs.c", "Linux: drivers/vfio/vfio_iommu_type1.c",
+			},
+		}, Judge: kernelFixed},
+		{Rule: finding.Rule{
+			ID: kataSandboxes, Title: "Ensure that Kata's sandboxes have only functions of their own claims", Severity: isolation.Critical,
+			Why:     "A function without a claim bypassed the plugin and is never reset. One of another claim is in the wrong VM.",
+			Fix:     "delete the sandbox's pod; find out what added the function (RT-003, CDI-002, an SR-IOV CNI plugin), and reset it before it is assigned again",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
+		}, Judge: sandboxesHaveTheirOwn},
+		{Rule: finding.Rule{
+			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: isolation.Medium,
+			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
+			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory when its processes have ended",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
+		}, Judge: sandboxesAgree},
+		{Rule: finding.Rule{
+			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: isolation.High,
+			Why:     "Whoever opens the node controls the device. NRI does not check containers of other clients of containerd, or without the plugin.",
+			Fix:     "end the named container, and find out what started it",
+			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: ownNodes},
 	}
 }
 
-// specOwnerCheck is about who may write CDI specs.
-func specOwnerCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "CDI-001", Title: "Ensure that only root writes CDI specs", Severity: isolation.Critical,
-		Why:     "A spec adds devices, mounts, and hooks that run as root on the node.",
-		Fix:     "`chown root:root` and `chmod go-w` the file or directory",
-		Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
-		Sources: []string{"CDI: SPEC.md"},
-	}, Judge: func(n *facts.Node) Answer {
-		specs, dirs := runtimes.Specs(n)
-		var paths []string
-		for _, d := range dirs {
-			paths = append(paths, d.Path)
-		}
-		for i := range specs {
-			paths = append(paths, specs[i].File.Path)
-		}
-		return rootsAlone(n, "path of a spec", paths)
-	}}
+func groupNodesAreRoots(n *facts.Node) Answer {
+	nodes := pathsIn(n, "dev/vfio")
+	return rootsAlone(n, "group node", slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
 }
 
-func namesIn(n *facts.Node, dir string, is func(string) bool) []string {
-	var paths []string
+func functionNodesAreRoots(n *facts.Node) Answer {
+	nodes := pathsIn(n, "dev/vfio/devices")
+	if n.Exists("dev/iommu").OK() {
+		nodes = append(nodes, "dev/iommu")
+	}
+	return rootsAlone(n, "function node", nodes)
+}
+
+// pathsIn returns the paths of what is in a directory.
+func pathsIn(n *facts.Node, dir string) []string {
 	names, _ := n.List(dir)
+	var paths []string
 	for _, name := range names {
-		if is(name) {
-			paths = append(paths, path.Join(dir, name))
-		}
+		paths = append(paths, path.Join(dir, name))
 	}
 	return paths
 }
@@ -420,23 +415,6 @@ func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
 		return nil
 	}
 	return fail(fmt.Sprintf("%s%s: %s", what, file.Path, stat.Writers()), file).object(file.Path)
-}
-
-// vfioKernelChecks are about the kernel's own code.
-func vfioKernelChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-016", Title: "Ensure that the kernel has the fixes of known VFIO faults", Severity: isolation.High, Static: true,
-			Why: "A guest with a device can use these faults to stop the host and all its tenants.",
-			Fix: "look for the fixes in the distribution's security tracker or the kernel's changelog; update and reboot if any is missing",
-			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
-				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
-			Sources: []string{
-				"CVE-2024-26810", "CVE-2024-26812", "CVE-2024-27437", "CVE-2020-12888", "CVE-2019-3882",
-				"Linux: drivers/vfio/pci/vfio_pci_intrs.c", "Linux: drivers/vfio/vfio_iommu_type1.c",
-			},
-		}, Judge: kernelFixed},
-	}
 }
 
 // kernelFault is a known fault of VFIO that a guest or its VMM can use.

@@ -20,7 +20,7 @@ import (
 // seeHolders is the command that shows which process holds which function.
 const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm-vm' | grep -B1 -E 'vfio|kvm-vm'"
 
-// vfioHolderChecks returns the checks of the processes that hold devices.
+// vfioHolderChecks are about the processes that hold or reach devices, and that may.
 func vfioHolderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -49,6 +49,20 @@ func vfioHolderChecks() []Check {
 			Verify:  seeHolders,
 			Sources: []string{"Linux: virt/kvm/kvm_main.c kvm_dev_ioctl_create_vm"},
 		}, Judge: holdersRunVMs},
+		{Rule: finding.Rule{
+			ID: "VFIO-013", Title: "Ensure that no process maps registers of assignable functions past VFIO", Severity: isolation.High,
+			Why:     "A mapping of a sysfs resource file can control the device and survives a change of tenant.",
+			Fix:     "end the process; `lockdown=integrity` on the kernel command line forbids such mappings",
+			Verify:  "grep -H 'resource[0-9]' /proc/[0-9]*/maps",
+			Sources: []string{"Linux: drivers/pci/pci-sysfs.c pci_mmap_resource"},
+		}, Judge: registersUnmapped},
+		{Rule: finding.Rule{
+			ID: "VFIO-017", Title: "Ensure that no udev rule opens VFIO nodes to everybody", Severity: isolation.Medium,
+			Why:     "Whoever can open a VFIO node has DMA while no VM uses the device.",
+			Fix:     "leave the nodes to root, as the kernel creates them, or to the group of the VMMs",
+			Verify:  "grep -rE 'vfio|iommu' /etc/udev/rules.d /usr/lib/udev/rules.d",
+			Sources: []string{"udev(7)", "Linux: drivers/vfio/group.c, drivers/iommu/iommufd/main.c (modes of nodes)"},
+		}, Judge: narrowRules},
 	}
 }
 
@@ -244,16 +258,6 @@ func sandboxesOf(n *facts.Node, a pci.Address) []string {
 	return who
 }
 
-func vfioPinnedCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "VFIO-018", Title: "Ensure that a cgroup limits the memory that a VMM can pin", Severity: isolation.Low,
-		Why:     "A VMM without a limit can exhaust the node's memory by pinning it.",
-		Fix:     "set a memory limit on the pod and an overhead on its RuntimeClass; place the VMM in the pod's cgroup (sandbox_cgroup_only = true)",
-		Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
-		Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
-	}, Judge: pinningBounded}
-}
-
 func pinningBounded(n *facts.Node) Answer {
 	users, seen := n.Users()
 	holders := slices.DeleteFunc(slices.Clone(users), func(u vfio.Usage) bool { return !u.Holds() })
@@ -317,26 +321,6 @@ const kataSandboxes = "VFIO-019"
 
 // seeSandboxes is the command that shows Kata's own state of its sandboxes.
 const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
-
-// vfioKataChecks are about Kata's own state of its sandboxes.
-func vfioKataChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: kataSandboxes, Title: "Ensure that Kata's sandboxes have only functions of their own claims", Severity: isolation.Critical,
-			Why:     "A function without a claim bypassed the plugin and is never reset. One of another claim is in the wrong VM.",
-			Fix:     "delete the sandbox's pod; find out what added the function (RT-003, CDI-002, an SR-IOV CNI plugin), and reset it before it is assigned again",
-			Verify:  seeSandboxes,
-			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
-		}, Judge: sandboxesHaveTheirOwn},
-		{Rule: finding.Rule{
-			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: isolation.Medium,
-			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
-			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory when its processes have ended",
-			Verify:  seeSandboxes,
-			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
-		}, Judge: sandboxesAgree},
-	}
-}
 
 // sandboxesHaveTheirOwn compares each function of a sandbox with the claims that
 // have it. VFIO-020 reports state whose VM has ended.
