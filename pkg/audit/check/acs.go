@@ -271,3 +271,61 @@ func driftText(a pci.Address, was, is uint16) string {
 func belowPort(n *facts.Node, port pci.Address) []pci.Address {
 	return addresses(slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.Contains(f.Upstream, port) }))
 }
+
+// translatedRequests fails for each function that can send translated requests past the IOMMU. It is more severe if they
+// reach another tenant's function.
+func translatedRequests(n *facts.Node) Answer {
+	held := holdings(n)
+	crossing := map[isolation.Domain]isolation.SharedDomain{}
+	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.TranslatedBypasses)) {
+		crossing[m.Domain] = m
+	}
+	functions := assignable(n)
+	found := over(functions, func(f *device.Function) Answer {
+		return over(isolation.TranslatedBypasses(n.Snapshot, f), func(l isolation.Bypass) Answer {
+			p, _ := n.Snapshot.Function(l.At)
+			severity := isolation.Medium
+			m, crosses := crossing[l.Domain]
+			if crosses {
+				severity = isolation.Critical
+			}
+			return fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
+				append(switched(f, "ATS"), acsRegisters(p))...).
+				fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).
+				reaching(m.Devices...).weighs(severity).on(f)
+		})
+	})
+	return ofAssignable(n, append(found, unreadable(functions)...), func(f *device.Function) []facts.Fact {
+		return append(switched(f, "ATS"), way(n)(f)[1:]...)
+	})
+}
+
+// unreadable names the functions whose extended capabilities could not be read.
+func unreadable(functions []*device.Function) Answer {
+	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
+	if len(hidden) == 0 {
+		return nil
+	}
+	return unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0])).reaching(addresses(hidden)...)
+}
+
+// bypassesOf returns the ways of held functions past the IOMMU.
+func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
+	var leaks []isolation.Bypass
+	for _, h := range held {
+		leaks = append(leaks, of(n.Snapshot, h.Function)...)
+	}
+	return leaks
+}
+
+// holdings returns the functions that tenants have.
+func holdings(n *facts.Node) []isolation.Assigned {
+	var held []isolation.Assigned
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		if tenants := n.TenantsOf(f.Address); len(tenants) > 0 {
+			held = append(held, isolation.Assigned{Function: f, Tenants: tenants})
+		}
+	}
+	return held
+}

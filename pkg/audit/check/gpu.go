@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
@@ -13,50 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
-
-const fmGuide = "NVIDIA Fabric Manager User Guide"
 
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
 // the IOMMU, what else shares one, and what containers get of them.
 func gpuChecks() []Check {
 	return slices.Concat(fabricChecks(), sharedChecks(), gpuNodeChecks())
-}
-
-// fabricChecks are about NVSwitches.
-func fabricChecks() []Check {
-	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-001", Title: "Ensure that a shared NVSwitch fabric is partitioned", Severity: isolation.Critical,
-			Why:     "Without partitions, every GPU reaches the memory of all others through NVLink, past the IOMMU.",
-			Fix:     "run Fabric Manager with FABRIC_MODE=1 (shared NVSwitch) and activate one partition for each claim, or give the whole board to one tenant",
-			Verify:  "grep ^FABRIC_MODE= /usr/share/nvidia/nvswitch/fabricmanager.cfg",
-			Sources: []string{fmGuide + ": FABRIC_MODE, Shared NVSwitch Virtualization Model"},
-		}, Judge: fabricPartitioned},
-		{Rule: finding.Rule{
-			ID: "GPU-002", Title: "Ensure that a claim's GPUs form one fabric partition of their own", Severity: isolation.Critical,
-			Why:     "GPUs of a partition reach each other through NVLink. No file shows active partitions: an impossible number of GPUs fails, and you check the rest.",
-			Fix:     "select GPUs by partition in the claim (a constraint on an attribute), and activate only that partition",
-			Verify:  "fmpm -l",
-			Sources: []string{fmGuide + ": GPU Partitions", "NVIDIA Fabric-Manager-Client: fmpm"},
-		}, Judge: onePartition},
-		{Rule: finding.Rule{
-			ID: "GPU-003", Title: "Ensure that Fabric Manager listens on the node only", Severity: isolation.High,
-			Why:     "Its API has no password. Whoever reaches it can join tenants' partitions.",
-			Fix:     "set FM_CMD_BIND_INTERFACE=127.0.0.1 or FM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket, and restart nvidia-fabricmanager",
-			Verify:  "ss -ltnp 'sport = :6666'",
-			Sources: []string{fmGuide + ": FM_CMD_BIND_INTERFACE, FM_CMD_PORT_NUMBER, FM_CMD_UNIX_SOCKET_PATH"},
-		}, Judge: fabricAPIIsLocal},
-		{Rule: finding.Rule{
-			ID: "GPU-004", Title: "Ensure that a tenant with an NVSwitch has the whole board", Severity: isolation.Critical, Cheap: true,
-			Why:     "An NVSwitch routes to the memory of all GPUs of its board.",
-			Fix:     "remove the NVSwitch from the claim, or give all GPUs and NVSwitches of the board to one tenant",
-			Verify:  "lspci -d 10de::0680 -k; grep -l SW_MNG /sys/bus/pci/devices/*/vpd",
-			Sources: []string{fmGuide + ": Full Passthrough Virtualization Model"},
-		}, Judge: switchWithBoard},
-	}
 }
 
 // sharedChecks are about what else joins two GPUs, or cuts one up.
@@ -400,181 +362,3 @@ const (
 	switchManagement = "SW_MNG"
 	fabricConfig     = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 )
-
-// fabric is a board of NVIDIA GPUs with the NVSwitches between them.
-type fabric struct {
-	gpus, switches []pci.Address
-	// hidden are functions that may be NVSwitches, and whose VPD can't be read.
-	hidden []facts.Fact
-}
-
-// missing returns the answer for a board without a known NVSwitch.
-func (b *fabric) missing() Answer {
-	if len(b.hidden) > 0 {
-		return unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...).reaching(b.gpus...)
-	}
-	return notApplicable("the PCI bus has no NVSwitch")
-}
-
-func fabricOf(n *facts.Node) fabric {
-	var b fabric
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		switch {
-		case f.Vendor != vendorNVIDIA:
-		case f.Class.Sub() == classOtherBridge:
-			b.switches = append(b.switches, f.Address)
-		case f.Type == device.GPU && f.Class.Sub() == pci.Class3D: // a card with a monitor has no NVLink to switches
-			b.gpus = append(b.gpus, f.Address)
-		}
-	}
-	b.addManaged(n)
-	return b
-}
-
-// addManaged adds the NVSwitches that are managed by ConnectX functions. The VPD of
-// others is not read: each word of it takes the device's time.
-func (b *fabric) addManaged(n *facts.Node) {
-	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
-		return
-	}
-	for _, f := range functionsWhere(n, func(f *device.Function) bool { return f.Vendor == vendorMellanox && f.VF == nil }) {
-		switch vpd := n.VPD(f.Address); {
-		case strings.Contains(vpd.Value, switchManagement):
-			b.switches = append(b.switches, f.Address)
-		case !vpd.Known():
-			b.hidden = append(b.hidden, vpd)
-		}
-	}
-}
-
-// switchesAreManaged reports whether the GPU's model has its NVSwitches behind ConnectX functions: GB100 (B100, B200)
-// and GB110 (B300), by pci.ids.
-func switchesAreManaged(id pci.ID) bool {
-	return 0x2900 <= id && id <= 0x29ff || 0x3180 <= id && id <= 0x31ff
-}
-
-// owner returns the one tenant that has all GPUs of the board; empty for none.
-func (b *fabric) owner(n *facts.Node) string {
-	tenants := n.TenantsOf(b.gpus...)
-	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesOf(a)) == 0 }) {
-		return ""
-	}
-	return tenants[0]
-}
-
-func fabricPartitioned(n *facts.Node) Answer {
-	b := fabricOf(n)
-	if len(b.switches) == 0 {
-		return b.missing()
-	}
-	if !slices.ContainsFunc(b.gpus, n.IsAvailable) {
-		return notApplicable("no GPU of the fabric is assignable")
-	}
-	config := n.Read(fabricConfig)
-	mode, line := fabricSetting(config, "FABRIC_MODE")
-	owner := b.owner(n)
-	switch {
-	case owner != "":
-		return pass(fmt.Sprintf("all %d GPUs belong to %s", len(b.gpus), owner), line)
-	case !config.OK():
-		return unknown("how the fabric is partitioned (Fabric Manager may run in its own VM or container)", config).reaching(b.gpus...)
-	case mode == "1", mode == "2":
-		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
-	}
-	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), cmp.Or(mode, "0"))
-	if tenants := n.TenantsOf(b.gpus...); len(tenants) > 0 {
-		text += "; tenants with such GPUs: " + strings.Join(tenants, ", ")
-	}
-	return fail(text, line).reaching(b.gpus...)
-}
-
-// fabricSetting returns what Fabric Manager's configuration sets a key to, the last
-// time if there are several.
-func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
-	value := ""
-	for line := range strings.Lines(config.Value) {
-		name, v, ok := strings.Cut(line, "=")
-		if ok && strings.TrimSpace(name) == key {
-			value = strings.TrimSpace(v)
-		}
-	}
-	if config.OK() {
-		config.Value = key + "=" + value
-	}
-	return value, config
-}
-
-// onePartition reports by the number of GPUs that they can't be a partition: boards have partitions of 1, 2, 4, 8 and
-// 16. Only Fabric Manager knows which ones are active.
-func onePartition(n *facts.Node) Answer {
-	b := fabricOf(n)
-	if len(b.switches) == 0 {
-		return b.missing()
-	}
-	var held []pci.Address
-	found := over(n.Records(), func(rec *journal.Record) Answer {
-		gpus := slices.DeleteFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return !slices.Contains(b.gpus, a) })
-		held = append(held, gpus...)
-		if len(gpus)&(len(gpus)-1) == 0 {
-			return nil
-		}
-		return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateOf(rec)).
-			object("claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name).reaching(gpus...)
-	})
-	switch {
-	case len(held) == 0:
-		return notApplicable("no claim has a GPU of the fabric")
-	case len(found) > 0:
-		return found
-	case b.owner(n) != "":
-		return pass("all GPUs of the board belong to one tenant", n.Journal())
-	}
-	text := "no file shows the active partitions: compare `fmpm -l` with the GPUs of each claim"
-	if tenants := n.TenantsOf(held...); len(tenants) > 1 {
-		text = fmt.Sprintf("%s share a fabric, and %s", strings.Join(tenants, " and "), text)
-	}
-	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
-	return say(finding.Manual, text, []facts.Fact{mode, n.Journal()}).reaching(held...)
-}
-
-func switchWithBoard(n *facts.Node) Answer {
-	b := fabricOf(n)
-	if len(b.switches) == 0 {
-		return b.missing()
-	}
-	owner := b.owner(n)
-	found := over(b.switches, func(a pci.Address) Answer {
-		return over(n.TenanciesOf(a), func(t facts.Tenancy) Answer {
-			if t.Tenant() == owner {
-				return nil
-			}
-			return fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), stateOf(t.Record)).at(a).reaching(b.gpus...)
-		})
-	})
-	return showing(found.or(pass(count(len(b.switches), "NVSwitch function"), n.Journal())), functionsAt(n, b.switches), one(driverFact))
-}
-
-func fabricAPIIsLocal(n *facts.Node) Answer {
-	if b := fabricOf(n); len(b.switches) == 0 {
-		return b.missing()
-	}
-	config := n.Read(fabricConfig)
-	socket, line := fabricSetting(config, "FM_CMD_UNIX_SOCKET_PATH")
-	bind, bindLine := fabricSetting(config, "FM_CMD_BIND_INTERFACE")
-	port, _ := fabricSetting(config, "FM_CMD_PORT_NUMBER")
-	number, err := strconv.ParseUint(cmp.Or(port, "6666"), 10, 16)
-	if err != nil {
-		return unknown("the port that Fabric Manager listens on", config)
-	}
-	open, sockets := n.Listening(uint16(number))
-	switch {
-	case len(open) > 0:
-		return fail(fmt.Sprintf("Fabric Manager's port %d is open on %s", number, strings.Join(open, ", ")), sockets, bindLine)
-	case !config.OK():
-		return unknown("where Fabric Manager listens", config)
-	case socket == "" && bind != "" && bind != "localhost" && !strings.HasPrefix(bind, "127."):
-		return fail("Fabric Manager listens on "+bind, bindLine)
-	}
-	return pass("it listens on "+cmp.Or(socket, cmp.Or(bind, "127.0.0.1")), line, bindLine, sockets)
-}

@@ -1,13 +1,11 @@
 package check
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -206,64 +204,4 @@ func doorsShut(n *facts.Node) Answer {
 		return unknown("the kernel's settings", n.Read("proc/sys/kernel/dmesg_restrict"))
 	}
 	return found.or(pass(count(len(known), "setting"), known...))
-}
-
-func judgeSysctl(s *facts.Setting, good []string) Answer {
-	switch {
-	case !s.Running.OK():
-		return unknown(s.Name, s.Running)
-	case !s.Running.Is(good...):
-		return pending(fail(fmt.Sprintf("%s is %s", s.Name, s.Running.Value), s.Running), s, good...)
-	}
-	return setLater(pass(s.Running.Value, s.Running), s, good...)
-}
-
-// bmcUnreachable looks at the nodes of the interface, and at containers in namespaces
-// that have devices.
-func bmcUnreachable(n *facts.Node) Answer {
-	names, class := n.List("sys/class/ipmi")
-	switch {
-	case !class.Known():
-		return unknown("whether the node has a BMC interface", class)
-	case len(names) == 0:
-		return notApplicable("the node has no BMC interface", class)
-	}
-	containers, listed := tenantContainers(n)
-	inside := over(containers, func(c runtimes.Container) Answer {
-		source := reachesBMC(n, &c, names)
-		if source == "" {
-			return nil
-		}
-		return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source)).seen(class)
-	})
-	return slices.Concat(openInterfaces(n, names), inside, hiddenBundles(listed, "which host paths tenants' containers have")).
-		or(pass("only root of the node can reach the BMC", class))
-}
-
-// openInterfaces says which nodes others than root may open.
-func openInterfaces(n *facts.Node, names []string) Answer {
-	return over(names, func(name string) Answer {
-		stat, fact := n.Stat("dev/" + name)
-		who := stat.Writers()
-		if !fact.OK() || who == "" {
-			return nil
-		}
-		return fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/" + name)
-	})
-}
-
-// reachesBMC returns what of a container leads to the interface.
-func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
-	for _, name := range names {
-		node := "/dev/" + name
-		if slices.Contains(c.Devices, node) {
-			return node
-		}
-		for _, source := range c.Mounts {
-			if strings.HasPrefix(node+"/", strings.TrimSuffix("/"+n.Real(source), "/")+"/") {
-				return source
-			}
-		}
-	}
-	return ""
 }

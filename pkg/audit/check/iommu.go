@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
@@ -230,28 +228,6 @@ func unitsRemap(n *facts.Node) Answer {
 		return nil
 	}).or(pass(count(len(units), "unit"), units[0].Extended))
 }
-
-// switchedOff fails for each assignable function that has one of the capabilities on.
-func switchedOff(n *facts.Node, names ...string) Answer {
-	words := map[string]string{"PRI": "page requests (PRI)", "PASID": "PASIDs"}
-	registers := func(f *device.Function) []facts.Fact { return switched(f, names...) }
-	functions := assignable(n)
-	found := over(functions, func(f *device.Function) Answer {
-		var on []string
-		for _, name := range names {
-			if isEnabled(capability(f, name)) {
-				on = append(on, cmp.Or(words[name], name))
-			}
-		}
-		if len(on) == 0 {
-			return nil
-		}
-		return fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), registers(f)...).on(f)
-	})
-	return ofAssignable(n, append(found, unreadable(functions)...), registers)
-}
-
-func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }
 
 func notTainted(n *facts.Node) Answer {
 	const user = 1 << 6

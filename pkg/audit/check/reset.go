@@ -209,13 +209,6 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer
 	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateOf))
 }
 
-// stateOf is a claim's state in the journal.
-func stateOf(rec *journal.Record) facts.Fact { return recordFact(rec, string(rec.State)) }
-
-func recordFact(rec *journal.Record, value string) facts.Fact {
-	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
-}
-
 // provenClean reads what the journal knows: marks of functions without a proven
 // reset, the proofs themselves, and fingerprints to prove the next by. What was
 // before is for the ledger to say.

@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // restarted compares what the running containerd was configured with with what its files say now.
@@ -126,50 +125,4 @@ func inVM(c *runtimes.Container, sandboxes []runtimes.Sandbox) bool {
 		return strings.Contains(path.Base(c.Runtime), "kata")
 	}
 	return slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.ID == c.Sandbox })
-}
-
-// ownNodes looks at the VFIO nodes of all containers. The infrastructure's own privileged containers have all nodes of the
-// node, and are left out: they are trusted with the node.
-func ownNodes(n *facts.Node) Answer {
-	all, listed := allContainers(n)
-	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Privileged && len(devicesIn(n, c.Namespace)) == 0 })
-	return over(containers, func(c runtimes.Container) Answer { return strangeNodes(n, &c) }).
-		or(hiddenBundles(listed, "which containers have VFIO nodes")).or(pass(count(len(containers), "container"), listed...))
-}
-
-// allContainers returns the containers of pods and those without a pod, which only a running containerd reports.
-func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
-	containers, listed := runtimes.Containers(n)
-	running, _ := runtimes.Running(n)
-	if running == nil {
-		return containers, listed
-	}
-	for i := range running.Containers {
-		if c := running.Containers[i]; c.Namespace == "" {
-			containers = append(containers, runtimes.Container{Container: c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
-		}
-	}
-	return containers, listed
-}
-
-// strangeNodes says which VFIO nodes a container has of functions that no claim of its namespace has.
-func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
-	own := devicesIn(n, c.Namespace)
-	return over(c.Devices, func(node string) Answer {
-		behind := n.NodeOf(node)
-		// A group's node leads to its main function and to what goes with it.
-		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
-			return nil
-		}
-		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), node, strings.Join(words(behind), " and "))
-		return fail(text, facts.Fact{Path: c.Bundle, Value: node, How: "read"}).object(whose(c)).reaching(behind...)
-	})
-}
-
-// whose names a container by its pod, or by its namespace in containerd.
-func whose(c *runtimes.Container) string {
-	if c.Pod == "" {
-		return fmt.Sprintf("container %s/%.12s of no pod", c.Space, c.ID)
-	}
-	return fmt.Sprintf("a container of pod %s/%s", c.Namespace, c.Pod)
 }

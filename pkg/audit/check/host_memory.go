@@ -1,0 +1,208 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// memoryChecks are about memory, and the BMC.
+func memoryChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-009", Title: "Ensure that guests' memory is not merged", Severity: isolation.Medium,
+			Why:     "Write timing reveals which pages another guest has.",
+			Fix:     "`echo 2 > /sys/kernel/mm/ksm/run`, and stop ksmtuned",
+			Verify:  "cat /sys/kernel/mm/ksm/run",
+			Sources: []string{"Linux: Documentation/admin-guide/mm/ksm.rst"},
+		}, Judge: notMerged},
+		{Rule: finding.Rule{
+			ID: "HOST-011", Title: "Ensure that memory is cleared on allocation", Severity: isolation.Medium,
+			Why:     "Otherwise data of one tenant can reach another through a kernel bug.",
+			Fix:     "boot with `init_on_alloc=1`, and with `init_on_free=1` if its cost is acceptable",
+			Verify:  "grep -o 'init_on_alloc=.' /proc/cmdline; grep INIT_ON_ALLOC /boot/config-$(uname -r)",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, init_on_alloc="},
+		}, Judge: clearedMemory},
+		{Rule: finding.Rule{
+			ID: "HOST-012", Title: "Ensure that guests' memory is not swapped unencrypted", Severity: isolation.Medium,
+			Why:     "Swap keeps guest memory after the guest ends.",
+			Fix:     "`swapoff -a` and remove it from /etc/fstab, or swap to dm-crypt with a random key",
+			Verify:  "cat /proc/swaps; lsblk -o NAME,TYPE,MOUNTPOINT",
+			Sources: []string{"proc_swaps(5)", "crypttab(5): swap"},
+		}, Judge: noPlainSwap},
+		{Rule: finding.Rule{
+			ID: "HOST-016", Title: "Ensure that the node's memory corrects errors", Severity: isolation.Medium,
+			Why:     "Without ECC, a guest can flip bits of the host or other guests (Rowhammer).",
+			Fix:     "install ECC memory, enable ECC in the firmware setup, and load the platform's EDAC driver",
+			Verify:  "grep . /sys/devices/system/edac/mc/mc*/*/dimm_edac_mode /sys/devices/system/edac/mc/mc*/ue_count",
+			Sources: []string{"Linux: Documentation/admin-guide/RAS/main.rst"},
+		}, Judge: correctedMemory},
+		{Rule: finding.Rule{
+			ID: "HOST-019", Title: "Ensure that no tenant's pod has the BMC's host interface", Severity: isolation.Medium,
+			Why:     "/dev/ipmi0 needs no password to add users or firmware, which survive a reinstallation. BMC network interfaces are not checked.",
+			Fix:     "delete the pod; refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; block ipmi_devintf in modprobe.d if unused",
+			Verify:  "ls -l /dev/ipmi*; jq -r '.linux.devices[]?.path' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | grep ipmi",
+			Sources: []string{"Eclypsium: Cloudborne (2019)", "Linux: Documentation/driver-api/ipmi.rst"},
+		}, Judge: bmcUnreachable},
+	}
+}
+
+func notMerged(n *facts.Node) Answer {
+	run := n.Read("sys/kernel/mm/ksm/run")
+	switch {
+	case run.Status == facts.Absent:
+		return notApplicable("the kernel has no KSM", run)
+	case !run.OK():
+		return unknown("whether KSM merges pages", run)
+	case run.Is("1"):
+		return fail("KSM is merging pages", run)
+	}
+	if shared := n.Read("sys/kernel/mm/ksm/pages_shared"); shared.OK() && !shared.Is("0") {
+		return fail("KSM stopped, but pages are still merged", run, shared)
+	}
+	return pass("KSM does not run", run)
+}
+
+func clearedMemory(n *facts.Node) Answer {
+	argument := n.BootArgument("init_on_alloc")
+	config := n.Read("boot/config-" + n.Snapshot.Host.Kernel)
+	standard := strings.Contains(config.Value, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y\n")
+	config.Value = fmt.Sprintf("CONFIG_INIT_ON_ALLOC_DEFAULT_ON: %t", standard)
+	switch {
+	case argument.Running.OK() && isYes(argument.Running.Value):
+		return setLater(pass("init_on_alloc=1", argument.Running), &argument, "1")
+	case argument.Running.OK():
+		return pending(fail("init_on_alloc="+argument.Running.Value, argument.Running), &argument, "1")
+	case !argument.Running.Known():
+		return unknown("the kernel's command line", argument.Running)
+	case !config.OK():
+		return unknown("the kernel's default for init_on_alloc", config)
+	case standard:
+		return setLater(pass("the kernel's default", config), &argument, "1")
+	}
+	return pending(fail("the kernel does not clear pages on allocation: init_on_alloc is neither set nor its default", config), &argument, "1")
+}
+
+func noPlainSwap(n *facts.Node) Answer {
+	swaps := n.Read("proc/swaps")
+	if !swaps.OK() {
+		return unknown("whether the node has swap", swaps)
+	}
+	areas := slices.DeleteFunc(slices.Collect(strings.Lines(swaps.Value)), func(line string) bool {
+		return len(strings.Fields(line)) < 2 || strings.Fields(line)[0] == "Filename"
+	})
+	if len(areas) == 0 {
+		return pass("the node has no swap", swaps)
+	}
+	return over(areas, func(line string) Answer {
+		fields := strings.Fields(line)
+		return judgeSwap(n, fields[0], fields[1], swaps).object(fields[0])
+	}).or(pass("all swap is in memory or encrypted", swaps))
+}
+
+// judgeSwap says what is wrong with a swap area, nothing for one in memory (zram) or
+// on dm-crypt.
+func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
+	device := strings.TrimPrefix(name, "/dev/")
+	uuid := n.Read("sys/class/block/" + device + "/dm/uuid")
+	switch {
+	case kind == "file":
+		return unknown("whether the file system of swap file "+name+" is encrypted", swaps)
+	case strings.HasPrefix(device, "zram"):
+		if backing := n.Read("sys/class/block/" + device + "/backing_dev"); backing.OK() && !backing.Is("none", "") {
+			return fail(fmt.Sprintf("swap %s writes to %s", name, backing.Value), backing)
+		}
+		return nil
+	case strings.HasPrefix(uuid.Value, "CRYPT-"):
+		return nil
+	case strings.HasPrefix(uuid.Value, "LVM-"):
+		return unknown("whether the volume group below swap "+name+" is encrypted", swaps)
+	}
+	return fail(fmt.Sprintf("swap %s is not encrypted", name), swaps)
+}
+
+func correctedMemory(n *facts.Node) Answer {
+	const dir = "sys/devices/system/edac/mc"
+	names, list := n.List(dir)
+	corrected := 0
+	var errors, modes Answer
+	for _, controller := range names {
+		if !strings.HasPrefix(controller, "mc") {
+			continue
+		}
+		if counted := n.Read(path.Join(dir, controller, "ue_count")); counted.OK() && !counted.Is("0") {
+			errors = append(errors, fail(fmt.Sprintf("memory controller %s counted %s uncorrectable errors", controller, counted.Value), counted)...)
+		}
+		modules, _ := n.List(path.Join(dir, controller))
+		for _, module := range modules {
+			mode := n.Read(path.Join(dir, controller, module, "dimm_edac_mode"))
+			switch {
+			case mode.Is("None"):
+				modes = append(modes, fail(fmt.Sprintf("memory module %s of %s has no ECC", module, controller), mode)...)
+			case mode.OK() && !mode.Is("Unknown", "Reserved"):
+				corrected++
+			}
+		}
+	}
+	found := slices.Concat(errors, modes)
+	if corrected == 0 {
+		return found.or(say(finding.Unknown, "no EDAC driver shows a memory module: ECC or its driver is missing", []facts.Fact{list}))
+	}
+	return found.or(pass(count(corrected, "memory module"), list))
+}
+
+// bmcUnreachable looks at the nodes of the interface, and at containers in namespaces
+// that have devices.
+func bmcUnreachable(n *facts.Node) Answer {
+	names, class := n.List("sys/class/ipmi")
+	switch {
+	case !class.Known():
+		return unknown("whether the node has a BMC interface", class)
+	case len(names) == 0:
+		return notApplicable("the node has no BMC interface", class)
+	}
+	containers, listed := tenantContainers(n)
+	inside := over(containers, func(c runtimes.Container) Answer {
+		source := reachesBMC(n, &c, names)
+		if source == "" {
+			return nil
+		}
+		return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source)).seen(class)
+	})
+	return slices.Concat(openInterfaces(n, names), inside, hiddenBundles(listed, "which host paths tenants' containers have")).
+		or(pass("only root of the node can reach the BMC", class))
+}
+
+// openInterfaces says which nodes others than root may open.
+func openInterfaces(n *facts.Node, names []string) Answer {
+	return over(names, func(name string) Answer {
+		stat, fact := n.Stat("dev/" + name)
+		who := stat.Writers()
+		if !fact.OK() || who == "" {
+			return nil
+		}
+		return fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/" + name)
+	})
+}
+
+// reachesBMC returns what of a container leads to the interface.
+func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
+	for _, name := range names {
+		node := "/dev/" + name
+		if slices.Contains(c.Devices, node) {
+			return node
+		}
+		for _, source := range c.Mounts {
+			if strings.HasPrefix(node+"/", strings.TrimSuffix("/"+n.Real(source), "/")+"/") {
+				return source
+			}
+		}
+	}
+	return ""
+}

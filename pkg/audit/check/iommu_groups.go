@@ -1,0 +1,241 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// groupChecks are about the members of a group, and about what the IOMMU takes a device's word for.
+func groupChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "IOM-016", Title: "Ensure that the firmware shares no memory with assignable functions", Severity: isolation.High, Cheap: true,
+			Why:     "A directly mapped region is host memory that the function can always reach.",
+			Fix:     isolation.Fix(isolation.DirectRegion),
+			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
+		}, Judge: func(n *facts.Node) Answer {
+			return ofAssignable(n, because(n, isolation.DirectRegion, nil), groupFile(n, "reserved_regions"))
+		}},
+		{Rule: finding.Rule{
+			ID: "IOM-017", Title: "Ensure that an IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
+			Why:     "The IOMMU can't separate functions of one group.",
+			Fix:     "delete one tenant's pod, and assign the whole group to one claim; slots whose ports have ACS get groups of their own",
+			Verify:  "ls /sys/kernel/iommu_groups/*/devices; ls /var/lib/kata-vfio/journal",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: oneTenantPerGroup},
+		{Rule: finding.Rule{
+			ID: "IOM-018", Title: "Ensure that no host driver uses a function in a tenant's IOMMU group", Severity: isolation.High, Cheap: true,
+			Why:     "A host driver that does DMA shares the group's address space with the tenant.",
+			Fix:     "unbind the function from its driver, or bind it to vfio-pci or pci-stub",
+			Verify:  "for d in /sys/kernel/iommu_groups/*/devices/*; do echo $d $(basename $(readlink $d/driver)); done",
+			Sources: []string{"Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
+		}, Judge: noHostDriverBeside},
+		{Rule: finding.Rule{
+			ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: isolation.Medium, Cheap: true,
+			Why:     "One claim gets all devices of a group, or none is assignable.",
+			Fix:     isolation.Fix(isolation.PeerToPeer),
+			Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
+			Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: noMergedGroup},
+		{Rule: finding.Rule{
+			ID: "IOM-019", Title: "Ensure that assignable functions have ATS off", Severity: isolation.High, Cheap: true,
+			Why:     "With ATS, the IOMMU trusts addresses that the device marks as translated. Compromised firmware reaches any memory.",
+			Fix:     isolation.Fix(isolation.ATSEnabled),
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
+			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "ATS") }},
+		{Rule: finding.Rule{
+			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: isolation.Medium, Cheap: true,
+			Why:     "Both share process memory with a device and widen what the kernel does for it.",
+			Fix:     "disable shared virtual addressing in the function's previous driver, and reset the function",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|PRICtl|PASIDCtl'",
+			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_PRI_CTRL_ENABLE, PCI_PASID_CTRL_ENABLE)"},
+		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
+		{Rule: finding.Rule{
+			ID: "IOM-022", Title: "Ensure that confidential guests get devices through iommufd", Severity: isolation.Medium,
+			Why:     "Kata refuses confidential guests with devices from VFIO groups, which know no private memory.",
+			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
+			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
+		}, Judge: ofChosen(confidential, hasIommufd)},
+	}
+}
+
+// groupsWhere returns the IOMMU groups of the node that are so.
+func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
+	var found []*device.Group
+	for i := range n.Snapshot.Groups {
+		if g := &n.Snapshot.Groups[i]; so(g) {
+			found = append(found, g)
+		}
+	}
+	return found
+}
+
+// oneTenantPerGroup looks at the groups of what tenants have, each once.
+func oneTenantPerGroup(n *facts.Node) Answer {
+	held := groupsWhere(n, func(g *device.Group) bool { return len(ownersIn(n, g.Members)) > 0 })
+	found := over(held, func(g *device.Group) Answer {
+		tenants := n.TenantsOf(g.Members...)
+		if len(tenants) < 2 {
+			return nil
+		}
+		text := fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(ownersIn(n, g.Members), ", "))
+		return fail(text, membersOf(n)(g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))
+	})
+	passed := pass(fmt.Sprintf("%s, each with one tenant", count(len(held), "group")), n.Journal())
+	return concludeAs(found, held, passed, "no function is assigned", membersOf(n))
+}
+
+// ownersIn names the owner of each function in words.
+func ownersIn(n *facts.Node, members []pci.Address) []string {
+	var owners []string
+	for _, a := range members {
+		for _, t := range n.TenanciesOf(a) {
+			owners = append(owners, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
+		}
+	}
+	return owners
+}
+
+// membersOf returns a reader of the kernel's list of a group's members.
+func membersOf(n *facts.Node) func(*device.Group) []facts.Fact {
+	return one(func(g *device.Group) facts.Fact {
+		_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
+		return list
+	})
+}
+
+func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
+	return addresses(slices.DeleteFunc(n.Snapshot.Members(g), (*device.Function).IsBridge))
+}
+
+// noHostDriverBeside checks the groups of functions that are on VFIO for tenants. While a function of a claim
+// intentionally has its kernel driver, as a physical endpoint does, no function of its group is on VFIO.
+func noHostDriverBeside(n *facts.Node) Answer {
+	held := groupsWhere(n, func(g *device.Group) bool {
+		return slices.ContainsFunc(n.Snapshot.Members(g), func(f *device.Function) bool { return onVFIODriver(f) && len(n.TenanciesOf(f.Address)) > 0 })
+	})
+	found := over(held, func(g *device.Group) Answer {
+		return over(n.Snapshot.Members(g), func(f *device.Function) Answer {
+			if isolation.LeavesDMA(f.Driver) {
+				return nil
+			}
+			return fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).
+				reaching(endpointsOf(n, g)...).on(f)
+		})
+	})
+	return conclude(found, held, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact {
+		var drivers []facts.Fact
+		for _, f := range n.Snapshot.Members(g) {
+			drivers = append(drivers, driverFact(f))
+		}
+		return drivers
+	})
+}
+
+// noMergedGroup looks at the groups of functions that tenants can get, each once.
+func noMergedGroup(n *facts.Node) Answer {
+	groups := groupsWhere(n, func(g *device.Group) bool { return !g.NoIOMMU && slices.ContainsFunc(g.Members, n.IsAvailable) })
+	found := over(groups, func(g *device.Group) Answer {
+		devices := joinedIn(n, g)
+		if len(devices) < 2 {
+			return nil
+		}
+		return merged(n, g, devices)
+	})
+	return conclude(found, groups, "group", "no assignable function is in an IOMMU group", membersOf(n))
+}
+
+// joinedIn names the devices of a group, each by its first function. A VF is one by
+// itself: it is there to be given out alone.
+func joinedIn(n *facts.Node, g *device.Group) []string {
+	var names []string
+	slots := map[pci.Address]bool{}
+	for _, a := range endpointsOf(n, g) {
+		slot := a
+		if f, ok := n.Snapshot.Function(a); ok && f.VF == nil {
+			slot.Function = 0
+		}
+		if !slots[slot] {
+			slots[slot] = true
+			names = append(names, a.String())
+		}
+	}
+	return names
+}
+
+// merged says which devices a group joins, by which ports, and what would part them.
+func merged(n *facts.Node, g *device.Group, devices []string) Answer {
+	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), listOf(devices))
+	ports := joining(n, g)
+	var registers []facts.Fact
+	for _, p := range ports {
+		registers = append(registers, acsRegisters(p))
+	}
+	fix := ""
+	if len(ports) > 0 {
+		text += fmt.Sprintf("; port %s does not redirect requests", listOf(words(addresses(ports))))
+		fix = partBy(n, ports)
+	}
+	return fail(text, membersOf(n)(g)...).seen(registers...).fix(fix).object(fmt.Sprintf("IOMMU group %d", g.Number)).reaching(endpointsOf(n, g)...)
+}
+
+// joining returns the ports above a group's functions that don't redirect requests.
+func joining(n *facts.Node, g *device.Group) []*device.Function {
+	var found []*device.Function
+	for _, f := range functionsAt(n, endpointsOf(n, g)) {
+		for _, p := range upstream(n, f) {
+			if !slices.Contains(found, p) && redirectsNothing(n, p) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// partBy says what would part the group. Registers count only while the kernel makes
+// groups, which it does at boot.
+func partBy(n *facts.Node, ports []*device.Function) string {
+	var fixes []string
+	for _, p := range ports {
+		if isolation.ACSOf(n.Snapshot, p) == isolation.ACSOff {
+			fixes = append(fixes, fmt.Sprintf("port %s: %s", p.Address, isolation.ACSAtBoot(p)))
+		}
+	}
+	if len(fixes) == 0 {
+		return "move the devices to slots whose ports have ACS; a switch without ACS can't separate them"
+	}
+	return "enable ACS on the ports: " + strings.Join(fixes, "; ") + "; then reboot: the kernel forms groups at boot"
+}
+
+// switchedOff fails for each assignable function that has one of the capabilities on.
+func switchedOff(n *facts.Node, names ...string) Answer {
+	words := map[string]string{"PRI": "page requests (PRI)", "PASID": "PASIDs"}
+	registers := func(f *device.Function) []facts.Fact { return switched(f, names...) }
+	functions := assignable(n)
+	found := over(functions, func(f *device.Function) Answer {
+		var on []string
+		for _, name := range names {
+			if isEnabled(capability(f, name)) {
+				on = append(on, cmp.Or(words[name], name))
+			}
+		}
+		if len(on) == 0 {
+			return nil
+		}
+		return fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), registers(f)...).on(f)
+	})
+	return ofAssignable(n, append(found, unreadable(functions)...), registers)
+}
+
+func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }

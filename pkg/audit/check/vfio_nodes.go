@@ -1,0 +1,303 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
+func vfioNodeChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-007", Title: "Ensure that only root can open VFIO group nodes", Severity: isolation.High,
+			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node, and correct the udev rule that set it (VFIO-017)",
+			Verify: "ls -l /dev/vfio", Sources: []string{"Linux: drivers/vfio/group.c (vfio_devnode)"},
+		}, Judge: groupNodesAreRoots},
+		{Rule: finding.Rule{
+			ID: "VFIO-008", Title: "Ensure that only root can open VFIO function nodes and iommufd", Severity: isolation.High,
+			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node (0660 for /dev/iommu), and correct the udev rule that set it (VFIO-017)",
+			Verify: "ls -l /dev/iommu /dev/vfio/devices", Sources: []string{"Linux: drivers/iommu/iommufd/main.c"},
+		}, Judge: functionNodesAreRoots},
+		{Rule: finding.Rule{
+			ID: "VFIO-018", Title: "Ensure that a cgroup limits the memory that a VMM can pin", Severity: isolation.Low,
+			Why:     "A VMM without a limit can exhaust the node's memory by pinning it.",
+			Fix:     "set a memory limit on the pod and an overhead on its RuntimeClass; place the VMM in the pod's cgroup (sandbox_cgroup_only = true)",
+			Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
+			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
+		}, Judge: pinningBounded},
+		{Rule: finding.Rule{
+			ID: "VFIO-016", Title: "Ensure that the kernel has the fixes of known VFIO faults", Severity: isolation.High, Static: true,
+			Why: "A guest with a device can use these faults to stop the host and all its tenants.",
+			Fix: "look for the fixes in the distribution's security tracker or the kernel's changelog; update and reboot if any is missing",
+			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
+				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
+			Sources: []string{
+				"CVE-2024-26810", "CVE-2024-26812", "CVE-2024-27437", "CVE-2020-12888", "CVE-2019-3882",
+				"Linux: drivers/vfio/pci/vfio_pci_intrs.c", "Linux: drivers/vfio/vfio_iommu_type1.c",
+			},
+		}, Judge: kernelFixed},
+		{Rule: finding.Rule{
+			ID: kataSandboxes, Title: "Ensure that Kata's sandboxes have only functions of their own claims", Severity: isolation.Critical,
+			Why:     "A function without a claim bypassed the plugin and is never reset. One of another claim is in the wrong VM.",
+			Fix:     "delete the sandbox's pod; find out what added the function (RT-003, CDI-002, an SR-IOV CNI plugin), and reset it before it is assigned again",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
+		}, Judge: sandboxesHaveTheirOwn},
+		{Rule: finding.Rule{
+			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: isolation.Medium,
+			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
+			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory when its processes have ended",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
+		}, Judge: sandboxesAgree},
+		{Rule: finding.Rule{
+			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: isolation.High,
+			Why:     "Whoever opens the node controls the device. NRI does not check containers of other clients of containerd, or without the plugin.",
+			Fix:     "end the named container, and find out what started it",
+			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: ownNodes},
+	}
+}
+
+func groupNodesAreRoots(n *facts.Node) Answer {
+	nodes := pathsIn(n, "dev/vfio")
+	return rootsAlone(n, "group node", slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
+}
+
+func functionNodesAreRoots(n *facts.Node) Answer {
+	nodes := pathsIn(n, "dev/vfio/devices")
+	if n.Exists("dev/iommu").OK() {
+		nodes = append(nodes, "dev/iommu")
+	}
+	return rootsAlone(n, "function node", nodes)
+}
+
+// pathsIn returns the paths of what is in a directory.
+func pathsIn(n *facts.Node, dir string) []string {
+	names, _ := n.List(dir)
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, path.Join(dir, name))
+	}
+	return paths
+}
+
+// rootsAlone fails for each file that others than root may write to.
+func rootsAlone(n *facts.Node, what string, paths []string) Answer {
+	found, looked := writable(n, paths)
+	return conclude(found, looked, what, "there is no "+what, one(itself))
+}
+
+// writable returns a failure for each path that other users than root may write to, and the checked paths.
+func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact) {
+	var silent []facts.Fact
+	found = over(paths, func(name string) Answer {
+		stat, file := n.Stat(name)
+		if file.Status == facts.Absent {
+			return nil
+		}
+		looked = append(looked, file)
+		if !file.OK() {
+			silent = append(silent, file)
+			return nil
+		}
+		return othersMay(stat, file, "")
+	})
+	if len(silent) > 0 {
+		found = append(found, unknown("who can write to "+count(len(silent), "path"), silent...)...)
+	}
+	return found, looked
+}
+
+// othersMay fails if others than root may write to a file. what says what they get by that.
+func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
+	if stat.Writers() == "" {
+		return nil
+	}
+	return fail(fmt.Sprintf("%s%s: %s", what, file.Path, stat.Writers()), file).object(file.Path)
+}
+
+func narrowRules(n *facts.Node) Answer {
+	_, own := n.List("etc/udev/rules.d")
+	_, system := n.List("usr/lib/udev/rules.d")
+	return over(n.UdevRules(), func(r facts.UdevRule) Answer {
+		why := generosity(&r)
+		if why == "" || !isOfVFIO(&r) {
+			return nil
+		}
+		return fail(fmt.Sprintf("a rule in %s opens VFIO nodes to %s", r.File.Path, why), r.File).object(r.File.Path)
+	}).or(pass("no such rule", own, system))
+}
+
+// isOfVFIO reports whether a rule is about nodes of groups or functions, or about
+// iommufd. /dev/vfio/vfio is for everybody by design.
+func isOfVFIO(r *facts.UdevRule) bool {
+	exactly := func(word string) func(string) bool { return func(p string) bool { return p == word } }
+	if r.Matches("KERNEL", exactly("vfio")) {
+		return false
+	}
+	subsystem := r.Matches("SUBSYSTEM", func(p string) bool { return p == "vfio" || p == "vfio-dev" || p == "vfio*" })
+	return subsystem || r.Matches("KERNEL", func(p string) bool { return p == "iommu" || strings.HasPrefix(p, "vfio") })
+}
+
+// generosity names the users that get the nodes; empty if the rule gives them to none.
+func generosity(r *facts.UdevRule) string {
+	for _, mode := range r.Assigned("MODE") {
+		if bits, err := strconv.ParseUint(mode, 8, 32); err == nil && bits&0o006 != 0 {
+			return "everybody (MODE " + mode + ")"
+		}
+	}
+	for _, group := range r.Assigned("GROUP") {
+		if slices.Contains([]string{"users", "nogroup", "everyone", "plugdev", "video"}, group) {
+			return "group " + group
+		}
+	}
+	if slices.Contains(r.Assigned("TAG"), "uaccess") {
+		return "the user at the console (uaccess)"
+	}
+	return ""
+}
+
+// kernelFault is a known fault of VFIO that a guest or its VMM can use.
+type kernelFault struct {
+	// name is its CVEs, what what it does.
+	name, what string
+	// fixed are the releases of kernel.org with the fix: the first of mainline, then the
+	// first of each older branch, where that is published.
+	fixed []string
+}
+
+// kernelFaults are the faults that were known when this version was written, the latest first. A kernel with all these
+// fixes may still have a later fault.
+func kernelFaults() []kernelFault {
+	return []kernelFault{
+		{"CVE-2024-26812, CVE-2024-27437", "unhandled or stuck legacy interrupts", []string{"6.9"}},
+		{
+			"CVE-2024-26810", "a race in masking legacy interrupts",
+			[]string{"6.9", "6.8.3", "6.7.12", "6.6.24", "6.1.84", "5.15.154", "5.10.215", "5.4.274"},
+		},
+		{"CVE-2020-12888", "access to memory of a disabled device", []string{"5.8"}},
+		{"CVE-2019-3882", "unlimited mappings", []string{"5.1"}},
+	}
+}
+
+// kernelFixed never passes: distributions put fixes into kernels whose number says
+// nothing of them, and what is not known yet no list has. It says which of the known
+// faults the number excludes, so that a person looks for the others alone.
+func kernelFixed(n *facts.Node) Answer {
+	functions := assignable(n)
+	if len(functions) == 0 {
+		return notApplicable(noneAssignable)
+	}
+	release := n.Read("proc/sys/kernel/osrelease")
+	if !release.OK() {
+		return unknown("which kernel runs", release)
+	}
+	var open, done []string
+	for _, fault := range kernelFaults() {
+		if fault.fixedIn(release.Value) {
+			done = append(done, fault.name)
+		} else {
+			open = append(open, fmt.Sprintf("%s (%s; fixed upstream in %s)", fault.name, fault.what, strings.Join(fault.fixed, ", ")))
+		}
+	}
+	text := fmt.Sprintf("kernel %s is newer than the fixes of %s; ask its distribution about later faults", release.Value, strings.Join(done, ", "))
+	if len(open) > 0 {
+		text = fmt.Sprintf("the version of kernel %s does not show whether it has the fixes of %s; ask its distribution", release.Value, strings.Join(open, "; "))
+	}
+	return say(finding.Manual, text, []facts.Fact{release}).reaching(addresses(functions)...)
+}
+
+// fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
+// or the stable release of its branch, that has it.
+func (k *kernelFault) fixedIn(release string) bool {
+	runs, ok := kernelNumber(release)
+	if !ok {
+		return false
+	}
+	for i, fixed := range k.fixed {
+		first, _ := kernelNumber(fixed)
+		branch := runs[0] == first[0] && runs[1] == first[1]
+		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs[:], first[:]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// kernelNumber returns the three numbers at the begin of a release; a missing last number is zero. A release candidate
+// has none, because it may be older than the fix.
+func kernelNumber(release string) (number [3]int, ok bool) {
+	base, suffix := release, ""
+	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"
+		base, suffix = release[:end], release[end:]
+	}
+	parts := strings.Split(base, ".")
+	if len(parts) < 2 || strings.HasPrefix(suffix, "-rc") {
+		return number, false
+	}
+	for i, part := range parts[:min(len(parts), 3)] {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return number, false
+		}
+		number[i] = n
+	}
+	return number, true
+}
+
+// ownNodes looks at the VFIO nodes of all containers. The infrastructure's own privileged containers have all nodes of the
+// node, and are left out: they are trusted with the node.
+func ownNodes(n *facts.Node) Answer {
+	all, listed := allContainers(n)
+	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Privileged && len(devicesIn(n, c.Namespace)) == 0 })
+	return over(containers, func(c runtimes.Container) Answer { return strangeNodes(n, &c) }).
+		or(hiddenBundles(listed, "which containers have VFIO nodes")).or(pass(count(len(containers), "container"), listed...))
+}
+
+// allContainers returns the containers of pods and those without a pod, which only a running containerd reports.
+func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
+	containers, listed := runtimes.Containers(n)
+	running, _ := runtimes.Running(n)
+	if running == nil {
+		return containers, listed
+	}
+	for i := range running.Containers {
+		if c := running.Containers[i]; c.Namespace == "" {
+			containers = append(containers, runtimes.Container{Container: c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
+		}
+	}
+	return containers, listed
+}
+
+// strangeNodes says which VFIO nodes a container has of functions that no claim of its namespace has.
+func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
+	own := devicesIn(n, c.Namespace)
+	return over(c.Devices, func(node string) Answer {
+		behind := n.NodeOf(node)
+		// A group's node leads to its main function and to what goes with it.
+		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
+			return nil
+		}
+		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), node, strings.Join(words(behind), " and "))
+		return fail(text, facts.Fact{Path: c.Bundle, Value: node, How: "read"}).object(whose(c)).reaching(behind...)
+	})
+}
+
+// whose names a container by its pod, or by its namespace in containerd.
+func whose(c *runtimes.Container) string {
+	if c.Pod == "" {
+		return fmt.Sprintf("container %s/%.12s of no pod", c.Space, c.ID)
+	}
+	return fmt.Sprintf("a container of pod %s/%s", c.Namespace, c.Pod)
+}
