@@ -123,8 +123,15 @@ func way(n *facts.Node) func(*device.Function) []facts.Fact {
 
 // capability returns one that software switches, by lspci's name.
 func capability(f *device.Function, name string) *pci.Switchable {
-	c := &f.Capabilities
-	return map[string]*pci.Switchable{"ATS": c.ATS, "PRI": c.PRI, "PASID": c.PASID, "DPC": c.DPC}[name]
+	switch name {
+	case "ATS":
+		return f.Capabilities.ATS
+	case "PRI":
+		return f.Capabilities.PRI
+	case "PASID":
+		return f.Capabilities.PASID
+	}
+	return f.Capabilities.DPC
 }
 
 // switched returns whether capabilities of a function that software switches are on:

@@ -321,9 +321,11 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 
 // bounded is for VFs that share a port with another tenant's.
 func bounded(n *facts.Node) Answer {
-	shared := func(v *givenVF) bool {
-		return len(n.TenantsOf(vfsOf(n, v.VF.PF)...)) > 1 && len(n.TenanciesOf(v.Address)) > 0
+	crowded := map[pci.Address]bool{}
+	for _, pf := range givingPFs(n) {
+		crowded[pf.Address] = len(n.TenantsOf(pf.PF.VFs...)) > 1
 	}
+	shared := func(v *givenVF) bool { return crowded[v.VF.PF] && len(n.TenanciesOf(v.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {
 		switch {
 		case v.settings.Rate == nil:
