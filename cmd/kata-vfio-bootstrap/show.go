@@ -220,11 +220,8 @@ type printer struct {
 
 // print writes a value in the format of -o.
 func (o *options) print(w io.Writer, v any, show func(*printer)) error {
-	switch o.format {
-	case "json":
-		return encode.JSON(w, "the result", v)
-	case "yaml":
-		return encode.YAML(w, "the result", v)
+	if done, err := encode.Document(w, o.format, "the result", v); done {
+		return err
 	}
 	out := &printer{color: terminal.Colorful(w), width: terminal.TableWidth(w)}
 	show(out)

@@ -18,13 +18,7 @@ import (
 
 // document prints a value in one of the machine formats; false for "table".
 func document(w io.Writer, format string, v any) (bool, error) {
-	switch format {
-	case "json":
-		return true, encode.JSON(w, "the result", v)
-	case "yaml":
-		return true, encode.YAML(w, "the result", v)
-	}
-	return false, nil
+	return encode.Document(w, format, "the result", v)
 }
 
 // table prints rows in columns, within the width of a terminal.

@@ -43,13 +43,10 @@ func explainCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			switch format {
-			case "json":
-				return encode.JSON(cmd.OutOrStdout(), "explanation", x)
-			case "yaml":
-				return encode.YAML(cmd.OutOrStdout(), "explanation", x)
-			}
 			out := cmd.OutOrStdout()
+			if done, err := encode.Document(out, format, "explanation", x); done {
+				return err
+			}
 			return writeLines(out, explanationLines(x, terminal.Width(out), terminal.Colorful(out)))
 		},
 	}

@@ -23,11 +23,8 @@ func HandlersOf(n *facts.Node) *Handlers { return &Handlers{Handlers: check.Kata
 
 // Write writes the handlers as text, JSON or YAML.
 func (all *Handlers) Write(w io.Writer, format string) error {
-	switch format {
-	case "json":
-		return encode.JSON(w, "handlers", all)
-	case "yaml":
-		return encode.YAML(w, "handlers", all)
+	if done, err := encode.Document(w, format, "handlers", all); done {
+		return err
 	}
 	return all.writeText(w)
 }

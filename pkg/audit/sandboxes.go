@@ -31,11 +31,8 @@ func SandboxesOf(n *facts.Node, namespace, pod string) *Sandboxes {
 
 // Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 is no limit.
 func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
-	switch format {
-	case "json":
-		return encode.JSON(w, "sandboxes", all)
-	case "yaml":
-		return encode.YAML(w, "sandboxes", all)
+	if done, err := encode.Document(w, format, "sandboxes", all); done {
+		return err
 	}
 	return all.writeTable(w, width)
 }

@@ -85,13 +85,12 @@ func Formats() []string { return []string{"text", "json", "yaml", "html"} }
 
 // Write writes the document in the format.
 func (d *Document) Write(w io.Writer, format string) error {
+	if done, err := encode.Document(w, format, "evidence", d); done {
+		return err
+	}
 	switch format {
 	case "text":
 		return d.writeText(w)
-	case "json":
-		return encode.JSON(w, "evidence", d)
-	case "yaml":
-		return encode.YAML(w, "evidence", d)
 	case "html":
 		return d.writeHTML(w)
 	}

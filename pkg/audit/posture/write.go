@@ -23,12 +23,10 @@ func Formats() []string { return []string{"html", "table", "json", "yaml"} }
 
 // Write writes the posture in a format. Width is the terminal's, for the table; 0 is no limit.
 func (f *Fleet) Write(w io.Writer, format string, width int) error {
-	switch format {
-	case "json":
-		return encode.JSON(w, "posture", f)
-	case "yaml":
-		return encode.YAML(w, "posture", f)
-	case "table":
+	if done, err := encode.Document(w, format, "posture", f); done {
+		return err
+	}
+	if format == "table" {
 		return f.writeTable(w, width)
 	}
 	return f.writePage(w)
