@@ -19,26 +19,26 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 	cases := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !c.contract })
 	if runtime == kata.Rust {
 		cases = append(cases,
-			nodeCase{name: "AGuestWithoutACDISpecificationFailsItsContainer", run: guestWritesNoCDI},
-			nodeCase{name: "AShimThatIsKilledLeavesItsVMWhichARefusalNames", run: shimLeavesItsVM})
+			nodeCase{name: "ContainerFailsWithoutCDISpecificationInGuest", run: guestWritesNoCDI},
+			nodeCase{name: "KilledShimLeavesVMThatRefusalNames", run: shimLeavesItsVM})
 	} else { // the Rust runtime has no setting for hot plug, and no command that shows its settings
 		cases = append(cases,
-			nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
-			nodeCase{name: "AShimThatIsKilledLeavesItsDeviceToTheNextVM", run: shimDies},
+			nodeCase{name: "GuestWithoutDriverHasDevice", run: guestLacksTheDriver},
+			nodeCase{name: "KilledShimLeavesDeviceToNextVM", run: shimDies},
 			nodeCase{name: "DevicesAreHotPlugged", run: hotPlugged, drivers: true},
-			nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
+			nodeCase{name: "AuditReadsKataSettingsAsKataDoes", run: auditReadsKatasSettings})
 	}
 	return append(cases,
-		nodeCase{name: "AnInitContainerConfiguresAVF", run: initContainerConfiguresVF, drivers: true},
-		nodeCase{name: "AVFWithoutALinkIsExplained", run: linklessVFIsExplained, drivers: true},
-		nodeCase{name: "AContainersVariableHasTheHostsAddress", run: variableHasHostsAddress, drivers: true},
-		nodeCase{name: "TheAuditKnowsKatasVMs", run: auditKnowsKatasVMs},
+		nodeCase{name: "InitContainerConfiguresVF", run: initContainerConfiguresVF, drivers: true},
+		nodeCase{name: "VFWithoutLinkIsExplained", run: linklessVFIsExplained, drivers: true},
+		nodeCase{name: "ContainerVariableHasHostAddress", run: variableHasHostsAddress, drivers: true},
+		nodeCase{name: "AuditKnowsKataVMs", run: auditKnowsKatasVMs},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
-		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts, drivers: true},
-		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},
-		nodeCase{name: "APodWithNICsOnlyHasASmallVM", run: nicPodHasSmallVM, drivers: true},
-		nodeCase{name: "APodWithoutAPortForItsDeviceDoesNotRun", run: portlessIsRefused},
-		nodeCase{name: "AnnotationsGiveNobodyADevice", run: refusesAnnotations},
+		nodeCase{name: "VMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts, drivers: true},
+		nodeCase{name: "VMExceedsMemlockLimit", run: memlockIsLow},
+		nodeCase{name: "PodWithNICsOnlyHasSmallVM", run: nicPodHasSmallVM, drivers: true},
+		nodeCase{name: "PodWithoutPortForDeviceDoesNotRun", run: portlessIsRefused},
+		nodeCase{name: "AnnotationsAddNoDevice", run: refusesAnnotations},
 	)
 }
 

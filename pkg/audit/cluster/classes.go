@@ -104,7 +104,7 @@ func weakeningSettings(c *resourceapi.DeviceClass) ([]string, error) {
 }
 
 // vmmMiB is what a VM costs on the node beside the guest's RAM, at least: with Kata 4.1.0, QEMU 10.0 and an idle guest, QEMU has some 140 MiB
-// resident, the shim 45 and virtiofsd 10 (case APodHasItsGPUInItsVMAndGivesItBack of make kata).
+// resident, the shim 45 and virtiofsd 10 (case PodGetsGPUInItsVMAndReturnsIt of make kata).
 const vmmMiB = 200
 
 // promiseChecks compare what a RuntimeClass says with what nodes' Kata does.
