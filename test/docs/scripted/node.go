@@ -34,11 +34,11 @@ type Node struct {
 	Env []string
 }
 
-// Open makes a node of the tree. The test is skipped where a process may not have a root of its own.
+// Open makes a node of the tree. The test fails where a process may not have a root of its own.
 func Open(tb testing.TB, root string) *Node {
 	tb.Helper()
 	if out, err := exec.CommandContext(tb.Context(), "unshare", append(namespaces(), "true")...).CombinedOutput(); err != nil {
-		tb.Skipf("needs root or user namespaces: %v: %s", err, out)
+		tb.Fatalf("run this test as root, or allow user namespaces: %v: %s", err, out)
 	}
 	n := &Node{tb: tb, root: root}
 	for _, dir := range []string{".host/usr", "dev", "lib", "usr/bin", "usr/lib", "usr/local/bin", "root", "tmp"} {
