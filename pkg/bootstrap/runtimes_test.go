@@ -21,8 +21,11 @@ type engine struct {
 func engines() []engine {
 	var all []engine
 	for _, o := range []containers.Options{
-		{Kata: containers.FlavourGo}, {Kata: containers.FlavourRust, Base: containers.BaseNIC}, {Kata: containers.FlavourGo, HotPlug: true},
-		{Kata: containers.FlavourGo, NICHandler: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true},
+		{Kata: containers.FlavourGo},
+		{Kata: containers.FlavourRust, Base: containers.BaseNIC},
+		{Kata: containers.FlavourGo, HotPlug: true},
+		{Kata: containers.FlavourGo, NICHandler: true},
+		{Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true},
 	} {
 		kata := string(o.Kata)
 		if o.HotPlug {

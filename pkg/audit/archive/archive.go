@@ -156,7 +156,7 @@ func (e *entry) absent() bool {
 }
 
 // isDir reports whether the file is a directory.
-func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.attributes.dir }
+func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.dir }
 
 // known reports whether the file was there, but its content is not.
 func (e *entry) known() bool { return e.opened && !e.read && !e.link && !e.isDir() }
@@ -243,7 +243,7 @@ func (w *writer) header(name string, kind byte, e *entry) *tar.Header {
 	}
 	h.Linkname = e.target
 	if e.attributes != nil {
-		h.Mode, h.Uid, h.Gid = int64(e.attributes.mode), int(e.attributes.uid), int(e.attributes.gid)
+		h.Mode, h.Uid, h.Gid = int64(e.mode), int(e.uid), int(e.gid)
 	}
 	return h
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -48,7 +46,7 @@ type attributes struct {
 }
 
 func attributesOf(mode, uid, gid uint32) *attributes {
-	return &attributes{mode&unix.S_IFMT == unix.S_IFDIR, mode & 0o777, uid, gid}
+	return &attributes{mode&syscall.S_IFMT == syscall.S_IFDIR, mode & 0o777, uid, gid}
 }
 
 // Record returns a file system like node whose reads are kept.

@@ -19,7 +19,8 @@ func TestNICHandlerHasAConfigurationOfItsOwn(t *testing.T) {
 		"beside GPUs": {containers.Options{NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
 		"beside NICs": {containers.Options{Base: containers.BaseNIC, NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
 		"Rust": {
-			containers.Options{Kata: containers.FlavourRust, NICHandler: true}, opt + "runtime-rs/kata-vfio/",
+			containers.Options{Kata: containers.FlavourRust, NICHandler: true},
+			opt + "runtime-rs/kata-vfio/",
 			opt + "runtime-rs/configuration-qemu-runtime-rs.toml", "50-kata-vfio-runtime-rs.toml",
 		},
 	} {

@@ -69,8 +69,10 @@ func TestShortenAndPaint(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	got := []string{terminal.Count(0, "device"), terminal.Count(1, "device"), terminal.Count(2, "device"), terminal.Count(1, "tenancy", "tenancies"), terminal.Count(3, "tenancy", "tenancies"),
-		terminal.Plural(1, "device"), terminal.Plural(0, "device"), terminal.Plural(2, "pass", "passes")}
+	got := []string{
+		terminal.Count(0, "device"), terminal.Count(1, "device"), terminal.Count(2, "device"), terminal.Count(1, "tenancy", "tenancies"), terminal.Count(3, "tenancy", "tenancies"),
+		terminal.Plural(1, "device"), terminal.Plural(0, "device"), terminal.Plural(2, "pass", "passes"),
+	}
 	if diff := cmp.Diff([]string{"0 devices", "1 device", "2 devices", "1 tenancy", "3 tenancies", "device", "devices", "passes"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

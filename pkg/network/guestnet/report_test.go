@@ -62,7 +62,7 @@ net1        02:00:5e:10:00:01  0000:02:00.0  9000  up    192.0.2.10/24    defaul
 // TestTableFitsTheTerminal: long routes and changes are wrapped.
 func TestTableFitsTheTerminal(t *testing.T) {
 	r := report()
-	r.Interfaces[0].Routes[0].Route.Metric = 4294967295
+	r.Interfaces[0].Routes[0].Metric = 4294967295
 	for _, limit := range []int{0, 160} {
 		var out strings.Builder
 		if err := r.WriteTable(&out, limit); err != nil {

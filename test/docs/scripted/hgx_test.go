@@ -1,11 +1,12 @@
 package scripted_test
 
 import (
+	"strings"
+	"testing"
+
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/test/docs"
-	"strings"
-	"testing"
 )
 
 const hgxGuide = "deploy/guides/hgx.md"

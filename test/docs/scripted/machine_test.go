@@ -59,7 +59,7 @@ echo "linux /vmlinuz root=/dev/sda1 $GRUB_CMDLINE_LINUX" > /boot/grub/grub.cfg
 func newMachine(t *testing.T, tree *board.Tree, more map[string]string) *machine {
 	t.Helper()
 	m := &machine{Tree: tree, Node: scripted.Open(t, tree.Root()), t: t, aside: t.TempDir()}
-	for _, name := range strings.Fields(leftOut) {
+	for name := range strings.FieldsSeq(leftOut) {
 		m.Delete(name)
 	}
 	m.putAll(distribution())

@@ -46,7 +46,7 @@ func Open(tb testing.TB, root string) *Node {
 	}
 	n.Put("dev/null", "")
 	n.Put("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
-	for _, tool := range strings.Fields(tools) {
+	for tool := range strings.FieldsSeq(tools) {
 		n.link("usr/bin/"+tool, "/.host/usr/bin/"+tool)
 	}
 	n.link("bin", "usr/bin")
