@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
@@ -146,6 +147,31 @@ func TestSwitchesBehindConnectXFunctionsAreAFabric(t *testing.T) {
 				t.Errorf("%q: %s: %s, want %s", vpd, f.State, f.Text, want)
 			}
 		}
+	}
+}
+
+// TestChecksReadFewFilesPerFunction: the scan has read the functions. Evidence of what passes is read for the first few only.
+func TestChecksReadFewFilesPerFunction(t *testing.T) {
+	reads := func(functions int) int64 {
+		tree := board.New(t)
+		tree.Scale(functions)
+		fsys, err := sysfs.Open(tree.Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = fsys.Close() }()
+		s, err := inventory.Scan(t.Context(), fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var count atomic.Int64
+		tapped := fsys.WithTap(func(sysfs.Access) { count.Add(1) })
+		check.Run(facts.New(tapped, s), check.Catalogue(), check.Options{Today: "2026-11-22"})
+		return count.Load()
+	}
+	small, large := reads(128), reads(256)
+	if most := int64(64); large-small > most {
+		t.Errorf("checks of 128 functions read %d files, of 256 %d: at most %d more are expected", small, large, most)
 	}
 }
 

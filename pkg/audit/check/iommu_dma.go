@@ -102,12 +102,12 @@ func translated(n *facts.Node, f *device.Function) Answer {
 	if !ok {
 		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group: nothing translates its DMA", groupOf(f)))
 	}
-	kind := groupFile(n, "type")(f)
+	kind := groupFile(n, "type") // read as evidence only
 	switch group.Type {
 	case "":
-		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), kind...)
+		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), kind(f)...)
 	case "identity":
-		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), kind...)
+		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), kind(f)...)
 		return advised(found, n.Verdict(f).Notes, isolation.IdentityDomain)
 	}
 	return nil
