@@ -365,7 +365,7 @@ func TestAnArchiveIsJudgedAsItsNode(t *testing.T) {
 	events()["fatal errors that are accounted for"](n)
 	n.configure()
 	file := t.TempDir() + "/node.tgz"
-	n.run("collect", "-f", file)
+	n.run("collect", "--file", file)
 	want := n.run("devices")
 	stdout, stderr, err := execute(t, "devices", "--root", file)
 	if err != nil || stderr != "" {

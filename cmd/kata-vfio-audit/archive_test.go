@@ -35,7 +35,7 @@ func TestArchiveIsJudgedAsItsNode(t *testing.T) {
 func sameFindings(t *testing.T, root string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "node.tgz")
-	_, _, err := execute(t, "collect", "--root", root, "-f", file)
+	_, _, err := execute(t, "collect", "--root", root, "--file", file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	look := func(name string) (archived, report string) {
 		archived, report = filepath.Join(dir, name+".tgz"), filepath.Join(dir, name+".json")
-		_, _, err := execute(t, "collect", "--root", tree.Root(), "-f", archived)
+		_, _, err := execute(t, "collect", "--root", tree.Root(), "--file", archived)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "node.tgz")
-	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file); err != nil {
 		t.Fatal(err)
 	}
 	stdout, _, err := execute(t, "claim", "uid-1", "--root", file)
@@ -183,7 +183,7 @@ func TestDaemonsAreCopied(t *testing.T) {
 	tree.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--anonymous-auth=true"}})
 	tree.Start(board.Process{Comm: "cron", Arguments: []string{"/usr/sbin/cron", "hunter2"}})
 	file := filepath.Join(t.TempDir(), "node.tgz")
-	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{{"node", "--root", tree.Root()}, {"eval", file}} {
@@ -248,7 +248,7 @@ func TestLargeLedgerIsCopiedFromItsEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.tgz")
 	collect := func(limit string) (said string) {
 		t.Helper()
-		_, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file, "--ledger", limit)
+		_, said, err := execute(t, "collect", "--root", tree.Root(), "--file", file, "--ledger", limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func TestLedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	tree := board.Server(t)
 	longLedger(t, tree)
 	file := filepath.Join(t.TempDir(), "node.tgz")
-	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file, "--ledger", "0"); err != nil {
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file, "--ledger", "0"); err != nil {
 		t.Fatal(err)
 	}
 	const want = "the archive has nothing of the node's ledger: "
@@ -321,7 +321,7 @@ func TestLedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(tree.Path(ledger.DefaultDir), ledger.SegmentName(0)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil || !strings.Contains(said, want+ledger.SegmentName(0)+" could not be read") {
+	if _, said, err := execute(t, "collect", "--root", tree.Root(), "--file", file); err != nil || !strings.Contains(said, want+ledger.SegmentName(0)+" could not be read") {
 		t.Errorf("a segment that can't be read: %v, %s", err, said)
 	}
 }
@@ -354,7 +354,7 @@ func TestPageTellsThePast(t *testing.T) {
 	}
 	longLedger(t, tree)
 	file := filepath.Join(t.TempDir(), "node.tgz")
-	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file); err != nil {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"node": page("node", "--root", tree.Root()), "archive": page("eval", file)} {

@@ -11,7 +11,7 @@ import (
 func TestCandidateCommandLine(t *testing.T) {
 	root := server(t).Root()
 	archived := t.TempDir() + "/node.tgz"
-	if _, stderr, err := execute(t, "--root", root, "collect", "-f", archived); err != nil {
+	if _, stderr, err := execute(t, "--root", root, "collect", "--file", archived); err != nil {
 		t.Fatal(err, stderr)
 	}
 	for args, want := range map[string]struct {

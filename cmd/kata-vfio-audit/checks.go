@@ -111,7 +111,7 @@ func evalCommand(t *tree) *cobra.Command {
 			"The archive is not trusted: eval unpacks it into a private temporary directory, within limits, and removes it.\n" +
 			"\n" +
 			nodeExitCodes,
-		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz -o json",
+		Example: "  kata-vfio-audit collect --file node7.tgz\n  kata-vfio-audit eval node7.tgz -o json",
 		Args:    command.ExactArgs(1, "an archive"),
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func collectCommand(t *tree) *cobra.Command {
 			"or tokens. Its mode is 0600.\n" +
 			"\n" +
 			exitCodes,
-		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz",
+		Example: "  kata-vfio-audit collect --file node7.tgz\n  kata-vfio-audit eval node7.tgz",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var out bytes.Buffer
@@ -48,7 +48,7 @@ func collectCommand(t *tree) *cobra.Command {
 			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must not be a terminal")
+	cmd.Flags().StringVar(&file, "file", "", "file to write; - or none is standard output, which must not be a terminal")
 	cmd.Flags().Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events,\n"+
 		"so that the whole ledger still verifies")
 	return cmd

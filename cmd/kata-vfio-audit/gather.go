@@ -38,7 +38,7 @@ type gathering struct {
 func gatherCommand(t *tree) *cobra.Command {
 	var g gathering
 	cmd := &cobra.Command{
-		Use:   "gather -f FILE",
+		Use:   "gather --file FILE",
 		Short: "Make a support bundle of a node, with tenants' names masked on request",
 		Long: "gather writes one .tar.gz for a support case: node.tgz (as `collect` makes it, for `eval` and --root), devices and\n" +
 			"findings as JSON, the journal's records, the end of the ledger and the result of its verification, versions, and the\n" +
@@ -52,7 +52,7 @@ func gatherCommand(t *tree) *cobra.Command {
 			"bundle contains the earlier result. Host names and addresses stay. The file's mode is 0600.\n" +
 			"\n" +
 			exitCodes,
-		Example: "  kata-vfio-audit gather -f node7-support.tgz --mask\n  kata-vfio-audit gather -f node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
+		Example: "  kata-vfio-audit gather --file node7-support.tgz --mask\n  kata-vfio-audit gather --file node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var out bytes.Buffer
@@ -63,7 +63,7 @@ func gatherCommand(t *tree) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&g.file, "file", "f", "", "file to write; - or none is standard output, which must not be a terminal")
+	f.StringVar(&g.file, "file", "", "file to write; - or none is standard output, which must not be a terminal")
 	f.BoolVar(&g.mask, "mask", false, "replace the names of tenants' namespaces, pods and claims")
 	f.Int64Var(&g.ledger, "ledger", 16, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events")
 	g.cluster.kube.AddFile(cmd, "also ask this kubeconfig's cluster (default: no cluster)")

@@ -65,7 +65,7 @@ func plantedNode(t *testing.T) *board.Tree {
 func gathered(t *testing.T, root string, args ...string) (files map[string]string, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "support.tgz")
-	if _, stderr, err := execute(t, append([]string{"gather", "--root", root, "-f", file}, args...)...); err != nil {
+	if _, stderr, err := execute(t, append([]string{"gather", "--root", root, "--file", file}, args...)...); err != nil {
 		t.Fatal(err, stderr)
 	}
 	data, err := os.ReadFile(file)
@@ -289,7 +289,7 @@ func TestBundleIsItsOwners(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {

@@ -36,7 +36,7 @@ func TestAuditWritesNothing(t *testing.T) {
 	readOnly(t, tree.Root())
 	out := filepath.Join(t.TempDir(), "node.tgz")
 	for _, args := range [][]string{
-		{"node"}, {"node", "-o", "json"}, {"node", "--candidate"}, {"devices", "--all"}, {"topology"}, {"collect", "-f", out},
+		{"node"}, {"node", "-o", "json"}, {"node", "--candidate"}, {"devices", "--all"}, {"topology"}, {"collect", "--file", out},
 	} {
 		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
 			calls := trace(t, strace, append([]string{binary, "--root", tree.Root()}, args...)...)

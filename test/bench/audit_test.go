@@ -49,7 +49,7 @@ func BenchmarkAudit(b *testing.B) {
 func BenchmarkCollect(b *testing.B) {
 	node := auditedNode(b, collectable)
 	audit := []string{built(b, "./cmd/kata-vfio-audit"), "node", "-o", "json", "--root", node.tree.Root()}
-	collect := []string{audit[0], "collect", "--root", node.tree.Root(), "-f", filepath.Join(b.TempDir(), "node.tgz")}
+	collect := []string{audit[0], "collect", "--root", node.tree.Root(), "--file", filepath.Join(b.TempDir(), "node.tgz")}
 	copying, judging := usage{least: time.Hour}, usage{least: time.Hour}
 	for b.Loop() {
 		copying.add(b, collect...)

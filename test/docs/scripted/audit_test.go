@@ -64,9 +64,9 @@ func TestAuditTakesWaivers(t *testing.T) {
 func TestAuditCopiesANode(t *testing.T) {
 	tree := server(t)
 	n := scripted.Open(t, tree.Root())
-	n.Follow(docs.Step{Command: "kata-vfio-audit collect -f monday.tgz"})
+	n.Follow(docs.Step{Command: "kata-vfio-audit collect --file monday.tgz"})
 	tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
-	n.Follow(docs.Step{Command: "kata-vfio-audit collect -f tuesday.tgz"})
+	n.Follow(docs.Step{Command: "kata-vfio-audit collect --file tuesday.tgz"})
 	for _, step := range docs.Steps(t, auditREADME, "Copy a node") {
 		out := n.Follow(step, "3: kata-vfio-audit eval node7.tgz", "3: kata-vfio-audit diff monday.tgz tuesday.tgz")
 		for _, want := range []string{"wrote node7.tgz", "new     critical  IOM-003", "1 new, 0 changed, 0 gone", "wrote support.tgz"} {
