@@ -269,21 +269,40 @@ func (p *printer) diff(text string) {
 }
 
 func (p *printer) problems(all []state.Problem) {
-	for _, problem := range all {
-		mark, color := "!", terminal.Yellow
-		if problem.Fatal {
-			mark, color = "✗", terminal.Red
+	for _, said := range terminal.Fold(problemTexts(all)) {
+		text, fix, _ := strings.Cut(said, fixFollows)
+		color := terminal.Yellow
+		if strings.HasPrefix(text, fatalMark) {
+			color = terminal.Red
 		}
-		p.head(color, mark+" "+strings.Join(p.wrap(problem.Text, 2), "\n  "))
-		fix := problem.Fix
-		if problem.ByHand {
-			fix = "manual step: " + fix
-		}
+		p.head(color, strings.Join(p.wrap(text, 2), "\n  "))
 		p.line("    %s", strings.Join(p.wrap(fix, 4), "\n    "))
 	}
 	if len(all) > 0 {
 		p.text.WriteByte('\n')
 	}
+}
+
+const (
+	fatalMark = "✗"
+	// fixFollows separates a problem from its fix.
+	fixFollows = "\n\x01"
+)
+
+// problemTexts returns each problem with its mark and its fix.
+func problemTexts(all []state.Problem) []string {
+	texts := make([]string, len(all))
+	for i, problem := range all {
+		mark, fix := "!", problem.Fix
+		if problem.Fatal {
+			mark = fatalMark
+		}
+		if problem.ByHand {
+			fix = "manual step: " + fix
+		}
+		texts[i] = mark + " " + problem.Text + fixFollows + fix
+	}
+	return texts
 }
 
 // wrap returns the lines of a text that is indented by so many characters. Indented lines stay whole.
