@@ -285,7 +285,7 @@ func (p *printer) problems(all []state.Problem) {
 
 const (
 	fatalMark = "✗"
-	// fixFollows separates a problem from its fix.
+	// fixFollows separates a problem from its fix. No text that is made visible has it.
 	fixFollows = "\n\x01"
 )
 
@@ -300,7 +300,7 @@ func problemTexts(all []state.Problem) []string {
 		if problem.ByHand {
 			fix = "manual step: " + fix
 		}
-		texts[i] = mark + " " + problem.Text + fixFollows + fix
+		texts[i] = mark + " " + terminal.VisibleLines(problem.Text) + fixFollows + fix
 	}
 	return texts
 }
