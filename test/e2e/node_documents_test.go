@@ -57,7 +57,7 @@ func inline(t *testing.T, text, begin string) string {
 // reader runs what documents say, as it is written, in bash at the root of the repository. These differ in the lab:
 //   - helm install also gets the lab's values: an image that the node has, and an API server without a Service.
 //   - kubectl apply of an example gets its copy with an image and limits of the lab.
-//   - kubectl's namespace is the tenant's.
+//   - kubectl's namespace is the tenant's: the site deletes what is left there after each case.
 //   - the log of the first pod is what labLog says: the GPU stand-in has no nvidia-smi.
 //   - values that a person replaces, too: names of the node, the pod and the GPU, and a waiver's last day, since the document's passes.
 type reader struct {
@@ -76,7 +76,7 @@ exec %[1]s "$@"
 `
 )
 
-// newReader returns a reader with his programs in a directory of his own.
+// newReader returns a reader whose programs are in the directory.
 func newReader(ctx context.Context, s *site, dir, values string) (*reader, error) {
 	helm, err := helmBinary()
 	if err != nil {
@@ -102,7 +102,7 @@ func newReader(ctx context.Context, s *site, dir, values string) (*reader, error
 	return r, r.own(ctx)
 }
 
-// own gives the reader a kubeconfig of his own, whose namespace is the tenant's.
+// own gives the reader a copy of the kubeconfig, whose namespace is the tenant's.
 func (r *reader) own(ctx context.Context) error {
 	config := filepath.Join(r.dir, "kubeconfig")
 	if _, err := r.run(ctx, `cp "$KUBECONFIG" `+config); err != nil {
