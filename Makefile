@@ -205,5 +205,6 @@ verify: ## check that formatting and modules leave no difference
 	$(GO) vet -tags lab,labhost,e2e ./...
 
 .PHONY: bench
-bench: ## run the benchmarks: ratios in one run each
+bench: override export KATA_VFIO_PLOTS := $(abspath $(or $(KATA_VFIO_PLOTS),bin/bench))
+bench: ## run the benchmarks: ratios in one run each, with the aim beside; the plots go to bin/bench
 	$(LABGO) test -tags labhost,e2e -timeout 60m -run '^$$' -bench . -benchtime 3x ./test/bench/
