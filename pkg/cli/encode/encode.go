@@ -2,10 +2,10 @@
 package encode
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -34,18 +34,23 @@ func JSON(w io.Writer, what string, v any) error { return writeJSON(w, what, v, 
 func JSONLine(w io.Writer, what string, v any) error { return writeJSON(w, what, v, "") }
 
 func writeJSON(w io.Writer, what string, v any, indent string) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
+	enc := json.NewEncoder(escaping{w})
 	enc.SetIndent("", indent)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	if err == nil {
-		_, err = w.Write(replaceObeyed(text.Bytes(), escape))
-	}
-	if err != nil {
+	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write %s as JSON: %w", what, err)
 	}
 	return nil
+}
+
+// escaping escapes what the JSON encoder leaves. The encoder writes a document at once, so no character is cut in two.
+type escaping struct{ io.Writer }
+
+func (e escaping) Write(document []byte) (int, error) {
+	if _, err := e.Writer.Write(replaceObeyed(document, escape)); err != nil {
+		return 0, err
+	}
+	return len(document), nil
 }
 
 // YAML writes v as YAML with the names of the JSON form. what names v in errors. YAML can't escape outside of quotes:
@@ -70,7 +75,7 @@ func YAML(w io.Writer, what string, v any) error {
 // in strings only.
 func replaceObeyed(text []byte, by func(rune) string) []byte {
 	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
-	if bytes.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
+	if !slices.ContainsFunc(text, func(b byte) bool { return b != '\n' && (b < ' ' || b > '~') }) {
 		return text
 	}
 	var replaced []byte

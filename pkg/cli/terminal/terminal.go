@@ -186,6 +186,9 @@ func VisibleLines(text string) string {
 // in place of showing it: the categories Cc, Cf (among them the bidirectional marks
 // and zero-width characters), Zl and Zp.
 func Obeyed(r rune) bool {
+	if ' ' <= r && r <= '~' { // most of all text
+		return false
+	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
