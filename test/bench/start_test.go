@@ -52,7 +52,7 @@ func BenchmarkStart(b *testing.B) {
 				starting += timed(func() { n.start(b) })
 			}
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(starting.Seconds()/float64(rounds), "s-start")
+			reportAim(b, starting.Seconds()/float64(rounds), "s-start", 2)
 			b.ReportMetric(reading.Seconds()/float64(rounds), "s-read")
 			b.ReportMetric(starting.Seconds()/reading.Seconds(), "start/read")
 		})
