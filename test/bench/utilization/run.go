@@ -1,0 +1,247 @@
+package utilization
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+)
+
+// Outcome is what became of a job.
+type Outcome struct {
+	// Refused says that the job never ran: its pool is too small, or it waited longer than it is patient. Then only Gone is set.
+	Refused bool
+	// Granted is when the job got its GPUs, Running when its own time began, Done when that ended, and Gone when the GPUs were free.
+	Granted, Running, Done, Gone time.Duration
+
+	places []place
+}
+
+// held is until when the job had GPUs.
+func (o *Outcome) held() time.Duration {
+	if o.Refused {
+		return 0
+	}
+	return o.Gone
+}
+
+// place is some GPUs of a node.
+type place struct {
+	node *node
+	gpus gpus
+}
+
+// node is one of the cluster's.
+type node struct {
+	number int
+	taken  gpus
+}
+
+// pool is nodes that take the same jobs.
+type pool struct {
+	nodes []*node
+	// full is the fewest GPUs that were asked for in vain since some were released: more don't fit either.
+	full int
+}
+
+// run is a simulation under way.
+type run struct {
+	jobs      []Job
+	outcomes  []Outcome
+	policy    Policy
+	allocator *Allocator
+	vms       *pool
+	others    *pool // the same, where there is one pool
+	waiting   []int // jobs in the order of their arrival
+	ends      ends
+}
+
+// Run returns what becomes of each job. The jobs are in the order of their arrival.
+func Run(ctx context.Context, a *Allocator, p Policy, jobs []Job) ([]Outcome, error) {
+	r := &run{jobs: jobs, outcomes: make([]Outcome, len(jobs)), policy: p, allocator: a}
+	r.vms, r.others = pools(&p)
+	for i := range jobs {
+		if err := r.until(ctx, jobs[i].Arrival); err != nil {
+			return nil, err
+		}
+		if err := r.arrive(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	err := r.until(ctx, 1<<63-1)
+	for _, i := range r.waiting { // nothing is left that could make room
+		r.refuse(i, jobs[i].Arrival+p.Patience)
+	}
+	return r.outcomes, err
+}
+
+// pools returns the pool for VM jobs and that for the others.
+func pools(p *Policy) (vms, others *pool) {
+	vms = &pool{full: never}
+	others = vms
+	if p.VMNodes != OnePool {
+		others = &pool{full: never}
+	}
+	for i := range p.Nodes {
+		of := others
+		if i < p.VMNodes {
+			of = vms
+		}
+		of.nodes = append(of.nodes, &node{number: i})
+	}
+	return vms, others
+}
+
+// never is more GPUs than any job asks for.
+const never = 1 << 30
+
+func (r *run) poolOf(j *Job) *pool {
+	if j.VM {
+		return r.vms
+	}
+	return r.others
+}
+
+// until lets jobs end that do so by then, and others have their GPUs.
+func (r *run) until(ctx context.Context, then time.Duration) error {
+	for len(r.ends) > 0 && r.ends[0].at <= then {
+		now := r.ends[0].at
+		for len(r.ends) > 0 && r.ends[0].at == now {
+			r.release(heap.Pop(&r.ends).(end).job)
+		}
+		if err := r.retry(ctx, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) release(i int) {
+	for _, at := range r.outcomes[i].places {
+		at.node.taken &^= at.gpus
+	}
+	r.poolOf(&r.jobs[i]).full = never
+}
+
+// retry tries all jobs that wait, the first that came first.
+func (r *run) retry(ctx context.Context, now time.Duration) error {
+	var failed error
+	r.waiting = slices.DeleteFunc(r.waiting, func(i int) bool {
+		if failed != nil {
+			return false
+		}
+		if last := r.jobs[i].Arrival + r.policy.Patience; last < now {
+			r.refuse(i, last)
+			return true
+		}
+		placed, err := r.place(ctx, i, now)
+		failed = err
+		return placed
+	})
+	return failed
+}
+
+// arrive tries a new job. Those that wait have been tried since the last release.
+func (r *run) arrive(ctx context.Context, i int) error {
+	j := &r.jobs[i]
+	if j.GPUs > PerNode*len(r.poolOf(j).nodes) {
+		r.refuse(i, j.Arrival)
+		return nil
+	}
+	placed, err := r.place(ctx, i, j.Arrival)
+	if !placed {
+		r.waiting = append(r.waiting, i)
+	}
+	return err
+}
+
+func (r *run) refuse(i int, at time.Duration) { r.outcomes[i] = Outcome{Refused: true, Gone: at} }
+
+// place gives a job its GPUs, all or none, where they are free.
+func (r *run) place(ctx context.Context, i int, now time.Duration) (bool, error) {
+	j := &r.jobs[i]
+	of := r.poolOf(j)
+	if j.GPUs >= of.full {
+		return false, nil
+	}
+	places, err := r.find(ctx, of, j.GPUs)
+	if err != nil {
+		return false, err
+	}
+	if places == nil {
+		of.full = j.GPUs
+		return false, nil
+	}
+	before, after := r.policy.around(j)
+	o := Outcome{Granted: now, Running: now + before, places: places}
+	o.Done = o.Running + j.Duration
+	o.Gone = o.Done + after
+	r.outcomes[i] = o
+	heap.Push(&r.ends, end{o.Gone, i})
+	return true, nil
+}
+
+// find takes GPUs for a job: on one node, or for larger jobs on several, whose pods start together.
+func (r *run) find(ctx context.Context, of *pool, count int) ([]place, error) {
+	var places []place
+	for left := count; left > 0; left -= PerNode {
+		at, err := r.best(ctx, of, min(left, PerNode))
+		if err != nil || at.node == nil {
+			for _, p := range places {
+				p.node.taken &^= p.gpus
+			}
+			return nil, err
+		}
+		at.node.taken |= at.gpus
+		places = append(places, at)
+	}
+	return places, nil
+}
+
+// best asks for GPUs on each node, and returns the best place.
+func (r *run) best(ctx context.Context, of *pool, count int) (place, error) {
+	var best place
+	for _, n := range of.nodes {
+		if best.node != nil && !r.better(n, best.node) {
+			continue
+		}
+		got, err := r.allocator.allocate(ctx, n.taken, count)
+		if err != nil {
+			return place{}, err
+		}
+		if got != 0 {
+			best = place{n, got}
+		}
+	}
+	return best, nil
+}
+
+// better compares the scores of two nodes. Of equals, the first is taken.
+func (r *run) better(a, b *node) bool {
+	if r.policy.Order == Spread {
+		return a.taken.count() < b.taken.count()
+	}
+	return a.taken.count() > b.taken.count()
+}
+
+// end is when a job's GPUs become free.
+type end struct {
+	at  time.Duration
+	job int
+}
+
+// ends is a heap, the next first.
+type ends []end
+
+func (e ends) Len() int { return len(e) }
+func (e ends) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].job, e[j].job)) < 0
+}
+func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(x any)   { *e = append(*e, x.(end)) }
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
