@@ -27,36 +27,29 @@ type gpus uint8
 
 func (g gpus) count() int { return bits.OnesCount8(uint8(g)) }
 
-// Allocator says which GPUs of a node a job gets. It asks the scheduler's allocator (k8s.io/dynamic-resource-allocation) with the
-// ResourceSlices of a node, once for each state of a node and number of GPUs: all nodes publish the same.
+// Allocator says which GPUs of a node a job gets, for each state of a node and each number of GPUs. That is what the scheduler's
+// allocator (k8s.io/dynamic-resource-allocation) answers with a node's ResourceSlices: all nodes publish the same.
 type Allocator struct {
-	slices  []*resourceapi.ResourceSlice
-	names   []string // of the GPUs
-	cache   *cel.Cache
-	answers map[question]gpus
+	answers [1 << PerNode][PerNode + 1]gpus
 }
 
-// question is a claim for some GPUs on a node where others are taken.
-type question struct {
-	taken gpus
-	count int
-}
-
-// NewAllocator returns an allocator for nodes of eight GPUs.
-func NewAllocator() *Allocator {
-	a := &Allocator{
-		slices: Slices(0), cache: cel.NewCache(10, cel.Features{}), answers: map[question]gpus{},
-	}
-	for _, s := range a.slices {
-		for i := range s.Spec.Devices {
-			if kind := s.Spec.Devices[i].Attributes[publish.AttrType].StringValue; kind != nil && *kind == "gpu" {
-				a.names = append(a.names, s.Spec.Devices[i].Name)
+// NewAllocator asks the scheduler's allocator for all its answers.
+func NewAllocator(ctx context.Context) (*Allocator, error) {
+	a, s := &Allocator{}, newScheduler()
+	for taken := range a.answers {
+		for count := 1; count <= PerNode; count++ {
+			got, err := s.ask(ctx, s.slices, fleet.Name(0), s.allocated(fleet.Name(0), gpus(taken)), count)
+			if err != nil {
+				return nil, err
 			}
+			a.answers[taken][count] = got
 		}
 	}
-	slices.Sort(a.names)
-	return a
+	return a, nil
 }
+
+// allocate returns the GPUs that a claim for count of them gets on a node; 0 where it doesn't fit.
+func (a *Allocator) allocate(taken gpus, count int) gpus { return a.answers[taken][count] }
 
 // Slices returns the ResourceSlices of the i-th node.
 func Slices(i int) []*resourceapi.ResourceSlice {
@@ -64,24 +57,30 @@ func Slices(i int) []*resourceapi.ResourceSlice {
 	return fleet.Slices(publish.Pools(fleet.Node(first, 0, nil)), first, fleet.Name(i))
 }
 
-// allocate returns the GPUs that a claim for count of them gets on a node; 0 where it doesn't fit.
-func (a *Allocator) allocate(ctx context.Context, taken gpus, count int) (gpus, error) {
-	q := question{taken, count}
-	if got, known := a.answers[q]; known {
-		return got, nil
+// scheduler asks the scheduler's allocator.
+type scheduler struct {
+	slices []*resourceapi.ResourceSlice // of the first node
+	names  []string                     // of a node's GPUs
+	cache  *cel.Cache
+}
+
+func newScheduler() *scheduler {
+	s := &scheduler{slices: Slices(0), cache: cel.NewCache(10, cel.Features{})}
+	for _, slice := range s.slices {
+		for i := range slice.Spec.Devices {
+			if kind := slice.Spec.Devices[i].Attributes[publish.AttrType].StringValue; kind != nil && *kind == "gpu" {
+				s.names = append(s.names, slice.Spec.Devices[i].Name)
+			}
+		}
 	}
-	got, err := a.ask(ctx, a.slices, fleet.Name(0), a.allocated(fleet.Name(0), taken), count)
-	if err != nil {
-		return 0, err
-	}
-	a.answers[q] = got
-	return got, nil
+	slices.Sort(s.names)
+	return s
 }
 
 // allocated names the GPUs for the scheduler. A node's GPUs are in the pool of its name.
-func (a *Allocator) allocated(node string, taken gpus) sets.Set[structured.DeviceID] {
+func (s *scheduler) allocated(node string, taken gpus) sets.Set[structured.DeviceID] {
 	ids := sets.New[structured.DeviceID]()
-	for i, name := range a.names {
+	for i, name := range s.names {
 		if taken&(1<<i) != 0 {
 			ids.Insert(structured.MakeDeviceID(v1alpha1.DriverName, node, name))
 		}
@@ -90,7 +89,7 @@ func (a *Allocator) allocated(node string, taken gpus) sets.Set[structured.Devic
 }
 
 // ask has the scheduler's allocator, with the gates of 1.36 and 1.37 that are on by default, allocate a claim on a node.
-func (a *Allocator) ask(
+func (s *scheduler) ask(
 	ctx context.Context, all []*resourceapi.ResourceSlice, node string, allocated sets.Set[structured.DeviceID], count int,
 ) (gpus, error) {
 	state := structured.AllocatedState{
@@ -101,7 +100,7 @@ func (a *Allocator) ask(
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
 		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
-	allocator, err := structured.NewAllocator(ctx, features, state, classes{}, all, a.cache)
+	allocator, err := structured.NewAllocator(ctx, features, state, classes{}, all, s.cache)
 	if err != nil {
 		return 0, fmt.Errorf("make the scheduler's allocator: %w", err)
 	}
@@ -112,7 +111,7 @@ func (a *Allocator) ask(
 	var got gpus
 	for _, r := range results {
 		for _, d := range r.Devices.Results {
-			i := slices.Index(a.names, d.Device)
+			i := slices.Index(s.names, d.Device)
 			if i < 0 {
 				return 0, fmt.Errorf("allocate %d GPUs: got %s, which is none", count, d.Device)
 			}

@@ -13,12 +13,12 @@ func (s Span) overlap(from, to time.Duration) time.Duration {
 	return max(0, min(to, s.To)-max(from, s.From))
 }
 
-// Figures are those of a run in a span.
+// Figures are those of runs in a span.
 type Figures struct {
 	// Used is the share of the cluster's GPU-hours in which jobs ran, and Switching the share in which GPUs were bound, reset,
 	// restored, or waited for a VM to boot.
 	Used, Switching float64
-	// Jobs arrived in the span, and Refused of them never ran.
+	// Jobs arrived in the span. Refused of them never ran.
 	Jobs, Refused int
 	// All are the times from the arrival of each such job until it ran, and Large those of jobs that need a whole node or more.
 	All, Large Waits
@@ -27,33 +27,41 @@ type Figures struct {
 // Waits are percentiles of times. A refused job waited as long as jobs are patient.
 type Waits struct{ Median, P95 time.Duration }
 
-// Of returns the figures of a run.
-func Of(p Policy, jobs []Job, outcomes []Outcome, s Span) Figures {
-	var f Figures
-	var used, held time.Duration
-	var all, large []time.Duration
+// Sample is the sum of runs. Its zero value is none.
+type Sample struct {
+	has, used, held float64 // GPU time
+	refused         int
+	all, large      []time.Duration // waits
+}
+
+// Add adds what a run shows in a span.
+func (s *Sample) Add(p Policy, jobs []Job, outcomes []Outcome, in Span) {
+	s.has += float64(p.Nodes*PerNode) * (in.To - in.From).Seconds()
 	for i := range jobs {
 		j, o := &jobs[i], &outcomes[i]
-		used += time.Duration(j.GPUs) * s.overlap(o.Running, o.Done)
-		held += time.Duration(j.GPUs) * s.overlap(o.Granted, o.held())
-		if j.Arrival < s.From || j.Arrival >= s.To {
+		s.used += float64(j.GPUs) * in.overlap(o.Running, o.Done).Seconds()
+		s.held += float64(j.GPUs) * in.overlap(o.Granted, o.held()).Seconds()
+		if j.Arrival < in.From || j.Arrival >= in.To {
 			continue
 		}
-		f.Jobs++
 		wait := o.Running - j.Arrival
 		if o.Refused {
-			f.Refused++
+			s.refused++
 			wait = p.Patience
 		}
-		all = append(all, wait)
+		s.all = append(s.all, wait)
 		if j.GPUs >= PerNode {
-			large = append(large, wait)
+			s.large = append(s.large, wait)
 		}
 	}
-	has := float64(p.Nodes*PerNode) * float64(s.To-s.From)
-	f.Used, f.Switching = float64(used)/has, float64(held-used)/has
-	f.All, f.Large = waitsOf(all), waitsOf(large)
-	return f
+}
+
+// Figures returns those of all runs together.
+func (s *Sample) Figures() Figures {
+	return Figures{
+		Used: s.used / s.has, Switching: (s.held - s.used) / s.has,
+		Jobs: len(s.all), Refused: s.refused, All: waitsOf(s.all), Large: waitsOf(s.large),
+	}
 }
 
 func waitsOf(all []time.Duration) Waits {

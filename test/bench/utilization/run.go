@@ -3,7 +3,6 @@ package utilization
 import (
 	"cmp"
 	"container/heap"
-	"context"
 	"slices"
 	"time"
 )
@@ -58,22 +57,18 @@ type run struct {
 }
 
 // Run returns what becomes of each job. The jobs are in the order of their arrival.
-func Run(ctx context.Context, a *Allocator, p Policy, jobs []Job) ([]Outcome, error) {
+func Run(a *Allocator, p Policy, jobs []Job) []Outcome {
 	r := &run{jobs: jobs, outcomes: make([]Outcome, len(jobs)), policy: p, allocator: a}
 	r.vms, r.others = pools(&p)
 	for i := range jobs {
-		if err := r.until(ctx, jobs[i].Arrival); err != nil {
-			return nil, err
-		}
-		if err := r.arrive(ctx, i); err != nil {
-			return nil, err
-		}
+		r.until(jobs[i].Arrival)
+		r.arrive(i)
 	}
-	err := r.until(ctx, 1<<63-1)
+	r.until(1<<63 - 1)
 	for _, i := range r.waiting { // nothing is left that could make room
 		r.refuse(i, jobs[i].Arrival+p.Patience)
 	}
-	return r.outcomes, err
+	return r.outcomes
 }
 
 // pools returns the pool for VM jobs and that for the others.
@@ -104,17 +99,14 @@ func (r *run) poolOf(j *Job) *pool {
 }
 
 // until lets jobs end that do so by then, and others have their GPUs.
-func (r *run) until(ctx context.Context, then time.Duration) error {
+func (r *run) until(then time.Duration) {
 	for len(r.ends) > 0 && r.ends[0].at <= then {
 		now := r.ends[0].at
 		for len(r.ends) > 0 && r.ends[0].at == now {
 			r.release(heap.Pop(&r.ends).(end).job)
 		}
-		if err := r.retry(ctx, now); err != nil {
-			return err
-		}
+		r.retry(now)
 	}
-	return nil
 }
 
 func (r *run) release(i int) {
@@ -125,53 +117,39 @@ func (r *run) release(i int) {
 }
 
 // retry tries all jobs that wait, the first that came first.
-func (r *run) retry(ctx context.Context, now time.Duration) error {
-	var failed error
+func (r *run) retry(now time.Duration) {
 	r.waiting = slices.DeleteFunc(r.waiting, func(i int) bool {
-		if failed != nil {
-			return false
-		}
 		if last := r.jobs[i].Arrival + r.policy.Patience; last < now {
 			r.refuse(i, last)
 			return true
 		}
-		placed, err := r.place(ctx, i, now)
-		failed = err
-		return placed
+		return r.place(i, now)
 	})
-	return failed
 }
 
 // arrive tries a new job. Those that wait have been tried since the last release.
-func (r *run) arrive(ctx context.Context, i int) error {
+func (r *run) arrive(i int) {
 	j := &r.jobs[i]
 	if j.GPUs > PerNode*len(r.poolOf(j).nodes) {
 		r.refuse(i, j.Arrival)
-		return nil
-	}
-	placed, err := r.place(ctx, i, j.Arrival)
-	if !placed {
+	} else if !r.place(i, j.Arrival) {
 		r.waiting = append(r.waiting, i)
 	}
-	return err
 }
 
 func (r *run) refuse(i int, at time.Duration) { r.outcomes[i] = Outcome{Refused: true, Gone: at} }
 
 // place gives a job its GPUs, all or none, where they are free.
-func (r *run) place(ctx context.Context, i int, now time.Duration) (bool, error) {
+func (r *run) place(i int, now time.Duration) bool {
 	j := &r.jobs[i]
 	of := r.poolOf(j)
 	if j.GPUs >= of.full {
-		return false, nil
+		return false
 	}
-	places, err := r.find(ctx, of, j.GPUs)
-	if err != nil {
-		return false, err
-	}
+	places := r.find(of, j.GPUs)
 	if places == nil {
 		of.full = j.GPUs
-		return false, nil
+		return false
 	}
 	before, after := r.policy.around(j)
 	o := Outcome{Granted: now, Running: now + before, places: places}
@@ -179,42 +157,38 @@ func (r *run) place(ctx context.Context, i int, now time.Duration) (bool, error)
 	o.Gone = o.Done + after
 	r.outcomes[i] = o
 	heap.Push(&r.ends, end{o.Gone, i})
-	return true, nil
+	return true
 }
 
 // find takes GPUs for a job: on one node, or for larger jobs on several, whose pods start together.
-func (r *run) find(ctx context.Context, of *pool, count int) ([]place, error) {
+func (r *run) find(of *pool, count int) []place {
 	var places []place
 	for left := count; left > 0; left -= PerNode {
-		at, err := r.best(ctx, of, min(left, PerNode))
-		if err != nil || at.node == nil {
+		at := r.best(of, min(left, PerNode))
+		if at.node == nil {
 			for _, p := range places {
 				p.node.taken &^= p.gpus
 			}
-			return nil, err
+			return nil
 		}
 		at.node.taken |= at.gpus
 		places = append(places, at)
 	}
-	return places, nil
+	return places
 }
 
 // best asks for GPUs on each node, and returns the best place.
-func (r *run) best(ctx context.Context, of *pool, count int) (place, error) {
+func (r *run) best(of *pool, count int) place {
 	var best place
 	for _, n := range of.nodes {
 		if best.node != nil && !r.better(n, best.node) {
 			continue
 		}
-		got, err := r.allocator.allocate(ctx, n.taken, count)
-		if err != nil {
-			return place{}, err
-		}
-		if got != 0 {
+		if got := r.allocator.allocate(n.taken, count); got != 0 {
 			best = place{n, got}
 		}
 	}
-	return best, nil
+	return best
 }
 
 // better compares the scores of two nodes. Of equals, the first is taken.

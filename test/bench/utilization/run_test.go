@@ -64,12 +64,18 @@ func TestRunJobOfSeveralNodes(t *testing.T) {
 	compare(t, Policy{Nodes: 2, VMNodes: OnePool, Costs: costs(), Patience: h}, want)
 }
 
-func compare(t *testing.T, p Policy, want []Outcome) {
+func allocator(t *testing.T) *Allocator {
 	t.Helper()
-	got, err := Run(t.Context(), NewAllocator(), p, tiny())
+	a, err := NewAllocator(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+func compare(t *testing.T, p Policy, want []Outcome) {
+	t.Helper()
+	got := Run(allocator(t), p, tiny())
 	for i := range want {
 		got[i].places = nil
 		if g, w := got[i], want[i]; g.Refused != w.Refused || g.Granted != w.Granted || g.Running != w.Running || g.Done != w.Done || g.Gone != w.Gone {
@@ -81,23 +87,19 @@ func compare(t *testing.T, p Policy, want []Outcome) {
 func TestRunOrder(t *testing.T) {
 	jobs := []Job{{Duration: h, GPUs: 4}, {Arrival: s, Duration: h, GPUs: 2}}
 	for order, want := range map[Order]int{Pack: 0, Spread: 1} {
-		got, err := Run(t.Context(), NewAllocator(), Policy{Nodes: 2, VMNodes: OnePool, Order: order, Patience: h}, jobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := Run(allocator(t), Policy{Nodes: 2, VMNodes: OnePool, Order: order, Patience: h}, jobs)
 		if on := got[1].places[0].node.number; on != want {
 			t.Errorf("order %d: the second job is on node %d, want %d", order, on, want)
 		}
 	}
 }
 
-func TestFiguresOf(t *testing.T) {
+func TestSampleFigures(t *testing.T) {
 	p := Policy{Nodes: 1, VMNodes: OnePool, Costs: costs(), Patience: h}
-	outcomes, err := Run(t.Context(), NewAllocator(), p, tiny())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := Of(p, tiny(), outcomes, Span{From: 2 * s, To: 22 * s})
+	outcomes := Run(allocator(t), p, tiny())
+	var sample Sample
+	sample.Add(p, tiny(), outcomes, Span{From: 2 * s, To: 22 * s})
+	got := sample.Figures()
 	want := Figures{
 		// First 6x8, second 4x5, third 2x20, fifth 2x5, last 1x7; the second holds its GPUs from 10 to 17 before.
 		Used: float64(6*8+4*5+2*20+2*5+7) / (8 * 20), Switching: float64(4*7) / (8 * 20),
@@ -119,10 +121,7 @@ func TestRunConserves(t *testing.T) {
 		{Nodes: 8, VMNodes: 3, Costs: costs(), Patience: 6 * h},
 		{Nodes: 8, VMNodes: 3, Order: Spread, Costs: costs(), Patience: 6 * h},
 	} {
-		outcomes, err := Run(t.Context(), NewAllocator(), p, jobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outcomes := Run(allocator(t), p, jobs)
 		refused, waited := 0, 0
 		for i := range outcomes {
 			conserves(t, &p, jobs, outcomes, outcomes[i].Gone)
