@@ -46,6 +46,7 @@ type Selection struct {
 	problems  []Problem
 	pairs     []device.Pair
 	fewOfVFs  bool
+	warm      []Warm
 }
 
 // Select applies a node's config to a snapshot. The config must be valid (as [v1alpha1.DecodeNodeConfig] returns
@@ -57,6 +58,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 		sel.choices[i] = set.choose(s, &s.Functions[i])
 	}
 	sel.problems = set.problems(s)
+	sel.keepWarm(set)
 	if cfg != nil {
 		sel.pair(cfg.Pairing, s)
 		sel.fewOfVFs = cfg.VFAttributes == v1alpha1.VFAttributesSelection

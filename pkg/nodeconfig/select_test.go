@@ -156,6 +156,40 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+func TestWarmRules(t *testing.T) {
+	warm := func(name string, share v1alpha1.Share, types ...string) v1alpha1.DeviceRule {
+		return v1alpha1.DeviceRule{Name: name, Match: v1alpha1.DeviceMatch{Types: types}, Warm: share}
+	}
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		warm("gpus", v1alpha1.Share{Amount: 10, Percent: true}, "gpu"),
+		warm("vfs", v1alpha1.Share{}, "vf"),
+		warm("all", v1alpha1.Share{Amount: 9}, "gpu", "pf"),
+	}}
+	type found struct {
+		Rule string
+		Want int
+		Of   []string
+	}
+	var got []found
+	for _, w := range nodeconfig.Select(cfg, node(t)).Warm() {
+		f := found{Rule: w.Rule, Want: w.Want}
+		for _, of := range w.Functions {
+			f.Of = append(f.Of, of.Address.String())
+		}
+		got = append(got, f)
+	}
+	want := []found{
+		{"rule 1 (gpus)", 1, []string{"0000:3b:00.0", "0000:3c:00.0"}},
+		{"rule 3 (all)", 1, []string{"0000:5e:00.1"}}, // the GPUs are of the first rule
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := nodeconfig.Select(nil, node(t)).Warm(); got != nil {
+		t.Errorf("without a config: %v, want none", got)
+	}
+}
+
 func TestChoiceByDefault(t *testing.T) {
 	sel := nodeconfig.Select(nil, node(t))
 	want := nodeconfig.Choice{Ours: true, Policy: v1alpha1.PolicyOnDemand, Rule: "default"}

@@ -29,14 +29,16 @@ nodeConfig:
   devices:
   - {name: console, match: {addresses: ['0000:3b:00.0']}, exclude: true}
   - {name: gpus, match: {types: [gpu], vendors: ['10de'], devices: ['2330'], classes: ['0302']}, policy: bound}
-  - {match: {types: [vf], pfNames: [ens1f0np0]}}`: {
+  - {match: {types: [vf], pfNames: [ens1f0np0]}, warm: 25%}
+  - {match: {types: [nvme]}, warm: 2}`: {
 			{Name: "console", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{address(t, "0000:3b:00.0")}}, Exclude: true},
 			{
 				Name: "gpus", Policy: v1alpha1.PolicyBound, Match: v1alpha1.DeviceMatch{
 					Types: []string{"gpu"}, Vendors: []pci.ID{0x10de}, Devices: []pci.ID{0x2330}, Classes: []string{"0302"},
 				},
 			},
-			{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}, PFNames: []string{"ens1f0np0"}}, Policy: v1alpha1.PolicyOnDemand},
+			{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}, PFNames: []string{"ens1f0np0"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 25, Percent: true}},
+			{Match: v1alpha1.DeviceMatch{Types: []string{"nvme"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 2}},
 		},
 	} {
 		t.Run(values, func(t *testing.T) {

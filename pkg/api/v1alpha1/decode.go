@@ -48,6 +48,12 @@ func (d *decoder) value(path string, raw json.RawMessage, dst reflect.Value) {
 		d.verbatim(path, raw, verbatim)
 		return
 	}
+	if share, ok := reflect.TypeAssert[*Share](dst.Addr()); ok {
+		if err := share.UnmarshalJSON(raw); err != nil {
+			d.problems.add(path, "%v", err)
+		}
+		return
+	}
 	switch dst.Kind() {
 	case reflect.Pointer:
 		v := reflect.New(dst.Type().Elem())

@@ -92,6 +92,9 @@ type DeviceRule struct {
 	Match DeviceMatch `json:"match"`
 	// Policy is onDemand when empty.
 	Policy BindPolicy `json:"policy,omitempty"`
+	// Warm is how many free devices of the rule are kept ready for claims: on their VFIO drivers, and proven clean. Only
+	// for onDemand.
+	Warm Share `json:"warm,omitzero"`
 	// Exclude leaves the matched functions alone, whatever a later rule says.
 	Exclude bool `json:"exclude,omitempty"`
 }
@@ -218,6 +221,13 @@ func (r *DeviceRule) check(p *problems, path string) {
 	oneOf(p, path+".policy", r.Policy, PolicyBound, PolicyOnDemand)
 	if r.Exclude && r.Policy != "" {
 		p.add(path+".policy", "%s says nothing where exclude is true; remove one of the two", show(string(r.Policy)))
+	}
+	switch {
+	case r.Warm == Share{}:
+	case r.Exclude:
+		p.add(path+".warm", "%s says nothing where exclude is true; remove one of the two", r.Warm)
+	case r.Policy == PolicyBound:
+		p.add(path+".warm", "%s says nothing where policy is bound, which keeps all devices on VFIO; remove one of the two", r.Warm)
 	}
 	r.Match.check(p, path+".match")
 }

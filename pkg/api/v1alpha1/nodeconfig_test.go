@@ -24,6 +24,9 @@ devices:
   match: {types: [gpu], vendors: [10de, "0x1002"], classes: ["03", "0302", "120000"]}
   policy: bound
 - match: {pfNames: [ens1f0np0], types: [vf]}
+  warm: 2
+- match: {types: [nvme]}
+  warm: 25%
 allowedHandlers: [kata-gpu, kata-gpu-snp]
 virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0, eswitchMode: Switchdev}]
 pairing: Switch
@@ -41,7 +44,8 @@ vfAttributes: Selection
 				Name: "gpus", Policy: v1alpha1.PolicyBound,
 				Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}, Vendors: []pci.ID{0x10de, 0x1002}, Classes: []string{"03", "0302", "120000"}},
 			},
-			{Match: v1alpha1.DeviceMatch{PFNames: []string{"ens1f0np0"}, Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand},
+			{Match: v1alpha1.DeviceMatch{PFNames: []string{"ens1f0np0"}, Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 2}},
+			{Match: v1alpha1.DeviceMatch{Types: []string{"nvme"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 25, Percent: true}},
 		},
 		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0), EswitchMode: v1alpha1.EswitchSwitchdev}},
@@ -111,6 +115,12 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"bad netdev":      {rule(`{pfNames: ["eth/0"]}`), `NodeConfig: devices[0].match.pfNames[0]: "eth/0" is not a network interface name`},
 		"bad policy":      {rule("{types: [gpu]}") + "  policy: Bound\n", `NodeConfig: devices[0].policy: "Bound" is not one of bound, onDemand`},
 		"useless policy":  {rule("{types: [gpu]}") + "  policy: bound\n  exclude: true\n", `NodeConfig: devices[0].policy: "bound" says nothing where exclude is true`},
+		"negative share":  {rule("{types: [gpu]}") + "  warm: -1\n", `NodeConfig: devices[0].warm: -1 is neither a number of devices such as 2 nor a percentage such as "25%"`},
+		"quoted number":   {rule("{types: [gpu]}") + "  warm: '2'\n", `NodeConfig: devices[0].warm: "2" is neither a number`},
+		"half a device":   {rule("{types: [gpu]}") + "  warm: 0.5\n", `NodeConfig: devices[0].warm: 0.5 is neither a number`},
+		"over all":        {rule("{types: [gpu]}") + "  warm: 101%\n", `NodeConfig: devices[0].warm: "101%" is neither a number`},
+		"warm and bound":  {rule("{types: [gpu]}") + "  policy: bound\n  warm: 2\n", `NodeConfig: devices[0].warm: 2 says nothing where policy is bound`},
+		"warm, excluded":  {rule("{types: [gpu]}") + "  exclude: true\n  warm: 2\n", `NodeConfig: devices[0].warm: 2 says nothing where exclude is true`},
 		"bad attributes":  {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
 		"bad pairing":     {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {
