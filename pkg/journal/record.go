@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -93,6 +94,11 @@ type Record struct {
 
 // ID returns the record's identity and file name: the claim's UID.
 func (r *Record) ID() string { return r.Plan.Claim.UID }
+
+// IsWarm reports whether this is the record of a device that is kept ready for claims, although its policy is onDemand.
+func (r *Record) IsWarm() bool {
+	return r.Kind == Bound && slices.ContainsFunc(r.Plan.Devices, func(d plan.Device) bool { return d.Policy == v1alpha1.PolicyOnDemand })
+}
 
 // Sandbox is the pod's VM that has a claim's functions.
 type Sandbox struct {

@@ -42,7 +42,7 @@ func (d *Draining) Has(a pci.Address) bool {
 // add enters a record, and where its functions go.
 func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	switch {
-	case rec.Kind == journal.Bound:
+	case rec.Kind == journal.Bound && rec.State != journal.Quarantined:
 		d.bound = append(d.bound, rec)
 	case rec.State == journal.Quarantined:
 		d.Quarantined = append(d.Quarantined, rec.Plan.Claim)

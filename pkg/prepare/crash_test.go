@@ -94,6 +94,12 @@ func scenes() []scene {
 			}
 			return one(gpu)
 		}},
+		{"a GPU that is kept warm", func(w *world) []pci.Address {
+			gpu := w.k.AddGPU(0x3b)
+			w.wantsGPUs(1)
+			w.keepWarm()
+			return one(gpu)
+		}},
 	}
 }
 

@@ -60,6 +60,16 @@ func failed(err error) Outcome {
 
 // Begin prepares a claim that has no record.
 func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind) (*journal.Record, error) {
+	return o.begin(ctx, req, kind, func(*plan.Plan) {})
+}
+
+// Warm binds devices without a claim, as policy "bound" does, and also resets them and proves them clean.
+func (o *Order) Warm(ctx context.Context, req *claim.Request) (*journal.Record, error) {
+	return o.begin(ctx, req, journal.Bound, (*plan.Plan).ResetFirst)
+}
+
+// begin is Begin with a change of the plan.
+func (o *Order) begin(ctx context.Context, req *claim.Request, kind journal.Kind, change func(*plan.Plan)) (*journal.Record, error) {
 	if err := o.Recording.HasRoom(); err != nil {
 		return nil, err
 	}
@@ -76,6 +86,7 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	if err != nil {
 		return nil, err
 	}
+	change(pl)
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
 	if err := o.announce(ctx, snap, rec); err != nil {
 		return nil, err

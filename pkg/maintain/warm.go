@@ -1,0 +1,265 @@
+package maintain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// A warm device is free and has a record like a device of policy "bound": it is on its VFIO driver, and a reset has proven
+// it clean. A claim that gets it changes no driver and resets nothing. When the claim ends, the device is reset as after
+// any claim, and is warm again. What must not be interrupted has a record, so that Recover knows it.
+
+// WarmPool is how many devices of a rule are ready for claims.
+type WarmPool struct {
+	// Rule names the rule of the node config.
+	Rule string
+	// Want is how many free devices the rule wants to be ready, and Ready are those that are.
+	Want  int
+	Ready []pci.Address
+	// Failed are the devices that can't be made ready, and why: most often, a process of the node uses them.
+	Failed map[pci.Address]error
+}
+
+// Warming says what KeepWarm may do.
+type Warming struct {
+	// Skip are devices that are left alone, because it failed for them lately.
+	Skip func(pci.Address) bool
+	// Return also returns the devices to their drivers that need not be ready any more. Without it, a device that a claim
+	// has just left stays, in case the next claim comes soon.
+	Return bool
+}
+
+// KeepWarm keeps as many free devices ready for claims as the node config wants. Those are the ones that the scheduler
+// takes first: the first free ones in the order of the slices. So a claim finds them without any change of a slice.
+// It returns the state of each rule, and what failed apart from single devices. It may be repeated, and while claims
+// come and go: each device is judged again under its locks.
+func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n, err := m.order.Planning.PlanNode(snap)
+	if err != nil {
+		return nil, err
+	}
+	records, _ := m.order.Journal.List() // what can't be read is left alone
+	w := &warming{
+		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
+		bound: boundRecords(records, snap.Host.BootID), wanted: map[string]bool{},
+	}
+	var pools []WarmPool
+	for _, rule := range n.Selection.Warm() {
+		pools = append(pools, w.fill(ctx, rule))
+	}
+	if !how.Return {
+		return pools, nil
+	}
+	return pools, w.returnOthers(ctx)
+}
+
+// boundRecords are the records of devices that are bound without a claim, by their functions.
+func boundRecords(records []*journal.Record, bootID string) map[pci.Address]*journal.Record {
+	bound := map[pci.Address]*journal.Record{}
+	for _, rec := range records {
+		if rec.Kind != journal.Bound || rec.BootID != bootID {
+			continue
+		}
+		for _, a := range rec.Plan.Addresses() {
+			bound[a] = rec
+		}
+	}
+	return bound
+}
+
+// warming is one call of KeepWarm.
+type warming struct {
+	*Maintainer
+	how      Warming
+	node     plan.Node
+	assessor *plan.Assessor
+	layout   *device.Layout
+	bound    map[pci.Address]*journal.Record
+	// wanted are the records of the devices that are to be ready.
+	wanted map[string]bool
+}
+
+// fill makes the first free devices of a rule ready, up to the wanted number. One that fails is passed over.
+func (w *warming) fill(ctx context.Context, rule nodeconfig.Warm) WarmPool {
+	pool := WarmPool{Rule: rule.Rule, Want: rule.Want, Failed: map[pci.Address]error{}}
+	for _, f := range w.inOrder(rule.Functions) {
+		if len(pool.Ready) >= rule.Want || ctx.Err() != nil {
+			break
+		}
+		if !w.isFree(f) {
+			continue
+		}
+		if !w.isReady(f) {
+			if !w.canWarm(f) {
+				continue
+			}
+			if err := w.warm(ctx, f); err != nil {
+				if !isHeld(err) { // else a claim was faster
+					pool.Failed[f.Address] = err
+				}
+				continue
+			}
+		}
+		w.wanted[w.bound[f.Address].ID()] = true
+		pool.Ready = append(pool.Ready, f.Address)
+	}
+	return pool
+}
+
+// inOrder returns functions as the scheduler goes through them: pools by name, and in a pool the devices as package
+// publish orders them. Devices that are not isolated are not made ready, so only the address counts.
+func (w *warming) inOrder(fns []*device.Function) []*device.Function {
+	fns = slices.Clone(fns)
+	pool := func(f *device.Function) string { return w.layout.Pool(w.node.Name, f.Address) }
+	slices.SortStableFunc(fns, func(a, b *device.Function) int { return cmp.Compare(pool(a), pool(b)) })
+	return fns
+}
+
+// isFree reports whether a claim could get the function now.
+func (w *warming) isFree(f *device.Function) bool {
+	as := w.assessor.Assess(f)
+	return len(as.Refusals) == 0
+}
+
+// isReady reports whether a free function is ready: a claim of it changes no driver and resets nothing.
+func (w *warming) isReady(f *device.Function) bool {
+	rec := w.bound[f.Address]
+	return rec != nil && rec.State == journal.Prepared && (device.IsVFIO(f.Driver) || w.wanted[rec.ID()]) && !w.needsReset(rec)
+}
+
+// canWarm reports whether a free function that is not ready can be made so. A function on VFIO was bound by hand, and one
+// whose record is unfinished or not clean is returned first.
+func (w *warming) canWarm(f *device.Function) bool {
+	rec := w.bound[f.Address]
+	moved := rec != nil && rec.State == journal.Prepared && !w.needsReset(rec)
+	return !device.IsVFIO(f.Driver) && (rec == nil || moved) && (w.how.Skip == nil || !w.how.Skip(f.Address))
+}
+
+// needsReset reports whether a claim would have a function of the record reset first.
+func (w *warming) needsReset(rec *journal.Record) bool {
+	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return w.node.NeedsReset[a] })
+}
+
+// warm makes one function ready, within the limit for one record. What was moved off VFIO is bound again.
+func (w *warming) warm(ctx context.Context, f *device.Function) error {
+	ctx, cancel := w.order.InTime(ctx)
+	defer cancel()
+	req := &claim.Request{UID: BoundID(f), Devices: []claim.Device{{Request: "warm", Name: f.Name(), Address: f.Address}}}
+	req.Devices[0].VFIO.Default()
+	if rec := w.bound[f.Address]; rec != nil {
+		req.UID = rec.ID()
+	}
+	release, err := w.order.Locking.LockClaim(ctx, plan.RefOf(req))
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := w.order.Journal.Load(req.UID)
+	switch {
+	case err != nil:
+		return err
+	case rec == nil:
+		rec, err = w.order.Warm(ctx, req)
+	case rec.State == journal.Prepared:
+		work := *rec
+		err = w.order.Reaffirm(ctx, &work)
+	default:
+		err = fmt.Errorf("another process has begun to bind or return %s", f.Address)
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range rec.Plan.Addresses() {
+		w.bound[a] = rec
+	}
+	return nil
+}
+
+// isHeld reports whether the device was refused because a claim has it.
+func isHeld(err error) bool {
+	refused, ok := errors.AsType[*plan.RefusedError](err)
+	return ok && refused.Has(plan.Held)
+}
+
+// returnOthers returns free devices to their drivers that were made ready, or bound by a policy of an earlier config, and
+// are not wanted. It also ends what was interrupted. Drains and quarantines end by themselves.
+func (w *warming) returnOthers(ctx context.Context) error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, a := range slices.SortedFunc(maps.Keys(w.bound), pci.Address.Compare) {
+		rec := w.bound[a]
+		if seen[rec.ID()] || w.wanted[rec.ID()] || !w.isSurplus(rec) || ctx.Err() != nil {
+			continue
+		}
+		seen[rec.ID()] = true
+		if err := w.returnOne(ctx, rec.ID()); err != nil {
+			errs = append(errs, fmt.Errorf("return %s to its driver: %w", a, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isSurplus reports whether a record that is not wanted is this package's to end: the config does not keep its device
+// bound, and no claim has it.
+func (w *warming) isSurplus(rec *journal.Record) bool {
+	if rec.State == journal.Quarantined || len(rec.Plan.Devices) == 0 {
+		return false
+	}
+	choice := w.node.Selection.Choice(rec.Plan.Devices[0].Address)
+	onDemand := choice.Ours && choice.Policy == v1alpha1.PolicyOnDemand || !choice.Ours && !choice.Forbidden && rec.IsWarm()
+	return onDemand && isUnclaimed(&w.node, rec)
+}
+
+// isUnclaimed reports whether no claim has a function of the record.
+func isUnclaimed(n *plan.Node, rec *journal.Record) bool {
+	return !slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
+		owner, held := n.Owners[a]
+		return held && !owner.Bound
+	})
+}
+
+// returnOne returns a device to its driver. Under the locks it looks again: a claim may have it by now.
+func (w *warming) returnOne(ctx context.Context, id string) error {
+	ctx, cancel := w.order.InTime(ctx)
+	defer cancel()
+	release, err := w.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := w.order.Journal.Load(id)
+	if err != nil || rec == nil {
+		return err
+	}
+	work := *rec
+	if rec.State == journal.Prepared { // what was moved off VFIO must not be reset below its driver
+		if err := w.order.Reaffirm(ctx, &work); err != nil {
+			return err
+		}
+	}
+	snap, unlock, err := w.order.Locking.LockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if n := w.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
+		return nil // what can't be read may be a claim of it
+	}
+	return w.order.TakeOffLocked(ctx, snap, &work).Err
+}
