@@ -18,8 +18,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
@@ -89,6 +91,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.WatchNRI(func() bool { return true })
 	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
 	(&plugin.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
+	n.Metrics.ObserveWarm([]maintain.WarmPool{{Rule: "rule 1 (gpus)", Want: 2, Ready: []pci.Address{broken}}})
 	n.Metrics.WatchReadiness(n.Health.Ready)
 	n.Metrics.WatchBootstrap(func() (*drift.Record, error) {
 		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil

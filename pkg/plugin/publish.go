@@ -83,11 +83,13 @@ func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// wake makes the publisher publish again. It never blocks.
+// wake makes the publisher publish again, and devices be kept warm. It never blocks.
 func (s *service) wake() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // it is due already
+	for _, c := range []chan struct{}{s.changed, s.claimed} {
+		select {
+		case c <- struct{}{}:
+		default: // it is due already
+		}
 	}
 }
 

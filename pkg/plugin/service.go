@@ -115,8 +115,8 @@ type service struct {
 	vfs *ProvisionWatch
 	// problems of the node's config were logged last.
 	problems []nodeconfig.Problem
-	// changed wakes the publisher after a claim.
-	changed chan struct{}
+	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
+	changed, claimed chan struct{}
 }
 
 // start starts the parts and serves until ctx ends.
@@ -125,7 +125,7 @@ func (s *service) start(ctx context.Context) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
-	s.changed = make(chan struct{}, 1)
+	s.changed, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
 	if err := s.openTracer(ctx); err != nil {
 		return err
 	}
@@ -165,6 +165,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watchDrains(ctx) })
 	g.Go(func() error { return s.repair(ctx) })
 	g.Go(func() error { return s.provision(ctx) })
+	g.Go(func() error { return s.keepWarm(ctx) })
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
 	g.Go(func() error { return s.watchDisk(ctx) })

@@ -29,7 +29,7 @@ func TestNamesAndHelp(t *testing.T) {
 		"kata_vfio_audit_last_timestamp_seconds", "kata_vfio_claim_duration_seconds",
 		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_problems", "kata_vfio_ledger_size",
 		"kata_vfio_ledger_verified_timestamp_seconds", "kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_duration_seconds",
-		"kata_vfio_publish_failures_total", "kata_vfio_records", "kata_vfio_stuck_writes", "kata_vfio_unfinished_record_seconds",
+		"kata_vfio_prepared_claims_total", "kata_vfio_publish_failures_total", "kata_vfio_records", "kata_vfio_stuck_writes", "kata_vfio_unfinished_record_seconds",
 		"kata_vfio_unprepare_failing_seconds",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {

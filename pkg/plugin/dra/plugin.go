@@ -139,6 +139,7 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 		d.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
+	d.Metrics.ObserveStart(rec.Plan.IsWarm())
 	d.forget(c.UID)
 	if d.Confirmed != nil {
 		d.Confirmed(string(c.UID))

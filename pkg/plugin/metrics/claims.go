@@ -15,6 +15,7 @@ import (
 type claimMetrics struct {
 	took    *prometheus.HistogramVec
 	refused *prometheus.CounterVec
+	starts  *prometheus.CounterVec
 }
 
 func newClaimMetrics(r *prometheus.Registry) claimMetrics {
@@ -27,12 +28,18 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 			Name: "kata_vfio_refusals_total",
 			Help: "Claims that were not prepared, by the reason of the claim's Event. The kubelet retries while the pod exists, and each attempt counts.",
 		}, []string{"reason"}),
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kata_vfio_prepared_claims_total",
+			Help: "Claims that were prepared, by what they found: warm (all devices on VFIO and proven clean), cold (a driver was changed or a device reset). The kubelet's repetitions count.",
+		}, []string{"start"}),
 	}
+	m.starts.WithLabelValues("warm")
+	m.starts.WithLabelValues("cold")
 	for _, operation := range []string{"prepare", "unprepare"} {
 		m.took.WithLabelValues(operation, "ok")
 		m.took.WithLabelValues(operation, "error")
 	}
-	r.MustRegister(m.took, m.refused)
+	r.MustRegister(m.took, m.refused, m.starts)
 	return m
 }
 
@@ -46,6 +53,11 @@ func (m *Metrics) ObservePrepare(uid string, took time.Duration, reason string) 
 	}
 	m.claims.took.WithLabelValues("prepare", "ok").Observe(took.Seconds())
 	m.failing.note(uid, nil)
+}
+
+// ObserveStart counts one claim that was prepared, by whether it found its devices ready.
+func (m *Metrics) ObserveStart(warm bool) {
+	m.claims.starts.WithLabelValues(map[bool]string{true: "warm", false: "cold"}[warm]).Inc()
 }
 
 // ObserveUnprepare counts one call to unprepare a claim.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -17,6 +18,8 @@ type nodeMetrics struct {
 	orphans *prometheus.GaugeVec
 	repairs *prometheus.CounterVec
 	lacking *prometheus.GaugeVec
+	warm    *prometheus.GaugeVec
+	wanted  *prometheus.GaugeVec
 }
 
 func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
@@ -36,8 +39,15 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 			Name: "kata_vfio_vfs_lacking",
 			Help: "VFs that the node's config wants of a PF, as it names the PF, and that could not be made yet; the plugin's log says why.",
 		}, []string{"pf"}),
+		warm: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_warm_devices",
+			Help: "Free devices that are kept on VFIO and proven clean for the next claims, by rule of the node config.",
+		}, []string{"rule"}),
+		wanted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_warm_devices_wanted", Help: "How many such devices the rule wants; the plugin's log says why one is not warm.",
+		}, []string{"rule"}),
 	}
-	r.MustRegister(m.devices, m.orphans, m.repairs, m.lacking)
+	r.MustRegister(m.devices, m.orphans, m.repairs, m.lacking, m.warm, m.wanted)
 	return m
 }
 
@@ -81,6 +91,14 @@ func (m *Metrics) ObserveProvisions(all []plan.Provision) {
 			lacking = max(0, p.Want-p.Have)
 		}
 		m.node.lacking.WithLabelValues(p.Rule).Set(float64(lacking))
+	}
+}
+
+// ObserveWarm sets how many devices are warm, and how many the rules of the node config want to be.
+func (m *Metrics) ObserveWarm(pools []maintain.WarmPool) {
+	for i := range pools {
+		m.node.warm.WithLabelValues(pools[i].Rule).Set(float64(len(pools[i].Ready)))
+		m.node.wanted.WithLabelValues(pools[i].Rule).Set(float64(pools[i].Want))
 	}
 }
 
