@@ -184,7 +184,11 @@ func printPlans(w io.Writer, plans []devicePlan) error {
 			continue
 		}
 		d := &p.Plan.Devices[0]
-		rows = append(rows, []string{p.Device, "accepted", fmt.Sprint(len(p.Plan.Steps)), way(d), resetWords(d.Resets), takes(p.Plan, d)})
+		answer := "accepted"
+		if p.Plan.IsWarm() {
+			answer = "accepted, warm"
+		}
+		rows = append(rows, []string{p.Device, answer, fmt.Sprint(len(p.Plan.Steps)), way(d), resetWords(d.Resets), takes(p.Plan, d)})
 	}
 	if err := table(w, rows); err != nil {
 		return err

@@ -30,6 +30,8 @@ type view struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
+	// Warm says that it is a device that is kept ready for claims.
+	Warm bool `json:"warm,omitempty"`
 	// Pods are the claim's consumers; Sandbox is the VM that has the devices, or
 	// had them last.
 	Pods    []claim.Pod      `json:"pods,omitempty"`
@@ -65,7 +67,7 @@ func viewOf(rec *journal.Record) view {
 	v := view{
 		UID: c.UID, Kind: rec.Kind, State: rec.State, Since: rec.Since, Namespace: c.Namespace, Name: c.Name,
 		Reason: rec.Reason, Pods: c.Pods, Sandbox: rec.Sandbox, Devices: []deviceView{}, Functions: rec.Plan.Functions,
-		bootID: rec.BootID,
+		Warm: rec.IsWarm(), bootID: rec.BootID,
 	}
 	for _, d := range rec.Plan.Devices {
 		dv := deviceView{
@@ -251,8 +253,11 @@ func printSandboxes(w io.Writer, views []view) error {
 // recordRows returns one row for each function of a record. The first row has the claim and its state.
 func recordRows(v *view) [][]string {
 	name := "-"
-	if v.Name != "" {
+	switch {
+	case v.Name != "":
 		name = v.Namespace + "/" + v.Name
+	case v.Warm:
+		name = "(kept warm)"
 	}
 	head := []string{name, v.UID, string(v.State)}
 	var rows [][]string
