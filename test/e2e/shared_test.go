@@ -126,8 +126,11 @@ func until(t *testing.T, what string, try func(context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, waitLimit, true,
 		func(ctx context.Context) (bool, error) {
-			last = try(ctx)
-			return last == nil, nil
+			err := try(ctx)
+			if ctx.Err() == nil || last == nil { // a try that the end cuts off says nothing of its own
+				last = err
+			}
+			return err == nil, nil
 		})
 	if err != nil {
 		t.Fatalf("wait until %s: %v: %v", what, err, last)

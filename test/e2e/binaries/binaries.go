@@ -8,6 +8,7 @@ package binaries
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -36,10 +37,12 @@ const (
 	CNI Module = "cni"
 	// Image has image, which makes a container image out of static programs.
 	Image Module = "image"
+	// Kueue has kueue, the controller of job queues.
+	Kueue Module = "kueue"
 )
 
 // Modules are all modules.
-func Modules() []Module { return []Module{Kube, Containerd, Runc, Helm, CNI, Image} }
+func Modules() []Module { return []Module{Kube, Containerd, Runc, Helm, CNI, Image, Kueue} }
 
 // Config is what to build.
 type Config struct {
@@ -99,6 +102,28 @@ func Ensure(ctx context.Context, c Config) (*Set, error) {
 		maps.Copy(set.paths, paths)
 	}
 	return set, nil
+}
+
+// Sources returns the directory of the sources of a module that m's go.mod requires, for the manifests in it. It
+// downloads them if they are missing. Nobody may write there.
+func Sources(ctx context.Context, m Module, path string) (string, error) {
+	root, err := sourceRoot(ctx)
+	if err != nil {
+		return "", err
+	}
+	r, err := recipeOf(m)
+	if err != nil {
+		return "", err
+	}
+	out, err := goOutput(ctx, filepath.Join(root, r.dir), r.env(), "mod", "download", "-json", path)
+	if err != nil {
+		return "", fmt.Errorf("download the sources of %s: %w", path, err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal([]byte(out), &module); err != nil {
+		return "", fmt.Errorf("read where the sources of %s are: %w", path, err)
+	}
+	return module.Dir, nil
 }
 
 // sourceRoot is the root of this tree. It is asked for, since a binary built with -trimpath does not know.

@@ -54,6 +54,10 @@ func recipeOf(m Module) (recipe, error) {
 		return recipe{
 			module: m, dir: "test/e2e/cni", packages: []string{plugins + "ipam/host-local"}, commands: []string{"host-local"},
 		}, nil
+	case Kueue:
+		return recipe{
+			module: m, dir: "test/e2e/kueue", packages: []string{"sigs.k8s.io/kueue/cmd/kueue"}, commands: []string{"kueue"},
+		}, nil
 	case Image:
 		return recipe{module: m, dir: "test/tools/image", packages: []string{"."}, commands: []string{"image"}}, nil
 	}

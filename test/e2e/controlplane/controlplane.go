@@ -182,4 +182,9 @@ func (p *ControlPlane) Server(host string) string {
 // CA is the certificate of the authority that signed the API server's and all clients', in PEM.
 func (p *ControlPlane) CA() []byte { return p.authority.certPEM }
 
+// ServingFiles are the files of a certificate for servers on 127.0.0.1 that the same authority signed, and of its key.
+func (p *ControlPlane) ServingFiles() (cert, key string) {
+	return p.file(servingCertFile), p.file(servingKeyFile)
+}
+
 func (p *ControlPlane) logDir() string { return filepath.Join(p.dir, "log") }
