@@ -25,7 +25,7 @@ import (
 
 // preparerOn returns a plugin's Preparer on a scripted node, with journal, ledger and CDI specs. It runs on this machine's
 // own processor: only the kernel's answers to writes are scripted.
-func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer) *prepare.Preparer {
+func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer, changes ...func(*prepare.Config)) *prepare.Preparer {
 	tb.Helper()
 	fs, err := sysfs.Open(k.Root())
 	must(tb, err)
@@ -40,7 +40,7 @@ func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer) *p
 	specs, err := cdi.Open(filepath.Join(dir, "cdi"))
 	must(tb, err)
 	links := vftest.New(tb, fs, vftest.Igb())
-	return prepare.New(prepare.Config{
+	c := prepare.Config{
 		Parts: effects.Parts{
 			FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
 			Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.HotReset),
@@ -49,7 +49,11 @@ func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer) *p
 			Observe:  observe,
 		},
 		UndoLimit: time.Minute,
-	})
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	return prepare.New(c)
 }
 
 func must(tb testing.TB, err error) {
