@@ -12,6 +12,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
@@ -135,6 +137,36 @@ func TestBoundByPolicy(t *testing.T) {
 		if f := &snap.Functions[i]; f.Type == device.GPU {
 			mustUnprepare(t, n, "standing-"+f.Address.Label())
 		}
+	}
+	if diff := cmp.Diff(before, stage.Bindings(t)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// TestKeptWarm checks that the first GPU of the slices is bound and reset before its claim, which then needs no step, and
+// that it goes back when the config wants none.
+func TestKeptWarm(t *testing.T) {
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+		Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{stage.Address(t, topology.GPU0)}}, Warm: v1alpha1.Share{Amount: 1},
+	}}}
+	cfg.Default()
+	before := stage.Bindings(t)
+	n := open(t, cfg)
+	pools, err := n.KeepWarm(t.Context(), maintain.Warming{})
+	if err != nil || len(pools) != 1 || len(pools[0].Ready) != 1 {
+		t.Fatalf("KeepWarm = %+v, %v; want %s ready", pools, err, topology.GPU0)
+	}
+	rec := mustPrepare(t, n, stage.Request(t, "warm-claim", topology.GPU0))
+	if !rec.Plan.IsWarm() || len(rec.Plan.Steps) != 0 {
+		t.Errorf("steps %v; want none: the function is warm", rec.Plan.Steps)
+	}
+	mustUnprepare(t, n, "warm-claim")
+	if got := kernel.Driver(t, topology.GPU0); got != "vfio-pci" {
+		t.Errorf("after the claim %s is on %q; want vfio-pci", topology.GPU0, got)
+	}
+	cfg.Devices[0].Warm = v1alpha1.Share{}
+	if _, err := n.KeepWarm(t.Context(), maintain.Warming{Return: true}); err != nil {
+		t.Error(err)
 	}
 	if diff := cmp.Diff(before, stage.Bindings(t)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
