@@ -260,6 +260,23 @@ func TestHugePagesThatCameInPartGoWithRevert(t *testing.T) {
 	}
 }
 
+// TestHugePagesOfADeviceAreOnItsNUMANode, and go with the revert.
+func TestHugePagesOfADeviceAreOnItsNUMANode(t *testing.T) {
+	n := fit(t)
+	const pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
+	n.put(pages, "0")
+	n.put("sys/devices/system/node/node1/meminfo", "Node 1\n")
+	n.put("sys/bus/pci/devices/0000:9b:00.0/numa_node", "1\n")
+	n.apply(parse(t, "kernel: {hugePages: [{size: 2Mi, count: 8, device: '0000:9b:00.0'}]}\n"))
+	if got := n.read("etc/tmpfiles.d/kata-vfio.conf"); !strings.Contains(got, "w /"+pages+" - - - - 8\n") || n.read(pages) != "8" {
+		t.Errorf("%s pages; at boot:\n%s", n.read(pages), got)
+	}
+	n.revert()
+	if n.read(pages) != "0" {
+		t.Errorf("after revert %s pages", n.read(pages))
+	}
+}
+
 // A path that can't be looked at any more is told, and the others are reverted.
 func TestPathThatCantBeLookedAtIsKept(t *testing.T) {
 	n := fit(t)

@@ -73,6 +73,7 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 // wanted joins what the parts require.
 func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
 	var all state.Wanted
+	b, all.Problems = host.PlaceHugePages(tree, b, p)
 	for _, part := range e.Parts {
 		w, err := part(tree, b, p)
 		if err != nil {

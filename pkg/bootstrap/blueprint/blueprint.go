@@ -94,8 +94,11 @@ func (s HugePageSize) KiB() int {
 type HugePages struct {
 	Size  HugePageSize `json:"size"`
 	Count int          `json:"count"`
-	// Node is the NUMA node. If it is unset, the kernel spreads the pages over all nodes.
+	// Node is the NUMA node. If it and Device are unset, the kernel spreads the pages over all nodes.
 	Node *int `json:"node,omitempty"`
+	// Device is a function whose NUMA node the pages are on: that of the VM which gets the function. The counts of
+	// functions on one node add up.
+	Device *pci.Address `json:"device,omitempty"`
 }
 
 // VFIO configures VFIO's modules.

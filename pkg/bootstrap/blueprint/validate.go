@@ -105,12 +105,26 @@ func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
 	if h.Node != nil && (*h.Node < 0 || *h.Node > 1023) {
 		d.at(path+".node", "%d is not a NUMA node", *h.Node)
 	}
+	if h.Node != nil && h.Device != nil {
+		d.at(path+".node", "the NUMA node is that of device %s; remove one of the two", h.Device)
+	}
 	for _, other := range all[:i] {
-		sameNode := other.Node == nil || h.Node == nil || *other.Node == *h.Node
-		if other.Size == h.Size && sameNode {
-			d.at(path, "duplicate size; give one count for the whole node, or one for each NUMA node")
+		if other.Size == h.Size && samePlace(&other, &h) {
+			d.at(path, "duplicate size; give one count for the whole node, or one for each NUMA node or device")
 		}
 	}
+}
+
+// samePlace reports whether two counts are of one place, where only one can be right.
+func samePlace(a, b *HugePages) bool {
+	everywhere := func(h *HugePages) bool { return h.Node == nil && h.Device == nil }
+	switch {
+	case everywhere(a), everywhere(b):
+		return true
+	case a.Device != nil && b.Device != nil:
+		return *a.Device == *b.Device
+	}
+	return a.Node != nil && b.Node != nil && *a.Node == *b.Node
 }
 
 func (d *decoder) checkKeepOff(all []pci.Address) {
