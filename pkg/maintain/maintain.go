@@ -1,6 +1,6 @@
 // Package maintain takes care of a node's functions outside the life of a claim: it
-// drains them, clears quarantines, gives orphans back, creates the VFs of PFs, and binds
-// what policy "bound" wants on VFIO. It works with the locks, records and effects of
+// drains them, clears quarantines, gives orphans back, creates the VFs of PFs, binds
+// what policy "bound" wants on VFIO, and keeps free devices ready for claims. It works with the locks, records and effects of
 // package prepare, so that it may run while claims come and go.
 package maintain
 

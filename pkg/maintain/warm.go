@@ -46,6 +46,9 @@ type Warming struct {
 // It returns the state of each rule, and what failed apart from single devices. It may be repeated, and while claims
 // come and go: each device is judged again under its locks.
 func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, error) {
+	if !how.Return && !wantsWarm(m.order.Node) {
+		return nil, nil
+	}
 	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -67,6 +70,11 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 		return pools, nil
 	}
 	return pools, w.returnOthers(ctx)
+}
+
+// wantsWarm reports whether a rule of the config keeps devices ready.
+func wantsWarm(c *v1alpha1.NodeConfig) bool {
+	return c != nil && slices.ContainsFunc(c.Devices, func(r v1alpha1.DeviceRule) bool { return r.Warm != v1alpha1.Share{} })
 }
 
 // boundRecords are the records of devices that are bound without a claim, by their functions.

@@ -115,6 +115,10 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	if earlier && rec.State != journal.Quarantined {
 		return failed(o.Drop(ctx, rec))
 	}
+	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
+		return failed(fmt.Errorf("claim %s: a claim has the device, which returns to its driver only after that: unprepare the claim first; "+
+			"`kata-vfio-plugin status` lists it", rec.Plan.Claim))
+	}
 	if err := o.Guard.WaitUnheld(ctx, snap, rec, o.HolderWait); err != nil {
 		return failed(err)
 	}

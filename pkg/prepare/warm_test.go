@@ -332,6 +332,34 @@ func TestWarmDeviceThatWasMovedIsBoundAgain(t *testing.T) {
 	w.wantWarm("at the end", gpus)
 }
 
+// TestBoundDeviceIsNotTakenFromItsClaim, when an operator takes off its record without a claim.
+func TestBoundDeviceIsNotTakenFromItsClaim(t *testing.T) {
+	for name, bind := range map[string]func(*world){
+		"by policy": (*world).boundByPolicy,
+		"warm": func(w *world) {
+			w.wantsGPUs(1)
+			w.keepWarm()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.gpus(1)[0]
+			bind(w)
+			w.mustPrepare(w.request(uid, gpu))
+			_, err := w.plugin(nil).Unprepare(t.Context(), "standing-"+gpu.Label())
+			says(t, err, "a claim has the device", "unprepare the claim first")
+			if w.driver(gpu) != "vfio-pci" || w.record("standing-"+gpu.Label()) == nil {
+				t.Errorf("it is on %q", w.driver(gpu))
+			}
+			w.mustUnprepare(uid)
+			w.mustUnprepare("standing-" + gpu.Label())
+			if w.driver(gpu) != "nvidia" {
+				t.Errorf("at the end it is on %q", w.driver(gpu))
+			}
+		})
+	}
+}
+
 // TestWarmPoolKnowsOfADamagedRecord: it may be of a claim that has the device.
 func TestWarmPoolKnowsOfADamagedRecord(t *testing.T) {
 	w := newWorld(t)
