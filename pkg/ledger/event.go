@@ -140,8 +140,7 @@ type Event struct {
 	Late bool `json:"late,omitempty"`
 
 	Devices []Device `json:"devices,omitempty"`
-	// Claim is nil if the event concerns no claim. A binding by policy "bound" has a UID that begins with "standing-"
-	// and no name.
+	// Claim is nil if the event concerns no claim. For a binding without a claim, see [Claim.IsBinding].
 	Claim *Claim `json:"claim,omitempty"`
 	// Pods are the pods that the claim was reserved for.
 	Pods  []Pod       `json:"pods,omitempty"`
@@ -194,6 +193,12 @@ type Claim struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 }
+
+// BindingUID is how the UIDs of bindings without a claim begin: by policy "bound", or to keep a device warm.
+const BindingUID = "standing-"
+
+// IsBinding reports whether the events of this UID are of such a binding. It has no name and no tenant.
+func (c *Claim) IsBinding() bool { return strings.HasPrefix(c.UID, BindingUID) }
 
 // Pod identifies a pod in the claim's namespace.
 type Pod struct {

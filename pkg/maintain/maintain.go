@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -47,8 +48,8 @@ func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) erro
 	return m.findOrphans(ctx, r)
 }
 
-// BoundID is the record's ID of a function that is bound from start-up on.
-func BoundID(f *device.Function) string { return "standing-" + f.Address.Label() }
+// BoundID is the record's ID of a function that is bound without a claim.
+func BoundID(f *device.Function) string { return ledger.BindingUID + f.Address.Label() }
 
 // BindByPolicy binds every function of policy "bound" that has a host driver and is not drained, each with its own
 // record, so that it is ready for claims and its original driver is known. Call it after Recover; it may be repeated.

@@ -168,9 +168,9 @@ func (h *History) Add(e *ledger.Event) {
 }
 
 // prepare begins the tenancies of a claim. A second Prepare of a claim that has not ended comes from a plugin that
-// started over after a crash.
+// started over after a crash. A binding without a claim begins none, but a reset for it counts as the last one.
 func (h *History) prepare(e *ledger.Event) {
-	if e.Claim == nil || e.Result != ledger.OK {
+	if e.Claim == nil || e.Claim.IsBinding() || e.Result != ledger.OK {
 		return
 	}
 	for i := range e.Devices {

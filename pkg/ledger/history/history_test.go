@@ -85,6 +85,26 @@ func (b *book) tenancy(c *ledger.Claim, d ledger.Device) {
 	b.unprepare(c)
 }
 
+// TestBindingWithoutAClaimIsNoTenancy: the claims of its device leave no doubt, and its reset is the proof for the first.
+func TestBindingWithoutAClaimIsNoTenancy(t *testing.T) {
+	var b book
+	warm := &ledger.Claim{UID: ledger.BindingUID + "0000-3b-00-0"}
+	b.prepare(warm, gpu())
+	b.reset(warm, true, gpu())
+	b.tenancy(claimOf("t1", "a"), gpu())
+	b.tenancy(claimOf("t2", "b"), gpu())
+	b.unprepare(warm)
+	got := b.h.OfDevice(gpu().Address)
+	if len(got) != 2 || !got[0].First || !got[0].Before.Proven() || got[0].Before.Event != 1 || got[1].Before != got[0].After {
+		t.Fatalf("tenancies %+v, want those of the claims, each after a proof", got)
+	}
+	for _, tenancy := range got {
+		if len(tenancy.Doubts) > 0 {
+			t.Errorf("doubts %q", tenancy.Doubts)
+		}
+	}
+}
+
 func TestOneAfterTheOther(t *testing.T) {
 	var b book
 	a, c := claimOf("t1", "a"), claimOf("t2", "b")
