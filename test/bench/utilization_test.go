@@ -79,6 +79,7 @@ func BenchmarkUtilization(b *testing.B) {
 		b.ReportMetric(100*one.Switching, "%-switching")
 		showTraces(c)
 		showConstant(gpuTraces(a, usualLoad, usualShare, 0))
+		showPatience(c)
 		showNeeded(c, one)
 		plotCosts(b, c, best)
 		plotLoads(b, a)
@@ -144,6 +145,17 @@ func figuresTable(title string) *tabwriter.Writer {
 func figuresRow(w *tabwriter.Writer, name string, f utilization.Figures) {
 	fmt.Fprintf(w, "%s\t%.1f%%\t%.3f%%\t%d\t%d\t%v\t%v\t%v\t%v\n", name, 100*f.Used, 100*f.Switching, f.Refused, f.Jobs,
 		f.All.Median.Round(time.Second), f.All.P95.Round(time.Second), f.Large.Median.Round(time.Second), f.Large.P95.Round(time.Second))
+}
+
+// showPatience prints what more patience changes.
+func showPatience(c *utilization.Comparison) {
+	w := figuresTable(fmt.Sprintf("load %.1f, jobs wait three days", usualLoad))
+	defer w.Flush()
+	one, byShare := onePool(), splitBy(usualShare)
+	one.Patience, byShare.Patience = 3*clusterDay, 3*clusterDay
+	figuresRow(w, "split by the share of VM jobs", c.Under(byShare))
+	figuresRow(w, "best split in hindsight: GPU-hours", c.Hindsight(one, utilization.MoreUsed))
+	figuresRow(w, "one pool", c.Under(one))
 }
 
 // showNeeded prints how many nodes a split cluster needs for what one pool does. Traces differ by more than half a percent.

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"testing"
 	"time"
 
@@ -112,14 +113,13 @@ func plotCosts(b *testing.B, c *utilization.Comparison, best utilization.Figures
 		policy.Costs.Restore = policy.Costs.Bind
 		one := c.Under(policy)
 		figuresRow(w, fmt.Sprintf("%g s to bind, and again to restore", seconds), one)
-		l.add(seconds, 100*one.Used, 100*best.Used, 100*byShare.Used)
+		l.add(math.Log10(seconds), 100*one.Used, 100*best.Used, 100*byShare.Used)
 	}
 	p := utilizationPlot("GPU-hours used, by the time that binding takes", "time to bind a GPU, and again to restore its driver", "GPU-hours used, %")
-	p.X.Scale = gonum.LogScale{}
-	p.X.Tick.Marker = gonum.ConstantTicks{
-		{Value: 0.1, Label: "0.1 s"}, {Value: 1, Label: "1 s"}, {Value: 10, Label: "10 s"}, {Value: 60, Label: "1 min"},
-		{Value: 600, Label: "10 min"}, {Value: 3600, Label: "1 h"},
+	p.X.Tick.Marker = gonum.ConstantTicks{ // the axis is logarithmic
+		{Value: -1, Label: "0.1 s"}, {Value: 0, Label: "1 s"}, {Value: 1, Label: "10 s"}, {Value: math.Log10(60), Label: "1 min"},
+		{Value: math.Log10(600), Label: "10 min"}, {Value: math.Log10(3600), Label: "1 h"},
 	}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0.08, 8000, 70, 78
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -1.1, 3.8, 70, 78
 	l.draw(b, p, "utilization-costs")
 }

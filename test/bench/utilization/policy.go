@@ -36,8 +36,8 @@ type Costs struct {
 	Boot time.Duration
 }
 
-// around returns the times before and after a job's own.
-func (p *Policy) around(j *Job) (before, after time.Duration) {
+// Around returns the times before and after a job's own.
+func (p *Policy) Around(j *Job) (before, after time.Duration) {
 	c := &p.Costs
 	switch {
 	case !j.VM:

@@ -151,7 +151,7 @@ func (r *run) place(i int, now time.Duration) bool {
 		of.full = j.GPUs
 		return false
 	}
-	before, after := r.policy.around(j)
+	before, after := r.policy.Around(j)
 	o := Outcome{Granted: now, Running: now + before, places: places}
 	o.Done = o.Running + j.Duration
 	o.Gone = o.Done + after

@@ -148,7 +148,7 @@ func wholeJob(t *testing.T, p *Policy, j *Job, o *Outcome) {
 		}
 		return
 	}
-	before, after := p.around(j)
+	before, after := p.Around(j)
 	if o.Granted < j.Arrival || o.Granted > j.Arrival+p.Patience || o.Running != o.Granted+before || o.Done != o.Running+j.Duration || o.Gone != o.Done+after {
 		t.Errorf("%+v has %+v", j, o)
 	}
