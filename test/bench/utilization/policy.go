@@ -21,6 +21,8 @@ type Policy struct {
 	Nodes, VMNodes int
 	Order          Order
 	Costs          Costs
+	// Ties is the seed for nodes of equal score. The scheduler takes one of them at random.
+	Ties uint64
 	// Patience is how long a job waits for its GPUs before it is given up.
 	Patience time.Duration
 }

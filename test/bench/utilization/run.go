@@ -3,6 +3,7 @@ package utilization
 import (
 	"cmp"
 	"container/heap"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -54,11 +55,12 @@ type run struct {
 	others    *pool // the same, where there is one pool
 	waiting   []int // jobs in the order of their arrival
 	ends      ends
+	ties      *rand.Rand
 }
 
 // Run returns what becomes of each job. The jobs are in the order of their arrival.
 func Run(a *Allocator, p Policy, jobs []Job) []Outcome {
-	r := &run{jobs: jobs, outcomes: make([]Outcome, len(jobs)), policy: p, allocator: a}
+	r := &run{jobs: jobs, outcomes: make([]Outcome, len(jobs)), policy: p, allocator: a, ties: rand.New(rand.NewPCG(p.Ties, 0))}
 	r.vms, r.others = pools(&p)
 	for i := range jobs {
 		r.until(jobs[i].Arrival)
@@ -177,26 +179,39 @@ func (r *run) find(of *pool, count int) []place {
 	return places
 }
 
-// best asks for GPUs on each node, and returns the best place.
+// best asks for GPUs on each node, and returns the place with the best score, one of the best at random.
 func (r *run) best(of *pool, count int) place {
 	var best place
+	equals := 0
 	for _, n := range of.nodes {
-		if best.node != nil && !r.better(n, best.node) {
+		better := 1
+		if best.node != nil {
+			better = r.compare(n, best.node)
+		}
+		if better < 0 {
 			continue
 		}
-		if got := r.allocator.allocate(n.taken, count); got != 0 {
+		got := r.allocator.allocate(n.taken, count)
+		if got == 0 {
+			continue
+		}
+		if better > 0 {
+			equals = 0
+		}
+		if equals++; r.ties.IntN(equals) == 0 {
 			best = place{n, got}
 		}
 	}
 	return best
 }
 
-// better compares the scores of two nodes. Of equals, the first is taken.
-func (r *run) better(a, b *node) bool {
+// compare compares the scores of two nodes. It is positive where the first is better.
+func (r *run) compare(a, b *node) int {
+	by := a.taken.count() - b.taken.count()
 	if r.policy.Order == Spread {
-		return a.taken.count() < b.taken.count()
+		return -by
 	}
-	return a.taken.count() > b.taken.count()
+	return by
 }
 
 // end is when a job's GPUs become free.

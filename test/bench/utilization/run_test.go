@@ -85,12 +85,20 @@ func compare(t *testing.T, p Policy, want []Outcome) {
 }
 
 func TestRunOrder(t *testing.T) {
-	jobs := []Job{{Duration: h, GPUs: 4}, {Arrival: s, Duration: h, GPUs: 2}}
-	for order, want := range map[Order]int{Pack: 0, Spread: 1} {
-		got := Run(allocator(t), Policy{Nodes: 2, VMNodes: OnePool, Order: order, Patience: h}, jobs)
-		if on := got[1].places[0].node.number; on != want {
-			t.Errorf("order %d: the second job is on node %d, want %d", order, on, want)
+	a, jobs := allocator(t), []Job{{Duration: h, GPUs: 4}, {Arrival: s, Duration: h, GPUs: 2}}
+	firsts := map[int]int{}
+	for seed := range uint64(20) {
+		for order, together := range map[Order]bool{Pack: true, Spread: false} {
+			got := Run(a, Policy{Nodes: 2, VMNodes: OnePool, Order: order, Ties: seed, Patience: h}, jobs)
+			first, second := got[0].places[0].node.number, got[1].places[0].node.number
+			if (first == second) != together {
+				t.Errorf("order %d: the jobs are on nodes %d and %d", order, first, second)
+			}
+			firsts[first]++
 		}
+	}
+	if len(firsts) != 2 {
+		t.Errorf("of two equal nodes, the first job has always the same: %v", firsts)
 	}
 }
 
