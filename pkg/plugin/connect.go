@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 
@@ -18,24 +20,36 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-// newClient returns a client for the API server that counts its requests. Its rate limits are the kubelet's. With
-// the library's limit of five requests a second, a node that starts a hundred pods would wait for itself.
-func newClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
-	return newLimitedClient(kubeconfig, m, 50, 100)
-}
-
-// newReviewClient returns a client for reviews of scrapers' tokens, with its own rate limit, so that scrapers can't
-// delay the requests for claims.
-func newReviewClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
-	return newLimitedClient(kubeconfig, m, 5, 10)
-}
-
-func newLimitedClient(kubeconfig string, m *metrics.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
+// findServer returns how to reach the API server.
+func findServer(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
 	}
+	return config, nil
+}
+
+// NewClient returns a client for the API server that counts its requests. It changes the config. Its rate limits are
+// the kubelet's. With the library's limit of five requests a second, a node that starts a hundred pods would wait for
+// itself.
+func NewClient(config *rest.Config, m *metrics.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(config, m, 50, 100)
+}
+
+// newReviewClient returns a client for reviews of scrapers' tokens, with its own rate limit, so that scrapers can't
+// delay the requests for claims. It shares the connection of [NewClient].
+func newReviewClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
+	config, err := findServer(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return newLimitedClient(config, m, 5, 10)
+}
+
+func newLimitedClient(config *rest.Config, m *metrics.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
 	config.QPS, config.Burst = qps, burst
+	// ResourceSlices are smaller in protobuf, and the API server stores and caches them in it.
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	config.Wrap(m.CountRequests)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -44,8 +58,8 @@ func newLimitedClient(kubeconfig string, m *metrics.Metrics, qps float32, burst 
 	return client, nil
 }
 
-// newRecorder returns a recorder of Events, which works until ctx ends.
-func newRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder, error) {
+// NewRecorder returns a recorder of Events, which works until ctx ends.
+func NewRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder, error) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording Events: %w", err)
@@ -56,11 +70,15 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder
 
 // join connects to the API server and registers with the kubelet.
 func (s *service) join(ctx context.Context, health *dra.Health) error {
-	client, err := newClient(s.config.Kubeconfig, s.metrics)
+	config, err := findServer(s.config.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	recorder, err := newRecorder(ctx, client)
+	client, err := NewClient(config, s.metrics)
+	if err != nil {
+		return err
+	}
+	recorder, err := NewRecorder(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -71,6 +89,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Existing: func(ctx context.Context) (dra.Consumed, error) {
 			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
 		},
+		Spread: dra.StartSpread, Changed: s.wake,
 	})
 	s.outbox = dra.NewOutbox(client, s.config.Node.Name, filepath.Join(filepath.Dir(s.config.Node.JournalDir()), "events.json"), s.log)
 	s.reporter = dra.NewReporter(dra.ReporterConfig{

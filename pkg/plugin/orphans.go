@@ -23,24 +23,34 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// repairEvery is the pause between two looks for orphans, varied by a fifth so that the nodes of a cluster do not
-// ask at the same time.
-const repairEvery = 5 * time.Minute
+const (
+	// repairEvery is the pause between two looks for orphans.
+	repairEvery = 5 * time.Minute
+	// repairFirst is the longest pause before the first look, which is at random so that the nodes of a cluster that
+	// start together do not ask together.
+	repairFirst = 30 * time.Second
+)
 
-// repair looks for orphans now and then after each pause, until ctx ends.
+// repair looks for orphans until ctx ends.
 func (s *service) repair(ctx context.Context) error {
 	repair := Repair{
 		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
 		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 	}
+	return repair.Run(ctx)
+}
+
+// Run looks soon and then after each pause, until ctx ends.
+func (r *Repair) Run(ctx context.Context) error {
+	next := time.NewTimer(rand.N(repairFirst))
+	defer next.Stop()
 	for {
-		repair.Look(ctx)
-		wait := time.NewTimer(repairEvery*4/5 + rand.N(repairEvery*2/5))
 		select {
 		case <-ctx.Done():
-			wait.Stop()
 			return nil
-		case <-wait.C:
+		case <-next.C:
+			r.Look(ctx)
+			next.Reset(varied(repairEvery))
 		}
 	}
 }
@@ -169,7 +179,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 		}
 		id := rec.ID()
 		now, known := r.lost[id]
-		why, err := r.allocations().Lost(ctx, rec)
+		why, err := r.allocations().SeenLost(ctx, rec)
 		if err != nil && known {
 			lost[id] = now
 			if o, was := r.claimsLeft[id]; was {
@@ -260,7 +270,7 @@ func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bo
 	if len(records) == 0 {
 		return true
 	}
-	_, err := r.Client.CoreV1().Nodes().Get(ctx, r.Node, metav1.GetOptions{})
+	_, err := r.Client.CoreV1().Nodes().Get(ctx, r.Node, metav1.GetOptions{ResourceVersion: dra.FromCache})
 	return err == nil
 }
 

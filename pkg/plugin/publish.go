@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 )
 
 // publishEvery is the pause after which the plugin publishes without a change: it retries what failed, and removes
@@ -28,8 +29,24 @@ const publishEvery = 30 * time.Second
 func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
+	return Publishing{
+		Publisher: s.publisher, Slices: s.helper, Changed: s.changed, Log: s.log, Before: s.checkConfig, After: s.note,
+	}.Follow(ctx, snapshots)
+}
+
+// Publishing publishes a node's snapshots.
+type Publishing struct {
+	Publisher *dra.Publisher
+	Slices    dra.Slices
+	// Changed wakes it, for example after a claim.
+	Changed <-chan struct{}
+	Log     *slog.Logger
+	// Before and After, which may be nil, are called with each snapshot.
+	Before, After func(context.Context, *device.Snapshot)
+}
+
+// Follow publishes each snapshot, and the latest one again when something changed and after each pause, until ctx ends.
+func (p Publishing) Follow(ctx context.Context, snapshots <-chan *device.Snapshot) error {
 	var snap *device.Snapshot
 	unpublished := ""
 	for {
@@ -37,26 +54,30 @@ func (s *service) publish(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case snap = <-snapshots:
-		case <-s.changed:
-		case <-tick.C:
+		case <-p.Changed:
+		case <-time.After(varied(publishEvery)):
 		}
 		if snap == nil {
 			continue
 		}
-		s.checkConfig(ctx, snap)
-		unpublished = s.publishOnce(ctx, snap, unpublished)
-		s.note(ctx, snap)
+		if p.Before != nil {
+			p.Before(ctx, snap)
+		}
+		unpublished = p.once(ctx, snap, unpublished)
+		if p.After != nil {
+			p.After(ctx, snap)
+		}
 	}
 }
 
-// publishOnce publishes once and returns the error's text. It logs an error that differs from the last.
-func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last string) string {
-	err := s.publisher.Publish(ctx, s.helper, snap)
+// once publishes once and returns the error's text. It logs an error that differs from the last.
+func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string) string {
+	err := p.Publisher.Publish(ctx, p.Slices, snap)
 	if err == nil || ctx.Err() != nil {
 		return ""
 	}
 	if err.Error() != last {
-		s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
+		p.Log.ErrorContext(ctx, "not published", slog.Any("err", err))
 	}
 	return err.Error()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -35,6 +36,25 @@ func everyAfter(ctx context.Context, pause time.Duration, look func(context.Cont
 		}
 	}
 }
+
+// EverySpread calls look after each pause until ctx ends, for a look that asks the API server. The first pause is any
+// part of a pause and the others vary by a fifth, so that the nodes of a cluster that start together don't ask together.
+func EverySpread(ctx context.Context, pause time.Duration, look func(context.Context)) error {
+	next := time.NewTimer(rand.N(pause))
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+			look(ctx)
+			next.Reset(varied(pause))
+		}
+	}
+}
+
+// varied returns a pause that is up to a fifth shorter or longer.
+func varied(pause time.Duration) time.Duration { return pause*4/5 + rand.N(pause*2/5) }
 
 // lookEvery is the pause between two looks at whether devices still answer, and which of them the node uses
 // itself. The kernel sends no uevent for either.
@@ -71,7 +91,7 @@ const statusEvery = time.Minute
 // syncStatuses updates the status of prepared claims until ctx ends.
 func (s *service) syncStatuses(ctx context.Context) error {
 	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Journal.List, Attributes: s.publisher.Attributes}
-	return everyAfter(ctx, statusEvery, statuses.Look)
+	return EverySpread(ctx, statusEvery, statuses.Look)
 }
 
 // verifyEvery is the pause between two verifications of the whole ledger. Reading a year of it takes seconds of

@@ -44,11 +44,29 @@ func (e *WithdrawnError) Error() string {
 	return fmt.Sprintf("claim %s: %s, and its former device is prepared on this node: delete the pod and create it again", e.Claim, e.Why)
 }
 
+// FromCache is the resourceVersion of a read that the API server answers from its watch cache, without etcd. The answer
+// can be old.
+const FromCache = "0"
+
+// SeenLost is [Allocations.Lost] for looks that are repeated: as long as the API server's watch cache has the claim with
+// its devices, it does not read etcd. It can miss a loss of the last seconds.
+func (a *Allocations) SeenLost(ctx context.Context, rec *journal.Record) (why string, err error) {
+	if why, err = a.lost(ctx, rec, FromCache); err != nil || why != "" {
+		return a.Lost(ctx, rec)
+	}
+	return "", nil
+}
+
 // Lost returns why a record's claim no longer has its devices; empty if it has them. It returns an error if that is
 // unknown, for example after the 404 of a server that does not serve resource.k8s.io/v1.
 func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string, err error) {
+	return a.lost(ctx, rec, "")
+}
+
+// lost is Lost of a resourceVersion.
+func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version string) (why string, err error) {
 	ref := rec.Plan.Claim
-	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{ResourceVersion: version})
 	switch {
 	case isGone(err):
 		return claimGone, nil

@@ -193,13 +193,16 @@ func (g *Gate) refuse(req *claim.Request, code GateCode, text, fix string) error
 	return &GateError{Code: code, Claim: req.Namespace + "/" + req.Name, Text: text, Fix: fix}
 }
 
-// askAgain is the pause before the API server is asked again.
-const askAgain = 500 * time.Millisecond
+// askAgain returns the pauses before the API server is asked again: from half a second to five, each up to a half
+// longer, because the claims of all nodes wait for it.
+func askAgain() wait.DelayFunc {
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}.DelayFunc()
+}
 
 // insist calls the API server until it answers: with a result, or with an error that another attempt would not change.
 func insist(ctx context.Context, call func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+	err := askAgain().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		last = call(ctx)
 		return last == nil || !transient(last), nil
 	})

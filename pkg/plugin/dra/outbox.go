@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -43,8 +44,9 @@ type Outbox struct {
 const (
 	// outboxRoom bounds the waiting events. The oldest are dropped.
 	outboxRoom = 1000
-	// outboxPause is the pause before the next attempt.
-	outboxPause = time.Minute
+	// outboxPause is the shortest pause before the next attempt. The longest is twice that: all nodes lose the API server
+	// at the same time.
+	outboxPause = 30 * time.Second
 	// outboxLimit bounds one request.
 	outboxLimit = 10 * time.Second
 )
@@ -89,7 +91,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		o.save(ctx)
 		var again <-chan time.Time
 		if err != nil {
-			again = time.After(outboxPause)
+			again = time.After(wait.Jitter(outboxPause, 1))
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,13 +53,22 @@ type PublisherConfig struct {
 	// Existing returns the devices that an earlier instance published. Nothing is published until it has succeeded
 	// once.
 	Existing func(context.Context) (Consumed, error)
+	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changed,
+	// which is required with it, is called after the pause, for another Publish.
+	Spread  time.Duration
+	Changed func()
 }
+
+// StartSpread is long enough that a thousand plugins that start together load an API server as evenly as their writes
+// allow, and short beside the time that a node needs to boot. Claims do not wait for it.
+const StartSpread = 10 * time.Second
 
 // Publisher makes ResourceSlices from snapshots and records, and publishes them when they change.
 type Publisher struct {
 	PublisherConfig
 
-	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards last and offered
+	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, last and offered
+	due        time.Time  // the end of the pause before the first request
 	last       map[string]publish.Pool
 	offered    offered
 
@@ -74,12 +84,16 @@ func NewPublisher(c PublisherConfig) *Publisher { return &Publisher{PublisherCon
 
 // Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again.
 // Once the health is withdrawn it publishes a pool without devices, because without any slice the old ones would stay. If it is
-// unknown what Prepare refuses, it taints all devices, and the error says why.
+// unknown what Prepare refuses, it taints all devices, and the error says why. During the pause before the first request
+// it asks and writes nothing.
 func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	start := time.Now()
-	unseeded := p.seed(ctx)
+	waits, unseeded := p.waits(), error(nil)
+	if !waits {
+		unseeded = p.seed(ctx)
+	}
 	described, unknown := p.describe(ctx, snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // before a withdrawal, for claims that are already allocated
@@ -90,6 +104,9 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.Metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
+	}
+	if waits {
+		return unknown
 	}
 	p.offered.note(pools)
 	if reflect.DeepEqual(pools, p.last) {
@@ -103,6 +120,16 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.last = pools
 	p.Health.Published()
 	return unknown
+}
+
+// waits reports whether the pause before the first request lasts. The first call begins it.
+func (p *Publisher) waits() bool {
+	if p.Spread > 0 && p.due.IsZero() {
+		pause := rand.N(p.Spread)
+		p.due = time.Now().Add(pause)
+		time.AfterFunc(pause, p.Changed)
+	}
+	return time.Now().Before(p.due)
 }
 
 // seed reads once what an earlier instance published.

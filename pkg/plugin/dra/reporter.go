@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -73,10 +74,20 @@ func NewReporter(c ReporterConfig) *Reporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](100*time.Millisecond, time.Minute)
 	return &Reporter{
 		ReporterConfig: c,
-		queue:          workqueue.NewTypedRateLimitingQueue(limiter),
+		queue:          workqueue.NewTypedRateLimitingQueue[types.UID](varied{limiter}),
 		ration:         &ration.Ration{Burst: 50, Pause: 6 * time.Second},
 		latest:         map[types.UID]*report{},
 	}
+}
+
+// varied makes the delays of a rate limiter up to a half longer, because all nodes lose the API server at the same time.
+type varied struct {
+	workqueue.TypedRateLimiter[types.UID]
+}
+
+// When implements [workqueue.TypedRateLimiter].
+func (v varied) When(uid types.UID) time.Duration {
+	return wait.Jitter(v.TypedRateLimiter.When(uid), 0.5)
 }
 
 // Prepared reports a claim whose devices are ready, and warns of VFs without a link. It reads the interfaces of their PFs.
