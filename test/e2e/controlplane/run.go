@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -118,4 +119,31 @@ func (r *running) ended() error {
 	default:
 		return nil
 	}
+}
+
+// Restart kills a component, starts it again with the same flags after a while, and waits until it is ready. Until then
+// nobody listens on its port.
+func (p *ControlPlane) Restart(ctx context.Context, name string, down time.Duration) error {
+	killed := p.Process(name)
+	if killed == nil {
+		return fmt.Errorf("restart %s: it does not run", name)
+	}
+	killed.Kill()
+	c := p.forget(name)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(down):
+	}
+	return p.startOne(ctx, ctx, c)
+}
+
+// forget removes a component that has ended from the running ones, and returns it.
+func (p *ControlPlane) forget(name string) component {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.running, func(r *running) bool { return r.name == name })
+	c := p.running[i].component
+	p.running = slices.Delete(p.running, i, i+1)
+	return c
 }

@@ -1,0 +1,277 @@
+//go:build e2e
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
+	"github.com/kata-vfio/kata-vfio/test/bench/standin"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+const (
+	// herdSize is the number of plugins, and herdClaims how many prepared claims each has.
+	herdSize, herdClaims = 1000, 2
+	// apiServer is the component that is restarted.
+	apiServer = "kube-apiserver"
+	// outage is how long nobody listens on its port, and is what a restart of a static pod takes.
+	outage = 10 * time.Second
+	// herdStart and herdReturn are the times of the start and after the restart in which requests are counted, herdSteady the
+	// time after that.
+	herdStart, herdReturn, herdSteady = 80 * time.Second, time.Minute, time.Minute
+)
+
+// BenchmarkThousandPlugins runs a thousand plugins' sides of one real API server: all start at once with nothing
+// published, the API server is killed and comes back, and then nothing happens. Plugins that keep together, without what
+// spreads their requests, are the comparison.
+func BenchmarkThousandPlugins(b *testing.B) {
+	for _, together := range []bool{true, false} {
+		b.Run(map[bool]string{true: "together", false: "spread"}[together], func(b *testing.B) {
+			for done := false; b.Loop(); done = true {
+				if !done { // one round takes minutes
+					runHerd(b, together)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// runHerd runs the three phases of one herd.
+func runHerd(b *testing.B, together bool) {
+	h := newHerd(b, together)
+	begin := time.Now()
+	h.run(b)
+	published := h.publishedAll(b, begin)
+	pause(b, begin.Add(herdStart))
+	start := h.traffic.since(begin)
+	fmt.Printf("start: %d connections; all published after %.1f s; %s\n", start.connections, published.Seconds(), start)
+	h.printServer(b)
+	killed := time.Now()
+	if err := h.Restart(b.Context(), apiServer, outage); err != nil {
+		b.Fatal(err)
+	}
+	ready := time.Now()
+	watching := h.watching(b, ready)
+	pause(b, ready.Add(herdReturn))
+	back := h.traffic.since(ready)
+	fmt.Printf("restart: ready %.1f s after the kill; all watch %.1f s later; %s\n", ready.Sub(killed).Seconds(), watching.Seconds(), back)
+	h.printServer(b)
+	rest := time.Now()
+	pause(b, rest.Add(herdSteady))
+	steady := h.traffic.since(rest)
+	fmt.Printf("steady: %s\n", steady)
+	h.report(b, published, watching, start, back, steady)
+	if err := h.traffic.draw(b.Name(), begin); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// report states the figures that tell a herd.
+func (h *herd) report(b *testing.B, published, watching time.Duration, start, back, steady counted) {
+	b.ReportMetric(published.Seconds(), "start-s")
+	b.ReportMetric(float64(start.peak), "start-peak/s")
+	b.ReportMetric(float64(start.total)/herdSize, "start-requests/plugin")
+	b.ReportMetric(float64(start.connections)/herdSize, "connections/plugin")
+	b.ReportMetric(watching.Seconds(), "restart-s")
+	b.ReportMetric(float64(back.peak), "restart-peak/s")
+	b.ReportMetric(float64(back.total)/herdSize, "restart-requests/plugin")
+	b.ReportMetric(float64(steady.peak), "steady-peak/s")
+	b.ReportMetric(float64(steady.total)/herdSize, "steady-requests/plugin")
+	b.ReportMetric(float64(start.codes[429]+back.codes[429]+steady.codes[429]), "refused")
+}
+
+// herd is a control plane with the plugins of many nodes.
+type herd struct {
+	*controlplane.ControlPlane
+	admin    *kubernetes.Clientset
+	together bool
+	traffic  *traffic
+	records  map[string][]*journal.Record
+}
+
+// newHerd makes a control plane, the nodes and their claims.
+func newHerd(b *testing.B, together bool) *herd {
+	b.Helper()
+	plane, err := controlplane.Start(b.Context(), controlplane.Config{Progress: os.Stderr})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(plane.Stop)
+	config, err := plane.RESTConfig(controlplane.Admin())
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := &herd{ControlPlane: plane, together: together, traffic: &traffic{}, records: map[string][]*journal.Record{}}
+	if h.admin, err = kubernetes.NewForConfig(config); err != nil {
+		b.Fatal(err)
+	}
+	// What the chart's role allows is tested elsewhere.
+	_, err = h.admin.RbacV1().ClusterRoleBindings().Create(b.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "herd"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: account().Name}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	h.fill(b)
+	return h
+}
+
+// account is the DaemonSet's service account, to which all plugins belong: the API server queues them together.
+func account() controlplane.User {
+	return controlplane.User{
+		Name:   "system:serviceaccount:kata-vfio-system:kata-vfio-plugin",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kata-vfio-system", "system:authenticated"},
+	}
+}
+
+// fill creates the nodes, and the claims that are prepared on them.
+func (h *herd) fill(b *testing.B) {
+	b.Helper()
+	all := make([][]*journal.Record, herdSize)
+	g, ctx := errgroup.WithContext(b.Context())
+	g.SetLimit(16)
+	for i := range all {
+		g.Go(func() (err error) {
+			all[i], err = h.fillNode(ctx, fleet.Name(i))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	for i, records := range all {
+		h.records[fleet.Name(i)] = records
+	}
+}
+
+func (h *herd) fillNode(ctx context.Context, node string) ([]*journal.Record, error) {
+	if _, err := h.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	var records []*journal.Record
+	claims := h.admin.ResourceV1().ResourceClaims(namespace)
+	for i := range herdClaims {
+		c, err := claims.Create(ctx, claimOf(fmt.Sprint(node, "-", i)), metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		pool, vf := standin.VF(node, i)
+		// Without a pod: the controller manager withdraws an allocation whose pod does not exist.
+		c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+			Results: []resourcev1.DeviceRequestAllocationResult{{Request: "device", Driver: v1alpha1.DriverName, Pool: pool, Device: vf}},
+		}}
+		if c, err = claims.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
+			return nil, err
+		}
+		records = append(records, standin.Record(node, i, c.Namespace, c.Name, string(c.UID)))
+	}
+	return records, nil
+}
+
+// run starts all plugins at once. They end with the benchmark.
+func (h *herd) run(b *testing.B) {
+	b.Helper()
+	dir := socketDir(b)
+	ctx, cancel := context.WithCancel(b.Context())
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range herdSize {
+		node := fleet.Name(i)
+		config, err := h.RESTConfig(account())
+		if err != nil {
+			b.Fatal(err)
+		}
+		h.traffic.count(config, node)
+		own := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			b.Fatal(err)
+		}
+		g.Go(func() error {
+			return standin.Run(ctx, standin.Config{
+				Node: node, Server: config, Dir: own, Records: h.records[node], Spread: dra.StartSpread, Together: h.together,
+			})
+		})
+	}
+	b.Cleanup(func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// publishedAll waits until all slices exist and returns how long that took since begin.
+func (h *herd) publishedAll(b *testing.B, begin time.Time) time.Duration {
+	b.Helper()
+	eventually(b, "all slices are published", func(context.Context) error {
+		if n := h.traffic.accepted("create resourceslices"); n < herdSize*standin.Slices {
+			return fmt.Errorf("%d slices", n)
+		}
+		return nil
+	})
+	return h.traffic.lastOf("create resourceslices").Sub(begin)
+}
+
+// watching waits until each plugin watches its slices again, and returns how long that took since the API server was ready.
+func (h *herd) watching(b *testing.B, ready time.Time) time.Duration {
+	b.Helper()
+	var last time.Time
+	eventually(b, "all plugins watch again", func(context.Context) error {
+		var n int
+		if n, last = h.traffic.watchersSince(ready.Add(-time.Second)); n < herdSize {
+			return fmt.Errorf("%d of %d", n, herdSize)
+		}
+		return nil
+	})
+	return last.Sub(ready)
+}
+
+// pause waits until a time.
+func pause(b *testing.B, until time.Time) {
+	b.Helper()
+	select {
+	case <-b.Context().Done():
+		b.Fatal(context.Cause(b.Context()))
+	case <-time.After(time.Until(until)):
+	}
+}
+
+// printServer prints what the API server says of the plugins' watches and of its queues.
+func (h *herd) printServer(b *testing.B) {
+	b.Helper()
+	text, err := h.admin.RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		for name, label := range map[string]string{
+			"apiserver_longrunning_requests{":                          `resource="resourceslices"`,
+			"apiserver_flowcontrol_rejected_requests_total{":           "",
+			"apiserver_flowcontrol_request_wait_duration_seconds_sum{": `priority_level="workload-low"`,
+		} {
+			if strings.HasPrefix(line, name) && strings.Contains(line, label) {
+				fmt.Print("the API server: ", line)
+			}
+		}
+	}
+}
