@@ -28,7 +28,7 @@ const (
 	repairEvery = 5 * time.Minute
 	// repairFirst is the longest pause before the first look, which is at random so that the nodes of a cluster that
 	// start together do not ask together.
-	repairFirst = 30 * time.Second
+	repairFirst = time.Minute
 )
 
 // repair looks for orphans until ctx ends.

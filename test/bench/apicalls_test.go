@@ -29,6 +29,9 @@ import (
 // quiet is how long the plugin makes no call once it has none to make: its client waits up to 200 ms between two.
 const quiet = 2 * time.Second
 
+// firstLook is the longest time after its start at which the plugin looks for orphans, which with claims takes calls.
+const firstLook = time.Minute
+
 // call is one kind of request to the API server: "get pods", "patch resourceclaims/status".
 type call string
 
@@ -185,6 +188,7 @@ func BenchmarkAPICalls(b *testing.B) {
 	counter, kubeconfig := startCounter(b, c)
 	p := startPlugin(b, scriptedNode(b, functionsOf(claims)), dir, nodeName, kubeconfig)
 	published := c.published(b, claims)
+	time.Sleep(firstLook)
 	fmt.Println("API calls of the start:", counter.settled(b))
 	var preparing, unpreparing tally
 	for i := 0; b.Loop(); i++ {

@@ -144,6 +144,13 @@ type counted struct {
 	first5, first10, secs int
 }
 
+// restart begins to count connections and bytes from zero.
+func (t *traffic) restart() {
+	t.connections.Store(0)
+	t.sent.Store(0)
+	t.received.Store(0)
+}
+
 // since counts the requests since a time, and the connections and bytes since the last call.
 func (t *traffic) since(begin time.Time) counted {
 	t.mu.Lock()
