@@ -60,7 +60,10 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 	records, _ := m.order.Journal.List() // what can't be read is left alone
 	w := &warming{
 		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
-		bound: boundRecords(records, snap.Host.BootID), wanted: map[string]bool{},
+		bound: boundRecords(records, snap.Host.BootID), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},
+	}
+	for _, p := range n.Selection.Pairs() {
+		w.paired[p.VF.Address] = p.GPU
 	}
 	var pools []WarmPool
 	for _, rule := range n.Selection.Warm() {
@@ -101,6 +104,8 @@ type warming struct {
 	bound    map[pci.Address]*journal.Record
 	// wanted are the records of the devices that are to be ready.
 	wanted map[string]bool
+	// paired are the GPUs of the VFs that are published with one only.
+	paired map[pci.Address]*device.Function
 }
 
 // fill makes the first free devices of a rule ready, up to the wanted number. One that fails is passed over.
@@ -131,18 +136,28 @@ func (w *warming) fill(ctx context.Context, rule nodeconfig.Warm) WarmPool {
 }
 
 // inOrder returns functions as the scheduler goes through them: pools by name, and in a pool the devices as package
-// publish orders them. Devices that are not isolated are not made ready, so only the address counts.
+// publish orders them. Devices that are not isolated are not made ready, so only the address counts. A pair's VF is where
+// its GPU is.
 func (w *warming) inOrder(fns []*device.Function) []*device.Function {
 	fns = slices.Clone(fns)
-	pool := func(f *device.Function) string { return w.layout.Pool(w.node.Name, f.Address) }
-	slices.SortStableFunc(fns, func(a, b *device.Function) int { return cmp.Compare(pool(a), pool(b)) })
+	at := func(f *device.Function) (pool string, a pci.Address) {
+		if gpu := w.paired[f.Address]; gpu != nil {
+			f = gpu
+		}
+		return w.layout.Pool(w.node.Name, f.Address), f.Address
+	}
+	slices.SortStableFunc(fns, func(a, b *device.Function) int {
+		poolA, addrA := at(a)
+		poolB, addrB := at(b)
+		return cmp.Or(cmp.Compare(poolA, poolB), addrA.Compare(addrB))
+	})
 	return fns
 }
 
-// isFree reports whether a claim could get the function now.
+// isFree reports whether a claim could get the function now, with its pair's GPU.
 func (w *warming) isFree(f *device.Function) bool {
-	as := w.assessor.Assess(f)
-	return len(as.Refusals) == 0
+	gpu := w.paired[f.Address]
+	return len(w.assessor.Assess(f).Refusals) == 0 && (gpu == nil || len(w.assessor.Assess(gpu).Refusals) == 0)
 }
 
 // isReady reports whether a free function is ready: a claim of it changes no driver and resets nothing.

@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
@@ -149,6 +151,46 @@ func TestWarmPlanOfAColdDevice(t *testing.T) {
 		if err != nil || pl.IsWarm() {
 			t.Errorf("plan %+v, %v: want it cold", pl, err)
 		}
+	}
+}
+
+// TestWarmVFsOfPairsFollowTheirGPUs: a pair is warm as a whole, and not while its GPU is claimed.
+func TestWarmVFsOfPairsFollowTheirGPUs(t *testing.T) {
+	w := newWorld(t)
+	var gpus []pci.Address
+	for _, bus := range []uint8{0x30, 0x40} {
+		gpu, _, _ := w.k.AddGPUAndNIC(bus, 3)
+		gpus = append(gpus, gpu)
+	}
+	w.wants("gpu", v1alpha1.Share{Amount: 1})
+	w.node.Devices = append(w.node.Devices, v1alpha1.DeviceRule{
+		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 1},
+	})
+	w.node.Pairing = v1alpha1.PairingSwitch
+	snap, err := inventory.Scan(t.Context(), w.fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vfs := map[pci.Address]pci.Address{}
+	for _, p := range nodeconfig.Select(w.node, snap).Pairs() {
+		vfs[p.GPU.Address] = p.VF.Address
+	}
+	if len(vfs) != 2 {
+		t.Fatalf("pairs %v", vfs)
+	}
+	ready := func() []pci.Address {
+		pools, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{})
+		if err != nil || len(pools) != 2 {
+			t.Fatalf("KeepWarm = %+v, %v", pools, err)
+		}
+		return append(pools[0].Ready, pools[1].Ready...)
+	}
+	if got, want := ready(), []pci.Address{gpus[0], vfs[gpus[0]]}; !slices.Equal(got, want) {
+		t.Errorf("ready %v, want %v", got, want)
+	}
+	w.mustPrepare(w.request(uid, gpus[0]))
+	if got, want := ready(), []pci.Address{gpus[1], vfs[gpus[1]]}; !slices.Equal(got, want) {
+		t.Errorf("with a claim of the first GPU: ready %v, want %v", got, want)
 	}
 }
 
