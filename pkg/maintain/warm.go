@@ -163,7 +163,7 @@ func (w *warming) isFree(f *device.Function) bool {
 // isReady reports whether a free function is ready: a claim of it changes no driver and resets nothing.
 func (w *warming) isReady(f *device.Function) bool {
 	rec := w.bound[f.Address]
-	return rec != nil && rec.State == journal.Prepared && (device.IsVFIO(f.Driver) || w.wanted[rec.ID()]) && !w.needsReset(rec)
+	return rec != nil && rec.State == journal.Prepared && device.IsVFIO(f.Driver) && !w.needsReset(rec)
 }
 
 // canWarm reports whether a free function that is not ready can be made so. A function on VFIO was bound by hand, and one

@@ -139,6 +139,27 @@ func TestWarmDeviceNeedsOnlyTheRecord(t *testing.T) {
 	}
 }
 
+// TestWarmGroupMatesAreBoundOnce: each counts, and they have one record and go back together.
+func TestWarmGroupMatesAreBoundOnce(t *testing.T) {
+	w := newWorld(t)
+	w.k.WithIOMMUFD()
+	gpu, audio := w.k.AddGPUWithAudio(0x62, 15)
+	before := w.bindings()
+	w.wants("gpu", v1alpha1.Share{Amount: 100, Percent: true})
+	w.node.Devices[0].Match.Types = []string{"gpu", "other"}
+	if pool := w.keepWarm(); pool.Want != 2 || !slices.Equal(pool.Ready, []pci.Address{gpu, audio}) {
+		t.Errorf("pool %+v", pool)
+	}
+	if records, errs := w.records.List(); len(records) != 1 || len(errs) > 0 {
+		t.Errorf("records %+v, %v; want one", records, errs)
+	}
+	w.node.Devices[0].Warm = v1alpha1.Share{}
+	w.keepWarm()
+	if diff := cmp.Diff(before, w.bindings()); diff != "" {
+		t.Errorf("at the end (-before +now):\n%s", diff)
+	}
+}
+
 // TestWarmPlanOfAColdDevice: any change makes it cold.
 func TestWarmPlanOfAColdDevice(t *testing.T) {
 	w := newWorld(t)
