@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -58,18 +57,34 @@ func (d *Dir) File(claimUID string) string {
 	return filepath.Join(d.path, prefix+claimUID+".json")
 }
 
-// Write puts the claim's spec in place atomically and durably, over an older
-// one. A reader sees the old file or the new one.
+// Write puts the claim's spec in place atomically, over an older one. A reader sees the old file or the new one. It is
+// not synced: a spec is of this boot, and the plugin removes or rewrites those that it finds at its start, before the
+// kubelet gets an answer.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode CDI spec of claim %s: %w", claimUID, err)
 	}
-	err = renameio.WriteFile(d.File(claimUID), append(data, '\n'), 0o644, renameio.WithTempDir(d.path))
-	if err != nil {
+	if err := d.replace(d.File(claimUID), append(data, '\n')); err != nil {
 		return fmt.Errorf("write CDI spec %s: %w", d.File(claimUID), err)
 	}
-	return d.sync()
+	return nil
+}
+
+// replace puts a file in place that all may read.
+func (d *Dir) replace(path string, data []byte) error {
+	f, err := os.CreateTemp(d.path, "."+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }
 
 // Read returns the claim's spec; its error matches fs.ErrNotExist when there
@@ -105,7 +120,8 @@ func (d *Dir) decode(claimUID string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// Remove removes the claim's spec, and what interrupted writes of it left. A missing file is not an error.
+// Remove removes the claim's spec, and what interrupted writes of it left. A missing file is not an error. Like
+// [Dir.Write], it is not synced.
 func (d *Dir) Remove(claimUID string) error {
 	leftovers, err := filepath.Glob(filepath.Join(d.path, "."+prefix+claimUID+".json*"))
 	if err != nil {
@@ -119,7 +135,7 @@ func (d *Dir) Remove(claimUID string) error {
 			return fmt.Errorf("remove CDI spec: %w", err)
 		}
 	}
-	return d.sync()
+	return nil
 }
 
 // Claims returns the UIDs that have a spec file of ours, or what a cut-off
@@ -140,13 +156,4 @@ func (d *Dir) Claims() ([]string, error) {
 	}
 	slices.Sort(uids)
 	return slices.Compact(uids), nil
-}
-
-// sync makes the directory's entries durable.
-func (d *Dir) sync() error {
-	dir, err := os.Open(d.path)
-	if err != nil {
-		return fmt.Errorf("sync CDI directory: %w", err)
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

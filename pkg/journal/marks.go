@@ -61,7 +61,7 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
 	}
-	return errors.Join(syncDir(dir), s.sync())
+	return errors.Join(syncDir(dir), s.entries.sync())
 }
 
 // lift removes a mark durably. A missing mark is not an error.

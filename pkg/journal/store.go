@@ -20,7 +20,8 @@ import (
 // goroutines and several processes; who changes one claim's record must hold
 // that claim's lock.
 type Store struct {
-	dir string
+	dir     string
+	entries *entries
 
 	mu    sync.Mutex // guards cache
 	cache map[string]cached
@@ -72,18 +73,29 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	return &Store{dir: dir, cache: map[string]cached{}}, nil
+	return newStore(dir), nil
 }
 
 // OpenReadOnly returns the store in dir without making it: for readers, who
 // find a missing directory empty.
-func OpenReadOnly(dir string) *Store {
-	return &Store{dir: dir, cache: map[string]cached{}}
+func OpenReadOnly(dir string) *Store { return newStore(dir) }
+
+func newStore(dir string) *Store {
+	return &Store{dir: dir, entries: newEntries(dir), cache: map[string]cached{}}
 }
 
 // Save writes the record durably: when it returns nil, the record survives
 // a power failure. After an error the former record is still in place.
 func (s *Store) Save(r *Record) error {
+	if err := s.Replace(r); err != nil {
+		return err
+	}
+	return s.entries.sync()
+}
+
+// Replace is Save of a record whose former state is durable, and may come back: after a power failure, the former record
+// is there or this one, both whole. It saves the wait for the directory.
+func (s *Store) Replace(r *Record) error {
 	path, err := s.path(r.ID())
 	if err != nil {
 		return err
@@ -95,7 +107,7 @@ func (s *Store) Save(r *Record) error {
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(s.dir)); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("write record: %w", err)}
 	}
-	return s.sync()
+	return nil
 }
 
 // Delete removes the record durably, and what interrupted writes of it left. A missing record is not an error.
@@ -111,7 +123,7 @@ func (s *Store) Delete(id string) error {
 	if err := s.sweep(id); err != nil {
 		return err
 	}
-	return s.sync()
+	return s.entries.sync()
 }
 
 // Load returns the record, nil if it does not exist, or a [FileError].
@@ -267,16 +279,4 @@ func (s *Store) path(id string) (string, error) {
 		return "", fmt.Errorf("claim UID %q: want letters, digits, '.', '_' and '-'", id)
 	}
 	return filepath.Join(s.dir, id+".json"), nil
-}
-
-// sync makes the directory's entries durable, which the rename alone does not.
-func (s *Store) sync() error { return syncDir(s.dir) }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync journal: %w", err)
-	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
 }

@@ -261,7 +261,7 @@ func (s *Store) Export(version int, dir string) (n int, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return 0, fmt.Errorf("export journal: %w", err)
 	}
-	to := &Store{dir: dir, cache: map[string]cached{}}
+	to := newStore(dir)
 	for _, m := range unclean {
 		errs = append(errs, to.MarkNeedsReset(m))
 	}
@@ -271,5 +271,5 @@ func (s *Store) Export(version int, dir string) (n int, err error) {
 	for name, data := range files {
 		errs = append(errs, renameio.WriteFile(filepath.Join(dir, name), data, 0o600, renameio.WithTempDir(dir)))
 	}
-	return len(files), errors.Join(append(errs, to.sync())...)
+	return len(files), errors.Join(append(errs, to.entries.sync())...)
 }

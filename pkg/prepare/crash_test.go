@@ -152,7 +152,8 @@ func acts() []act {
 
 // TestCrashAtEveryPoint cuts the power before and after every single effect
 // (each write to sysfs, each change of the journal and of a CDI spec) of every
-// kind of plan, and once with a reboot on top. After Recover each claim is
+// kind of plan, once with a reboot on top, and once with the loss of all that is not
+// synced, too. After Recover each claim is
 // whole or gone.
 func TestCrashAtEveryPoint(t *testing.T) {
 	points := 0
@@ -163,9 +164,11 @@ func TestCrashAtEveryPoint(t *testing.T) {
 				for at := 1; at <= n; at++ {
 					for _, after := range []bool{false, true} {
 						for _, reboot := range []bool{false, true} {
-							crash(t, sc, a, &power{at: at, after: after}, reboot)
+							crash(t, sc, a, &power{at: at, after: after}, reboot, false)
 							points++
 						}
+						crash(t, sc, a, &power{at: at, after: after}, true, true)
+						points++
 					}
 				}
 			})
@@ -191,14 +194,17 @@ func countEffects(t *testing.T, sc scene, a act) int {
 }
 
 // crash plays the act up to the power cut, and checks what recovery leaves.
-func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
+func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	t.Helper()
 	w := newWorld(t)
 	addrs := sc.build(w)
 	original := w.bindings()
 	a.begin(w, addrs)
 	_ = a.run(w, p, addrs) // the process is dead: nobody hears of its error
-	where := fmt.Sprintf("cut at effect %d (after: %t, reboot: %t)", p.at, p.after, reboot)
+	where := fmt.Sprintf("cut at effect %d (after: %t, reboot: %t, loss: %t)", p.at, p.after, reboot, loss)
+	if loss {
+		p.lose()
+	}
 	if reboot {
 		w.k.Reboot()
 		original = w.bindings()

@@ -234,6 +234,18 @@ func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	}
 }
 
+// A checkpoint leaves the node after Prepare: no power failure may take back what it covers.
+func TestPrepareReturnsWhenItsEventsAreOnDisk(t *testing.T) {
+	w := newWorld(t)
+	p := &power{}
+	if _, err := w.plugin(p).Prepare(t.Context(), w.request(uid, w.k.AddGPU(0x3b))); err != nil {
+		t.Fatal(err)
+	}
+	if p.ledgerLost != nil {
+		t.Error("events of the claim are not on disk")
+	}
+}
+
 // fullLedger has no room.
 type fullLedger struct {
 	effects.Ledger
@@ -241,6 +253,8 @@ type fullLedger struct {
 }
 
 func (f fullLedger) Append(context.Context, ...ledger.Event) (string, error) { return "", f.err }
+func (f fullLedger) AppendSoon(context.Context, ...ledger.Event) error       { return f.err }
+func (f fullLedger) Sync(context.Context) error                              { return f.err }
 
 // A node that gets a ledger while VMs have its devices begins it with them.
 func TestHistoryBackfillsEarlierAssignments(t *testing.T) {

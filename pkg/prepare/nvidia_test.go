@@ -67,11 +67,11 @@ type lateUser struct {
 	come func()
 }
 
-func (l lateUser) Append(ctx context.Context, events ...ledger.Event) (string, error) {
+func (l lateUser) AppendSoon(ctx context.Context, events ...ledger.Event) error {
 	if events[0].Type == ledger.Prepare {
 		l.come()
 	}
-	return l.Ledger.Append(ctx, events...)
+	return l.Ledger.AppendSoon(ctx, events...)
 }
 
 // TestUserComesBeforeTheUnbind: Prepare looks again right before the write, and takes

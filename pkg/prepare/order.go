@@ -91,7 +91,7 @@ func (o *Order) begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	if err := o.announce(ctx, snap, rec); err != nil {
 		return nil, err
 	}
-	if err := o.Recording.Record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.DevicesOf(snap, rec)}); err != nil {
+	if err := o.Recording.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.DevicesOf(snap, rec)}); err != nil {
 		return nil, errors.Join(err, o.Recording.Forget(rec)) // nothing is done yet
 	}
 	return o.conclude(ctx, rec, o.carryIn(ctx, rec))
@@ -153,7 +153,7 @@ func (o *Order) carryIn(ctx context.Context, rec *journal.Record) Outcome {
 	if out := o.CarryOut(ctx, rec, plan.Preparation()); out.Err != nil {
 		return out
 	}
-	return failed(o.Recording.Save(rec, journal.Prepared, ""))
+	return failed(o.Recording.Complete(ctx, rec))
 }
 
 // resetBefore makes the resets that are due before the record's tenant, enters
@@ -270,7 +270,7 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 			}
 		}
 	}
-	return nil
+	return o.Recording.Settle(ctx, rec.Plan.Claim)
 }
 
 // isLent reports whether the claim uses a function that has a record of policy "bound". That record then decides about

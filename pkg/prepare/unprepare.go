@@ -162,12 +162,19 @@ func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.
 // functions are clean.
 func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	code, why := ledger.CodeUndone, "the node stopped"
-	if rec.State == journal.Prepared || rec.State == journal.Releasing {
+	switch rec.State {
+	case journal.Prepared, journal.Releasing:
 		code, why = ledger.CodeUnproven, "the node stopped before a reset"
 		rec.Proofs = nil
 		if err := o.Resetting.Mark(rec, why); err != nil {
 			return err
 		}
+	case journal.Preparing: // or it was prepared, and that did not reach the disk; see [effects.Recording.Complete]
+		rec.Proofs = nil
+		if err := o.Resetting.Mark(rec, "the node stopped while the claim was being prepared"); err != nil {
+			return err
+		}
+	case journal.Cleaned, journal.Quarantined:
 	}
 	if err := o.CarryOut(ctx, rec, plan.AfterReboot()).Err; err != nil {
 		return err
@@ -193,7 +200,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
 			return failed(err)
 		}
 	}
-	if err := o.Recording.Save(rec, journal.Releasing, ""); err != nil {
+	if err := o.Recording.Advance(rec, journal.Releasing); err != nil {
 		return failed(err)
 	}
 	if out := o.CarryOut(ctx, rec, plan.Cleaning()); out.Err != nil {
@@ -207,7 +214,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
 			return failed(err)
 		}
 	}
-	if err := o.Recording.Save(rec, journal.Cleaned, ""); err != nil {
+	if err := o.Recording.Advance(rec, journal.Cleaned); err != nil {
 		return failed(err)
 	}
 	return failed(o.GiveBack(ctx, rec))

@@ -112,7 +112,7 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 			VFs:        policy,
 			Interfaces: power.interfaces(w.pods),
 			Addresses:  power.addresses(w.pool),
-			Ledger:     power.ledger(w.writer()),
+			Ledger:     power.ledger(w),
 			Observe: func(e effects.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -160,6 +160,35 @@ func (w *world) writer() *writer.Writer {
 
 // recorded returns the ledger's events of a claim, and verifies it. There is none
 // where nothing was told yet.
+// ledgerFiles returns what brings the ledger's segments back to what they are now.
+func (w *world) ledgerFiles() (restore func()) {
+	segments := func() map[string][]byte {
+		all := map[string][]byte{}
+		names, err := filepath.Glob(filepath.Join(w.history, "*"))
+		for _, name := range names {
+			if ledger.IsSegment(filepath.Base(name)) && err == nil {
+				all[name], err = os.ReadFile(name)
+			}
+		}
+		if err != nil {
+			w.t.Error(err)
+		}
+		return all
+	}
+	were := segments()
+	return func() {
+		for name := range segments() {
+			err := os.WriteFile(name, were[name], 0o600)
+			if were[name] == nil {
+				err = os.Remove(name)
+			}
+			if err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+}
+
 func (w *world) told(uid string) []ledger.Event {
 	w.t.Helper()
 	fsys := os.DirFS(w.history)
@@ -276,6 +305,17 @@ type power struct {
 	mu    sync.Mutex
 	count int
 	off   bool
+	// What a power failure takes back, since it is not on disk: the end of the ledger, and a record's last state.
+	ledgerLost, journalLost func()
+}
+
+// lose takes back what was not on disk.
+func (p *power) lose() {
+	for _, lost := range []func(){p.ledgerLost, p.journalLost} {
+		if lost != nil {
+			lost()
+		}
+	}
 }
 
 // effect runs one effect, or not.
@@ -312,7 +352,7 @@ func (p *power) interfaces(i effects.Interfaces) effects.Interfaces {
 func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
 func (p *power) switches(s vf.Switches) vf.Switches        { return cutSwitches{s, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
-func (p *power) ledger(l effects.Ledger) effects.Ledger    { return cutLedger{l, p} }
+func (p *power) ledger(w *world) effects.Ledger            { return cutLedger{w.writer(), p, w} }
 func (p *power) journal(j effects.Journal) effects.Journal { return cutJournal{j, p} }
 func (p *power) specs(s effects.Specs) effects.Specs       { return cutSpecs{s, p} }
 func (c cutWriter) Write(path string, data []byte) error {
@@ -322,22 +362,64 @@ func (c cutWriter) Write(path string, data []byte) error {
 func (c cutLedger) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
 	err = c.p.effect(func() error {
 		signed, err = c.Ledger.Append(ctx, events...)
-		return err
+		return c.kept(err)
 	})
 	return signed, err
+}
+
+// AppendSoon keeps what the ledger is without the events.
+func (c cutLedger) AppendSoon(ctx context.Context, events ...ledger.Event) error {
+	return c.p.effect(func() error {
+		restore := c.w.ledgerFiles()
+		if c.p != nil && c.p.ledgerLost == nil {
+			c.p.ledgerLost = restore
+		}
+		return c.Ledger.AppendSoon(ctx, events...)
+	})
+}
+
+func (c cutLedger) Sync(ctx context.Context) error {
+	return c.p.effect(func() error { return c.kept(c.Ledger.Sync(ctx)) })
+}
+
+// kept notes that all events so far are on disk.
+func (c cutLedger) kept(err error) error {
+	if err == nil && c.p != nil {
+		c.p.ledgerLost = nil
+	}
+	return err
 }
 
 type cutLedger struct {
 	effects.Ledger
 	p *power
+	w *world
 }
 
 func (c cutJournal) Save(r *journal.Record) error {
-	return c.p.effect(func() error { return c.Journal.Save(r) })
+	return c.p.effect(func() error { return c.kept(c.Journal.Save(r)) })
+}
+
+// Replace keeps the record's former state.
+func (c cutJournal) Replace(r *journal.Record) error {
+	return c.p.effect(func() error {
+		if former, err := c.Load(r.ID()); c.p != nil && err == nil && former != nil {
+			c.p.journalLost = func() { _ = c.Journal.Save(former) }
+		}
+		return c.Journal.Replace(r)
+	})
+}
+
+// kept notes that all records so far are on disk.
+func (c cutJournal) kept(err error) error {
+	if err == nil && c.p != nil {
+		c.p.journalLost = nil
+	}
+	return err
 }
 
 func (c cutJournal) Delete(id string) error {
-	return c.p.effect(func() error { return c.Journal.Delete(id) })
+	return c.p.effect(func() error { return c.kept(c.Journal.Delete(id)) })
 }
 
 func (c cutJournal) MarkNeedsReset(m journal.ResetMark) error {

@@ -130,7 +130,7 @@ func processorUsed() time.Duration {
 // those of the scripted netlink. They depend on the node's size only by the functions of the device's slot and group.
 func TestClaimSystemCalls(t *testing.T) {
 	limits := map[string]int{"gpu": 800, "vf": 1300}
-	const syncLimit = 18
+	const syncLimit = 9
 	for kind, add := range scripted() {
 		t.Run(kind, func(t *testing.T) {
 			if os.Getenv(tracedVariable) != "" {

@@ -20,6 +20,22 @@ import (
 // has none of the events, and the next call tries again. The error is an [Error].
 func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
 	r := &request{events: events}
+	err = w.do(ctx, r)
+	return r.signed, err
+}
+
+// AppendSoon is [Writer.Append] without the wait for the disk. All readers see the events, and a crash of the process
+// leaves them. They survive a power failure once an Append or a Sync that begins later has returned.
+func (w *Writer) AppendSoon(ctx context.Context, events ...ledger.Event) error {
+	return w.do(ctx, &request{events: events, soon: true})
+}
+
+// Sync returns when all that AppendSoon has written before is on disk. Where there is nothing to wait for, it costs
+// nothing.
+func (w *Writer) Sync(ctx context.Context) error { return w.do(ctx, &request{}) }
+
+// do carries out a request, in this goroutine or in one that writes for several.
+func (w *Writer) do(ctx context.Context, r *request) error {
 	w.mu.Lock()
 	w.queue = append(w.queue, r)
 	w.mu.Unlock()
@@ -27,7 +43,7 @@ func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed str
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
 		if w.withdraw(r) {
-			return "", &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+			return &Error{Dir: w.Dir, Err: context.Cause(ctx)}
 		}
 		w.turn <- struct{}{} // another goroutine is writing this request; wait for it
 	}
@@ -35,7 +51,7 @@ func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed str
 	if !r.done {
 		w.writeAll(context.WithoutCancel(ctx))
 	}
-	return r.signed, r.err
+	return r.err
 }
 
 // withdraw takes back a request that is not being written yet.
@@ -58,18 +74,23 @@ func (w *Writer) writeAll(ctx context.Context) {
 	w.queue = nil
 	w.mu.Unlock()
 	var events []ledger.Event
+	durable := false
 	for _, r := range batch {
 		events = append(events, r.events...)
+		durable = durable || !r.soon
 	}
 	start := time.Now()
-	err := w.write(ctx, events)
+	err := w.write(ctx, events, durable)
 	signed := w.at.signed
 	if err != nil {
 		err, signed = &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}, ""
 		w.observe(events, 0, time.Since(start), err)
 	}
 	for _, r := range batch {
-		r.signed, r.err, r.done = signed, err, true
+		r.err, r.done = err, true
+		if !r.soon {
+			r.signed = signed
+		}
 	}
 }
 
@@ -81,8 +102,11 @@ func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, 
 	w.Observe(o)
 }
 
-// write appends events as one write.
-func (w *Writer) write(ctx context.Context, events []ledger.Event) error {
+// write appends events as one write, and has them and all events before on disk if durable is set.
+func (w *Writer) write(ctx context.Context, events []ledger.Event, durable bool) error {
+	if len(events) == 0 && !w.pending {
+		return nil
+	}
 	release, err := w.begun(ctx)
 	if err != nil {
 		return err
@@ -91,14 +115,17 @@ func (w *Writer) write(ctx context.Context, events []ledger.Event) error {
 	if err := w.rotate(); err != nil {
 		return err
 	}
-	return w.commit(events)
+	if len(events) == 0 {
+		return w.flush()
+	}
+	return w.extend(events, durable)
 }
 
-// commit appends events at the position. The lock is held.
-func (w *Writer) commit(events []ledger.Event) error {
-	if len(events) == 0 {
-		return nil
-	}
+// commit appends events at the position durably. The lock is held.
+func (w *Writer) commit(events []ledger.Event) error { return w.extend(events, true) }
+
+// extend appends events at the position. The lock is held.
+func (w *Writer) extend(events []ledger.Event, durable bool) error {
 	start, next := time.Now(), w.at
 	var data bytes.Buffer
 	for i := range events {
@@ -122,10 +149,10 @@ func (w *Writer) commit(events []ledger.Event) error {
 	}
 	data.Write(mark)
 	next.offset += int64(data.Len())
-	if err := w.put(data.Bytes()); err != nil {
+	if err := w.put(data.Bytes(), durable); err != nil {
 		return err
 	}
-	w.move(next)
+	w.move(next, durable)
 	w.observe(events, int64(data.Len()), time.Since(start), nil)
 	return nil
 }
@@ -145,15 +172,14 @@ func (w *Writer) complete(e ledger.Event, at ledger.Chain) ([]byte, error) {
 	return e.Encode()
 }
 
-// put appends the data to the segment durably. When it fails, the segment is
-// cut back to what it was.
-func (w *Writer) put(data []byte) error {
+// put appends the data to the segment. When it fails, the segment is cut back to what it was.
+func (w *Writer) put(data []byte, durable bool) error {
 	f, err := os.OpenFile(w.path(w.at.file), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil {
+	if err == nil && durable {
 		err = f.Sync()
 	}
 	if err != nil {
@@ -162,6 +188,23 @@ func (w *Writer) put(data []byte) error {
 		w.at.known = false
 	}
 	return errors.Join(err, f.Close())
+}
+
+// flush has all that was written on disk. After an error the position is in doubt. The lock is held.
+func (w *Writer) flush() error {
+	if !w.pending {
+		return nil
+	}
+	f, err := os.OpenFile(w.path(w.at.file), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		w.at.known = false
+		return err
+	}
+	w.move(w.at, true)
+	return nil
 }
 
 // A torn write is moved to a separate file and cut off the segment. Then an event records it, and the file gets its

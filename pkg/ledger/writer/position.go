@@ -26,11 +26,14 @@ type position struct {
 	known bool
 }
 
-// move enters a new position.
-func (w *Writer) move(to position) {
+// move enters a new position. A checkpoint that a power failure could take back is not for readers: an anchor off the
+// node must never be ahead of the ledger.
+func (w *Writer) move(to position, durable bool) {
 	to.known = true
-	w.at = to
-	w.last.Store(&to.signed)
+	w.at, w.pending = to, !durable
+	if durable {
+		w.last.Store(&to.signed)
+	}
 }
 
 // catchUp moves the position to the end of the ledger, if another process has written to it, or this process failed to.
@@ -77,7 +80,10 @@ func (w *Writer) reload(name string) error {
 			return err
 		}
 	}
-	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed})
+	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed}, false) // another process may not have synced it
+	if err := w.flush(); err != nil {
+		return err
+	}
 	return w.recordTorn()
 }
 
@@ -135,7 +141,7 @@ func (w *Writer) begin(c ledger.Chain) error {
 	if err := w.replace(name, head, 0o600); err != nil {
 		return err
 	}
-	w.move(position{file: name, offset: int64(len(head)), chain: c, signed: signed})
+	w.move(position{file: name, offset: int64(len(head)), chain: c, signed: signed}, true)
 	return nil
 }
 
@@ -151,6 +157,9 @@ func (w *Writer) replace(name string, data []byte, mode fs.FileMode) error {
 func (w *Writer) rotate() error {
 	if w.at.offset < w.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
 		return nil
+	}
+	if err := w.flush(); err != nil {
+		return err
 	}
 	if err := w.begin(w.at.chain); err != nil {
 		return fmt.Errorf("begin a segment: %w", err)

@@ -1,7 +1,8 @@
 // Package writer appends to a node's ledger (see package ledger). When Append returns, the events survive a power
 // failure, and any later change of them is detected.
 //
-// A write is one append to the newest segment, of some events and the signed checkpoint after them, and one fsync.
+// A write is one append to the newest segment, of some events and the signed checkpoint after them, and one fsync, which
+// calls at the same time share. AppendSoon leaves the fsync to a later call.
 // Several processes may have a ledger open: they take turns by flock, and each reads the writes of the others. If a
 // process is killed during a write, the next one moves the torn write to a separate file and records that.
 package writer
@@ -100,8 +101,9 @@ type Writer struct {
 	names    *ledger.Pseudonyms // nil without pseudonyms
 	locks    *journal.Locks
 	at       position
+	pending  bool // the end of the newest segment may not be on disk yet
 
-	last atomic.Pointer[string] // the last signed checkpoint, for readers that must not wait
+	last atomic.Pointer[string] // the last signed checkpoint on disk, for readers that must not wait
 
 	recall recall
 }
@@ -109,6 +111,7 @@ type Writer struct {
 // request is a caller's events on their way.
 type request struct {
 	events []ledger.Event
+	soon   bool // without the wait for the disk
 	signed string
 	err    error
 	done   bool // guarded by turn
@@ -181,7 +184,7 @@ func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
 }
 
-// Checkpoint returns the signed note of the last known write: the anchor to keep off the node. It is empty without a
+// Checkpoint returns the signed note of the last known write that is on disk: the anchor to keep off the node. It is empty without a
 // write.
 func (w *Writer) Checkpoint() string {
 	if signed := w.last.Load(); signed != nil {

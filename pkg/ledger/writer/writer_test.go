@@ -108,6 +108,58 @@ func TestWriterAppendsVerifiedEvents(t *testing.T) {
 	}
 }
 
+// A checkpoint that leaves the node covers only what a power failure can't take back.
+func TestCheckpointDoesNotCoverSoonEventsBeforeSync(t *testing.T) {
+	c := config(t)
+	c.SegmentBytes = 2000
+	w := open(t, c)
+	for round := range 8 { // over several segments
+		before := w.Checkpoint()
+		if err := w.AppendSoon(t.Context(), event("soon"), event("soon")); err != nil {
+			t.Fatal(err)
+		}
+		if w.Checkpoint() != before {
+			t.Fatalf("round %d: the checkpoint covers an event that may not be on disk", round)
+		}
+		if round%2 == 0 {
+			if err := w.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			add(t, w, "later")
+		}
+		if w.Checkpoint() == before {
+			t.Fatalf("round %d: the checkpoint does not cover events on disk", round)
+		}
+	}
+	if err := w.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := verify(t, c.Dir, w.Checkpoint()); r.Size != 20 || r.Anchored != 20 || r.Segments < 2 {
+		t.Errorf("report %+v", r)
+	}
+}
+
+// Another instance may write and read between the two.
+func TestOtherWriterCoversSoonEvents(t *testing.T) {
+	c := config(t)
+	first, second := open(t, c), open(t, c)
+	if err := first.AppendSoon(t.Context(), event("soon")); err != nil {
+		t.Fatal(err)
+	}
+	signed, err := second.Append(t.Context(), event("later"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantReasons(t, c.Dir, "soon", "later")
+	if r := verify(t, c.Dir, signed, first.Checkpoint()); r.Anchored != 2 {
+		t.Errorf("report %+v", r)
+	}
+}
+
 func TestEventGetsWhatAllHave(t *testing.T) {
 	c := config(t)
 	c.Machine = writer.MachineHash("0123456789abcdef")

@@ -141,7 +141,7 @@ const attempts = 3
 
 // Drive brings one function to the wanted binding by the steps that its
 // present binding calls for, and begins again when another driver came
-// between. The kubelet's own retry comes only after a minute.
+// between. The kubelet's own retry comes only after a minute. The event is on disk with the claim's next one.
 func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
 	before, err := b.executor.Binding(ctx, a)
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want
 		e.Devices[0].DriverAfter = nil
 		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want.Driver, "no driver"), OneLine(err))
 	}
-	return errors.Join(err, b.recording.Record(ctx, claim, e))
+	return errors.Join(err, b.recording.RecordSoon(ctx, claim, e))
 }
 
 // driveTo is Drive without its event.

@@ -46,6 +46,8 @@ type Executor interface {
 // Journal keeps the records; see package journal.
 type Journal interface {
 	Save(r *journal.Record) error
+	// Replace is Save of a record that may go back to its former state in a power failure.
+	Replace(r *journal.Record) error
 	Delete(id string) error
 	Load(id string) (*journal.Record, error)
 	List() ([]*journal.Record, []error)
@@ -141,6 +143,9 @@ type Addresses interface {
 type Ledger interface {
 	// Append writes events durably and together, and returns the signed checkpoint after them.
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
+	// AppendSoon leaves the wait for the disk to a later Append or Sync.
+	AppendSoon(ctx context.Context, events ...ledger.Event) error
+	Sync(ctx context.Context) error
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
 	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them

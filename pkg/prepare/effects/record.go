@@ -66,12 +66,32 @@ func (r *Recording) MakeRoom() {
 // Save writes the record in the given state, which it is in since now unless it was
 // already: a try that is repeated does not make it younger.
 func (r *Recording) Save(rec *journal.Record, state journal.State, reason string) error {
+	return r.enter(rec, state, reason, r.journal.Save)
+}
+
+// Advance is Save where a power failure may take the record back to the state before: in the next boot, both mean that a
+// tenant may have had the functions and that no proof covers them.
+func (r *Recording) Advance(rec *journal.Record, state journal.State) error {
+	return r.enter(rec, state, "", r.journal.Replace)
+}
+
+// Complete writes a record that is prepared now, after all its events are on disk. The functions go to a VM later, after
+// [Recording.Keep] has written the record with the sandbox durably.
+func (r *Recording) Complete(ctx context.Context, rec *journal.Record) error {
+	if err := r.Settle(ctx, rec.Plan.Claim); err != nil {
+		return err
+	}
+	return r.Advance(rec, journal.Prepared)
+}
+
+// enter writes the record in a state by the way that is given.
+func (r *Recording) enter(rec *journal.Record, state journal.State, reason string, write func(*journal.Record) error) error {
 	next := *rec
 	next.State, next.Reason = state, reason
 	if rec.State != state || rec.Since == "" {
 		next.Since = time.Now().UTC().Format(time.RFC3339)
 	}
-	err := r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Save(&next) })
+	err := r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return write(&next) })
 	if err == nil {
 		*rec = next
 	}
@@ -91,6 +111,20 @@ func (r *Recording) Forget(rec *journal.Record) error {
 // Record writes events of a claim. An event without a result was successful. Record does not end with ctx: completed
 // steps are recorded, and the ledger has its own limit.
 func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+	return r.tell(ctx, claim, events, func(ctx context.Context) error {
+		_, err := r.ledger.Append(ctx, events...)
+		return err
+	})
+}
+
+// RecordSoon is Record without the wait for the disk, for an event that another event of the claim, [Recording.Settle] or
+// [Recording.Complete] follows.
+func (r *Recording) RecordSoon(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+	return r.tell(ctx, claim, events, func(ctx context.Context) error { return r.ledger.AppendSoon(ctx, events...) })
+}
+
+// tell completes events of a claim and has them written.
+func (r *Recording) tell(ctx context.Context, claim plan.Ref, events []ledger.Event, write func(context.Context) error) error {
 	if r.ledger == nil || len(events) == 0 {
 		return nil
 	}
@@ -101,10 +135,20 @@ func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger
 			e.Result = ledger.OK
 		}
 	}
-	err := r.observe.Timed(claim, PhaseLedger, func() error {
-		_, err := r.ledger.Append(context.WithoutCancel(ctx), events...)
-		return err
-	})
+	return r.evident(ctx, claim, write)
+}
+
+// Settle waits until all events of a claim are on disk.
+func (r *Recording) Settle(ctx context.Context, claim plan.Ref) error {
+	if r.ledger == nil {
+		return nil
+	}
+	return r.evident(ctx, claim, r.ledger.Sync)
+}
+
+// evident runs work on the ledger, which does not end with ctx.
+func (r *Recording) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
+	err := r.observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
 	if err != nil {
 		return &EvidenceError{Claim: claim, Err: err}
 	}

@@ -152,7 +152,7 @@ func (c *Configuring) Configure(ctx context.Context, rec *journal.Record) error 
 	if !ok {
 		return nil
 	}
-	return c.recording.Record(ctx, rec.Plan.Claim, e)
+	return c.recording.RecordSoon(ctx, rec.Plan.Claim, e)
 }
 
 // configureVF brings one VF to settings. The observer hears of it as of a step.

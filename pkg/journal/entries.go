@@ -1,0 +1,70 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// entries makes the entries of a directory durable, which a rename alone does not. Claims that wait at the same time
+// share an fsync.
+type entries struct {
+	dir   string
+	fsync func(dir string) error
+	turn  chan struct{} // held during an fsync
+
+	mu   sync.Mutex // guards next
+	next *round
+}
+
+// round is an fsync that has not begun, and all who wait for it.
+type round struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+func newEntries(dir string) *entries {
+	return &entries{dir: dir, fsync: syncDir, turn: make(chan struct{}, 1)}
+}
+
+// sync returns when all changes of entries before the call are durable.
+func (e *entries) sync() error {
+	r, leads := e.join()
+	if !leads {
+		<-r.done
+		return r.err
+	}
+	e.turn <- struct{}{}
+	e.close()
+	r.err = e.fsync(e.dir)
+	<-e.turn
+	close(r.done)
+	return r.err
+}
+
+// join returns the next round. Who is the first in it carries it out.
+func (e *entries) join() (r *round, leads bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.next == nil {
+		e.next, leads = &round{done: make(chan struct{})}, true
+	}
+	return e.next, leads
+}
+
+// close begins the round: a change that comes later needs another one.
+func (e *entries) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next = nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
