@@ -80,6 +80,7 @@ func BenchmarkUtilization(b *testing.B) {
 		showTraces(c)
 		showConstant(gpuTraces(a, usualLoad, usualShare, 0))
 		showPatience(c)
+		showResets(c)
 		showNeeded(c, one)
 		plotCosts(b, c, best)
 		plotLoads(b, a)
@@ -156,6 +157,18 @@ func showPatience(c *utilization.Comparison) {
 	figuresRow(w, "split by the share of VM jobs", c.Under(byShare))
 	figuresRow(w, "best split in hindsight: GPU-hours", c.Hindsight(one, utilization.MoreUsed))
 	figuresRow(w, "one pool", c.Under(one))
+}
+
+// showResets prints what slow resets change. A split cluster resets after each VM job, too.
+func showResets(c *utilization.Comparison) {
+	w := figuresTable(fmt.Sprintf("load %.1f", usualLoad))
+	defer w.Flush()
+	for _, reset := range []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, 40 * time.Minute} {
+		one, byShare := onePool(), splitBy(usualShare)
+		one.Costs.Reset, byShare.Costs.Reset = reset, reset
+		figuresRow(w, fmt.Sprintf("%v for a reset, split by the share of VM jobs", reset), c.Under(byShare))
+		figuresRow(w, fmt.Sprintf("%v for a reset, one pool", reset), c.Under(one))
+	}
 }
 
 // showNeeded prints how many nodes a split cluster needs for what one pool does. Traces differ by more than half a percent.
