@@ -111,7 +111,7 @@ func (r *Recording) Forget(rec *journal.Record) error {
 // Record writes events of a claim. An event without a result was successful. Record does not end with ctx: completed
 // steps are recorded, and the ledger has its own limit.
 func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
-	return r.tell(ctx, claim, events, func(ctx context.Context) error {
+	return r.write(ctx, claim, events, func(ctx context.Context) error {
 		_, err := r.ledger.Append(ctx, events...)
 		return err
 	})
@@ -120,11 +120,11 @@ func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger
 // RecordSoon is Record without the wait for the disk, for an event that another event of the claim, [Recording.Settle] or
 // [Recording.Complete] follows.
 func (r *Recording) RecordSoon(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
-	return r.tell(ctx, claim, events, func(ctx context.Context) error { return r.ledger.AppendSoon(ctx, events...) })
+	return r.write(ctx, claim, events, func(ctx context.Context) error { return r.ledger.AppendSoon(ctx, events...) })
 }
 
-// tell completes events of a claim and has them written.
-func (r *Recording) tell(ctx context.Context, claim plan.Ref, events []ledger.Event, write func(context.Context) error) error {
+// write completes events of a claim and has them written.
+func (r *Recording) write(ctx context.Context, claim plan.Ref, events []ledger.Event, to func(context.Context) error) error {
 	if r.ledger == nil || len(events) == 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (r *Recording) tell(ctx context.Context, claim plan.Ref, events []ledger.Ev
 			e.Result = ledger.OK
 		}
 	}
-	return r.evident(ctx, claim, write)
+	return r.evident(ctx, claim, to)
 }
 
 // Settle waits until all events of a claim are on disk.
