@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
@@ -18,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // wants has the node's config keep devices of a type warm.
@@ -213,6 +216,65 @@ func TestWarmVFsOfPairsFollowTheirGPUs(t *testing.T) {
 	if got, want := ready(), []pci.Address{gpus[1], vfs[gpus[1]]}; !slices.Equal(got, want) {
 		t.Errorf("with a claim of the first GPU: ready %v, want %v", got, want)
 	}
+}
+
+// TestWarmDevicesAreInTheOrderOfTheSlices, which the scheduler goes through pool by pool: those that publish puts first are warm first.
+func TestWarmDevicesAreInTheOrderOfTheSlices(t *testing.T) {
+	for _, pairing := range []v1alpha1.Pairing{v1alpha1.PairingNone, v1alpha1.PairingSwitch} {
+		w := newWorld(t)
+		w.name = "node"
+		for _, bus := range []uint8{0x30, 0x40} {
+			w.k.AddGPUAndNIC(bus, 3)
+		}
+		w.k.AddGPU(0x3b)
+		w.k.AddNIC(0x21, 2)
+		w.wants("gpu", v1alpha1.Share{Amount: 100, Percent: true})
+		w.node.Devices[0].Match.Types = []string{"gpu", "vf"}
+		w.node.Pairing = pairing
+		pools, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{})
+		if err != nil || len(pools) != 1 || len(pools[0].Ready) != 11 {
+			t.Fatalf("KeepWarm = %+v, %v", pools, err)
+		}
+		if diff := cmp.Diff(w.published(), pools[0].Ready); diff != "" {
+			t.Errorf("pairing %s (-slices +warm):\n%s", pairing, diff)
+		}
+	}
+}
+
+// published returns the functions of the node's slices, pools by name, each function once.
+func (w *world) published() []pci.Address {
+	w.t.Helper()
+	snap, err := inventory.Scan(w.t.Context(), w.fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	known, err := w.plugin(nil).PlanNode(snap)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := &publish.Node{Name: w.name, Snapshot: snap, Selection: known.Selection, Assessments: map[pci.Address]plan.Assessment{}}
+	assessor := plan.NewAssessor(known)
+	for _, f := range known.Selection.Ours() {
+		n.Assessments[f.Address] = assessor.Assess(f)
+	}
+	pools := publish.Pools(n)
+	var all []pci.Address
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		for _, slice := range pools[name].Slices {
+			for i := range slice.Devices {
+				parts, err := device.ParseParts(slice.Devices[i].Name)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				for _, p := range parts {
+					if !slices.Contains(all, p.Address) {
+						all = append(all, p.Address)
+					}
+				}
+			}
+		}
+	}
+	return all
 }
 
 // TestWarmPoolPassesOverWhatItMustNotTake: what the node uses, what is drained, and what can't be given to a tenant.
