@@ -187,8 +187,8 @@ func (c counted) String() string {
 	for _, call := range slices.Sorted(maps.Keys(c.calls)) {
 		words = append(words, fmt.Sprintf("%d %s", c.calls[call], call))
 	}
-	return fmt.Sprintf("%d requests in %d s, at most %d in a second, %d in the first 5 s, %d in 10; sent %d KiB, received %d KiB; by status %v; %s",
-		c.total, c.secs, c.peak, c.first5, c.first10, c.sent>>10, c.received>>10, c.codes, strings.Join(words, ", "))
+	return fmt.Sprintf("%d connections, %d requests in %d s, at most %d in a second, %d in the first 5 s, %d in 10; sent %d KiB, received %d KiB; by status %v; %s",
+		c.connections, c.total, c.secs, c.peak, c.first5, c.first10, c.sent>>10, c.received>>10, c.codes, strings.Join(words, ", "))
 }
 
 // draw draws the requests of each second since a time.
@@ -211,7 +211,7 @@ func (t *traffic) draw(name string, begin time.Time) error {
 		return fmt.Errorf("draw the requests of each second: %w", err)
 	}
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("%d plugins at one API server: start, restart of the API server, rest", herdSize)
+	p.Title.Text = fmt.Sprintf("%d plugins at one API server: two starts, restart of the API server, steady state", herdSize)
 	p.X.Label.Text, p.Y.Label.Text = "seconds", "requests a second"
 	p.Add(line, plotter.NewGrid())
 	file, err := benchplot.Save(p, strings.ReplaceAll(strings.TrimPrefix(name, "Benchmark"), "/", "-"), 9*vg.Inch, 3*vg.Inch)
