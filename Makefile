@@ -207,4 +207,4 @@ verify: ## check that formatting and modules leave no difference
 .PHONY: bench
 bench: override export KATA_VFIO_PLOTS := $(abspath $(or $(KATA_VFIO_PLOTS),bin/bench))
 bench: ## run the benchmarks: ratios in one run each, with the aim beside; the plots go to bin/bench
-	$(LABGO) test -tags labhost,e2e -timeout 60m -run '^$$' -bench . -benchtime 3x ./test/bench/
+	$(LABGO) test -tags labhost,e2e -timeout 90m -run '^$$' -bench . -benchtime 3x ./test/bench/
