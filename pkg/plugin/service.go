@@ -150,6 +150,11 @@ func (s *service) start(ctx context.Context) error {
 	}
 	s.log.InfoContext(ctx, "serving", slog.String("node", s.config.Node.Name), slog.String("probes", s.probes.Addr().String()),
 		slog.String("metrics", s.scrapes.Addr().String()))
+	return s.serve(ctx)
+}
+
+// serve serves and follows the node until ctx ends.
+func (s *service) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.probes.Serve(ctx) })

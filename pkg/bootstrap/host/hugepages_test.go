@@ -25,8 +25,10 @@ func TestHugePagesAreNextToTheirDevices(t *testing.T) {
 	}
 	b := blueprint.Default()
 	b.Kernel.HugePages = []blueprint.HugePages{
-		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3b}}, {Size: blueprint.HugePage1Gi, Count: 32, Device: &pci.Address{Bus: 0x9b}},
-		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3c}}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
+		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3b}},
+		{Size: blueprint.HugePage1Gi, Count: 32, Device: &pci.Address{Bus: 0x9b}},
+		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3c}},
+		{Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
 	}
 	p := &platform.Platform{Live: true, Systemd: true}
 	placed, problems := host.PlaceHugePages(of, b, p)
