@@ -84,11 +84,11 @@ func (h *herd) restartServer(b *testing.B) {
 		b.Fatal(err)
 	}
 	ready := time.Now()
-	h.phase(b, "API server's restart", ready)
+	h.phase(b, "server restart", ready)
 	watching := h.watching(b, ready)
 	fmt.Printf("ready %.1f s after the kill; all watch %.1f s later\n", ready.Sub(killed).Seconds(), watching.Seconds())
 	b.ReportMetric(watching.Seconds(), "watching-s")
-	h.counted(b, "API server's restart", ready.Add(herdReturn))
+	h.counted(b, "server restart", ready.Add(herdReturn))
 }
 
 // start starts the plugins and begins a phase with it.
