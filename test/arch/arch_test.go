@@ -24,7 +24,7 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs"}, // words
+		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs", "vfio/mainline"}, // words
 		{"device", "api/v1alpha1"},                                // values
 		{"bootstrap/state", "bootstrap/drift", "bootstrap/image"}, // the same, of a set-up
 		{"cli/command", "cli/encode"},                             // how programs are told and answer
@@ -80,7 +80,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
-		"sysfs/acpi", "sysfs/kernelargs", "plugin/podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

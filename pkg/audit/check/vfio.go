@@ -17,7 +17,7 @@ import (
 // vfioChecks returns the checks of group VFIO: functions are with VFIO as they
 // should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
-	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioNodeChecks())
+	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioNodeChecks(), vfioSpeedChecks())
 }
 
 // vfioModuleChecks are about vfio-pci's parameters.

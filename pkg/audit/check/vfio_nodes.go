@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 // vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
@@ -221,39 +222,18 @@ func kernelFixed(n *facts.Node) Answer {
 // fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
 // or the stable release of its branch, that has it.
 func (k *kernelFault) fixedIn(release string) bool {
-	runs, ok := kernelNumber(release)
-	if !ok {
+	runs := mainline.Number(release)
+	if runs == nil {
 		return false
 	}
 	for i, fixed := range k.fixed {
-		first, _ := kernelNumber(fixed)
+		first := mainline.Number(fixed)
 		branch := runs[0] == first[0] && runs[1] == first[1]
-		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs[:], first[:]) > 0 {
+		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs, first) > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// kernelNumber returns the three numbers at the begin of a release; a missing last number is zero. A release candidate
-// has none, because it may be older than the fix.
-func kernelNumber(release string) (number [3]int, ok bool) {
-	base, suffix := release, ""
-	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"
-		base, suffix = release[:end], release[end:]
-	}
-	parts := strings.Split(base, ".")
-	if len(parts) < 2 || strings.HasPrefix(suffix, "-rc") {
-		return number, false
-	}
-	for i, part := range parts[:min(len(parts), 3)] {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return number, false
-		}
-		number[i] = n
-	}
-	return number, true
 }
 
 // ownNodes looks at the VFIO nodes of all containers. The infrastructure's own privileged containers have all nodes of the

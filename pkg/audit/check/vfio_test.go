@@ -19,7 +19,7 @@ import (
 )
 
 func vfioFaults() []fault {
-	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults(), nodeOwnerFaults(), pinningFaults(), vfioKernelFaults())
+	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults(), nodeOwnerFaults(), pinningFaults(), vfioKernelFaults(), vfioSpeedFaults())
 }
 
 // nodeOf returns the node of the group of a board's device.

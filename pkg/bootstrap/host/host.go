@@ -27,6 +27,7 @@ const header = "# Written by kata-vfio-bootstrap, which restores it when it diff
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
+	n.speed()
 	n.observed()
 	if p.Loader.Kind == platform.Talos {
 		return n.wanted // its files can't be changed

@@ -1,0 +1,133 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
+)
+
+// vfioSpeedChecks are about what makes VMs with devices start slowly. None is about isolation.
+func vfioSpeedChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-022", Title: "Ensure that the kernel opens VFs of one PF in parallel", Severity: isolation.Info, Static: true,
+			Why: "Without the change, VFIO opens and resets the VFs of a PF one after the other, so VMs that start together wait for each other.",
+			Fix: mainline.ParallelOpens().Fix(), Verify: "cat /proc/version; zgrep -h 'Separate SR-IOV VF dev_set' /usr/share/doc/linux-image-$(uname -r)/changelog*.gz",
+			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c", "Linux: " + mainline.ParallelOpens().String()},
+		}, Judge: opensInParallel},
+		{Rule: finding.Rule{
+			ID: "VFIO-023", Title: "Ensure that the kernel maps large BARs by huge pages", Severity: isolation.Info, Static: true,
+			Why: "Without the change, mapping 32 GiB of BARs takes about a second of each start of a VM, on a node without iommufd.",
+			Fix: mainline.LargeMappings().Fix(), Verify: "cat /proc/version; zgrep -h 'mapping page mask' /usr/share/doc/linux-image-$(uname -r)/changelog*.gz",
+			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c", "Linux: " + mainline.LargeMappings().String()},
+		}, Judge: mapsLargeBARs},
+	}
+}
+
+// qemuSpeedCheck is the part of QEMU in that.
+func qemuSpeedCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "RT-033", Title: "Ensure that QEMU aligns mappings of BARs", Severity: isolation.Info,
+		Why: "The kernel can use huge pages only for aligned mappings. Without them, mapping 32 GiB of BARs takes about a second of each start of a VM.",
+		Fix: mainline.QEMUFix, Verify: "/opt/kata/bin/qemu-system-x86_64 --version",
+		Sources: []string{"QEMU: hw/vfio/helpers.c vfio_region_mmap (00b519c0bca0)"},
+	}, Judge: alignsMappings}
+}
+
+// opensInParallel is about nodes whose VMs can get several VFs of one PF.
+func opensInParallel(n *facts.Node) Answer {
+	vfs := map[string]int{}
+	several := false
+	for _, f := range assignable(n) {
+		if f.VF != nil {
+			vfs[f.VF.PF.String()]++
+			several = several || vfs[f.VF.PF.String()] > 1
+		}
+	}
+	if !several {
+		return notApplicable("no PF has two assignable VFs")
+	}
+	return hasChange(n, mainline.ParallelOpens(), "opens VFs of one PF one after the other")
+}
+
+// mapsLargeBARs is about nodes that use VFIO's type 1 IOMMU, which maps BARs.
+func mapsLargeBARs(n *facts.Node) Answer {
+	large := largeBARs(n)
+	switch {
+	case len(large) == 0:
+		return notApplicable(noLargeBAR)
+	case n.Snapshot.Host.IOMMUFD:
+		return notApplicable("the node has iommufd, which does not map BARs")
+	}
+	return hasChange(n, mainline.LargeMappings(), "maps BARs by pages of 4 KiB").reaching(addresses(large)...)
+}
+
+// hasChange answers for a kernel. A person has to decide where a distribution may have added the change.
+func hasChange(n *facts.Node, c mainline.Change, without string) Answer {
+	release, version := n.Read("proc/sys/kernel/osrelease"), n.Read("proc/version")
+	if !release.OK() {
+		return unknown("which kernel runs", release)
+	}
+	switch c.In(mainline.Kernel{Release: release.Value, Version: version.Value}) {
+	case mainline.Has:
+		return pass("kernel "+release.Value+" has "+c.String(), release)
+	case mainline.Lacks:
+		return fail(fmt.Sprintf("kernel %s lacks %s: it %s", release.Value, c, without), release).seen(shownIf(version)...)
+	}
+	text := fmt.Sprintf("can't tell whether kernel %s has %s; ask its distribution", release.Value, c)
+	return say(finding.Manual, text, append([]facts.Fact{release}, shownIf(version)...))
+}
+
+func shownIf(f facts.Fact) []facts.Fact {
+	if !f.OK() {
+		return nil
+	}
+	return []facts.Fact{f}
+}
+
+// largeBAR is the size from which mapping takes a quarter of a second or more.
+const largeBAR = 8 << 30
+
+const noLargeBAR = "no assignable function has a BAR of 8 GiB or more"
+
+func largeBARs(n *facts.Node) []*device.Function {
+	large := func(b device.BAR) bool { return b.Size >= largeBAR }
+	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.ContainsFunc(f.BARs, large) })
+}
+
+// alignsMappings knows the QEMU of Kata's releases. Other programs don't show their version in a file.
+func alignsMappings(n *facts.Node) Answer {
+	if len(largeBARs(n)) == 0 {
+		return notApplicable(noLargeBAR)
+	}
+	return eachConfigured(n, runtimes.TakesDevices, func(_ *runtimes.Handler, k *runtimes.Kata) Answer {
+		if k.VMM() != "qemu" {
+			return pass("", k.Hypervisor("path").Fact())
+		}
+		return qemuAligns(n, k.Hypervisor("path"))
+	})
+}
+
+func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
+	const plain = "qemu-system-x86_64"
+	versions := n.Read(path.Join(path.Dir(path.Dir(program.Text())), "versions.yaml"))
+	version := ""
+	if base := path.Base(program.Text()); versions.OK() && (base == plain || base == "qemu-system-aarch64") {
+		version, _ = mainline.KataQEMU([]byte(versions.Value))
+	}
+	versions.Value = version
+	switch mainline.AlignsMappings(version) {
+	case mainline.Has:
+		return pass("", program.Fact(), versions)
+	case mainline.Lacks:
+		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version), program.Fact(), versions)
+	}
+	return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 9.2 or later: no file shows its version; run it with --version", program.Text()), []facts.Fact{program.Fact()})
+}

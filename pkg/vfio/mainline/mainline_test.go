@@ -1,0 +1,102 @@
+package mainline_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
+)
+
+// The versions are those of running systems.
+func TestChangesInKernels(t *testing.T) {
+	const has, lacks, unknown = mainline.Has, mainline.Lacks, mainline.Unknown
+	for _, c := range []struct {
+		release, version string
+		opens, mappings  mainline.State
+	}{
+		{"6.17.0", "", has, has},
+		{"6.17.0-rc3", "", unknown, unknown},
+		{"6.17.0-0.rc3.20250829git07d9df80082b.34.fc44.x86_64", "", unknown, unknown},
+		{"6.17.0-5-generic", "Linux version 6.17.0-5-generic (buildd@lcy02) #5-Ubuntu SMP PREEMPT_DYNAMIC", has, has},
+		{"7.2.12+deb13-amd64", "", has, has},
+		{"6.16.0", "", lacks, has},
+		{"6.16.1-arch1-1", "", has, has},
+		{"6.15.9-201.fc42.x86_64", "", lacks, has},
+		{"6.15.10-200.fc42.x86_64", "", has, has},
+		{"6.14.11", "", lacks, lacks},
+		{"6.14.0-29-generic", "Linux version 6.14.0-29-generic #29~24.04.1-Ubuntu SMP", unknown, unknown},
+		{"6.14.11-4-pve", "Linux version 6.14.11-4-pve (build@proxmox)", unknown, unknown},
+		{"6.12.41+deb13-amd64", "Linux version 6.12.41+deb13-amd64 (debian-kernel@lists.debian.org) #1 SMP PREEMPT_DYNAMIC Debian 6.12.41-1 (2025-08-12)", lacks, lacks},
+		{"6.12.43+deb13-amd64", "", has, lacks},
+		{"6.12.117+deb12-amd64", "Linux version 6.12.117+deb12-amd64 #1 SMP Debian 6.12.117-1~deb12u1 (2026-11-10)", has, lacks},
+		{"6.12.41-flatcar", "", lacks, lacks},
+		{"6.12.45-talos", "", has, lacks},
+		{"6.12.0-124.8.1.el10_1.x86_64", "Linux version 6.12.0-124.8.1.el10_1.x86_64 (mockbuild@x86-64) #1 SMP", unknown, unknown},
+		{"6.12.0-160000.5-default", "", unknown, unknown},
+		{"6.8.0-64-generic", "Linux version 6.8.0-64-generic (buildd@lcy02-amd64-083) #67-Ubuntu SMP PREEMPT_DYNAMIC", unknown, unknown},
+		{"6.8.12", "", lacks, lacks},
+		{"6.6.101", "", lacks, lacks},
+		{"6.6.102", "", has, lacks},
+		{"6.6.110-something", "", has, unknown},
+		{"6.1.0-37-amd64", "Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) #1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)", lacks, lacks},
+		{"6.1.0-56-amd64", "Linux version 6.1.0-56-amd64 (debian-kernel@lists.debian.org) #1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-15)", has, lacks},
+		{"6.1.0-37-amd64", "", unknown, unknown},
+		{"6.1.150-174.273.amzn2023.x86_64", "", has, unknown},
+		{"6.1.141-155.222.amzn2023.x86_64", "", unknown, unknown},
+		{"5.15.189", "", unknown, lacks},
+		{"5.15.0-151-generic", "", unknown, unknown},
+		{"5.14.0-570.el9_6.x86_64", "", unknown, unknown},
+		{"5.10.0-35-amd64", "Linux version 5.10.0-35-amd64 #1 SMP Debian 5.10.237-1 (2025-05-19)", lacks, lacks},
+		{"4.18.0-553.el8_10.x86_64", "", unknown, unknown},
+		{"", "", unknown, unknown},
+		{"6", "", unknown, unknown},
+		{"6.x.1", "", unknown, unknown},
+		{"custom", "", unknown, unknown},
+	} {
+		k := mainline.Kernel{Release: c.release, Version: c.version}
+		if got := mainline.ParallelOpens().In(k); got != c.opens {
+			t.Errorf("%q %q: parallel opens %d, want %d", c.release, c.version, got, c.opens)
+		}
+		if got := mainline.LargeMappings().In(k); got != c.mappings {
+			t.Errorf("%q %q: large mappings %d, want %d", c.release, c.version, got, c.mappings)
+		}
+	}
+}
+
+func TestChangeNamesItsReleases(t *testing.T) {
+	for change, words := range map[*mainline.Change][]string{
+		new(mainline.ParallelOpens()): {"6.17 or later", "6.12.42", "6.1.148"},
+		new(mainline.LargeMappings()): {"6.15 or later;"},
+	} {
+		for _, word := range words {
+			if !strings.Contains(change.Fix(), word) {
+				t.Errorf("%s: the fix does not name %q: %s", change, word, change.Fix())
+			}
+		}
+	}
+}
+
+func TestQEMUAlignsMappingsSince9_2(t *testing.T) {
+	for version, want := range map[string]mainline.State{
+		"v11.0.1": mainline.Has, "10.0.13": mainline.Has, "v9.2.0": mainline.Has, "9.2": mainline.Has,
+		"v9.1.2": mainline.Lacks, "8.2.2": mainline.Lacks, "7.2": mainline.Lacks,
+		"": mainline.Unknown, "gpu-snp-20260430": mainline.Unknown, "v9.2.0-rc1": mainline.Unknown,
+	} {
+		if got := mainline.AlignsMappings(version); got != want {
+			t.Errorf("%q: %d, want %d", version, got, want)
+		}
+	}
+}
+
+func TestKataQEMUIsInItsVersions(t *testing.T) {
+	version, err := mainline.KataQEMU([]byte("assets:\n  hypervisor:\n    qemu:\n      description: VMM\n      version: v11.0.1\n    qemu-snp-experimental:\n      tag: x\n"))
+	if err != nil || version != "v11.0.1" {
+		t.Errorf("%q, %v", version, err)
+	}
+	if version, err := mainline.KataQEMU([]byte("assets: {}\n")); err != nil || version != "" {
+		t.Errorf("no QEMU: %q, %v", version, err)
+	}
+	if _, err := mainline.KataQEMU([]byte("assets: [\n")); err == nil {
+		t.Error("damaged YAML is accepted")
+	}
+}

@@ -1,0 +1,42 @@
+package mainline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// AlignsMappings reports whether a version of QEMU maps BARs at addresses that the kernel can back by huge pages:
+// 00b519c0bca0 ("vfio/helpers: Align mmaps") in QEMU 9.2.
+func AlignsMappings(version string) State {
+	number := Number(strings.TrimPrefix(version, "v"))
+	switch {
+	case number == nil:
+		return Unknown
+	case slices.Compare(number, []int{9, 2, 0}) >= 0:
+		return Has
+	}
+	return Lacks
+}
+
+// QEMUFix says which versions of QEMU align mappings.
+const QEMUFix = "install a Kata release with QEMU 9.2 or later"
+
+// KataQEMU returns the version of QEMU in a Kata release, by the versions.yaml of its archive: "v11.0.1".
+func KataQEMU(versions []byte) (string, error) {
+	var file struct {
+		Assets struct {
+			Hypervisor struct {
+				QEMU struct {
+					Version string `json:"version"`
+				} `json:"qemu"`
+			} `json:"hypervisor"`
+		} `json:"assets"`
+	}
+	if err := yaml.Unmarshal(versions, &file); err != nil {
+		return "", fmt.Errorf("parse Kata's versions.yaml: %w", err)
+	}
+	return file.Assets.Hypervisor.QEMU.Version, nil
+}
