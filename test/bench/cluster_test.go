@@ -13,16 +13,19 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 const (
-	nodeName  = "bench-node"
-	className = "kata-gpu"
-	namespace = "default"
+	nodeName    = "bench-node"
+	className   = "kata-gpu"
+	deviceClass = "bench.kata-vfio.dev"
+	namespace   = "default"
 )
 
 // cluster is a real control plane with one node, which has no kubelet: the benchmark asks the plugin itself.
@@ -54,6 +57,10 @@ func newCluster(b *testing.B) *cluster {
 	_, err = c.admin.NodeV1().RuntimeClasses().Create(b.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: className}, Handler: v1alpha1.DefaultHandler,
 	}, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = c.admin.ResourceV1().DeviceClasses().Create(b.Context(), plugintest.DeviceClass(deviceClass, "*", plugintest.Untagged), metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -153,6 +160,13 @@ func (c *cluster) create(ctx context.Context, name string, t *tenant) error {
 			Results: []resourcev1.DeviceRequestAllocationResult{
 				{Request: "device", Driver: v1alpha1.DriverName, Pool: t.pool, Device: t.device},
 			},
+			Config: []resourcev1.DeviceAllocationConfiguration{{
+				Source: resourcev1.AllocationConfigSourceClass, DeviceConfiguration: resourcev1.DeviceConfiguration{
+					Opaque: &resourcev1.OpaqueDeviceConfiguration{
+						Driver: v1alpha1.DriverName, Parameters: apiruntime.RawExtension{Raw: []byte(plugintest.Untagged)},
+					},
+				},
+			}},
 		}},
 		ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: t.pod.Name, UID: t.pod.UID}},
 	}
@@ -180,7 +194,7 @@ func claimOf(name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-			{Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "bench.kata-vfio.dev"}},
+			{Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: deviceClass}},
 		}}},
 	}
 }
