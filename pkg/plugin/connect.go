@@ -104,7 +104,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Attempts:  attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
+		Attempts:  attempts, Asked: asked, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,

@@ -66,6 +66,9 @@ type PluginConfig struct {
 	Asked *Asked
 	// Changed is called after each call of the kubelet, because claims change the published devices.
 	Changed func()
+	// Unpublished, which may be nil, is called when a slice could not be written and another attempt can succeed soon. It must
+	// not block.
+	Unpublished func()
 	// Fatal ends the plugin with a cause.
 	Fatal func(error)
 }
@@ -314,6 +317,9 @@ func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 		return
 	}
 	d.Metrics.CountUnpublished()
+	if d.Unpublished != nil && transient(err) {
+		d.Unpublished()
+	}
 }
 
 // WatchHealthStatus streams the health of all published devices.

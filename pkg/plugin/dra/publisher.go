@@ -72,11 +72,13 @@ type Publisher struct {
 	last       map[string]publish.Pool
 	offered    offered
 
-	mu    sync.Mutex                                                           // guards known and unwritten
+	mu    sync.Mutex                                                           // guards known, unwritten and retry
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 
 	// unwritten is what decided over the latest Publish and is in no file of the node.
 	unwritten unwritten
+	// retry says that a slice of the last pools could not be written.
+	retry bool
 }
 
 // NewPublisher returns a publisher that has published nothing.
@@ -109,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		return unknown
 	}
 	p.offered.note(pools)
-	if reflect.DeepEqual(pools, p.last) {
+	if !p.retries() && reflect.DeepEqual(pools, p.last) {
 		return unknown
 	}
 	err := slices.PublishResources(ctx, resources(pools))
@@ -120,6 +122,23 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.last = pools
 	p.Health.Published()
 	return unknown
+}
+
+// Retry makes the next Publish write again, because the helper could not write a slice. Its own pauses grow to 17 minutes,
+// which is too long for a taint when the API server is back.
+func (p *Publisher) Retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retry = true
+}
+
+// retries reports whether there was a Retry since the last call.
+func (p *Publisher) retries() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.retry
+	p.retry = false
+	return was
 }
 
 // waits reports whether the pause before the first request lasts. The first call begins it.

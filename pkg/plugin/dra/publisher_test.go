@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -51,6 +52,28 @@ func TestPublishAgainAfterAnError(t *testing.T) {
 	n.Publish(r)
 	if len(r.Published) != 1 {
 		t.Errorf("published %d times, want once", len(r.Published))
+	}
+}
+
+// TestPublishAgainWhatTheHelperCouldNotWrite, once for each error, before the helper's own pause ends. What the API server
+// refuses stays with the helper: its pauses grow.
+func TestPublishAgainWhatTheHelperCouldNotWrite(t *testing.T) {
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	n.Kernel.AddGPU(0x3b)
+	n.Publish(r)
+	d := dra.NewPlugin(dra.PluginConfig{Log: plugintest.Quiet(), Metrics: n.Metrics, Unpublished: n.Publisher.Retry})
+	for want, err := range []error{
+		1: apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("not of this node")), 2: errors.New("connection refused"),
+	} {
+		if err == nil {
+			continue
+		}
+		d.HandleError(t.Context(), errors.Join(err, kubeletplugin.ErrRecoverable), "processing ResourceSlice objects")
+		n.Publish(r)
+		n.Publish(r)
+		if len(r.Published) != want {
+			t.Errorf("%v: published %d times, want %d", err, len(r.Published), want)
+		}
 	}
 }
 

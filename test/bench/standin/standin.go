@@ -127,7 +127,7 @@ func (s *StandIn) plugin() *dra.Plugin {
 	s.publisher = dra.NewPublisher(c)
 	return dra.NewPlugin(dra.PluginConfig{
 		Client: s.client, Gate: &dra.Gate{Client: s.client, NodeName: s.Node}, Attributes: s.publisher.Attributes, Health: health,
-		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Asked: asked, Changed: s.wake, Fatal: func(error) {},
+		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Asked: asked, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: func(error) {},
 	})
 }
 
