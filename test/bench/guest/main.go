@@ -1,6 +1,7 @@
 // Command guest runs in the lab machine: it times Prepare of each function that it is given against the same kernel writes
-// done by a minimal C loop, and against driverctl, or, after "vf", the settings of a PF's VF against iproute2. They take
-// turns, and it prints medians and ratios.
+// done by a minimal C loop, and against driverctl, or, after "vf", the settings of a PF's VF against iproute2, after
+// "opens", opens of several functions at once against one, after "pins", one iommufd object against one for each
+// function, after "bar", a BAR mapped at an aligned address against another. They take turns, and it prints medians and ratios.
 package main
 
 import (
@@ -32,8 +33,17 @@ func main() {
 }
 
 func run(ctx context.Context, addresses []string) error {
-	if len(addresses) == 2 && addresses[0] == "vf" {
-		return compareVF(ctx, addresses[1])
+	if len(addresses) > 1 {
+		switch addresses[0] {
+		case "vf":
+			return compareVF(ctx, addresses[1])
+		case "opens":
+			return compareOpens(addresses[1:])
+		case "pins":
+			return comparePins(addresses[1:])
+		case "bar":
+			return compareBAR(addresses[1])
+		}
 	}
 	for _, text := range addresses {
 		a, err := pci.ParseAddress(text)
