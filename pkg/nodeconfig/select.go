@@ -3,6 +3,7 @@
 package nodeconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ type Selection struct {
 	choices   []Choice // of functions, in their order
 	problems  []Problem
 	pairs     []device.Pair
-	fewOfVFs  bool
+	ofVFs     v1alpha1.VFAttributes
 	warm      []Warm
 }
 
@@ -61,13 +62,15 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	sel.keepWarm(set)
 	if cfg != nil {
 		sel.pair(cfg.Pairing, s)
-		sel.fewOfVFs = cfg.VFAttributes == v1alpha1.VFAttributesSelection
+		sel.ofVFs = cfg.VFAttributes
 	}
 	return sel
 }
 
-// FewVFAttributes reports whether VFs are published with [v1alpha1.VFAttributesSelection].
-func (sel *Selection) FewVFAttributes() bool { return sel.fewOfVFs }
+// VFAttributes says how much of each VF is published.
+func (sel *Selection) VFAttributes() v1alpha1.VFAttributes {
+	return cmp.Or(sel.ofVFs, v1alpha1.VFAttributesAll)
+}
 
 // Choice returns the config's decision on the function at addr. A function that does not exist is not selected.
 func (sel *Selection) Choice(addr pci.Address) Choice {

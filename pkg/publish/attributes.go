@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -132,23 +133,46 @@ func attributes(n *Node, e *entry) attributeSet {
 	if e.vf != nil {
 		s.pair(n, e)
 	}
-	if isBrief(n, e) {
-		maps.DeleteFunc(s, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool { return !isForSelection(name) })
+	if keep := published(n, e); keep != nil {
+		maps.DeleteFunc(s, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool { return !keep(name) })
 	}
 	return s
 }
 
 // isBrief reports whether the device is a VF of which the node config wants few attributes published. A node has many of them.
-func isBrief(n *Node, e *entry) bool {
-	return e.f != nil && e.f.VF != nil && e.vf == nil && n.Selection.FewVFAttributes()
+func isBrief(n *Node, e *entry) bool { return published(n, e) != nil }
+
+// published returns which attributes of a device are published, by the node config; nil for all.
+func published(n *Node, e *entry) func(resourceapi.QualifiedName) bool {
+	if e.f == nil || e.f.VF == nil || e.vf != nil {
+		return nil
+	}
+	switch n.Selection.VFAttributes() {
+	case v1alpha1.VFAttributesSelection:
+		return isForSelection
+	case v1alpha1.VFAttributesMinimal:
+		return isMinimal
+	case v1alpha1.VFAttributesAll:
+	}
+	return nil
 }
 
 // isForSelection reports whether requests usually select VFs by the attribute: at most 14, since a map of Go that has more takes
 // twice the memory.
 func isForSelection(name resourceapi.QualifiedName) bool {
 	switch name {
-	case AttrType, AttrVendor, AttrDevice, AttrRule, AttrPF, AttrPFInterface, AttrPortSpeed, AttrRDMA,
-		AttrPCIBusID, AttrPCIeRoot, AttrNUMANode, AttrPCIeSwitch, AttrIsolated, AttrAuditSeverity:
+	case AttrVendor, AttrDevice, AttrPF, AttrPortSpeed, AttrRDMA, AttrAuditSeverity:
+		return true
+	}
+	return isMinimal(name)
+}
+
+// isMinimal reports whether requests need the attribute to tell VFs from other devices, networks from each other, and what is
+// near a GPU: at most 8, which are one group of a map of Go. The API server has two such maps for each VF, and the
+// scheduler one.
+func isMinimal(name resourceapi.QualifiedName) bool {
+	switch name {
+	case AttrType, AttrRule, AttrPFInterface, AttrIsolated, AttrPCIBusID, AttrPCIeRoot, AttrPCIeSwitch, AttrNUMANode:
 		return true
 	}
 	return false

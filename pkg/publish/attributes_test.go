@@ -69,23 +69,25 @@ func TestVFsHaveTheirPFsPortAndTheirRulesName(t *testing.T) {
 	}
 }
 
-func TestVFAttributesForSelectionOnly(t *testing.T) {
+// Go's maps have groups of 8 entries, and double when they are seven eighths full.
+func TestFewVFAttributesFitSmallMaps(t *testing.T) {
 	n := nodeOf(append(pfWith(t, "0000:5e:00.0", 7, 1, 10), hopper(t, "0000:1a:00.0", 1))...)
 	all := attributesOf(n)
-	choose(n, &v1alpha1.NodeConfig{VFAttributes: v1alpha1.VFAttributesSelection})
-	few := attributesOf(n)
 	const gpu, vf = "gpu-0000-1a-00-0", "vf-0000-5e-10-0"
-	if diff := cmp.Diff(all[gpu], few[gpu]); diff != "" {
-		t.Errorf("the GPU changes (-all +selection):\n%s", diff)
-	}
-	const mostOfAMap = 14 // of Go, before it doubles
-	if n := len(few[vf].Attributes); n > mostOfAMap || n >= len(all[vf].Attributes) || len(few[vf].Capacity) != 0 {
-		t.Errorf("the VF has %d attributes and %d capacities, with All %d", n, len(few[vf].Capacity), len(all[vf].Attributes))
-	}
-	for _, name := range []resourceapi.QualifiedName{publish.AttrType, publish.AttrPCIBusID, publish.AttrPF, publish.AttrIsolated} {
-		got, ok := few[vf].Attributes[name]
-		if diff := cmp.Diff(all[vf].Attributes[name], got); diff != "" || !ok {
-			t.Errorf("%s (-all +selection):\n%s", name, diff)
+	for level, most := range map[v1alpha1.VFAttributes]int{v1alpha1.VFAttributesSelection: 14, v1alpha1.VFAttributesMinimal: 8} {
+		choose(n, &v1alpha1.NodeConfig{VFAttributes: level})
+		few := attributesOf(n)
+		if diff := cmp.Diff(all[gpu], few[gpu]); diff != "" {
+			t.Errorf("the GPU changes (-all +%s):\n%s", level, diff)
+		}
+		if n := len(few[vf].Attributes); n > most || n >= len(all[vf].Attributes) || len(few[vf].Capacity) != 0 {
+			t.Errorf("%s: the VF has %d attributes and %d capacities, with All %d", level, n, len(few[vf].Capacity), len(all[vf].Attributes))
+		}
+		for _, name := range []resourceapi.QualifiedName{publish.AttrType, publish.AttrPCIBusID, publish.AttrPCIeSwitch, publish.AttrIsolated} {
+			got, ok := few[vf].Attributes[name]
+			if diff := cmp.Diff(all[vf].Attributes[name], got); diff != "" || !ok {
+				t.Errorf("%s (-all +%s):\n%s", name, level, diff)
+			}
 		}
 	}
 }

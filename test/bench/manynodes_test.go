@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,7 @@ func BenchmarkControlPlane(b *testing.B) {
 		"singles":           {},
 		"pairs":             {Pairing: v1alpha1.PairingSwitch},
 		"few-VF-attributes": {VFAttributes: v1alpha1.VFAttributesSelection},
+		"minimal":           {VFAttributes: v1alpha1.VFAttributesMinimal},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -68,8 +71,10 @@ func fillControlPlane(b *testing.B, config *v1alpha1.NodeConfig) {
 	empty := memoryOf(b, plane)
 	createNodes(b, client, pools, from, 0, manyNodes/4)
 	some := memoryOf(b, plane)
+	live := liveHeapOf(b, client)
 	took := createNodes(b, client, pools, from, manyNodes/4, manyNodes)
 	all := memoryOf(b, plane)
+	live = (liveHeapOf(b, client) - live) / (manyNodes - manyNodes/4)
 	for i, component := range components() {
 		grown := float64(all[i]-some[i]) / (manyNodes - manyNodes/4)
 		whole := float64(empty[i]) + grown*wantNodes
@@ -78,6 +83,9 @@ func fillControlPlane(b *testing.B, config *v1alpha1.NodeConfig) {
 			grown/(1<<10), whole/(1<<30), wantNodes)
 		b.ReportMetric(grown/(1<<10), "KiB-"+component+"/node")
 	}
+	fmt.Printf("%-15s %.0f KiB a node on the heap after a collection, so %.1f GiB with %d\n", "kube-apiserver",
+		live/(1<<10), live*wantNodes/(1<<30), wantNodes)
+	b.ReportMetric(live/(1<<10), "KiB-live/node")
 	fmt.Printf("%d nodes' slices written in %s\n", manyNodes-manyNodes/4, took.Round(time.Second))
 }
 
@@ -96,6 +104,36 @@ func memoryOf(b *testing.B, plane *controlplane.ControlPlane) []int64 {
 		all = append(all, r.all)
 	}
 	return all
+}
+
+// liveHeapOf has the API server collect its garbage, and returns the bytes that it needs then.
+func liveHeapOf(b *testing.B, client kubernetes.Interface) float64 {
+	b.Helper()
+	get := func(path string, parameters ...string) []byte {
+		request := client.CoreV1().RESTClient().Get().AbsPath(path)
+		for _, p := range parameters {
+			request = request.Param(p, "1")
+		}
+		answer, err := request.DoRaw(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return answer
+	}
+	for range 2 { // the second frees what the first has finalized
+		get("/debug/pprof/heap", "gc")
+	}
+	for line := range strings.Lines(string(get("/metrics"))) {
+		if value, ok := strings.CutPrefix(line, "go_memstats_heap_alloc_bytes "); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return bytes
+		}
+	}
+	b.Fatal("the API server's metrics lack its heap")
+	return 0
 }
 
 // createNodes writes the slices of nodes, some at a time, and returns how long that took.

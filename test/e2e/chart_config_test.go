@@ -83,7 +83,7 @@ func TestPluginReadsTheAddressPools(t *testing.T) {
 }
 
 func TestPluginReadsVFAttributes(t *testing.T) {
-	for value, want := range map[string]v1alpha1.VFAttributes{"All": "", "Selection": v1alpha1.VFAttributesSelection} {
+	for value, want := range map[string]v1alpha1.VFAttributes{"All": "", "Selection": v1alpha1.VFAttributesSelection, "Minimal": v1alpha1.VFAttributesMinimal} {
 		objects := render(t, "nodeConfig: {vfAttributes: "+value+"}")
 		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
 		if err != nil || got.VFAttributes != want {

@@ -38,6 +38,8 @@ const (
 	VFAttributesAll VFAttributes = "All"
 	// VFAttributesSelection publishes what requests usually select by: their place, their card and port, and whether they are isolated.
 	VFAttributesSelection VFAttributes = "Selection"
+	// VFAttributesMinimal publishes where they are, their card by the rule and the interface, and whether they are isolated.
+	VFAttributesMinimal VFAttributes = "Minimal"
 )
 
 // NodeConfig selects the functions of a node that kata-vfio may take. Without one, it may take every display, 3D and
@@ -180,7 +182,7 @@ func (c *NodeConfig) Validate() error {
 	c.checkVFs(&p)
 	c.checkPools(&p)
 	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
-	oneOf(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection)
+	oneOf(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection, VFAttributesMinimal)
 	return p.err(KindNodeConfig)
 }
 

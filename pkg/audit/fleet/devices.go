@@ -115,7 +115,7 @@ func deviceOf(p *pool, d *resourceapi.Device) Device {
 		Node: p.node, Pool: p.name, Name: d.Name,
 		Address: cmp.Or(text(publish.AttrPCIBusID), addressOf(d.Name)), VF: text(publish.AttrVF), Kind: text(publish.AttrType),
 		Model: cmp.Or(text(publish.AttrModel), ids(text(publish.AttrVendor), text(publish.AttrDevice))), Driver: text(publish.AttrDriver),
-		Root: text(publish.AttrPCIeRoot), Switch: text(publish.AttrPCIeSwitch), PF: text(publish.AttrPF), VFIndex: number(publish.AttrVFIndex),
+		Root: text(publish.AttrPCIeRoot), Switch: text(publish.AttrPCIeSwitch), PF: cmp.Or(text(publish.AttrPF), pfOf(p.name, text(publish.AttrType))), VFIndex: number(publish.AttrVFIndex),
 		NUMA: number(publish.AttrNUMANode), Group: number(publish.AttrIOMMUGroup), Reset: text(publish.AttrReset),
 		Isolated: d.Attributes[publish.AttrIsolated].BoolValue,
 		Failed:   split(text(publish.AttrAuditFailed)), Severity: isolation.Severity(text(publish.AttrAuditSeverity)),
@@ -130,6 +130,15 @@ func addressOf(name string) string {
 		return ""
 	}
 	return parts[0].Address.String()
+}
+
+// pfOf returns the PF of a VF by its pool, for nodes that publish few attributes of VFs; empty for another device.
+func pfOf(pool, kind string) string {
+	_, pf, ok := strings.Cut(pool, "/")
+	if !ok || kind != string(device.VFType) || !strings.HasPrefix(pf, string(device.PFType)+"-") {
+		return ""
+	}
+	return addressOf(pf)
 }
 
 func ids(vendor, id string) string {
