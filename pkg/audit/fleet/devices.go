@@ -134,11 +134,10 @@ func addressOf(name string) string {
 
 // pfOf returns the PF of a VF by its pool, for nodes that publish few attributes of VFs; empty for another device.
 func pfOf(pool, kind string) string {
-	_, pf, ok := strings.Cut(pool, "/")
-	if !ok || kind != string(device.VFType) || !strings.HasPrefix(pf, string(device.PFType)+"-") {
-		return ""
+	if pf, ok := device.PFOfPool(pool); ok && kind == string(device.VFType) {
+		return pf.String()
 	}
-	return addressOf(pf)
+	return ""
 }
 
 func ids(vendor, id string) string {

@@ -171,3 +171,18 @@ func TestPoolThatIsBeingWrittenIsTold(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// Nodes with few VF attributes say a VF's PF by its pool only.
+func TestPFOfVFByItsPool(t *testing.T) {
+	typed := func(name, kind string) resourceapi.Device {
+		return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: &kind}}}
+	}
+	state := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1/pf-0000-5e-00-0", typed("pf-0000-5e-00-0", "pf"), typed("vf-0000-5e-10-0", "vf"))}}
+	got := map[string]string{}
+	for _, d := range state.Devices() {
+		got[d.Name] = d.PF
+	}
+	if diff := cmp.Diff(map[string]string{"pf-0000-5e-00-0": "", "vf-0000-5e-10-0": "0000:5e:00.0"}, got); diff != "" {
+		t.Errorf("PFs by device (-want +got):\n%s", diff)
+	}
+}
