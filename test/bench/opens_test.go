@@ -31,7 +31,7 @@ func vfs() []string {
 	return all
 }
 
-// BenchmarkVFOpens times opens of all VFs of a PF at once against one. With KATA_VFIO_PCI_CORE, the path of another
+// BenchmarkVFOpens times opens of all VFs of a PF, and starts of VMs with them, at once against one. With KATA_VFIO_PCI_CORE, the path of another
 // vfio-pci-core.ko for the lab's kernel, it does the same with that: one without e908f58b6beb opens one after the other.
 func BenchmarkVFOpens(b *testing.B) {
 	m := startLab(b)
@@ -46,14 +46,20 @@ func BenchmarkVFOpens(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		runInLab(b, m, bindVFs()+"exec /host/bench opens "+strings.Join(vfs(), " "))
+		openAndStart(b, m, "")
 		if other != "" {
-			runInLab(b, m, "rmmod vfio-pci vfio-pci-core; insmod /host/vfio-pci-core.ko; modprobe vfio-pci; "+bindVFs()+
-				"KERNEL=-other exec /host/bench opens "+strings.Join(vfs(), " "))
+			runInLab(b, m, "rmmod vfio-pci vfio-pci-core; insmod /host/vfio-pci-core.ko; modprobe vfio-pci")
+			openAndStart(b, m, "-other")
 			runInLab(b, m, "rmmod vfio-pci vfio-pci-core; modprobe vfio-pci")
 		}
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// openAndStart opens the VFs, and starts VMs with them.
+func openAndStart(b *testing.B, m *lab.Machine, kernel string) {
+	b.Helper()
+	runInLab(b, m, bindVFs()+"export KERNEL="+kernel+"; for what in opens guests; do /host/bench $what "+strings.Join(vfs(), " ")+"; done")
 }
 
 // BenchmarkIOMMUFDObjects times mapping of a guest's memory for all VFs of a PF by one iommufd object against an object

@@ -1,6 +1,6 @@
 // Command guest runs in the lab machine: it times Prepare of each function that it is given against the same kernel writes
 // done by a minimal C loop, and against driverctl, or, after "vf", the settings of a PF's VF against iproute2, after
-// "opens", opens of several functions at once against one, after "pins", one iommufd object against one for each
+// "opens" and "guests", opens of several functions and starts of VMs with them at once against one, after "pins", one iommufd object against one for each
 // function, after "bar", a BAR mapped at an aligned address against another. They take turns, and it prints medians and ratios.
 package main
 
@@ -39,6 +39,8 @@ func run(ctx context.Context, addresses []string) error {
 			return compareVF(ctx, addresses[1])
 		case "opens":
 			return compareOpens(addresses[1:])
+		case "guests":
+			return compareGuests(addresses[1:])
 		case "pins":
 			return comparePins(addresses[1:])
 		case "bar":
