@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/test/bench/plot"
 	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
@@ -22,7 +24,7 @@ import (
 )
 
 // BenchmarkKataPodStart says where the time goes from a pod's creation to its container in a VM of real Kata: the installation that
-// KATA names (see make kata). Ours are request, which has the kernel's bind in it, and part of get; percent-request is the
+// KATA names (see make kata). Ours are prepare, which has the kernel's bind in it, and part of get; percent-prepare is the
 // former's share of the whole. The guest's first breath is between firmware and agent.
 func BenchmarkKataPodStart(b *testing.B) {
 	source := kata.SourceOf(os.Getenv)
@@ -40,14 +42,17 @@ func BenchmarkKataPodStart(b *testing.B) {
 	s.reports = true
 	kernel := s.kernel(b)
 	sums, runs := map[string]time.Duration{}, 0
+	var phases []kata.Phase
 	for b.Loop() {
 		created := s.clock(b)
 		s.start(b, fmt.Sprintf("timed-%d", runs), true)
-		for name, took := range s.timeline(b, created) {
-			sums[name] += took
+		phases = s.timeline(b, created)
+		for _, p := range phases {
+			sums[p.Name] += p.Took
 		}
 		runs++
 	}
+	drawStart(b, phases)
 	b.ReportMetric(0, "ns/op")
 	var whole time.Duration
 	for name, sum := range sums {
@@ -55,7 +60,34 @@ func BenchmarkKataPodStart(b *testing.B) {
 		b.ReportMetric(float64(sum.Milliseconds())/float64(runs), "ms-"+name)
 	}
 	b.ReportMetric(float64(kernel.Milliseconds()), "ms-kernel-bind")
-	b.ReportMetric(100*float64(sums["request"])/float64(whole), "percent-request")
+	b.ReportMetric(100*float64(sums["prepare"])/float64(whole), "percent-prepare")
+}
+
+// drawStart draws the phases of a pod's start, one in each row.
+func drawStart(b *testing.B, phases []kata.Phase) {
+	b.Helper()
+	bars := make([]plot.Bar, len(phases))
+	for i, p := range phases {
+		begin := p.Began.Sub(phases[0].Began)
+		bars[i] = plot.Bar{Row: p.Name, Phase: whose(p.Name), Start: begin, End: begin + p.Took}
+	}
+	drawn := plot.Waterfall("A pod's start in a VM of Kata, in the emulated lab", drawWidth, bars)
+	if _, err := plot.Save(drawn, "pod-start", drawWidth, plot.WaterfallHeight(bars)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// whose says who is at work in a phase.
+func whose(phase string) string {
+	switch phase {
+	case "scheduler":
+		return "Kubernetes"
+	case "prepare":
+		return "kata-vfio"
+	case "firmware", "agent":
+		return "guest"
+	}
+	return "Kata and containerd"
 }
 
 // clock is the node's.
@@ -79,10 +111,11 @@ type given struct {
 	Sandbox string    `json:"sandbox"`
 }
 
-// timeline is how long each phase of the last pod's start took.
-func (s *starter) timeline(b *testing.B, created time.Time) map[string]time.Duration {
+// timeline returns the phases of the last pod's start.
+func (s *starter) timeline(b *testing.B, created time.Time) []kata.Phase {
 	b.Helper()
 	prepared, sandbox := s.lastGiven(b)
+	asked := s.lastAsked(b)
 	log, err := os.Open(s.node.LogFile("syslog"))
 	if err != nil {
 		b.Fatal(err)
@@ -95,11 +128,30 @@ func (s *starter) timeline(b *testing.B, created time.Time) map[string]time.Dura
 	if err != nil {
 		b.Fatal(err)
 	}
-	took := map[string]time.Duration{"request": prepared.Sub(created), "runtime": phases[0].Began.Sub(prepared)}
-	for _, p := range phases {
-		took[p.Name] = p.Took
+	return append([]kata.Phase{
+		{Name: "scheduler", Began: created, Took: asked.Sub(created)},
+		{Name: "prepare", Began: asked, Took: prepared.Sub(asked)},
+		{Name: "runtime", Began: prepared, Took: phases[0].Began.Sub(prepared)},
+	}, phases...)
+}
+
+// lastAsked returns when the ledger has the beginning of the Prepare that began last: after the locks and the scan.
+func (s *starter) lastAsked(b *testing.B) time.Time {
+	b.Helper()
+	out, err := s.node.Command(b.Context(), "sh", "-c", "cat /var/lib/kata-vfio/ledger/*.jsonl").Output()
+	if err != nil {
+		b.Fatal(err)
 	}
-	return took
+	var last time.Time
+	for line := range bytes.Lines(out) {
+		if e, err := ledger.DecodeEvent(bytes.TrimSpace(line)); err == nil && e.Type == ledger.Prepare {
+			last = e.Time
+		}
+	}
+	if last.IsZero() {
+		b.Fatal("the ledger has no claim")
+	}
+	return last
 }
 
 // lastGiven is when the plugin had prepared the claim that it prepared last, and the sandbox that it gave devices to last.
