@@ -87,7 +87,7 @@ func whose(phase string) string {
 	case "firmware", "agent":
 		return "guest"
 	}
-	return "Kata and containerd"
+	return "runtime"
 }
 
 // clock is the node's.

@@ -117,8 +117,12 @@ func plotCosts(b *testing.B, c *utilization.Comparison, best utilization.Figures
 	}
 	p := utilizationPlot("GPU-hours used, by the time that binding takes", "time to bind a GPU, and again to restore its driver", "GPU-hours used, %")
 	p.X.Tick.Marker = gonum.ConstantTicks{ // the axis is logarithmic
-		{Value: -1, Label: "0.1 s"}, {Value: 0, Label: "1 s"}, {Value: 1, Label: "10 s"}, {Value: math.Log10(60), Label: "1 min"},
-		{Value: math.Log10(600), Label: "10 min"}, {Value: math.Log10(3600), Label: "1 h"},
+		{Value: -1, Label: "0.1 s"},
+		{Value: 0, Label: "1 s"},
+		{Value: 1, Label: "10 s"},
+		{Value: math.Log10(60), Label: "1 min"},
+		{Value: math.Log10(600), Label: "10 min"},
+		{Value: math.Log10(3600), Label: "1 h"},
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -1.1, 3.8, 70, 78
 	l.draw(b, p, "utilization-costs")

@@ -26,12 +26,13 @@ func Waterfall(title string, width vg.Length, bars []Bar) *plot.Plot {
 	rows, phases := names(bars, func(b Bar) string { return b.Row }), names(bars, func(b Bar) string { return b.Phase })
 	p := plot.New()
 	p.Title.Text, p.Title.Padding = title, vg.Millimeter
-	p.X.Label.Text = "milliseconds"
+	axis := axisOf(bars)
+	p.X.Label.Text = axis.unit
 	p.X.Min, p.Y.Min, p.Y.Max = 0, -0.6, float64(len(rows))-0.4
 	p.Y.Tick.Marker = plot.ConstantTicks(ticks(rows))
 	p.Y.Tick.Length = 0
 	for i, phase := range phases {
-		shown := &phaseBars{rows: rows, color: shade(i)}
+		shown := &phaseBars{axis: axis, rows: rows, color: shade(i)}
 		for _, b := range bars {
 			if b.Phase == phase {
 				shown.bars = append(shown.bars, b)
@@ -41,8 +42,8 @@ func Waterfall(title string, width vg.Length, bars []Bar) *plot.Plot {
 		p.Legend.Add(phase, shown)
 	}
 	// Left of its text, the legend doesn't depend on the fonts that a browser has.
-	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.Padding = true, true, width*(1-legendRoom), vg.Millimeter
-	p.X.Max = milliseconds(end(bars)) / (1 - 1.2*legendRoom)
+	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.Padding = true, true, (width-labelsOf(rows))*(1-legendRoom), vg.Millimeter
+	p.X.Max = axis.of(end(bars)) / (1 - 1.2*legendRoom)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Width = 0
 	p.Add(grid)
@@ -51,7 +52,19 @@ func Waterfall(title string, width vg.Length, bars []Bar) *plot.Plot {
 }
 
 // legendRoom is the legend's share of the width, at the right of the bars.
-const legendRoom = 0.2
+const legendRoom = 0.22
+
+// labelsOf returns about how wide the rows' names are.
+func labelsOf(rows []string) vg.Length {
+	if len(rows) > labelledRows {
+		return 0
+	}
+	longest := 0
+	for _, row := range rows {
+		longest = max(longest, len(row))
+	}
+	return vg.Length(longest) * 2 * vg.Millimeter
+}
 
 // until marks an axis up to a limit.
 type until struct{ limit float64 }
@@ -90,7 +103,20 @@ func end(bars []Bar) time.Duration {
 	return last
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// axis is the unit of the time axis.
+type axis struct {
+	unit string
+	one  time.Duration
+}
+
+func axisOf(bars []Bar) axis {
+	if end(bars) > 5*time.Second {
+		return axis{"seconds", time.Second}
+	}
+	return axis{"milliseconds", time.Millisecond}
+}
+
+func (a axis) of(d time.Duration) float64 { return float64(d) / float64(a.one) }
 
 func ticks(rows []string) []plot.Tick {
 	if len(rows) > labelledRows {
@@ -106,15 +132,25 @@ func ticks(rows []string) []plot.Tick {
 // shade returns the i-th of twelve colors that differ in hue and in lightness (Paul Tol's "muted" and "bright" schemes).
 func shade(i int) color.Color {
 	palette := []color.RGBA{
-		{0x33, 0x22, 0x88, 0xff}, {0x88, 0xcc, 0xee, 0xff}, {0x44, 0xaa, 0x99, 0xff}, {0x11, 0x77, 0x33, 0xff},
-		{0x99, 0x99, 0x33, 0xff}, {0xdd, 0xcc, 0x77, 0xff}, {0xcc, 0x66, 0x77, 0xff}, {0x88, 0x22, 0x55, 0xff},
-		{0xaa, 0x44, 0x99, 0xff}, {0x66, 0xcc, 0xee, 0xff}, {0xbb, 0xbb, 0xbb, 0xff}, {0xee, 0x66, 0x77, 0xff},
+		{0x33, 0x22, 0x88, 0xff},
+		{0x88, 0xcc, 0xee, 0xff},
+		{0x44, 0xaa, 0x99, 0xff},
+		{0x11, 0x77, 0x33, 0xff},
+		{0x99, 0x99, 0x33, 0xff},
+		{0xdd, 0xcc, 0x77, 0xff},
+		{0xcc, 0x66, 0x77, 0xff},
+		{0x88, 0x22, 0x55, 0xff},
+		{0xaa, 0x44, 0x99, 0xff},
+		{0x66, 0xcc, 0xee, 0xff},
+		{0xbb, 0xbb, 0xbb, 0xff},
+		{0xee, 0x66, 0x77, 0xff},
 	}
 	return palette[i%len(palette)]
 }
 
 // phaseBars are the bars of one phase.
 type phaseBars struct {
+	axis  axis
 	rows  []string
 	bars  []Bar
 	color color.Color
@@ -125,7 +161,7 @@ func (s *phaseBars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, b := range s.bars {
 		row := float64(len(s.rows) - 1 - slices.Index(s.rows, b.Row))
-		s.fill(&c, x(milliseconds(b.Start)), x(milliseconds(b.End)), y(row-0.4), y(row+0.4))
+		s.fill(&c, x(s.axis.of(b.Start)), x(s.axis.of(b.End)), y(row-0.4), y(row+0.4))
 	}
 }
 

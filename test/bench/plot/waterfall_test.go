@@ -39,6 +39,13 @@ func TestWaterfallShowsRowsAndPhases(t *testing.T) {
 	}
 }
 
+func TestWaterfallOfLongTimesIsInSeconds(t *testing.T) {
+	long := []plot.Bar{{Row: "vm", Phase: "boot", End: time.Minute}}
+	if p := plot.Waterfall("", 18*vg.Centimeter, long); p.X.Label.Text != "seconds" || p.X.Max < 60 || p.X.Max > 120 {
+		t.Errorf("the axis has %s up to %v", p.X.Label.Text, p.X.Max)
+	}
+}
+
 func TestWaterfallGrowsWithRows(t *testing.T) {
 	var few, many []plot.Bar
 	for i := range 64 {
