@@ -80,6 +80,7 @@ func hasChange(n *facts.Node, c mainline.Change, without string) Answer {
 		return pass("kernel "+release.Value+" has "+c.String(), release)
 	case mainline.Lacks:
 		return fail(fmt.Sprintf("kernel %s lacks %s: it %s", release.Value, c, without), release).seen(shownIf(version)...)
+	case mainline.Unknown:
 	}
 	text := fmt.Sprintf("can't tell whether kernel %s has %s; ask its distribution", release.Value, c)
 	return say(finding.Manual, text, append([]facts.Fact{release}, shownIf(version)...))
@@ -128,6 +129,7 @@ func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
 		return pass("", program.Fact(), versions)
 	case mainline.Lacks:
 		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version), program.Fact(), versions)
+	case mainline.Unknown:
 	}
 	return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 9.2 or later: no file shows its version; run it with --version", program.Text()), []facts.Fact{program.Fact()})
 }

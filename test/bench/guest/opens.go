@@ -14,12 +14,13 @@ const opensRounds = 7
 func compareOpens(addresses []string) error {
 	var alone, all, closes []time.Duration
 	for range opensRounds {
-		took, closed, err := openAll(addresses[:1])
+		took, _, err := openAll(addresses[:1])
 		if err != nil {
 			return err
 		}
 		alone = append(alone, took)
-		if took, closed, err = openAll(addresses); err != nil {
+		took, closed, err := openAll(addresses)
+		if err != nil {
 			return err
 		}
 		all, closes = append(all, took), append(closes, closed)
