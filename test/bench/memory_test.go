@@ -99,7 +99,7 @@ func compare(b *testing.B, p, idle *process.Process) comparison {
 // report says what the plugin has beyond the idle process.
 func (c comparison) report(b *testing.B, when string) {
 	b.Helper()
-	b.ReportMetric(mebibytes(c.plugin.all-c.idle.all), "MiB-RSS-beyond-idle-"+when)
+	reportAim(b, mebibytes(c.plugin.all-c.idle.all), "MiB-RSS-beyond-idle-"+when, 25)
 	b.ReportMetric(mebibytes(c.plugin.anonymous-c.idle.anonymous), "MiB-anon-beyond-idle-"+when)
 	fmt.Printf("memory %s: plugin %v, idle %v\n", when, c.plugin, c.idle)
 }

@@ -71,7 +71,7 @@ func BenchmarkNativeClaim(b *testing.B) {
 			}
 			per := time.Duration(b.N)
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(float64((own-kernel)/per)/float64(time.Millisecond), "own-processor-ms")
+			reportAim(b, float64((own-kernel)/per)/float64(time.Millisecond), "own-processor-ms", 5)
 			fmt.Printf("a claim with a %s, natively: %v of processor time, %v of it for the scripted kernel; phases by the clock: %s\n",
 				kind, (own / per).Round(time.Microsecond), (kernel / per).Round(time.Microsecond), phases.table(b.N))
 		})

@@ -126,7 +126,7 @@ func BenchmarkLargeNode(b *testing.B) {
 	b.ReportMetric(float64(scan)/float64(bare), "scan/bare-reads")
 	b.ReportMetric(float64(rescan)/float64(scan), "rescan-of-one/scan")
 	b.ReportMetric(float64(publishing)/float64(bare), "publish/bare-reads")
-	b.ReportMetric(float64(peak(b, fs))/(1<<20), "MiB-peak")
+	reportAim(b, float64(peak(b, fs))/(1<<20), "MiB-peak", 64)
 	fmt.Printf("4,096 functions: bare reads %v, scan %v, judge and publish %v (%d KiB), rescan of one %v\n",
 		(bare / n).Round(time.Millisecond), (scan / n).Round(time.Millisecond), (publishing / n).Round(time.Millisecond), size>>10, (rescan / n).Round(time.Microsecond))
 }
