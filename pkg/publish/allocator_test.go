@@ -222,7 +222,8 @@ func TestSelectors(t *testing.T) {
 		"link speed":          {attr + `.?linkSpeed.orValue(0) >= 32000`, true},
 		"absent attribute":    {attr + `.?pf.orValue("") == "0000:5e:00.0"`, false},
 		"vendor and device":   {attr + `.?vendor.orValue("") == "10de" && ` + attr + `.?device.orValue("") == "2330"`, true},
-		"model":               {attr + `.?model.orValue("").contains("H100")`, true},
+		"model":               {`"model" in ` + attr + ` && ` + attr + `.model.contains("H100")`, true},
+		"start of the model":  {attr + `.?model.orValue("").startsWith("GH100")`, true},
 		"standard attribute":  {`device.attributes["resource.kubernetes.io"].?numaNode.orValue(-1) == 1`, true},
 		"BAR size":            {`device.capacity["kata-vfio.dev"].?bar2.orValue(quantity("0")).compareTo(quantity("80Gi")) >= 0`, true},
 		"GPU memory":          {`device.capacity["kata-vfio.dev"].?memory.orValue(quantity("0")).compareTo(quantity("80Gi")) >= 0`, true},
@@ -233,6 +234,9 @@ func TestSelectors(t *testing.T) {
 			result := cel.GetCompiler(cel.Features{}).CompileCELExpression(test.expression, cel.Options{})
 			if result.Error != nil {
 				t.Fatal(result.Error)
+			}
+			if result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
+				t.Errorf("the API server refuses the selector: it may cost %d, and the limit is %d", result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
 			}
 			got, _, err := result.DeviceMatches(t.Context(), cel.Device{
 				Driver: v1alpha1.DriverName, Attributes: gpu.Attributes, Capacity: gpu.Capacity,
