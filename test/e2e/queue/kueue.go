@@ -47,7 +47,7 @@ type Kueue struct {
 
 // Start builds what is not cached, installs Kueue's CustomResourceDefinitions and the webhooks of its own objects and
 // of Jobs, and runs the controller as the administrator until Stop. The controller runs in a root directory of its own,
-// since one of its files has a fixed place: that needs root.
+// since one of its files has a fixed place: that needs root, or a system that lets users have namespaces.
 func Start(ctx context.Context, plane *controlplane.ControlPlane, c Config) (*Kueue, error) {
 	set, err := binaries.Ensure(ctx, binaries.Config{Modules: []binaries.Module{binaries.Kueue}, Progress: c.Progress})
 	if err != nil {
@@ -143,9 +143,20 @@ func (k *Kueue) run(ctx context.Context, root string) error {
 	cmd := exec.CommandContext(ctx, "/kueue", "--config=/config.yaml", "--feature-gates=VisibilityOnDemand=false")
 	cmd.Dir, cmd.Env = "/", []string{"KUBECONFIG=/kubeconfig", "HOME=/", "TMPDIR=/tmp"}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	cmd.SysProcAttr = withRoot(root)
 	k.process, err = process.Start(cmd)
 	return err
+}
+
+// withRoot gives a process a root directory. Who is not root does so in a user namespace.
+func withRoot(dir string) *syscall.SysProcAttr {
+	attributes := &syscall.SysProcAttr{Chroot: dir}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		attributes.Cloneflags = syscall.CLONE_NEWUSER
+		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		attributes.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+	}
+	return attributes
 }
 
 // awaitReady waits until the controller's probe says that it is ready.
