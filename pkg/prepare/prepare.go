@@ -3,10 +3,12 @@
 // do comes from package plan, and how from package effects.
 //
 // On the way in: intent to disk and to the ledger, steps (each verified and
-// recorded), addresses, CDI spec, completion to disk. On the way back: no holder,
-// intent to disk, CDI spec removed, reset and proof, original bindings, addresses
+// recorded), addresses, CDI spec, the ledger's events to disk, completion. On the way
+// back: no holder, intent, CDI spec removed, reset and proof, original bindings, addresses
 // returned, record removed. Wherever a crash comes, Recover brings each function to one
-// of the two ends.
+// of the two ends. Where no wait for the disk is named, a power failure may take the
+// record back to an earlier state: in the next boot, nothing of the claim is on the node,
+// and all that a VM may have had is marked as not clean.
 package prepare
 
 import (

@@ -26,8 +26,8 @@ const (
 	victimUID    = "0f8fad5b"
 )
 
-// TestPowerCut cuts the machine's power while a plugin is in the middle of its work, in each state of a record. What
-// was durable must be found after the reset, and Recover must forget it. Each is a boot: with -short there is one for each
+// TestPowerCut cuts the machine's power while a plugin is in the middle of its work, in each state of a record. The
+// record must be found after the reset, in its state or in an earlier one, and Recover must forget it. Each is a boot: with -short there is one for each
 // way that a record can go.
 func TestPowerCut(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
@@ -37,7 +37,7 @@ func TestPowerCut(t *testing.T) {
 		act    victim.Act
 		phase  effects.Phase
 		at     int
-		state  journal.State // that the disk must hold
+		state  journal.State // that was written last
 		longer bool          // left out with -short
 	}{
 		{"preparing, just written", victim.Prepare, effects.PhaseJournal, 1, journal.Preparing, true},
