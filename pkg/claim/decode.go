@@ -110,11 +110,16 @@ const (
 	podGroups   = "podgroups"
 )
 
+// IsPodGroup reports whether the consumer of a claim is a PodGroup instead of a pod.
+func IsPodGroup(ref *resourceapi.ResourceClaimConsumerReference) bool {
+	return ref.APIGroup == podGroupAPI && ref.Resource == podGroups
+}
+
 // podsOf returns the consumers of a claim, which must be pods: a VM belongs to one.
 func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
 	var pods []Pod
 	for i, ref := range consumers {
-		if ref.APIGroup == podGroupAPI && ref.Resource == podGroups {
+		if IsPodGroup(&ref) {
 			return nil, &PodGroupError{Group: ref.Name}
 		}
 		if ref.APIGroup != "" || ref.Resource != "pods" {

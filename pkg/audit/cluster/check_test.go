@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -251,6 +252,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-016", "two pods", func(s *cluster.State) {
 			s.Claims[0].Status.ReservedFor = append(s.Claims[0].Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Name: "b"})
 		}, "claim t1/gpu"},
+		{"K8S-016", "a PodGroup", func(s *cluster.State) { s.Claims[0].Status.ReservedFor = podGroup() }, "claim t1/gpu"},
 		{"K8S-018", "prepared and not allocated", func(s *cluster.State) { s.Claims[0].Status.Allocation = nil }, "claim t1/gpu"},
 		{"K8S-018", "prepared for nobody", func(s *cluster.State) { s.Claims[0].Status.ReservedFor = nil }, "claim t1/gpu"},
 		{"K8S-019", "everybody", everybody, ""},
@@ -282,6 +284,35 @@ func TestEachFaultIsFound(t *testing.T) {
 			}
 			if g := r.Findings[i]; f.object != "" && g.Object != f.object || g.Remediation == "" || g.Text == "" {
 				t.Errorf("found as %+v", g)
+			}
+		})
+	}
+}
+
+func podGroup() []resourceapi.ResourceClaimConsumerReference {
+	return []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "ring"}}
+}
+
+// TestClaimOfPodGroup says whether pods of the group are left.
+func TestClaimOfPodGroup(t *testing.T) {
+	const shared, abandoned = `claim t1/gpu is reserved for PodGroup "ring"`, `claim t1/gpu holds its devices for PodGroup "ring", and no pod uses it`
+	for about, test := range map[string]struct {
+		plant func(*cluster.State)
+		want  string
+	}{
+		"with a pod":      {func(*cluster.State) {}, shared},
+		"its pods ended":  {func(s *cluster.State) { s.Pods[0].Status.Phase = corev1.PodSucceeded }, abandoned},
+		"without pods":    {func(s *cluster.State) { s.Pods = nil }, abandoned},
+		"pods not listed": {func(s *cluster.State) { s.Pods, s.Missing = nil, map[string]string{"pods": "forbidden"} }, shared},
+	} {
+		t.Run(about, func(t *testing.T) {
+			s := good()
+			s.Claims[0].Status.ReservedFor = podGroup()
+			test.plant(s)
+			if !slices.ContainsFunc(judge(s).Findings, func(f finding.Finding) bool {
+				return f.ID == "K8S-016" && f.State == finding.Fail && strings.HasPrefix(f.Text, test.want)
+			}) {
+				t.Errorf("no finding %q", test.want)
 			}
 		})
 	}

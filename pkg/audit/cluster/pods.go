@@ -9,8 +9,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
@@ -52,8 +54,8 @@ func podChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-016", Title: "Ensure that a claim is reserved for one pod", Severity: medium,
 				Why:    "A device goes into one VM. Other pods of the claim wait or fail.",
-				Fix:    "give each pod its own claim by a ResourceClaimTemplate",
-				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,PODS:.status.reservedFor[*].name",
+				Fix:    "give each pod its own claim by a ResourceClaimTemplate; delete a PodGroup that holds one",
+				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,FOR:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: sharedClaims,
 		},
 	}
@@ -184,15 +186,41 @@ func sharedClaims(s *State) []finding.Finding {
 			continue
 		}
 		held++
-		if n := len(c.Status.ReservedFor); n > 1 {
+		if text := s.sharing(c); text != "" {
 			name := c.Namespace + "/" + c.Name
-			found = append(found, of(c.Namespace, fail("claim "+name, fmt.Sprintf("claim %s is reserved for %d pods", name, n))))
+			found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" "+text)))
 		}
 	}
 	if held == 0 {
 		return notApplicable("no claim has a device of kata-vfio")
 	}
 	return orPass(found, terminal.Count(held, "claim"))
+}
+
+// sharing says by what a claim is not one pod's; empty if it is. The plugin prepares no claim of a PodGroup, and it stays allocated
+// after the group's pods have ended.
+func (s *State) sharing(c *resourceapi.ResourceClaim) string {
+	for _, ref := range c.Status.ReservedFor {
+		if !claim.IsPodGroup(&ref) {
+			continue
+		}
+		if s.Missing["pods"] == "" && !s.isUsed(c) {
+			return fmt.Sprintf("holds its devices for PodGroup %q, and no pod uses it", ref.Name)
+		}
+		return fmt.Sprintf("is reserved for PodGroup %q, whose pods would share its devices", ref.Name)
+	}
+	if n := len(c.Status.ReservedFor); n > 1 {
+		return fmt.Sprintf("is reserved for %d pods", n)
+	}
+	return ""
+}
+
+// isUsed reports whether a pod that has not ended names the claim.
+func (s *State) isUsed(c *resourceapi.ResourceClaim) bool {
+	return slices.ContainsFunc(s.Pods, func(p corev1.Pod) bool {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		return !ended && p.Namespace == c.Namespace && slices.Contains(claim.NamesOfPod(&p), c.Name)
+	})
 }
 
 func pluginChecks() []Check {
