@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -42,17 +41,7 @@ func (s *service) repair(ctx context.Context) error {
 
 // Run looks soon and then after each pause, until ctx ends.
 func (r *Repair) Run(ctx context.Context) error {
-	next := time.NewTimer(rand.N(repairFirst))
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-next.C:
-			r.Look(ctx)
-			next.Reset(varied(repairEvery))
-		}
-	}
+	return everySpread(ctx, repairFirst, repairEvery, r.Look)
 }
 
 // isAlive reports whether a process still exists. It returns true if that can't be read.

@@ -40,7 +40,12 @@ func everyAfter(ctx context.Context, pause time.Duration, look func(context.Cont
 // EverySpread calls look after each pause until ctx ends, for a look that asks the API server. The first pause is any
 // part of a pause and the others vary by a fifth, so that the nodes of a cluster that start together don't ask together.
 func EverySpread(ctx context.Context, pause time.Duration, look func(context.Context)) error {
-	next := time.NewTimer(rand.N(pause))
+	return everySpread(ctx, pause, pause, look)
+}
+
+// everySpread is [EverySpread] whose first pause is any part of another one.
+func everySpread(ctx context.Context, first, pause time.Duration, look func(context.Context)) error {
+	next := time.NewTimer(rand.N(first))
 	defer next.Stop()
 	for {
 		select {
