@@ -97,6 +97,10 @@ type DeviceRule struct {
 	// Warm is how many free devices of the rule are kept ready for claims: on their VFIO drivers, and proven clean. Only
 	// for onDemand.
 	Warm Share `json:"warm,omitzero"`
+	// SharedWith is the DRA driver that publishes the same GPUs for containers, such as gpu.nvidia.com. They are in a pool of
+	// their own, and go to a VM or to a container as claims ask. Only for GPUs, and onDemand; pairing leaves them out. It needs
+	// kata-vfio-controller.
+	SharedWith string `json:"sharedWith,omitempty"`
 	// Exclude leaves the matched functions alone, whatever a later rule says.
 	Exclude bool `json:"exclude,omitempty"`
 }
@@ -231,6 +235,7 @@ func (r *DeviceRule) check(p *problems, path string) {
 	case r.Policy == PolicyBound:
 		p.add(path+".warm", "%s says nothing where policy is bound, which keeps all devices on VFIO; remove one of the two", r.Warm)
 	}
+	r.checkShared(p, path)
 	r.Match.check(p, path+".match")
 }
 
@@ -271,12 +276,15 @@ func (m *DeviceMatch) checkPFNames(p *problems, path string) {
 	}
 }
 
-// typeVF is the device type of a VF (package device, which is above this one).
-const typeVF = "vf"
+// Device types of package device, which is above this one.
+const (
+	typeGPU = "gpu"
+	typeVF  = "vf"
+)
 
 // matchTypes lists the device types that a rule may name: all but bridges,
 // which are never assigned.
-func matchTypes() []string { return []string{"gpu", "pf", typeVF, "nvme", "other"} }
+func matchTypes() []string { return []string{typeGPU, "pf", typeVF, "nvme", "other"} }
 
 // isClassPrefix reports whether text is the first two, four or six digits of
 // a class code.
@@ -295,6 +303,12 @@ func isNetdev(text string) bool {
 func isLabel(text string) bool {
 	return len(text) > 0 && len(text) <= 63 && consists(text, "abcdefghijklmnopqrstuvwxyz0123456789-") &&
 		text[0] != '-' && text[len(text)-1] != '-'
+}
+
+// isDriverName reports whether text is the name of a DRA driver: a DNS subdomain of at most 63 characters
+// (ResourceSlice spec.driver).
+func isDriverName(text string) bool {
+	return len(text) <= 63 && !slices.ContainsFunc(strings.Split(text, "."), func(part string) bool { return !isLabel(part) })
 }
 
 func consists(text, of string) bool { return strings.Trim(text, of) == "" }

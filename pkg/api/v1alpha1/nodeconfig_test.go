@@ -27,6 +27,8 @@ devices:
   warm: 2
 - match: {types: [nvme]}
   warm: 25%
+- match: {types: [gpu], vendors: ["1002"]}
+  sharedWith: gpu.amd.com
 allowedHandlers: [kata-gpu, kata-gpu-snp]
 virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0, eswitchMode: Switchdev}]
 pairing: Switch
@@ -46,6 +48,7 @@ vfAttributes: Selection
 			},
 			{Match: v1alpha1.DeviceMatch{PFNames: []string{"ens1f0np0"}, Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 2}},
 			{Match: v1alpha1.DeviceMatch{Types: []string{"nvme"}}, Policy: v1alpha1.PolicyOnDemand, Warm: v1alpha1.Share{Amount: 25, Percent: true}},
+			{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}, Vendors: []pci.ID{0x1002}}, Policy: v1alpha1.PolicyOnDemand, SharedWith: "gpu.amd.com"},
 		},
 		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0), EswitchMode: v1alpha1.EswitchSwitchdev}},
@@ -121,6 +124,13 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"over all":        {rule("{types: [gpu]}") + "  warm: 101%\n", `NodeConfig: devices[0].warm: "101%" is neither a number`},
 		"warm and bound":  {rule("{types: [gpu]}") + "  policy: bound\n  warm: 2\n", `NodeConfig: devices[0].warm: 2 says nothing where policy is bound`},
 		"warm, excluded":  {rule("{types: [gpu]}") + "  exclude: true\n  warm: 2\n", `NodeConfig: devices[0].warm: 2 says nothing where exclude is true`},
+		"shared, bound":   {rule("{types: [gpu]}") + "  policy: bound\n  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].sharedWith: "gpu.example.com" needs policy onDemand`},
+		"shared and warm": {rule("{types: [gpu]}") + "  warm: 1\n  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].sharedWith: "gpu.example.com" can't be combined with warm`},
+		"shared, left":    {rule("{types: [gpu]}") + "  exclude: true\n  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].sharedWith: "gpu.example.com" says nothing where exclude is true`},
+		"shared, any":     {rule("{vendors: [10de]}") + "  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].match.types: a rule with sharedWith is for GPUs only`},
+		"shared VFs":      {rule("{types: [gpu, vf]}") + "  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].match.types: a rule with sharedWith is for GPUs only`},
+		"shared, ours":    {rule("{types: [gpu]}") + "  sharedWith: kata-vfio.dev\n", `NodeConfig: devices[0].sharedWith: "kata-vfio.dev" is this driver`},
+		"shared, no name": {rule("{types: [gpu]}") + "  sharedWith: NVIDIA/gpu\n", `NodeConfig: devices[0].sharedWith: "NVIDIA/gpu" is not the name of a DRA driver`},
 		"bad attributes":  {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
 		"bad pairing":     {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {
