@@ -26,7 +26,7 @@ func (e *Engine) Record(ctx context.Context, p *Plan) error {
 		if j.sum != p.journal {
 			return ErrOutdated
 		}
-		return e.leave(p.Blueprint, string(p.Outcome()), p.differences())
+		return e.leave(p.Blueprint, string(p.Outcome()), p.differences(), p.kata())
 	})
 }
 
@@ -36,12 +36,12 @@ var ErrOutdated = errors.New("the node was changed while it was inspected; run v
 // RecordUnknown records on the node that it could not be inspected, so that an earlier record is not taken as current.
 func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {
 	return e.locked(ctx, func() error {
-		return e.leave("", drift.Unknown, []drift.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}})
+		return e.leave("", drift.Unknown, []drift.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}}, "")
 	})
 }
 
 // leave writes the record durably, and removes the remains of an interrupted write.
-func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference) error {
+func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference, kata string) error {
 	found, err := e.Files.Look(drift.File)
 	if err != nil {
 		return fmt.Errorf("read the earlier record: %w", err)
@@ -50,7 +50,9 @@ func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference
 	if err != nil {
 		former = nil // a damaged record is replaced
 	}
-	text, err := drift.New(e.Now(), blueprint, outcome, differences, former).Encode()
+	record := drift.New(e.Now(), blueprint, outcome, differences, former)
+	record.Kata = kata
+	text, err := record.Encode()
 	if err != nil {
 		return err
 	}
@@ -58,6 +60,16 @@ func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference
 		return fmt.Errorf("save the record: %w", err)
 	}
 	return nil
+}
+
+// kata is the version of Kata that the node's files have; empty if none has it.
+func (p *Plan) kata() string {
+	for _, f := range p.Facts {
+		if f.Part == "kata" && f.Name == "version" && f.Source != "" {
+			return f.Value
+		}
+	}
+	return ""
 }
 
 // differences are the differences from the blueprint, the most severe first.

@@ -57,7 +57,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 		t.Errorf("after apply: %+v", r)
 	}
 	n.reboot()
-	if r := n.record(first); r.Outcome != "fit" || len(r.Differences) != 0 {
+	if r := n.record(first); r.Outcome != "fit" || len(r.Differences) != 0 || r.Kata != "4.1.0" {
 		t.Errorf("after the reboot: %+v", r)
 	}
 	n.put(modprobe, "options vfio_pci disable_denylist=Y\n")

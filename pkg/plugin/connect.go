@@ -85,7 +85,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	asked, attempts := &dra.Asked{Client: client}, &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
 	s.publisher = dra.NewPublisher(dra.PublisherConfig{
 		Node: s.config.Node.Name, Planned: s.node.PlanNode, Records: s.node.Journal.List, Health: health, Metrics: s.metrics,
-		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Asked: asked,
+		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Asked: asked, Versions: s.versions,
 		Existing: func(ctx context.Context) (dra.Consumed, error) {
 			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
 		},

@@ -19,6 +19,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // publishEvery is the pause after which the plugin publishes without a change: it retries what failed, and removes
@@ -90,6 +92,16 @@ func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
 		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}
+}
+
+// versions returns the versions of the plugin and of Kata. A record of bootstrap that can't be read has none; metrics and alerts
+// report it.
+func (s *service) versions() publish.Versions {
+	v := publish.Versions{Plugin: metrics.ReadBuild().Version}
+	if r, err := s.verified(); err == nil {
+		v.Kata = r.Kata
+	}
+	return v
 }
 
 // checkConfig logs the problems of the node config on this node whenever they change.

@@ -102,6 +102,8 @@ type service struct {
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
 	notes     *RunFiles
+	// verified returns the record of bootstrap's last verify.
+	verified func() (*drift.Record, error)
 
 	probes    *serving.Server
 	scrapes   *serving.Server
@@ -212,7 +214,8 @@ func (s *service) openNode(ctx context.Context) error {
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
 		}
-		s.metrics.WatchBootstrap(func() (*drift.Record, error) { return drift.Read(fs) })
+		s.verified = func() (*drift.Record, error) { return drift.Read(fs) }
+		s.metrics.WatchBootstrap(s.verified)
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}

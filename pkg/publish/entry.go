@@ -247,5 +247,6 @@ func deviceOf(n *Node, e *entry) resourceapi.Device {
 	if e.f != nil && !isBrief(n, e) {
 		d.Capacity = capacity(e.f)
 	}
+	n.Versions.addTo(&d, e)
 	return d
 }

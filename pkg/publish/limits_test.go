@@ -82,7 +82,8 @@ func (c *checker) device(d resourceapi.Device) {
 	for name, a := range d.Attributes {
 		c.qualified(name)
 		c.check(a.StringValue == nil || *a.StringValue != "" && len(*a.StringValue) <= resourceapi.DeviceAttributeMaxValueLength, "%s.%s", d.Name, name)
-		c.check((a.StringValue != nil) != (a.IntValue != nil) != (a.BoolValue != nil), "%s.%s is not one value", d.Name, name)
+		c.check(a.VersionValue == nil || len(*a.VersionValue) <= resourceapi.DeviceAttributeMaxValueLength, "%s.%s", d.Name, name)
+		c.check((a.StringValue != nil) != (a.IntValue != nil) != (a.BoolValue != nil) != (a.VersionValue != nil), "%s.%s is not one value", d.Name, name)
 	}
 	for name, capacity := range d.Capacity {
 		c.qualified(name)

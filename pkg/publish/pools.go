@@ -45,6 +45,8 @@ type Node struct {
 	// withdrawn ones go on with it, also where what they share it with has changed: what the
 	// scheduler has counted for a claim must not change.
 	Consumed map[Allocated][]resourceapi.DeviceCounterConsumption
+	// Versions are those of the node's software.
+	Versions Versions
 }
 
 // Health is what is known of a function's state beyond the judgement on it.

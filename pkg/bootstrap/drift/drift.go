@@ -33,6 +33,8 @@ type Record struct {
 	Outcome string `json:"outcome"`
 	// Differences has at most a hundred items.
 	Differences []Difference `json:"differences"`
+	// Kata is the version of Kata in the words of the node's files, "4.1.0"; empty if none has it, or an older bootstrap wrote the record.
+	Kata string `json:"kata,omitempty"`
 }
 
 // Difference is one difference from the blueprint.

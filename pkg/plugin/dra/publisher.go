@@ -50,6 +50,8 @@ type PublisherConfig struct {
 	Attempts func() map[pci.Address]plan.Code
 	// Asked knows the claims that are allocated and not prepared.
 	Asked *Asked
+	// Versions returns the versions of the node's software. It is called for each Publish.
+	Versions func() publish.Versions
 	// Existing returns the devices that an earlier instance published. Nothing is published until it has succeeded
 	// once.
 	Existing func(context.Context) (Consumed, error)
@@ -186,6 +188,9 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 	n := &publish.Node{
 		Name: p.Node, Snapshot: snap, Selection: known.Selection,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
+	}
+	if p.Versions != nil {
+		n.Versions = p.Versions()
 	}
 	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
 	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed

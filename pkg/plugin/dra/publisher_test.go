@@ -15,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -38,6 +39,27 @@ func TestPublishOnChangeOnly(t *testing.T) {
 	want := map[string][]string{"gpu-0000-3b-00-0": {}, "gpu-0000-3c-00-0": {}}
 	if diff := cmp.Diff(want, r.Devices()); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+// TestPublishAgainForAnotherVersion of Kata, once, when bootstrap finds it.
+func TestPublishAgainForAnotherVersion(t *testing.T) {
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	n.Kernel.AddGPU(0x3b)
+	versions := publish.Versions{Plugin: "v0.1.0"}
+	n.Publisher.Versions = func() publish.Versions { return versions }
+	n.Publish(r)
+	versions.Kata = "4.1.0"
+	n.Publish(r)
+	n.Publish(r)
+	if len(r.Published) != 2 {
+		t.Fatalf("published %d times, want twice", len(r.Published))
+	}
+	attributes := n.Publisher.Attributes("gpu-0000-3b-00-0")
+	for name, want := range map[resourceapi.QualifiedName]string{publish.AttrPluginVersion: "0.1.0", publish.AttrKataVersion: "4.1.0"} {
+		if got := attributes[name].VersionValue; got == nil || *got != want {
+			t.Errorf("%s is %v, want %s", name, got, want)
+		}
 	}
 }
 
