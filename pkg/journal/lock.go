@@ -24,9 +24,11 @@ import (
 type Locks struct {
 	dir string
 
-	mu sync.Mutex // guards freed
+	mu sync.Mutex // guards those below
 	// freed is closed when this process next releases a lock.
 	freed chan struct{}
+	// kept are the files of free locks that stay open, by name.
+	kept map[string]*lockFile
 }
 
 // NewLocks returns the locks in dir, which is made if it is missing.
@@ -34,7 +36,7 @@ func NewLocks(dir string) (*Locks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open locks: %w", err)
 	}
-	return &Locks{dir: dir, freed: make(chan struct{})}, nil
+	return &Locks{dir: dir, freed: make(chan struct{}), kept: map[string]*lockFile{}}, nil
 }
 
 // Lock names a lock; several may have it at once if all share it.
@@ -44,6 +46,9 @@ type Lock struct {
 	// Transient has the lock's file removed when it is released: for names that
 	// don't come back, such as those of claims. A transient lock is never shared.
 	Transient bool
+	// Kept has the lock's file stay open when it is released: for few names, which
+	// are locked again and again. A kept lock is never transient.
+	Kept bool
 }
 
 // Acquire takes all the locks, in a fixed order, and returns the function that releases them, which may be called more
@@ -53,7 +58,7 @@ func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err
 	var held []heldLock
 	release = sync.OnceFunc(func() {
 		for _, h := range slices.Backward(held) {
-			h.release()
+			l.release(h)
 		}
 		l.wakeWaiters()
 	})
@@ -109,8 +114,7 @@ var errTaken = errors.New("taken")
 
 // try takes one lock if it is free, and returns errTaken if it is not.
 func (l *Locks) try(lock Lock) (heldLock, error) {
-	path := l.path(lock.Name)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	f, err := l.open(lock)
 	if err != nil {
 		return heldLock{}, fmt.Errorf("lock %s: %w", lock.Name, err)
 	}
@@ -119,26 +123,81 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 		how = unix.LOCK_SH
 	}
 	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !names(path, f) {
+	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !f.isNamed() {
 		_ = f.Close()
 		return heldLock{}, errTaken
 	}
 	if err != nil {
-		return heldLock{}, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		return heldLock{}, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return heldLock{Lock: lock, file: f}, nil
 }
 
-// names reports whether the path still leads to the open file. Between open and
+// open returns the file of a lock: the one that was kept open, unless another caller has
+// it now.
+func (l *Locks) open(lock Lock) (*lockFile, error) {
+	if f := l.takeKept(lock.Name); f != nil {
+		return f, nil
+	}
+	path := l.path(lock.Name)
+	// os.OpenFile would ask the poller, which takes no regular files.
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600) })
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return &lockFile{File: os.NewFile(uintptr(fd), path)}, nil
+}
+
+// retry repeats a system call that a signal interrupted: the Go runtime preempts goroutines by signals.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+func (l *Locks) takeKept(name string) *lockFile {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.kept[name]
+	delete(l.kept, name)
+	return f
+}
+
+// keep keeps the file of a lock that was released, one for each name.
+func (l *Locks) keep(name string, f *lockFile) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept[name] != nil {
+		_ = f.Close() // nothing was written to it
+		return
+	}
+	l.kept[name] = f
+}
+
+// lockFile is the open file of a lock.
+type lockFile struct {
+	*os.File
+
+	info os.FileInfo // nil before the first look
+}
+
+// isNamed reports whether the file's path still leads to it. Between open and
 // flock the former owner of a transient lock may have removed the file: the next
 // one then locks another file, and both would have the lock.
-func names(path string, f *os.File) bool {
-	there, err := os.Stat(path)
+func (f *lockFile) isNamed() bool {
+	there, err := os.Stat(f.Name())
 	if err != nil {
 		return false
 	}
-	opened, err := f.Stat()
-	return err == nil && os.SameFile(there, opened)
+	if f.info == nil {
+		if f.info, err = f.Stat(); err != nil {
+			return false
+		}
+	}
+	return os.SameFile(there, f.info)
 }
 
 func (l *Locks) path(name string) string { return filepath.Join(l.dir, name+lockSuffix) }
@@ -164,14 +223,18 @@ func (l *Locks) wakeWaiters() {
 type heldLock struct {
 	Lock
 
-	file *os.File
+	file *lockFile
 }
 
 // release gives the lock back. The file goes while the lock is still held, so
 // that only its owner removes it.
-func (h heldLock) release() {
+func (l *Locks) release(h heldLock) {
 	if h.Transient && !h.Shared {
 		_ = os.Remove(h.file.Name()) // what stays is removed by Sweep
+	}
+	if h.Kept && unix.Flock(int(h.file.Fd()), unix.LOCK_UN) == nil {
+		l.keep(h.Name, h.file)
+		return
 	}
 	_ = h.file.Close() // the kernel drops the lock with the descriptor
 }
@@ -195,7 +258,7 @@ func (l *Locks) Sweep(prefix string) error {
 		if err != nil {
 			return fmt.Errorf("sweep locks: %w", err)
 		}
-		h.release()
+		l.release(h)
 	}
 	return nil
 }

@@ -229,3 +229,63 @@ func TestSweepRemovesFilesOfNobody(t *testing.T) {
 	}
 	release()
 }
+
+func kept(name string) journal.Lock { return journal.Lock{Name: name, Kept: true} }
+
+// TestKeptLocksExclude takes and releases one kept lock by many in two instances, and checks that never two have it, and
+// that one descriptor for each instance is left at most.
+func TestKeptLocksExclude(t *testing.T) {
+	a, b := instances(t)
+	descriptors := count(t, "/proc/self/fd")
+	var wg sync.WaitGroup
+	var inside atomic.Int32
+	for n := range 400 {
+		wg.Go(func() {
+			release, err := []*journal.Locks{a, b}[n%2].Acquire(t.Context(), kept("append"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := inside.Add(1); n != 1 {
+				t.Errorf("%d are inside", n)
+			}
+			inside.Add(-1)
+			release()
+		})
+	}
+	wg.Wait()
+	if more := count(t, "/proc/self/fd") - descriptors; more > 2 {
+		t.Errorf("two instances keep %d descriptors", more)
+	}
+}
+
+// TestKeptLockFollowsItsName removes the file of a free lock that an instance keeps open: the next two to take the lock
+// must still exclude each other.
+func TestKeptLockFollowsItsName(t *testing.T) {
+	dir := t.TempDir()
+	var instances [2]*journal.Locks
+	for i := range instances {
+		locks, err := journal.NewLocks(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		instances[i] = locks
+	}
+	release, err := instances[0].Acquire(t.Context(), kept("append"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := os.Remove(filepath.Join(dir, "append.lock")); err != nil {
+		t.Fatal(err)
+	}
+	if release, err = instances[1].Acquire(t.Context(), kept("append")); err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := instances[0].Acquire(ctx, kept("append")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Acquire = %v; want it out of time", err)
+	}
+}

@@ -174,7 +174,7 @@ func (w *Writer) complete(e ledger.Event, at ledger.Chain) ([]byte, error) {
 
 // put appends the data to the segment. When it fails, the segment is cut back to what it was.
 func (w *Writer) put(data []byte, durable bool) error {
-	f, err := os.OpenFile(w.path(w.at.file), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := w.segment.open(w.path(w.at.file))
 	if err != nil {
 		return err
 	}
@@ -184,10 +184,10 @@ func (w *Writer) put(data []byte, durable bool) error {
 	}
 	if err != nil {
 		// If truncating fails, too, the next write finds the rest as a torn write and moves it to a file.
-		err = errors.Join(err, f.Truncate(w.at.offset), f.Sync())
+		err = errors.Join(err, f.Truncate(w.at.offset), f.Sync(), w.segment.close())
 		w.at.known = false
 	}
-	return errors.Join(err, f.Close())
+	return err
 }
 
 // flush has all that was written on disk. After an error the position is in doubt. The lock is held.
@@ -195,13 +195,13 @@ func (w *Writer) flush() error {
 	if !w.pending {
 		return nil
 	}
-	f, err := os.OpenFile(w.path(w.at.file), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := w.segment.open(w.path(w.at.file))
 	if err == nil {
-		err = errors.Join(f.Sync(), f.Close())
+		err = f.Sync()
 	}
 	if err != nil {
 		w.at.known = false
-		return err
+		return errors.Join(err, w.segment.close())
 	}
 	w.move(w.at, true)
 	return nil

@@ -39,6 +39,12 @@ func (w *Writer) move(to position, durable bool) {
 // catchUp moves the position to the end of the ledger, if another process has written to it, or this process failed to.
 // It moves a torn write to a separate file. The lock is held.
 func (w *Writer) catchUp() error {
+	if w.isCurrent() {
+		return nil
+	}
+	if err := w.segment.close(); err != nil { // the file may be another one now
+		return err
+	}
 	newest, err := w.newest()
 	if err != nil {
 		return err
@@ -57,6 +63,21 @@ func (w *Writer) catchUp() error {
 		return nil
 	}
 	return w.reload(newest)
+}
+
+// isCurrent reports whether nobody has written since this process did, as far as two looks show without a list of the
+// directory: the open segment is still in its place and not longer, and there is no next one. Whoever begins a segment
+// names it after the events before it, and those are the ones that this process knows. The lock is held.
+func (w *Writer) isCurrent() bool {
+	if !w.at.known || !w.segment.isAt(w.path(w.at.file), w.at.offset) {
+		return false
+	}
+	next := ledger.SegmentName(w.at.chain.Size)
+	if next == w.at.file {
+		return true
+	}
+	_, err := os.Lstat(w.path(next))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // reload reads the newest segment.

@@ -101,6 +101,7 @@ type Writer struct {
 	names    *ledger.Pseudonyms // nil without pseudonyms
 	locks    *journal.Locks
 	at       position
+	segment  segment
 	pending  bool // the end of the newest segment may not be on disk yet
 
 	last atomic.Pointer[string] // the last signed checkpoint on disk, for readers that must not wait
@@ -181,7 +182,7 @@ func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("no turn within %s: a process that writes to the ledger hangs or was stopped", lockLimit))
 	defer cancel()
-	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
+	return w.locks.Acquire(ctx, journal.Lock{Name: "append", Kept: true})
 }
 
 // Checkpoint returns the signed note of the last known write that is on disk: the anchor to keep off the node. It is empty without a

@@ -256,6 +256,52 @@ func TestTwoWritersTakeTurns(t *testing.T) {
 	}
 }
 
+// Each append begins a segment, whose predecessor the other writer has open and unchanged.
+func TestWriterFollowsAnothersSegments(t *testing.T) {
+	c := config(t)
+	c.SegmentBytes = 1
+	a, b := open(t, c), open(t, c)
+	var want, anchors []string
+	for i := range 6 {
+		w, reason := []*writer.Writer{a, b, b}[i%3], fmt.Sprint(i)
+		if i%2 == 0 {
+			signed, err := w.Append(t.Context(), event(reason))
+			if err != nil {
+				t.Fatal(err)
+			}
+			anchors = append(anchors, signed)
+		} else if err := w.AppendSoon(t.Context(), event(reason)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, reason)
+	}
+	wantReasons(t, c.Dir, want...)
+	if r := verify(t, c.Dir, anchors...); r.Segments != len(want) {
+		t.Errorf("%d segments, want %d", r.Segments, len(want))
+	}
+}
+
+// A ledger that was moved away gets no more events, and the writer does not continue the one in its place.
+func TestLedgerThatWasMovedAwayIsRefused(t *testing.T) {
+	c := config(t)
+	w := open(t, c)
+	add(t, w, "a")
+	evidence := c.Dir + ".evidence"
+	if err := os.Rename(c.Dir, evidence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Append(t.Context(), event("b")); err == nil {
+		t.Error("appended to a ledger that is elsewhere")
+	}
+	wantReasons(t, evidence, "a")
+	c.Actor.Component = "next"
+	add(t, open(t, c), "other")
+	if _, err := w.Append(t.Context(), event("b")); err == nil {
+		t.Error("continued another ledger")
+	}
+	wantReasons(t, c.Dir, "other")
+}
+
 func TestAppendsThatComeTogetherAreOneWrite(t *testing.T) {
 	c := config(t)
 	var writes []int
