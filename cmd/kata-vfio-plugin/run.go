@@ -1,12 +1,9 @@
 package main
 
 import (
-	"io"
-	"log/slog"
 	"net/url"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +23,7 @@ type runOptions struct {
 	plugin   plugin.Config
 	plugging plugging
 	audit    auditing
-	log      logging
+	log      command.Logging
 }
 
 // runCommand serves the kubelet until a signal ends it.
@@ -51,7 +48,7 @@ func runCommand(opts *options) *cobra.Command {
 				return err
 			}
 			opts.node.HolderWait, opts.node.HotPlug, opts.node.HotPlugWindow = *wait, r.plugging.hot, r.plugging.window()
-			log := r.log.logger(cmd.ErrOrStderr())
+			log := r.log.Logger(cmd.ErrOrStderr())
 			opts.node.Log, opts.node.Name, opts.node.Ledger.Node = log, r.plugin.Node.Name, r.plugin.Node.Name
 			if err := opts.resolveWork(); err != nil {
 				return err
@@ -87,7 +84,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	registerMetrics(f, &r.plugin.Metrics)
 	f.StringVar(&r.plugin.Pprof, "pprof", "", "loopback address at which to serve profiles below /debug/pprof/, such as 127.0.0.1:9457; empty: they are not served")
 	f.StringVar(&r.plugin.OTLP, "otlp-endpoint", "", "URL of the OpenTelemetry collector that gets spans by OTLP over gRPC, such as http://collector:4317\n(default: $OTEL_EXPORTER_OTLP_ENDPOINT; no spans if both are empty)")
-	r.log.register(cmd)
+	r.log.AddFlags(cmd)
 	f.IntVar(&r.plugin.GRPCVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
 }
 
@@ -104,7 +101,7 @@ func (r *runOptions) validate() error {
 	if r.plugin.Node.Name == "" {
 		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
 	}
-	if err := r.log.validate(); err != nil {
+	if err := r.log.Validate(); err != nil {
 		return err
 	}
 	if r.plugin.Pprof != "" && !serving.Loopback(r.plugin.Pprof) {
@@ -113,7 +110,7 @@ func (r *runOptions) validate() error {
 	if r.plugin.OTLP != "" && !isHTTP(r.plugin.OTLP) {
 		return command.Usagef("--otlp-endpoint %q: want a URL, such as http://collector:4317, or https for TLS", r.plugin.OTLP)
 	}
-	if err := validateMetrics(&r.plugin.Metrics); err != nil {
+	if err := r.plugin.Metrics.Validate(); err != nil {
 		return err
 	}
 	return r.audit.validate()
@@ -125,59 +122,12 @@ func isHTTP(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// logging are the flags of the plugin's log.
-type logging struct{ level, format string }
-
-func (l *logging) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&l.level, "log-level", "info", "least level that is logged: debug, info, warn or error; debug includes the client libraries up to klog's verbosity 4")
-	f.StringVar(&l.format, "log-format", "text", "log format: text or json")
-	complete(cmd, "log-level", cobra.FixedCompletions(logLevels(), cobra.ShellCompDirectiveNoFileComp))
-	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func logLevels() []string { return []string{"debug", "info", "warn", "error"} }
-
-func (l *logging) validate() error {
-	switch {
-	case !slices.Contains(logLevels(), l.level):
-		return command.Usagef("--log-level %q: want debug, info, warn or error", l.level)
-	case l.format != "text" && l.format != "json":
-		return command.Usagef("--log-format %q: want text or json", l.format)
-	}
-	return nil
-}
-
-// logger returns the logger that validated flags ask for.
-func (l *logging) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(l.level)) // validated
-	o := &slog.HandlerOptions{Level: level}
-	if l.format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
-}
-
 // garbagePercent is lower than Go's default of 100, to use less memory: the plugin works in bursts, and the node's memory is for
 // pods.
 const garbagePercent = 50
 
 // registerMetrics registers the flags that say how `run` serves metrics, and to whom.
 func registerMetrics(f *pflag.FlagSet, m *plugin.Scraping) {
-	f.StringVar(&m.Listen, "metrics-listen", ":9456", "address of /metrics")
-	f.BoolVar(&m.Open, "metrics-open", false, "serve /metrics over plain HTTP to every client that reaches the port; they show the node's devices, its failing\nchecks and the traffic of each VF")
-	f.StringVar(&m.CertFile, "metrics-cert-file", "", "certificate for /metrics, in PEM; read again when it is replaced (default: a self-signed one, created at start)")
-	f.StringVar(&m.KeyFile, "metrics-key-file", "", "the certificate's private key, in PEM")
+	m.AddFlags(f, "the node's devices, its failing\nchecks and the traffic of each VF")
 	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic, for every client that may read the metrics")
-}
-
-func validateMetrics(m *plugin.Scraping) error {
-	switch {
-	case (m.CertFile == "") != (m.KeyFile == ""):
-		return command.Usagef("--metrics-cert-file and --metrics-key-file go together: set both or neither")
-	case m.Open && m.CertFile != "":
-		return command.Usagef("--metrics-open serves plain HTTP: leave out --metrics-cert-file and --metrics-key-file, or --metrics-open")
-	}
-	return nil
 }

@@ -2,9 +2,7 @@ package plugin
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,26 +127,7 @@ func (s *service) listen(ctx context.Context, health *dra.Health) error {
 
 // listenMetrics opens the port of metrics.
 func (s *service) listenMetrics(ctx context.Context) (*serving.Server, error) {
-	m := &s.config.Metrics
-	if m.Open {
-		s.log.WarnContext(ctx, "metrics are open to every client that reaches their port", slog.String("flag", "--metrics-open"))
-		return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, nil), nil)
-	}
-	client, err := newReviewClient(s.config.Kubeconfig, s.metrics)
-	if err != nil {
-		return nil, err
-	}
-	certificates, err := m.certificates(s.config.Node.Name)
-	if err != nil {
-		return nil, err
-	}
-	return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, serving.NewGuard(client, s.log)), certificates)
-}
-
-// certificates returns the certificate in the files, or a new one for the node.
-func (m *Scraping) certificates(nodeName string) (*tls.Config, error) {
-	if m.CertFile == "" {
-		return serving.SelfSigned(nodeName)
-	}
-	return serving.FromFiles(m.CertFile, m.KeyFile)
+	return s.config.Metrics.Serve(ctx, s.metrics.Registry, s.config.Node.Name, s.log, func() (kubernetes.Interface, error) {
+		return newReviewClient(s.config.Kubeconfig, s.metrics)
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
 // reviewer is an API server whose reviews are all positive, and its kubeconfig.
@@ -45,11 +46,11 @@ func noMetrics() *metrics.Metrics {
 }
 
 // served is where a service with the flags serves metrics.
-func served(t *testing.T, m Scraping, kubeconfig string) string {
+func served(t *testing.T, m serving.Scraping, kubeconfig string) string {
 	t.Helper()
 	m.Listen = "127.0.0.1:0"
 	s := &service{
-		config: Config{Node: node.Config{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: m}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
+		config: Config{Node: node.Config{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: Scraping{Scraping: m}}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
 	}
 	server, err := s.listenMetrics(t.Context())
 	if err != nil {
@@ -82,10 +83,10 @@ func scraped(t *testing.T, url, token string) int {
 // TestRunClosesMetrics: unless --metrics-open is set.
 func TestRunClosesMetrics(t *testing.T) {
 	api, kubeconfig := reviewer(t)
-	closed, open := served(t, Scraping{}, kubeconfig), served(t, Scraping{Open: true}, "testdata/nothing.yaml")
+	closed, open := served(t, serving.Scraping{}, kubeconfig), served(t, serving.Scraping{Open: true}, "testdata/nothing.yaml")
 	gone, gonesConfig := reviewer(t)
 	gone.Close()
-	away := served(t, Scraping{}, gonesConfig)
+	away := served(t, serving.Scraping{}, gonesConfig)
 	for _, c := range []struct {
 		url, token string
 		want       int
@@ -107,8 +108,8 @@ func TestRunClosesMetrics(t *testing.T) {
 func TestRunNeedsItsCertificateAndAPIServer(t *testing.T) {
 	_, kubeconfig := reviewer(t)
 	for want, config := range map[string]Config{
-		"read the certificate for metrics": {Kubeconfig: kubeconfig, Metrics: Scraping{Listen: "127.0.0.1:0", CertFile: "testdata/nothing", KeyFile: "testdata/nothing"}},
-		"find the API server":              {Kubeconfig: "testdata/nothing.yaml", Metrics: Scraping{Listen: "127.0.0.1:0"}},
+		"read the certificate for metrics": {Kubeconfig: kubeconfig, Metrics: Scraping{Scraping: serving.Scraping{Listen: "127.0.0.1:0", CertFile: "testdata/nothing", KeyFile: "testdata/nothing"}}},
+		"find the API server":              {Kubeconfig: "testdata/nothing.yaml", Metrics: Scraping{Scraping: serving.Scraping{Listen: "127.0.0.1:0"}}},
 	} {
 		s := &service{config: config, log: slog.New(slog.DiscardHandler), metrics: noMetrics()}
 		if server, err := s.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

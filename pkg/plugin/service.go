@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -65,14 +65,9 @@ type Config struct {
 	ChecksEvery time.Duration
 }
 
-// Scraping says where metrics are served, and to which clients.
+// Scraping says where metrics are served, to which clients, and what of.
 type Scraping struct {
-	// Listen is the address of /metrics.
-	Listen string
-	// Open serves metrics over plain HTTP to every client.
-	Open bool
-	// CertFile and KeyFile have the certificate. Without them, one is created at the start.
-	CertFile, KeyFile string
+	serving.Scraping
 	// Tenants adds claims and their namespaces to the labels.
 	Tenants bool
 }
@@ -123,7 +118,7 @@ type service struct {
 
 // start starts the parts and serves until ctx ends.
 func (s *service) start(ctx context.Context) error {
-	if err := logLibraries(ctx, s.log); err != nil {
+	if err := kube.LogLibraries(ctx, s.log); err != nil {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
@@ -178,23 +173,6 @@ func (s *service) serve(ctx context.Context) error {
 	g.Go(func() error { return s.watchDisk(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
-}
-
-// libraryVerbosity is the klog verbosity of libraries at level debug: slog's debug is logr's 4.
-const libraryVerbosity = "4"
-
-// logLibraries sends klog's output to the log. Info has verbosity 0, and debug up to libraryVerbosity.
-func logLibraries(ctx context.Context, log *slog.Logger) error {
-	klog.SetSlogLogger(log)
-	flags, verbosity := flag.NewFlagSet("klog", flag.ContinueOnError), "0"
-	klog.InitFlags(flags)
-	if log.Enabled(ctx, slog.LevelDebug) {
-		verbosity = libraryVerbosity
-	}
-	if err := flags.Set("v", verbosity); err != nil {
-		return fmt.Errorf("set the verbosity of libraries' logs: %w", err)
-	}
-	return nil
 }
 
 // openTracer opens the tracer, whose errors go to the log.

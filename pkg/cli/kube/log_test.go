@@ -1,4 +1,4 @@
-package plugin
+package kube_test
 
 import (
 	"bytes"
@@ -8,16 +8,18 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 )
 
-// TestLibrariesLogAtTheLogsLevel: klog's output has the handler, format and level of the plugin's.
+// TestLibrariesLogAtTheLogsLevel: klog's output has the handler, format and level of the program's.
 func TestLibrariesLogAtTheLogsLevel(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	for level, want := range map[slog.Level]string{
 		slog.LevelDebug: "detail plain failed", slog.LevelInfo: "plain failed", slog.LevelError: "failed",
 	} {
 		var out bytes.Buffer
-		if err := logLibraries(t.Context(), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level}))); err != nil {
+		if err := kube.LogLibraries(t.Context(), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level}))); err != nil {
 			t.Fatal(err)
 		}
 		klog.V(4).InfoS("detail")
