@@ -43,13 +43,14 @@ const (
 
 // BenchmarkThousandPlugins runs a thousand plugins' sides of one real API server: all start at once with nothing
 // published, they start again, the API server is killed and comes back, and then nothing happens. Plugins that keep
-// together, without what spreads their requests, are the comparison.
+// together, without what spreads their requests, are the comparison. The third herd is spread, and has the priority
+// level that the chart makes with flowControl.enabled.
 func BenchmarkThousandPlugins(b *testing.B) {
-	for _, together := range []bool{true, false} {
-		b.Run(map[bool]string{true: "together", false: "spread"}[together], func(b *testing.B) {
+	for _, way := range []herdWay{{name: "together", together: true}, {name: "spread"}, {name: "level", level: true}} {
+		b.Run(way.name, func(b *testing.B) {
 			for done := false; b.Loop(); done = true {
 				if !done { // one round takes minutes
-					runHerd(b, together)
+					runHerd(b, way)
 				}
 			}
 			b.ReportMetric(0, "ns/op")
@@ -57,9 +58,16 @@ func BenchmarkThousandPlugins(b *testing.B) {
 	}
 }
 
+// herdWay is how the plugins of a herd ask the API server.
+type herdWay struct {
+	name string
+	// together leaves out what spreads the requests; level adds a priority level for them.
+	together, level bool
+}
+
 // runHerd runs the phases of one herd.
-func runHerd(b *testing.B, together bool) {
-	h := newHerd(b, together)
+func runHerd(b *testing.B, way herdWay) {
+	h := newHerd(b, way)
 	first, stop := h.start(b, "first start")
 	published := h.publishedAll(b, first)
 	h.counted(b, "first start", first.Add(herdStart))
@@ -129,17 +137,17 @@ func (h *herd) counted(b *testing.B, name string, end time.Time) {
 // herd is a control plane with the plugins of many nodes.
 type herd struct {
 	*controlplane.ControlPlane
-	admin    *kubernetes.Clientset
-	together bool
-	traffic  *traffic
-	first    time.Time     // begin of the first phase
-	begin    time.Time     // of the phase
-	used     time.Duration // by the API server before it
-	records  map[string][]*journal.Record
+	herdWay
+	admin   *kubernetes.Clientset
+	traffic *traffic
+	first   time.Time     // begin of the first phase
+	begin   time.Time     // of the phase
+	used    time.Duration // by the API server before it
+	records map[string][]*journal.Record
 }
 
 // newHerd makes a control plane, the nodes and their claims.
-func newHerd(b *testing.B, together bool) *herd {
+func newHerd(b *testing.B, way herdWay) *herd {
 	b.Helper()
 	plane, err := controlplane.Start(b.Context(), controlplane.Config{Progress: os.Stderr})
 	if err != nil {
@@ -150,7 +158,7 @@ func newHerd(b *testing.B, together bool) *herd {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h := &herd{ControlPlane: plane, together: together, traffic: &traffic{}, records: map[string][]*journal.Record{}}
+	h := &herd{ControlPlane: plane, herdWay: way, traffic: &traffic{}, records: map[string][]*journal.Record{}}
 	if h.admin, err = kubernetes.NewForConfig(config); err != nil {
 		b.Fatal(err)
 	}
@@ -162,6 +170,9 @@ func newHerd(b *testing.B, together bool) *herd {
 	}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
+	}
+	if h.level {
+		h.addLevel(b)
 	}
 	h.fill(b)
 	return h
@@ -316,7 +327,7 @@ func (h *herd) printServer(b *testing.B) {
 		for name, label := range map[string]string{
 			"apiserver_longrunning_requests{":                          `resource="resourceslices"`,
 			"apiserver_flowcontrol_rejected_requests_total{":           "",
-			"apiserver_flowcontrol_request_wait_duration_seconds_sum{": `priority_level="workload-low"`,
+			"apiserver_flowcontrol_request_wait_duration_seconds_sum{": `priority_level="` + h.levelName() + `"`,
 		} {
 			if strings.HasPrefix(line, name) && strings.Contains(line, label) {
 				fmt.Print("the API server: ", line)

@@ -149,7 +149,15 @@ func plainRenderings() map[string]rendering {
 				}
 			},
 		},
-		"without the RuntimeClass":  {values: "runtimeClass: {enabled: false}", check: lacks("RuntimeClass", "")},
+		"without the RuntimeClass": {values: "runtimeClass: {enabled: false}", check: lacks("RuntimeClass", "")},
+		"a priority level of the plugins": {
+			values: "flowControl: {enabled: true, shares: 7, queueLength: 500}\nserviceAccount: {name: vfio}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "PriorityLevelConfiguration", "kata-vfio-plugin", `"nominalConcurrencyShares":7`, `"queueLengthLimit":500`)
+				has(t, got, "FlowSchema", "kata-vfio-plugin", `"name":"vfio"`, `"namespace":"kata-vfio-system"`)
+			},
+		},
+		"without a priority level":  {check: lacks("FlowSchema", "")},
 		"without the NetworkPolicy": {values: "networkPolicy: {enabled: false}", check: lacks("NetworkPolicy", "")},
 		"without the class of GPUs": {
 			values: "deviceClasses: {gpu: {enabled: false}}", check: lacks("DeviceClass", "gpu.kata-vfio.dev"),
