@@ -78,13 +78,27 @@ func (e *AddressError) Error() string {
 }
 
 // String returns the kernel's form, "0000:3b:00.0".
-func (a Address) String() string {
-	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
-}
+func (a Address) String() string { return string(a.text(':', '.')) }
 
 // Label returns the address as part of a DNS label, "0000-3b-00-0".
-func (a Address) Label() string {
-	return fmt.Sprintf("%04x-%02x-%02x-%x", a.Domain, a.Bus, a.Device, a.Function)
+func (a Address) Label() string { return string(a.text('-', '-')) }
+
+// text returns the fields with these separators. Nodes have thousands of addresses, and reports name them many times: this takes
+// a fraction of the time of a format.
+func (a Address) text(colon, dot byte) []byte {
+	b := make([]byte, 0, len("0000:00:00.0"))
+	b = append(appendHex(b, a.Domain, 4), colon)
+	b = append(appendHex(b, uint32(a.Bus), 2), colon)
+	b = append(appendHex(b, uint32(a.Device), 2), dot)
+	return appendHex(b, uint32(a.Function), 1)
+}
+
+// appendHex writes a number with at least so many digits.
+func appendHex(b []byte, n uint32, digits int) []byte {
+	for ; digits > 1 && n>>(4*(digits-1)) == 0; digits-- {
+		b = append(b, '0')
+	}
+	return strconv.AppendUint(b, uint64(n), 16)
 }
 
 // Compare orders by domain, bus, device, function. It suits slices.SortFunc.
@@ -104,7 +118,7 @@ func (a Address) SameSlot(b Address) bool {
 }
 
 // MarshalText implements [encoding.TextMarshaler] with the kernel's form.
-func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+func (a Address) MarshalText() ([]byte, error) { return a.text(':', '.'), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler] by [ParseAddress].
 func (a *Address) UnmarshalText(text []byte) error {

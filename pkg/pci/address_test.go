@@ -3,6 +3,7 @@ package pci_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,21 @@ func TestTextForms(t *testing.T) {
 	for _, bad := range []string{`{"address":"3b:00.0"}`, `{"vendor":"10d"}`, `{"vendor":"0x10de1"}`, `{"class":"0302"}`} {
 		if err := json.Unmarshal([]byte(bad), &got); err == nil {
 			t.Errorf("%s was read without an error", bad)
+		}
+	}
+}
+
+// TestAddressesAreTheKernelsFormat: the text of each is that of its "%04x:%02x:%02x.%x".
+func TestAddressesAreTheKernelsFormat(t *testing.T) {
+	for domain := uint32(1); ; domain = domain<<4 | 0xf {
+		for _, a := range []pci.Address{{Domain: domain}, {Domain: domain - 1, Bus: 0x0a, Device: 0x1f, Function: 7}, {Bus: 0xff, Device: 0x10}} {
+			want := fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
+			if a.String() != want || a.Label() != strings.NewReplacer(":", "-", ".", "-").Replace(want) {
+				t.Errorf("got %s and %s, want %s", a, a.Label(), want)
+			}
+		}
+		if domain>>28 != 0 {
+			return
 		}
 	}
 }
