@@ -2,10 +2,10 @@
 package encode
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -34,23 +34,20 @@ func JSON(w io.Writer, what string, v any) error { return writeJSON(w, what, v, 
 func JSONLine(w io.Writer, what string, v any) error { return writeJSON(w, what, v, "") }
 
 func writeJSON(w io.Writer, what string, v any, indent string) error {
-	enc := json.NewEncoder(escaping{w})
-	enc.SetIndent("", indent)
+	var document bytes.Buffer
+	enc := json.NewEncoder(&document)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write %s as JSON: %w", what, err)
 	}
-	return nil
-}
-
-// escaping escapes what the JSON encoder leaves. The encoder writes a document at once, so no character is cut in two.
-type escaping struct{ io.Writer }
-
-func (e escaping) Write(document []byte) (int, error) {
-	if _, err := e.Writer.Write(replaceObeyed(document, escape)); err != nil {
-		return 0, err
+	text := replaceObeyed(document.Bytes(), escape)
+	if indent != "" {
+		text = indented(text, indent)
 	}
-	return len(document), nil
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("write %s as JSON: %w", what, err)
+	}
+	return nil
 }
 
 // YAML writes v as YAML with the names of the JSON form. what names v in errors. YAML can't escape outside of quotes:
@@ -71,22 +68,27 @@ func YAML(w io.Writer, what string, v any) error {
 	return nil
 }
 
-// replaceObeyed replaces the characters that the JSON encoder does not escape: those beyond ASCII, and DEL. They occur
-// in strings only.
+// replaceObeyed replaces the characters that the JSON encoder does not escape: those beyond ASCII, DEL, and bytes
+// that are no UTF-8, from values that encode themselves. They occur in strings only. Text that has none of them is returned as it is.
 func replaceObeyed(text []byte, by func(rune) string) []byte {
-	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
-	if !slices.ContainsFunc(text, func(b byte) bool { return b != '\n' && (b < ' ' || b > '~') }) {
+	var replaced []byte
+	kept := 0
+	for i := 0; i < len(text); {
+		if b := text[i]; b == '\n' || ' ' <= b && b <= '~' {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(text[i:])
+		if invalid := r == utf8.RuneError && size == 1; invalid || terminal.Obeyed(r) {
+			replaced = append(append(replaced, text[kept:i]...), by(r)...)
+			kept = i + size
+		}
+		i += size
+	}
+	if kept == 0 {
 		return text
 	}
-	var replaced []byte
-	for _, r := range string(text) {
-		if harmless(r) {
-			replaced = utf8.AppendRune(replaced, r)
-		} else {
-			replaced = append(replaced, by(r)...)
-		}
-	}
-	return replaced
+	return append(replaced, text[kept:]...)
 }
 
 // escape returns the JSON escape of a character.

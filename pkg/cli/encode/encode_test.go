@@ -75,6 +75,17 @@ func TestNothingInADocumentIsObeyed(t *testing.T) {
 	}
 }
 
+// TestInvalidTextIsReplaced: a lone C1 byte is a control character to some terminals.
+func TestInvalidTextIsReplaced(t *testing.T) {
+	var text strings.Builder
+	if err := encode.JSONLine(&text, "steps", json.RawMessage("\"a\x9b2J\"")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(`"a\ufffd2J"`+"\n", text.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestNothingInYAMLIsObeyed: names that no YAML may hold are no reason to write none.
 func TestNothingInYAMLIsObeyed(t *testing.T) {
 	var text strings.Builder
