@@ -9,10 +9,12 @@
 package sysfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,8 +79,34 @@ func (f *FS) readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	return io.ReadAll(descriptor(fd))
+	return f.content(fd, math.MaxInt64)
 }
+
+// content reads an open file from where it stands to its end, at most n bytes. Nearly all files fit into a Dir's buffer. For a
+// larger one, memory is had once for its size; in proc, which has none, as the file is read.
+func (f *FS) content(fd int, n int64) ([]byte, error) {
+	buf := f.buffers.Get().(*buffer)
+	defer f.buffers.Put(buf)
+	in := io.LimitReader(descriptor(fd), n)
+	switch read, err := io.ReadFull(in, buf[:]); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return append(make([]byte, 0, read), buf[:read]...), nil
+	case err != nil:
+		return bytes.Clone(buf[:read]), err
+	}
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return nil, err
+	}
+	var all bytes.Buffer
+	all.Grow(int(min(info.Size, n, maxGrow)) + bytes.MinRead)
+	all.Write(buf[:])
+	_, err := all.ReadFrom(in)
+	return all.Bytes(), err
+}
+
+// maxGrow is the most memory that is had for what a file says of its size, in bytes.
+const maxGrow = 16 << 20
 
 // descriptor reads a file without an [os.File], which needs more system calls.
 type descriptor int
@@ -146,7 +174,7 @@ func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(descriptor(fd), n))
+	return f.content(fd, n)
 }
 
 // errNotRegular refuses to read pipes, sockets and devices.
