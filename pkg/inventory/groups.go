@@ -49,7 +49,8 @@ func (s *scan) readGroups(ctx context.Context) error {
 	return nil
 }
 
-// readGroup reads one group; nil if it does not exist.
+// readGroup reads one group; nil if it does not exist. Only a group without a default domain, whose type the kernel does not know
+// (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode.
 func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
 	dir, err := fs.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {
@@ -60,7 +61,10 @@ func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
 	}
 	defer dir.Close()
 	a := &attributes{dir: dir}
-	g := &device.Group{Number: number, Type: a.word("type"), NoIOMMU: a.word("name") == "vfio-noiommu"}
+	g := &device.Group{Number: number, Type: a.word("type")}
+	if g.Type == "" || g.Type == "unknown" {
+		g.NoIOMMU = a.word("name") == "vfio-noiommu"
+	}
 	g.Reserved = readRegions(a)
 	readMembers(g, a)
 	if sysfs.Vanished(a.err) {
