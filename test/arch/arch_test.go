@@ -31,7 +31,7 @@ func layers() [][]string {
 		{"cli/command/commandtest"},                               // what all of them are tested for
 		{"cli/kube"},                                              // and which cluster they ask
 		{"cli/kube/kubetest"},                                     // that cluster's double
-		{"isolation", "nodeconfig"},                               // judgements
+		{"isolation", "nodeconfig", "controller/twin"},            // judgements
 		{"audit/finding"},                                         // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
 		{"claim", "sysfs"},   // one source each
@@ -80,7 +80,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
-		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

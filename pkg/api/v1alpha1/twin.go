@@ -38,7 +38,7 @@ const (
 	AnnotationTwinOf = DriverName + "/twin-of"
 	// AnnotationTwinPCI is the function: "<node>/<address>".
 	AnnotationTwinPCI = DriverName + "/pci"
-	// AnnotationTwinClaim is the UID of the claim that has it.
+	// AnnotationTwinClaim is the claim that has it: UID/resourceVersion, so that each allocation has another value.
 	AnnotationTwinClaim = DriverName + "/claim"
 )
 

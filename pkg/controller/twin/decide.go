@@ -1,0 +1,103 @@
+package twin
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// Decide returns what to do about a GPU. The caller decides after each change of it, and after RequeueAfter.
+//
+// Writes that only keep claims away, or refuse them, come first and need no fresh list: at worst they are undone later.
+// What hands the GPU over, a deletion or a reservation, comes once nothing of the former is left.
+func Decide(g *GPU, now Millis) Decision {
+	claims := g.answers(now)
+	safe := append(g.missing(now), claims.refusals...)
+	if len(safe) > 0 {
+		return Decision{Actions: safe, RequeueAfter: claims.wait}
+	}
+	risky := append(g.obsolete(), claims.reservations...)
+	if len(risky) > 0 && !g.Fresh {
+		return Decision{NeedsFresh: true}
+	}
+	return Decision{Actions: risky, RequeueAfter: claims.wait}
+}
+
+// missing returns the rules that must be in force and aren't.
+func (g *GPU) missing(now Millis) []Action {
+	var actions []Action
+	if g.Ours != nil && (len(g.TwinClaims) > 0 || g.unpublishedFor(now)) {
+		actions = append(actions, g.enforce(g.Ours.Device, g.twinDevice(), v1alpha1.TwinTheirs, markOf(g.TwinClaims))...)
+	}
+	if len(g.OurClaims) > 0 || g.Ours != nil && !g.Ours.fit() {
+		for _, t := range g.Twins {
+			actions = append(actions, g.enforce(t, g.ourDevice(), v1alpha1.TwinOurs, markOf(g.OurClaims))...)
+		}
+	}
+	return actions
+}
+
+// enforce returns the action that puts a device's rule in force, none if it is.
+func (g *GPU) enforce(target, twinOf Device, has, mark string) []Action {
+	if g.rule(target) != nil {
+		return nil
+	}
+	i := slices.IndexFunc(g.Rules, func(r Rule) bool { return r.Target == target })
+	if i < 0 {
+		return []Action{CreateRule{Target: target, TwinOf: twinOf, Has: has, Mark: mark}}
+	}
+	return []Action{TouchRule{Rule: g.Rules[i], TwinOf: twinOf, Has: has, Mark: mark}}
+}
+
+// obsolete returns the deletions of rules whose reason is gone.
+func (g *GPU) obsolete() []Action {
+	var actions []Action
+	for _, r := range g.Rules {
+		if r.Target.Driver == g.SharedWith && g.twinsFree() || r.Target.Driver != g.SharedWith && g.oursFree() {
+			actions = append(actions, DeleteRule{Rule: r})
+		}
+	}
+	return actions
+}
+
+// twinsFree reports whether new claims may have the twins. Without our slice, the plugin has left the node; that the
+// other driver publishes the GPU says that it is with it.
+func (g *GPU) twinsFree() bool {
+	if len(g.OurClaims) > 0 {
+		return false
+	}
+	if g.Ours == nil {
+		return g.published()
+	}
+	return g.Ours.fit()
+}
+
+// oursFree reports whether new claims may have our device. While the other driver doesn't publish the GPU, a rule that
+// sent claims away stays: they would only come back.
+func (g *GPU) oursFree() bool {
+	return len(g.TwinClaims) == 0 && (g.Ours == nil || g.published())
+}
+
+// ourDevice returns our device, the zero value if it isn't published.
+func (g *GPU) ourDevice() Device {
+	if g.Ours == nil {
+		return Device{}
+	}
+	return g.Ours.Device
+}
+
+// twinDevice returns one of the twins, or the driver's name alone if none is published.
+func (g *GPU) twinDevice() Device {
+	if !g.published() {
+		return Device{Driver: g.SharedWith}
+	}
+	return g.Twins[0]
+}
+
+// markOf returns the mark of the first claim, "" without one.
+func markOf(claims []Claim) string {
+	if len(claims) == 0 {
+		return ""
+	}
+	return claims[0].Mark()
+}
