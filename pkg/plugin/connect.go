@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // findServer returns how to reach the API server.
@@ -80,12 +81,15 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
-	asked, attempts := &dra.Asked{Client: client}, &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
+	attempts := &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
 	s.publisher = dra.NewPublisher(dra.PublisherConfig{
 		Node: s.config.Node.Name, Planned: s.node.PlanNode, Records: s.node.Journal.List, Health: health, Metrics: s.metrics,
-		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Asked: asked, Versions: s.versions,
-		Existing: func(ctx context.Context) (dra.Consumed, error) {
+		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Versions: s.versions,
+		Existing: func(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
 			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
+		},
+		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
+			return dra.ClaimedDevices(ctx, client, s.config.Node.Name)
 		},
 		Spread: dra.StartSpread, Changed: s.wake,
 	})
@@ -102,7 +106,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Attempts:  attempts, Asked: asked, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
+		Attempts:  attempts, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,

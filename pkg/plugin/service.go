@@ -160,6 +160,7 @@ func (s *service) serve(ctx context.Context) error {
 		g.Go(func() error { return s.profiles.Serve(ctx) })
 	}
 	g.Go(func() error { return s.publish(ctx) })
+	g.Go(func() error { return s.settle(ctx) })
 	g.Go(func() error { return s.watchChecks(ctx) })
 	g.Go(func() error { return s.watchLedger(ctx) })
 	g.Go(func() error { return s.reporter.Run(ctx) })

@@ -89,6 +89,16 @@ func claimFor(kinds ...string) *resourceapi.ResourceClaim {
 // allocate lets the scheduler's own code allocate the claim; nil when it can't.
 func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Allocated, c *resourceapi.ResourceClaim) []string {
 	t.Helper()
+	var got []string
+	for _, a := range allocateFrom(t, cel.NewCache(10, cel.Features{}), resourceSlices(pools), held, c) {
+		got = append(got, a.Name)
+	}
+	return got
+}
+
+// allocateFrom is allocate from slices, with the scheduler's cache of compiled selectors.
+func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.ResourceSlice, held []publish.Allocated, c *resourceapi.ResourceClaim) []publish.Allocated {
+	t.Helper()
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -103,7 +113,7 @@ func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Alloca
 		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
 	lister := classes{"gpu", "pf", "vf", "gpu-vf", "nvme", "other"}
-	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, resourceSlices(pools), cel.NewCache(10, cel.Features{}))
+	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, slices, cache)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +122,10 @@ func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Alloca
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
+	var got []publish.Allocated
 	for _, r := range results {
 		for _, d := range r.Devices.Results {
-			got = append(got, d.Device)
+			got = append(got, publish.Allocated{Pool: d.Pool, Name: d.Device})
 		}
 	}
 	return got

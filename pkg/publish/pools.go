@@ -37,8 +37,8 @@ type Node struct {
 	// published whatever becomes of them: the scheduler counts shared counters
 	// by the allocated devices that it sees in slices.
 	Allocated []Allocated
-	// Lingering are devices that were published a short while ago. The scheduler may have allocated one without
-	// the node knowing yet. A device that is no longer offered under its name in its pool stays published there,
+	// Lingering are devices that were published and may be a claim's ([Withdrawals]): the scheduler can allocate one
+	// without the node knowing yet. A device that is no longer offered under its name in its pool stays published there,
 	// withdrawn.
 	Lingering []Allocated
 	// Consumed is what devices consumed when they were published last. Allocated and

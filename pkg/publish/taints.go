@@ -32,8 +32,8 @@ const (
 	// TaintNotPreparable is on a device for which Prepare would refuse every claim for
 	// another reason; the value is the refusal's code ([plan.Code]).
 	TaintNotPreparable = v1alpha1.DriverName + "/not-preparable"
-	// TaintWithdrawn is on an allocated device that is no longer offered. The value says why: Forbidden, NotOurs,
-	// Gone.
+	// TaintWithdrawn is on a device that is no longer offered and may be a claim's. The value says why: Forbidden,
+	// NotOurs, Gone, Moved.
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
 

@@ -167,6 +167,7 @@ func TestPluginMayDoNothingElse(t *testing.T) {
 		"[get] [node.k8s.io] [runtimeclasses] []",
 		"[get] [resource.k8s.io] [deviceclasses] []",
 		"[get] [resource.k8s.io] [resourceclaims] []",
+		"[list] [resource.k8s.io] [resourceclaims] []", // see "Permissions in the API" in the chart's README
 		"[patch] [resource.k8s.io] [resourceclaims/status] []",
 		"[associated-node:patch] [resource.k8s.io] [resourceclaims/driver] [kata-vfio.dev]",
 		"[list watch create update delete] [resource.k8s.io] [resourceslices] []",

@@ -25,7 +25,6 @@ type Kubelet struct {
 	T       *testing.T
 	Dir     string
 	Plugin  *dra.Plugin
-	Asked   *dra.Asked
 	Helper  *kubeletplugin.Helper
 	Client  *fake.Clientset
 	Events  *EventLog
@@ -47,9 +46,7 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 	}
 	reporter := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: Quiet(), Uplink: n.Policy.Uplink})
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
-	k.Asked = &dra.Asked{Client: k.Client}
 	k.Plugin = dra.NewPlugin(dra.PluginConfig{
-		Asked:  k.Asked,
 		Client: k.Client, Claims: claims, Gate: Gate(k.Client), Attributes: n.Publisher.Attributes, Health: n.Health, Reporter: reporter, Metrics: n.Metrics, Log: Quiet(),
 		Changed: func() { k.Changed <- struct{}{} }, Fatal: func(err error) { k.Fatal <- err },
 	})

@@ -62,8 +62,6 @@ type PluginConfig struct {
 	Confirmed func(uid string)
 	// Attempts, which may be nil, notes the result of each Prepare.
 	Attempts *Attempts
-	// Asked, which may be nil, notes claims that are not prepared.
-	Asked *Asked
 	// Changed is called after each call of the kubelet, because claims change the published devices.
 	Changed func()
 	// Unpublished, which may be nil, is called when a slice could not be written and another attempt can succeed soon. It must
@@ -135,15 +133,11 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	rec, err := d.admitAndPrepare(ctx, c)
 	d.Metrics.ObservePrepare(string(c.UID), time.Since(begin), refusalOf(err))
 	if err != nil {
-		if d.Asked != nil {
-			d.Asked.Note(c)
-		}
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	d.Metrics.ObserveStart(rec.Plan.IsWarm())
-	d.forget(c.UID)
 	if d.Confirmed != nil {
 		d.Confirmed(string(c.UID))
 	}
@@ -276,7 +270,6 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		d.Reporter.NotUnprepared(c, err)
 		return err
 	}
-	d.forget(c.UID)
 	if !release.Known {
 		log.InfoContext(ctx, "claim was not prepared here")
 		return nil
@@ -284,13 +277,6 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(release.Proofs)))
 	d.Reporter.Unprepared(c, len(release.Proofs))
 	return nil
-}
-
-// forget removes a claim from the unprepared ones.
-func (d *Plugin) forget(uid types.UID) {
-	if d.Asked != nil {
-		d.Asked.Forget(uid)
-	}
 }
 
 // Release unprepares a claim that the kubelet has forgotten, unless the check, with the claim's lock held, returns an error.

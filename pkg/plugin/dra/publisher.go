@@ -48,13 +48,14 @@ type PublisherConfig struct {
 	Drains func(*device.Snapshot) []maintain.Draining
 	// Attempts returns the functions for which Prepare failed more than once.
 	Attempts func() map[pci.Address]plan.Code
-	// Asked knows the claims that are allocated and not prepared.
-	Asked *Asked
 	// Versions returns the versions of the node's software. It is called for each Publish.
 	Versions func() publish.Versions
-	// Existing returns the devices that an earlier instance published. Nothing is published until it has succeeded
+	// Existing returns the devices in the node's slices ([PublishedDevices]). Nothing is published until it has succeeded
 	// once.
-	Existing func(context.Context) (Consumed, error)
+	Existing func(context.Context) (map[publish.Allocated]publish.Listed, error)
+	// Claimed returns the node's devices that claims have ([ClaimedDevices]). Without it, and while it fails, no device that
+	// was on offer leaves its slice.
+	Claimed func(context.Context) (map[publish.Allocated]bool, error)
 	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changed,
 	// which is required with it, is called after the pause, for another Publish.
 	Spread  time.Duration
@@ -69,10 +70,12 @@ const StartSpread = 10 * time.Second
 type Publisher struct {
 	PublisherConfig
 
-	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, last and offered
+	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, seeded and last
 	due        time.Time  // the end of the pause before the first request
+	seeded     bool
 	last       map[string]publish.Pool
-	offered    offered
+
+	withdrawals *withdrawals
 
 	mu    sync.Mutex                                                           // guards known, unwritten and retry
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
@@ -84,7 +87,9 @@ type Publisher struct {
 }
 
 // NewPublisher returns a publisher that has published nothing.
-func NewPublisher(c PublisherConfig) *Publisher { return &Publisher{PublisherConfig: c} }
+func NewPublisher(c PublisherConfig) *Publisher {
+	return &Publisher{PublisherConfig: c, withdrawals: newWithdrawals()}
+}
 
 // Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again.
 // Once the health is withdrawn it publishes a pool without devices, because without any slice the old ones would stay. If it is
@@ -98,7 +103,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	if !waits {
 		unseeded = p.seed(ctx)
 	}
-	described, unknown := p.describe(ctx, snap)
+	described, unknown := p.describe(snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // before a withdrawal, for claims that are already allocated
 	if p.Health.Withdrawn() != nil {
@@ -112,7 +117,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	if waits {
 		return unknown
 	}
-	p.offered.note(pools)
+	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Published(pools) })
 	if !p.retries() && reflect.DeepEqual(pools, p.last) {
 		return unknown
 	}
@@ -153,22 +158,6 @@ func (p *Publisher) waits() bool {
 	return time.Now().Before(p.due)
 }
 
-// seed reads once what an earlier instance published.
-func (p *Publisher) seed(ctx context.Context) error {
-	if p.offered.last != nil {
-		return nil
-	}
-	var before Consumed
-	if p.Existing != nil {
-		var err error
-		if before, err = p.Existing(ctx); err != nil {
-			return err
-		}
-	}
-	p.offered.seed(before)
-	return nil
-}
-
 // Attributes returns the device's attributes in the latest Publish; see [Attributes]. It does not wait for a Publish in progress.
 func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	p.mu.Lock()
@@ -177,7 +166,7 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 }
 
 // describe collects the facts for publishing. After an error no device is judged.
-func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
+func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 	known, err := p.Planned(snap)
 	if p.Failing != nil {
 		known.Failing = p.failing
@@ -193,8 +182,8 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 		n.Versions = p.Versions()
 	}
 	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
-	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed
 	addrs := p.enter(n, records)
+	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
 	for _, f := range n.Selection.Ours() {
 		addrs = append(addrs, f.Address)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -37,7 +38,7 @@ func (w *writes) PublishResources(context.Context, resourceslice.DriverResources
 	return nil
 }
 
-func (w *writes) existing(context.Context) (dra.Consumed, error) {
+func (w *writes) existing(context.Context) (map[publish.Allocated]publish.Listed, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[int(time.Since(w.begin).Seconds())]++

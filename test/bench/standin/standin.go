@@ -27,6 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
 
@@ -116,10 +117,15 @@ func (s *StandIn) connect(ctx context.Context) error {
 
 // plugin returns the plugin that the kubelet would call, and makes its publisher.
 func (s *StandIn) plugin() *dra.Plugin {
-	health, asked := dra.NewHealth(), &dra.Asked{Client: s.client}
+	health := dra.NewHealth()
 	c := dra.PublisherConfig{
-		Node: s.Node, Planned: s.planned, Records: s.records, Health: health, Metrics: s.metrics, Asked: asked,
-		Existing: func(ctx context.Context) (dra.Consumed, error) { return dra.PublishedDevices(ctx, s.client, s.Node) },
+		Node: s.Node, Planned: s.planned, Records: s.records, Health: health, Metrics: s.metrics,
+		Existing: func(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
+			return dra.PublishedDevices(ctx, s.client, s.Node)
+		},
+		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
+			return dra.ClaimedDevices(ctx, s.client, s.Node)
+		},
 	}
 	if !s.Together {
 		c.Spread, c.Changed = s.Spread, s.wake
@@ -127,7 +133,7 @@ func (s *StandIn) plugin() *dra.Plugin {
 	s.publisher = dra.NewPublisher(c)
 	return dra.NewPlugin(dra.PluginConfig{
 		Client: s.client, Gate: &dra.Gate{Client: s.client, NodeName: s.Node}, Attributes: s.publisher.Attributes, Health: health,
-		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Asked: asked, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: func(error) {},
+		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: func(error) {},
 	})
 }
 

@@ -1,0 +1,176 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+const (
+	// staleTime is how long a scheduler may act on slices in which a device had no taint yet. It chooses a device, and writes the
+	// allocation after a Permit plugin, which may wait for 15 minutes (the scheduler's limit for them), and after volumes are bound,
+	// which may take 10 (bindTimeoutSeconds by default). One minute is for its watch. An allocation that is written later, by a
+	// scheduler with other limits or a claim that tolerates the taint, can be of a device that has left its slice: Prepare refuses it.
+	staleTime = 26 * time.Minute
+	// staleSpread is added at random, because each list of claims takes the API server as long as it has claims, and the nodes of a
+	// cluster get a new config together.
+	staleSpread = 4 * time.Minute
+	// listAgain is the pause after a list that failed.
+	listAgain = 5 * time.Minute
+)
+
+const (
+	// listLimit bounds the request for the node's slices.
+	listLimit = 10 * time.Second
+	// claimsLimit bounds the requests for all claims, and claimsPage is how many one has.
+	claimsLimit = time.Minute
+	claimsPage  = 500
+)
+
+// withdrawals are the [publish.Withdrawals] of a publisher, with its clock. They are safe for concurrent use.
+type withdrawals struct {
+	begin time.Time
+
+	mu  sync.Mutex // guards all
+	all publish.Withdrawals
+}
+
+func newWithdrawals() *withdrawals { return &withdrawals{begin: time.Now()} }
+
+// in returns the moment after a pause.
+func (w *withdrawals) in(pause time.Duration) int64 {
+	return int64((time.Since(w.begin) + pause) / time.Second)
+}
+
+// locked calls f with the lock held.
+func (w *withdrawals) locked(f func(*publish.Withdrawals)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.all)
+}
+
+// seed reads once what an earlier instance published.
+func (p *Publisher) seed(ctx context.Context) error {
+	if p.seeded || p.Existing == nil {
+		return nil
+	}
+	before, err := p.Existing(ctx)
+	if err != nil {
+		return err
+	}
+	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Seed(before) })
+	p.seeded = true
+	return nil
+}
+
+// Settle finds out what became of the devices that are no longer on offer, and returns those that no claim has and that the next Publish
+// leaves out. Without such devices it asks nothing. It reads the node's slices until they have the taint, and lists the claims
+// of the cluster once after [staleTime]. After an error, for example without the right to list claims, the devices stay. Call it
+// repeatedly, from one goroutine; it may run beside Publish.
+func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
+	var open, due publish.Question
+	p.withdrawals.locked(func(w *publish.Withdrawals) { open = w.Open(p.withdrawals.in(0)) })
+	if len(open) == 0 || p.Existing == nil || p.Claimed == nil || p.Health.Withdrawn() != nil {
+		return nil, nil
+	}
+	listed, err := p.Existing(ctx)
+	if err != nil {
+		return nil, unsettled(open, err)
+	}
+	p.withdrawals.locked(func(w *publish.Withdrawals) {
+		w.Seen(open, listed, p.withdrawals.in(staleTime+rand.N(staleSpread)))
+		due = w.Due(p.withdrawals.in(0))
+	})
+	if len(due) == 0 {
+		return nil, nil
+	}
+	claimed, err := p.Claimed(ctx)
+	if err != nil {
+		p.withdrawals.locked(func(w *publish.Withdrawals) { w.Postpone(due, p.withdrawals.in(listAgain)) })
+		return nil, unsettled(due, err)
+	}
+	var released []publish.Allocated
+	p.withdrawals.locked(func(w *publish.Withdrawals) {
+		released = w.Answer(due, claimed, p.withdrawals.in(staleTime+rand.N(staleSpread)))
+	})
+	return released, nil
+}
+
+// unsettled adds to an error what stays because of it.
+func unsettled(q publish.Question, err error) error {
+	var names []string
+	for a := range q {
+		names = append(names, a.Name)
+	}
+	slices.Sort(names)
+	fix := ""
+	if apierrors.IsForbidden(err) {
+		fix = " (the chart's plugin.listClaims permits it)"
+	}
+	return fmt.Errorf("%s: can't find out whether a claim has it, so it stays in its ResourceSlice: %w%s", strings.Join(names, ", "), err, fix)
+}
+
+// PublishedDevices reads the devices in the node's slices from the API server.
+func PublishedDevices(ctx context.Context, client kubernetes.Interface, node string) (map[publish.Allocated]publish.Listed, error) {
+	ours := fields.Set{
+		resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName, resourceapi.ResourceSliceSelectorNodeName: node,
+	}
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: ours.String()})
+	if err != nil {
+		return nil, fmt.Errorf("read the node's ResourceSlices: %w", err)
+	}
+	all := map[publish.Allocated]publish.Listed{}
+	for i := range list.Items {
+		publish.AddListed(all, list.Items[i].Spec.Pool.Name, list.Items[i].Spec.Devices)
+	}
+	return all, nil
+}
+
+// ClaimedDevices lists the claims of the cluster and returns the node's devices that they have. All pages are of one moment after the
+// call. The plugin keeps no claim and watches none: each watch would send every node all tenants' claims.
+func ClaimedDevices(ctx context.Context, client kubernetes.Interface, node string) (map[publish.Allocated]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimsLimit)
+	defer cancel()
+	all := map[publish.Allocated]bool{}
+	// Without a resourceVersion the first page is not from an old cache, and the others are of its version.
+	for page := (metav1.ListOptions{Limit: claimsPage}); ; {
+		list, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, page)
+		if err != nil {
+			return nil, fmt.Errorf("list claims: %w", err)
+		}
+		for i := range list.Items {
+			addDevices(all, &list.Items[i], node)
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// addDevices adds the node's devices of a claim's allocation.
+func addDevices(all map[publish.Allocated]bool, c *resourceapi.ResourceClaim, node string) {
+	if c.Status.Allocation == nil {
+		return
+	}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver == v1alpha1.DriverName && device.IsPoolOf(node, r.Pool) {
+			all[publish.Allocated{Pool: r.Pool, Name: r.Device}] = true
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package plugin
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// settleEvery is the pause between two looks at devices that are no longer on offer. Without any a look asks nothing.
+const settleEvery = 30 * time.Second
+
+// settle releases devices that are no longer on offer from their slices, once no claim can have them, until ctx ends.
+func (s *service) settle(ctx context.Context) error {
+	problem := ""
+	return EverySpread(ctx, settleEvery, func(ctx context.Context) { problem = s.settleOnce(ctx, problem) })
+}
+
+// settleOnce looks once and returns the error's text. It logs an error that differs from the last.
+func (s *service) settleOnce(ctx context.Context, last string) string {
+	released, err := s.publisher.Settle(ctx)
+	for _, d := range released {
+		s.log.InfoContext(ctx, "no claim has the withdrawn device", slog.String("device", d.Name), slog.String("pool", d.Pool))
+	}
+	if len(released) > 0 {
+		s.wake()
+		last = ""
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ""
+	case err == nil:
+		return last // most looks ask nothing
+	case err.Error() != last:
+		s.log.WarnContext(ctx, "withdrawn devices stay published", slog.Any("err", err))
+	}
+	return err.Error()
+}
