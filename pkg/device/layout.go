@@ -6,9 +6,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Layout says which functions belong together and in which resource pool each is published. It depends on the hardware
-// alone, not on the node's config or on claims, so that a device does not move to another pool when a config or a
-// neighbour changes. It is immutable and valid for its snapshot.
+// Layout says which functions belong together and in which resource pool each is published, unless the node shares it with
+// another driver. It depends on the hardware alone, not on the node's config or on claims, so that a device does not move to
+// another pool when a config or a neighbour changes. It is immutable and valid for its snapshot.
 type Layout struct {
 	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one
@@ -105,14 +105,28 @@ func (l *Layout) Pool(node string, addr pci.Address) string {
 	return node + pfPool + pf.Label()
 }
 
-// pfPool separates node and PF in the name of a PF's pool. A node's name has no "/" (it is a DNS subdomain).
-const pfPool = "/pf-"
+// pfPool separates node and PF in the name of a PF's pool, and sharedPool ends the name of the pool of shared devices. A
+// node's name has no "/" (it is a DNS subdomain).
+const (
+	pfPool     = "/pf-"
+	sharedPool = "/shared"
+)
+
+// SharedPool returns the name of the pool in which a node publishes the devices that it shares with another DRA driver. It
+// is separate because the scheduler waits for conditions before it binds a pod with one of them.
+func SharedPool(node string) string { return node + sharedPool }
+
+// NodeOfSharedPool returns the node whose shared devices are in the pool, and false for another pool.
+func NodeOfSharedPool(pool string) (string, bool) {
+	node, ok := strings.CutSuffix(pool, sharedPool)
+	return node, ok && node != "" && !strings.Contains(node, "/")
+}
 
 // IsPoolOf reports whether the pool is one that the node with the name publishes: its
-// own, or that of one of its PFs, present or not.
+// own, that of its shared devices, or that of one of its PFs, present or not.
 func IsPoolOf(node, pool string) bool {
 	owner, _, ok := cutPool(pool)
-	return node != "" && (pool == node || ok && owner == node)
+	return node != "" && (pool == node || pool == SharedPool(node) || ok && owner == node)
 }
 
 // PFOfPool returns the PF after which a PF's pool is named, and false for another

@@ -23,6 +23,9 @@ func TestPoolsByName(t *testing.T) {
 		"worker-1/pf-":                  {},
 		"worker-1/pf-0000-21-00":        {},
 		"worker-1/gpu":                  {},
+		"worker-1/shared":               {ours: true},
+		"worker-10/shared":              {},
+		"worker-1/shared/pf-":           {},
 		"":                              {},
 		"/pf-0000-21-00-0":              {pf: &pf},
 		"worker-1/worker-1/pf-0-21-0-0": {},
@@ -35,8 +38,13 @@ func TestPoolsByName(t *testing.T) {
 			t.Errorf("PFOfPool(%q) = %v, %t; want %v", pool, got, ok, want.pf)
 		}
 	}
-	if device.IsPoolOf("", "") || device.IsPoolOf("", "/pf-0000-21-00-0") {
+	if device.IsPoolOf("", "") || device.IsPoolOf("", "/pf-0000-21-00-0") || device.IsPoolOf("", "/shared") {
 		t.Error("a node without a name has a pool")
+	}
+	for pool, want := range map[string]string{device.SharedPool("worker-1"): "worker-1", "worker-1": "", "/shared": "", "a/b/shared": ""} {
+		if node, ok := device.NodeOfSharedPool(pool); ok != (want != "") || ok && node != want {
+			t.Errorf("NodeOfSharedPool(%q) = %q, %t; want %q", pool, node, ok, want)
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func (sel *Selection) pair(policy v1alpha1.Pairing, s *device.Snapshot) {
 	slices.SortFunc(sel.pairs, func(a, b device.Pair) int { return a.GPU.Address.Compare(b.GPU.Address) })
 	for _, gpu := range gpus {
 		paired := slices.ContainsFunc(sel.pairs, func(p device.Pair) bool { return p.GPU == gpu })
-		if sel.Choice(gpu.Address).Ours && !paired {
+		if sel.isPaired(gpu) && !paired {
 			sel.problems = append(sel.problems, unpaired(gpu, policy))
 		}
 	}
@@ -70,11 +70,17 @@ func (p *pairing) around(gpus []*device.Function, most device.Nearness) []*devic
 			left = append(left, gpu)
 			continue
 		}
-		if p.sel.Choice(gpu.Address).Ours && p.sel.Choice(vf.Address).Ours {
+		if p.sel.isPaired(gpu) && p.sel.Choice(vf.Address).Ours {
 			p.sel.pairs = append(p.sel.pairs, device.Pair{GPU: gpu, VF: vf})
 		}
 	}
 	return left
+}
+
+// isPaired reports whether a GPU is to have a VF. A shared one is not: its VF could not go to the other driver's containers.
+func (sel *Selection) isPaired(gpu *device.Function) bool {
+	choice := sel.Choice(gpu.Address)
+	return choice.Ours && choice.SharedWith == ""
 }
 
 // keep returns the next VF of the NIC that serves the fewest GPUs of those near

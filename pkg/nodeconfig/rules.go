@@ -26,6 +26,8 @@ type rule struct {
 	hits int
 	// refused are the functions that it would take and must not.
 	refused []refusal
+	// unshareable are the functions that it would share and can't.
+	unshareable []refusal
 }
 
 // refusal is a function that must not be taken, and why.
@@ -76,6 +78,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	default:
 		choice.Ours = true
 		choice.Policy = cmp.Or(decided.Policy, v1alpha1.PolicyOnDemand)
+		choice.SharedWith = decided.SharedWith
 	}
 	return choice
 }
@@ -137,6 +140,12 @@ func (r *rule) problems(s *device.Snapshot) []Problem {
 		all = append(all, Problem{
 			r.label, fmt.Sprintf("matches %s, which must not be taken: %s", f.addr, f.why),
 			"free the function of that, or exclude it by a rule before this one",
+		})
+	}
+	for _, f := range r.unshareable {
+		all = append(all, Problem{
+			r.label, fmt.Sprintf("matches %s, which can't be shared: %s", f.addr, f.why),
+			"give it to one driver: remove sharedWith, or exclude it by a rule before this one",
 		})
 	}
 	return all

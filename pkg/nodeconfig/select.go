@@ -18,6 +18,8 @@ type Choice struct {
 	// Ours is true when kata-vfio may take the function.
 	Ours   bool                `json:"ours"`
 	Policy v1alpha1.BindPolicy `json:"policy,omitempty"`
+	// SharedWith is the DRA driver that the function is shared with; empty for none.
+	SharedWith string `json:"sharedWith,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`
@@ -58,6 +60,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	for i := range s.Functions {
 		sel.choices[i] = set.choose(s, &s.Functions[i])
 	}
+	sel.separate(set, s)
 	sel.problems = set.problems(s)
 	sel.keepWarm(set)
 	if cfg != nil {

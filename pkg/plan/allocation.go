@@ -76,7 +76,7 @@ func (c *candidate) allocatedFromItsPool() *Refusal {
 	if !c.comparesPools() {
 		return nil
 	}
-	published := c.pools().Pool(c.node.Name, c.publishedAt())
+	published := c.node.Selection.Pool(c.pools(), c.node.Name, c.publishedAt())
 	if c.claimed.Pool == published {
 		return nil
 	}

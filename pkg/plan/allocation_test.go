@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -62,6 +64,21 @@ func TestPairIsAllocatedBesideItsGPU(t *testing.T) {
 		for i := range req.Devices {
 			req.Devices[i].Pair, req.Devices[i].Pool = name, pool
 		}
+		if _, err := plan.Make(req, n); (err == nil) != accepted {
+			t.Errorf("from pool %s: Make = %v, want it accepted: %t", pool, err, accepted)
+		}
+	}
+}
+
+// TestSharedDeviceIsOfTheSharedPool: a claim that was allocated before the GPU was shared did not wait for the other driver.
+func TestSharedDeviceIsOfTheSharedPool(t *testing.T) {
+	s := fixture()
+	for pool, accepted := range map[string]bool{"node-1/shared": true, "node-1": false, "node-2/shared": false} {
+		req, n := asking(s, gpuAddr), node(s)
+		n.Name, req.Devices[0].Pool = "node-1", pool
+		n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+			{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, SharedWith: "gpu.example.com"},
+		}}, s)
 		if _, err := plan.Make(req, n); (err == nil) != accepted {
 			t.Errorf("from pool %s: Make = %v, want it accepted: %t", pool, err, accepted)
 		}

@@ -93,6 +93,10 @@ const (
 	AttrAuditFailed resourceapi.QualifiedName = "auditFailed"
 )
 
+// AttrSharedWith is the name of the DRA driver that publishes the same function for containers; absent for devices that are
+// not shared. Their DeviceClass is shared-gpu.
+const AttrSharedWith resourceapi.QualifiedName = "sharedWith"
+
 // CapacityMemory is a GPU's memory in bytes.
 const CapacityMemory resourceapi.QualifiedName = "memory"
 
@@ -197,6 +201,7 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 	s.text(AttrModel, f.Model)
 	s.text(AttrDriver, f.Driver)
 	s.text(AttrRule, n.Selection.Choice(f.Address).Name)
+	s.text(AttrSharedWith, n.Selection.Choice(f.Address).SharedWith)
 	if f.VF == nil {
 		s.text(AttrVendorName, f.VendorName)
 	}

@@ -5,6 +5,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -109,7 +110,7 @@ func onOffer(n *Node, l *device.Layout) []*entry {
 
 // single returns the entry of one function.
 func single(n *Node, l *device.Layout, f *device.Function) *entry {
-	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.Pool(n.Name, f.Address), f: f}
+	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: n.Selection.Pool(l, n.Name, f.Address), f: f}
 }
 
 // hold enters the functions that e has to itself, unless another device has them.
@@ -151,6 +152,7 @@ func allocated(n *Node, a Allocated) *entry {
 	e := &entry{name: a.Name, kind: parts[0].Type, addr: parts[0].Address, pool: a.Pool}
 	e.f = e.present(n, &parts[0])
 	if len(parts) == 1 {
+		e.staysShared(n)
 		return e
 	}
 	e.vf = &part{parts[1].Address, e.present(n, &parts[1])}
@@ -177,6 +179,19 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 		e.withdrawn = withdrawnNotOurs
 	}
 	return f
+}
+
+// staysShared records that a device is withdrawn because it is shared now and was not, or the other way round.
+func (e *entry) staysShared(n *Node) {
+	if e.withdrawn == "" && (n.Selection.Choice(e.addr).SharedWith != "") != e.isShared() {
+		e.withdrawn = withdrawnMoved
+	}
+}
+
+// isShared reports whether the device is published as one that another driver publishes too.
+func (e *entry) isShared() bool {
+	_, ok := device.NodeOfSharedPool(e.pool)
+	return ok
 }
 
 // rank orders by the worst reason against the isolation of a device's functions.
@@ -248,5 +263,10 @@ func deviceOf(n *Node, e *entry) resourceapi.Device {
 		d.Capacity = capacity(e.f)
 	}
 	n.Versions.addTo(&d, e)
+	if e.isShared() {
+		d.BindsToNode = new(true)
+		d.BindingConditions = []string{v1alpha1.ConditionTwinReserved}
+		d.BindingFailureConditions = []string{v1alpha1.ConditionTwinInUse}
+	}
 	return d
 }

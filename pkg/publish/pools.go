@@ -4,6 +4,7 @@
 //
 // Pools are the unit of disturbance. Whenever more than one slice of a pool changes, the scheduler allocates
 // nothing from that pool until all are written, so GPUs have a pool of the node and each PF has one with its VFs.
+// GPUs that another driver publishes too have one pool, since the scheduler waits for conditions before it binds their pods.
 // A pair of a GPU and a VF is beside its GPU, and its VF is in no other pool. Then a claim for n pairs is one
 // request for n alike devices, which the scheduler decides in milliseconds even if they don't fit. Over n GPUs and
 // n VFs joined by constraints it tries all combinations until its time is up.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"text/template"
 
 	"go.yaml.in/yaml/v3"
 	resourceapi "k8s.io/api/resource/v1"
@@ -139,21 +140,38 @@ func expressions(value any) (found []string) {
 	return found
 }
 
-// classSelectors are those of the chart's DeviceClasses: the template's expression for each class of the values.
+// classSelectors are those of the chart's DeviceClasses: the template's expression for each class of the values. The functions
+// are Helm's.
 func classSelectors(t *testing.T) []selector {
 	t.Helper()
 	const path = "deploy/helm/kata-vfio/templates/deviceclasses.yaml"
-	template := regexp.MustCompile(`(?s)expression: >-\n(.*?)\n  \{\{`).FindStringSubmatch(docs.Read(t, path))
+	expression := regexp.MustCompile(`(?s)expression: >-\n(.*?)\n  \{\{`).FindStringSubmatch(docs.Read(t, path))
 	var values struct {
 		DeviceClasses map[string]any `yaml:"deviceClasses"`
 	}
-	if err := yaml.Unmarshal([]byte(docs.Read(t, "deploy/helm/kata-vfio/values.yaml")), &values); err != nil || template == nil {
+	if err := yaml.Unmarshal([]byte(docs.Read(t, "deploy/helm/kata-vfio/values.yaml")), &values); err != nil || expression == nil {
 		t.Fatalf("%s has no expression, or values.yaml no classes: %v", path, err)
 	}
+	functions := template.FuncMap{
+		"include":    func(string, any) string { return "kata-vfio.dev" },
+		"hasPrefix":  func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
+		"hasSuffix":  func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
+		"trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
+		"ternary": func(yes, no string, is bool) string {
+			if is {
+				return yes
+			}
+			return no
+		},
+	}
+	parsed := template.Must(template.New(path).Funcs(functions).Parse("{{ $type := . }}" + expression[1]))
 	var found []selector
 	for class := range values.DeviceClasses {
-		filled := strings.NewReplacer(`{{ include "kata-vfio.driver" $ }}`, "kata-vfio.dev", `{{ $type }}`, class).Replace(template[1])
-		found = append(found, selector{path, strings.TrimSpace(filled)})
+		var filled strings.Builder
+		if err := parsed.Execute(&filled, class); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, selector{path, strings.TrimSpace(filled.String())})
 	}
 	return found
 }

@@ -111,6 +111,19 @@ func plainRenderings() map[string]rendering {
 				}
 			},
 		},
+		"a class for shared GPUs": {
+			values: "deviceClasses: {shared-gpu: {enabled: true}}",
+			check: func(t *testing.T, got rendered) {
+				for name, comparison := range map[string]string{"gpu": "==", "shared-gpu": "!="} {
+					class := object[resourcev1.DeviceClass](t, got, "DeviceClass", name+".kata-vfio.dev")
+					want := "device.driver == 'kata-vfio.dev' && device.attributes['kata-vfio.dev'].?type.orValue('') == 'gpu' && " +
+						"device.attributes['kata-vfio.dev'].?sharedWith.orValue('') " + comparison + " ''"
+					if got := class.Spec.Selectors[0].CEL.Expression; got != want {
+						t.Errorf("DeviceClass %s selects by %q, want %q", name, got, want)
+					}
+				}
+			},
+		},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},
