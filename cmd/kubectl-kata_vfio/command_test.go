@@ -35,7 +35,7 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %s", line, code, want, stderr)
 		}
 	}
-	for _, name := range []string{"devices", "claims", "topology", "audit", "explain", ""} {
+	for _, name := range []string{"devices", "claims", "topology", "audit", "explain", "conformance", ""} {
 		if stdout, _, _ := ask(t, cluster(t), append(strings.Fields(name), "--help")...); !strings.Contains(stdout, exitCodes) || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
 			t.Errorf("help of %q:\n%s", name, stdout)
 		}
@@ -189,6 +189,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"devices --node ": "worker-1\nworker-2\nworker-3\n:4\n", "topology ": "worker-1\nworker-2\nworker-3\n:4\n", "audit --fail-on ": "critical\nhigh\n",
 		"explain ": "lab\ntrain\ntrain-gpu\ntrain-net\nworker-1/gpu-0000-3b-00-0\n", "devices -o ": "table\nwide\njson\nyaml\n", "topology worker-1 ": ":4\n",
+		"conformance -o ": "table\njson\nyaml\n:4\n", "conformance ": ":4\n",
 	} {
 		words := append([]string{"__complete"}, strings.Split(line, " ")...)
 		if stdout, _, _ := ask(t, cluster(t), words...); !strings.HasPrefix(stdout, want) {

@@ -1,5 +1,5 @@
 // Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, how
-// claims fare, what fails the audit, and why. It reads only.
+// claims fare, what fails the audit, and why, and the evidence for a platform's conformance. It reads only.
 package main
 
 import (
@@ -25,6 +25,9 @@ func execute(ctx context.Context, s *session, args []string, stdout, stderr io.W
 // exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	if _, ok := errors.AsType[*findingsError](err); ok {
+		return exitFindings
+	}
+	if _, ok := errors.AsType[*lackingError](err); ok {
 		return exitFindings
 	}
 	if _, ok := errors.AsType[*forbiddenError](err); ok {

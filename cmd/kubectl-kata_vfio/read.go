@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/pager"
 
@@ -39,6 +41,8 @@ type want struct {
 type lister interface {
 	List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error
 	Watch(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error)
+	ServerVersion(ctx context.Context) (*version.Info, error)
+	Resources(ctx context.Context) ([]schema.GroupResource, error)
 }
 
 // kindOf is how a kind is listed and watched.

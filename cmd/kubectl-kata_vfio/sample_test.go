@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,7 +24,13 @@ import (
 // VFs and a drive, and claims that fare well and badly.
 func sampleObjects(t *testing.T) []runtime.Object {
 	t.Helper()
-	data, err := os.ReadFile("testdata/cluster.yaml")
+	return objectsOf(t, "testdata/cluster.yaml")
+}
+
+// objectsOf are the objects of a file.
+func objectsOf(t *testing.T, name string) []runtime.Object {
+	t.Helper()
+	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +49,8 @@ func decode(t *testing.T, text []byte) runtime.Object {
 	}
 	object, ok := map[string]runtime.Object{
 		"ResourceSlice": &resourceapi.ResourceSlice{}, "ResourceClaim": &resourceapi.ResourceClaim{}, "Pod": &corev1.Pod{}, "Event": &corev1.Event{},
+		"Node": &corev1.Node{}, "DaemonSet": &appsv1.DaemonSet{}, "DeviceClass": &resourceapi.DeviceClass{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{},
+		"ValidatingAdmissionPolicy": &admissionv1.ValidatingAdmissionPolicy{}, "ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 	}[kind.Kind]
 	if !ok {
 		t.Fatalf("a %q:\n%s", kind.Kind, text)

@@ -72,6 +72,7 @@ func layers() [][]string {
 		{"audit/candidate"},               // a node before bootstrap
 		{"audit/candidate/candidatetest"}, // what holds of it after
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet", "audit/posture"},
+		{"audit/conformance"}, // what a platform with all that shows
 	}
 }
 
@@ -79,7 +80,7 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
+		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
 		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }

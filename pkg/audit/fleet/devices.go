@@ -49,6 +49,15 @@ type Device struct {
 	NUMA    *int64 `json:"numaNode,omitempty"`
 	Group   *int64 `json:"iommuGroup,omitempty"`
 	Reset   string `json:"reset,omitempty"`
+	// LinkSpeed is the highest speed per lane of the PCIe link in MT/s.
+	LinkSpeed *int64 `json:"linkSpeed,omitempty"`
+	// Interface is the PF's on the node, PortSpeed its port's in Mbit/s. RDMA says that the PF has an RDMA device.
+	Interface string `json:"interface,omitempty"`
+	PortSpeed *int64 `json:"portSpeed,omitempty"`
+	RDMA      bool   `json:"rdma,omitempty"`
+	// PluginVersion and KataVersion are those of the node, "4.1.0"; GPUs and pairs have them.
+	PluginVersion string `json:"pluginVersion,omitempty"`
+	KataVersion   string `json:"kataVersion,omitempty"`
 
 	Use Use `json:"use"`
 	// Claim is the one that has the device, and Pods the pods that it is reserved for.
@@ -117,6 +126,9 @@ func deviceOf(p *pool, d *resourceapi.Device) Device {
 		Model: cmp.Or(text(publish.AttrModel), ids(text(publish.AttrVendor), text(publish.AttrDevice))), Driver: text(publish.AttrDriver),
 		Root: text(publish.AttrPCIeRoot), Switch: text(publish.AttrPCIeSwitch), PF: cmp.Or(text(publish.AttrPF), pfOf(p.name, text(publish.AttrType))), VFIndex: number(publish.AttrVFIndex),
 		NUMA: number(publish.AttrNUMANode), Group: number(publish.AttrIOMMUGroup), Reset: text(publish.AttrReset),
+		LinkSpeed: number(publish.AttrLinkSpeed), Interface: text(publish.AttrPFInterface), PortSpeed: number(publish.AttrPortSpeed),
+		RDMA:          deref(d.Attributes[publish.AttrRDMA].BoolValue),
+		PluginVersion: deref(d.Attributes[publish.AttrPluginVersion].VersionValue), KataVersion: deref(d.Attributes[publish.AttrKataVersion].VersionValue),
 		Isolated: d.Attributes[publish.AttrIsolated].BoolValue,
 		Failed:   split(text(publish.AttrAuditFailed)), Severity: isolation.Severity(text(publish.AttrAuditSeverity)),
 		Taints: []string{}, Health: []string{}, taints: d.Taints,

@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -77,7 +79,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	var failed []error
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, nodev1.AddToScheme, rbacv1.AddToScheme, resourceapi.AddToScheme,
+		admissionv1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, corev1.AddToScheme, nodev1.AddToScheme, rbacv1.AddToScheme, resourceapi.AddToScheme,
 	} {
 		failed = append(failed, add(scheme))
 	}
@@ -111,6 +113,35 @@ func (c *Client) ServerVersion(ctx context.Context) (*version.Info, error) {
 		return nil, fmt.Errorf("decode the API server's version: %w", err)
 	}
 	return &info, nil
+}
+
+// discovery is the form of /apis that has the resources of all groups in one answer. Kubernetes 1.30 and newer have it.
+const discovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// Resources returns the API groups that the API server serves, without a resource, and the resources of each; those of extensions
+// included, and those of the core group not. Every authenticated user may ask.
+func (c *Client) Resources(ctx context.Context) ([]schema.GroupResource, error) {
+	data, err := c.server.Get().AbsPath("/apis").SetHeader("Accept", discovery).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var groups apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(data, &groups); err != nil {
+		return nil, fmt.Errorf("decode the API server's resources: %w", err)
+	}
+	if groups.Kind != "APIGroupDiscoveryList" {
+		return nil, fmt.Errorf("the API server lists its resources as %q, want APIGroupDiscoveryList: it is older than Kubernetes 1.30", groups.Kind)
+	}
+	var all []schema.GroupResource
+	for _, group := range groups.Items {
+		all = append(all, schema.GroupResource{Group: group.Name})
+		for _, version := range group.Versions {
+			for _, r := range version.Resources {
+				all = append(all, schema.GroupResource{Group: group.Name, Resource: r.Resource})
+			}
+		}
+	}
+	return all, nil
 }
 
 // List fills a list, such as a *corev1.PodList, with a namespace's objects; without a namespace with all.

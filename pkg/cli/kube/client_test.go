@@ -5,10 +5,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
@@ -51,7 +55,7 @@ func TestClientNamesEachResourceAsTheAPIServerDoes(t *testing.T) {
 	for url, list := range map[string]runtime.Object{
 		"/api/v1/pods": &corev1.PodList{}, "/api/v1/namespaces": &corev1.NamespaceList{}, "/api/v1/nodes": &corev1.NodeList{},
 		"/api/v1/events": &corev1.EventList{}, "/api/v1/configmaps": &corev1.ConfigMapList{}, "/api/v1/resourcequotas": &corev1.ResourceQuotaList{},
-		"/apis/apps/v1/daemonsets": &appsv1.DaemonSetList{}, "/apis/node.k8s.io/v1/runtimeclasses": &nodev1.RuntimeClassList{},
+		"/apis/apps/v1/daemonsets": &appsv1.DaemonSetList{}, "/apis/autoscaling/v2/horizontalpodautoscalers": &autoscalingv2.HorizontalPodAutoscalerList{}, "/apis/node.k8s.io/v1/runtimeclasses": &nodev1.RuntimeClassList{},
 		"/apis/resource.k8s.io/v1/resourceslices": &resourceapi.ResourceSliceList{}, "/apis/resource.k8s.io/v1/resourceclaims": &resourceapi.ResourceClaimList{},
 		"/apis/resource.k8s.io/v1/deviceclasses":                                            &resourceapi.DeviceClassList{},
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles":                                   &rbacv1.ClusterRoleList{},
@@ -112,5 +116,26 @@ func TestClientCreates(t *testing.T) {
 func TestClientRefusesAnUnknownKind(t *testing.T) {
 	if err := apiServer(t, nil, nil).List(t.Context(), "", &metav1.PartialObjectMetadataList{}, metav1.ListOptions{}); err == nil {
 		t.Error("a list of an unknown kind is accepted")
+	}
+}
+
+func TestClientListsTheResourcesThatAreServed(t *testing.T) {
+	const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
+		{"metadata":{"name":"kueue.x-k8s.io"},"versions":[{"version":"v1beta2","resources":[{"resource":"workloads"}]},{"version":"v1beta1","resources":[{"resource":"topologies"}]}]},
+		{"metadata":{"name":"custom.metrics.k8s.io"},"versions":[{"version":"v1beta2","freshness":"Stale"}]}]}`
+	got, err := apiServer(t, map[string]string{"GET /apis": list}, nil).Resources(t.Context())
+	want := []schema.GroupResource{
+		{Group: "kueue.x-k8s.io"}, {Group: "kueue.x-k8s.io", Resource: "workloads"}, {Group: "kueue.x-k8s.io", Resource: "topologies"}, {Group: "custom.metrics.k8s.io"},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for answer, want := range map[string]string{`{"kind":"APIGroupList"}`: "older than Kubernetes 1.30", "[]": "decode"} {
+		if _, err := apiServer(t, map[string]string{"GET /apis": answer}, nil).Resources(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+	if _, err := apiServer(t, nil, nil).Resources(t.Context()); !apierrors.IsForbidden(err) {
+		t.Errorf("%v", err)
 	}
 }

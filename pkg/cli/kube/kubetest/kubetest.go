@@ -51,6 +51,22 @@ func (c *Client) ServerVersion(context.Context) (*version.Info, error) {
 	return c.Clientset.Discovery().ServerVersion()
 }
 
+// Resources returns the resources that the test has put into the clientset's Resources.
+func (c *Client) Resources(context.Context) ([]schema.GroupResource, error) {
+	var all []schema.GroupResource
+	for _, list := range c.Clientset.Resources {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, schema.GroupResource{Group: version.Group})
+		for i := range list.APIResources {
+			all = append(all, schema.GroupResource{Group: version.Group, Resource: list.APIResources[i].Name})
+		}
+	}
+	return all, nil
+}
+
 // IsWatchListSemanticsUnSupported tells a reflector that a watch does not begin with a list here.
 func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
 

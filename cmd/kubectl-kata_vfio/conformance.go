@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+func conformanceCommand(s *session) *cobra.Command {
+	formats := command.Formats{"table", "json", "yaml"}
+	var format, file string
+	cmd := &cobra.Command{
+		Use:   "conformance",
+		Short: "Write the evidence for the Kubernetes AI conformance of a platform",
+		Long: "conformance reads from the API server what the cluster shows of the Kubernetes AI conformance profile " + conformance.Version + ", for\n" +
+			"each requirement: what was checked, what was observed, and the commands that repeat it. RESULT is shown, not shown\n" +
+			"(with the reason and what to do), or not ours (another part of the platform provides it). It changes nothing and\n" +
+			"certifies nothing. --cluster-report is the report of `kata-vfio-audit cluster -o json`, at most a day old, without which\n" +
+			"secure_accelerator_access is not shown. The command lists objects of all namespaces, also nodes, DaemonSets, autoscalers\n" +
+			"and admission policies.\n" +
+			"\n" +
+			exitCodes,
+		Example: "  kata-vfio-audit cluster -o json > cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json -o yaml > evidence.yaml",
+		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			state, err := s.survey(cmd, file)
+			if err != nil {
+				return err
+			}
+			report, out := conformance.Judge(state), cmd.OutOrStdout()
+			done, err := encode.Document(out, format, "evidence", report)
+			if !done {
+				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
+			}
+			if lacking := report.Lacking(conformance.Must); err == nil && len(lacking) > 0 {
+				return &lackingError{lacking}
+			}
+			return err
+		},
+	}
+	formats.Flag(cmd, &format)
+	cmd.Flags().StringVar(&file, "cluster-report", "", "report of kata-vfio-audit cluster -o json, at most a day old; - for standard input")
+	return cmd
+}
+
+// survey lists what the evidence rests on.
+func (s *session) survey(cmd *cobra.Command, file string) (*conformance.State, error) {
+	audit, err := clusterReport(cmd, file, s.now())
+	if err != nil {
+		return nil, err
+	}
+	client, _, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	state, err := listForConformance(cmd.Context(), client, s.now)
+	if err != nil {
+		return nil, err
+	}
+	state.Audit = audit
+	return state, nil
+}
+
+// clusterReport reads the report of `kata-vfio-audit cluster`; nil without a file.
+func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Report, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := command.ReadArgument(cmd.InOrStdin(), file, nodereport.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	r := &finding.Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, command.Usagef("--cluster-report %s: %w", file, err)
+	}
+	if r.Subject.Kind != "cluster" {
+		return nil, command.Usagef("--cluster-report %s is about a %.32q, want the report of `kata-vfio-audit cluster -o json`", file, r.Subject.Kind)
+	}
+	if err := nodereport.Known(r); err != nil {
+		return nil, command.Usagef("--cluster-report %s: %w", file, err)
+	}
+	at, err := time.Parse(time.RFC3339, r.Subject.Time)
+	if err != nil {
+		return nil, command.Usagef("--cluster-report %s: its time is invalid: %w", file, err)
+	}
+	if age := now.Sub(at); age > nodereport.MaxAge || age < -nodereport.ClockSkew {
+		return nil, command.Usagef("--cluster-report %s is of %s, want one of the last day: run `kata-vfio-audit cluster -o json`", file, r.Subject.Time)
+	}
+	r.Finish()
+	return r, nil
+}
+
+// lackingError is the verdict that requirements are not shown. Nothing went wrong.
+type lackingError struct{ ids []string }
+
+func (e *lackingError) Error() string {
+	return fmt.Sprintf("requirements of level MUST that are not shown: %s", strings.Join(e.ids, ", "))
+}
+
+// conformanceTable has a row for each requirement.
+func conformanceTable(r *conformance.Report) *terminal.Table {
+	t := &terminal.Table{Titles: []string{"REQUIREMENT", "LEVEL", "RESULT", "WHAT"}}
+	for i := range r.Requirements {
+		q := &r.Requirements[i]
+		c := cells(requirementName(q), string(q.Level), string(q.Result), what(q))
+		c[2].Color = map[conformance.Result]terminal.Color{conformance.Shown: terminal.Green, conformance.NotShown: terminal.Yellow}[q.Result]
+		t.Rows = append(t.Rows, c)
+	}
+	return t
+}
+
+// conformanceTodo is what is below the table: the profile, and what to do, within the width.
+func conformanceTodo(r *conformance.Report, width int, color bool) []string {
+	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, terminal.Visible(r.Kubernetes))}
+	title := []string{"", terminal.Paint(color, terminal.Bold, "What to do")}
+	for i := range r.Requirements {
+		if q := &r.Requirements[i]; q.Fix != "" {
+			lines, title = append(append(lines, title...), indented("  - ", "    ", q.ID+": "+q.Fix, width)...), nil
+		}
+	}
+	return lines
+}
+
+// requirementName is the requirement's, with its profile if it is not in the current one.
+func requirementName(q *conformance.Requirement) string {
+	if q.Until == "" {
+		return q.ID
+	}
+	return q.ID + " (until " + q.Until + ")"
+}
+
+// what is the most important about a requirement in one line. The last of the evidence is what the result rests on.
+func what(q *conformance.Requirement) string {
+	switch {
+	case q.Reason != "":
+		return q.Reason
+	case q.Provider != "":
+		return q.Provider
+	}
+	return q.Evidence[len(q.Evidence)-1]
+}

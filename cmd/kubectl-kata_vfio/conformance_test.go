@@ -1,0 +1,126 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/test/golden"
+)
+
+// platform is an API server whose cluster shows all that there is to show.
+func platform(t *testing.T) *fake.Clientset {
+	t.Helper()
+	clientset := client(objectsOf(t, "testdata/platform.yaml"))
+	clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.37.1"}
+	for group, resources := range map[string][]string{
+		"resource.k8s.io/v1": {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"}, "kueue.x-k8s.io/v1beta2": {"workloads"}, "custom.metrics.k8s.io/v1beta2": nil,
+	} {
+		list := &metav1.APIResourceList{GroupVersion: group}
+		for _, name := range resources {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+		}
+		clientset.Resources = append(clientset.Resources, list)
+	}
+	return clientset
+}
+
+const withReport = "conformance --cluster-report testdata/cluster-report.json"
+
+func TestConformanceOfAPlatform(t *testing.T) {
+	stdout, stderr, code := ask(t, platform(t), strings.Fields(withReport)...)
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	golden.Compare(t, "conformance.txt", stdout)
+	stdout, _, code = ask(t, platform(t), strings.Fields(withReport+" -o yaml")...)
+	var r conformance.Report
+	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile.Version != conformance.Version || len(r.Requirements) != 15 {
+		t.Errorf("exit code %d, %v:\n%s", code, err, stdout)
+	}
+}
+
+// TestConformanceThatIsNotShown: a MUST makes the exit code 3, and the document is written all the same.
+func TestConformanceThatIsNotShown(t *testing.T) {
+	stdout, stderr, code := ask(t, platform(t), "conformance", "-o", "json")
+	if code != exitFindings || !strings.Contains(stderr, "secure_accelerator_access") || documentOf[conformance.Report](t, stdout).Kubernetes == "" {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
+	}
+	unknown := platform(t)
+	forbid(unknown, "daemonsets")
+	forbid(unknown, "pods")
+	stdout, _, code = ask(t, unknown, strings.Fields(withReport)...)
+	for _, want := range []string{"daemonsets could not be listed: it is not permitted", "pods could not be listed", "as a user who may list them"} {
+		if !strings.Contains(stdout, want) || code != exitFindings {
+			t.Errorf("exit code %d, want 3 and %q:\n%s", code, want, stdout)
+		}
+	}
+	blind := platform(t)
+	forbid(blind, "resourceslices")
+	if stdout, stderr, code := ask(t, blind, strings.Fields(withReport)...); code != exitForbidden || stdout != "" || !strings.Contains(stderr, "kata-vfio-view") {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
+	}
+}
+
+// TestConformanceRefusesOtherReports than those of a cluster, of the last day.
+func TestConformanceRefusesOtherReports(t *testing.T) {
+	good, err := os.ReadFile("testdata/cluster-report.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ old, with, want string }{
+		"a node's":          {`"cluster"`, `"node"`, "is about a \"node\""},
+		"an old one":        {"2026-11-22T09", "2026-11-20T09", "want one of the last day"},
+		"one of the future": {"2026-11-22T09", "2026-11-22T19", "want one of the last day"},
+		"without a time":    {"2026-11-22T09:00:00Z", "today", "its time is invalid"},
+		"another state":     {`"pass"`, `"passed"`, "does not know"},
+		"no JSON":           {"{", "", "cluster-report"},
+	} {
+		file := filepath.Join(t.TempDir(), "report.json")
+		if err := os.WriteFile(file, []byte(strings.Replace(string(good), c.old, c.with, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, code := ask(t, platform(t), "conformance", "--cluster-report", file); code != command.Usage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d, %s", name, code, stderr)
+		}
+	}
+	if _, stderr, code := ask(t, platform(t), "conformance", "-o", "xml"); code != command.Usage {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// TestConformanceShowsHostileTexts of objects, and does not obey them.
+func TestConformanceShowsHostileTexts(t *testing.T) {
+	var objects []runtime.Object
+	for _, o := range objectsOf(t, "testdata/platform.yaml") {
+		switch o := o.(type) {
+		case *corev1.Node:
+			o.Status.NodeInfo.KernelVersion = hostile
+		case *appsv1.DaemonSet:
+			o.Spec.Template.Spec.Containers[0].Image = hostile
+		}
+		objects = append(objects, poisoned(t, o))
+	}
+	for _, format := range []string{"table", "json", "yaml"} {
+		stdout, stderr, _ := ask(t, client(objects), "conformance", "-o", format)
+		if format != "table" && !strings.Contains(stdout, "evil") {
+			t.Errorf("-o %s shows nothing of it:\n%s", format, stdout)
+		}
+		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r != '\n' && terminal.Obeyed(r) }); i >= 0 {
+			t.Errorf("-o %s writes %q", format, (stdout + stderr)[i:])
+		}
+	}
+}

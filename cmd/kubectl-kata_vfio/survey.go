@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+)
+
+// chartLabels select the chart's plugin among DaemonSets.
+const chartLabels = "app.kubernetes.io/name=kata-vfio"
+
+// listForConformance lists what the evidence rests on, in all namespaces and within the limit. A kind that can't be listed is noted as
+// missing. The error is a [forbiddenError] where the user may not even list ResourceSlices.
+func listForConformance(ctx context.Context, client lister, now func() time.Time) (*conformance.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	server, err := client.ServerVersion(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	w := want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Pods, fleet.Events}, eventsOf: "Pod", now: now}
+	listed, err := w.read(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	s := &conformance.State{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
+	l := &survey{ctx: ctx, client: client, missing: s.Missing}
+	l.apis(s)
+	each(l, conformance.Nodes, &corev1.NodeList{}, "", &s.Nodes)
+	each(l, conformance.DaemonSets, &appsv1.DaemonSetList{}, chartLabels, &s.DaemonSets)
+	each(l, conformance.DeviceClasses, &resourceapi.DeviceClassList{}, "", &s.DeviceClasses)
+	each(l, conformance.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", &s.Policies)
+	each(l, conformance.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", &s.Bindings)
+	each(l, conformance.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", &s.Autoscalers)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list the cluster's objects: %w", context.Cause(ctx))
+	}
+	return s, nil
+}
+
+// survey lists kinds, and notes those that can't be listed.
+type survey struct {
+	ctx     context.Context
+	client  lister
+	missing map[string]string
+}
+
+// note notes why a kind could not be listed.
+func (l *survey) note(kind string, err error) {
+	switch {
+	case apierrors.IsForbidden(err):
+		l.missing[kind] = "it is not permitted"
+	case err != nil:
+		l.missing[kind] = err.Error()
+	}
+}
+
+func (l *survey) apis(s *conformance.State) {
+	served, err := l.client.Resources(l.ctx)
+	l.note(conformance.APIs, err)
+	for _, r := range served {
+		s.APIs = append(s.APIs, conformance.API{Group: r.Group, Resource: r.Resource})
+	}
+}
+
+// each appends the objects of a list's kind, without what managed their fields.
+func each[T any, P interface {
+	*T
+	metav1.Object
+	runtime.Object
+}](l *survey, kind string, list runtime.Object, labels string, to *[]T) {
+	k := kindOf{client: l.client, page: list, labels: labels}
+	p := pager.New(k.list)
+	p.PageSize = pageSize
+	l.note(kind, p.EachListItem(l.ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		if item, ok := o.(P); ok {
+			item.SetManagedFields(nil)
+			*to = append(*to, *item)
+		}
+		return nil
+	}))
+}

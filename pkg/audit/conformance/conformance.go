@@ -1,0 +1,149 @@
+// Package conformance decides what a cluster with kata-vfio shows of the Kubernetes AI conformance profile. It certifies nothing: a
+// platform hands the evidence in, beside what its other parts show. The package is pure: the caller lists the objects and prints the
+// result. Texts of the cluster are as they were listed, and may come from anyone.
+package conformance
+
+import (
+	"slices"
+)
+
+// The profile that requirements, levels and their order are from.
+const (
+	// Version is the Kubernetes version of the profile.
+	Version = "v1.36"
+	// Source is the profile's text, and Date its last change.
+	Source = "https://github.com/cncf/k8s-ai-conformance/blob/b2c89690e77f705dd4aec8da7d33a3b5d9831d8e/docs/AIConformance-1.36.yaml"
+	Date   = "2026-06-23"
+)
+
+// Level is how much a requirement requires.
+type Level string
+
+// Levels of the profile.
+const (
+	Must   Level = "MUST"
+	Should Level = "SHOULD"
+)
+
+// Result is what there is to hand in for a requirement.
+type Result string
+
+// Results.
+const (
+	// Shown: the objects of the cluster show it.
+	Shown Result = "shown"
+	// NotShown: they do not. Reason says why, and Fix what to do.
+	NotShown Result = "not shown"
+	// NotOurs: another part of the platform provides it. Provider names it.
+	NotOurs Result = "not ours"
+)
+
+// Results returns all results, for documents.
+func Results() []Result { return []Result{Shown, NotShown, NotOurs} }
+
+// Report is the evidence. Its JSON form is stable: names are added, never changed.
+type Report struct {
+	Profile Profile `json:"profile"`
+	// Kubernetes is the API server's version, "v1.37.1".
+	Kubernetes   string        `json:"kubernetes"`
+	Requirements []Requirement `json:"requirements"`
+}
+
+// Profile names the profile.
+type Profile struct {
+	Version string `json:"version"`
+	Source  string `json:"source"`
+	Date    string `json:"date"`
+}
+
+// Requirement is one requirement of the profile, and what the cluster shows of it.
+type Requirement struct {
+	// ID and Level are the profile's.
+	ID    string `json:"id"`
+	Level Level  `json:"level"`
+	// Until is the last profile that has the requirement, if the current one does not: "v1.35".
+	Until  string `json:"until,omitempty"`
+	Result Result `json:"result"`
+	// Checked says what makes the requirement shown.
+	Checked string `json:"checked"`
+	// Reason says why it is not shown, and Fix what to do.
+	Reason string `json:"reason,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+	// Provider is the part of the platform that provides it, if that is not kata-vfio.
+	Provider string `json:"provider,omitempty"`
+	// Evidence is what was observed: objects, counts, versions.
+	Evidence []string `json:"evidence"`
+	// Commands repeat the observation by hand.
+	Commands []Command `json:"commands"`
+}
+
+// Command is a command line of a shell. Words in capitals stand for a name.
+type Command struct {
+	Command string `json:"command"`
+	// Expected is the output. In a line, "..." stands for any text, and a line of "..." for any lines.
+	Expected string `json:"expected"`
+}
+
+// requirement is a rule of the profile and how a cluster is judged by it.
+type requirement struct {
+	Requirement
+	// needs are the kinds of objects without which nothing can be said.
+	needs []string
+	// judge returns what was observed. It is nil for a requirement that is not ours.
+	judge func(*State) observation
+}
+
+// observation is what a judge saw. Without a reason the requirement is shown.
+type observation struct {
+	evidence    []string
+	reason, fix string
+}
+
+// requirements returns the profile, in its order; last those of older profiles.
+func requirements() []requirement {
+	return slices.Concat(accelerators(), networking(), scheduling(), observability(), security(), operators(), former())
+}
+
+// Judge judges the cluster by each requirement.
+func Judge(s *State) *Report {
+	r := &Report{Profile: Profile{Version, Source, Date}, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
+	for _, rule := range requirements() {
+		r.Requirements = append(r.Requirements, rule.ask(s))
+	}
+	return r
+}
+
+// ask returns the requirement with what the cluster shows.
+func (r *requirement) ask(s *State) Requirement {
+	out := r.Requirement
+	out.Evidence, out.Result = []string{}, NotOurs
+	if out.Commands == nil {
+		out.Commands = []Command{}
+	}
+	if r.judge == nil {
+		return out
+	}
+	var seen observation
+	if reason := s.missing(r.needs); reason != "" {
+		seen.reason, seen.fix = reason, "run the command as a user who may list them in all namespaces"
+	} else {
+		seen = r.judge(s)
+	}
+	out.Result, out.Reason, out.Fix = Shown, seen.reason, seen.fix
+	if seen.reason != "" {
+		out.Result = NotShown
+	}
+	out.Evidence = append(out.Evidence, seen.evidence...)
+	return out
+}
+
+// Lacking returns the IDs of the current profile's requirements of a level that are not shown.
+func (r *Report) Lacking(level Level) []string {
+	var ids []string
+	for i := range r.Requirements {
+		if q := &r.Requirements[i]; q.Level == level && q.Until == "" && q.Result == NotShown {
+			ids = append(ids, q.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,141 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+)
+
+// Kinds of objects, by their names in the API, that [State.Missing] may have beside those of package fleet.
+const (
+	Nodes         = "nodes"
+	DaemonSets    = "daemonsets"
+	DeviceClasses = "deviceclasses"
+	Policies      = "validatingadmissionpolicies"
+	Bindings      = "validatingadmissionpolicybindings"
+	Autoscalers   = "horizontalpodautoscalers"
+	APIs          = "APIs"
+)
+
+// State is what was listed of all namespaces.
+type State struct {
+	// Kubernetes is the API server's version.
+	Kubernetes string
+	// Fleet has the slices, claims, pods with claims, and events.
+	Fleet *fleet.State
+	// APIs are the resources that the API server serves.
+	APIs          []API
+	Nodes         []corev1.Node
+	DaemonSets    []appsv1.DaemonSet // the chart's
+	DeviceClasses []resourceapi.DeviceClass
+	Policies      []admissionv1.ValidatingAdmissionPolicy
+	Bindings      []admissionv1.ValidatingAdmissionPolicyBinding
+	Autoscalers   []autoscalingv2.HorizontalPodAutoscaler
+	// Audit is the report of `kata-vfio-audit cluster`; nil if it was not given.
+	Audit *finding.Report
+	// Missing says of a kind why it could not be listed, in addition to Fleet.Missing.
+	Missing map[string]string
+}
+
+// API is a resource that the API server serves: "kueue.x-k8s.io", "workloads".
+type API struct{ Group, Resource string }
+
+// missing says which of the kinds could not be listed; empty where all could.
+func (s *State) missing(kinds []string) string {
+	for _, kind := range kinds {
+		if why := cmp.Or(s.Missing[kind], s.Fleet.Missing[fleet.Kind(kind)]); why != "" {
+			return kind + " could not be listed: " + why
+		}
+	}
+	return ""
+}
+
+// serves returns those of the APIs that the API server serves, as "podgroups.scheduling.k8s.io".
+func (s *State) serves(wanted ...API) []string {
+	var served []string
+	for _, api := range wanted {
+		if slices.ContainsFunc(s.APIs, func(have API) bool {
+			return have.Group == api.Group && (api.Resource == "" || have.Resource == api.Resource)
+		}) {
+			served = append(served, strings.TrimPrefix(api.Resource+"."+api.Group, "."))
+		}
+	}
+	return served
+}
+
+// deviceKind reports whether a device is of a kind.
+type deviceKind func(*fleet.Device) bool
+
+// isGPU reports whether a device is a GPU or a pair.
+func isGPU(d *fleet.Device) bool { return d.Kind == "gpu" || d.Kind == "gpu-vf" }
+
+// isNIC reports whether a device is a NIC's PF or VF, or a pair, with what tells its network.
+func isNIC(d *fleet.Device) bool {
+	return (d.Kind == "pf" || d.Kind == "vf" || d.Kind == "gpu-vf") && (d.Interface != "" || d.RDMA)
+}
+
+// devices returns the published devices of a kind.
+func (s *State) devices(is deviceKind) []fleet.Device {
+	return slices.DeleteFunc(s.Fleet.Devices(), func(d fleet.Device) bool { return !is(&d) })
+}
+
+// nodesOf returns the nodes of devices, sorted.
+func nodesOf(devices []fleet.Device) []string {
+	var names []string
+	for i := range devices {
+		names = append(names, devices[i].Node)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// holders returns the running pods that have a device of a kind.
+func (s *State) holders(is deviceKind) []*corev1.Pod {
+	claims := map[string]bool{}
+	for _, d := range s.devices(is) {
+		claims[d.Claim] = true
+	}
+	var pods []*corev1.Pod
+	for i := range s.Fleet.Pods {
+		p := &s.Fleet.Pods[i]
+		has := slices.ContainsFunc(claim.NamesOfPod(p), func(name string) bool { return claims[p.Namespace+"/"+name] })
+		if has && p.Status.Phase == corev1.PodRunning {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// every is the kind of all devices.
+func every(*fleet.Device) bool { return true }
+
+// most is how many names a text has.
+const most = 5
+
+// list lists names in few words: "a, b and 7 more".
+func list(names []string) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// podNames are the names of pods with their namespaces.
+func podNames(pods []*corev1.Pod) []string {
+	names := make([]string, len(pods))
+	for i, p := range pods {
+		names[i] = p.Namespace + "/" + p.Name
+	}
+	return names
+}
