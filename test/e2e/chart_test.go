@@ -124,6 +124,25 @@ func plainRenderings() map[string]rendering {
 				}
 			},
 		},
+		"classes with aliases": {
+			values: "deviceClasses: {gpu: {alias: true, namespaces: [team-a], vfio: {reset: Skip}}, gpu-vf: {enabled: false, alias: true}}",
+			check: func(t *testing.T, got rendered) {
+				class := object[resourcev1.DeviceClass](t, got, "DeviceClass", "gpu.kata-vfio.dev")
+				alias := object[resourcev1.DeviceClass](t, got, "DeviceClass", "accelerator.kata-vfio.dev")
+				class.Name = alias.Name
+				if diff := cmp.Diff(class, alias); diff != "" {
+					t.Errorf("the alias selects, grants or configures otherwise (-class +alias):\n%s", diff)
+				}
+				has(t, got, "DeviceClass", "accelerator-vf.kata-vfio.dev", `.?type.orValue('') == 'gpu-vf'`)
+				lacks("DeviceClass", "gpu-vf.kata-vfio.dev")(t, got)
+			},
+		},
+		"aliases of no extended resource": {
+			values: "deviceClasses: {gpu: {alias: true, extendedResourceName: example.com/gpu}}",
+			check: func(t *testing.T, got rendered) {
+				hasNot(t, got, "DeviceClass", "accelerator.kata-vfio.dev", "extendedResourceName")
+			},
+		},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},

@@ -92,6 +92,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"nodeConfig: {cniBinDirs: [bin]}":                                                                       "does not match pattern",
 		"deviceClasses: {vf: {vf: {network: {addressPool: A}}}}":                                                "does not match pattern",
 		"deviceClasses: {nvme: {enabled: true}}":                                                                "additional properties 'nvme' not allowed",
+		"deviceClasses: {pf: {alias: true}}":                                                                    "additional properties 'alias' not allowed",
 		"deviceClasses: {gpu: {namespaces: [team_a]}}":                                                          "does not match pattern",
 		"deviceClasses: {gpu: {namespaces: ['team-*']}}":                                                        "does not match pattern",
 		"deviceClasses: {gpu: {vfio: {backend: group}}}":                                                        "must be one of",
