@@ -262,7 +262,8 @@ func TestDecodeRefuses(t *testing.T) {
 					{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "g", UID: "2"},
 				}
 			}),
-			`claim ns/c: the pods of PodGroup "g" share it, and a device goes into the VM of one pod: give each pod a claim of its own`,
+			`claim ns/c: the pods of PodGroup "g" share it, and a device goes into the VM of one pod: give each pod a claim of its own ` +
+				`(resourceClaimTemplateName in the pod's spec.resourceClaims) and recreate the PodGroup without spec.resourceClaims`,
 		},
 		"consumer of a kind unknown": {
 			with(func(c *resourceapi.ResourceClaim) {

@@ -102,5 +102,5 @@ type PodGroupError struct {
 
 func (e *PodGroupError) Error() string {
 	return fmt.Sprintf("the pods of PodGroup %q share it, and a device goes into the VM of one pod: give each pod a claim of its own "+
-		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and remove the claim from the PodGroup's spec.resourceClaims", e.Group)
+		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and recreate the PodGroup without spec.resourceClaims, which can't be changed", e.Group)
 }

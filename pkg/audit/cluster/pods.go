@@ -54,7 +54,7 @@ func podChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-016", Title: "Ensure that a claim is reserved for one pod", Severity: medium,
 				Why:    "A device goes into one VM. Other pods of the claim wait or fail.",
-				Fix:    "give each pod its own claim by a ResourceClaimTemplate; delete a PodGroup that holds one",
+				Fix:    "give each pod its own claim by a ResourceClaimTemplate; recreate a PodGroup that holds one without resourceClaims, which can't be changed",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,FOR:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: sharedClaims,
 		},

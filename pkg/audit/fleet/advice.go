@@ -24,7 +24,7 @@ func advice(reason string) string {
 	return cmp.Or(pluggingAdvice(reason), map[string]string{
 		"NoRuntimeClass":       inAVM,
 		"HandlerNotAllowed":    inAVM,
-		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and remove the claim from the PodGroup",
+		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and recreate the PodGroup without resourceClaims, which can't be changed",
 		"DiskFull":             "free space on the node's disk that has /var/lib/kata-vfio; prepared claims can still end",
 		"SharedClaim":          "give each pod its own claim by a ResourceClaimTemplate: only one VM can have a device",
 		"NoPod":                "start a pod that names the claim",

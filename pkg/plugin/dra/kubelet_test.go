@@ -128,7 +128,8 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "ring", UID: "group-uid"}}
 	k := plugintest.Serve(t, n, n.Claims, "", claim)
-	if answer := k.Prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") {
+	if answer := k.Prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") ||
+		!strings.Contains(answer.Error, "recreate the PodGroup without spec.resourceClaims") {
 		t.Errorf("prepared: %v", answer)
 	}
 }
