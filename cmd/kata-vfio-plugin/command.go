@@ -71,7 +71,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
 		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts), journalCommand(&opts),
-		runCommand(&opts),
+		templateCommand(&opts), runCommand(&opts),
 	)
 	command.AddVersion(cmd, version())
 	return cmd

@@ -34,8 +34,13 @@ func exampleClaim(t *testing.T, name string) *resourceapi.ResourceClaim {
 	if err := json.Unmarshal(raw, &template); err != nil {
 		t.Fatal(err)
 	}
-	c := asking(template.Spec.Spec.Devices.Requests...)
-	c.Spec = template.Spec.Spec
+	return defaulted(&template.Spec.Spec)
+}
+
+// defaulted is a claim with the defaults that the API server fills in.
+func defaulted(spec *resourceapi.ResourceClaimSpec) *resourceapi.ResourceClaim {
+	c := asking(spec.Devices.Requests...)
+	c.Spec = *spec
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
 		if r.Exactly != nil {

@@ -1,0 +1,115 @@
+package publish
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Template returns the pools of a node like this one that does not exist yet, for an autoscaler that scales a group of nodes from
+// zero. It has what nodes of one kind have in common: devices and counters without addresses in their names, and of
+// attributes and capacities those that isStable names. Nothing of it is this node's state: no taints, no claims, no
+// lingering devices. It is pure: the same node gives the same pools.
+func Template(n *Node) map[string]Pool {
+	fresh := &Node{Name: n.Name, Snapshot: n.Snapshot, Selection: n.Selection, Assessments: map[pci.Address]plan.Assessment{}}
+	pools := Pools(fresh)
+	names := renamed{}
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		for _, s := range pools[pool].Slices {
+			names.add(s)
+		}
+	}
+	all := make(map[string]Pool, len(pools))
+	nics := 0
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		as := name
+		if _, ok := device.PFOfPool(name); ok {
+			as = fmt.Sprintf("%s/nic-%d", n.Name, nics)
+			nics++
+		}
+		var p Pool
+		for _, s := range pools[name].Slices {
+			p.Slices = append(p.Slices, names.slice(s))
+		}
+		all[as] = p
+	}
+	return all
+}
+
+// isStable reports whether an attribute or a capacity is the same on all nodes of a kind: what the board and its cards are, and not
+// what one boot has made of them. Not even isolated is: it depends on the firmware's and the kernel's settings.
+func isStable(name resourceapi.QualifiedName) bool {
+	switch name {
+	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, CapacityMemory:
+		return true
+	}
+	return false
+}
+
+// renamed has the template's names of devices and counter sets, which have addresses in theirs: "gpu-0", "vf-3", "set-1".
+type renamed struct {
+	devices, sets map[string]string
+	count         map[string]int
+}
+
+func (r *renamed) add(s Slice) {
+	if r.count == nil {
+		r.devices, r.sets, r.count = map[string]string{}, map[string]string{}, map[string]int{}
+	}
+	for i := range s.Devices {
+		kind := string(device.Other)
+		if text := s.Devices[i].Attributes[AttrType].StringValue; text != nil {
+			kind = *text
+		}
+		r.devices[s.Devices[i].Name] = r.next(kind)
+	}
+	for i := range s.SharedCounters {
+		r.sets[s.SharedCounters[i].Name] = r.next("set")
+	}
+}
+
+func (r *renamed) next(kind string) string {
+	name := fmt.Sprintf("%s-%d", kind, r.count[kind])
+	r.count[kind]++
+	return name
+}
+
+// slice returns a slice with the template's names, and what is stable of its devices.
+func (r *renamed) slice(s Slice) Slice {
+	var t Slice
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		one := resourceapi.Device{Name: r.devices[d.Name], Attributes: stable(d.Attributes), Capacity: stable(d.Capacity)}
+		for _, c := range d.ConsumesCounters {
+			c.CounterSet = r.sets[c.CounterSet]
+			one.ConsumesCounters = append(one.ConsumesCounters, c)
+		}
+		t.Devices = append(t.Devices, one)
+	}
+	for _, set := range s.SharedCounters {
+		set.Name = r.sets[set.Name]
+		t.SharedCounters = append(t.SharedCounters, set)
+	}
+	return t
+}
+
+// stable returns the attributes or capacities that are stable; nil if none is.
+func stable[V any](all map[resourceapi.QualifiedName]V) map[resourceapi.QualifiedName]V {
+	var kept map[resourceapi.QualifiedName]V
+	for name, v := range all {
+		if !isStable(name) {
+			continue
+		}
+		if kept == nil {
+			kept = map[resourceapi.QualifiedName]V{}
+		}
+		kept[name] = v
+	}
+	return kept
+}
