@@ -158,6 +158,9 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	early := s.askEarly(ctx, shim.PodUID)
 	// The kubelet comes before the journal: a claim that the kubelet names is already in the journal.
 	kubelet, silent := s.askKubelet(ctx, pod)
 	own, err := s.decide(ctx, &question{pod: pod, shim: shim, kubelet: kubelet, silent: silent})
@@ -173,7 +176,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		return nil, refused(codes.FailedPrecondition, "pod %s: claim %s attaches a VF as a physical endpoint, and the sandbox has no network "+
 			"namespace of its own: remove hostNetwork from the pod, or `attachment: PhysicalEndpoint` from the VFConfig", pod, own[i].Claim)
 	}
-	if err := s.confirm(ctx, own); err != nil {
+	if err := s.confirm(ctx, own, early); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: %v", pod, err)
 	}
 	if err := s.handOver(ctx, own, shim.forJournal()); err != nil {
@@ -217,14 +220,6 @@ func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
 		return PeerSandbox{}, refused(codes.PermissionDenied, "find the sandbox of the calling process: %v", err)
 	}
 	return shim, nil
-}
-
-// confirm asks the cluster about all claims.
-func (s *Server) confirm(ctx context.Context, own []*assignment.Assignment) error {
-	if s.cfg.Confirm == nil {
-		return nil
-	}
-	return inParallel(own, func(a *assignment.Assignment) error { return s.cfg.Confirm(ctx, a.Claim.UID) })
 }
 
 // handOver hands over all claims in parallel and returns all errors. The failure of one claim does not

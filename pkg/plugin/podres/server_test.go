@@ -130,6 +130,36 @@ func TestGetGivesAllOfAPodsDevicesOnce(t *testing.T) {
 	}
 }
 
+// TestClusterIsAskedOnceWhileTheKubeletAnswers: the kubelet's double answers only when the cluster was asked.
+func TestClusterIsAskedOnceWhileTheKubeletAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.prepared(record("c1", "p1", gpu))
+	w.prepared(record("c2", "p2", gpu)) // another pod's
+	w.lists(dynamic("c1", gpu))
+	asked := make(chan string, 4)
+	w.confirm = func(_ context.Context, uid string) error {
+		asked <- uid
+		return nil
+	}
+	w.kubelet.before = func(ctx context.Context) error {
+		select {
+		case uid := <-asked:
+			asked <- uid
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	w.startKubelet()
+	w.start(w.config())
+	if answer, err := w.get(); err != nil || len(plugged(answer)) != 1 {
+		t.Fatalf("Get = %v, %v", plugged(answer), err)
+	}
+	if n, uid := len(asked), <-asked; n != 1 || uid != "c1" {
+		t.Errorf("the cluster was asked %d times, first for %s", n, uid)
+	}
+}
+
 func TestGetRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		node func(*world)
