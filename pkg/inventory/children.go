@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -16,8 +17,10 @@ func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
 	readNet(f, a)
 	c.RDMA = a.list("infiniband")
-	c.DRM = readDRM(a)
-	c.NVMe = a.list("nvme")
+	if f.Class.Base() != pci.BaseNetwork { // thousands of VFs, which are neither displays nor drives
+		c.DRM = readDRM(a)
+		c.NVMe = a.list("nvme")
+	}
 	for _, controller := range c.NVMe {
 		c.Block = append(c.Block, namespaces(a, controller)...)
 	}

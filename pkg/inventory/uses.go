@@ -102,15 +102,21 @@ func (s *scan) adopt(fresh []*device.Function) error {
 	return nil
 }
 
-// adoptNet finds the netdevs below other devices of a function.
+// adoptNet finds the netdevs below other devices of a function. Those right below it are known.
 func (s *scan) adoptNet(o owners) error {
-	all, err := members(s.fs, "sys/class/net")
+	known := map[string]bool{}
+	for _, f := range o {
+		for _, name := range f.Children.Net {
+			known[name] = true
+		}
+	}
+	all, err := membersBut(s.fs, "sys/class/net", func(name string) bool { return known[name] })
 	if err != nil {
 		return err
 	}
 	for _, m := range all {
 		f := o.at(m.where)
-		if f == nil || slices.Contains(f.Children.Net, m.name) {
+		if f == nil {
 			continue
 		}
 		uppers, err := uppersAt(s.fs, m.where)

@@ -42,7 +42,13 @@ func ParseResources(text string) ([]Resource, error) {
 	return resources, nil
 }
 
+// noResource is the line of a BAR that is not there, as most are (drivers/pci/pci-sysfs.c resource_show).
+const noResource = "0x0000000000000000 0x0000000000000000 0x0000000000000000"
+
 func parseResource(line string) (Resource, error) {
+	if strings.TrimSpace(line) == noResource {
+		return Resource{}, nil
+	}
 	var values [3]uint64
 	fields := strings.Fields(line)
 	if len(fields) != len(values) {
