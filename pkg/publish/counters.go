@@ -14,7 +14,8 @@ import (
 // Counters and the prefixes of their sets, which end in an address.
 const (
 	// A PF's set counts its VFs: a VF consumes one, the PF all, so that the
-	// scheduler allocates the PF or VFs, never both.
+	// scheduler allocates the PF or VFs, never both. Where only one kind is on
+	// offer there is no set, because each costs memory of API server and scheduler.
 	pfSet     = "pf-"
 	pfCounter = "vfs"
 	// A unit's set is consumed whole by each device of it, so that the
@@ -39,28 +40,14 @@ func share(n *Node, l *device.Layout, members []*entry) *sharing {
 	return shared
 }
 
-// pfs adds a set for each PF that has VFs or could have them.
+// pfs adds a set for each PF that shares it with its VFs.
 func (s *sharing) pfs(n *Node, members []*entry) {
 	for _, family := range gather(members, n.pfOf) {
-		pf, total := family[0].key, 0
-		for _, m := range family {
-			if m.entry.addr != pf {
-				total++
-			}
+		pf := family[0].key
+		if sharesNothing(pf, family) {
+			continue
 		}
-		if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
-			total = max(total, f.PF.TotalVFs)
-		}
-		for _, m := range family {
-			for _, c := range n.before(m.entry, pfSet) {
-				if all := c.Counters[pfCounter]; m.entry.addr == pf {
-					total = int(all.Value.Value()) // the PF consumes all of it
-				}
-			}
-		}
-		if total == 0 {
-			continue // a NIC without SR-IOV
-		}
+		total := n.totalOf(pf, family)
 		s.add(pfSet+pf.Label(), pfCounter, total)
 		for _, m := range family {
 			uses := 1
@@ -70,6 +57,38 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 			s.consume(m.entry, pfSet+pf.Label(), pfCounter, uses)
 		}
 	}
+}
+
+// totalOf is how many VFs a PF counts: what it can have or more that are there, and what it has consumed if it stays.
+func (n *Node) totalOf(pf pci.Address, family []keyed) int {
+	total, vfs := 0, 0
+	if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
+		total = f.PF.TotalVFs
+	}
+	for _, m := range family {
+		if m.entry.addr != pf {
+			vfs++
+			continue
+		}
+		for _, c := range n.before(m.entry, pfSet) {
+			all := c.Counters[pfCounter]
+			return int(all.Value.Value())
+		}
+	}
+	return max(total, vfs)
+}
+
+// sharesNothing reports whether there are no VFs, or VFs in their PF's pool without it. When the others come, each is counted: the PF of
+// a VF that is gone by then is known from the pool. In another pool it is known only from the counter, which stays there.
+func sharesNothing(pf pci.Address, family []keyed) bool {
+	vfs := 0
+	for _, m := range family {
+		if m.entry.addr != pf {
+			vfs++
+		}
+	}
+	of, ok := device.PFOfPool(family[0].entry.pool)
+	return vfs == 0 || ok && of == pf && vfs == len(family)
 }
 
 // before is what a device that stays has consumed of the sets of a kind.

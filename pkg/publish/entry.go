@@ -74,7 +74,7 @@ func entries(n *Node, l *device.Layout) []*entry {
 		hold(held, e)
 		all = append(all, e)
 	}
-	elsewhere := newElsewhere(l, all)
+	elsewhere := newElsewhere(n, l, all)
 	for _, e := range offers {
 		if overlaps(held, e) || elsewhere.shares(e) {
 			e.withdrawn = withdrawnMoved

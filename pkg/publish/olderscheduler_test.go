@@ -31,11 +31,11 @@ func TestOlderScheduler(t *testing.T) {
 		pools        map[string]publish.Pool
 		older, today count
 	}{
-		"no pairs":    {publish.Pools(board(t)), count{GPUs: 8}, count{GPUs: 8, VFs: 16}},
-		"pairs":       {publish.Pools(pairedBoard(t)), count{}, count{GPUs: 8, VFs: 8, Pairs: 8}},
-		"quarantined": {publish.Pools(quarantinedBoard(t)), count{GPUs: 8}, count{GPUs: 7, VFs: 15}},
+		"no pairs":    {publish.Pools(board(t)), count{GPUs: 8, VFs: 16}, count{GPUs: 8, VFs: 16}},
+		"pairs":       {publish.Pools(pairedBoard(t)), count{VFs: 8}, count{GPUs: 8, VFs: 8, Pairs: 8}},
+		"quarantined": {publish.Pools(quarantinedBoard(t)), count{GPUs: 8, VFs: 16}, count{GPUs: 7, VFs: 15}},
 		// The one GPU is tainted, the other shares its card with a sound function: an older scheduler gives away the wrong one.
-		"golden, mixed": {golden(t, "mixed"), count{GPUs: 1}, count{GPUs: 1, VFs: 2}},
+		"golden, mixed": {golden(t, "mixed"), count{GPUs: 1, VFs: 2}, count{GPUs: 1, VFs: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, scheduler := range []struct {

@@ -142,6 +142,7 @@ func lingering(n *Node, published []*entry) []*entry {
 			if e.withdrawn == "" {
 				e.withdrawn = withdrawnMoved
 			}
+			e.stays = true
 			all = append(all, e)
 		}
 	}
@@ -174,9 +175,12 @@ func (p poolsOf) other(key pci.Address, pool string) bool {
 	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
 }
 
-func newElsewhere(l *device.Layout, staying []*entry) *elsewhere {
+func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
 	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
 	for _, e := range staying {
+		if pf, ok := n.pfOf(e); ok && e.f == nil && e.kind == device.VFType {
+			all.vfs.add(pf, e.pool)
+		}
 		for _, p := range e.parts() {
 			all.units.add(l.Unit(p.addr), e.pool)
 			if p.f != nil && p.f.VF != nil {

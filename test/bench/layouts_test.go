@@ -52,16 +52,6 @@ func devicesOf(pools map[string]publish.Pool) []resourceapi.Device {
 	return all
 }
 
-func countersOf(pools map[string]publish.Pool) []resourceapi.CounterSet {
-	var all []resourceapi.CounterSet
-	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		for _, s := range pools[name].Slices {
-			all = append(all, s.SharedCounters...)
-		}
-	}
-	return all
-}
-
 // poolOf returns devices and counters in as few slices as there may be.
 func poolOf(devices []resourceapi.Device, sets []resourceapi.CounterSet) publish.Pool {
 	var p publish.Pool
@@ -82,9 +72,8 @@ func poolPerRoot(singles map[string]publish.Pool) map[string]publish.Pool {
 		byRoot[root] = append(byRoot[root], d)
 	}
 	pools := map[string]publish.Pool{fleet.Name(0): {Slices: []publish.Slice{{}}}}
-	sets := countersOf(singles)
-	for i, root := range slices.Sorted(maps.Keys(byRoot)) {
-		pools[fleet.Name(0)+"/"+strings.ReplaceAll(root, ":", "-")] = poolOf(byRoot[root], sets[i:i+1])
+	for _, root := range slices.Sorted(maps.Keys(byRoot)) {
+		pools[fleet.Name(0)+"/"+strings.ReplaceAll(root, ":", "-")] = poolOf(byRoot[root], nil)
 	}
 	return pools
 }
@@ -110,7 +99,7 @@ func pairsBeside(pools map[string]publish.Pool) map[string]publish.Pool {
 		pair.ConsumesCounters = append(slices.Clone(devices[vf].ConsumesCounters), use("use", "partner"))
 		devices[gpu].ConsumesCounters = []resourceapi.DeviceCounterConsumption{use("use")}
 		devices[vf].ConsumesCounters = append(slices.Clone(devices[vf].ConsumesCounters), use("partner"))
-		sets := append(countersOf(map[string]publish.Pool{name: p}), resourceapi.CounterSet{Name: "unit", Counters: ones("use", "partner")})
+		sets := []resourceapi.CounterSet{{Name: "unit", Counters: ones("use", "partner")}}
 		pools[name] = poolOf(append(devices, pair), sets)
 	}
 	return pools
