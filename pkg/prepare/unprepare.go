@@ -221,10 +221,15 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
 }
 
 // GiveBack brings clean functions to their original bindings, then gives the
-// addresses back, which no VM has any more, and forgets them.
+// addresses back, which no VM has any more, and forgets them. A shared device that does
+// not answer then is quarantined.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	if err := o.CarryOut(ctx, rec, plan.GivingBack()).Err; err != nil {
 		return errors.Join(err, o.Recording.Save(rec, journal.Cleaned, effects.OneLine(err)))
+	}
+	if err := o.Binding.Answer(rec); err != nil {
+		rec.Proofs = nil
+		return o.quarantine(ctx, rec, err).Err
 	}
 	return o.Recording.End(ctx, rec, endCode(rec), "")
 }

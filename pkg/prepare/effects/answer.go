@@ -1,0 +1,42 @@
+package effects
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// configHeader is what of a configuration space shows whether the function answers, in bytes.
+const configHeader = 64
+
+// Answer checks that the functions of a record with a shared device answer on their host drivers. Another DRA driver gives them
+// to a container next, and a driver can fail a device that the reset had proven clean.
+func (b *Binding) Answer(rec *journal.Record) error {
+	if !slices.ContainsFunc(rec.Plan.Devices, isShared) {
+		return nil
+	}
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if b.bus.isGone(fn.Address) {
+			continue
+		}
+		header, err := b.fs.ConfigHead(fn.Address, configHeader)
+		if err != nil {
+			return fmt.Errorf("claim %s: look whether %s answers on driver %s: %w", rec.Plan.Claim, fn.Address, fn.Original.Driver, err)
+		}
+		if pci.Dead(header, fn.VF != nil) {
+			return fmt.Errorf("%s does not answer on driver %s: its configuration space reads all ones", fn.Address, fn.Original.Driver)
+		}
+	}
+	return nil
+}
+
+// isShared reports whether another DRA driver publishes the device too.
+func isShared(d plan.Device) bool {
+	_, ok := device.NodeOfSharedPool(d.Pool)
+	return ok
+}
