@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
@@ -103,6 +106,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	s.plugin = dra.NewPlugin(dra.PluginConfig{
 		Client:     client,
 		Claims:     s.tracer.Claims(s.node),
+		Twins:      s.twins(client),
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
@@ -114,6 +118,26 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		GRPCVerbosity: s.config.GRPCVerbosity, Intercept: s.tracer.Unary,
 	}.Register(ctx, s.plugin)
 	return err
+}
+
+// twins returns what looks after shared devices; nil if the node config shares none, since the plugin then may not list claims.
+func (s *service) twins(client kubernetes.Interface) dra.Exclusion {
+	if !s.node.Node.Shares() {
+		return nil
+	}
+	return &dra.Twins{
+		Node: s.config.Node.Name, Pods: s.sandboxes.pods, SharedWith: s.sharedWith,
+		Claims: client.ResourceV1().ResourceClaims(metav1.NamespaceAll), Slices: client.ResourceV1().ResourceSlices(),
+	}
+}
+
+// sharedWith returns the DRA driver that the node config shares a function with; empty for none.
+func (s *service) sharedWith(ctx context.Context, a pci.Address) (string, error) {
+	snap, err := s.watcher.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	return nodeconfig.Select(s.node.Node, snap).Choice(a).SharedWith, nil
 }
 
 // listen opens the ports of probes, of metrics and, on request, of profiles.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
@@ -29,8 +30,10 @@ type sandboxes struct {
 	table    *assignment.Table
 	podres   *podres.Server
 	listener net.Listener
-	kubelet  io.Closer
-	nri      *nri.Plugin
+	// pods asks the kubelet, and kubelet closes the connection.
+	pods    podresourcesv1.PodResourcesListerClient
+	kubelet io.Closer
+	nri     *nri.Plugin
 }
 
 // openSandboxes takes the pod-resources socket over. Call it before the registration with the kubelet, so that the
@@ -45,7 +48,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	if err != nil {
 		return err
 	}
-	s.sandboxes.kubelet = closer
+	s.sandboxes.pods, s.sandboxes.kubelet = kubelet, closer
 	// These are the directories that Kata reads on the node.
 	specs, err := podres.NewHostSpecs(filepath.Join(s.config.Node.Root, "etc/cdi"), s.cdiDir())
 	if err != nil {

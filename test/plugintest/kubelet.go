@@ -46,7 +46,12 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 	}
 	reporter := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: Quiet(), Uplink: n.Policy.Uplink})
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+	var twins dra.Exclusion
+	if n.Twins != nil {
+		twins = n.Twins(k.Client)
+	}
 	k.Plugin = dra.NewPlugin(dra.PluginConfig{
+		Twins:  twins,
 		Client: k.Client, Claims: claims, Gate: Gate(k.Client), Attributes: n.Publisher.Attributes, Health: n.Health, Reporter: reporter, Metrics: n.Metrics, Log: Quiet(),
 		Changed: func() { k.Changed <- struct{}{} }, Fatal: func(err error) { k.Fatal <- err },
 	})

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -53,6 +54,8 @@ type Node struct {
 	Publisher *dra.Publisher
 	Links     *vftest.Links
 	Policy    *vf.Policy
+	// Twins, which may be nil, returns what looks after shared devices.
+	Twins func(kubernetes.Interface) dra.Exclusion
 	// Intercept, which may be nil, wraps the kubelet's calls.
 	Intercept grpc.UnaryServerInterceptor
 }

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 )
 
 // Twins. A node config may share GPUs with another DRA driver, which gives them to containers ([DeviceRule.SharedWith]).
@@ -47,6 +48,11 @@ const (
 func TwinRuleName(driver, pool, device string) string {
 	sum := sha256.Sum256([]byte(driver + "/" + pool + "/" + device))
 	return "kata-vfio-twin-" + hex.EncodeToString(sum[:8])
+}
+
+// Shares reports whether a rule shares GPUs with another driver.
+func (c *NodeConfig) Shares() bool {
+	return slices.ContainsFunc(c.Devices, func(r DeviceRule) bool { return r.SharedWith != "" })
 }
 
 // checkShared notes what contradicts sharing in the rule at path.

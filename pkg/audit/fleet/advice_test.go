@@ -31,7 +31,7 @@ func constants(t *testing.T, file, declared string) []string {
 
 // TestEachReasonHasAdvice: who reads why a claim is refused reads what to do.
 func TestEachReasonHasAdvice(t *testing.T) {
-	for _, file := range []string{"../../plan/refusal.go", "../../plugin/nri/refusal.go"} {
+	for _, file := range []string{"../../plan/refusal.go", "../../plugin/nri/refusal.go", "../../plugin/dra/gate.go"} {
 		for _, code := range constants(t, file, `Code = `) {
 			if advice(code) == "" {
 				t.Errorf("%s of %s has no advice", code, file)

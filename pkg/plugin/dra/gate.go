@@ -58,6 +58,10 @@ const (
 	ClassChanged GateCode = "ClassChanged"
 	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not allow that.
 	NoVLAN GateCode = "NoVLAN"
+	// TwinNotReserved: kata-vfio-controller has not reserved the shared device for the claim.
+	TwinNotReserved GateCode = "TwinNotReserved"
+	// TwinInUse: the other driver's device for the same GPU is allocated to a claim, or a pod has it.
+	TwinInUse GateCode = "TwinInUse"
 )
 
 // GateError says why the pod of a claim may not have its devices.
@@ -227,8 +231,8 @@ func transient(err error) bool {
 func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
 	for i := range req.Devices {
 		if d := &req.Devices[i]; !device.IsPoolOf(g.NodeName, d.Pool) {
-			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (its pools are %s and %s/pf-...)",
-				d.Name, d.Pool, g.NodeName, g.NodeName, g.NodeName))
+			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (its pools are %s, %s and %s/pf-...)",
+				d.Name, d.Pool, g.NodeName, g.NodeName, device.SharedPool(g.NodeName), g.NodeName))
 		}
 	}
 	if req.NodeSelector == nil {

@@ -45,12 +45,20 @@ type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
+// Exclusion keeps GPUs from VMs that containers have by another DRA driver; [Twins] implements it.
+type Exclusion interface {
+	Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error
+	Free(ctx context.Context, req *claim.Request) error
+}
+
 // PluginConfig holds what a Plugin works with. Fields are required, unless they say otherwise. The functions must not block,
 // except Refused for a short time.
 type PluginConfig struct {
-	Client     kubernetes.Interface
-	Claims     Claims
-	Gate       Admission
+	Client kubernetes.Interface
+	Claims Claims
+	Gate   Admission
+	// Twins, which may be nil, looks after shared devices.
+	Twins      Exclusion
 	Attributes Attributes
 	Health     *Health
 	Reporter   *Reporter
@@ -171,13 +179,15 @@ func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Gate.Admit(ctx, req); err != nil {
-		if _, decided := errors.AsType[*GateError](err); decided && d.Refused != nil {
-			err = errors.Join(err, d.Refused(ctx, req, reasonOf(err), err))
-		}
-		return nil, err
+	if err := d.admit(ctx, c, req); err != nil {
+		return nil, d.refused(ctx, req, err)
 	}
 	rec, err := d.Claims.Prepare(ctx, req)
+	if err == nil && d.Twins != nil {
+		if err := d.Twins.Free(ctx, req); err != nil {
+			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
+		}
+	}
 	switch {
 	case d.Attempts == nil:
 	case err != nil:
@@ -186,6 +196,41 @@ func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 		d.Attempts.Succeeded(rec.Plan.Addresses())
 	}
 	return rec, err
+}
+
+// admit asks all that decide whether a claim may have its devices.
+func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
+	if err := d.Gate.Admit(ctx, req); err != nil || d.Twins == nil {
+		return err
+	}
+	if err := d.Twins.Reserved(ctx, c, req); err != nil {
+		return err
+	}
+	err := d.Twins.Free(ctx, req)
+	if refused, ok := errors.AsType[*GateError](err); ok && refused.Code == TwinInUse {
+		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
+	}
+	return err
+}
+
+// refused writes a refusal to the ledger, and returns its error.
+func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
+	if _, decided := errors.AsType[*GateError](cause); decided && d.Refused != nil {
+		return errors.Join(cause, d.Refused(ctx, req, reasonOf(cause), cause))
+	}
+	return cause
+}
+
+// takeBackLimit bounds the way back after another driver's claim came first. The kubelet may not wait for all of it.
+const takeBackLimit = 30 * time.Second
+
+// takeBack unprepares a claim that must not have its devices. A VM that has them keeps them, and the error says so.
+func (d *Plugin) takeBack(ctx context.Context, req *claim.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackLimit)
+	defer cancel()
+	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: req.Namespace, Name: req.Name}, UID: types.UID(req.UID),
+	}, nil)
 }
 
 // device returns a prepared device for the kubelet from its parts: one function, or the two of a pair.

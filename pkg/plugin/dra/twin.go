@@ -1,0 +1,261 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// ClaimLister lists the ResourceClaims of all namespaces. The claims of client-go implement it.
+type ClaimLister interface {
+	List(context.Context, metav1.ListOptions) (*resourceapi.ResourceClaimList, error)
+}
+
+// SliceLister lists ResourceSlices. The slices of client-go implement it.
+type SliceLister interface {
+	List(context.Context, metav1.ListOptions) (*resourceapi.ResourceSliceList, error)
+}
+
+// PodLister lists which devices the node's pods have. A client of the kubelet's pod-resources API implements it.
+type PodLister interface {
+	List(context.Context, *podresourcesv1.ListPodResourcesRequest, ...grpc.CallOption) (*podresourcesv1.ListPodResourcesResponse, error)
+}
+
+// Twins keeps a VM from a GPU that a container has by another DRA driver. The controller and the scheduler prevent that both get
+// it; Twins doesn't rely on them: a pod can skip the scheduler, a condition outlives a reboot, and the scheduler's view can be old.
+// What it can't find out refuses the claim.
+type Twins struct {
+	// Node is the node's name.
+	Node   string
+	Claims ClaimLister
+	Slices SliceLister
+	Pods   PodLister
+	// SharedWith returns the DRA driver that the node config shares a function with; empty for none.
+	SharedWith func(context.Context, pci.Address) (string, error)
+}
+
+// podsLimit bounds how long the kubelet may take. It answers from memory.
+const podsLimit = 5 * time.Second
+
+// sharedDevice is a device of a claim that another driver publishes too.
+type sharedDevice struct {
+	*claim.Device
+	driver string
+}
+
+// Reserved returns nil if the controller has reserved the claim's shared devices for it, and a [GateError] otherwise.
+func (t *Twins) Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
+	shared, err := t.shared(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, d := range shared {
+		if !isReserved(c, d.Pool, d.Name) {
+			return twinError(req, TwinNotReserved,
+				fmt.Sprintf("device %s is shared with driver %s, and kata-vfio-controller has not reserved it for the claim", d.Name, d.driver),
+				"check that kata-vfio-controller runs (chart: sharedPool.enabled), and that the pod has no spec.nodeName, which skips the scheduler; then delete the pod and create it again")
+		}
+	}
+	return nil
+}
+
+// isReserved reports whether a claim's status says so about one of its devices. The condition of a former allocation does not count.
+func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
+	if c.Status.Allocation == nil {
+		return false
+	}
+	since := c.Status.Allocation.AllocationTimestamp
+	return slices.ContainsFunc(conditionsOf(c, pool, name), func(is metav1.Condition) bool {
+		return is.Type == v1alpha1.ConditionTwinReserved && is.Status == metav1.ConditionTrue &&
+			(since == nil || !is.LastTransitionTime.Before(since))
+	})
+}
+
+// Free returns nil if no claim and no pod has a twin of the claim's shared devices now, a [GateError] if one has, and another error
+// if that is unknown. It asks the API server until ctx ends. Call it before devices are bound, and again before their VM starts.
+func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
+	shared, err := t.shared(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, d := range shared {
+		if err := t.free(ctx, req, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shared returns the devices of a claim that are from the pool of shared ones. The plan refuses those that the node config does not
+// share any more, unless they are prepared.
+func (t *Twins) shared(ctx context.Context, req *claim.Request) ([]sharedDevice, error) {
+	var all []sharedDevice
+	for i := range req.Devices {
+		d := &req.Devices[i]
+		if d.Pool != device.SharedPool(t.Node) {
+			continue
+		}
+		driver, err := t.SharedWith(ctx, d.Address)
+		if err != nil {
+			return nil, fmt.Errorf("claim %s/%s: look at GPU %s: %w", req.Namespace, req.Name, d.Address, err)
+		}
+		if driver != "" {
+			all = append(all, sharedDevice{d, driver})
+		}
+	}
+	return all, nil
+}
+
+// free is Free of one device. It reads the slices first: a device that is published later is unknown in the list of claims.
+func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) error {
+	known, err := t.published(ctx, d.driver)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: look for the devices of driver %s: %w", req.Namespace, req.Name, d.driver, err)
+	}
+	isTwin := func(name publish.Allocated) bool {
+		addresses, published := known[name]
+		return !published || slices.Contains(addresses, d.Address.String())
+	}
+	taken, err := t.claimed(ctx, d.driver, isTwin)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: look for claims with GPU %s: %w", req.Namespace, req.Name, d.Address, err)
+	}
+	if taken != nil {
+		return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
+	}
+	if taken, err = t.used(ctx, d.driver, isTwin); err != nil {
+		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have GPU %s (its pod-resources API must answer): %w", req.Namespace, req.Name, d.Address, err)
+	}
+	if taken != nil {
+		return inUse(req, d, fmt.Sprintf("a pod on this node has device %s of pool %s", taken.Name, taken.Pool))
+	}
+	return nil
+}
+
+// inUse refuses a claim. It does not name the claim that has the GPU, which may be another tenant's.
+func inUse(req *claim.Request, d sharedDevice, what string) error {
+	return twinError(req, TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.Address, d.driver, what),
+		"delete the pod and create it again, so that the scheduler allocates another GPU, or waits for this one")
+}
+
+func twinError(req *claim.Request, code GateCode, text, fix string) error {
+	return &GateError{Code: code, Claim: req.Namespace + "/" + req.Name, Text: text, Fix: fix}
+}
+
+// published returns the devices that a driver publishes on this node, with the PCI addresses in its slices. While a pool is
+// rewritten, a device can have two.
+func (t *Twins) published(ctx context.Context, driver string) (map[publish.Allocated][]string, error) {
+	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: driver, resourceapi.ResourceSliceSelectorNodeName: t.Node}
+	var list *resourceapi.ResourceSliceList
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		list, err = t.Slices.List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := map[publish.Allocated][]string{}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		for j := range spec.Devices {
+			name := publish.Allocated{Pool: spec.Pool.Name, Name: spec.Devices[j].Name}
+			known[name] = append(known[name], addressOf(&spec.Devices[j]))
+		}
+	}
+	return known, nil
+}
+
+// addressOf returns the PCI address of a device; empty for one that is no PCI function.
+func addressOf(d *resourceapi.Device) string {
+	if bus, ok := d.Attributes[deviceattribute.StandardDeviceAttributePCIBusID]; ok && bus.StringValue != nil {
+		return *bus.StringValue
+	}
+	return ""
+}
+
+// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil for none. The list is consistent: it has
+// each allocation that the API server has accepted before.
+func (t *Twins) claimed(ctx context.Context, driver string, isTwin func(publish.Allocated) bool) (*publish.Allocated, error) {
+	var list *resourceapi.ResourceClaimList
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		list, err = t.Claims.List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Status.Allocation == nil || !t.canBeHere(c.Status.Allocation.NodeSelector) {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if name := (publish.Allocated{Pool: r.Pool, Name: r.Device}); r.Driver == driver && isTwin(name) {
+				return &name, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// canBeHere reports whether an allocation's devices can be this node's. It goes by the node's name alone: labels can change.
+func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
+	if s == nil {
+		return true
+	}
+	byName := &corev1.NodeSelector{}
+	for _, term := range s.NodeSelectorTerms {
+		if len(term.MatchFields) == 0 {
+			return true
+		}
+		byName.NodeSelectorTerms = append(byName.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchFields: term.MatchFields})
+	}
+	selector, err := nodeaffinity.NewNodeSelector(byName)
+	return err != nil || selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}})
+}
+
+// used returns a twin that a pod on this node has; nil for none. A claim can be deallocated by force while its container runs.
+func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool) (*publish.Allocated, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))
+	defer cancel()
+	answer, err := t.Pods.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range claimResources(answer) {
+		if name := (publish.Allocated{Pool: r.GetPoolName(), Name: r.GetDeviceName()}); r.GetDriverName() == driver && isTwin(name) {
+			return &name, nil
+		}
+	}
+	return nil, nil
+}
+
+// claimResources returns the devices of all pods by claims.
+func claimResources(answer *podresourcesv1.ListPodResourcesResponse) []*podresourcesv1.ClaimResource {
+	var all []*podresourcesv1.ClaimResource
+	for _, pod := range answer.GetPodResources() {
+		for _, container := range pod.GetContainers() {
+			for _, dynamic := range container.GetDynamicResources() {
+				all = append(all, dynamic.GetClaimResources()...)
+			}
+		}
+	}
+	return all
+}
