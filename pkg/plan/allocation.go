@@ -87,6 +87,12 @@ func (c *candidate) allocatedFromItsPool() *Refusal {
 	}
 }
 
+// IsShared reports whether another DRA driver publishes the device too.
+func (d Device) IsShared() bool {
+	_, ok := device.NodeOfSharedPool(d.Pool)
+	return ok
+}
+
 // publishedAt returns the function whose pool the device is in: its own, or the GPU of its
 // pair, beside which the pair is published.
 func (c *candidate) publishedAt() pci.Address {

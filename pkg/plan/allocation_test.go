@@ -79,8 +79,12 @@ func TestSharedDeviceIsOfTheSharedPool(t *testing.T) {
 		n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
 			{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, SharedWith: "gpu.example.com"},
 		}}, s)
-		if _, err := plan.Make(req, n); (err == nil) != accepted {
+		p, err := plan.Make(req, n)
+		if (err == nil) != accepted {
 			t.Errorf("from pool %s: Make = %v, want it accepted: %t", pool, err, accepted)
+		}
+		if err == nil && (len(p.ResetsBefore) == 0 || len(p.ResetsBefore) != len(p.Resets())) {
+			t.Errorf("resets %v before its tenant, want %v: a container may have had it", p.ResetsBefore, p.Resets())
 		}
 	}
 }

@@ -160,8 +160,12 @@ func (m *maker) plan() *Plan {
 	return p
 }
 
-// resetsBefore returns those of a plan's resets that are due before its tenant.
+// resetsBefore returns those of a plan's resets that are due before its tenant. A container may have had a shared device
+// since it was proven clean.
 func (m *maker) resetsBefore(resets []isolation.Reset) []isolation.Reset {
+	if slices.ContainsFunc(m.devices, Device.IsShared) {
+		return resets
+	}
 	var due []isolation.Reset
 	for _, r := range resets {
 		if slices.ContainsFunc(r.Set, func(a pci.Address) bool { return m.node.NeedsReset[a] }) {

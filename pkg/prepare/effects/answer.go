@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -16,7 +15,7 @@ const configHeader = 64
 // Answer checks that the functions of a record with a shared device answer on their host drivers. Another DRA driver gives them
 // to a container next, and a driver can fail a device that the reset had proven clean.
 func (b *Binding) Answer(rec *journal.Record) error {
-	if !slices.ContainsFunc(rec.Plan.Devices, isShared) {
+	if !slices.ContainsFunc(rec.Plan.Devices, plan.Device.IsShared) {
 		return nil
 	}
 	for i := range rec.Plan.Functions {
@@ -33,10 +32,4 @@ func (b *Binding) Answer(rec *journal.Record) error {
 		}
 	}
 	return nil
-}
-
-// isShared reports whether another DRA driver publishes the device too.
-func isShared(d plan.Device) bool {
-	_, ok := device.NodeOfSharedPool(d.Pool)
-	return ok
 }
