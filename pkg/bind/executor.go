@@ -104,30 +104,11 @@ func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, er
 	if err := e.kernel.Settle(ctx, a); err != nil {
 		return plan.Binding{}, err
 	}
-	driver, err := e.fs.Driver(a)
-	if err != nil {
-		return plan.Binding{}, err
-	}
-	if driver == "" {
-		if err := e.free(a); err != nil {
-			return plan.Binding{}, err
-		}
-	}
-	override, err := e.fs.DriverOverride(a)
+	driver, override, err := e.fs.Binding(a)
 	if err != nil {
 		return plan.Binding{}, err
 	}
 	return plan.Binding{Driver: driver, Override: override}, nil
-}
-
-// free checks that a function without a driver's link has no driver: an unbind by another process may hang in the
-// kernel.
-func (e *Executor) free(a pci.Address) error {
-	driver, err := e.fs.Detaching(a)
-	if err == nil && driver != "" {
-		err = fmt.Errorf("unbind %s from %s: %w", a, driver, sysfs.ErrLocked)
-	}
-	return err
 }
 
 // load loads a module and checks that its driver is registered. The drivers of a modalias are not known in

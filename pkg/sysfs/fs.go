@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,6 +80,9 @@ func (f *FS) readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	if isAttribute(path) {
+		return f.readAttribute(fd)
+	}
 	return f.content(fd, math.MaxInt64)
 }
 
@@ -107,6 +111,32 @@ func (f *FS) content(fd int, n int64) ([]byte, error) {
 
 // maxGrow is the most memory that is had for what a file says of its size, in bytes.
 const maxGrow = 16 << 20
+
+// isAttribute reports whether a file is an attribute of a device, driver or module. Others below sys may have several
+// records, of which a read returns only as many as fit (fs/seq_file.c seq_read_iter).
+func isAttribute(path string) bool {
+	for _, dir := range []string{"sys/bus/", "sys/class/", "sys/devices/", "sys/module/"} {
+		if strings.HasPrefix(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// readAttribute reads an open attribute. Less than a page is all of it, so that the end is not read.
+func (f *FS) readAttribute(fd int) ([]byte, error) {
+	buf := f.buffers.Get().(*buffer)
+	defer f.buffers.Put(buf)
+	n, err := descriptor(fd).Read(buf[:])
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err != nil || n < pageBytes {
+		return bytes.Clone(buf[:n]), err
+	}
+	rest, err := f.content(fd, math.MaxInt64)
+	return append(bytes.Clone(buf[:n]), rest...), err
+}
 
 // descriptor reads a file without an [os.File], which needs more system calls.
 type descriptor int
@@ -217,8 +247,14 @@ func (f *FS) readLink(path string) (string, error) {
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
 	var buf [4096]byte
 	n, err := retry(func() (int, error) { return unix.Readlinkat(fd, name, buf[:]) })
+	if errors.Is(err, unix.ENOENT) && f.tap == nil { // a copy needs each look
+		err = errNoEntry
+	}
 	return string(buf[:max(n, 0)]), err
 }
+
+// errNoEntry is ENOENT of a name in a directory that exists.
+var errNoEntry = fmt.Errorf("%w", unix.ENOENT)
 
 // ReadDir returns the names in a directory, sorted as strings.
 func (f *FS) ReadDir(path string) ([]string, error) {
@@ -245,6 +281,14 @@ func (f *FS) readDir(path string) ([]string, error) {
 
 // Exists reports whether path is there once links are followed.
 func (f *FS) Exists(path string) (bool, error) {
+	if f.tap == nil && f.copy == nil && f.over == nil { // a copy needs the description, too
+		switch fd, known, err := f.walk(path, unix.O_PATH); {
+		case known && err == nil:
+			return true, unix.Close(fd)
+		case known:
+			return false, nil
+		}
+	}
 	_, err := f.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -277,9 +321,12 @@ func (f *FS) stat(path string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := os.NewFile(uintptr(fd), path)
-	defer func() { _ = file.Close() }() // nothing was written to it
-	return file.Stat()
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	info := &statInfo{name: filepath.Base(path)}
+	if err := syscall.Fstat(fd, &info.stat); err != nil {
+		return nil, err
+	}
+	return info, nil
 }
 
 // Lstat describes the file at the path itself, a link included. It is not reported to a tap.

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -127,6 +129,33 @@ func TestErrorsNameThePath(t *testing.T) {
 	}
 }
 
+// Stat describes files as the os package does.
+func TestStat(t *testing.T) {
+	root, err := sysfs.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	for _, name := range []string{"dev/null", "tmp", "etc/passwd", "."} {
+		want, err := os.Stat("/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := root.Stat(name)
+		if err != nil || got.Mode() != want.Mode() || got.IsDir() != want.IsDir() {
+			t.Errorf("Stat(%q) = %v, %v; want mode %v", name, got, err, want.Mode())
+			continue
+		}
+		if got.IsDir() { // others may write to it
+			continue
+		}
+		a, b := got.Sys().(*syscall.Stat_t), want.Sys().(*syscall.Stat_t)
+		if got.Name() != path.Base(name) || got.Size() != want.Size() || !got.ModTime().Equal(want.ModTime()) || a.Rdev != b.Rdev {
+			t.Errorf("Stat(%q) = %+v, want %+v", name, a, b)
+		}
+	}
+}
+
 // A captured tree must not lead to the node that looks at it.
 func TestNothingLeavesTheRoot(t *testing.T) {
 	f := node(t, map[string]string{
@@ -166,6 +195,9 @@ func TestFunctionAttributes(t *testing.T) {
 	if override, err := f.DriverOverride(a); err != nil || override != "" {
 		t.Errorf("driver_override is %q, %v", override, err)
 	}
+	if driver, override, err := f.Binding(a); err != nil || driver != "igb" || override != "" {
+		t.Errorf("binding is %q, %q, %v", driver, override, err)
+	}
 	if config, err := f.ConfigSpace(a); err != nil || len(config) != 256 {
 		t.Errorf("%d bytes of configuration space, %v", len(config), err)
 	}
@@ -183,6 +215,12 @@ func TestFunctionWithout(t *testing.T) {
 	if override, err := f.DriverOverride(a); err != nil || override != "vfio-pci" {
 		t.Errorf("driver_override is %q, %v", override, err)
 	}
+	if driver, override, err := f.Binding(a); err != nil || driver != "" || override != "vfio-pci" {
+		t.Errorf("binding is %q, %q, %v", driver, override, err)
+	}
+	if driver, override, err := bound(t, map[string]string{"driver_override": ""}).Binding(a); err != nil || driver != "igb" || override != "" {
+		t.Errorf("binding without overrides is %q, %q, %v", driver, override, err)
+	}
 	if n, ok, err := f.GroupNumber(a); err != nil || ok {
 		t.Errorf("group is %d, %v, %v; want none", n, ok, err)
 	}
@@ -197,9 +235,10 @@ func TestFSWithoutFunction(t *testing.T) {
 	a := address(t, "0000:3b:00.1")
 	_, driverErr := f.Driver(a)
 	_, overrideErr := f.DriverOverride(a)
+	_, _, bindingErr := f.Binding(a)
 	_, configErr := f.ConfigSpace(a)
 	_, _, groupErr := f.GroupNumber(a)
-	for _, err := range []error{driverErr, overrideErr, configErr, groupErr} {
+	for _, err := range []error{driverErr, overrideErr, bindingErr, configErr, groupErr} {
 		if !errors.Is(err, sysfs.ErrNoFunction) || !strings.Contains(err.Error(), "0000:3b:00.1") {
 			t.Errorf("error %v: want ErrNoFunction with the address", err)
 		}

@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +29,38 @@ func (f *FS) Driver(a pci.Address) (string, error) {
 		return "", f.absent(a, err)
 	}
 	return path.Base(target), nil
+}
+
+// Binding returns the driver that is bound to the function, and the only one that it may be bound to; both are empty
+// when there is none. Its error may be [ErrNoFunction], or [ErrLocked] if an unbind of it hangs.
+func (f *FS) Binding(a pci.Address) (driver, override string, err error) {
+	dir, err := f.OpenDir(FunctionPath(a))
+	if err != nil {
+		return "", "", f.gone(a, err)
+	}
+	defer dir.Close()
+	if driver, err = dir.driver(a); err != nil {
+		return "", "", f.gone(a, err)
+	}
+	text, ok, err := dir.LockedText(a, "driver_override")
+	if err == nil && !ok { // it went away, or the kernel has no overrides
+		err = dir.wrap("read", "driver_override", fs.ErrNotExist)
+	}
+	return driver, overrideName(text), f.absent(a, err)
+}
+
+// driver returns the driver of the function at a, whose directory d is. It checks that a function without a driver's
+// link has no driver: an unbind by another process may hang in the kernel.
+func (d *Dir) driver(a pci.Address) (string, error) {
+	target, bound, err := d.Link("driver")
+	if bound || err != nil {
+		return path.Base(target), err
+	}
+	leaving, err := d.Detaching(a)
+	if err == nil && leaving != "" {
+		err = fmt.Errorf("unbind %s from %s: %w", a, leaving, ErrLocked)
+	}
+	return "", err
 }
 
 // DriverOverride returns the only driver that the function may be bound to,
@@ -63,19 +94,11 @@ func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) { return f.ConfigHead(a,
 // or as many as are readable; or [ErrNoFunction], or [ErrLocked]. The kernel reads
 // the space word by word from the device, so that little is much faster than all.
 func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
-	dir, err := f.OpenDir(FunctionPath(a))
+	data, err := f.lockedFile(a, "config", n)
 	if err != nil {
 		return nil, f.gone(a, err)
 	}
-	defer dir.Close()
-	data, ok, err := dir.ConfigHead(a, n)
-	if err == nil && !ok {
-		err = dir.wrap("read", "config", fs.ErrNotExist)
-	}
-	if err != nil {
-		return nil, f.gone(a, err)
-	}
-	return bytes.Clone(data), nil
+	return data, nil
 }
 
 // GroupNumber returns the function's IOMMU group, false where it has none, or
@@ -95,6 +118,9 @@ func (f *FS) GroupNumber(a pci.Address) (number int, ok bool, err error) {
 // absent turns "the attribute is not there" into nil where the function itself
 // still is, and into ErrNoFunction where it is not.
 func (f *FS) absent(a pci.Address, err error) error {
+	if errors.Is(err, errNoEntry) { // its directory was there
+		return nil
+	}
 	err = f.gone(a, err)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

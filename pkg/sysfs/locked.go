@@ -126,16 +126,6 @@ func (d *Dir) detaching(a pci.Address) (driver string, err error) {
 	return "", nil
 }
 
-// Detaching is [Dir.Detaching] for a function; or [ErrNoFunction], or [ErrLocked].
-func (f *FS) Detaching(a pci.Address) (driver string, err error) {
-	dir, err := f.OpenDir(FunctionPath(a))
-	if err != nil {
-		return "", f.absent(a, err)
-	}
-	defer dir.Close()
-	return dir.Detaching(a)
-}
-
 // ConfigHead reads the first n bytes of configuration space of the function at a, whose directory d is, or as many
 // as are readable. During a reset of the function or of the bus above it the kernel blocks reads
 // (drivers/pci/access.c pci_wait_cfg): if that takes long, the error is [ErrLocked]. The data is valid until the
@@ -200,17 +190,33 @@ func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte) ([]byte, error
 
 // lockedText reads such an attribute of the function at a, empty when absent.
 func (f *FS) lockedText(a pci.Address, name string) (string, error) {
-	dir, err := f.OpenDir(FunctionPath(a))
+	data, err := f.lockedFile(a, name, pageBytes)
 	if err != nil {
 		return "", f.absent(a, err)
 	}
-	defer dir.Close()
-	text, ok, err := dir.LockedText(a, name)
+	return strings.TrimSpace(string(data)), nil
+}
+
+// lockedFile reads the first n bytes of such an attribute by its path, which takes fewer system calls than by a Dir.
+func (f *FS) lockedFile(a pci.Address, name string, n int) ([]byte, error) {
+	path := FunctionPath(a) + "/" + name
+	data, err := f.lockedRead(lockedAttribute{a, name}, path, n)
+	if err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func (f *FS) lockedRead(a lockedAttribute, path string, n int) ([]byte, error) {
+	if f.locked.hangs(a) {
+		return nil, ErrLocked
+	}
+	if err := f.answer(OpRead, path); err != nil {
+		return nil, err
+	}
+	fd, err := f.descriptor(path, unix.O_RDONLY)
 	if err != nil {
-		return "", f.absent(a, err)
+		return nil, err
 	}
-	if !ok {
-		return "", f.absent(a, fmt.Errorf("read %s: %w", name, unix.ENOENT))
-	}
-	return text, nil
+	return f.locked.read(a, fd, make([]byte, n)) // a read that hangs has the buffer
 }

@@ -71,11 +71,7 @@ func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error
 	if err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
 	}
-	pids, err := processes(fs)
-	if err != nil {
-		return nil, fmt.Errorf("find holders: %w", err)
-	}
-	holders, err := s.all(ctx, pids)
+	holders, err := s.all(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
 	}
@@ -91,13 +87,18 @@ func processes(fs *sysfs.FS) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	pids := make([]int, 0, len(names))
+	return numbers(names), nil
+}
+
+// numbers returns the names that are numbers.
+func numbers(names []string) []int {
+	all := make([]int, 0, len(names))
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			pids = append(pids, pid)
+		if n, err := strconv.Atoi(name); err == nil {
+			all = append(all, n)
 		}
 	}
-	return pids, nil
+	return all
 }
 
 // lookers is how many goroutines look into processes at most: one look is some ten
@@ -105,7 +106,8 @@ func processes(fs *sysfs.FS) ([]int, error) {
 const lookers = 4
 
 // all looks into all processes, some at a time.
-func (s *search) all(ctx context.Context, pids []int) ([]Holder, error) {
+func (s *search) all(ctx context.Context) ([]Holder, error) {
+	pids := s.pids
 	var mu sync.Mutex // guards holders
 	var holders []Holder
 	var next atomic.Int64

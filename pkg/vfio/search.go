@@ -29,6 +29,8 @@ type search struct {
 	names   map[string]bool
 	numbers map[number]string
 	majors  map[uint32]string
+	// pids are the processes that proc listed.
+	pids []int
 	// unnumbered is set where a node is known by its name only.
 	unnumbered bool
 }
@@ -50,7 +52,7 @@ func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
 			return nil, err
 		}
 	}
-	if s.live, err = isProc(fsys); err != nil {
+	if s.live, s.pids, err = readProc(fsys); err != nil {
 		return nil, err
 	}
 	if s.live {
@@ -87,18 +89,19 @@ func numberOf(fsys *sysfs.FS, node string) (number, bool, error) {
 	return number{kind: stat.Mode & unix.S_IFMT, major: unix.Major(stat.Rdev), minor: unix.Minor(stat.Rdev)}, true, nil
 }
 
-// isProc reports whether proc below the root is the kernel's.
-func isProc(fsys *sysfs.FS) (bool, error) {
+// readProc reports whether proc below the root is the kernel's, and which processes it lists.
+func readProc(fsys *sysfs.FS) (live bool, pids []int, err error) {
 	dir, err := fsys.OpenDir("proc")
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	defer dir.Close()
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(dir.Fd(), &stat); err != nil {
-		return false, fmt.Errorf("statfs proc: %w", err)
+		return false, nil, fmt.Errorf("statfs proc: %w", err)
 	}
-	return stat.Type == unix.PROC_SUPER_MAGIC, nil
+	names, err := dir.Names()
+	return stat.Type == unix.PROC_SUPER_MAGIC, numbers(names), err
 }
 
 // initialPIDNamespace is what the link of a process in the node's own PID

@@ -38,7 +38,7 @@ func TestSearchLiveProcess(t *testing.T) {
 	}
 	defer func() { _ = zero.Close() }()
 	s := &search{fs: openRoot(t), names: map[string]bool{"/dev/other-name": true}, numbers: map[number]string{}}
-	if s.live, err = isProc(s.fs); err != nil || !s.live {
+	if s.live, _, err = readProc(s.fs); err != nil || !s.live {
 		t.Fatalf("proc is live: %v, %v", s.live, err)
 	}
 	s.numbers[number{kind: unix.S_IFCHR, major: 1, minor: 5}] = "/dev/other-name"

@@ -147,7 +147,7 @@ func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want
 	if err != nil {
 		return err
 	}
-	err = b.driveTo(ctx, claim, a, want)
+	err = b.driveTo(ctx, claim, a, before, want)
 	if before.Driver == want.Driver {
 		return err
 	}
@@ -159,26 +159,17 @@ func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want
 	return errors.Join(err, b.recording.RecordSoon(ctx, claim, e))
 }
 
-// driveTo is Drive without its event.
-func (b *Binding) driveTo(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
-	var err error
-	for range attempts {
-		var now plan.Binding
+// driveTo is Drive from the present binding, without its event.
+func (b *Binding) driveTo(ctx context.Context, claim plan.Ref, a pci.Address, now, want plan.Binding) error {
+	for left := attempts; ; {
+		err := b.steps(ctx, claim, plan.Transition(a, now, want))
+		if left--; err == nil || left == 0 || !transient(err) {
+			return err
+		}
 		if now, err = b.executor.Binding(ctx, a); err != nil {
 			return err
 		}
-		steps := plan.Transition(a, now, want)
-		if len(steps) == 0 {
-			return nil
-		}
-		if err = b.steps(ctx, claim, steps); err == nil {
-			return nil
-		}
-		if !transient(err) {
-			return err
-		}
 	}
-	return err
 }
 
 func (b *Binding) steps(ctx context.Context, claim plan.Ref, steps []plan.Step) error {
