@@ -15,6 +15,10 @@ import (
 // side; see scan.adopt.
 func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
+	c.VFIO = readVFIO(a)
+	if device.IsVFIO(f.Driver) { // which makes nothing else
+		return
+	}
 	readNet(f, a)
 	c.RDMA = a.list("infiniband")
 	if f.Class.Base() != pci.BaseNetwork { // thousands of VFs, which are neither displays nor drives
@@ -24,7 +28,6 @@ func readChildren(f *device.Function, a *attributes) {
 	for _, controller := range c.NVMe {
 		c.Block = append(c.Block, namespaces(a, controller)...)
 	}
-	c.VFIO = readVFIO(a)
 	if strings.HasPrefix(f.Driver, "virtio") {
 		readVirtio(f, a)
 	}

@@ -18,16 +18,19 @@ import (
 const attempts = 3
 
 // readFunction reads one function's directory, and only what needs no other function. It returns nil if the function
-// does not exist or disappears during the read. place is the path under which it was listed, empty if unknown; before
-// is the last known state that may be reused, nil for none.
-func readFunction(fs *sysfs.FS, addr pci.Address, place string, before *device.Function) (*device.Function, error) {
+// does not exist or disappears during the read. place is the path under which it was listed, empty if unknown.
+func readFunction(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.Function, error) {
 	var err error
 	for range attempts {
 		var f *device.Function
-		if f, err = readOnce(fs, addr, place, before); err == nil {
+		if f, err = readOnce(fs, addr, place, keep); err == nil {
 			return f, nil
 		}
 		place = "" // it may have moved
+		if errors.Is(err, errOtherDevice) {
+			keep = kept{}
+			continue
+		}
 		if !sysfs.Vanished(err) {
 			break
 		}
@@ -44,7 +47,7 @@ func readFunction(fs *sysfs.FS, addr pci.Address, place string, before *device.F
 
 // readOnce reads the function; its error matches [sysfs.Vanished] when the
 // directory that it read went away.
-func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Function) (*device.Function, error) {
+func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.Function, error) {
 	dir, where, err := openFunction(fs, addr, place)
 	if err != nil {
 		return nil, err
@@ -53,16 +56,20 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Funct
 	a := &attributes{dir: dir}
 	f := &device.Function{Address: addr}
 	f.Root, f.Upstream = placeOf(where)
-	readIdentity(f, a)
-	readBinding(f, a)
-	readSRIOV(f, a)
-	readHardware(f, a)
-	if f.Class.Sub() != pci.ClassPCIBridge { // ports have none
+	readIdentity(f, a, keep)
+	keep = keep.of(f)
+	readBinding(f, a, keep)
+	readSRIOV(f, a, keep)
+	readHardware(f, a, keep)
+	switch {
+	case keep.is(f):
+		readBrief(f, a, keep.before)
+	case f.Class.Sub() != pci.ClassPCIBridge: // ports have none
 		readChildren(f, a)
 	}
 	// All attributes of a removed directory are absent, and most attributes are optional. So the last read is of an
 	// attribute that every function has: config, or vendor in a tree without it.
-	if !readConfig(f, a, before) {
+	if !readConfig(f, a, keep) {
 		a.required("vendor", 16)
 	}
 	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
@@ -89,7 +96,7 @@ func openFunction(fs *sysfs.FS, addr pci.Address, place string) (dir *sysfs.Dir,
 }
 
 // readIdentity reads what the function is.
-func readIdentity(f *device.Function, a *attributes) {
+func readIdentity(f *device.Function, a *attributes, keep kept) {
 	f.Modalias, _ = a.text("modalias")
 	m, ok := pci.ParseModalias(f.Modalias)
 	if !ok { // in a tree that was put together by hand
@@ -98,17 +105,25 @@ func readIdentity(f *device.Function, a *attributes) {
 		m.SubVendor, m.SubDevice = pci.ID(a.hex("subsystem_vendor", 16)), pci.ID(a.hex("subsystem_device", 16))
 	}
 	f.Class, f.Vendor, f.Device, f.SubVendor, f.SubDevice = m.Class, m.Vendor, m.Device, m.SubVendor, m.SubDevice
-	f.Revision = uint8(a.hex("revision", 8))
+	if ok && keep.before != nil && keep.before.Modalias == f.Modalias {
+		f.Revision = keep.before.Revision // readConfig compares it
+	} else {
+		f.Revision = uint8(a.hex("revision", 8))
+	}
 	if f.Class.Sub() == pci.ClassVGA {
 		f.BootVGA = a.on("boot_vga")
 	}
 }
 
 // readBinding reads the function's driver and group.
-func readBinding(f *device.Function, a *attributes) {
+func readBinding(f *device.Function, a *attributes, keep kept) {
 	f.Driver = unique.Make(a.link("driver")).Value()
 	readDetaching(f, a)
-	readOverride(f, a)
+	if keep.isBridge(f) {
+		f.DriverOverride = keep.before.DriverOverride
+	} else {
+		readOverride(f, a)
+	}
 	if group := a.link("iommu_group"); group != "" {
 		n, err := strconv.Atoi(group)
 		if err != nil {
@@ -150,7 +165,10 @@ func readOverride(f *device.Function, a *attributes) {
 
 // readSRIOV reads the function's part in SR-IOV. The index of a VF is known to
 // its PF only; see scan.number.
-func readSRIOV(f *device.Function, a *attributes) {
+func readSRIOV(f *device.Function, a *attributes, keep kept) {
+	if keep.isBridge(f) {
+		return
+	}
 	if pf := a.link("physfn"); pf != "" {
 		addr, err := pci.ParseAddress(pf)
 		if err != nil {
@@ -158,6 +176,13 @@ func readSRIOV(f *device.Function, a *attributes) {
 			return
 		}
 		f.VF = &device.VF{PF: addr}
+		return
+	}
+	if keep.before != nil && keep.before.PF == nil {
+		return // the capability decides
+	}
+	if keep.is(f) {
+		rereadPF(f, a, keep.before.PF)
 		return
 	}
 	total, ok := a.integer("sriov_totalvfs")
@@ -195,7 +220,7 @@ func readNumVFs(f *device.Function, a *attributes, linked int) int {
 func readVFs(a *attributes) []pci.Address {
 	var vfs []pci.Address
 	for i := 0; ; i++ {
-		name := "virtfn" + strconv.Itoa(i)
+		name := virtfn(i)
 		target := a.link(name)
 		if target == "" {
 			return vfs
@@ -209,8 +234,14 @@ func readVFs(a *attributes) []pci.Address {
 	}
 }
 
+func virtfn(i int) string { return "virtfn" + strconv.Itoa(i) }
+
 // readHardware reads where and how the function is connected.
-func readHardware(f *device.Function, a *attributes) {
+func readHardware(f *device.Function, a *attributes, keep kept) {
+	if keep.before != nil {
+		rereadHardware(f, a, keep)
+		return
+	}
 	if node, ok := a.integer("numa_node"); ok && node >= 0 {
 		f.NUMANode = &node
 	}
@@ -284,13 +315,16 @@ func width(text string) int {
 // fact about the device, never a reason to fail the node's scan.
 //
 // The kernel reads the space word by word from the device, which takes longer than all other attributes together.
-// If before is the same device, its capabilities are kept, and only the header is read, to see whether it is
+// What is kept of the same device includes its capabilities, and only the header is read, to see whether it is
 // alive. A port is always read in full: its registers can change.
-func readConfig(f *device.Function, a *attributes, before *device.Function) bool {
-	if before != nil && sameDevice(f, before) && f.Class.Sub() != pci.ClassPCIBridge {
+func readConfig(f *device.Function, a *attributes, keep kept) bool {
+	if keep.before != nil && f.Class.Sub() != pci.ClassPCIBridge {
 		header, ok := readSpace(f, a, headerBytes)
 		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
-		f.Capabilities = before.Capabilities
+		f.Capabilities = keep.before.Capabilities
+		if ok && !f.ConfigDead && len(header) > revisionOffset && header[revisionOffset] != f.Revision {
+			a.err = errOtherDevice
+		}
 		return ok
 	}
 	config, ok := readSpace(f, a, configBytes)
@@ -322,11 +356,8 @@ func readSpace(f *device.Function, a *attributes, n int) (config []byte, ok bool
 // configBytes is all of configuration space.
 const configBytes = 4096
 
-// headerBytes is the size of the configuration header.
-const headerBytes = 64
-
-// sameDevice reports whether a and b are one kind of device.
-func sameDevice(a, b *device.Function) bool {
-	return a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
-		a.Class == b.Class && a.Revision == b.Revision && a.Modalias == b.Modalias
-}
+// headerBytes is the size of the configuration header, and revisionOffset where it has the revision.
+const (
+	headerBytes    = 64
+	revisionOffset = 8
+)

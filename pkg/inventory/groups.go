@@ -35,7 +35,7 @@ func (s *scan) readGroups(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list %s: %q is no group number", groupsDir, names[i])
 		}
-		found[i], err = readGroup(s.fs, number)
+		found[i], err = readGroup(s.fs, number, nil)
 		return err
 	})
 	if err != nil {
@@ -50,8 +50,9 @@ func (s *scan) readGroups(ctx context.Context) error {
 }
 
 // readGroup reads one group; nil if it does not exist. Only a group without a default domain, whose type the kernel does not know
-// (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode.
-func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
+// (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode. The regions that firmware and
+// IOMMU reserve for its members are those of before, if these are the same; before is nil where they must be read.
+func readGroup(fs *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
 	dir, err := fs.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {
 		return nil, nil
@@ -65,8 +66,12 @@ func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
 	if g.Type == "" || g.Type == "unknown" {
 		g.NoIOMMU = a.word("name") == "vfio-noiommu"
 	}
-	g.Reserved = readRegions(a)
 	readMembers(g, a)
+	if before != nil && g.Type == before.Type && slices.Equal(g.Members, before.Members) && slices.Equal(g.Others, before.Others) {
+		g.Reserved = before.Reserved
+	} else {
+		g.Reserved = readRegions(a)
+	}
 	if sysfs.Vanished(a.err) {
 		return nil, nil
 	}

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -21,6 +22,9 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 	}
 	s := newScan(fs, prev, opts)
 	for next := addrs; len(next) > 0; {
+		for _, a := range next {
+			s.asked[a] = true
+		}
 		if err := s.reread(ctx, next); err != nil {
 			return nil, fmt.Errorf("rescan PCI functions: %w", err)
 		}
@@ -44,7 +48,11 @@ func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
 			_, done := s.functions[a]
 			return done
 		})
-		if err := s.read(ctx, now); err != nil {
+		there, err := s.locate(now)
+		if err != nil {
+			return err
+		}
+		if err := s.read(ctx, there); err != nil {
 			return err
 		}
 		addrs = nil
@@ -54,6 +62,35 @@ func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
 		}
 	}
 	return nil
+}
+
+// locate finds the places of functions in the device tree, and returns those that are there: in the directory that lists
+// all, one look for each is enough.
+func (s *scan) locate(addrs []pci.Address) (there []pci.Address, err error) {
+	dir, err := s.fs.OpenDir(sysfs.Devices)
+	if err != nil && !sysfs.Vanished(err) {
+		return nil, err
+	}
+	if err == nil {
+		defer dir.Close()
+	}
+	for _, a := range addrs {
+		target, exists := "", false
+		if dir != nil {
+			if target, exists, err = dir.Entry(a.String()); err != nil {
+				return nil, err
+			}
+		}
+		if !exists {
+			s.functions[a] = nil
+			continue
+		}
+		if target != "" {
+			s.places[a] = path.Join(sysfs.Devices, target)
+		}
+		there = append(there, a)
+	}
+	return there, nil
 }
 
 // distinct returns the addresses in order and without doubles.
@@ -93,6 +130,9 @@ func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
 	numbers := map[int]bool{}
 	for a, now := range s.functions {
 		before, _ := s.base.Function(a)
+		if now != nil && s.briefly(now) && same(before.Group, now.Group) {
+			continue
+		}
 		for _, f := range []*device.Function{before, now} {
 			if f != nil && f.Group != nil {
 				numbers[*f.Group] = true
@@ -100,7 +140,7 @@ func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
 		}
 	}
 	for n := range numbers {
-		g, err := readGroup(s.fs, n)
+		g, err := readGroup(s.fs, n, s.knownGroup(n))
 		if err != nil {
 			return nil, err
 		}
@@ -108,6 +148,18 @@ func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
 		unknown = append(unknown, s.unknown(g)...)
 	}
 	return unknown, nil
+}
+
+// same reports whether two functions are in one group, or in none.
+func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// knownGroup returns the group whose regions may be kept, nil for none.
+func (s *scan) knownGroup(number int) *device.Group {
+	if !s.light {
+		return nil
+	}
+	g, _ := s.base.Group(number)
+	return g
 }
 
 // unknown returns the members of a group that were not read and are not in base.

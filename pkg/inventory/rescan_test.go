@@ -127,6 +127,9 @@ func TestRescanEqualsScan(t *testing.T) {
 			if diff := cmp.Diff(scan(t, node), got); diff != "" {
 				t.Errorf("rescan (-scan +rescan):\n%s", diff)
 			}
+			if diff := cmp.Diff(got, rescanLightly(t, node, before, tt.addrs(f)...), lightly()); diff != "" {
+				t.Errorf("light rescan (-rescan +light):\n%s", diff)
+			}
 			if diff := cmp.Diff(kept, before); diff != "" {
 				t.Errorf("the old snapshot has changed:\n%s", diff)
 			}

@@ -32,8 +32,9 @@ type Option func(*scan)
 // they stay nameless, which nothing but display depends on.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
-// Lightly makes a [Rescan] keep the capabilities of functions that are the same devices as before, except of
-// ports. Use it when only bindings and uses matter.
+// Lightly makes a [Rescan] keep of functions that are the same devices as before what decides on no claim: capabilities,
+// except of ports, and what can't change. Ports, and PFs that are read because of their VFs only, keep more. Use it
+// when only bindings and uses matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
 // scan is one reading of a node, or of a part of it.
@@ -41,6 +42,8 @@ type scan struct {
 	fs    *sysfs.FS
 	names *Names
 	light bool
+	// asked are the functions of a rescan that are not read because of others.
+	asked map[pci.Address]bool
 	// base is what is known already and not read again; empty for a full scan.
 	base *device.Snapshot
 	// functions and groups hold what was read; nil for what is not there.
@@ -60,6 +63,8 @@ func newScan(fs *sysfs.FS, base *device.Snapshot, opts []Option) *scan {
 		base:      base,
 		functions: map[pci.Address]*device.Function{},
 		groups:    map[int]*device.Group{},
+		asked:     map[pci.Address]bool{},
+		places:    map[pci.Address]string{},
 	}
 	for _, o := range opts {
 		o(s)
@@ -111,7 +116,6 @@ func (s *scan) listFunctions() ([]pci.Address, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.places = make(map[pci.Address]string, len(names))
 	addrs := make([]pci.Address, len(names))
 	for i, name := range names {
 		if addrs[i], err = pci.ParseAddress(name); err != nil {
@@ -133,7 +137,7 @@ func (s *scan) listFunctions() ([]pci.Address, error) {
 func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
 	found := make([]*device.Function, len(addrs))
 	err := spread(ctx, len(addrs), func(i int) (err error) {
-		found[i], err = readFunction(s.fs, addrs[i], s.places[addrs[i]], s.known(addrs[i]))
+		found[i], err = readFunction(s.fs, addrs[i], s.places[addrs[i]], s.keeps(addrs[i]))
 		return err
 	})
 	if err != nil {
@@ -154,15 +158,6 @@ func (s *scan) recall(f *device.Function) {
 	if before, ok := s.base.Function(f.Address); ok && f.Locked && f.Capabilities.Truncated && sameDevice(f, before) {
 		f.Capabilities = before.Capabilities
 	}
-}
-
-// known returns what may be kept of a function, nil for nothing.
-func (s *scan) known(a pci.Address) *device.Function {
-	if !s.light {
-		return nil
-	}
-	f, _ := s.base.Function(a)
-	return f
 }
 
 // spread does n pieces of work on all processors: reading is all system calls,
@@ -194,6 +189,7 @@ func (s *scan) finish(ctx context.Context, fresh []*device.Function) error {
 		s.number(f)
 	}
 	s.names.apply(fresh)
+	fresh = slices.DeleteFunc(slices.Clone(fresh), s.briefly)
 	if err := s.adopt(fresh); err != nil {
 		return fmt.Errorf("scan device nodes and children: %w", err)
 	}

@@ -85,21 +85,34 @@ func (o owners) at(where string) *device.Function {
 // kernel's lists of block devices, netdevs and device numbers lead to the
 // places of all of them in the device tree.
 func (s *scan) adopt(fresh []*device.Function) error {
-	o := ownersOf(fresh)
-	if err := s.adoptNet(o); err != nil {
+	adopt := s.adoptListed
+	if s.isSmall(fresh) {
+		adopt = s.adoptBelow
+	}
+	if err := adopt(ownersOf(fresh)); err != nil {
 		return err
 	}
-	if err := s.adoptBlock(o); err != nil {
-		return err
-	}
-	if err := s.adoptNodes(o); err != nil {
-		return err
+	for _, f := range fresh {
+		if err := adoptNVIDIA(s.fs, f); err != nil {
+			return err
+		}
 	}
 	for _, f := range fresh {
 		c := &f.Children
 		c.Net, c.Block, c.Nodes = sorted(c.Net), sorted(c.Block), sorted(c.Nodes)
 	}
 	return nil
+}
+
+// adoptListed finds them in the kernel's lists, for many functions.
+func (s *scan) adoptListed(o owners) error {
+	if err := s.adoptNet(o); err != nil {
+		return err
+	}
+	if err := s.adoptBlock(o); err != nil {
+		return err
+	}
+	return s.adoptNodes(o)
 }
 
 // adoptNet finds the netdevs below other devices of a function. Those right below it are known.
@@ -179,11 +192,6 @@ func (s *scan) adoptNodes(o owners) error {
 		}
 		if name != "" {
 			f.Children.Nodes = append(f.Children.Nodes, name)
-		}
-	}
-	for _, f := range o {
-		if err := adoptNVIDIA(s.fs, f); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -75,14 +75,15 @@ func newWatched(t *testing.T) *watched {
 	return n
 }
 
-// put sets the NUMA node of a function, which is added if it is not there.
+// put sets the NUMA node of a function, which is added if it is not there, and gives it a BAR of as many bytes and one.
 func (n *watched) put(a, node string) {
 	n.t.Helper()
 	dir := filepath.Join(n.root, sysfs.Devices, a)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	for name, value := range map[string]string{"vendor": "0x8086", "device": "0x10c9", "class": "0x020000", "numa_node": node} {
+	for name, value := range map[string]string{"vendor": "0x8086", "device": "0x10c9", "class": "0x020000", "numa_node": node,
+		"resource": "0x0000000000001000 0x000000000000100" + node + " 0x0000000000000200"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o644); err != nil {
 			n.t.Fatal(err)
 		}
@@ -288,7 +289,7 @@ func TestWatchRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, ok := snap.Function(here)
-		if !ok || f.NUMANode == nil || *f.NUMANode != 1 {
+		if !ok || len(f.BARs) != 1 || f.BARs[0].Size != 2 {
 			t.Errorf("refreshed function: %+v", f)
 		}
 		if _, ok := snap.Function(there); ok {

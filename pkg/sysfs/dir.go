@@ -96,18 +96,26 @@ func (d *Dir) Text(name string) (text string, ok bool, err error) {
 
 // Link returns the target of a link as it is written; false if the name does not exist or is not a link.
 func (d *Dir) Link(name string) (target string, ok bool, err error) {
+	target, _, err = d.Entry(name)
+	return target, target != "", err
+}
+
+// Entry is [Dir.Link] that distinguishes the two: a name that exists and is not a link has no target.
+func (d *Dir) Entry(name string) (target string, exists bool, err error) {
 	n, err := 0, d.answer(OpLink, name)
 	if err == nil {
 		n, err = retry(func() (int, error) { return unix.Readlinkat(d.fd, name, d.buf[:]) })
 	}
 	err = d.observed(Access{Op: OpLink, Path: name, Data: d.buf[:max(n, 0)]}, err)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+	switch {
+	case err == nil:
+		return string(d.buf[:n]), true, nil
+	case errors.Is(err, unix.ENOENT):
 		return "", false, nil
+	case errors.Is(err, unix.EINVAL):
+		return "", true, nil
 	}
-	if err != nil {
-		return "", false, d.wrap("read link", name, err)
-	}
-	return string(d.buf[:n]), true, nil
+	return "", false, d.wrap("read link", name, err)
 }
 
 // Sub opens a directory in d.
@@ -139,20 +147,25 @@ func (d *Dir) names() ([]string, error) {
 }
 
 // entries returns the names in the directory in the kernel's order.
-func (d *Dir) entries() ([]string, error) {
+func (d *Dir) entries() (names []string, err error) {
+	err = d.eachRead(func(entries []byte) { _, _, names = unix.ParseDirent(entries, -1, names) })
+	return names, err
+}
+
+// eachRead lists the directory with as many reads as that takes.
+func (d *Dir) eachRead(do func(entries []byte)) error {
 	if d.read {
 		if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	d.read = true
-	var names []string
 	for {
 		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, d.buf[:]) })
 		if n <= 0 || err != nil {
-			return names, err
+			return err
 		}
-		_, _, names = unix.ParseDirent(d.buf[:n], -1, names)
+		do(d.buf[:n])
 	}
 }
 

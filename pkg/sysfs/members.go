@@ -1,6 +1,8 @@
 package sysfs
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"os"
@@ -48,4 +50,37 @@ func links(entries []os.DirEntry) map[string]bool {
 		}
 	}
 	return found
+}
+
+// Subdirs lists the directory in the kernel's order: all names, and those of them that are directories or, on a file
+// system that does not say, may be. It is not reported to a tap, and lists the node without a copy.
+func (d *Dir) Subdirs() (names, dirs []string, err error) {
+	err = d.eachRead(func(entries []byte) {
+		eachEntry(entries, func(name string, kind byte) {
+			names = append(names, name)
+			if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
+				dirs = append(dirs, name)
+			}
+		})
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list %s: %w", d.path, err)
+	}
+	return names, dirs, nil
+}
+
+// eachEntry walks what getdents64(2) returned: inode, offset, length of the entry, type and name.
+func eachEntry(entries []byte, do func(name string, kind byte)) {
+	const length, kind, name = 16, 18, 19
+	for len(entries) > name {
+		n := min(int(binary.NativeEndian.Uint16(entries[length:])), len(entries))
+		if n <= name {
+			return
+		}
+		text, _, _ := bytes.Cut(entries[name:n], []byte{0})
+		if s := string(text); s != "." && s != ".." {
+			do(s, entries[kind])
+		}
+		entries = entries[n:]
+	}
 }
