@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -73,18 +76,32 @@ func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 
 // replace puts a file in place that all may read.
 func (d *Dir) replace(path string, data []byte) error {
-	f, err := os.CreateTemp(d.path, "."+filepath.Base(path))
+	temporary := filepath.Join(d.path, "."+filepath.Base(path)+strconv.FormatUint(rand.Uint64(), 10))
+	f, err := create(temporary)
 	if err != nil {
-		return err
+		return fmt.Errorf("create %s: %w", temporary, err)
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = unix.Rename(temporary, path)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(err, os.Remove(temporary))
 	}
 	return err
+}
+
+// create makes a file that does not exist yet. os.CreateTemp would ask the poller about it, which takes no regular files.
+func create(path string) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case !errors.Is(err, unix.EINTR): // by a signal: the Go runtime preempts goroutines by signals
+			return nil, err
+		}
+	}
 }
 
 // Read returns the claim's spec; its error matches fs.ErrNotExist when there
@@ -120,10 +137,25 @@ func (d *Dir) decode(claimUID string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
+// leftovers returns the paths of what interrupted writes of a claim's spec left.
+func (d *Dir) leftovers(claimUID string) ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+prefix+claimUID+".json") {
+			paths = append(paths, filepath.Join(d.path, e.Name()))
+		}
+	}
+	return paths, nil
+}
+
 // Remove removes the claim's spec, and what interrupted writes of it left. A missing file is not an error. Like
 // [Dir.Write], it is not synced.
 func (d *Dir) Remove(claimUID string) error {
-	leftovers, err := filepath.Glob(filepath.Join(d.path, "."+prefix+claimUID+".json*"))
+	leftovers, err := d.leftovers(claimUID)
 	if err != nil {
 		return fmt.Errorf("remove CDI spec: %w", err)
 	}

@@ -3,8 +3,9 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // entries makes the entries of a directory durable, which a rename alone does not. Claims that wait at the same time
@@ -61,10 +62,12 @@ func (e *entries) close() {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync journal: %w", err)
+	fd, err := retry(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	if err == nil {
+		err = errors.Join(fsync(fd), unix.Close(fd))
 	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,13 +23,12 @@ import (
 // and a descriptor after its caller has given up. Locks of open file descriptions (fcntl) have the same limit, and
 // older instances don't see them.
 type Locks struct {
-	dir string
+	dir  string
+	kept *keptFiles
 
-	mu sync.Mutex // guards those below
+	mu sync.Mutex // guards freed
 	// freed is closed when this process next releases a lock.
 	freed chan struct{}
-	// kept are the files of free locks that stay open, by name.
-	kept map[string]*lockFile
 }
 
 // NewLocks returns the locks in dir, which is made if it is missing.
@@ -36,7 +36,9 @@ func NewLocks(dir string) (*Locks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open locks: %w", err)
 	}
-	return &Locks{dir: dir, freed: make(chan struct{}), kept: map[string]*lockFile{}}, nil
+	l := &Locks{dir: dir, kept: &keptFiles{files: map[string]*lockFile{}}, freed: make(chan struct{})}
+	runtime.AddCleanup(l, (*keptFiles).closeAll, l.kept)
+	return l, nil
 }
 
 // Lock names a lock; several may have it at once if all share it.
@@ -46,8 +48,8 @@ type Lock struct {
 	// Transient has the lock's file removed when it is released: for names that
 	// don't come back, such as those of claims. A transient lock is never shared.
 	Transient bool
-	// Kept has the lock's file stay open when it is released: for few names, which
-	// are locked again and again. A kept lock is never transient.
+	// Kept has the lock's file stay open when it is released: for names that are locked
+	// again and again. A kept lock is never transient.
 	Kept bool
 }
 
@@ -122,13 +124,14 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 	if lock.Shared {
 		how = unix.LOCK_SH
 	}
-	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	err = unix.Flock(f.fd, how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !f.isNamed() {
-		_ = f.Close()
+		f.close()
 		return heldLock{}, errTaken
 	}
 	if err != nil {
-		return heldLock{}, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+		f.close()
+		return heldLock{}, fmt.Errorf("lock %s: %w", f.path, err)
 	}
 	return heldLock{Lock: lock, file: f}, nil
 }
@@ -136,68 +139,16 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 // open returns the file of a lock: the one that was kept open, unless another caller has
 // it now.
 func (l *Locks) open(lock Lock) (*lockFile, error) {
-	if f := l.takeKept(lock.Name); f != nil {
+	if f := l.kept.take(lock.Name); f != nil {
 		return f, nil
 	}
 	path := l.path(lock.Name)
 	// os.OpenFile would ask the poller, which takes no regular files.
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600) })
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return &lockFile{File: os.NewFile(uintptr(fd), path)}, nil
-}
-
-// retry repeats a system call that a signal interrupted: the Go runtime preempts goroutines by signals.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}
-
-func (l *Locks) takeKept(name string) *lockFile {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.kept[name]
-	delete(l.kept, name)
-	return f
-}
-
-// keep keeps the file of a lock that was released, one for each name.
-func (l *Locks) keep(name string, f *lockFile) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.kept[name] != nil {
-		_ = f.Close() // nothing was written to it
-		return
-	}
-	l.kept[name] = f
-}
-
-// lockFile is the open file of a lock.
-type lockFile struct {
-	*os.File
-
-	info os.FileInfo // nil before the first look
-}
-
-// isNamed reports whether the file's path still leads to it. Between open and
-// flock the former owner of a transient lock may have removed the file: the next
-// one then locks another file, and both would have the lock.
-func (f *lockFile) isNamed() bool {
-	there, err := os.Stat(f.Name())
-	if err != nil {
-		return false
-	}
-	if f.info == nil {
-		if f.info, err = f.Stat(); err != nil {
-			return false
-		}
-	}
-	return os.SameFile(there, f.info)
+	return &lockFile{fd: fd, path: path}, nil
 }
 
 func (l *Locks) path(name string) string { return filepath.Join(l.dir, name+lockSuffix) }
@@ -230,13 +181,12 @@ type heldLock struct {
 // that only its owner removes it.
 func (l *Locks) release(h heldLock) {
 	if h.Transient && !h.Shared {
-		_ = os.Remove(h.file.Name()) // what stays is removed by Sweep
+		_ = unix.Unlink(h.file.path) // what stays is removed by Sweep
 	}
-	if h.Kept && unix.Flock(int(h.file.Fd()), unix.LOCK_UN) == nil {
-		l.keep(h.Name, h.file)
+	if h.Kept && unix.Flock(h.file.fd, unix.LOCK_UN) == nil && l.kept.put(h.Name, h.file) {
 		return
 	}
-	_ = h.file.Close() // the kernel drops the lock with the descriptor
+	h.file.close() // the kernel drops the lock with the descriptor
 }
 
 // Sweep removes the files of free locks whose names begin with the prefix: killed processes and old versions leave them.

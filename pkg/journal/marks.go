@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -67,7 +68,7 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 // lift removes a mark durably. A missing mark is not an error.
 func (k marks[M]) lift(a pci.Address) error {
 	path := k.path(a)
-	err := os.Remove(path)
+	err := unix.Unlink(path) // os.Remove would look for a directory, too
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"github.com/google/renameio/v2"
 )
 
 // Store is the directory of records. Its methods may be called from several
@@ -104,7 +102,7 @@ func (s *Store) Replace(r *Record) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(s.dir)); err != nil {
+	if err := replace(s.dir, filepath.Base(path), data); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("write record: %w", err)}
 	}
 	return nil
@@ -188,13 +186,16 @@ func (s *Store) Leftovers() ([]string, error) {
 
 // sweep removes the temporary files of a record's writes.
 func (s *Store) sweep(id string) error {
-	names, err := filepath.Glob(filepath.Join(s.dir, "."+id+".json*"))
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("sweep journal: %w", err)
 	}
 	var errs []error
-	for _, name := range names {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "."+id+".json") {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("sweep journal: %w", err))
 		}
 	}
@@ -242,7 +243,7 @@ func (s *Store) uncacheOthers(entries []fs.DirEntry) {
 }
 
 func (s *Store) decode(path string, info fs.FileInfo) cached {
-	data, err := os.ReadFile(path)
+	data, err := content(path, info.Size())
 	if err != nil {
 		return cached{info: info, err: &FileError{Path: path, Err: err}}
 	}

@@ -114,7 +114,7 @@ func (o *Order) conclude(ctx context.Context, rec *journal.Record, out Outcome) 
 // is on disk.
 func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Plan.HasVF() {
-		release, err := o.Locking.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses"}})
+		release, err := o.Locking.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses", Kept: true}})
 		if err != nil {
 			return err
 		}

@@ -104,8 +104,8 @@ func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, 
 
 // write appends events as one write, and has them and all events before on disk if durable is set.
 func (w *Writer) write(ctx context.Context, events []ledger.Event, durable bool) error {
-	if len(events) == 0 && !w.pending {
-		return nil
+	if len(events) == 0 && (!w.pending || w.isInPlace()) {
+		return w.flush()
 	}
 	release, err := w.begun(ctx)
 	if err != nil {
@@ -190,7 +190,11 @@ func (w *Writer) put(data []byte, durable bool) error {
 	return err
 }
 
-// flush has all that was written on disk. After an error the position is in doubt. The lock is held.
+// isInPlace reports whether what this process wrote last is in the open segment, so that it can be flushed without the
+// lock: what others write meanwhile is theirs to flush.
+func (w *Writer) isInPlace() bool { return w.at.known && w.segment.isIn(w.path(w.at.file)) }
+
+// flush has all that was written on disk. After an error the position is in doubt.
 func (w *Writer) flush() error {
 	if !w.pending {
 		return nil

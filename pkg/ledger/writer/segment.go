@@ -1,8 +1,6 @@
 package writer
 
-import (
-	"os"
-)
+import "os"
 
 // segment is the newest segment's open file, which stays open between two writes. Its zero value is closed.
 type segment struct {
@@ -34,11 +32,23 @@ func (s *segment) open(path string) (*os.File, error) {
 
 // isAt reports whether the path leads to the open file, and the file has that many bytes.
 func (s *segment) isAt(path string, size int64) bool {
+	info := s.look(path)
+	return info != nil && info.Size() == size
+}
+
+// isIn reports whether the path leads to the open file.
+func (s *segment) isIn(path string) bool { return s.look(path) != nil }
+
+// look describes the file at the path, nil if it is not the open one.
+func (s *segment) look(path string) os.FileInfo {
 	if s.file == nil || s.path != path {
-		return false
+		return nil
 	}
 	info, err := os.Stat(path)
-	return err == nil && info.Size() == size && os.SameFile(info, s.info)
+	if err != nil || !os.SameFile(info, s.info) {
+		return nil
+	}
+	return info
 }
 
 // close closes the file, if it is open. What was written without an fsync is not lost by that.

@@ -100,13 +100,13 @@ func locks(snap *device.Snapshot, addrs []pci.Address) []Lock {
 			continue
 		}
 		if f.Group != nil {
-			locks = append(locks, Lock{Name: fmt.Sprintf("group-%d", *f.Group)})
+			locks = append(locks, Lock{Name: fmt.Sprintf("group-%d", *f.Group), Kept: true})
 		}
 		switch {
 		case f.VF != nil:
-			locks = append(locks, Lock{Name: "pf-" + f.VF.PF.Label(), Shared: true})
+			locks = append(locks, Lock{Name: "pf-" + f.VF.PF.Label(), Shared: true, Kept: true})
 		case f.PF != nil:
-			locks = append(locks, Lock{Name: "pf-" + a.Label()})
+			locks = append(locks, Lock{Name: "pf-" + a.Label(), Kept: true})
 		}
 	}
 	return locks
