@@ -13,7 +13,7 @@ import (
 
 // What the documents tell people to run must be there.
 func TestDocumentsRunCommandsThatExist(t *testing.T) {
-	docs.CheckCommands(t, "kata-vfio-audit", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
+	docs.CheckCommands(t, "kata-vfio-audit", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, append(docs.All(t), docs.Evidence)...)
 }
 
 // Manuals are made of the help: one that had the time in it would make each release another.

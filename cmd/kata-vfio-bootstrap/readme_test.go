@@ -18,7 +18,7 @@ import (
 
 // What the documents tell people to run must be there.
 func TestDocumentsRunCommandsThatExist(t *testing.T) {
-	docs.CheckCommands(t, "kata-vfio-bootstrap", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
+	docs.CheckCommands(t, "kata-vfio-bootstrap", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, append(docs.All(t), docs.Evidence)...)
 }
 
 // Every field of a blueprint is explained: in a row of the README's table, and named in the help.

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/test/docs"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -47,10 +52,43 @@ func TestConformanceOfAPlatform(t *testing.T) {
 	}
 	golden.Compare(t, "conformance.txt", stdout)
 	stdout, _, code = ask(t, platform(t), strings.Fields(withReport+" -o yaml")...)
+	golden.Compare(t, filepath.Join("../../..", docs.Evidence), stdout)
 	var r conformance.Report
 	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile.Version != conformance.Version || len(r.Requirements) != 15 {
 		t.Errorf("exit code %d, %v:\n%s", code, err, stdout)
 	}
+}
+
+// TestEvidenceCanBeRepeated: the evidence's commands of this program print what it shows, on the same cluster. Its examples exist.
+func TestEvidenceCanBeRepeated(t *testing.T) {
+	var r conformance.Report
+	if err := yaml.Unmarshal([]byte(docs.Read(t, docs.Evidence)), &r); err != nil {
+		t.Fatal(err)
+	}
+	repeated := 0
+	for i := range r.Requirements {
+		q := &r.Requirements[i]
+		for _, c := range q.Commands {
+			if args, ours := strings.CutPrefix(c.Command, program); ours {
+				repeated++
+				if err := docs.Match(c.Expected, askIn(t, platform(t), strings.Fields(args))); err != nil {
+					t.Errorf("%s: %s: %v", q.ID, c.Command, err)
+				}
+			}
+		}
+		for _, path := range regexp.MustCompile(`deploy/[a-z./-]+[a-z]`).FindAllString(fmt.Sprint(q), -1) {
+			if _, err := os.Stat(filepath.Join(docs.Root(t), path)); err != nil {
+				t.Errorf("%s: %v", q.ID, err)
+			}
+		}
+	}
+	if repeated < 7 {
+		t.Errorf("%d commands of this program: their form has changed", repeated)
+	}
+}
+
+func TestDocumentsRunCommandsThatExist(t *testing.T) {
+	docs.CheckCommands(t, strings.TrimSpace(program), func() *cobra.Command { return newSession().root(io.Discard, io.Discard) }, append(docs.All(t), docs.Evidence)...)
 }
 
 // TestConformanceThatIsNotShown: a MUST makes the exit code 3, and the document is written all the same.

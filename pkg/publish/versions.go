@@ -16,8 +16,8 @@ import (
 const (
 	// AttrPluginVersion is the version of the plugin that publishes.
 	AttrPluginVersion resourceapi.QualifiedName = "pluginVersion"
-	// AttrKataVersion is the node's Kata, by the last `kata-vfio-bootstrap verify`; absent if there was none since the last change by
-	// bootstrap, or if it found no version.
+	// AttrKataVersion is the node's Kata, by the last `kata-vfio-bootstrap verify --record`, or `run`; absent if there was none since
+	// bootstrap's last change, or if it found no version.
 	AttrKataVersion resourceapi.QualifiedName = "kataVersion"
 )
 

@@ -2,11 +2,15 @@ package docs
 
 import (
 	"fmt"
+	"maps"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 )
 
 // Command is a command line that a document tells people to run.
@@ -18,12 +22,12 @@ type Command struct {
 }
 
 // Commands are the command lines with which the documents run a program, in their order: in inline code, and in fenced blocks
-// of sh. The test fails if there is none.
+// of sh; in YAML, the values of all fields "command". The test fails if there is none.
 func Commands(tb testing.TB, program string, paths ...string) []Command {
 	tb.Helper()
 	var all []Command
 	for _, path := range paths {
-		for _, code := range codeOf(Read(tb, path)) {
+		for _, code := range codeIn(tb, path) {
 			if args := arguments(code, program); len(args) > 0 {
 				all = append(all, Command{path, args})
 			}
@@ -33,6 +37,37 @@ func Commands(tb testing.TB, program string, paths ...string) []Command {
 		tb.Fatalf("%q run %s nowhere", paths, program)
 	}
 	return all
+}
+
+func codeIn(tb testing.TB, path string) []string {
+	tb.Helper()
+	text := Read(tb, path)
+	if filepath.Ext(path) != ".yaml" {
+		return codeOf(text)
+	}
+	var document any
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		tb.Fatalf("%s: %v", path, err)
+	}
+	return commandFields(document)
+}
+
+// commandFields are the values of all fields "command" in a document.
+func commandFields(value any) (found []string) {
+	switch value := value.(type) {
+	case []any:
+		for _, one := range value {
+			found = append(found, commandFields(one)...)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			if text, ok := value[name].(string); ok && name == "command" {
+				found = append(found, text)
+			}
+			found = append(found, commandFields(value[name])...)
+		}
+	}
+	return found
 }
 
 // codeOf are the lines of blocks of sh, each with those that continue it, and the spans of inline code.
@@ -68,6 +103,9 @@ func arguments(code, program string) []string {
 	}
 	return args
 }
+
+// Evidence is the path of the example of a platform's evidence, whose commands are to be repeated.
+const Evidence = "deploy/conformance/evidence.yaml"
 
 // CheckCommands reports each command line of the documents that the program would not understand. The program is made for each,
 // since parsing leaves values in its flags.

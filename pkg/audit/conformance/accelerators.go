@@ -28,7 +28,7 @@ func accelerators() []requirement {
 						"NODE KERNEL RUNTIME\n...",
 					},
 					{"kubectl rollout status -n kata-vfio-system daemonset/kata-vfio-plugin --timeout=1m", "daemon set \"kata-vfio-plugin\" successfully rolled out"},
-					{"kata-vfio-bootstrap verify", "node NODE is fit\n..."},
+					{"kata-vfio-bootstrap verify -o json | jq -r '.facts[] | select(.name == \"version\") | .part + \" \" + .value'", "...\ncontainerd ...\n...\nkata ...\n..."},
 				},
 			}, needs: []string{string(fleet.Slices), Nodes, DaemonSets}, judge: versions,
 		},
@@ -81,7 +81,7 @@ func versions(s *State) observation {
 		seen.reason, seen.fix = "the plugin's DaemonSet is not rolled out", "wait for `kubectl rollout status daemonset/kata-vfio-plugin`, or see its pods"
 	case len(unknown) > 0:
 		seen.reason = "GPUs lack the driver's, the plugin's or Kata's version on " + list(unknown)
-		seen.fix = "run `kata-vfio-bootstrap verify` on these nodes, or enable the chart's bootstrap; use a release of the plugin"
+		seen.fix = "run `kata-vfio-bootstrap verify --record` on these nodes, or enable the chart's bootstrap; use a release of the plugin"
 	}
 	return seen
 }

@@ -32,7 +32,7 @@ func security() []requirement {
 					"POLICY ACTIONS\n...\ntenant-claims.kata-vfio.dev [Deny]\n...\ntenant-pods.kata-vfio.dev [Deny]\n...",
 				},
 				{
-					"kubectl get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,POD:.metadata.name,VM:.spec.runtimeClassName,NRI:.metadata.annotations.required-plugins\\.noderesource\\.dev",
+					`kubectl get pods -A -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,VM:.spec.runtimeClassName,NRI:.metadata.annotations.required-plugins\.noderesource\.dev'`,
 					"NAMESPACE POD VM NRI\n...\nteam-a train kata-gpu [ kata-vfio ]\n...",
 				},
 				{"kubectl exec -n NAMESPACE POD-WITHOUT-CLAIM -- ls /dev/vfio", "ls: ...: No such file or directory"},
