@@ -78,6 +78,9 @@ func TestNotShown(t *testing.T) {
 		"pods of no queue":       {func(s *state) { s.Fleet.Pods[0].Labels, s.Fleet.Pods[1].Labels = nil, nil }, "gang_scheduling", "no running pod with a device belongs to a group"},
 		"no discovery":           {func(s *state) { s.Missing[conformance.APIs] = "timeout" }, "gang_scheduling", "APIs could not be listed: timeout"},
 		"another's scale-up":     {func(s *state) { s.Fleet.Events[0].InvolvedObject.Namespace = "other" }, "cluster_autoscaling", "no Event says"},
+		"another driver's pod": {func(s *state) {
+			s.Fleet.Claims[0].Status = resourceapi.ResourceClaimStatus{}
+		}, "cluster_autoscaling", "no Event says"},
 		"another event":          {func(s *state) { s.Fleet.Events[0].Reason = "NotTriggerScaleUp" }, "cluster_autoscaling", "no Event says"},
 		"no custom metrics":      {func(s *state) { s.APIs = s.APIs[:4] }, "pod_autoscaling", "no custom or external metrics"},
 		"a passive autoscaler":   {func(s *state) { s.Autoscalers[0].Status.Conditions[0].Status = corev1.ConditionFalse }, "pod_autoscaling", "no active HorizontalPodAutoscaler"},
@@ -125,9 +128,12 @@ func TestOtherWays(t *testing.T) {
 			s.APIs = append(s.APIs[:4], conformance.API{Group: "scheduling.k8s.io", Resource: "podgroups"})
 			s.Fleet.Pods[0].Labels, s.Fleet.Pods[0].Spec.SchedulingGroup = nil, &corev1.PodSchedulingGroup{}
 		}, "gang_scheduling"},
-		"Karpenter":                {func(s *conformance.State) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
-		"a scale-up while pending": {func(s *conformance.State) { s.Fleet.Pods[0].Status.Phase = corev1.PodPending }, "cluster_autoscaling"},
-		"external metrics":         {func(s *conformance.State) { s.APIs = append(s.APIs, conformance.API{Group: "external.metrics.k8s.io"}) }, "pod_autoscaling"},
+		"Karpenter": {func(s *conformance.State) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
+		"a scale-up while pending": {func(s *conformance.State) {
+			s.Fleet.Pods[0].Status.Phase, s.Fleet.Claims[0].Status = corev1.PodPending, resourceapi.ResourceClaimStatus{}
+			s.Fleet.Claims[0].Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}}
+		}, "cluster_autoscaling"},
+		"external metrics": {func(s *conformance.State) { s.APIs = append(s.APIs, conformance.API{Group: "external.metrics.k8s.io"}) }, "pod_autoscaling"},
 		"a StatefulSet": {func(s *conformance.State) {
 			s.Fleet.Pods[0].OwnerReferences[0] = metav1.OwnerReference{Kind: "StatefulSet", Name: "db-1"}
 			s.Autoscalers[0].Spec.ScaleTargetRef.Kind, s.Autoscalers[0].Spec.ScaleTargetRef.Name = "StatefulSet", "db-1"

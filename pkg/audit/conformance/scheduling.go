@@ -34,7 +34,7 @@ func scheduling() []requirement {
 					{"kubectl get events -A --field-selector reason=TriggeredScaleUp", "NAMESPACE LAST SEEN TYPE REASON OBJECT MESSAGE\n...\nteam-a ... Normal TriggeredScaleUp pod/train pod triggered scale-up: ...\n..."},
 					{"kubectl get nodes --watch -l kata-vfio.dev/node=true", "NAME STATUS ROLES AGE VERSION\n..."},
 				},
-			}, needs: []string{string(fleet.Slices), string(fleet.Pods), string(fleet.Events), APIs}, judge: scaleUps,
+			}, needs: []string{string(fleet.Slices), string(fleet.Claims), string(fleet.Pods), string(fleet.Events), APIs}, judge: scaleUps,
 		},
 		{
 			Requirement: Requirement{
@@ -101,7 +101,7 @@ func scaleUps(s *State) observation {
 		if e.InvolvedObject.Kind != "Pod" || e.Reason != "TriggeredScaleUp" && e.Reason != "Nominated" {
 			continue
 		}
-		if slices.ContainsFunc(s.Fleet.Pods, func(p corev1.Pod) bool {
+		if slices.ContainsFunc(s.claimants(), func(p *corev1.Pod) bool {
 			return p.Namespace == e.InvolvedObject.Namespace && p.Name == e.InvolvedObject.Name
 		}) {
 			found = append(found, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name+" ("+e.Reason+")")

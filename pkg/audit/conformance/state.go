@@ -106,11 +106,25 @@ func (s *State) holders(is deviceKind) []*corev1.Pod {
 	for _, d := range s.devices(is) {
 		claims[d.Claim] = true
 	}
+	return slices.DeleteFunc(s.podsOf(claims), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+}
+
+// claimants returns the pods that have a device of kata-vfio, or wait for one.
+func (s *State) claimants() []*corev1.Pod {
+	claims := map[string]bool{}
+	for i := range s.Fleet.Claims {
+		c := &s.Fleet.Claims[i]
+		claims[c.Namespace+"/"+c.Name] = fleet.IsOurs(c)
+	}
+	return s.podsOf(claims)
+}
+
+// podsOf returns the pods that have one of the claims, by namespace and name.
+func (s *State) podsOf(claims map[string]bool) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range s.Fleet.Pods {
 		p := &s.Fleet.Pods[i]
-		has := slices.ContainsFunc(claim.NamesOfPod(p), func(name string) bool { return claims[p.Namespace+"/"+name] })
-		if has && p.Status.Phase == corev1.PodRunning {
+		if slices.ContainsFunc(claim.NamesOfPod(p), func(name string) bool { return claims[p.Namespace+"/"+name] }) {
 			pods = append(pods, p)
 		}
 	}
