@@ -26,8 +26,8 @@ func templateCommand(opts *options) *cobra.Command {
 		Short: "Print the ResourceSlices of a new node like this one, for autoscalers",
 		Long: "template prints the ResourceSlices that a new node with the same hardware and node config would have. An autoscaler needs\n" +
 			"them to create the first node of a group. Devices have the attributes that all nodes of a kind have in common: type,\n" +
-			"vendor, device, model, linkSpeed, numaNode and pcieRoot, and GPUs their memory. Create the VFs first. template also\n" +
-			"works on a captured tree (--root), and changes nothing.\n\n" + exitCodes,
+			"vendor, device, model, linkSpeed, numaNode, pcieRoot and sharedWith, and GPUs their memory. Create the VFs first.\n" +
+			"template also works on a captured tree (--root), and changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin template
   kata-vfio-plugin template -o yaml --node-name hgx-template

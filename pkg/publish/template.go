@@ -46,7 +46,7 @@ func Template(n *Node) map[string]Pool {
 // what one boot has made of them. Not even isolated is: it depends on the firmware's and the kernel's settings.
 func isStable(name resourceapi.QualifiedName) bool {
 	switch name {
-	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, CapacityMemory:
+	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory:
 		return true
 	}
 	return false
@@ -84,13 +84,14 @@ func (r *renamed) next(kind string) string {
 func (r *renamed) slice(s Slice) Slice {
 	var t Slice
 	for i := range s.Devices {
-		d := &s.Devices[i]
-		one := resourceapi.Device{Name: r.devices[d.Name], Attributes: stable(d.Attributes), Capacity: stable(d.Capacity)}
-		for _, c := range d.ConsumesCounters {
-			c.CounterSet = r.sets[c.CounterSet]
-			one.ConsumesCounters = append(one.ConsumesCounters, c)
+		d := s.Devices[i]
+		d.Name, d.Taints = r.devices[d.Name], nil
+		d.Attributes, d.Capacity = stable(d.Attributes), stable(d.Capacity)
+		d.ConsumesCounters = slices.Clone(d.ConsumesCounters)
+		for j := range d.ConsumesCounters {
+			d.ConsumesCounters[j].CounterSet = r.sets[d.ConsumesCounters[j].CounterSet]
 		}
-		t.Devices = append(t.Devices, one)
+		t.Devices = append(t.Devices, d)
 	}
 	for _, set := range s.SharedCounters {
 		set.Name = r.sets[set.Name]

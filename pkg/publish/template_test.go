@@ -72,6 +72,18 @@ func TestTemplateGivesAwayWhatTheNodeDoes(t *testing.T) {
 	}
 }
 
+// TestTemplateOfSharedGPU: the classes tell it from others, and its pods wait, on new nodes, too.
+func TestTemplateOfSharedGPU(t *testing.T) {
+	n := nodeOf(hopper(t, "0000:3b:00.0", 1), hopper(t, "0000:3c:00.0", 2))
+	shareGPU(n, addr(t, "0000:3b:00.0"))
+	shared := publish.Template(n)["worker-1/shared"].Slices[0].Devices[0]
+	want := deviceNamed(publish.Pools(n), sharedGPU)
+	if !cmp.Equal(shared.Attributes[publish.AttrSharedWith], want.Attributes[publish.AttrSharedWith]) ||
+		!slices.Equal(shared.BindingConditions, want.BindingConditions) || len(shared.BindingConditions) == 0 {
+		t.Errorf("the template has %+v", shared)
+	}
+}
+
 func TestTemplateOfPools(t *testing.T) {
 	got := slices.Sorted(maps.Keys(publish.Template(board(t))))
 	want := []string{"worker-1", "worker-1/nic-0", "worker-1/nic-1", "worker-1/nic-2", "worker-1/nic-3"}
