@@ -30,6 +30,7 @@ func TestExamplesScaleFromZero(t *testing.T) {
 	const none = ""
 	want := map[string]devices{
 		"direct-claim.yaml":             {"gpu", "gpu"},
+		"gang/job.yaml":                 {"gpu gpu", "gpu gpu"},
 		"gpu-and-vf-nearest.yaml":       {none, none}, // by pcieSwitch
 		"gpu-and-vf-network.yaml":       {"gpu vf", none},
 		"gpu-and-vf-same-root.yaml":     {"gpu vf", none},

@@ -43,8 +43,8 @@ func workload(claims ...string) *schedulingv1beta1.Workload {
 	}
 }
 
-// A device is in one VM only: what its pods would share is refused, for each kind that can say so, in tenants' namespaces.
-func TestTenantsPodGroupSharesNoClaim(t *testing.T) {
+// TestPodGroups is on a control plane that has PodGroups, which are behind feature gates.
+func TestPodGroups(t *testing.T) {
 	// Not the test's own context, which ends before its namespaces are deleted.
 	p, err := controlplane.Start(context.Background(), controlplane.Config{
 		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true},
@@ -59,6 +59,12 @@ func TestTenantsPodGroupSharesNoClaim(t *testing.T) {
 	if err := install(t, p); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("TenantsPodGroupSharesNoClaim", func(t *testing.T) { testSharedClaims(t, p) })
+	t.Run("GangHasAllItsGPUsOrNone", func(t *testing.T) { testGang(t, p) })
+}
+
+// A device is in one VM only: what its pods would share is refused, for each kind that can say so, in tenants' namespaces.
+func testSharedClaims(t *testing.T, p *controlplane.ControlPlane) {
 	api, ns := client(t, p, controlplane.Admin()).SchedulingV1beta1(), tenantNamespace(t, p)
 	const want = "the pods of a PodGroup share its resourceClaims, and a device is in one VM only"
 	until(t, "the policy is in force", func(ctx context.Context) error {
