@@ -149,13 +149,13 @@ MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$
 NOEXEC = $(shell awk '$$2 == "/dev/shm" && $$4 ~ /noexec/ {print "noexec"}' /proc/mounts)
 
 # What does one thing after the other thousands of times, and needs no race detector, which is five times slower.
-ALONE := audit/archive|audit/check|audit/page|ledger
+ALONE := audit/archive|audit/check|audit/page|controller/twin|ledger
 
 .PHONY: unit
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)
 unit: ## run the tests that need no kernel of their own
 	CGO_ENABLED=1 $(GO) test -race -skip 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$' $$($(GO) list ./... | grep -vE '/pkg/($(ALONE))$$')
-	$(GO) test $(foreach p,$(subst |, ,$(ALONE)),./pkg/$p)
+	$(GO) test $(SHORT) $(foreach p,$(subst |, ,$(ALONE)),./pkg/$p)
 	$(GO) test -v -run 'EveryPoint|^TestStaleWatcher$$' ./pkg/prepare ./pkg/bootstrap | grep -E 'points|acts|FAIL|_test.go|^ok'
 	$(GO) test -v -run '^TestSoak$$' ./pkg/prepare
 	$(GO) -C test/tools/image test ./...
