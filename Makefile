@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 # The one that runs where kubectl does, not in the image.
 KUBECTL := kubectl-kata_vfio
-COMMANDS := kata-vfio-plugin kata-vfio-audit kata-vfio-bootstrap $(KUBECTL)
+COMMANDS := kata-vfio-plugin kata-vfio-controller kata-vfio-audit kata-vfio-bootstrap $(KUBECTL)
 # The one that runs in tenants' VMs, from an image of its own.
 GUEST := kata-vfio-guestnet
 # The Go command; setup finds or installs one.
@@ -132,7 +132,7 @@ timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) SH
 
 .PHONY: soak
 soak: ## run all tests with every point, variant and phase, 50,000 claims on one node, those for arm64, and make the release twice: several hours
-	@$(MAKE) --no-print-directory test SHORT=
+	@$(MAKE) --no-print-directory test SHORT= KATA_VFIO_SCHEDULES=10000
 	@$(MAKE) --no-print-directory long-life
 	@$(MAKE) --no-print-directory arm64
 	@$(MAKE) --no-print-directory release-check

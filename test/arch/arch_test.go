@@ -45,6 +45,8 @@ func layers() [][]string {
 		{"plugin/podpolicy"},                             // what a pod must not ask for
 		{"plugin/ration"},                                // how much of a tenant is told
 		{"plugin/serving"},                               // probes and metrics over HTTP
+		{"controller/view"},                              // GPUs that two drivers publish, as the API server has them
+		{"controller"},                                   // what one node can't see
 		{"audit/archive/bundle"},                         // a node's copy with what else support needs
 		{"plugin/assignment", "audit/facts"},             // who has what; what a node says of itself
 		{"audit/facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
@@ -81,7 +83,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
-		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "controller/view", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 
@@ -92,11 +94,12 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-plugin":    {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
+		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
+		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-plugin":     {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }
 

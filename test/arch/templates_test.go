@@ -20,7 +20,7 @@ func TestTemplatesAreLinkedByReportsOnly(t *testing.T) {
 	if tags == nil {
 		t.Fatal("the Makefile has no line `TAGS := ...`")
 	}
-	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-bootstrap", "kata-vfio-guestnet", "kubectl-kata_vfio"} {
+	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-controller", "kata-vfio-bootstrap", "kata-vfio-guestnet", "kubectl-kata_vfio"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", string(tags[1]), "./cmd/"+name)
 		cmd.Dir = "../.."
 		deps, err := cmd.Output()

@@ -72,6 +72,13 @@ func healthy() node {
 		`kata_vfio_vf_transmit_dropped_total{node="a", namespace="team-a", claim="network"}`:         "0+100x120",
 		`kata_vfio_vfs_lacking{node="a", pf="ens1"}`:                                                 "4x20 0x100",
 		`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`:                       "1000000x5 40000000000x115",
+		`up{job="kata-vfio-system/kata-vfio-controller", pod="one"}`:                                 "1x60 0 stale",
+		`up{job="kata-vfio-system/kata-vfio-controller", pod="two"}`:                                 "1x120",
+		`kata_vfio_twin_leader{pod="one"}`:                                                           "1x60 stale",
+		`kata_vfio_twin_leader{pod="two"}`:                                                           "0x62 1x58",
+		`kata_vfio_twin_waiting_seconds{pod="two"}`:                                                  "0 4 0x50 60 0x67",
+		`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`:               "2x60 1x60",
+		`kube_deployment_status_replicas_available{deployment="another"}`:                            "0x120",
 	}
 }
 
@@ -135,6 +142,12 @@ func incidents() map[string][]node {
 		"KataVFIONodeNotVerified":   {{`kata_vfio_bootstrap_verified_timestamp_seconds{node="b"}`: "-9000x120"}},
 		"KataVFIOVFsLacking":        {{`kata_vfio_vfs_lacking{node="a", pf="ens1"}`: "0x60 4x60"}},
 		"KataVFIODiskScarce":        {{`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`: "40000000000x60 200000000x60"}},
+		"KataVFIOControllerDown": {
+			{`up{job="kata-vfio-system/kata-vfio-controller", pod="two"}`: "1x60 0x60"},
+			{`kata_vfio_twin_leader{pod="two"}`: "0x120"},
+		},
+		"KataVFIOControllerMissing": {{`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`: "2x60 0x60"}},
+		"KataVFIOSharedGPUsWait":    {{`kata_vfio_twin_waiting_seconds{pod="two"}`: "0x60 0+60x60"}},
 		"KataVFIONRIDisconnected":   {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }

@@ -15,6 +15,25 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- include "kata-vfio.checkShared" . }}
+{{- end }}
+
+{{/* Whether shared GPUs have their controller: without it, their pods would wait. */}}
+{{- define "kata-vfio.checkShared" -}}
+{{- $pool := .Values.sharedPool }}
+{{- if and $pool.enabled (not $pool.drivers) }}
+{{- fail "sharedPool.enabled is true, and sharedPool.drivers is empty: name the DRA driver that shares the GPUs, such as gpu.nvidia.com" }}
+{{- end }}
+{{- if and $pool.enabled (semverCompare "<1.37.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "sharedPool.enabled is true, and the cluster has Kubernetes %s: sharing needs DeviceTaintRules of 1.37" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- if eq .Values.nodeConfig.source "ConfigMap" }}
+{{- range .Values.nodeConfig.devices }}
+{{- if and .sharedWith (not (and $pool.enabled (has .sharedWith $pool.drivers))) }}
+{{- fail (printf "nodeConfig.devices shares GPUs with %s, and sharedPool does not: their pods would wait for the controller; set sharedPool.enabled, and add %s to sharedPool.drivers" .sharedWith .sharedWith) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether policies and plugin accept a RuntimeClass, from (list class path root). */}}

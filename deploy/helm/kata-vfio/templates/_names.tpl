@@ -27,6 +27,10 @@ kata-vfio.dev/vfio
 {{ include "kata-vfio.name" . }}-bootstrap
 {{- end }}
 
+{{- define "kata-vfio.controller" -}}
+{{ include "kata-vfio.name" . }}-controller
+{{- end }}
+
 {{/* The role of who sees everything. */}}
 {{- define "kata-vfio.view" -}}
 {{ include "kata-vfio.name" . }}-view
@@ -81,6 +85,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.serviceAcco
 {{- define "kata-vfio.selector" -}}
 app.kubernetes.io/name: kata-vfio
 app.kubernetes.io/component: plugin
+{{- end }}
+
+{{/* The same of the controller: a Deployment's selector is immutable, too. */}}
+{{- define "kata-vfio.controllerSelector" -}}
+app.kubernetes.io/name: kata-vfio
+app.kubernetes.io/component: controller
 {{- end }}
 
 {{/* Labels of every object. */}}

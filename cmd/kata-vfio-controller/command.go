@@ -1,0 +1,106 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/controller"
+)
+
+const long = "kata-vfio-controller keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and\n" +
+	"one in a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the\n" +
+	"other. A claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the\n" +
+	"scheduler binds the pod.\n\n" +
+	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs wait, and no\n" +
+	"running pod is affected. It needs Kubernetes 1.37, and permissions that the chart grants.\n\n" +
+	"Exit codes:\n" +
+	"  0  a signal ended it\n" +
+	"  1  something failed, or another controller has the lease; start it again\n" +
+	"  2  the command line is wrong"
+
+// options are the command's flags.
+type options struct {
+	daemon  controller.Daemon
+	cluster kube.Flags
+	log     command.Logging
+}
+
+// newCommand returns the command. The log goes to stderr.
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "kata-vfio-controller --shared-driver NAME",
+		Short: "Keep GPUs that two DRA drivers publish from two consumers",
+		Long:  long,
+		Example: `  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system
+  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug`,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	command.Setup(cmd, stdout, stderr)
+	o.addFlags(cmd)
+	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
+	return cmd
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&o.daemon.Drivers, "shared-driver", nil, "name of the DRA driver that shares GPUs with kata-vfio, as in sharedWith of node configs; repeat it for several")
+	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease (default: $POD_NAMESPACE)")
+	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
+	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+	f.StringVar(&o.daemon.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
+	o.daemon.Metrics.AddFlags(f, "how many GPUs are shared\nand in use")
+	o.log.AddFlags(cmd)
+	// The only error is a flag that does not exist.
+	_ = cmd.MarkFlagFilename("kubeconfig")
+}
+
+// identity returns the default of --identity.
+func identity() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // without a name, the flag is refused as empty
+	return name
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	var err error
+	if o.daemon.Cluster, err = o.cluster.Config(cmd.Name()); err != nil {
+		return err
+	}
+	o.daemon.Log = o.log.Logger(cmd.ErrOrStderr())
+	if err := kube.LogLibraries(cmd.Context(), o.daemon.Log); err != nil {
+		return err
+	}
+	return o.daemon.Run(cmd.Context())
+}
+
+func (o *options) validate() error {
+	if err := o.log.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case len(o.daemon.Drivers) == 0:
+		return command.Usagef("--shared-driver is missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com")
+	case o.daemon.Namespace == "":
+		return command.Usagef("--namespace is empty: set it, or $POD_NAMESPACE from the downward API (metadata.namespace)")
+	case o.daemon.Identity == "":
+		return command.Usagef("--identity is empty: set it, or $POD_NAME from the downward API (metadata.name)")
+	}
+	for _, d := range o.daemon.Drivers {
+		if d == "" || d == v1alpha1.DriverName {
+			return command.Usagef("--shared-driver %q: want the name of another DRA driver, such as gpu.nvidia.com", d)
+		}
+	}
+	return o.daemon.Metrics.Validate()
+}

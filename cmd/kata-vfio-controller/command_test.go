@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
+	"github.com/kata-vfio/kata-vfio/test/docs"
+)
+
+// invoke runs the command line as main does, and returns what it wrote and its exit code.
+func invoke(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, warned bytes.Buffer
+	if err := command.Tree(newCommand)(t.Context(), append([]string{}, args...), &out, &warned); err != nil {
+		code = command.Fail("kata-vfio-controller", command.ExitCode)(&warned, err)
+	}
+	return out.String(), warned.String(), code
+}
+
+func TestWrongCommandLinesAreRefused(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "")
+	const driver = "--shared-driver=gpu.example.com"
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no driver":              {[]string{"--namespace", "n"}, "--shared-driver is missing"},
+		"our own driver":         {[]string{"--namespace", "n", "--shared-driver", "kata-vfio.dev"}, "want the name of another DRA driver"},
+		"no namespace":           {[]string{driver}, "--namespace is empty"},
+		"no identity":            {[]string{driver, "--namespace", "n", "--identity", ""}, "--identity is empty"},
+		"another level":          {[]string{driver, "--log-level", "trace"}, "want debug, info, warn or error"},
+		"a certificate alone":    {[]string{driver, "--namespace", "n", "--metrics-cert-file", "tls.crt"}, "set both or neither"},
+		"an argument":            {[]string{"gpu.example.com"}, "unexpected argument"},
+		"an unknown flag":        {[]string{"--shared-drivers", "a"}, "did you mean --shared-driver?"},
+		"no cluster to be found": {[]string{driver, "--namespace", "n", "--kubeconfig", "testdata/none"}, "find the cluster"},
+	} {
+		if _, stderr, code := invoke(t, tt.args...); code != command.Usage || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: code %d, want %q: %s", name, code, tt.want, stderr)
+		}
+	}
+}
+
+func TestHelpDocumentsExitCodes(t *testing.T) {
+	stdout, _, code := invoke(t, "--help")
+	for _, want := range []string{"\n  1  something failed", "--shared-driver strings", "--metrics-open"} {
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("the help lacks %q (code %d)", want, code)
+		}
+	}
+	if stdout, _, _ := invoke(t, "version"); !strings.HasPrefix(stdout, "kata-vfio-controller ") {
+		t.Errorf("version: %q", stdout)
+	}
+}
+
+func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }
+
+// What the documents tell people to run must be there.
+func TestDocumentsRunCommandsThatExist(t *testing.T) {
+	docs.CheckCommands(t, "kata-vfio-controller", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
+}

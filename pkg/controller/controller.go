@@ -1,0 +1,124 @@
+// Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
+// driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
+// scheduler waits for. Package twin decides; this package reads, writes and elects a leader.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+)
+
+// Name is the controller's name: of its lease, in managed fields and in Events.
+const Name = "kata-vfio-controller"
+
+// Config is what a [Controller] works with. All fields are required.
+type Config struct {
+	Client kubernetes.Interface
+	// Drivers are the DRA drivers that share GPUs with kata-vfio.
+	Drivers  []string
+	Recorder events.EventRecorder
+	Metrics  *Metrics
+	Log      *slog.Logger
+	// Now is the clock, in UTC.
+	Now func() time.Time
+}
+
+// Controller decides about the GPUs of nodes. Watch follows the API server, and Lead acts. Of several controllers one
+// is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
+type Controller struct {
+	config Config
+	// queue has the nodes to decide about. A node and not a GPU is the unit: a claim of a device that is not published
+	// may be about any GPU of its node.
+	queue     workqueue.TypedRateLimitingInterface[string]
+	informers informers
+	seen      firstSeen
+}
+
+// New returns a controller. It sends no request.
+func New(c Config) (*Controller, error) {
+	ctl := &Controller{
+		config: c, seen: firstSeen{of: map[seenKey]twin.Millis{}},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second)),
+	}
+	if err := ctl.informers.open(ctl); err != nil {
+		return nil, fmt.Errorf("make the informers: %w", err)
+	}
+	return ctl, nil
+}
+
+// Watch follows the API server until ctx ends. Call it once.
+func (c *Controller) Watch(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, i := range c.informers.all() {
+		wg.Go(func() { i.RunWithContext(ctx) })
+	}
+	wg.Wait()
+}
+
+// NotReady returns why the controller is not ready, "" if it is: it has read all that it decides on once.
+func (c *Controller) NotReady() string {
+	for name, i := range c.informers.named() {
+		if !i.HasSynced() {
+			return "the " + name + " of the API server are not read yet"
+		}
+	}
+	return ""
+}
+
+// Lead decides and acts until ctx ends. Call it once, and Watch at the same time.
+func (c *Controller) Lead(ctx context.Context) {
+	stop := context.AfterFunc(ctx, c.queue.ShutDown)
+	defer stop()
+	defer c.queue.ShutDown()
+	for _, i := range c.informers.all() {
+		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
+			return
+		}
+	}
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers))
+	c.enqueue(c.informers.cached(c).Nodes()...)
+	for {
+		nodes, ok := c.due()
+		if !ok {
+			return
+		}
+		c.round(ctx, nodes)
+		for _, n := range nodes {
+			c.queue.Done(n)
+		}
+	}
+}
+
+// due waits for nodes to decide about, and returns all that are due.
+func (c *Controller) due() (nodes []string, ok bool) {
+	n, down := c.queue.Get()
+	if down {
+		return nil, false
+	}
+	nodes = append(nodes, n)
+	for c.queue.Len() > 0 {
+		if n, down = c.queue.Get(); !down {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, true
+}
+
+func (c *Controller) enqueue(nodes ...string) {
+	for _, n := range nodes {
+		c.queue.Add(n)
+	}
+}
+
+// millis returns the time for package twin.
+func (c *Controller) millis() twin.Millis { return twin.Millis(c.config.Now().UnixMilli()) }

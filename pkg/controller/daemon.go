@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"golang.org/x/sync/errgroup"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+)
+
+// Daemon is a run of the program: a controller with its election, probes and metrics.
+type Daemon struct {
+	// Cluster is how to reach the API server.
+	Cluster *rest.Config
+	Drivers []string
+	Log     *slog.Logger
+	// Namespace has the lease, and Identity is its holder's name: the pod's.
+	Namespace, Identity string
+	// Probes is the address of /healthz and /readyz.
+	Probes  string
+	Metrics serving.Scraping
+}
+
+// Times of the election. A leader that dies is replaced after lease, and a pod waits that much longer. A leader that can't
+// renew ends before another may begin.
+const (
+	lease = 15 * time.Second
+	renew = 10 * time.Second
+	retry = 2 * time.Second
+)
+
+// ErrLeaseLost is the error of [Daemon.Run] if another controller has the lease now: end the process, and start again.
+var ErrLeaseLost = errors.New("the lease is lost")
+
+// Run serves until ctx ends, or until a part ends with an error.
+func (d *Daemon) Run(ctx context.Context) error {
+	client, err := d.client(50, 100)
+	if err != nil {
+		return err
+	}
+	if err := requireRules(client.Discovery()); err != nil {
+		return err
+	}
+	metrics := NewMetrics()
+	recorder, err := newRecorder(ctx, client)
+	if err != nil {
+		return err
+	}
+	c, err := New(Config{Client: client, Drivers: d.Drivers, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now})
+	if err != nil {
+		return err
+	}
+	metrics.watch(c)
+	probes, err := serving.Listen(ctx, d.Probes, serving.Probes(c.NotReady), nil)
+	if err != nil {
+		return err
+	}
+	defer probes.Close()
+	scrapes, err := d.Metrics.Serve(ctx, metrics.Registry, Name, d.Log, func() (kubernetes.Interface, error) { return d.client(5, 10) })
+	if err != nil {
+		return err
+	}
+	defer scrapes.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return probes.Serve(ctx) })
+	g.Go(func() error { return scrapes.Serve(ctx) })
+	g.Go(func() error { c.Watch(ctx); return nil })
+	g.Go(func() error { return d.elect(ctx, client, c, metrics) })
+	return g.Wait()
+}
+
+// client returns a client with a rate limit of its own. Objects are smaller in protobuf.
+func (d *Daemon) client(qps float32, burst int) (kubernetes.Interface, error) {
+	config := rest.CopyConfig(d.Cluster)
+	config.QPS, config.Burst = qps, burst
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return client, nil
+}
+
+// requireRules refuses an API server without DeviceTaintRules, which informers would wait for in vain.
+func requireRules(d discovery.DiscoveryInterface) error {
+	list, err := d.ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String())
+	if err != nil {
+		return fmt.Errorf("ask the API server for its resources: %w", err)
+	}
+	for i := range list.APIResources {
+		if list.APIResources[i].Name == "devicetaintrules" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the API server has no DeviceTaintRules in %s: sharing GPUs needs Kubernetes 1.37 or newer", resourceapi.SchemeGroupVersion)
+}
+
+// newRecorder returns a recorder of Events, which works until ctx ends.
+func newRecorder(ctx context.Context, client kubernetes.Interface) (events.EventRecorder, error) {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("start recording Events: %w", err)
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return broadcaster.NewRecorder(scheme.Scheme, Name), nil
+}
+
+// elect waits for the lease and leads while it has it. At the end it gives the lease back, so that the next controller
+// need not wait for its end.
+func (d *Daemon) elect(ctx context.Context, client kubernetes.Interface, c *Controller, metrics *Metrics) error {
+	lead, stop := context.WithCancel(ctx)
+	defer stop()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Name: Name, Namespace: d.Namespace}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: d.Identity},
+		},
+		LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry, ReleaseOnCancel: true, Name: Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				metrics.lead(true)
+				c.Lead(ctx)
+			},
+			OnStoppedLeading: func() { metrics.lead(false) },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("take part in the election: %w", err)
+	}
+	elector.Run(lead)
+	if ctx.Err() == nil {
+		return ErrLeaseLost
+	}
+	return nil
+}

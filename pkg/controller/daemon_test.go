@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	discovery "k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+)
+
+// candidate is a controller that takes part in the election.
+type candidate struct {
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// elects starts a candidate. before is as in apiServer.client.
+func elects(t *testing.T, s *apiServer, identity string, before func(clienttesting.Action) error) *candidate {
+	t.Helper()
+	client, metrics := s.client(before), NewMetrics()
+	c, err := New(Config{
+		Client: client, Drivers: []string{otherDriver}, Recorder: events.NewFakeRecorder(100), Metrics: metrics, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	one, watching := &candidate{stop: cancel, ended: make(chan error, 1)}, make(chan struct{})
+	go func() { defer close(watching); c.Watch(ctx) }()
+	go func() {
+		one.ended <- (&Daemon{Namespace: "kata-vfio-system", Identity: identity}).elect(ctx, client, c, metrics)
+	}()
+	t.Cleanup(func() { cancel(); <-watching })
+	return one
+}
+
+func TestAnotherLeadsAtOnceAfterALeaderEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shared(t)
+		first := elects(t, s, "first", nil)
+		after(soon)
+		second := elects(t, s, "second", nil)
+		s.allocateOurs("vm")
+		after(soon)
+		if got := s.leaseHolder(); got != "first" {
+			t.Errorf("the leader is %q", got)
+		}
+		wantRules(t, s, "of the first", map[string]string{"gpu-0": "Ours"})
+		first.stop()
+		if err := <-first.ended; err != nil {
+			t.Errorf("the first ended: %v", err)
+		}
+		after(5 * time.Second)
+		if got := s.leaseHolder(); got != "second" {
+			t.Errorf("after the first, the leader is %q", got)
+		}
+		after(4 * time.Second)
+		wantAnswer(t, s, "of the second", "vm", "TwinReserved=True")
+		second.stop()
+		<-second.ended
+	})
+}
+
+func TestLeaderEndsBeforeAnotherLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, down := shared(t), false
+		first := elects(t, s, "first", func(a clienttesting.Action) error {
+			if down && a.GetResource().Resource == "leases" {
+				return errors.New("down")
+			}
+			return nil
+		})
+		after(soon)
+		second := elects(t, s, "second", nil)
+		after(soon)
+		down = true
+		if err := <-first.ended; !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("the first ended: %v", err)
+		}
+		if got := s.leaseHolder(); got != "first" {
+			t.Errorf("when the first ends, the leader is %q", got)
+		}
+		after(20 * time.Second)
+		if got := s.leaseHolder(); got != "second" {
+			t.Errorf("after the lease, the leader is %q", got)
+		}
+		second.stop()
+		<-second.ended
+	})
+}
+
+func TestServerWithoutRulesIsRefused(t *testing.T) {
+	d := &discovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
+	for group, want := range map[string]string{"resource.k8s.io/v1": "needs Kubernetes 1.37 or newer", "resource.k8s.io/v1beta1": "ask the API server for its resources"} {
+		d.Resources = []*metav1.APIResourceList{{GroupVersion: group, APIResources: []metav1.APIResource{{Name: "resourceclaims"}}}}
+		if err := requireRules(d); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s: %v", group, err)
+		}
+	}
+	d.Resources = []*metav1.APIResourceList{{GroupVersion: "resource.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "devicetaintrules"}}}}
+	if err := requireRules(d); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// do executes one action. Each write carries the UID and the resource version of the object that it was decided on, so
+// that the API server refuses it if the object changed: what a controller that lost its lease does late has no effect.
+func (c *Controller) do(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.Action) error {
+	switch a := a.(type) {
+	case twin.CreateRule:
+		return c.createRule(ctx, g, a)
+	case twin.TouchRule:
+		return c.touchRule(ctx, g, a)
+	case twin.DeleteRule:
+		return c.deleteRule(ctx, a)
+	case twin.SetCondition:
+		return c.setCondition(ctx, cluster, g, a)
+	}
+	return fmt.Errorf("execute %T: unknown action", a)
+}
+
+func (c *Controller) createRule(ctx context.Context, g *twin.GPU, a twin.CreateRule) error {
+	rule := &resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}, Annotations: annotations(g, a.TwinOf, a.Mark),
+		},
+		Spec: specOf(a.Target, a.Has),
+	}
+	if _, err := c.config.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{FieldManager: Name}); err != nil {
+		return fmt.Errorf("create DeviceTaintRule %s for %s: %w", rule.Name, a.Target, err)
+	}
+	return nil
+}
+
+func annotations(g *twin.GPU, twinOf twin.Device, mark string) map[string]string {
+	return map[string]string{v1alpha1.AnnotationTwinPCI: g.PCI, v1alpha1.AnnotationTwinOf: twinOf.String(), v1alpha1.AnnotationTwinClaim: mark}
+}
+
+func specOf(target twin.Device, side string) resourceapi.DeviceTaintRuleSpec {
+	return resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &target.Driver, Pool: &target.Pool, Device: &target.Name},
+		Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintTwin, Value: side, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+	}
+}
+
+// touchRule writes a rule again. The patch leaves out the taint's timeAdded: with another one the generation would change,
+// and with it since when the rule counts as in force.
+func (c *Controller) touchRule(ctx context.Context, g *twin.GPU, a twin.TouchRule) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"uid": a.Rule.UID, "resourceVersion": a.Rule.ResourceVersion,
+			"annotations": annotations(g, a.TwinOf, a.Mark), "labels": map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
+		},
+		"spec": specOf(a.Rule.Target, a.Has),
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch of DeviceTaintRule %s: %w", a.Rule.Name, err)
+	}
+	_, err = c.config.Client.ResourceV1().DeviceTaintRules().Patch(ctx, a.Rule.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	if err != nil {
+		return fmt.Errorf("write DeviceTaintRule %s of %s again: %w", a.Rule.Name, a.Rule.Target, err)
+	}
+	return nil
+}
+
+func (c *Controller) deleteRule(ctx context.Context, a twin.DeleteRule) error {
+	uid := types.UID(a.Rule.UID)
+	err := c.config.Client.ResourceV1().DeviceTaintRules().Delete(ctx, a.Rule.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &a.Rule.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("delete DeviceTaintRule %s of %s: %w", a.Rule.Name, a.Rule.Target, err)
+	}
+	return nil
+}
+
+// setCondition applies all conditions of the controller to the claim's devices: applying is to say what one wants to have
+// there, and leaves out nothing that stays.
+func (c *Controller) setCondition(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.SetCondition) error {
+	claim := find(cluster, &a.Claim)
+	if claim == nil {
+		return apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), a.Claim.Name)
+	}
+	status := resourceac.ResourceClaimStatus()
+	for _, d := range sharedDevices(claim) {
+		entry := resourceac.AllocatedDeviceStatus().WithDriver(d.Driver).WithPool(d.Pool).WithDevice(d.Device)
+		if d.ShareID != nil {
+			entry.WithShareID(string(*d.ShareID))
+		}
+		status.WithDevices(entry.WithConditions(conditionsFor(claim, &d, g, &a)...))
+	}
+	ac := resourceac.ResourceClaim(a.Claim.Name, a.Claim.Namespace).WithUID(types.UID(a.Claim.UID)).WithResourceVersion(a.Claim.ResourceVersion).WithStatus(status)
+	_, err := c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace).ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	if err != nil {
+		return fmt.Errorf("set %s of claim %s/%s: %w", a.Type, a.Claim.Namespace, a.Claim.Name, err)
+	}
+	c.event(claim, &a)
+	return nil
+}
+
+// find returns the claim as it was when it was decided about.
+func find(cluster *view.Cluster, c *twin.Claim) *resourceapi.ResourceClaim {
+	i := slices.IndexFunc(cluster.Claims, func(o *resourceapi.ResourceClaim) bool {
+		return string(o.UID) == c.UID && o.ResourceVersion == c.ResourceVersion
+	})
+	if i < 0 {
+		return nil
+	}
+	return cluster.Claims[i]
+}
+
+// sharedDevices returns the devices of a claim for which the scheduler waits.
+func sharedDevices(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
+	return slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Results), func(d resourceapi.DeviceRequestAllocationResult) bool {
+		_, shared := device.NodeOfSharedPool(d.Pool)
+		return d.Driver != v1alpha1.DriverName || !shared
+	})
+}
+
+// conditionsFor returns the conditions of one device of a claim: those that it has, and the new one if it is for the
+// device.
+func conditionsFor(claim *resourceapi.ResourceClaim, d *resourceapi.DeviceRequestAllocationResult, g *twin.GPU, a *twin.SetCondition) []*metaac.ConditionApplyConfiguration {
+	var all []*metaac.ConditionApplyConfiguration
+	concerned := a.AllDevices || view.Holds(g, d)
+	for _, s := range claim.Status.Devices {
+		if s.Driver != d.Driver || s.Pool != d.Pool || s.Device != d.Device {
+			continue
+		}
+		for _, c := range s.Conditions {
+			if own := c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse; own && !(concerned && c.Type == a.Type) {
+				all = append(all, condition(c.Type, c.Status, c.Reason, c.Message, c.LastTransitionTime))
+			}
+		}
+	}
+	if concerned {
+		status := metav1.ConditionFalse
+		if a.True {
+			status = metav1.ConditionTrue
+		}
+		all = append(all, condition(a.Type, status, a.Reason, a.Message, metav1.NewTime(time.UnixMilli(int64(a.At)))))
+	}
+	return all
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string, at metav1.Time) *metaac.ConditionApplyConfiguration {
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).WithMessage(message).WithLastTransitionTime(at)
+}
+
+// event records the answer to a claim for its owner, once: the write that it follows happens once.
+func (c *Controller) event(claim *resourceapi.ResourceClaim, a *twin.SetCondition) {
+	kind := corev1.EventTypeWarning
+	if a.Type == v1alpha1.ConditionTwinReserved && a.True {
+		kind = corev1.EventTypeNormal
+	}
+	c.config.Recorder.Eventf(claim, nil, kind, a.Reason, "Answer", "%s", a.Message)
+}

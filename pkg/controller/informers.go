@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+)
+
+// informers cache what the controller decides on.
+type informers struct {
+	slices        []cache.SharedIndexInformer // one for each driver: a selector of fields names one
+	claims, rules cache.SharedIndexInformer
+}
+
+// ruleLabels selects the controller's rules.
+func ruleLabels() string {
+	return labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}.String()
+}
+
+// sliceFields selects the slices of a driver.
+func sliceFields(driver string) string {
+	return fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, driver).String()
+}
+
+// open makes the informers, which wake the controller.
+func (i *informers) open(c *Controller) error {
+	client := c.config.Client
+	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
+		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
+		i.slices = append(i.slices, one)
+	}
+	i.rules = resourceinformers.NewFilteredDeviceTaintRuleInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = ruleLabels() })
+	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, cache.Indexers{})
+	if err := i.claims.SetTransform(slim); err != nil {
+		return err
+	}
+	for _, one := range i.slices {
+		if _, err := one.AddEventHandler(handler(c.sliceChanged)); err != nil {
+			return err
+		}
+	}
+	rules := handler(c.ruleChanged)
+	rules.DeleteFunc = handler(c.ruleGone).DeleteFunc
+	if _, err := i.rules.AddEventHandler(rules); err != nil {
+		return err
+	}
+	_, err := i.claims.AddEventHandler(handler(c.claimChanged))
+	return err
+}
+
+// slim drops what the controller does not read of a claim. Most claims are of other drivers, and are kept in memory.
+func slim(object any) (any, error) {
+	claim, ok := object.(*resourceapi.ResourceClaim)
+	if !ok {
+		return object, nil
+	}
+	claim.ManagedFields, claim.Spec = nil, resourceapi.ResourceClaimSpec{}
+	if a := claim.Status.Allocation; a != nil {
+		a.Devices.Config = nil
+	}
+	for i := range claim.Status.Devices {
+		claim.Status.Devices[i].Data, claim.Status.Devices[i].NetworkData = nil, nil
+	}
+	return claim, nil
+}
+
+// handler calls changed with the old and the new state of each object that changes.
+func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
+	of := func(object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		if o, ok := object.(T); ok {
+			changed(o)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: of, UpdateFunc: func(before, after any) { of(before); of(after) }, DeleteFunc: of}
+}
+
+func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) { c.enqueue(view.NodesOfSlice(s)...) }
+
+func (c *Controller) ruleChanged(r *resourceapi.DeviceTaintRule) {
+	c.since(r)
+	nodes := view.NodesOfRule(r)
+	if len(nodes) == 0 {
+		nodes = c.informers.cached(c).Nodes() // its annotations are not as the controller writes them
+	}
+	c.enqueue(nodes...)
+}
+
+func (c *Controller) ruleGone(r *resourceapi.DeviceTaintRule) {
+	c.ruleChanged(r)
+	c.forget(r)
+}
+
+func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
+	cluster := view.Cluster{Drivers: c.config.Drivers}
+	nodes, all := cluster.NodesOfClaim(claim)
+	if all {
+		nodes = c.informers.cached(c).Nodes()
+	}
+	c.enqueue(nodes...)
+}
+
+// named returns the informers by the resource.
+func (i *informers) named() map[string]cache.SharedIndexInformer {
+	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules}
+	for n, s := range i.slices {
+		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s
+	}
+	return named
+}
+
+func (i *informers) all() []cache.SharedIndexInformer {
+	return append([]cache.SharedIndexInformer{i.claims, i.rules}, i.slices...)
+}
+
+// cached returns what the informers have.
+func (i *informers) cached(c *Controller) *view.Cluster {
+	cluster := &view.Cluster{Drivers: c.config.Drivers, Since: c.since, Claims: stored[*resourceapi.ResourceClaim](i.claims), Rules: stored[*resourceapi.DeviceTaintRule](i.rules)}
+	for _, s := range i.slices {
+		cluster.Slices = append(cluster.Slices, stored[*resourceapi.ResourceSlice](s)...)
+	}
+	return cluster
+}
+
+func stored[T any](i cache.SharedIndexInformer) []T {
+	var all []T
+	for _, o := range i.GetStore().List() {
+		if t, ok := o.(T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// fresh lists what the API server has now, from no cache: without a resource version the answer is consistent. The
+// order matters to [twin.GPU.Fresh].
+func (c *Controller) fresh(ctx context.Context) (*view.Cluster, error) {
+	client := c.config.Client.ResourceV1()
+	cluster := &view.Cluster{Drivers: c.config.Drivers, Since: c.since}
+	rules, err := client.DeviceTaintRules().List(ctx, metav1.ListOptions{LabelSelector: ruleLabels()})
+	if err != nil {
+		return nil, fmt.Errorf("list the DeviceTaintRules: %w", err)
+	}
+	for i := range rules.Items {
+		cluster.Rules = append(cluster.Rules, &rules.Items[i])
+	}
+	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
+		list, err := client.ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: sliceFields(driver)})
+		if err != nil {
+			return nil, fmt.Errorf("list the ResourceSlices of %s: %w", driver, err)
+		}
+		for i := range list.Items {
+			cluster.Slices = append(cluster.Slices, &list.Items[i])
+		}
+	}
+	claims, err := client.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceClaims: %w", err)
+	}
+	for i := range claims.Items {
+		cluster.Claims = append(cluster.Claims, &claims.Items[i])
+	}
+	return cluster, nil
+}

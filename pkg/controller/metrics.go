@@ -1,0 +1,128 @@
+package controller
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+)
+
+// Metrics are what /metrics shows. Only the leader's counters grow. It is safe for concurrent use.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	leader    prometheus.Gauge
+	rules     *prometheus.CounterVec
+	answers   *prometheus.CounterVec
+	conflicts *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	reserve   prometheus.Histogram
+}
+
+// NewMetrics returns metrics that count nothing yet.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		leader:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kata_vfio_twin_leader", Help: "1 for the controller that has the lease."}),
+		rules:    counter("kata_vfio_twin_rule_writes_total", "DeviceTaintRules that were written, by the side that has the GPU and what was done.", "side", "write"),
+		answers:  counter("kata_vfio_twin_answers_total", "Conditions that were set in claims, by type, status and reason.", "type", "status", "reason"),
+		conflicts: counter("kata_vfio_twin_conflicts_total",
+			"Writes that the API server refused because the object had changed. They are decided again.", "action"),
+		failures: counter("kata_vfio_twin_failures_total", "Writes and lists that failed for another reason. They are tried again.", "action"),
+		reserve: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kata_vfio_twin_reserve_seconds", Help: "Time from a claim's allocation to the condition TwinReserved.",
+			Buckets: []float64{1, 2, 3, 4, 5, 7.5, 10, 20, 40, 80, 160, 320, 640},
+		}),
+	}
+	m.Registry.MustRegister(m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// watch adds gauges of the rules that are in force and of the claims that wait, as a controller's caches have them.
+func (m *Metrics) watch(c *Controller) {
+	m.Registry.MustRegister(&cacheCollector{
+		controller: c,
+		rules:      prometheus.NewDesc("kata_vfio_twin_rules", "DeviceTaintRules of the controller, by the side that has the GPU.", []string{"side"}, nil),
+		gpus:       prometheus.NewDesc("kata_vfio_twin_gpus", "GPUs that kata-vfio and another driver publish.", nil, nil),
+		waiting:    prometheus.NewDesc("kata_vfio_twin_waiting_seconds", "Age of the oldest allocation of a shared GPU without an answer.", nil, nil),
+	})
+}
+
+// cacheCollector collects what the informers have.
+type cacheCollector struct {
+	controller           *Controller
+	rules, gpus, waiting *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *cacheCollector) Describe(into chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.rules, c.gpus, c.waiting} {
+		into <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *cacheCollector) Collect(into chan<- prometheus.Metric) {
+	cluster := c.controller.informers.cached(c.controller)
+	rules, published, waiting := map[string]int{v1alpha1.TwinOurs: 0, v1alpha1.TwinTheirs: 0}, 0, twin.Millis(0)
+	for _, g := range cluster.GPUs(cluster.Nodes()...) {
+		if g.Ours != nil {
+			published++
+		}
+		for _, r := range g.Rules {
+			rules[view.SideOf(r.Target)]++
+		}
+		waiting = max(waiting, longest(g, c.controller.millis()))
+	}
+	for side, n := range rules {
+		into <- prometheus.MustNewConstMetric(c.rules, prometheus.GaugeValue, float64(n), side)
+	}
+	into <- prometheus.MustNewConstMetric(c.gpus, prometheus.GaugeValue, float64(published))
+	into <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(waiting)/1000)
+}
+
+// longest returns for how long claims of our device of a GPU have waited for an answer.
+func longest(g *twin.GPU, now twin.Millis) twin.Millis {
+	var waited twin.Millis
+	for i := range g.OurClaims {
+		c := &g.OurClaims[i]
+		if !slices.ContainsFunc(c.Conditions, func(a twin.Condition) bool { return a.True && a.At >= c.AllocatedAt }) {
+			waited = max(waited, now-c.AllocatedAt)
+		}
+	}
+	return waited
+}
+
+// lead says whether this process has the lease.
+func (m *Metrics) lead(leads bool) {
+	m.leader.Set(map[bool]float64{true: 1}[leads])
+}
+
+// count counts an action that was executed at now.
+func (m *Metrics) count(a twin.Action, now twin.Millis) {
+	switch a := a.(type) {
+	case twin.CreateRule:
+		m.rules.WithLabelValues(a.Has, "create").Inc()
+	case twin.TouchRule:
+		m.rules.WithLabelValues(a.Has, "touch").Inc()
+	case twin.DeleteRule:
+		m.rules.WithLabelValues(view.SideOf(a.Rule.Target), "delete").Inc()
+	case twin.SetCondition:
+		m.answers.WithLabelValues(a.Type, map[bool]string{true: "True", false: "False"}[a.True], a.Reason).Inc()
+		if a.Type == v1alpha1.ConditionTwinReserved && a.True {
+			m.reserve.Observe(float64(max(now-a.Claim.AllocatedAt, 0)) / 1000)
+		}
+	}
+}
+
+func (m *Metrics) conflict(action string) { m.conflicts.WithLabelValues(action).Inc() }
+
+func (m *Metrics) failed(action string) { m.failures.WithLabelValues(action).Inc() }

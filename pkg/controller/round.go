@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+)
+
+// round decides about the GPUs of some nodes: first by the caches and then, about those that need it, by one list of
+// what the API server has now. Many GPUs that need a list share it.
+func (c *Controller) round(ctx context.Context, nodes []string) {
+	nodes = c.act(ctx, c.informers.cached(c), nodes, c.millis(), false)
+	if len(nodes) == 0 || ctx.Err() != nil {
+		return
+	}
+	now := c.millis()
+	cluster, err := c.fresh(ctx)
+	if err != nil {
+		c.config.Metrics.failed("list")
+		c.config.Log.WarnContext(ctx, "can't read the cluster: no shared GPU is handed over", slog.Any("err", err))
+		c.retry(nodes...)
+		return
+	}
+	c.act(ctx, cluster, nodes, now, true)
+}
+
+// act executes what is decided about the GPUs of nodes, and returns the nodes that need a fresh list.
+func (c *Controller) act(ctx context.Context, cluster *view.Cluster, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
+	for _, node := range nodes {
+		done, needsFresh := true, false
+		for _, g := range cluster.GPUs(node) {
+			g.Fresh = fresh
+			d := twin.Decide(g, now)
+			needsFresh = needsFresh || d.NeedsFresh
+			if d.RequeueAfter > 0 {
+				c.queue.AddAfter(node, time.Duration(d.RequeueAfter)*time.Millisecond)
+			}
+			done = c.execute(ctx, cluster, g, d.Actions) && done
+		}
+		switch {
+		case !done:
+			c.retry(node)
+		case needsFresh:
+			unsure = append(unsure, node)
+		default:
+			c.queue.Forget(node)
+		}
+	}
+	return unsure
+}
+
+func (c *Controller) retry(nodes ...string) {
+	for _, n := range nodes {
+		c.queue.AddRateLimited(n)
+	}
+}
+
+// execute executes actions in their order up to the first that fails. It reports whether all were done.
+func (c *Controller) execute(ctx context.Context, cluster *view.Cluster, g *twin.GPU, actions []twin.Action) bool {
+	for _, a := range actions {
+		if ctx.Err() != nil {
+			return false
+		}
+		err := c.do(ctx, cluster, g, a)
+		c.report(ctx, g, a, err)
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// report logs and counts what became of an action.
+func (c *Controller) report(ctx context.Context, g *twin.GPU, a twin.Action, err error) {
+	name, about := describe(a)
+	about = append(about, slog.String("gpu", g.PCI))
+	switch {
+	case err == nil:
+		c.config.Metrics.count(a, c.millis())
+		c.config.Log.LogAttrs(ctx, slog.LevelInfo, name, about...)
+	case isConflict(err):
+		// Another change was faster. The next decision is about what came of it.
+		c.config.Metrics.conflict(name)
+		c.config.Log.LogAttrs(ctx, slog.LevelDebug, name+": decided again", append(about, slog.Any("err", err))...)
+	case ctx.Err() == nil:
+		c.config.Metrics.failed(name)
+		c.config.Log.LogAttrs(ctx, slog.LevelWarn, name+": failed", append(about, slog.Any("err", err))...)
+	}
+}
+
+// isConflict reports whether the API server refused a write because the object is not as it was when it was decided.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// describe returns an action's name and what it is about, for the log.
+func describe(a twin.Action) (string, []slog.Attr) {
+	switch a := a.(type) {
+	case twin.CreateRule:
+		return "create rule", []slog.Attr{slog.String("device", a.Target.String()), slog.String("side", a.Has), slog.String("claim", a.Mark)}
+	case twin.TouchRule:
+		return "touch rule", []slog.Attr{slog.String("device", a.Rule.Target.String()), slog.String("side", a.Has), slog.String("claim", a.Mark)}
+	case twin.DeleteRule:
+		return "delete rule", []slog.Attr{slog.String("device", a.Rule.Target.String())}
+	case twin.SetCondition:
+		return "set condition", []slog.Attr{
+			slog.String("claim", strings.Join([]string{a.Claim.Namespace, a.Claim.Name}, "/")), slog.String("type", a.Type),
+			slog.Bool("status", a.True), slog.String("reason", a.Reason),
+		}
+	}
+	return "unknown action", nil
+}
