@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller"
+	"github.com/kata-vfio/kata-vfio/test/contend"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -59,6 +61,9 @@ func TestAPIServerTakesEveryRendering(t *testing.T) {
 		}
 	}
 }
+
+// sharing are values for GPUs that another driver of the tests publishes, too.
+const sharing = "sharedPool: {enabled: true, drivers: [" + contend.Driver + "]}\ndeviceClasses: {shared-gpu: {enabled: true}}"
 
 // rendering is the chart with some values, and what must come of them.
 type rendering struct {
@@ -143,6 +148,24 @@ func plainRenderings() map[string]rendering {
 				hasNot(t, got, "DeviceClass", "accelerator.kata-vfio.dev", "extendedResourceName")
 			},
 		},
+		"a pool that is shared": {
+			values: sharing + "\nnodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}\nplugin: {listClaims: false}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"replicas":2`, `"--shared-driver=gpu.example.com"`, `"runAsNonRoot":true`, `"drop":["ALL"]`, `"readOnlyRootFilesystem":true`,
+					`"command":["/usr/bin/kata-vfio-controller"]`, `"path":"/readyz"`)
+				has(t, got, "ClusterRole", plugin, `"resources":["resourceclaims"],"verbs":["list"]`)
+				has(t, got, "PodDisruptionBudget", controller.Name, `"maxUnavailable":1`)
+				has(t, got, "DeviceClass", "shared-gpu.kata-vfio.dev", `sharedWith`)
+			},
+		},
+		"a pool with one controller": {
+			values: "sharedPool: {enabled: true, drivers: [gpu.example.com], replicas: 1, nodeSelector: {kubernetes.io/os: null}, tolerations: [{operator: Exists}]}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"replicas":1`, `"tolerations":[{"operator":"Exists"}]`)
+				lacks("PodDisruptionBudget", "")(t, got)
+			},
+		},
+		"no pool that is shared": {check: lacks("Deployment", "")},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},

@@ -149,6 +149,10 @@ func TestSchemaRefuses(t *testing.T) {
 		"plugin: {extraEnv: [{value: a}]}":          "missing property 'name'",
 		"runtimeClass: {secretName: a}":             "additional properties 'secretName' not allowed",
 		"metrics: {open: true, tenantLabels: true}": "name tenants and claims to every pod",
+		"sharedPool: {enabled: true}":               "sharedPool.drivers is empty",
+		"sharedPool: {drivers: [kata-vfio.dev]}":    "'not' failed",
+		"sharedPool: {replicas: 0}":                 "minimum",
+		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}": "add gpu.example.com to sharedPool.drivers",
 	} {
 		t.Run(values, func(t *testing.T) {
 			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
