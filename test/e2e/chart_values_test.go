@@ -77,7 +77,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"nodeConfig: {devices: [{match: {types: [gpu]}, exclude: true, sharedWith: gpu.example.com}]}":          "'not' failed",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, policy: bound, sharedWith: gpu.example.com}]}":          "value must be 'onDemand'",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, warm: 1, sharedWith: gpu.example.com}]}":                "'not' failed",
-		"nodeConfig: {devices: [{match: {types: [gpu, vf]}, sharedWith: gpu.example.com}]}":                     "value must be",
+		"nodeConfig: {devices: [{match: {types: [gpu, vf]}, sharedWith: gpu.example.com}]}":                     "'const' failed",
 		"nodeConfig: {devices: [{match: {vendors: ['10de']}, sharedWith: gpu.example.com}]}":                    "missing property 'types'",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: kata-vfio.dev}]}":                           "'not' failed",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: GPU}]}":                                     "does not match pattern",
