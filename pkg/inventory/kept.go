@@ -8,7 +8,7 @@ import (
 )
 
 // A [Lightly] made rescan keeps what a device has for as long as it is there: its revision and capabilities, its NUMA
-// node, and the link that it can have. Whatever decides whether the function can be given away is read again.
+// node, and the link that it can have. Whatever decides whether a claim can have the function is read again.
 //
 // Two kinds of functions are read briefly, since no claim takes them: bridges above a device, of which the driver, the
 // group and the registers count, and the PF of a VF, of which the driver, the number of VFs, the interfaces, the link
