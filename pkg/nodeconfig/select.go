@@ -49,6 +49,7 @@ type Selection struct {
 	problems  []Problem
 	pairs     []device.Pair
 	ofVFs     v1alpha1.VFAttributes
+	quotas    bool
 	warm      []Warm
 }
 
@@ -65,7 +66,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	sel.keepWarm(set)
 	if cfg != nil {
 		sel.pair(cfg.Pairing, s)
-		sel.ofVFs = cfg.VFAttributes
+		sel.ofVFs, sel.quotas = cfg.VFAttributes, cfg.QuotaCounters
 	}
 	return sel
 }
@@ -74,6 +75,9 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 func (sel *Selection) VFAttributes() v1alpha1.VFAttributes {
 	return cmp.Or(sel.ofVFs, v1alpha1.VFAttributesAll)
 }
+
+// QuotaCounters reports whether each GPU has counters for quotas.
+func (sel *Selection) QuotaCounters() bool { return sel.quotas }
 
 // Choice returns the config's decision on the function at addr. A function that does not exist is not selected.
 func (sel *Selection) Choice(addr pci.Address) Choice {

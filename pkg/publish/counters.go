@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,6 +24,10 @@ const (
 	// scheduler allocates one of them.
 	unitSet     = "unit-"
 	unitCounter = "use"
+	// Counters for quotas, of the set of a unit with GPUs: how many it has, and
+	// their memory in bytes where all models are known.
+	gpusCounter   = "gpus"
+	memoryCounter = "memory"
 )
 
 // sharing is what the devices of one pool share.
@@ -147,12 +153,54 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 		}
 	}
 	for set, unit := range bySet {
-		if len(unit) < 2 && !kept[set] {
+		quota := n.quotaOf(l, unit)
+		if len(unit) < 2 && !kept[set] && quota == nil {
 			continue
 		}
-		s.add(set, unitCounter, 1)
-		for _, e := range unit {
-			s.consume(e, set, unitCounter, 1)
+		s.share(set, unit, quota)
+	}
+}
+
+// share adds the set of a unit, which each of its devices consumes whole: GPUs and pairs with what they count for quotas.
+func (s *sharing) share(set string, unit []*entry, quota map[string]resourceapi.Counter) {
+	whole := counters(unitCounter, 1)
+	maps.Copy(whole, quota)
+	s.sets = append(s.sets, resourceapi.CounterSet{Name: set, Counters: whole})
+	for _, e := range unit {
+		if e.kind == device.GPU && quota != nil {
+			s.consumption[e] = append(s.consumption[e], resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: whole})
+			continue
+		}
+		s.consume(e, set, unitCounter, 1)
+	}
+}
+
+// quotaOf returns the counters for quotas of a unit; nil if it has no GPU, or the node config wants none. A GPU that is gone counts as
+// one.
+func (n *Node) quotaOf(l *device.Layout, unit []*entry) map[string]resourceapi.Counter {
+	i := slices.IndexFunc(unit, func(e *entry) bool { return e.kind == device.GPU })
+	if i < 0 || !n.Selection.QuotaCounters() {
+		return nil
+	}
+	gpus, memory, known := 0, uint64(0), true
+	for f := range gpusOf(n, l, l.Unit(unit[i].addr)) {
+		size, sure := f.GPUMemory()
+		gpus, memory, known = gpus+1, memory+size, known && sure
+	}
+	quota := counters(gpusCounter, max(gpus, 1))
+	if gpus > 0 && known {
+		quota[memoryCounter] = resourceapi.Counter{Value: *resource.NewQuantity(int64(memory), resource.BinarySI)}
+	}
+	return quota
+}
+
+// gpusOf goes through the GPUs of a unit.
+func gpusOf(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Function] {
+	return func(yield func(*device.Function) bool) {
+		for i := range n.Snapshot.Functions {
+			if f := &n.Snapshot.Functions[i]; f.Type == device.GPU && l.Unit(f.Address) == unit && !yield(f) {
+				return
+			}
 		}
 	}
 }

@@ -63,7 +63,12 @@ func TestGolden(t *testing.T) {
 			refuse(n, addr(t, "10000:01:00.0"), plan.Dead)
 			delete(n.Assessments, addr(t, "0000:5e:10.0"))
 		},
-		"shared":  func(n *publish.Node) { shareGPU(n, addr(t, "0000:3b:00.0")) },
+		"shared": func(n *publish.Node) { shareGPU(n, addr(t, "0000:3b:00.0")) },
+		"quotas": func(n *publish.Node) {
+			cfg := everything()
+			cfg.QuotaCounters = true
+			choose(n, cfg)
+		},
 		"nothing": func(n *publish.Node) { *n = *nodeOf() },
 	}
 	for name, change := range tests {

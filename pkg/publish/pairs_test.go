@@ -127,10 +127,13 @@ func TestPairOrItsParts(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			n := paired(t)
-			n.Allocated = test.held
-			if diff := cmp.Diff(test.want, allocate(t, publish.Pools(n), test.held, claimFor(test.ask...))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			for _, quotas := range []bool{false, true} {
+				n := paired(t)
+				n.Allocated = test.held
+				choose(n, &v1alpha1.NodeConfig{Devices: everything().Devices, Pairing: v1alpha1.PairingSwitch, QuotaCounters: quotas})
+				if diff := cmp.Diff(test.want, allocate(t, publish.Pools(n), test.held, claimFor(test.ask...))); diff != "" {
+					t.Errorf("quotaCounters %t (-want +got):\n%s", quotas, diff)
+				}
 			}
 		})
 	}

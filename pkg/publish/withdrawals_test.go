@@ -68,6 +68,7 @@ type cluster struct {
 	vfs     [2]int
 	types   []string
 	pairing v1alpha1.Pairing
+	quotas  bool
 
 	plugin  publish.Withdrawals
 	handed  *offer // latest of the plugin, nil once the API server has it
@@ -113,7 +114,7 @@ func (c *cluster) node() *publish.Node {
 		}
 	}
 	n := nodeOf(all...)
-	choose(n, &v1alpha1.NodeConfig{Pairing: c.pairing, Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: c.types}}}})
+	choose(n, &v1alpha1.NodeConfig{Pairing: c.pairing, QuotaCounters: c.quotas, Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: c.types}}}})
 	return n
 }
 
@@ -136,7 +137,10 @@ func (c *cluster) step() string {
 
 // change changes hardware or config.
 func (c *cluster) change() string {
-	switch c.r.IntN(4) {
+	switch c.r.IntN(5) {
+	case 4:
+		c.quotas = !c.quotas
+		return fmt.Sprintf("counters for quotas: %t", c.quotas)
 	case 0:
 		a := []string{"0000:01:00.0", "0000:01:00.1", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:21:00.0"}[c.r.IntN(6)]
 		c.absent[a] = !c.absent[a]

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -88,6 +89,16 @@ func TestPluginReadsVFAttributes(t *testing.T) {
 		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
 		if err != nil || got.VFAttributes != want {
 			t.Errorf("%s: got %+v, %v", value, got, err)
+		}
+	}
+}
+
+func TestPluginReadsQuotaCounters(t *testing.T) {
+	for _, want := range []bool{false, true} {
+		objects := render(t, fmt.Sprintf("nodeConfig: {quotaCounters: %t}", want))
+		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
+		if err != nil || got.QuotaCounters != want {
+			t.Errorf("%t: got %+v, %v", want, got, err)
 		}
 	}
 }

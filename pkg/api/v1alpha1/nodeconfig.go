@@ -64,6 +64,9 @@ type NodeConfig struct {
 	Pairing Pairing `json:"pairing,omitempty"`
 	// VFAttributes says how much of each VF is published. It is All when empty.
 	VFAttributes VFAttributes `json:"vfAttributes,omitempty"`
+	// QuotaCounters publishes counters of each GPU and pair, also where a GPU shares nothing, for queues that count
+	// quotas by them.
+	QuotaCounters bool `json:"quotaCounters,omitempty"`
 }
 
 // VFRule says how many VFs a PF is to have, and how they are connected.

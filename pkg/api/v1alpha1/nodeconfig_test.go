@@ -33,6 +33,7 @@ allowedHandlers: [kata-gpu, kata-gpu-snp]
 virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0, eswitchMode: Switchdev}]
 pairing: Switch
 vfAttributes: Selection
+quotaCounters: true
 ---
 `))
 	if err != nil {
@@ -55,6 +56,7 @@ vfAttributes: Selection
 		CNIBinDirs:       []string{v1alpha1.DefaultCNIBinDir},
 		Pairing:          v1alpha1.PairingSwitch,
 		VFAttributes:     v1alpha1.VFAttributesSelection,
+		QuotaCounters:    true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
