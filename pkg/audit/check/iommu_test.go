@@ -19,6 +19,7 @@ func iommuFaults() []fault {
 		}},
 		{rule: "IOM-002", about: "a group made up by VFIO", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			group, _ := t.GroupOf(t.Devices["gpu0"])
+			t.Put(groupFile(group, "type"), "unknown\n") // as of each group without a default domain
 			t.Put(groupFile(group, "name"), "vfio-noiommu\n")
 		}},
 		{rule: "IOM-003", about: "on", board: board.Server, plant: func(t *board.Tree) {

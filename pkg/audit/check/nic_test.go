@@ -73,6 +73,7 @@ func nicFaults() []fault {
 		{rule: "NIC-016", about: "an interface of the node", board: board.Server, device: "nic0/vf2", plant: func(t *board.Tree) {
 			vf := t.Devices["nic0/vf2"]
 			t.Give("t3", "other", vf)
+			t.GiveBack(vf) // a function on VFIO has no interface
 			t.Put("sys/bus/pci/devices/"+vf.String()+"/net/eth9/ifindex", "99\n")
 		}},
 		{rule: "NIC-018", about: "another VLAN than the claim's", board: board.Server, device: "nic0/vf0", plant: func(t *board.Tree) {
