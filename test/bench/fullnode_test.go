@@ -79,7 +79,7 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 				reason := isolation.Reason{Code: isolation.NoReset, Severity: isolation.High}
 				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Verdict: isolation.Verdict{Reasons: []isolation.Reason{reason}}}
 			},
-			map[string]int{nics: 3},
+			map[string]int{nics: 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,8 @@ import (
 const (
 	// vfs is the number of the node's VFs.
 	vfs = 2
-	// Slices is the number of ResourceSlices of a stand-in's node: the GPU's, and the PF's and VFs' with their counters.
-	Slices = 3
+	// Slices is the number of ResourceSlices of a stand-in's node: the GPU's, and the VFs'.
+	Slices = 2
 	// repairEvery and statusEvery are the plugin's own pauses, for stand-ins that keep together.
 	repairEvery, statusEvery = 5 * time.Minute, time.Minute
 )
