@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ import (
 func (c *Controller) do(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.Action) error {
 	switch a := a.(type) {
 	case twin.CreateRule:
-		return c.createRule(ctx, g, a)
+		return c.createRule(ctx, cluster, g, a)
 	case twin.TouchRule:
 		return c.touchRule(ctx, g, a)
 	case twin.DeleteRule:
@@ -37,11 +38,13 @@ func (c *Controller) do(ctx context.Context, cluster *view.Cluster, g *twin.GPU,
 	return fmt.Errorf("execute %T: unknown action", a)
 }
 
-func (c *Controller) createRule(ctx context.Context, g *twin.GPU, a twin.CreateRule) error {
+func (c *Controller) createRule(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.CreateRule) error {
+	node, _, _ := strings.Cut(g.PCI, "/")
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}, Annotations: annotations(g, a.TwinOf, a.Mark),
+			OwnerReferences: cluster.OwnersOn(node),
 		},
 		Spec: specOf(a.Target, a.Has),
 	}

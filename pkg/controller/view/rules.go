@@ -2,9 +2,11 @@ package view
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
@@ -98,4 +100,20 @@ func Intact(r *resourceapi.DeviceTaintRule, d twin.Device) bool {
 
 func compareDevices(a, b twin.Device) int {
 	return cmp.Or(cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+}
+
+// OwnersOn returns the owner of the rules for GPUs of a node: the Node, as the node's slices name it, so that the rules of
+// a node that is deleted go with it. It is nil while the node has no slice.
+func (c *Cluster) OwnersOn(node string) []metav1.OwnerReference {
+	for _, s := range c.Slices {
+		if !slices.Contains(NodesOfSlice(s), node) {
+			continue
+		}
+		for _, o := range s.OwnerReferences {
+			if o.Kind == "Node" && o.Name == node {
+				return []metav1.OwnerReference{{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}}
+			}
+		}
+	}
+	return nil
 }

@@ -244,3 +244,18 @@ func TestNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesGoWithTheirNode: neither driver publishes a GPU of a node that was deleted, so that nothing else ends its rules.
+func TestRulesGoWithTheirNode(t *testing.T) {
+	ours := slice(v1alpha1.DriverName, "n", "n/shared", 1)
+	ours.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Pod", Name: "n", UID: "uid-pod"}, {APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n", Controller: new(true)},
+	}
+	cluster := view.Cluster{Slices: []*resourceapi.ResourceSlice{slice(other, "m", "m", 1), ours}}
+	if diff := cmp.Diff([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n"}}, cluster.OwnersOn("n")); diff != "" {
+		t.Errorf("owners on n (-want +got):\n%s", diff)
+	}
+	if got := cluster.OwnersOn("m"); got != nil {
+		t.Errorf("owners on m, whose slice has none: %v", got)
+	}
+}
