@@ -141,6 +141,13 @@ func (s *apiServer) answer(a clienttesting.Action) (runtime.Object, error) {
 	return nil, fmt.Errorf("the double has no %s of %s", a.GetVerb(), a.GetResource())
 }
 
+// isChanged reports whether more was written than the slices of [shared].
+func (s *apiServer) isChanged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version > 2
+}
+
 // next is a new resource version.
 func (s *apiServer) next() string {
 	s.version++

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,9 +166,10 @@ func TestRulesAreRepaired(t *testing.T) {
 // While lists fail nothing is handed over, and failed writes are tried again.
 func TestFailuresDelayAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, down := shared(t), true
+		s, down := shared(t), &atomic.Bool{}
+		down.Store(true)
 		c := lead(t, s, func(a clienttesting.Action) error {
-			if down && a.GetVerb() != "watch" && (a.GetVerb() != "list" || a.GetResource().Resource == "resourceclaims" && s.version > 2) {
+			if down.Load() && a.GetVerb() != "watch" && (a.GetVerb() != "list" || a.GetResource().Resource == "resourceclaims" && s.isChanged()) {
 				return errors.New("down")
 			}
 			return nil
@@ -179,7 +181,7 @@ func TestFailuresDelayAnswers(t *testing.T) {
 		if got := metricsOf(t, c)["kata_vfio_twin_failures_total create rule"]; got < 5 {
 			t.Errorf("%v failures are counted", got)
 		}
-		down = false
+		down.Store(false)
 		after(40 * time.Second)
 		wantAnswer(t, s, "at the end", "vm", "TwinReserved=True")
 	})
@@ -236,10 +238,9 @@ func TestLateWriteOfAnotherLeaderHasNoEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, held, release := shared(t), make(chan struct{}), make(chan struct{})
-				once := false
+				var once atomic.Bool
 				lead(t, s, func(a clienttesting.Action) error {
-					if !once && a.Matches(tt.verb, tt.resource) {
-						once = true
+					if a.Matches(tt.verb, tt.resource) && once.CompareAndSwap(false, true) {
 						close(held)
 						<-release
 					}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,9 +71,9 @@ func TestAnotherLeadsAtOnceAfterALeaderEnds(t *testing.T) {
 
 func TestLeaderEndsBeforeAnotherLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, down := shared(t), false
+		s, down := shared(t), &atomic.Bool{}
 		first := elects(t, s, "first", func(a clienttesting.Action) error {
-			if down && a.GetResource().Resource == "leases" {
+			if down.Load() && a.GetResource().Resource == "leases" {
 				return errors.New("down")
 			}
 			return nil
@@ -80,7 +81,7 @@ func TestLeaderEndsBeforeAnotherLeads(t *testing.T) {
 		after(soon)
 		second := elects(t, s, "second", nil)
 		after(soon)
-		down = true
+		down.Store(true)
 		if err := <-first.ended; !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("the first ended: %v", err)
 		}
