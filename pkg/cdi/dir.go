@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -76,32 +73,18 @@ func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 
 // replace puts a file in place that all may read.
 func (d *Dir) replace(path string, data []byte) error {
-	temporary := filepath.Join(d.path, "."+filepath.Base(path)+strconv.FormatUint(rand.Uint64(), 10))
-	f, err := create(temporary)
+	f, err := os.CreateTemp(d.path, "."+filepath.Base(path))
 	if err != nil {
-		return fmt.Errorf("create %s: %w", temporary, err)
+		return err
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = unix.Rename(temporary, path)
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(temporary))
+		err = errors.Join(err, os.Remove(f.Name()))
 	}
 	return err
-}
-
-// create makes a file that does not exist yet. os.CreateTemp would ask the poller about it, which takes no regular files.
-func create(path string) (*os.File, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case !errors.Is(err, unix.EINTR): // by a signal: the Go runtime preempts goroutines by signals
-			return nil, err
-		}
-	}
 }
 
 // Read returns the claim's spec; its error matches fs.ErrNotExist when there

@@ -39,7 +39,7 @@ func lead(t *testing.T, s *apiServer, before func(clienttesting.Action) error) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Controller.config.Metrics.watch(r.Controller)
+	r.config.Metrics.watch(r.Controller)
 	ctx, cancel := context.WithCancel(t.Context())
 	watching, leading := make(chan struct{}), make(chan struct{})
 	go func() { defer close(watching); r.Watch(ctx) }()

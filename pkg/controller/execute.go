@@ -149,7 +149,7 @@ func conditionsFor(claim *resourceapi.ResourceClaim, d *resourceapi.DeviceReques
 			continue
 		}
 		for _, c := range s.Conditions {
-			if own := c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse; own && !(concerned && c.Type == a.Type) {
+			if own := c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse; own && (!concerned || c.Type != a.Type) {
 				all = append(all, condition(c.Type, c.Status, c.Reason, c.Message, c.LastTransitionTime))
 			}
 		}

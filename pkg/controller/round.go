@@ -79,18 +79,18 @@ func (c *Controller) execute(ctx context.Context, cluster *view.Cluster, g *twin
 // report logs and counts what became of an action.
 func (c *Controller) report(ctx context.Context, g *twin.GPU, a twin.Action, err error) {
 	name, about := describe(a)
-	about = append(about, slog.String("gpu", g.PCI))
+	about = append(about, slog.String("action", name), slog.String("gpu", g.PCI))
 	switch {
 	case err == nil:
 		c.config.Metrics.count(a, c.millis())
-		c.config.Log.LogAttrs(ctx, slog.LevelInfo, name, about...)
+		c.config.Log.LogAttrs(ctx, slog.LevelInfo, "action done", about...)
 	case isConflict(err):
 		// Another change was faster. The next decision is about what came of it.
 		c.config.Metrics.conflict(name)
-		c.config.Log.LogAttrs(ctx, slog.LevelDebug, name+": decided again", append(about, slog.Any("err", err))...)
+		c.config.Log.LogAttrs(ctx, slog.LevelDebug, "object changed: decide again", append(about, slog.Any("err", err))...)
 	case ctx.Err() == nil:
 		c.config.Metrics.failed(name)
-		c.config.Log.LogAttrs(ctx, slog.LevelWarn, name+": failed", append(about, slog.Any("err", err))...)
+		c.config.Log.LogAttrs(ctx, slog.LevelWarn, "action failed", append(about, slog.Any("err", err))...)
 	}
 }
 

@@ -82,8 +82,10 @@ func (n *watched) put(a, node string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	for name, value := range map[string]string{"vendor": "0x8086", "device": "0x10c9", "class": "0x020000", "numa_node": node,
-		"resource": "0x0000000000001000 0x000000000000100" + node + " 0x0000000000000200"} {
+	for name, value := range map[string]string{
+		"vendor": "0x8086", "device": "0x10c9", "class": "0x020000", "numa_node": node,
+		"resource": "0x0000000000001000 0x000000000000100" + node + " 0x0000000000000200",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o644); err != nil {
 			n.t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func (n *poolNode) sharedWith(_ context.Context, a pci.Address) (string, error) 
 // podResources serves the kubelet's pod-resources API, which lists the pods of the vendor's claims, and returns a client.
 func (n *poolNode) podResources() podresourcesv1.PodResourcesListerClient {
 	n.T.Helper()
-	dir, err := os.MkdirTemp("", "pr") //nolint:usetesting // the path of a socket has at most 107 bytes
+	dir, err := os.MkdirTemp("", "pr") // the path of a socket has at most 107 bytes
 	if err != nil {
 		n.T.Fatal(err)
 	}

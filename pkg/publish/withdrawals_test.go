@@ -125,8 +125,20 @@ func (c *cluster) step() string {
 			often int
 			event func() string
 		}{
-			{2, c.change}, {1, c.restart}, {1, c.block}, {12, c.publish}, {12, c.accept}, {8, c.settle}, {10, c.look}, {14, c.schedule}, {3, c.write}, {1, c.giveUp},
-			{3, c.prepare}, {2, c.unprepare}, {2, c.deallocate}, {12, c.pass},
+			{2, c.change},
+			{1, c.restart},
+			{1, c.block},
+			{12, c.publish},
+			{12, c.accept},
+			{8, c.settle},
+			{10, c.look},
+			{14, c.schedule},
+			{3, c.write},
+			{1, c.giveUp},
+			{3, c.prepare},
+			{2, c.unprepare},
+			{2, c.deallocate},
+			{12, c.pass},
 		} {
 			if c.r.IntN(100) < kind.often {
 				return kind.event()
@@ -170,6 +182,7 @@ func (c *cluster) publish() string {
 		n.Lingering = nil
 	case forgetsCounts:
 		n.Consumed = nil
+	default:
 	}
 	pools := publish.Pools(n)
 	if c.r.IntN(20) == 0 {

@@ -60,7 +60,7 @@ func (r *contest) schedule(ctx context.Context, claim string, d twin.Device) boo
 			return true
 		}
 	}
-	r.release(claim, d)
+	r.release(ctx, claim, d)
 	return false
 }
 
@@ -133,7 +133,7 @@ func (r *contest) allocate(ctx context.Context, name string, d twin.Device) erro
 }
 
 // release deallocates a claim, and has the scheduler know that the device is free.
-func (r *contest) release(name string, d twin.Device) {
+func (r *contest) release(ctx context.Context, name string, d twin.Device) {
 	forget := func(from map[string]string) {
 		if from[d.Name] == name {
 			delete(from, d.Name)
@@ -146,7 +146,7 @@ func (r *contest) release(name string, d twin.Device) {
 		}
 	})
 	// It must not be cut off by the schedule's end: the scheduler's own view would be wrong.
-	err := r.deallocate(context.Background(), name)
+	err := r.deallocate(context.WithoutCancel(ctx), name)
 	r.locked(fmt.Sprintf("%s is free: %v", name, err), func() { forget(r.taken) })
 }
 

@@ -22,17 +22,17 @@ func (r *contest) startVM(ctx context.Context, claim string) {
 	}
 	waits := !r.chance(5) // a pod with spec.nodeName does not
 	if waits && !r.bound(ctx, claim) || !r.prepare(ctx, claim) {
-		r.release(claim, d)
+		r.release(ctx, claim, d)
 		return
 	}
 	r.pause(ctx, 4*time.Second)
 	if r.chance(20) { // a pod that is deleted by force
-		r.release(claim, d)
+		r.release(ctx, claim, d)
 		r.unprepare(ctx)
 		return
 	}
 	r.unprepare(ctx)
-	r.release(claim, d)
+	r.release(ctx, claim, d)
 }
 
 // bound waits for the answer to a claim, as the scheduler does before it binds the pod.
@@ -109,7 +109,7 @@ func (r *contest) startContainer(ctx context.Context, claim string) {
 	if !r.schedule(ctx, claim, d) {
 		return
 	}
-	defer r.release(claim, d)
+	defer r.release(ctx, claim, d)
 	if !r.pause(ctx, 2*time.Second) || r.chance(10) { // slow, or dead
 		return
 	}
@@ -124,7 +124,7 @@ func (r *contest) startContainer(ctx context.Context, claim string) {
 	}
 	r.pause(ctx, 3*time.Second)
 	if r.chance(20) { // a pod that is deleted by force
-		r.release(claim, d)
+		r.release(ctx, claim, d)
 		r.pause(ctx, time.Second)
 	}
 	r.locked("the container of "+claim+" ends", func() { delete(r.containers, claim) })

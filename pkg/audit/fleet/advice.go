@@ -21,7 +21,7 @@ const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its nod
 // advice returns what to do about a reason of a condition or an event; empty where the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
-	return cmp.Or(pluggingAdvice(reason), map[string]string{
+	return cmp.Or(pluggingAdvice(reason), twinAdvice(reason), map[string]string{
 		"NoRuntimeClass":       inAVM,
 		"HandlerNotAllowed":    inAVM,
 		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and recreate the PodGroup without resourceClaims, which can't be changed",
@@ -48,8 +48,6 @@ func advice(reason string) string {
 		"ClassGone":            "use a DeviceClass that exists, and create the pod and its claim again",
 		"ClassChanged":         "create the pod and its claim again, so that the claim is allocated by the current DeviceClass",
 		"NoVLAN":               "ask the cluster's admin to set vlan in the DeviceClass's VFConfig, or `allowUntagged: true` if it needs no VLAN",
-		"TwinNotReserved":      "check that kata-vfio-controller runs, and create the pod again without spec.nodeName",
-		"TwinInUse":            "create the pod again, so that the scheduler allocates another GPU, or waits for this one",
 		"ClassUnknown":         "create the pod and its claim again",
 		"Quarantined":          explainAndClear,
 		"Drained":              "claim another device, or run `kata-vfio-plugin undrain DEVICE` on its node when the maintenance is over",
@@ -83,6 +81,14 @@ func advice(reason string) string {
 		"FailedPrepareDynamicResources": "read the claim's condition Ready; if there is none, the plugin does not run on the node",
 		"FailedCreatePodSandBox":        "check the node's plugin and Kata: the message says what failed",
 	}[reason])
+}
+
+// twinAdvice is about GPUs that another DRA driver publishes, too.
+func twinAdvice(reason string) string {
+	return map[string]string{
+		"TwinNotReserved": "check that kata-vfio-controller runs, and create the pod again without spec.nodeName",
+		"TwinInUse":       "create the pod again, so that the scheduler allocates another GPU, or waits for this one",
+	}[reason]
 }
 
 // pluggingAdvice is about what Kata can't plug into a VM.

@@ -156,7 +156,8 @@ func TestDecide(t *testing.T) {
 
 		"VM, twin not published": {free(ours(vm()), twins()), twin.Decision{
 			Actions:      []twin.Action{twin.SetCondition{Claim: vm(), Type: v1alpha1.ConditionTwinReserved, Reason: twin.ReasonNotPublished, Message: notPublished, At: now}},
-			RequeueAfter: twin.PublishWait - 5_000}},
+			RequeueAfter: twin.PublishWait - 5_000,
+		}},
 		"VM, twin not published, explained": {free(ours(waiting), twins()), twin.Decision{RequeueAfter: twin.PublishWait - 5_000}},
 		"VM, twin not published for long": {free(ours(late), twins()), do(
 			twin.CreateRule{Target: ourDevice(), TwinOf: twin.Device{Driver: theirs}, Has: v1alpha1.TwinTheirs})},
