@@ -21,7 +21,7 @@ const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its nod
 // advice returns what to do about a reason of a condition or an event; empty where the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
-	return cmp.Or(pluggingAdvice(reason), twinAdvice(reason), map[string]string{
+	return cmp.Or(pluggingAdvice(reason), twinAdvice(reason), addressAdvice(reason), map[string]string{
 		"NoRuntimeClass":       inAVM,
 		"HandlerNotAllowed":    inAVM,
 		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and recreate the PodGroup without resourceClaims, which can't be changed",
@@ -61,9 +61,6 @@ func advice(reason string) string {
 		"Orphan":                        "run `kata-vfio-plugin status` on the node to see what the message names",
 		"NoEvidence":                    "make the node's ledger writable: the plugin's log says why it is not",
 		"InUse":                         "end the process named in the message: often a VM whose pod has ended or whose shim was killed",
-		"AddressNotReturned":            "fix the CNI plugin: the plugin tries again; if it can't be fixed, use `kata-vfio-plugin unprepare --leave-addresses`",
-		"NoAddressPool":                 "name the pool in the node config (chart: addressPools)",
-		"NoAddress":                     "fix the CNI plugin's error in the message",
 		"WeakensIsolation":              "remove the parameter: only a DeviceClass may set it",
 		"InvalidConfig":                 "correct the parameters in the claim's spec.devices.config",
 		"DamagedRecord":                 "check the node's journal: `kata-vfio-plugin status`",
@@ -88,6 +85,15 @@ func twinAdvice(reason string) string {
 	return map[string]string{
 		"TwinNotReserved": "check that kata-vfio-controller runs, and create the pod again without spec.nodeName",
 		"TwinInUse":       "create the pod again, so that the scheduler allocates another GPU, or waits for this one",
+	}[reason]
+}
+
+// addressAdvice is about the addresses of VFs.
+func addressAdvice(reason string) string {
+	return map[string]string{
+		"AddressNotReturned": "fix the CNI plugin: the plugin tries again; if it can't be fixed, use `kata-vfio-plugin unprepare --leave-addresses`",
+		"NoAddressPool":      "name the pool in the node config (chart: addressPools)",
+		"NoAddress":          "fix the CNI plugin's error in the message",
 	}[reason]
 }
 
