@@ -1,25 +1,20 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/test/bench/largenode"
 )
 
 // functions is the size of the large node.
@@ -61,29 +56,6 @@ func largeNode(b *testing.B) (*sysfstest.Kernel, *sysfs.FS, []pci.Address) {
 	return k, fs, addrs
 }
 
-// publishAll decides what is published of a node, from verdict to slices in JSON.
-func publishAll(b *testing.B, snap *device.Snapshot) int {
-	b.Helper()
-	n := &publish.Node{
-		Name: "node", Snapshot: snap, Selection: nodeconfig.Select(nil, snap), Assessments: map[pci.Address]plan.Assessment{},
-	}
-	assessor := plan.NewAssessor(plan.Node{Snapshot: snap, Selection: n.Selection})
-	for _, f := range n.Selection.Ours() {
-		n.Assessments[f.Address] = assessor.Assess(f)
-	}
-	size := 0
-	for _, pool := range publish.Pools(n) {
-		for _, slice := range pool.Slices { // as the client writes them, one by one
-			data, err := json.Marshal(slice)
-			if err != nil {
-				b.Fatal(err)
-			}
-			size += len(data)
-		}
-	}
-	return size
-}
-
 // bareReads reads the same files of all functions, one after the other, and makes nothing of them.
 func bareReads(b *testing.B, k *sysfstest.Kernel) {
 	b.Helper()
@@ -114,7 +86,11 @@ func BenchmarkLargeNode(b *testing.B) {
 		bare += timed(func() { bareReads(b, k) })
 		var snap *device.Snapshot
 		scan += timed(func() { snap = mustScan(b, fs) })
-		publishing += timed(func() { size = publishAll(b, snap) })
+		publishing += timed(func() {
+			var err error
+			size, err = largenode.Publish(snap)
+			must(b, err)
+		})
 		rescan += timed(func() {
 			if _, err := inventory.Rescan(b.Context(), fs, snap, addrs[:1]); err != nil {
 				b.Fatal(err)
@@ -143,54 +119,20 @@ func mustScan(b *testing.B, fs *sysfs.FS) *device.Snapshot {
 	return snap
 }
 
-// peak returns the greatest resident memory, in bytes, of a process that scans and publishes the node once: this
-// test binary again.
+// peak returns the greatest resident memory, in bytes, of a process that scans and publishes the node once.
 func peak(b *testing.B, fs *sysfs.FS) int64 {
 	b.Helper()
-	cmd := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkPublishOnce$", "-test.benchtime=1x")
-	cmd.Env = append(os.Environ(), rootVariable+"="+fs.Path())
+	cmd := exec.CommandContext(b.Context(), compile(b, "./scanonce"), fs.Path())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
-	_, line, _ := strings.Cut(string(out), peakLine)
-	kibibytes, err := strconv.ParseInt(strings.Fields(line)[0], 10, 64)
-	if err != nil {
+	_, line, _ := strings.Cut(string(out), "VmHWM:")
+	var kibibytes int64
+	if _, err := fmt.Sscanf(line, "%d kB", &kibibytes); err != nil {
 		b.Fatalf("no peak in %s: %v", out, err)
 	}
 	return kibibytes << 10
-}
-
-// peakLine begins what proc_pid_status(5) says of this process's greatest resident memory, in KiB. What wait4(2) says of a child
-// is at least its parent's.
-const peakLine = "VmHWM:"
-
-// garbagePercent is the plugin's.
-const garbagePercent = 50
-
-// rootVariable names the node of BenchmarkPublishOnce.
-const rootVariable = "KATA_VFIO_BENCH_ROOT"
-
-// BenchmarkPublishOnce is the process whose memory BenchmarkLargeNode looks at; by itself it has nothing to do.
-func BenchmarkPublishOnce(b *testing.B) {
-	root := os.Getenv(rootVariable)
-	if root == "" {
-		return
-	}
-	fs, err := sysfs.Open(root)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer fs.Close()
-	debug.SetGCPercent(garbagePercent)
-	publishAll(b, mustScan(b, fs))
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, line, _ := strings.Cut(string(status), peakLine)
-	line, _, _ = strings.Cut(line, "\n")
-	fmt.Println(peakLine + line)
 }
 
 func timed(work func()) time.Duration {
