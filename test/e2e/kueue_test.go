@@ -38,6 +38,8 @@ const (
 	queueVFs = 4
 	gpuQuota = "kata-vfio.dev/gpus"
 	vfQuota  = "kata-vfio.dev/vfs"
+	// memoryQuota is that of kueue-configuration-memory.yaml.
+	memoryQuota = "kata-vfio.dev/gpu-memory"
 )
 
 // queued is a tenant's namespace whose Jobs wait in a queue of Kueue.
@@ -52,7 +54,7 @@ type queued struct {
 // our devices to their pods.
 func TestKueue(t *testing.T) {
 	p := installed(t)
-	k := startKueue(t, p)
+	k := startKueue(t, p, "kueue-configuration.yaml")
 	addQueueNode(t, p)
 	q := &queued{t: t, plane: p, admin: client(t, p, controlplane.Admin()), ns: tenantNamespace(t, p)}
 	q.apply(queueExample(t, "cluster-queue.yaml"))
@@ -70,15 +72,17 @@ func TestKueue(t *testing.T) {
 	if err := k.Lost(); err != nil {
 		t.Error(err)
 	}
+	k.Stop()
+	t.Run("JobsAreChargedByMemory", q.testMemory)
 }
 
-// startKueue starts Kueue with the mappings of the example.
-func startKueue(t *testing.T, p *controlplane.ControlPlane) *queue.Kueue {
+// startKueue starts Kueue with the mappings of an example.
+func startKueue(t *testing.T, p *controlplane.ControlPlane, example string) *queue.Kueue {
 	t.Helper()
 	var configuration struct {
 		Resources map[string]any `json:"resources"`
 	}
-	if err := yaml.Unmarshal([]byte(queueExample(t, "kueue-configuration.yaml")), &configuration); err != nil {
+	if err := yaml.Unmarshal([]byte(queueExample(t, example)), &configuration); err != nil {
 		t.Fatal(err)
 	}
 	k, err := queue.Start(t.Context(), p, queue.Config{Resources: configuration.Resources, Dir: t.TempDir(), Progress: os.Stderr})
@@ -103,7 +107,7 @@ func addQueueNode(t *testing.T, p *controlplane.ControlPlane) {
 	t.Helper()
 	addFitNode(t, p, queueNode)
 	keepReady(t, p, queueNode)
-	node := fleet.Node(queueNode, queueVFs, &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch})
+	node := fleet.Node(queueNode, queueVFs, &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch, QuotaCounters: true})
 	for _, s := range fleet.Slices(publish.Pools(node), queueNode, queueNode) {
 		quarantine(s, quarantinedGPU)
 		published(t, p, pluginOn(t, p, queueNode).ResourceV1().ResourceSlices(), s)
@@ -164,10 +168,14 @@ type job struct {
 	matching string // an attribute that all devices must share; none if empty
 	byName   bool   // the pods name one claim, and no template
 	limits   string // more limits of the container, as YAML in one line
+	queue    string // the queue's name; that of the example if empty
 	asked    string // more requests of it: Kueue does not take those of an extended resource from the limits
 }
 
 func (j job) yaml() string {
+	if j.queue == "" {
+		j.queue = "vms"
+	}
 	devices := "{devices: {requests: [" + j.requests + "]}}"
 	if j.matching != "" {
 		devices = "{devices: {requests: [" + j.requests + "], constraints: [{matchAttribute: " + j.matching + "}]}}"
@@ -183,9 +191,9 @@ func (j job) yaml() string {
 	}
 	return claim + fmt.Sprintf(`apiVersion: batch/v1
 kind: Job
-metadata: {name: %s, labels: {kueue.x-k8s.io/queue-name: vms}}
+metadata: {name: %s, labels: {kueue.x-k8s.io/queue-name: %[7]s}}
 spec:
-  parallelism: %d
+  parallelism: %[2]d
   completions: %[2]d
   template:
     spec:
@@ -194,7 +202,7 @@ spec:
       resourceClaims: %[3]s
       containers:
       - {name: main, image: example.com/none:1, resources: {requests: {cpu: "1"%[6]s}, limits: {cpu: "1", memory: 1Gi%[4]s}, claims: %[5]s}}
-`, j.name, j.pods, claims, j.limits, named, j.asked)
+`, j.name, j.pods, claims, j.limits, named, j.asked, j.queue)
 }
 
 func exactly(class string, count int, more string) string {
@@ -246,7 +254,7 @@ type kueueWorkload struct {
 func (w *kueueWorkload) charged() map[string]int64 {
 	charged := map[string]int64{}
 	for _, set := range w.Status.Admission.PodSetAssignments {
-		for _, name := range []string{gpuQuota, vfQuota} {
+		for _, name := range []string{gpuQuota, vfQuota, memoryQuota} {
 			if amount := set.ResourceUsage[name]; !amount.IsZero() {
 				charged[name] += amount.Value()
 			}
