@@ -4,11 +4,15 @@ package bench
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 const (
@@ -22,16 +26,33 @@ const (
 // switches, the two PFs are not, since their VFs are.
 func functionsOf(published int) int { return (published + 14) / 15 * 17 }
 
+// gpuDomain is a PCI domain that scripted nodes don't use.
+const gpuDomain = 0x100
+
+// addGPUs adds GPUs, each below a root port of its own: up to 224. VFs can't be prepared, because the scripted kernel has no netlink.
+func addGPUs(k *sysfstest.Kernel, n int) {
+	k.AddRoot(sysfstest.Root{Domain: gpuDomain})
+	for i := range n {
+		bus := uint8(i + 1)
+		k.AddPort(sysfstest.Port{
+			Address: pci.Address{Domain: gpuDomain, Device: uint8(i / 7), Function: uint8(i % 7)}, Secondary: bus,
+		})
+		k.Add(sysfstest.GPU(pci.Address{Domain: gpuDomain, Bus: bus}))
+	}
+}
+
 // BenchmarkPlugin looks at one plugin on a large node in a real cluster: the memory that it takes, and how long the
 // runtimes wait for its answers.
 func BenchmarkPlugin(b *testing.B) {
 	c, dir := newCluster(b), socketDir(b)
 	r := startRuntime(b, dir)
-	k := scriptedNode(b, functionsOf(devices))
+	k := scriptedNode(b, functionsOf(devices-pods))
+	addGPUs(k, pods)
 	p := startPlugin(b, k, dir, nodeName, c.kubeconfig(b))
 	idle := startIdle(b, c.kubeconfig(b))
 	published := c.published(b, devices)
-	tenants := c.tenants(b, "large", published[:pods])
+	gpus := slices.DeleteFunc(slices.Clone(published), func(o offer) bool { return !strings.HasPrefix(o.device, "gpu-") })
+	tenants := c.tenants(b, "large", gpus[:pods])
 	unused := compare(b, p.Process, idle)
 	took := each(b, tenants[:claims], p.prepare)
 	used := compare(b, p.Process, idle)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -57,8 +58,11 @@ const (
 // explain adds to an error what the node's logs end with, and the machine's loss if that is the cause.
 func (s *site) explain(err error) error {
 	var text strings.Builder
-	for _, service := range []string{"kubelet", "containerd"} {
+	for _, service := range []string{"kubelet", "containerd", vendorDriver} {
 		log, readErr := os.ReadFile(s.node.LogFile(service))
+		if errors.Is(readErr, fs.ErrNotExist) {
+			continue // it was never started
+		}
 		if readErr != nil {
 			log = []byte(readErr.Error())
 		}
@@ -99,35 +103,47 @@ func (s *site) apply(ctx context.Context, namespace, text string) error {
 // awaitRunning waits until a tenant's pods run.
 func (s *site) awaitRunning(ctx context.Context, limit time.Duration, pods ...string) error {
 	for _, pod := range pods {
-		begin := time.Now()
-		err := s.until(ctx, "pod "+pod+" runs", limit, func(ctx context.Context) error {
-			got, err := s.client.CoreV1().Pods(tenant).Get(ctx, pod, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			unready := slices.ContainsFunc(got.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
-			if got.Status.Phase != corev1.PodRunning || unready {
-				return fmt.Errorf("it is %s", got.Status.Phase)
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, s.events(ctx, tenant))
+		if err := s.awaitRunningIn(ctx, tenant, limit, pod); err != nil {
+			return err
 		}
-		s.log("pod %s runs after another %.1fs", pod, time.Since(begin).Seconds())
 	}
+	return nil
+}
+
+// awaitRunningIn waits until a namespace's pod runs.
+func (s *site) awaitRunningIn(ctx context.Context, namespace string, limit time.Duration, pod string) error {
+	begin := time.Now()
+	err := s.until(ctx, "pod "+pod+" runs", limit, func(ctx context.Context) error {
+		got, err := s.client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		unready := slices.ContainsFunc(got.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
+		if got.Status.Phase != corev1.PodRunning || unready {
+			return fmt.Errorf("it is %s", got.Status.Phase)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, s.events(ctx, namespace))
+	}
+	s.log("pod %s runs after another %.1fs", pod, time.Since(begin).Seconds())
 	return nil
 }
 
 // deletePods deletes a tenant's pods and waits until they are gone, which is when their claims are given back.
 func (s *site) deletePods(ctx context.Context, pods ...string) error {
+	return s.deletePodsIn(ctx, tenant, pods...)
+}
+
+func (s *site) deletePodsIn(ctx context.Context, namespace string, pods ...string) error {
 	for _, pod := range pods {
-		err := s.client.CoreV1().Pods(tenant).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
+		err := s.client.CoreV1().Pods(namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
 		if err != nil {
 			return err
 		}
 	}
-	return s.awaitGone(ctx, tenant)
+	return s.awaitGone(ctx, namespace)
 }
 
 // awaitGone waits until a namespace has no pods.

@@ -77,6 +77,7 @@ func nodeCases() []nodeCase {
 		{name: "DeadSandboxIsReplacedWithItsDevice", run: sandboxDies, longer: true, contract: true},
 		{name: "PluginKilledWhilePodStartsContinues", run: pluginKilledWhilePodStarts, longer: true, contract: true},
 		{name: "SandboxIsRefusedWithoutPlugin", run: noVMWithoutPlugin, longer: true, contract: true},
+		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true},
 		{name: "DaemonsKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringRollingUpdate", run: rollingUpdate},
 		{name: "PodWaitsForPlugin", run: pluginAway, longer: true, contract: true},
@@ -142,7 +143,7 @@ func runOnNode(t *testing.T, c node.Config, cases []nodeCase) ([]caseEnd, error)
 	}
 	defer plane.Stop()
 	programs := map[string]string{}
-	for name, pkg := range map[string]string{meddler: "test/e2e/node/" + meddler, auditProgram: "cmd/" + auditProgram} {
+	for name, pkg := range map[string]string{meddler: "test/e2e/node/" + meddler, vendorDriver: "test/e2e/node/" + vendorDriver, auditProgram: "cmd/" + auditProgram} {
 		programs[name] = filepath.Join(t.TempDir(), name)
 		if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/"+pkg, programs[name]); err != nil {
 			return nil, err

@@ -109,7 +109,7 @@ func (s *site) wantVersion(ctx context.Context, version string) error {
 	return nil
 }
 
-// tenancy is all by which a pod that goes on can be told from one that began anew.
+// tenancy is all by which a pod that goes on can be told from one that started again.
 type tenancy struct {
 	uid, container string
 	restarts       int32

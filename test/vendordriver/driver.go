@@ -88,19 +88,28 @@ func (d *Driver) Publish(ctx context.Context) error {
 	d.generation++
 	want := d.slice()
 	d.mu.Unlock()
-	is, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = slices.Create(ctx, want, metav1.CreateOptions{})
-	case err == nil:
-		want.ResourceVersion = is.ResourceVersion
-		want.Spec.Pool.Generation = is.Spec.Pool.Generation + 1
-		_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+	// A node may get a slice only once there is one.
+	_, err := slices.Create(ctx, want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = d.replace(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("publish the GPUs of %s: %w", d.Node, err)
 	}
 	return nil
+}
+
+// replace writes the node's slice again, as the next generation of its pool.
+func (d *Driver) replace(ctx context.Context, want *resourceapi.ResourceSlice) error {
+	slices := d.Client.ResourceV1().ResourceSlices()
+	is, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	want.ResourceVersion = is.ResourceVersion
+	want.Spec.Pool.Generation = is.Spec.Pool.Generation + 1
+	_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+	return err
 }
 
 // Withdraw deletes the node's slice, as when the driver is removed from the node. It may be repeated.

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
 const (
@@ -36,14 +37,19 @@ const (
 	pluginLimit = 2 * time.Minute
 )
 
-// pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small, and
-// an audit that asks of emulated hardware no more than it can give.
+// pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small, an audit that
+// asks of emulated hardware no more than it can give, and a GPU that is left for a case to share. It would stay in its pool for half an
+// hour after it was published.
 const pluginValues = `
 image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
 plugin: {apiServer: {host: %q, port: %s}, audit: {profile: lab, every: 10s}}
 deviceClasses: {vf: {vf: {allowUntagged: true}}, gpu-vf: {vf: {allowUntagged: true}}}
 runtimeClass: {overhead: {memory: %s, cpu: 100m}}
 metrics: {readers: [{kind: ServiceAccount, name: ` + MetricsReader + `, namespace: trusted}]}
+nodeConfig:
+  devices:
+  - {name: shared, match: {types: [gpu], addresses: ["` + topology.GPU3 + `"]}, exclude: true}
+  - {name: others, match: {types: [gpu, vf]}}
 `
 
 // InstallPlugin installs the plugin as an administrator would: the chart by helm, in PluginNamespace, and the label on

@@ -69,7 +69,7 @@ func (n *Node) stageImages(ctx context.Context, command, dir string) error {
 		return err
 	}
 	ours := map[string]string{} // as in the image that is shipped
-	for _, name := range []string{PluginName, "kata-vfio-audit", "kata-vfio-bootstrap"} {
+	for _, name := range []string{PluginName, "kata-vfio-controller", "kata-vfio-audit", "kata-vfio-bootstrap"} {
 		program := filepath.Join(n.dir, name)
 		if err := compile.Static(ctx, module+"/cmd/"+name, program); err != nil {
 			return err
