@@ -7,21 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -173,107 +167,6 @@ func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	return d.prepare(ctx, c, ref.Pods).Err
 }
 
-// admitAndPrepare prepares the claim of a pod that may have it.
-func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
-	req, err := claim.Decode(c, v1alpha1.DriverName)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.admit(ctx, c, req); err != nil {
-		return nil, d.refused(ctx, req, err)
-	}
-	rec, err := d.Claims.Prepare(ctx, req)
-	if err == nil && d.Twins != nil {
-		if err := d.Twins.Free(ctx, req); err != nil {
-			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
-		}
-	}
-	switch {
-	case d.Attempts == nil:
-	case err != nil:
-		d.Attempts.Failed(err)
-	default:
-		d.Attempts.Succeeded(rec.Plan.Addresses())
-	}
-	return rec, err
-}
-
-// admit asks all that decide whether a claim may have its devices.
-func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
-	if err := d.Gate.Admit(ctx, req); err != nil || d.Twins == nil {
-		return err
-	}
-	if err := d.Twins.Reserved(ctx, c, req); err != nil {
-		return err
-	}
-	err := d.Twins.Free(ctx, req)
-	if refused, ok := errors.AsType[*GateError](err); ok && refused.Code == TwinInUse {
-		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
-	}
-	return err
-}
-
-// refused writes a refusal to the ledger, and returns its error.
-func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
-	if _, decided := errors.AsType[*GateError](cause); decided && d.Refused != nil {
-		return errors.Join(cause, d.Refused(ctx, req, reasonOf(cause), cause))
-	}
-	return cause
-}
-
-// takeBackLimit bounds the way back after another driver's claim came first. The kubelet may not wait for all of it.
-const takeBackLimit = 30 * time.Second
-
-// takeBack unprepares a claim that must not have its devices. A VM that has them keeps them, and the error says so.
-func (d *Plugin) takeBack(ctx context.Context, req *claim.Request) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackLimit)
-	defer cancel()
-	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
-		NamespacedName: types.NamespacedName{Namespace: req.Namespace, Name: req.Name}, UID: types.UID(req.UID),
-	}, nil)
-}
-
-// device returns a prepared device for the kubelet from its parts: one function, or the two of a pair.
-func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
-	first := &parts[0]
-	out := kubeletplugin.Device{Requests: []string{first.Request}, PoolName: first.Pool, DeviceName: first.Published()}
-	if attrs := d.Attributes(first.Published()); attrs != nil {
-		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
-	}
-	for i := range parts {
-		out.CDIDeviceIDs = append(out.CDIDeviceIDs, cdi.QualifiedName(p.Claim.UID, parts[i].Name))
-		addNetwork(&out, p, &parts[i])
-	}
-	return out
-}
-
-// addNetwork adds a VF's network to the metadata for the guest.
-func addNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
-	network, told := networkData(p, dev), guestMetadata(p, dev)
-	if network == nil && len(told) == 0 {
-		return
-	}
-	if out.Metadata == nil {
-		out.Metadata = &kubeletplugin.DeviceMetadata{}
-	}
-	out.Metadata.NetworkData = network
-	if out.Metadata.Attributes == nil && len(told) > 0 {
-		out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
-	}
-	for name, text := range told {
-		out.Metadata.Attributes[name] = resourceapi.DeviceAttribute{StringValue: &text}
-	}
-}
-
-// metadata converts attribute names to the metadata file's plain strings.
-func metadata(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]resourceapi.DeviceAttribute {
-	out := make(map[string]resourceapi.DeviceAttribute, len(attrs))
-	for name, value := range attrs {
-		out[string(name)] = value
-	}
-	return out
-}
-
 // UnprepareResourceClaims unprepares claims in parallel. A claim whose device is quarantined counts as unprepared: its pod can
 // end, and the device is tainted.
 func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
@@ -356,57 +249,4 @@ func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 // WatchHealthStatus streams the health of all published devices.
 func (d *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Stream(ctx, reports)
-}
-
-// Kubelet says how the plugin reaches the node's kubelet and the API server.
-type Kubelet struct {
-	Client   kubernetes.Interface
-	NodeName string
-	// PodUID distinguishes the instances of a rolling update. It is empty for the only instance, whose sockets then have plain
-	// names.
-	PodUID string
-	// PluginDir holds our socket and the files of device metadata; Register creates it. RegistryDir is the kubelet's directory
-	// for plugins. Both have the same path for the kubelet.
-	PluginDir, RegistryDir string
-	// MetadataCDIDir is the runtimes' directory for the CDI specs of device metadata.
-	MetadataCDIDir string
-	// GRPCVerbosity is the klog verbosity at which calls are logged; -1 for never.
-	GRPCVerbosity int
-	// Intercept, which may be nil, wraps each call.
-	Intercept grpc.UnaryServerInterceptor
-}
-
-// Register serves the plugin on its sockets and registers it with the kubelet, which calls it until the returned helper is
-// stopped. Calls run in parallel: package prepare's locks are finer than the helper's.
-func (k Kubelet) Register(ctx context.Context, p *Plugin) (*kubeletplugin.Helper, error) {
-	if err := os.MkdirAll(k.PluginDir, 0o750); err != nil {
-		return nil, fmt.Errorf("make the plugin's data directory: %w", err)
-	}
-	options := []kubeletplugin.Option{
-		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.KubeClient(k.Client), kubeletplugin.NodeName(k.NodeName),
-		kubeletplugin.PluginDataDirectoryPath(k.PluginDir), kubeletplugin.RegistrarDirectoryPath(k.RegistryDir),
-		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(k.verbosity()), kubeletplugin.CDIDirectory(k.MetadataCDIDir),
-		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
-	}
-	if k.PodUID != "" {
-		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
-	}
-	if k.Intercept != nil {
-		options = append(options, kubeletplugin.GRPCInterceptor(k.Intercept))
-	}
-	helper, err := kubeletplugin.Start(ctx, p, options...)
-	if err != nil {
-		return nil, fmt.Errorf("register with the kubelet: %w", err)
-	}
-	return helper, nil
-}
-
-// neverLogged is a verbosity that no logger has. The helper treats a negative one as 0, which is always logged.
-const neverLogged = 127
-
-func (k Kubelet) verbosity() int {
-	if k.GRPCVerbosity < 0 {
-		return neverLogged
-	}
-	return k.GRPCVerbosity
 }

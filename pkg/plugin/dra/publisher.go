@@ -8,15 +8,12 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -165,106 +162,6 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 	return maps.Clone(p.known[name])
 }
 
-// describe collects the facts for publishing. After an error no device is judged.
-func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
-	known, err := p.Planned(snap)
-	if p.Failing != nil {
-		known.Failing = p.failing
-	}
-	if p.Attempts != nil {
-		known.Attempted = p.Attempts()
-	}
-	n := &publish.Node{
-		Name: p.Node, Snapshot: snap, Selection: known.Selection,
-		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
-	}
-	if p.Versions != nil {
-		n.Versions = p.Versions()
-	}
-	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
-	addrs := p.enter(n, records)
-	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
-	for _, f := range n.Selection.Ours() {
-		addrs = append(addrs, f.Address)
-	}
-	if err == nil {
-		assess(n, known, addrs)
-	}
-	p.audit(n, addrs)
-	p.drain(n)
-	p.keep(n, &known)
-	if err != nil {
-		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
-	}
-	return n, err
-}
-
-// assess judges functions.
-func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
-	assessor := plan.NewAssessor(known)
-	for _, a := range addrs {
-		f, ok := n.Snapshot.Function(a)
-		if _, done := n.Assessments[a]; ok && !done {
-			n.Assessments[a] = assessor.Assess(f)
-		}
-	}
-}
-
-// failing returns the IDs of the checks that fail for a function.
-func (p *Publisher) failing(a pci.Address) []string {
-	var ids []string
-	for _, f := range p.Failing(a) {
-		ids = append(ids, f.ID)
-	}
-	return ids
-}
-
-// drain adds the drained functions.
-func (p *Publisher) drain(n *publish.Node) {
-	if p.Drains == nil {
-		return
-	}
-	for _, d := range p.Drains(n.Snapshot) {
-		for i := range d.Functions {
-			a := d.Functions[i].Address
-			h := n.Health[a]
-			if state := DrainState(&d); h.Drained == "" || state == publish.Draining {
-				h.Drained = state
-			}
-			h.Evict = h.Evict || d.Evict
-			n.Health[a] = h
-		}
-	}
-}
-
-// audit adds the checks that fail for the devices, allocated ones included.
-func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
-	if p.Failing == nil {
-		return
-	}
-	for _, a := range addrs {
-		h := n.Health[a]
-		h.Failing = p.Failing(a)
-		n.Health[a] = h
-	}
-}
-
-// enter adds the devices of records that have any, and returns their functions.
-func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
-	var addrs []pci.Address
-	for _, rec := range records {
-		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
-		if !holds || rec.Kind == journal.Bound {
-			continue
-		}
-		for _, parts := range rec.Plan.Allocated() {
-			n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
-		}
-		addrs = append(addrs, rec.Plan.Addresses()...)
-	}
-	return addrs
-}
-
 // learn keeps the attributes of all devices for the metadata of claims.
 func (p *Publisher) learn(pools map[string]publish.Pool) {
 	known := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
@@ -274,113 +171,6 @@ func (p *Publisher) learn(pools map[string]publish.Pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = known
-}
-
-// poolDevice is a device together with the name of its pool.
-type poolDevice struct {
-	resourceapi.Device
-	pool string
-}
-
-// devices returns the devices of all pools.
-func devices(pools map[string]publish.Pool) []poolDevice {
-	var all []poolDevice
-	for name, pool := range pools {
-		for _, slice := range pool.Slices {
-			for _, d := range slice.Devices {
-				all = append(all, poolDevice{d, name})
-			}
-		}
-	}
-	return all
-}
-
-// resources wraps pools for the helper.
-func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
-	out := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
-	for name, pool := range pools {
-		var wrapped resourceslice.Pool
-		for _, s := range pool.Slices {
-			wrapped.Slices = append(wrapped.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
-		}
-		out.Pools[name] = wrapped
-	}
-	return out
-}
-
-// ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
-// it keeps it.
-func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
-	var all []resourceapi.DeviceTaint
-	for _, t := range d.Taints {
-		if t.Key != publish.TaintDrain {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// healthOf returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
-func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
-	var all []kubeletplugin.DeviceHealth
-	for _, d := range devices(pools) {
-		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
-		if why := ailments(&d.Device); len(why) > 0 {
-			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(why)
-		}
-		all = append(all, h)
-	}
-	return all
-}
-
-// taintWords lists taints for people: "quarantined, not-isolated (NoReset)".
-func taintWords(taints []resourceapi.DeviceTaint) string {
-	words := make([]string, len(taints))
-	for i, t := range taints {
-		words[i] = strings.TrimPrefix(t.Key, v1alpha1.DriverName+"/")
-		if t.Value != "" {
-			words[i] += " (" + t.Value + ")"
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-// counted returns the devices of all pools by type and health.
-func counted(pools map[string]publish.Pool) []metrics.Device {
-	var all []metrics.Device
-	for _, d := range devices(pools) {
-		parts, err := device.ParseParts(d.Name)
-		if err != nil {
-			continue
-		}
-		kind := parts[0].Type
-		if len(parts) > 1 {
-			kind = device.PairType
-		}
-		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.Device)) == 0})
-	}
-	return all
-}
-
-// DrainState returns the state of a drain.
-func DrainState(d *maintain.Draining) publish.DrainState {
-	if d.Done() {
-		return publish.Drained
-	}
-	return publish.Draining
-}
-
-// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
-func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
-	states := map[pci.Address]publish.DrainState{}
-	for i := range drains {
-		for _, f := range drains[i].Functions {
-			if _, seen := states[f.Address]; !seen {
-				states[f.Address] = DrainState(&drains[i])
-			}
-		}
-	}
-	return states
 }
 
 // unwritten is what taints functions and is in no file of the node.

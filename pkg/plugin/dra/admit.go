@@ -1,0 +1,75 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// admitAndPrepare prepares the claim of a pod that may have it.
+func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
+	req, err := claim.Decode(c, v1alpha1.DriverName)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.admit(ctx, c, req); err != nil {
+		return nil, d.refused(ctx, req, err)
+	}
+	rec, err := d.Claims.Prepare(ctx, req)
+	if err == nil && d.Twins != nil {
+		if err := d.Twins.Free(ctx, req); err != nil {
+			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
+		}
+	}
+	switch {
+	case d.Attempts == nil:
+	case err != nil:
+		d.Attempts.Failed(err)
+	default:
+		d.Attempts.Succeeded(rec.Plan.Addresses())
+	}
+	return rec, err
+}
+
+// admit asks all that decide whether a claim may have its devices.
+func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
+	if err := d.Gate.Admit(ctx, req); err != nil || d.Twins == nil {
+		return err
+	}
+	if err := d.Twins.Reserved(ctx, c, req); err != nil {
+		return err
+	}
+	err := d.Twins.Free(ctx, req)
+	if refused, ok := errors.AsType[*GateError](err); ok && refused.Code == TwinInUse {
+		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
+	}
+	return err
+}
+
+// refused writes a refusal to the ledger, and returns its error.
+func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
+	if _, decided := errors.AsType[*GateError](cause); decided && d.Refused != nil {
+		return errors.Join(cause, d.Refused(ctx, req, reasonOf(cause), cause))
+	}
+	return cause
+}
+
+// takeBackLimit bounds the way back after another driver's claim came first. The kubelet may not wait for all of it.
+const takeBackLimit = 30 * time.Second
+
+// takeBack unprepares a claim that must not have its devices. A VM that has them keeps them, and the error says so.
+func (d *Plugin) takeBack(ctx context.Context, req *claim.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackLimit)
+	defer cancel()
+	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: req.Namespace, Name: req.Name}, UID: types.UID(req.UID),
+	}, nil)
+}

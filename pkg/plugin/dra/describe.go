@@ -1,0 +1,133 @@
+package dra
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// describe collects the facts for publishing. After an error no device is judged.
+func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
+	known, err := p.Planned(snap)
+	if p.Failing != nil {
+		known.Failing = p.failing
+	}
+	if p.Attempts != nil {
+		known.Attempted = p.Attempts()
+	}
+	n := &publish.Node{
+		Name: p.Node, Snapshot: snap, Selection: known.Selection,
+		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
+	}
+	if p.Versions != nil {
+		n.Versions = p.Versions()
+	}
+	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
+	addrs := p.enter(n, records)
+	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
+	for _, f := range n.Selection.Ours() {
+		addrs = append(addrs, f.Address)
+	}
+	if err == nil {
+		assess(n, known, addrs)
+	}
+	p.audit(n, addrs)
+	p.drain(n)
+	p.keep(n, &known)
+	if err != nil {
+		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
+	}
+	return n, err
+}
+
+// assess judges functions.
+func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
+	assessor := plan.NewAssessor(known)
+	for _, a := range addrs {
+		f, ok := n.Snapshot.Function(a)
+		if _, done := n.Assessments[a]; ok && !done {
+			n.Assessments[a] = assessor.Assess(f)
+		}
+	}
+}
+
+// failing returns the IDs of the checks that fail for a function.
+func (p *Publisher) failing(a pci.Address) []string {
+	var ids []string
+	for _, f := range p.Failing(a) {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// drain adds the drained functions.
+func (p *Publisher) drain(n *publish.Node) {
+	if p.Drains == nil {
+		return
+	}
+	for _, d := range p.Drains(n.Snapshot) {
+		for i := range d.Functions {
+			a := d.Functions[i].Address
+			h := n.Health[a]
+			if state := DrainState(&d); h.Drained == "" || state == publish.Draining {
+				h.Drained = state
+			}
+			h.Evict = h.Evict || d.Evict
+			n.Health[a] = h
+		}
+	}
+}
+
+// audit adds the checks that fail for the devices, allocated ones included.
+func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
+	if p.Failing == nil {
+		return
+	}
+	for _, a := range addrs {
+		h := n.Health[a]
+		h.Failing = p.Failing(a)
+		n.Health[a] = h
+	}
+}
+
+// enter adds the devices of records that have any, and returns their functions.
+func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
+	var addrs []pci.Address
+	for _, rec := range records {
+		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
+		if !holds || rec.Kind == journal.Bound {
+			continue
+		}
+		for _, parts := range rec.Plan.Allocated() {
+			n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
+		}
+		addrs = append(addrs, rec.Plan.Addresses()...)
+	}
+	return addrs
+}
+
+// DrainState returns the state of a drain.
+func DrainState(d *maintain.Draining) publish.DrainState {
+	if d.Done() {
+		return publish.Drained
+	}
+	return publish.Draining
+}
+
+// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
+func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
+	states := map[pci.Address]publish.DrainState{}
+	for i := range drains {
+		for _, f := range drains[i].Functions {
+			if _, seen := states[f.Address]; !seen {
+				states[f.Address] = DrainState(&drains[i])
+			}
+		}
+	}
+	return states
+}

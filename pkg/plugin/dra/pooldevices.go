@@ -1,0 +1,100 @@
+package dra
+
+import (
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// poolDevice is a device together with the name of its pool.
+type poolDevice struct {
+	resourceapi.Device
+	pool string
+}
+
+// devices returns the devices of all pools.
+func devices(pools map[string]publish.Pool) []poolDevice {
+	var all []poolDevice
+	for name, pool := range pools {
+		for _, slice := range pool.Slices {
+			for _, d := range slice.Devices {
+				all = append(all, poolDevice{d, name})
+			}
+		}
+	}
+	return all
+}
+
+// resources wraps pools for the helper.
+func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
+	out := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
+	for name, pool := range pools {
+		var wrapped resourceslice.Pool
+		for _, s := range pool.Slices {
+			wrapped.Slices = append(wrapped.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
+		}
+		out.Pools[name] = wrapped
+	}
+	return out
+}
+
+// ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
+// it keeps it.
+func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
+	var all []resourceapi.DeviceTaint
+	for _, t := range d.Taints {
+		if t.Key != publish.TaintDrain {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// healthOf returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
+func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
+	var all []kubeletplugin.DeviceHealth
+	for _, d := range devices(pools) {
+		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
+		if why := ailments(&d.Device); len(why) > 0 {
+			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(why)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// taintWords lists taints for people: "quarantined, not-isolated (NoReset)".
+func taintWords(taints []resourceapi.DeviceTaint) string {
+	words := make([]string, len(taints))
+	for i, t := range taints {
+		words[i] = strings.TrimPrefix(t.Key, v1alpha1.DriverName+"/")
+		if t.Value != "" {
+			words[i] += " (" + t.Value + ")"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// counted returns the devices of all pools by type and health.
+func counted(pools map[string]publish.Pool) []metrics.Device {
+	var all []metrics.Device
+	for _, d := range devices(pools) {
+		parts, err := device.ParseParts(d.Name)
+		if err != nil {
+			continue
+		}
+		kind := parts[0].Type
+		if len(parts) > 1 {
+			kind = device.PairType
+		}
+		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.Device)) == 0})
+	}
+	return all
+}
