@@ -17,6 +17,7 @@ import (
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -112,7 +113,7 @@ func (c *Controller) setCondition(ctx context.Context, cluster *view.Cluster, g 
 		status.WithDevices(entry.WithConditions(conditionsFor(claim, &d, g, &a)...))
 	}
 	ac := resourceac.ResourceClaim(a.Claim.Name, a.Claim.Namespace).WithUID(types.UID(a.Claim.UID)).WithResourceVersion(a.Claim.ResourceVersion).WithStatus(status)
-	_, err := c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace).ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	err := claimstatus.Write(ctx, c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace), Name, ac, claim)
 	if err != nil {
 		return fmt.Errorf("set %s of claim %s/%s: %w", a.Type, a.Claim.Namespace, a.Claim.Name, err)
 	}

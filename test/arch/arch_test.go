@@ -36,6 +36,7 @@ func layers() [][]string {
 		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
 		{"claim", "sysfs"},   // one source each
 		{"network/guestnet"}, // the guest's own side
+		{"claimstatus"},      // what drivers write to a claim
 		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
 		{"containerd/ask"},             // a running containerd
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double

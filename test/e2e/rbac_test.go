@@ -87,6 +87,7 @@ func TestPluginMayDoItsWork(t *testing.T) {
 		}
 	})
 	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, ns, "pod-a") })
+	t.Run("of reporting to a claim whose status can't be applied", func(t *testing.T) { mergesStatus(t, onA, ns, "pod-a", a) })
 	t.Run("and touches nothing else of claims", func(t *testing.T) {
 		claims := onA.ResourceV1().ResourceClaims(ns)
 		wantRefused(t, applyStatus(t, onA, ns, "pod-b", driver, b), `resource="resourceclaims/driver", verb="[arbitrary-node:patch]"`)

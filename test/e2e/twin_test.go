@@ -283,8 +283,9 @@ func runSchedules(t *testing.T, p *controlplane.ControlPlane, seed, n int64) {
 	}
 	time.Sleep(time.Until(over))
 	endLate()
-	runsController(t, p, "last")
+	stop := runsController(t, p, "last")
 	wg.Wait()
+	stop() // it would lead the next schedules, without a restart
 	for i := range n {
 		for _, side := range []string{"ours", "theirs"} {
 			if err := admin.ResourceV1().ResourceSlices().Delete(t.Context(), fmt.Sprintf("e2e-contend-%d-%s", seed+i, side), metav1.DeleteOptions{}); err != nil {

@@ -145,7 +145,7 @@ func (s scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // Untagged are parameters of a class whose VFs may be in no VLAN.
-const Untagged = `{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig","allowUntagged":true}`
+const Untagged = `{"allowUntagged":true,"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig"}`
 
 // FromClass is what an allocation copies from a request's class.
 func FromClass(request, parameters string) resourceapi.DeviceAllocationConfiguration {

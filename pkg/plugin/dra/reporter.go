@@ -24,6 +24,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -281,8 +282,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
-	_, err := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace).
-		ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	err := claimstatus.Write(ctx, r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace), FieldManager, ac, nil)
 	if apierrors.IsConflict(err) {
 		return errors.Join(errors.New("the claim was replaced by another of its name"), err)
 	}
