@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -94,7 +96,8 @@ func (p *plugin) plug(ctx context.Context, t *tenant) error {
 	return fmt.Errorf("the answer for pod %s lacks %s: %v", t.pod.Name, t.cdi(), answer)
 }
 
-// become makes this process the shim of a pod's sandbox: the plugin knows a shim by the bundle that it is in.
+// become makes this process the shim of a pod's sandbox: the plugin knows a shim by the bundle that it is in, a directory beside the
+// present one.
 func become(t *tenant) error {
 	config, err := json.Marshal(map[string]any{"annotations": map[string]string{
 		"io.kubernetes.cri.sandbox-id":        t.sandbox(),
@@ -105,12 +108,22 @@ func become(t *tenant) error {
 	if err != nil {
 		return err
 	}
+	bundle := filepath.Join("..", t.sandbox())
+	if err := os.MkdirAll(bundle, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chdir(bundle); err != nil {
+		return err
+	}
 	return os.WriteFile("config.json", config, 0o600)
 }
 
 // asked are the times of answers for all tenants, and those of empty calls in turn with them: of the kubelet, whom the
 // plugin asks itself.
 type asked struct{ plugin, empty samples }
+
+// askPause keeps the plugin below its limit of requests to the API server, of which each answer needs one.
+const askPause = 25 * time.Millisecond
 
 // askForAll asks for each tenant once, and adds the times.
 func (a *asked) askForAll(b *testing.B, p *plugin, tenants []*tenant) {
@@ -122,6 +135,7 @@ func (a *asked) askForAll(b *testing.B, p *plugin, tenants []*tenant) {
 		took := turns(b, 1,
 			func() error { return p.plug(b.Context(), t) },
 			func() error { _, err := ask(b.Context(), p.kubeletSocket(), t); return err })
+		time.Sleep(askPause)
 		a.plugin, a.empty = append(a.plugin, took[0]...), append(a.empty, took[1]...)
 	}
 }
