@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/posture"
@@ -63,7 +62,6 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 		list = append(list, finding.Finding{ID: "OBS-001", Title: nasty, State: finding.Unknown, Severity: isolation.High})
 		reports = append(reports, reportOf(fmt.Sprintf("node-%03d%s", i/2, nasty), []string{monday, tuesday}[i%2], list...))
 	}
-	begin := time.Now()
 	f := posture.Of(reports, posture.Period{})
 	for _, format := range posture.Formats() {
 		var b bytes.Buffer
@@ -77,7 +75,9 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 		if format != "html" {
 			continue
 		}
-		t.Logf("%d bytes", len(text))
+		if len(text) > 2<<20 {
+			t.Errorf("the page has %d bytes, more than a browser or a mail should have", len(text))
+		}
 		for _, outside := range []string{"<script", "http://", "https://", "src=", "url(", "@import"} {
 			if strings.Contains(text, outside) {
 				t.Errorf("the page has %q", outside)
@@ -88,11 +88,6 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 				t.Fatalf("node %d has no link", i)
 			}
 		}
-	}
-	took := time.Since(begin)
-	t.Logf("1,000 reports took %v in all formats", took)
-	if took > 20*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 
