@@ -29,7 +29,7 @@ func compareVF(ctx context.Context, text string) error {
 	if err != nil || len(interfaces) != 1 {
 		return fmt.Errorf("interfaces %v: %w", interfaces, err)
 	}
-	c := vfComparison{policy: &vf.Policy{FS: fs, Links: vf.NewRtnetlink("/proc")}, pf: pf, name: interfaces[0].Name()}
+	c := vfComparison{policy: &vf.Policy{FS: fs, Links: vf.NewRtnetlink("/proc"), Switches: vf.NewDevlink("/proc")}, pf: pf, name: interfaces[0].Name()}
 	var m [4][]time.Duration
 	for range rounds {
 		for i, turn := range []func(context.Context) error{c.impose, c.restore, c.imposeByIP, c.restoreByIP} {
