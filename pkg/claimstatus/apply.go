@@ -18,10 +18,12 @@ import (
 
 // Claims are the ResourceClaims of a namespace. Those of client-go implement it.
 type Claims interface {
-	Get(context.Context, string, metav1.GetOptions) (*resourceapi.ResourceClaim, error)
 	ApplyStatus(context.Context, *resourceac.ResourceClaimApplyConfiguration, metav1.ApplyOptions) (*resourceapi.ResourceClaim, error)
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*resourceapi.ResourceClaim, error)
 }
+
+// Read returns the claim as the API server has it now, with all of its status.
+type Read func(context.Context) (*resourceapi.ResourceClaim, error)
 
 // Write writes the entries of status.devices that want has, as the field manager. It may be repeated. want names the claim and its UID: a
 // claim that has replaced it is not changed, which is a conflict, and nor is one with another resourceVersion if want has that, too.
@@ -29,18 +31,14 @@ type Claims interface {
 // Write uses server-side apply, which leaves the entries and conditions of others as they are. The API server of Kubernetes 1.37
 // refuses every apply for a claim with opaque parameters that are not in its own form of JSON, with sorted keys: it compares the
 // allocation before and after by its bytes (+k8s:update=NoModify in resource/v1). Go programs write such parameters into DeviceClasses.
-// Then Write merges the entries itself, into known if that is the claim of this resourceVersion, otherwise into what it gets, and
-// replaces the list by a merge patch, which does not touch the allocation's bytes. Conditions that want has no more then stay.
-func Write(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, known *resourceapi.ResourceClaim) error {
+// Then Write merges the entries itself into what it reads, and replaces the list by a merge patch, which does not touch the allocation's
+// bytes. Conditions that want has no more then stay.
+func Write(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read Read) error {
 	_, err := claims.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if !refusesAllocation(err) {
 		return err
 	}
-	if want.ResourceVersion != nil && known != nil && known.ResourceVersion == *want.ResourceVersion {
-		err = merge(ctx, claims, manager, want, known)
-	} else {
-		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { return mergeLatest(ctx, claims, manager, want) })
-	}
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { return merge(ctx, claims, manager, want, read) })
 	if refusesAllocation(err) {
 		err = fmt.Errorf("%w: the API server of Kubernetes 1.37 accepts no change of the status, because the claim's parameters are JSON with spaces: "+
 			"apply its DeviceClass or claim template again with kubectl, and create the pod again", err)
@@ -53,20 +51,15 @@ func refusesAllocation(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "status.allocation")
 }
 
-// mergeLatest is merge of the claim as it is now.
-func mergeLatest(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration) error {
-	now, err := claims.Get(ctx, *want.Name, metav1.GetOptions{})
+// merge replaces the list of a claim by one with the wanted entries, unless the claim changes meanwhile.
+func merge(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read Read) error {
+	now, err := read(ctx)
 	if err != nil {
 		return err
 	}
 	if want.UID != nil && now.UID != *want.UID || want.ResourceVersion != nil && now.ResourceVersion != *want.ResourceVersion {
 		return apierrors.NewConflict(resourceapi.Resource("resourceclaims"), now.Name, errors.New("it is not the claim that the status is about"))
 	}
-	return merge(ctx, claims, manager, want, now)
-}
-
-// merge replaces the list of a claim by one with the wanted entries, unless the claim changes meanwhile.
-func merge(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, now *resourceapi.ResourceClaim) error {
 	devices, err := merged(now.Status.Devices, want.Status)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (c *claims) refusal() error {
 		field.ErrorList{field.Invalid(path, nil, "field cannot be modified once set")})
 }
 
-func (c *claims) Get(context.Context, string, metav1.GetOptions) (*resourceapi.ResourceClaim, error) {
+func (c *claims) read(context.Context) (*resourceapi.ResourceClaim, error) {
 	return c.claim.DeepCopy(), nil
 }
 
@@ -110,7 +110,7 @@ func ready(uid types.UID) *resourceac.ResourceClaimApplyConfiguration {
 
 func TestWriteApplies(t *testing.T) {
 	c := newClaims()
-	if err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), nil); err != nil || c.patches != 0 {
+	if err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), c.read); err != nil || c.patches != 0 {
 		t.Errorf("%v, %d patches", err, c.patches)
 	}
 }
@@ -125,19 +125,18 @@ func TestWriteMergesWhatCannotBeApplied(t *testing.T) {
 		changes []func(*resourceapi.ResourceClaim)
 		patches int
 	}{
-		"of a known claim":              {known: true, patches: 1},
+		"of a known version":            {known: true, patches: 1},
 		"of one that is read":           {patches: 1},
 		"of one that changes meanwhile": {changes: []func(*resourceapi.ResourceClaim){relabeled}, patches: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClaims()
 			c.unsorted, c.changes = true, test.changes
-			ac, known := ready("uid-1"), (*resourceapi.ResourceClaim)(nil)
+			ac := ready("uid-1")
 			if test.known {
-				known = c.claim.DeepCopy()
-				ac = ac.WithResourceVersion(known.ResourceVersion)
+				ac = ac.WithResourceVersion(c.claim.ResourceVersion)
 			}
-			err := claimstatus.Write(t.Context(), c, manager, ac, known)
+			err := claimstatus.Write(t.Context(), c, manager, ac, c.read)
 			if diff := cmp.Diff(want, c.claim.Status.Devices); err != nil || diff != "" || c.patches != test.patches {
 				t.Errorf("%v, %d patches, (-want +got):\n%s", err, c.patches, diff)
 			}
@@ -148,7 +147,7 @@ func TestWriteMergesWhatCannotBeApplied(t *testing.T) {
 func TestWriteAddsEntry(t *testing.T) {
 	c := newClaims()
 	c.unsorted, c.claim.Status.Devices = true, nil
-	err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), nil)
+	err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), c.read)
 	want := []resourceapi.AllocatedDeviceStatus{entry(manager, condition("Ready", "Now"))}
 	if diff := cmp.Diff(want, c.claim.Status.Devices); err != nil || diff != "" {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
@@ -175,7 +174,7 @@ func TestWriteRefuses(t *testing.T) {
 			if test.version != "" {
 				ac = ac.WithResourceVersion(test.version)
 			}
-			err := claimstatus.Write(t.Context(), c, manager, ac, nil)
+			err := claimstatus.Write(t.Context(), c, manager, ac, c.read)
 			if err == nil || !test.is(err) {
 				t.Errorf("the error is %v", err)
 			}

@@ -235,7 +235,12 @@ func (s *apiServer) patch(a clienttesting.PatchAction) (runtime.Object, error) {
 	o = o.DeepCopyObject()
 	switch o := o.(type) {
 	case *resourceapi.ResourceClaim:
-		err = applied(o, a)
+		if a.GetPatchType() == types.MergePatchType && a.GetSubresource() == "status" {
+			o.Status.Devices = nil // a list is replaced
+			err = json.Unmarshal(a.GetPatch(), o)
+		} else {
+			err = applied(o, a)
+		}
 		o.ResourceVersion = s.next()
 	case *resourceapi.DeviceTaintRule:
 		before := o.Spec.DeepCopy()

@@ -16,6 +16,7 @@ import (
 	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
@@ -61,7 +62,7 @@ func TestStatusOfUnsortedParameters(t *testing.T) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "status.allocation") {
 		t.Errorf("the API server answers %v: is package claimstatus still needed?", err)
 	}
-	if err := claimstatus.Write(t.Context(), claims, driver, want, nil); err != nil {
+	if err := claimstatus.Write(t.Context(), claims, driver, want, reads(claims, "unsorted")); err != nil {
 		t.Fatal(err)
 	}
 	after, err := claims.Get(t.Context(), "unsorted", metav1.GetOptions{})
@@ -72,6 +73,12 @@ func TestStatusOfUnsortedParameters(t *testing.T) {
 	wanted.Devices = append(wanted.Devices, resourcev1.AllocatedDeviceStatus{Driver: driver, Pool: "worker-1", Device: "gpu-0"})
 	if diff := cmp.Diff(wanted, &after.Status); diff != "" {
 		t.Errorf("the status differs (-want +got):\n%s", diff)
+	}
+}
+
+func reads(claims resourceclient.ResourceClaimInterface, name string) claimstatus.Read {
+	return func(ctx context.Context) (*resourcev1.ResourceClaim, error) {
+		return claims.Get(ctx, name, metav1.GetOptions{})
 	}
 }
 
@@ -95,7 +102,7 @@ func mergesStatus(t *testing.T, plugin *kubernetes.Clientset, ns, name, pool str
 	want := resourceac.ResourceClaim(name, ns).WithUID(before.UID).WithStatus(resourceac.ResourceClaimStatus().WithDevices(
 		resourceac.AllocatedDeviceStatus().WithDriver(driver).WithPool(pool).WithDevice("gpu-0000-01-00-0").WithConditions(
 			metaac.Condition().WithType("Merged").WithStatus(metav1.ConditionTrue).WithReason("Test").WithMessage("").WithLastTransitionTime(metav1.Now()))))
-	if err := claimstatus.Write(t.Context(), unapplied{claims}, driver, want, nil); err != nil {
+	if err := claimstatus.Write(t.Context(), unapplied{claims}, driver, want, reads(claims, name)); err != nil {
 		t.Fatal(err)
 	}
 	after, err := claims.Get(t.Context(), name, metav1.GetOptions{})

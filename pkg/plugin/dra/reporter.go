@@ -282,7 +282,10 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
-	err := claimstatus.Write(ctx, r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace), FieldManager, ac, nil)
+	claims := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
+	err := claimstatus.Write(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
+	})
 	if apierrors.IsConflict(err) {
 		return errors.Join(errors.New("the claim was replaced by another of its name"), err)
 	}
