@@ -34,7 +34,7 @@ func TestRequestsOfAClaim(t *testing.T) {
 	}
 }
 
-// requestsFrom counts the requests from one on, after a pause and once there are as many as wanted.
+// requestsFrom counts the requests from one on, once there are as many as wanted and after a pause.
 func requestsFrom(t *testing.T, k *plugintest.Kubelet, first, want int) map[string]int {
 	t.Helper()
 	for range 100 {
@@ -43,6 +43,7 @@ func requestsFrom(t *testing.T, k *plugintest.Kubelet, first, want int) map[stri
 			break
 		}
 	}
+	time.Sleep(100 * time.Millisecond) // for one too many
 	counted := map[string]int{}
 	for _, a := range append([]clienttesting.Action{}, k.Client.Actions()...)[first:] {
 		counted[a.GetVerb()+" "+a.GetResource().Resource]++
