@@ -148,12 +148,15 @@ func (d *Dir) names() ([]string, error) {
 
 // entries returns the names in the directory in the kernel's order.
 func (d *Dir) entries() (names []string, err error) {
-	err = d.eachRead(func(entries []byte) { _, _, names = unix.ParseDirent(entries, -1, names) })
+	err = d.eachRead(func(entries []byte) bool {
+		_, _, names = unix.ParseDirent(entries, -1, names)
+		return true
+	})
 	return names, err
 }
 
-// eachRead lists the directory with as many reads as that takes.
-func (d *Dir) eachRead(do func(entries []byte)) error {
+// eachRead lists the directory with as many reads as that takes, or until do returns false.
+func (d *Dir) eachRead(do func(entries []byte) bool) error {
 	if d.read {
 		if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
 			return err
@@ -165,8 +168,32 @@ func (d *Dir) eachRead(do func(entries []byte)) error {
 		if n <= 0 || err != nil {
 			return err
 		}
-		do(d.buf[:n])
+		if !do(d.buf[:n]) {
+			return nil
+		}
 	}
+}
+
+// Each lists the directory in the kernel's order, some names at a time, for directories that may be huge: a process may
+// have millions of open files. It ends with the first error of do, which it returns.
+func (d *Dir) Each(do func(names []string) error) error {
+	if d.fs.copy != nil || d.fs.tap != nil { // a copy has the whole list
+		names, err := d.Names()
+		if err != nil {
+			return err
+		}
+		return do(names)
+	}
+	var failed error
+	err := d.eachRead(func(entries []byte) bool {
+		_, _, names := unix.ParseDirent(entries, -1, nil)
+		failed = do(names)
+		return failed == nil
+	})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", d.path, err)
+	}
+	return failed
 }
 
 // List lists a directory in d.

@@ -55,13 +55,14 @@ func links(entries []os.DirEntry) map[string]bool {
 // Subdirs lists the directory in the kernel's order: all names, and those of them that are directories or, on a file
 // system that does not say, may be. It is not reported to a tap, and lists the node without a copy.
 func (d *Dir) Subdirs() (names, dirs []string, err error) {
-	err = d.eachRead(func(entries []byte) {
+	err = d.eachRead(func(entries []byte) bool {
 		eachEntry(entries, func(name string, kind byte) {
 			names = append(names, name)
 			if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
 				dirs = append(dirs, name)
 			}
 		})
+		return true
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list %s: %w", d.path, err)

@@ -2,12 +2,15 @@ package vfio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -65,10 +68,11 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 		return nil, fmt.Errorf("find shims of sandbox %s: %w", sandboxID, err)
 	}
 	var shims []int
+	wait := maxPatience
 	for pid := range all {
-		of, err := isShimOf(fs, pid, sandboxID)
+		of, err := isShimOf(ctx, fs, &wait, pid, sandboxID)
 		if err != nil {
-			return nil, fmt.Errorf("find shims of sandbox %s: process %d: %w", sandboxID, pid, err)
+			return nil, fmt.Errorf("find shims of sandbox %s: %w", sandboxID, uninspectable(fs, pid, err))
 		}
 		if of {
 			shims = append(shims, pid)
@@ -84,18 +88,18 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 }
 
 // isShimOf reports whether a process works in the sandbox's bundle or has its ID as an
-// argument.
-func isShimOf(fs *sysfs.FS, pid int, sandboxID string) (bool, error) {
+// argument. A directory whose path is too long to be read is no bundle, and any process may work in one.
+func isShimOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
 	dir := "proc/" + strconv.Itoa(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")
-	if seen(err) != nil {
+	if seen(err) != nil && !errors.Is(err, unix.ENAMETOOLONG) {
 		return false, seen(err)
 	}
-	bundle := strings.TrimSuffix(cwd, " (deleted)")
+	bundle := strings.TrimSuffix(cwd, deleted)
 	if err == nil && (path.Base(bundle) == sandboxID || path.Base(bundle) == "userdata" && path.Base(path.Dir(bundle)) == sandboxID) {
 		return true, nil
 	}
-	args, err := argumentsOf(fs, pid)
+	args, err := argumentsOf(ctx, fs, wait, pid)
 	return names(args, sandboxID), err
 }
 
@@ -117,7 +121,7 @@ func (all tree) describe(fs *sysfs.FS, belongs func(pid int) bool) ([]Holder, er
 		}
 		who, err := describe(fs, member)
 		if seen(err) != nil {
-			return nil, fmt.Errorf("process %d: %w", member, seen(err))
+			return nil, uninspectable(fs, member, seen(err))
 		}
 		if err == nil && who.StartTime == all[member].start {
 			family = append(family, who)
@@ -138,7 +142,7 @@ func processTree(ctx context.Context, fs *sysfs.FS) (tree, error) {
 		}
 		r, err := relativesOf(fs, pid)
 		if seen(err) != nil {
-			return nil, fmt.Errorf("process %d: %w", pid, seen(err))
+			return nil, uninspectable(fs, pid, seen(err))
 		}
 		if err == nil {
 			all[pid] = r
@@ -246,8 +250,9 @@ func (p *Processes) Abandoned(ctx context.Context, holders []Holder) (map[int]st
 // whose command line names no sandbox is left out.
 func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]string, error) {
 	alone := map[int]string{}
+	wait := maxPatience
 	for _, h := range holders {
-		args, err := argumentsOf(fs, h.PID)
+		args, err := argumentsOf(ctx, fs, &wait, h.PID)
 		if err != nil {
 			return nil, fmt.Errorf("find the sandbox of process %d: %w", h.PID, err)
 		}
@@ -258,14 +263,14 @@ func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]str
 	if len(alone) == 0 {
 		return nil, nil
 	}
-	if err := dropServed(ctx, fs, alone); err != nil {
+	if err := dropServed(ctx, fs, &wait, alone); err != nil {
 		return nil, fmt.Errorf("find the shims of %d VMMs: %w", len(alone), err)
 	}
 	return alone, nil
 }
 
 // dropServed removes the VMMs whose sandbox some process has among its arguments.
-func dropServed(ctx context.Context, fs *sysfs.FS, alone map[int]string) error {
+func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int]string) error {
 	pids, err := processes(fs)
 	if err != nil {
 		return err
@@ -274,9 +279,9 @@ func dropServed(ctx context.Context, fs *sysfs.FS, alone map[int]string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		args, err := argumentsOf(fs, pid)
+		args, err := argumentsOf(ctx, fs, wait, pid)
 		if err != nil {
-			return fmt.Errorf("process %d: %w", pid, err)
+			return uninspectable(fs, pid, err)
 		}
 		for vmm, sandbox := range alone {
 			if names(args, sandbox) {
@@ -289,8 +294,8 @@ func dropServed(ctx context.Context, fs *sysfs.FS, alone map[int]string) error {
 
 // argumentsOf returns the command and the arguments of a process; none of one that has
 // ended.
-func argumentsOf(fs *sysfs.FS, pid int) ([]string, error) {
-	cmdline, err := fs.ReadString("proc/" + strconv.Itoa(pid) + "/cmdline")
+func argumentsOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int) ([]string, error) {
+	cmdline, err := wait.read(ctx, fs, "proc/"+strconv.Itoa(pid)+"/cmdline", maxArguments)
 	if err != nil {
 		return nil, seen(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -62,23 +61,59 @@ func (h Holder) String() string {
 // paths as on the node: "/dev/vfio/15", "/dev/dri/card0". A node that does not exist has no holders unless it was
 // removed while open.
 //
-// It reads /proc/*/fd. On a live node a file counts by its device number, since a container may have the node
-// under any name, and by its name otherwise. A VFIO device that was passed on without its node counts where the
-// kernel names it in fdinfo. A process that ends meanwhile is skipped; a process that can't be inspected is
-// [ErrCannotSee].
+// It reads /proc/*/fd, and /proc/*/task/*/fd of threads that don't share the table of the first. On a live node a
+// file counts by its device number, since a container may have the node under any name. A VFIO device that was passed
+// on without its node counts where the kernel names it in fdinfo. A process that ends meanwhile is skipped.
+//
+// If a process can't be inspected, the error is an [UninspectableError], which is [ErrCannotSee] where the privilege is
+// missing. The holders among all other processes are returned with it.
 func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error) {
 	s, err := newSearch(fs, nodes)
 	if err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
 	}
 	holders, err := s.all(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find holders: %w", err)
-	}
 	slices.SortFunc(holders, func(a, b Holder) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node))
 	})
-	return holders, nil
+	if err != nil {
+		err = fmt.Errorf("find holders: %w", err)
+	}
+	return holders, err
+}
+
+// UninspectableError says that it is unknown what a process has open.
+type UninspectableError struct {
+	PID int
+	// Comm and Container are empty where they are not known either.
+	Comm, Container string
+	Err             error
+}
+
+func (e *UninspectableError) Error() string {
+	who := e.Comm
+	if e.Container != "" {
+		who = strings.TrimPrefix(who+", container "+e.Container, ", ")
+	}
+	if who != "" {
+		who = " (" + who + ")"
+	}
+	return fmt.Sprintf("process %d%s can't be inspected: %s", e.PID, who, e.Err)
+}
+
+func (e *UninspectableError) Unwrap() error { return e.Err }
+
+// uninspectable returns the error for a process that could not be inspected.
+func uninspectable(fs *sysfs.FS, pid int, err error) *UninspectableError {
+	e := &UninspectableError{PID: pid, Err: err}
+	dir := "proc/" + strconv.Itoa(pid)
+	if comm, err := fs.ReadString(dir + "/comm"); err == nil {
+		e.Comm = comm
+	}
+	if cgroup, err := fs.ReadString(dir + "/cgroup"); err == nil {
+		e.Container = parseContainer(cgroup)
+	}
+	return e
 }
 
 // processes returns the PIDs that proc lists.
@@ -105,31 +140,37 @@ func numbers(names []string) []int {
 // system calls, and a node has other things to do.
 const lookers = 4
 
-// all looks into all processes, some at a time.
+// all looks into all processes, some at a time. One that can't be inspected does not keep it from the others.
 func (s *search) all(ctx context.Context) ([]Holder, error) {
-	pids := s.pids
-	var mu sync.Mutex // guards holders
+	var mu sync.Mutex // guards holders and failed
 	var holders []Holder
+	var failed *UninspectableError
 	var next atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	look := func(pid int) {
+		found, err := s.process(ctx, pid)
+		mu.Lock()
+		defer mu.Unlock()
+		holders = append(holders, found...)
+		if err != nil && (failed == nil || pid < failed.PID) {
+			failed = uninspectable(s.fs, pid, err)
+		}
+	}
+	var g sync.WaitGroup
 	for range min(lookers, runtime.GOMAXPROCS(0)) {
-		g.Go(func() error {
-			for i := next.Add(1) - 1; i < int64(len(pids)); i = next.Add(1) - 1 {
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				found, err := s.process(pids[i])
-				if err != nil {
-					return fmt.Errorf("process %d: %w", pids[i], err)
-				}
-				mu.Lock()
-				holders = append(holders, found...)
-				mu.Unlock()
+		g.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(s.pids)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				look(s.pids[i])
 			}
-			return nil
 		})
 	}
-	return holders, g.Wait()
+	g.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if failed != nil {
+		return holders, failed
+	}
+	return holders, nil
 }
 
 // Claimed returns the node of a disk of f that is opened exclusively, empty without one: by a mount in any
@@ -175,8 +216,8 @@ func isClaimed(node string) (bool, error) {
 // holds nothing: [sysfs.FS.Stat] has one for a moment, and one part of a program would
 // take another for a holder. What fdinfo does not say (proc_pid_fdinfo(5)) is a file
 // that holds.
-func isPathOnly(fs *sysfs.FS, proc, fd string) bool {
-	text, err := fs.ReadString(proc + "/fdinfo/" + fd)
+func (o *openFile) isPathOnly() bool {
+	text, err := o.info()
 	if err != nil {
 		return false
 	}

@@ -56,10 +56,7 @@ func (p *Processes) Find(ctx context.Context, nodes []string) ([]Holder, error) 
 	case <-ctx.Done():
 		return nil, fmt.Errorf("find holders: %w", ctx.Err())
 	}
-	if w.err != nil {
-		return nil, w.err
-	}
-	return of(w.holders, nodes), nil
+	return of(w.holders, nodes), w.err
 }
 
 // of returns the holders of these nodes.

@@ -1,6 +1,7 @@
 package vfio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,12 @@ type search struct {
 	pids []int
 	// unnumbered is set where a node is known by its name only.
 	unnumbered bool
+	// vfio are the major numbers of VFIO's nodes, nil where they are not known.
+	vfio map[uint32]bool
+	// comparable is set where the kernel compares tables of descriptors of the processes.
+	comparable bool
+	// limit is how many open files of one table are looked at.
+	limit int
 }
 
 // number identifies a device node: its type (S_IFCHR or S_IFBLK) and device.
@@ -42,7 +49,7 @@ type number struct {
 }
 
 func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
-	s := &search{fs: fsys, names: map[string]bool{}, numbers: map[number]string{}, majors: map[uint32]string{}}
+	s := &search{fs: fsys, names: map[string]bool{}, numbers: map[number]string{}, majors: map[uint32]string{}, limit: maxDescriptors}
 	parts, err := driverParts(fsys, nodes)
 	if err != nil {
 		return nil, err
@@ -55,10 +62,11 @@ func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
 	if s.live, s.pids, err = readProc(fsys); err != nil {
 		return nil, err
 	}
-	if s.live {
-		return s, wholeNode(fsys)
+	if !s.live {
+		return s, nil
 	}
-	return s, nil
+	s.vfio, s.comparable = vfioMajors(fsys), canCompare(fsys)
+	return s, wholeNode(fsys)
 }
 
 // add enters a node that is looked for.
@@ -122,8 +130,8 @@ func wholeNode(fsys *sysfs.FS) error {
 }
 
 // process returns what one process holds.
-func (s *search) process(pid int) ([]Holder, error) {
-	held, err := s.held("proc/" + strconv.Itoa(pid))
+func (s *search) process(ctx context.Context, pid int) ([]Holder, error) {
+	held, err := s.held(ctx, pid)
 	if err != nil {
 		return nil, seen(err)
 	}
@@ -155,60 +163,53 @@ func seen(err error) error {
 }
 
 // held returns the nodes that a process has open.
-func (s *search) held(proc string) ([]string, error) {
-	dir, err := s.fs.OpenDir(proc + "/fd")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	fds, err := dir.Names()
-	if err != nil {
-		return nil, err
-	}
+func (s *search) held(ctx context.Context, pid int) ([]string, error) {
 	held := map[string]bool{}
-	for _, fd := range fds {
-		opened, err := s.opened(proc, dir, fd)
-		if err != nil {
-			return nil, err
-		}
+	err := s.files(ctx, pid, func(o *openFile) error {
+		opened, err := s.opened(o)
 		for _, node := range opened {
 			held[node] = true
 		}
-	}
-	return slices.Sorted(maps.Keys(held)), nil
+		return err
+	})
+	return slices.Sorted(maps.Keys(held)), err
 }
 
 // opened returns the nodes that an open file holds, none when it is none of those that
 // are looked for. It looks twice: a descriptor that is closed in between may be that of
 // another file then.
-func (s *search) opened(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
-	nodes, err := s.nodesOf(proc, dir, fd)
-	if err != nil || len(nodes) == 0 || isPathOnly(s.fs, proc, fd) {
+func (s *search) opened(o *openFile) ([]string, error) {
+	nodes, err := s.nodesOf(o)
+	if err != nil || len(nodes) == 0 || o.isPathOnly() {
 		return nil, err
 	}
-	return s.nodesOf(proc, dir, fd)
+	return s.nodesOf(o)
 }
 
 // nodesOf returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
-func (s *search) nodesOf(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
+// In a live tree the name of a plain file says nothing: any container may have one that is called like a node.
+func (s *search) nodesOf(o *openFile) ([]string, error) {
+	n, isNode := number{}, false
 	if s.live {
-		if n, ok := numberOfFile(dir, fd); ok {
-			return s.byNumber(dir, fd, n)
+		if n, isNode = o.number(); isNode {
+			return s.byNumber(o, n)
 		}
 	}
-	target, ok, err := dir.Link(fd)
-	if !ok || err != nil {
-		return nil, err // closed meanwhile
-	}
-	if target == "anon_inode:[vfio-device]" {
-		return s.byDevice(proc, fd)
+	target, ok, err := o.link()
+	switch {
+	case !ok, err != nil: // closed meanwhile
+		return nil, err
+	case target == "anon_inode:[vfio-device]":
+		return s.byDevice(o)
+	case s.live:
+		return nil, nil
 	}
 	return s.byName(target), nil
 }
 
 // byNumber finds the node with a number; by name those that could not be
 // stat'ed, which includes those that were removed while open.
-func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) ([]string, error) {
+func (s *search) byNumber(o *openFile, n number) ([]string, error) {
 	if node, ok := s.numbers[n]; ok {
 		return []string{node}, nil
 	}
@@ -218,13 +219,41 @@ func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) ([]string, error)
 	if !s.unnumbered {
 		return nil, nil
 	}
-	target, _, err := dir.Link(fd)
+	target, _, err := o.link()
+	if !s.maybe(strings.TrimSuffix(target, deleted), n) {
+		return nil, err
+	}
 	return s.byName(target), err
+}
+
+// deleted is what a link to an open file ends with that has no name any more.
+const deleted = " (deleted)"
+
+// maybe reports whether a device of the number may be the node of the name, which has no number of its own. A VFIO node
+// has one of VFIO's: a container may give the name to another device.
+func (s *search) maybe(name string, n number) bool {
+	return !strings.HasPrefix(name, "/dev/vfio/") || s.vfio == nil || n.kind == unix.S_IFCHR && s.vfio[n.major]
+}
+
+// vfioMajors returns the major numbers of VFIO's nodes (drivers/vfio registers "vfio" and "vfio-dev"), nil where proc
+// does not say it.
+func vfioMajors(fsys *sysfs.FS) map[uint32]bool {
+	majors, err := characterMajors(fsys)
+	if err != nil {
+		return nil
+	}
+	found := map[uint32]bool{}
+	for name, major := range majors {
+		if name == "vfio" || strings.HasPrefix(name, "vfio-") {
+			found[major] = true
+		}
+	}
+	return found
 }
 
 // byName finds the node of a link's text.
 func (s *search) byName(target string) []string {
-	target = strings.TrimSuffix(target, " (deleted)")
+	target = strings.TrimSuffix(target, deleted)
 	if s.names[target] {
 		return []string{target}
 	}
@@ -236,8 +265,8 @@ func (s *search) byName(target string) []string {
 
 // byDevice finds the nodes of an open VFIO device by the place of its function,
 // which newer kernels write to fdinfo.
-func (s *search) byDevice(proc, fd string) ([]string, error) {
-	text, err := s.fs.ReadString(proc + "/fdinfo/" + fd)
+func (s *search) byDevice(o *openFile) ([]string, error) {
+	text, err := o.info()
 	if err != nil {
 		return nil, err
 	}
@@ -275,11 +304,11 @@ func (s *search) byFunction(addr pci.Address) ([]string, error) {
 	return slices.DeleteFunc(nodes, func(node string) bool { return !s.names[node] }), err
 }
 
-// numberOfFile returns the device number of an open device node, false for any other file. It requests cached
+// number returns the device number of an open device node, false for any other file. It requests cached
 // attributes only: an open file on a network file system that hangs must not block the search.
-func numberOfFile(dir *sysfs.Dir, fd string) (number, bool) {
+func (o *openFile) number() (number, bool) {
 	var stat unix.Statx_t
-	if unix.Statx(dir.Fd(), fd, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat) != nil {
+	if unix.Statx(o.dir.Fd(), o.fd, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat) != nil {
 		return number{}, false
 	}
 	kind := uint32(stat.Mode) & unix.S_IFMT
@@ -307,11 +336,17 @@ func driverParts(fsys *sysfs.FS, nodes []string) (map[string]uint32, error) {
 	if !slices.ContainsFunc(nodes, isNVIDIA) {
 		return nil, nil
 	}
+	parts, err := characterMajors(fsys)
+	if sysfs.Vanished(err) {
+		return nil, nil // a captured tree without it
+	}
+	return parts, err
+}
+
+// characterMajors returns the major numbers of character devices by the name in /proc/devices.
+func characterMajors(fsys *sysfs.FS) (map[string]uint32, error) {
 	text, err := fsys.ReadString("proc/devices")
 	if err != nil {
-		if sysfs.Vanished(err) {
-			err = nil // a captured tree without it
-		}
 		return nil, err
 	}
 	text, _, _ = strings.Cut(text, "Block devices:")

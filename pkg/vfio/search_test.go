@@ -37,12 +37,12 @@ func TestSearchLiveProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = zero.Close() }()
-	s := &search{fs: openRoot(t), names: map[string]bool{"/dev/other-name": true}, numbers: map[number]string{}}
+	s := &search{fs: openRoot(t), names: map[string]bool{"/dev/other-name": true}, numbers: map[number]string{}, limit: maxDescriptors}
 	if s.live, _, err = readProc(s.fs); err != nil || !s.live {
 		t.Fatalf("proc is live: %v, %v", s.live, err)
 	}
 	s.numbers[number{kind: unix.S_IFCHR, major: 1, minor: 5}] = "/dev/other-name"
-	holders, err := s.process(os.Getpid())
+	holders, err := s.process(t.Context(), os.Getpid())
 	if err != nil || len(holders) != 1 {
 		t.Fatalf("holders: %v, %v; want this process", holders, err)
 	}
@@ -50,7 +50,7 @@ func TestSearchLiveProcess(t *testing.T) {
 		t.Errorf("holder: %+v", h)
 	}
 	_ = zero.Close()
-	if holders, err := s.process(os.Getpid()); err != nil || holders != nil {
+	if holders, err := s.process(t.Context(), os.Getpid()); err != nil || holders != nil {
 		t.Errorf("after close: %v, %v", holders, err)
 	}
 }
@@ -63,8 +63,8 @@ func TestSearchLiveByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = zero.Close() }()
-	s := &search{fs: openRoot(t), live: true, names: map[string]bool{"/dev/zero": true}, unnumbered: true}
-	holders, err := s.process(os.Getpid())
+	s := &search{fs: openRoot(t), live: true, names: map[string]bool{"/dev/zero": true}, unnumbered: true, limit: maxDescriptors}
+	holders, err := s.process(t.Context(), os.Getpid())
 	if err != nil || len(holders) != 1 || holders[0].Node != "/dev/zero" {
 		t.Errorf("holders: %v, %v", holders, err)
 	}

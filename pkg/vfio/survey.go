@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,19 +26,9 @@ type survey struct {
 	hidden int
 	why    error
 	// denied: privilege is what is missing.
-	denied bool
-	// patience is what is left of the time to wait for processes.
-	patience time.Duration
+	denied   bool
+	patience patience
 }
-
-// How long a survey waits for processes that don't let their memory be read: for
-// one, and for all together. A node that is short of processor time is slow with
-// each. When patience has ended, a read that takes no longer than atOnce still counts.
-const (
-	maxWait     = time.Second
-	maxPatience = 10 * time.Second
-	atOnce      = 20 * time.Millisecond
-)
 
 func newSurvey(fsys *sysfs.FS) (*survey, error) {
 	s, err := newSearch(fsys, nil)
@@ -87,7 +76,7 @@ func (s *survey) hide(pid int, err error) {
 	s.hidden++
 	s.denied = s.denied || errors.Is(err, fs.ErrPermission)
 	if s.why == nil {
-		s.why = fmt.Errorf("process %d: %w", pid, err)
+		s.why = uninspectable(s.fs, pid, err)
 	}
 }
 
@@ -110,7 +99,7 @@ func (s *survey) process(ctx context.Context, pid int) (Usage, error) {
 	}
 	proc := "proc/" + strconv.Itoa(pid)
 	u := Usage{Process: Process{PID: pid}}
-	err := s.openFiles(ctx, proc, &u)
+	err := s.openFiles(ctx, pid, &u)
 	if err == nil {
 		u.Registers, err = s.mapped(ctx, proc)
 	}
@@ -124,59 +113,43 @@ func (s *survey) process(ctx context.Context, pid int) (Usage, error) {
 }
 
 // openFiles enters what the process has open.
-func (s *survey) openFiles(ctx context.Context, proc string, u *Usage) error {
-	dir, err := s.fs.OpenDir(proc + "/fd")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	fds, err := dir.Names()
-	if err != nil {
-		return err
-	}
-	for i, fd := range fds {
-		if i%1024 == 1023 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := s.openFile(proc, dir, fd, u); err != nil {
-			return err
-		}
-	}
+func (s *survey) openFiles(ctx context.Context, pid int, u *Usage) error {
+	err := s.files(ctx, pid, func(o *openFile) error { return s.openFile(o, u) })
 	slices.Sort(u.Nodes)
 	u.Nodes = slices.Compact(u.Nodes)
 	slices.SortFunc(u.Devices, pci.Address.Compare)
 	u.Devices = slices.Compact(u.Devices)
-	return nil
+	return err
 }
 
 // openFile records what one open file is. Names that are not nodes are those of the kernel's anonymous inodes
-// (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c).
-func (s *survey) openFile(proc string, dir *sysfs.Dir, fd string, u *Usage) error {
-	target, ok, err := dir.Link(fd)
+// (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c). It reads each link, so that a copy has it.
+func (s *survey) openFile(o *openFile, u *Usage) error {
+	target, ok, err := o.link()
 	if !ok || err != nil {
 		return err // closed meanwhile
 	}
-	switch {
-	case target == "anon_inode:kvm-vm", target == "anon_inode:mshv_partition":
+	switch target {
+	case "anon_inode:kvm-vm", "anon_inode:mshv_partition":
 		u.VM = true
-	case target == "anon_inode:[vfio-device]":
-		return s.openDevice(proc, fd, u)
-	case strings.HasPrefix(target, "/"):
-		if node := s.nodeOf(dir, fd, target); node != "" {
-			return s.openNode(proc, dir, fd, node, u)
-		}
+		return nil
+	case "anon_inode:[vfio-device]":
+		return s.openDevice(o, u)
+	}
+	if node := s.nodeOf(o, target); node != "" {
+		return s.openNode(o, node, u)
 	}
 	return nil
 }
 
 // openNode enters an open VFIO node. It looks once more which file it is: a descriptor
 // that was closed meanwhile may be that of another file.
-func (s *survey) openNode(proc string, dir *sysfs.Dir, fd, node string, u *Usage) error {
-	if isPathOnly(s.fs, proc, fd) {
+func (s *survey) openNode(o *openFile, node string, u *Usage) error {
+	if o.isPathOnly() {
 		return nil
 	}
-	target, ok, err := dir.Link(fd)
-	if ok && s.nodeOf(dir, fd, target) == node {
+	target, ok, err := o.link()
+	if ok && s.nodeOf(o, target) == node {
 		u.Nodes = append(u.Nodes, node)
 	}
 	return err
@@ -184,18 +157,22 @@ func (s *survey) openNode(proc string, dir *sysfs.Dir, fd, node string, u *Usage
 
 // nodeOf returns the VFIO node that an open file belongs to, empty for any other file. In a live tree, the device
 // number decides. A node that was removed while it was open keeps its name, but its number is no longer known.
-func (s *survey) nodeOf(dir *sysfs.Dir, fd, target string) string {
-	if s.live {
-		n, ok := numberOfFile(dir, fd)
-		if !ok {
-			return ""
+func (s *survey) nodeOf(o *openFile, target string) string {
+	name, gone := strings.CutSuffix(target, deleted)
+	if !s.live {
+		if s.names[name] || isNode(name) {
+			return name
 		}
-		if node, ok := s.numbers[n]; ok {
-			return node
-		}
+		return ""
 	}
-	name, gone := strings.CutSuffix(target, " (deleted)")
-	if s.names[name] || (gone || !s.live) && isNode(name) {
+	n, ok := o.number()
+	if !ok {
+		return ""
+	}
+	if node, ok := s.numbers[n]; ok {
+		return node
+	}
+	if s.maybe(name, n) && (s.names[name] || gone && isNode(name)) {
 		return name
 	}
 	return ""
@@ -216,8 +193,8 @@ func isNode(name string) bool {
 
 // openDevice enters an open VFIO device: newer kernels say in fdinfo which it is
 // (Documentation/filesystems/proc.rst, "VFIO Device files").
-func (s *survey) openDevice(proc, fd string, u *Usage) error {
-	text, err := s.fs.ReadString(proc + "/fdinfo/" + fd)
+func (s *survey) openDevice(o *openFile, u *Usage) error {
+	text, err := o.info()
 	if err != nil && !sysfs.Vanished(err) {
 		return err
 	}
@@ -249,7 +226,7 @@ func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
 		p.Parent, p.UID = parseStatus(status)
 	}
 	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // informative only, so it may be missing
-	if text, err := s.readMemory(ctx, proc+"/cmdline", maxArguments); err == nil && text != "" {
+	if text, err := s.patience.read(ctx, s.fs, proc+"/cmdline", maxArguments); err == nil && text != "" {
 		p.Arguments = strings.Split(strings.TrimRight(text, "\x00\n"), "\x00")
 	}
 	return nil
@@ -283,12 +260,9 @@ const (
 // errLongMap says that a process has too many mappings to inspect.
 var errLongMap = errors.New("its memory map is too long")
 
-// errSlow says that a process did not let its memory be read.
-var errSlow = errors.New("the kernel does not let go of its memory map")
-
 // mapped returns the functions whose resource files a process has mapped.
 func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error) {
-	text, err := s.readMemory(ctx, proc+"/maps", maxMaps)
+	text, err := s.patience.read(ctx, s.fs, proc+"/maps", maxMaps)
 	if err != nil {
 		return nil, err
 	}
@@ -344,35 +318,4 @@ func (s *survey) isResource(m *mapping) bool {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Ino == m.inode
-}
-
-// readMemory reads a file of proc for which the kernel takes the lock of a
-// process' memory map, or reads that memory.
-func (s *survey) readMemory(ctx context.Context, name string, limit int64) (string, error) {
-	return s.aside(ctx, func() ([]byte, error) { return s.fs.ReadAtMost(name, limit) })
-}
-
-// aside runs a read that a process can delay for any time, and abandons it when patience ends.
-func (s *survey) aside(ctx context.Context, read func() ([]byte, error)) (string, error) {
-	type result struct {
-		data []byte
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		data, err := read()
-		done <- result{data, err}
-	}()
-	start := time.Now()
-	defer func() { s.patience -= max(0, time.Since(start)-atOnce) }()
-	timer := time.NewTimer(min(max(s.patience, 0), maxWait) + atOnce)
-	defer timer.Stop()
-	select {
-	case r := <-done:
-		return string(r.data), r.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-timer.C:
-		return "", errSlow
-	}
 }

@@ -24,7 +24,7 @@ func TestSurveyOfALiveProcess(t *testing.T) {
 	}
 	defer func() { _ = fs.Close() }()
 	s := &survey{patience: maxPatience, search: &search{
-		fs: fs, live: true, names: map[string]bool{"/dev/vfio/15": true},
+		fs: fs, live: true, limit: maxDescriptors, names: map[string]bool{"/dev/vfio/15": true},
 		numbers: map[number]string{{kind: unix.S_IFCHR, major: 1, minor: 3}: "/dev/vfio/15"}, // that of /dev/null
 	}}
 	null, err := os.Open("/dev/null")
@@ -52,20 +52,20 @@ func TestSurveyOfALiveProcess(t *testing.T) {
 // TestPatienceIsForProcessesThatKeepOneWaiting: not for how many there are.
 func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &survey{patience: maxPatience}
+		p := maxPatience
 		read := func(takes time.Duration) error {
-			_, err := s.aside(t.Context(), func() ([]byte, error) { time.Sleep(takes); return nil, nil })
+			_, err := p.aside(t.Context(), func() ([]byte, error) { time.Sleep(takes); return nil, nil })
 			return err
 		}
 		for range 1000 {
 			if err := read(atOnce / 2); err != nil {
-				t.Fatalf("one that is read at once: %v, with %v of patience left", err, s.patience)
+				t.Fatalf("one that is read at once: %v, with %v of patience left", err, time.Duration(p))
 			}
 		}
 		if err := read(maxWait); err != nil {
 			t.Errorf("one that takes its time: %v", err)
 		}
-		for s.patience > 0 {
+		for p > 0 {
 			begin := time.Now()
 			if err := read(time.Hour); !errors.Is(err, errSlow) || time.Since(begin) > maxWait+atOnce {
 				t.Fatalf("a map that can't be read: %v after %v", err, time.Since(begin))

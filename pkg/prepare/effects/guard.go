@@ -135,13 +135,13 @@ func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 		return locked
 	}
 	holders, err := g.holders.Find(ctx, nodes)
-	if err != nil {
+	switch {
+	case len(holders) > 0:
+		return g.inUse(ctx, claim, owner[holders[0].Node], holders)
+	case err != nil:
 		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
 	}
-	if len(holders) == 0 {
-		return locked
-	}
-	return g.inUse(ctx, claim, owner[holders[0].Node], holders)
+	return locked
 }
 
 // inUse returns the error for functions that processes hold. Its advice depends on whether a shim is left that ends

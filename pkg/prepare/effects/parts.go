@@ -91,7 +91,8 @@ type Specs interface {
 
 // Holders finds the processes that have a device node open.
 type Holders interface {
-	// Find returns the holders of any of the nodes ("/dev/vfio/15").
+	// Find returns the holders of any of the nodes ("/dev/vfio/15"). If some processes can't be inspected, it returns an
+	// error with the holders among the others.
 	Find(ctx context.Context, nodes []string) ([]vfio.Holder, error)
 	// Family returns the process that started at the time, in clock ticks since boot, and its descendants; none when all
 	// have ended.
