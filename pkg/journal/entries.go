@@ -64,7 +64,8 @@ func (e *entries) close() {
 func syncDir(dir string) error {
 	fd, err := retry(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
 	if err == nil {
-		err = errors.Join(fsync(fd), unix.Close(fd))
+		_, err = retry(func() (int, error) { return 0, unix.Fsync(fd) })
+		err = errors.Join(err, unix.Close(fd))
 	}
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,16 @@ func (f *lockFile) isNamed() bool {
 		f.info = &opened
 	}
 	return there.Dev == f.info.Dev && there.Ino == f.info.Ino
+}
+
+// retry repeats a system call that a signal interrupted: the Go runtime preempts goroutines by signals.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // maxKept is how many files stay open: a node may have thousands of groups.

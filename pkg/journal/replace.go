@@ -4,79 +4,89 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
+	"os"
 	"path/filepath"
-	"strconv"
+	"time"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
-// replace writes a file of a directory whole: a temporary one, which gets the name once its content is on disk. After a
-// crash the former file is there or this one, and maybe a temporary one. The new name is durable once the directory is.
+// replace writes a file whole, with its content on disk: after a crash the former file is there or this one, and maybe a
+// temporary one. The new name is durable once the directory is synced.
 //
-// The os package would ask the poller about each file, and a library the kernel about each name, which makes half of the
-// system calls: a claim writes its record four times.
-func replace(dir, name string, data []byte) error {
-	temporary := filepath.Join(dir, "."+name+strconv.FormatUint(rand.Uint64(), 10))
-	if err := create(temporary, data); err != nil {
-		_ = unix.Unlink(temporary) // if it is there
-		return fmt.Errorf("write %s: %w", temporary, err)
+// It doesn't ask for the former file's permissions, as renameio.WriteFile does: these are all 0600, and a claim writes its
+// record four times.
+func replace(path string, data []byte) (err error) {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := unix.Rename(temporary, filepath.Join(dir, name)); err != nil {
-		_ = unix.Unlink(temporary)
-		return fmt.Errorf("rename %s: %w", temporary, err)
+	defer func() { err = errors.Join(err, f.Cleanup()) }() // does nothing once the file is in place
+	if _, err := f.Write(data); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
 	}
 	return nil
 }
 
-// create makes a file that does not exist yet, durably but for its name.
-func create(path string, data []byte) error {
-	fd, err := retry(func() (int, error) {
-		return unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	})
-	if err != nil {
-		return err
-	}
-	for len(data) > 0 && err == nil {
-		var n int
-		n, err = retry(func() (int, error) { return unix.Write(fd, data) })
-		data = data[max(n, 0):]
-	}
-	if err == nil {
-		err = fsync(fd)
-	}
-	if closeErr := unix.Close(fd); err == nil {
-		err = closeErr
-	}
-	return err
+// version tells a file from those that have its name before and after it.
+type version struct {
+	device, inode uint64
+	size          int64
+	written       time.Time
 }
 
-// content reads a file that was replaced whole, and so has its size as long as it is open.
-func content(path string, size int64) ([]byte, error) {
+func fileVersion(st *unix.Stat_t) version {
+	return version{device: st.Dev, inode: st.Ino, size: st.Size, written: time.Unix(st.Mtim.Unix())}
+}
+
+// isAt reports whether the path still leads to the file.
+func (v version) isAt(path string) bool {
+	var st unix.Stat_t
+	_, err := retry(func() (int, error) { return 0, unix.Stat(path, &st) })
+	return err == nil && fileVersion(&st) == v
+}
+
+// content reads a file that was replaced whole, and says which one it has read: the name may lead to another one a moment
+// later. The os package would ask the poller about the file, which makes half of the system calls.
+func content(path string) (data []byte, read version, err error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, read, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	data := make([]byte, size+1)
+	var st unix.Stat_t
+	if _, err := retry(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
+		return nil, read, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	data = make([]byte, st.Size+1)
 	n, err := retry(func() (int, error) { return unix.Read(fd, data) })
 	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+		return nil, read, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
-	return data[:n], nil
+	return data[:n], fileVersion(&st), nil
 }
 
-func fsync(fd int) error {
-	_, err := retry(func() (int, error) { return 0, unix.Fsync(fd) })
-	return err
-}
-
-// retry repeats a system call that a signal interrupted: the Go runtime preempts goroutines by signals.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
+// MakeDir makes a directory (mode 0700) and its missing parents durably. It may be repeated, also after a crash: the entry of
+// a directory that is there may not be on disk yet.
+func MakeDir(dir string) error {
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err := MakeDir(parent); err != nil {
+			return err
 		}
 	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !isDir(dir) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Store is the directory of records. Its methods may be called from several
@@ -25,9 +26,9 @@ type Store struct {
 	cache map[string]cached
 }
 
-// cached is a decoded file with its inode: a replaced file has another one.
+// cached is a decoded file.
 type cached struct {
-	info   fs.FileInfo
+	file   version
 	record *Record
 	err    error
 }
@@ -66,9 +67,9 @@ func Damaged(errs []error) string {
 	return errs[0].Error()
 }
 
-// Open returns the store in dir, which is made if it is missing (mode 0700).
+// Open returns the store in dir, which is made durably if it is missing (mode 0700): marks must not vanish with it.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	return newStore(dir), nil
@@ -82,8 +83,8 @@ func newStore(dir string) *Store {
 	return &Store{dir: dir, entries: newEntries(dir), cache: map[string]cached{}}
 }
 
-// Save writes the record durably: when it returns nil, the record survives
-// a power failure. After an error the former record is still in place.
+// Save writes the record durably: when it returns nil, the record survives a power failure. After an error the former
+// record is in place or, where only the sync of the directory failed, this one; a power failure may bring the former back.
 func (s *Store) Save(r *Record) error {
 	if err := s.Replace(r); err != nil {
 		return err
@@ -102,7 +103,7 @@ func (s *Store) Replace(r *Record) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(s.dir, filepath.Base(path), data); err != nil {
+	if err := replace(path, data); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("write record: %w", err)}
 	}
 	return nil
@@ -205,23 +206,32 @@ func (s *Store) sweep(id string) error {
 // read returns the record in path, decoding it only when the file is not the
 // one seen last.
 func (s *Store) read(path string) (*Record, error) {
-	info, err := os.Stat(path)
+	s.mu.Lock()
+	c, ok := s.cache[path]
+	s.mu.Unlock()
+	if ok && c.file.isAt(path) {
+		return c.record, c.err
+	}
+	data, file, err := content(path)
 	if err != nil {
 		s.uncache(path)
 		return nil, &FileError{Path: path, Err: err}
 	}
-	s.mu.Lock()
-	c, ok := s.cache[path]
-	s.mu.Unlock()
-	if ok && os.SameFile(c.info, info) && c.info.ModTime().Equal(info.ModTime()) && c.info.Size() == info.Size() {
-		return c.record, c.err
+	c = cached{file: file}
+	if c.record, err = DecodeFile(filepath.Base(path), data); err != nil {
+		c.err = &FileError{Path: path, Err: err}
 	}
-	c = s.decode(path, info)
-	s.mu.Lock()
-	s.cache[path] = c
-	s.mu.Unlock()
+	if time.Since(file.written) > settled {
+		s.mu.Lock()
+		s.cache[path] = c
+		s.mu.Unlock()
+	}
 	return c.record, c.err
 }
+
+// settled is the age from which a file is cached. A younger one may have a successor with the same size, time and inode
+// number: file systems reuse these numbers, and their times can be as coarse as a second.
+const settled = 2 * time.Second
 
 // uncache removes a deleted file from the cache, so that the cache does not grow with each claim.
 func (s *Store) uncache(path string) {
@@ -240,18 +250,6 @@ func (s *Store) uncacheOthers(entries []fs.DirEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.cache, func(path string, _ cached) bool { return !there[filepath.Base(path)] })
-}
-
-func (s *Store) decode(path string, info fs.FileInfo) cached {
-	data, err := content(path, info.Size())
-	if err != nil {
-		return cached{info: info, err: &FileError{Path: path, Err: err}}
-	}
-	r, err := DecodeFile(filepath.Base(path), data)
-	if err != nil {
-		return cached{info: info, err: &FileError{Path: path, Err: err}}
-	}
-	return cached{info: info, record: r}
 }
 
 // IsRecord reports whether a file in the journal's directory is a record, by its name.

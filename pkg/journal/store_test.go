@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -258,6 +259,105 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// settle makes the records in a directory old enough to be cached.
+func settle(t *testing.T, dir string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-time.Minute)
+	for _, name := range names {
+		if err := os.Chtimes(name, past, past); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRecordWithTheFormerOnesInode: a file system may give a new file the number of a removed one, and the clock of its
+// times may not have moved on.
+func TestRecordWithTheFormerOnesInode(t *testing.T) {
+	s, dir := open(t)
+	other := journal.OpenReadOnly(dir)
+	first, second := record("a"), record("a")
+	first.Reason, second.Reason = "1", "2"
+	if err := s.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := other.Load("a"); err != nil || r.Reason != "1" {
+		t.Fatalf("Load = %v, %v", r, err)
+	}
+	path := filepath.Join(dir, "a.json")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := journal.Encode(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chtimes(path, before.ModTime(), before.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := other.Load("a"); err != nil || r.Reason != "2" {
+		t.Errorf("Load = %v, %v; want the record that is there", r, err)
+	}
+}
+
+// TestRecordIsWholeWhileItGrows: the audit and the next plugin of a rolling update read while this one writes.
+func TestRecordIsWholeWhileItGrows(t *testing.T) {
+	s, dir := open(t)
+	small, large := record("a"), record("a")
+	large.Reason = strings.Repeat("x", 4000)
+	if err := s.Save(small); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for range 500 {
+			err = errors.Join(err, s.Replace(large), s.Replace(small))
+		}
+		written <- err
+	}()
+	reader := journal.OpenReadOnly(dir)
+	for {
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+		if _, err := reader.Load("a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMakeDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state", "journal")
+	for range 2 {
+		if err := journal.MakeDir(dir + "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v; want a directory of root's alone", info, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{file, filepath.Join(file, "below")} {
+		if err := journal.MakeDir(in); err == nil {
+			t.Errorf("%s is made, although %s is a file", in, file)
+		}
+	}
+}
+
 // TestStoreForgetsDeadClaims: claims come and go for as long as the plugin runs.
 func TestStoreForgetsDeadClaims(t *testing.T) {
 	s, dir := open(t)
@@ -267,6 +367,7 @@ func TestStoreForgetsDeadClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	settle(t, dir)
 	for _, store := range []*journal.Store{s, other} {
 		if all, errs := store.List(); len(all) != 3 || len(errs) > 0 {
 			t.Fatalf("List = %v, %v", all, errs)
