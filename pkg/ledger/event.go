@@ -126,6 +126,10 @@ type Event struct {
 	// nanoseconds, which can't be set.
 	Time     time.Time `json:"time"`
 	BootTime int64     `json:"bootTime"`
+	// Elapsed is how long after the first event this one was written, in nanoseconds: by CLOCK_BOOTTIME within a boot, and
+	// across a boot by Time, of which the part before the boot counts up to a day. So it is never too long, however the
+	// node's clock jumps, and a Time that contradicts it shows that jump.
+	Elapsed int64 `json:"elapsed,omitempty"`
 	// BootID identifies the boot (/proc/sys/kernel/random/boot_id). IOMMU groups, VFIO nodes and processes are
 	// meaningless in another boot.
 	BootID string `json:"bootID"`

@@ -16,7 +16,7 @@ import (
 func full() *ledger.Event {
 	gpu := pci.Address{Bus: 0x3b}
 	return &ledger.Event{
-		Version: 1, Seq: 7, Time: time.Date(2026, 11, 21, 2, 11, 49, 123456789, time.UTC), BootTime: 88, BootID: "b-1",
+		Version: 1, Seq: 7, Time: time.Date(2026, 11, 21, 2, 11, 49, 123456789, time.UTC), BootTime: 88, Elapsed: 99, BootID: "b-1",
 		Node: "gpu-07", Machine: "abc", Type: ledger.Reset, Actor: ledger.Actor{Component: "kata-vfio-plugin", Version: "v1", PID: 3},
 		Claim: &ledger.Claim{UID: "u-1", Namespace: "t1", Name: "c1"}, Pods: []ledger.Pod{{UID: "p-1", Name: "p"}},
 		VM: &ledger.VM{Sandbox: "s-1", PID: 4711, StartTime: 8812345, Since: "2026-11-21T02:00:00Z"},
@@ -35,7 +35,7 @@ func TestEventIsOneLineWithFieldsInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"v":1,"seq":7,"prev":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","time":"2026-11-21T02:11:49.123456789Z","bootTime":88,` +
+	const want = `{"v":1,"seq":7,"prev":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","time":"2026-11-21T02:11:49.123456789Z","bootTime":88,"elapsed":99,` +
 		`"bootID":"b-1","node":"gpu-07","machine":"abc","type":"reset","actor":{"component":"kata-vfio-plugin","version":"v1","pid":3},` +
 		`"devices":[{"address":"0000:3b:00.0","name":"gpu-0000-3b-00-0","vendor":"10de","device":"2330","iommuGroup":42,"groupMembers":["0000:3b:00.0"],` +
 		`"vfioNode":"/dev/vfio/42","driverBefore":"","driverAfter":"vfio-pci",` +

@@ -131,7 +131,8 @@ func (w *Writer) extend(events []ledger.Event, durable bool) error {
 	for i := range events {
 		e := events[i]
 		e.More = i < len(events)-1
-		line, err := w.complete(e, next.chain)
+		next.tick = w.lookAtClocks()
+		line, err := w.complete(e, next)
 		if err != nil {
 			return err
 		}
@@ -158,11 +159,10 @@ func (w *Writer) extend(events []ledger.Event, durable bool) error {
 }
 
 // complete fills in what all events have and returns the line.
-func (w *Writer) complete(e ledger.Event, at ledger.Chain) ([]byte, error) {
-	e.Version, e.Seq, e.Prev = ledger.Version, at.Size, at.Last
-	e.Time, e.BootTime = w.Now()
-	e.Time = e.Time.UTC().Round(0)
-	e.BootID, e.Node, e.Machine = w.BootID, w.Node, w.Machine
+func (w *Writer) complete(e ledger.Event, at position) ([]byte, error) {
+	e.Version, e.Seq, e.Prev = ledger.Version, at.chain.Size, at.chain.Last
+	e.Time, e.BootTime, e.BootID, e.Elapsed = at.tick.time, at.tick.boot, at.tick.bootID, at.tick.elapsed
+	e.Node, e.Machine = w.Node, w.Machine
 	if e.Actor == (ledger.Actor{}) {
 		e.Actor = w.Actor
 	}

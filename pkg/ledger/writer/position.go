@@ -21,6 +21,8 @@ type position struct {
 	offset int64
 	chain  ledger.Chain
 	signed string
+	// tick is the moment of the last event.
+	tick tick
 	// known is false before the first look, and after a failure that leaves the
 	// file in doubt.
 	known bool
@@ -101,11 +103,35 @@ func (w *Writer) reload(name string) error {
 			return err
 		}
 	}
-	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed}, false) // another process may not have synced it
+	last, err := w.lastTick(s)
+	if err != nil {
+		return err
+	}
+	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed, tick: last}, false) // another process may not have synced it
 	if err := w.flush(); err != nil {
 		return err
 	}
 	return w.recordTorn()
+}
+
+// lastTick returns the moment of the last event up to the end of the newest segment, which may have none itself.
+func (w *Writer) lastTick(newest *ledger.Segment) (tick, error) {
+	if n := len(newest.Events); n > 0 {
+		e, err := ledger.DecodeEvent(newest.Events[n-1])
+		if err != nil {
+			return tick{}, nil //nolint:nilerr // of a newer version; events are kept longer
+		}
+		return tickOf(e), nil
+	}
+	var last tick
+	err := w.backwards(context.Background(), func(_ string, data []byte) bool {
+		e := lastEvent(data)
+		if e != nil {
+			last = tickOf(e)
+		}
+		return e != nil
+	})
+	return last, err
 }
 
 // continues checks that a segment continues the ledger that this process knows: a ledger never gets shorter, and written
@@ -162,7 +188,7 @@ func (w *Writer) begin(c ledger.Chain) error {
 	if err := w.replace(name, head, 0o600); err != nil {
 		return err
 	}
-	w.move(position{file: name, offset: int64(len(head)), chain: c, signed: signed}, true)
+	w.move(position{file: name, offset: int64(len(head)), chain: c, signed: signed, tick: w.at.tick}, true)
 	return nil
 }
 

@@ -20,7 +20,8 @@ const (
 )
 
 // maintain drops the oldest segments, but never the newest: those whose last event is older than the retention, and as
-// many as exceed the limit of bytes. An event records that, and the hashes of the dropped events stay, so that the rest
+// many as exceed the limit of bytes. Age is measured by [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no
+// evidence. An event records that, and the hashes of the dropped events stay, so that the rest
 // can still be proven. A damaged segment is evidence: it stays, with all later ones. The lock is held.
 func (w *Writer) maintain() error {
 	if w.Retain == 0 && w.RetainBytes == 0 {
@@ -34,9 +35,8 @@ func (w *Writer) maintain() error {
 	if err != nil {
 		return err
 	}
-	at, _ := w.Now()
 	for _, name := range names[:max(len(names)-1, 0)] {
-		dropped, err := w.dropOldest(name, at, total)
+		dropped, err := w.dropOldest(name, total)
 		if err != nil {
 			return fmt.Errorf("drop %s by the retention: %w", name, err)
 		}
@@ -62,12 +62,12 @@ func (w *Writer) bytesOf(names []string) (total int64, err error) {
 
 // dropOldest drops a segment if its age, or the total size of all segments, exceeds the retention. It returns the size
 // of the dropped segment.
-func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, error) {
+func (w *Writer) dropOldest(name string, total int64) (int64, error) {
 	data, err := os.ReadFile(w.path(name))
 	if err != nil {
 		return 0, err
 	}
-	if seen := lastTime(data); seen.IsZero() || w.whyDrop(seen, at, total) == "" {
+	if last := lastEvent(data); last == nil || w.whyDrop(last, total) == "" {
 		return 0, nil
 	}
 	s := ledger.CheckSegment(name, data, w.verifier)
@@ -82,7 +82,7 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 	if err != nil {
 		return 0, nil //nolint:nilerr // as above
 	}
-	why := w.whyDrop(last.Time, at, total)
+	why := w.whyDrop(last, total)
 	e := ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf(
 		"events %d to %d, from %s to %s, were dropped %s; their hashes are in %s",
 		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), why, ledger.HashesName(first.Seq))}
@@ -92,23 +92,23 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 	return int64(len(data)), w.drop(s)
 }
 
-// lastTime returns the time of the last event in a segment's data, zero without an event. It does not verify the
-// segment, which would take a second: usually nothing has to be dropped.
-func lastTime(data []byte) time.Time {
+// lastEvent returns the last event in a segment's data, nil without an event. It does not verify the segment, which
+// would take a second: usually nothing has to be dropped.
+func lastEvent(data []byte) *ledger.Event {
 	for len(data) > 0 {
 		begin := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1
 		if e, err := ledger.DecodeEvent(bytes.TrimSuffix(data[begin:], []byte("\n"))); err == nil && !e.Time.IsZero() {
-			return e.Time
+			return e
 		}
 		data = data[:begin]
 	}
-	return time.Time{}
+	return nil
 }
 
 // whyDrop returns why a segment with that last event is to go; "" where it stays.
-func (w *Writer) whyDrop(last, at time.Time, total int64) string {
-	switch {
-	case w.Retain > 0 && last.Before(at.Add(-w.Retain)):
+func (w *Writer) whyDrop(last *ledger.Event, total int64) string {
+	switch age := time.Duration(w.lookAtClocks().elapsed - last.Elapsed); {
+	case w.Retain > 0 && age > w.Retain:
 		return fmt.Sprintf("after %s", w.Retain)
 	case w.RetainBytes > 0 && total > w.RetainBytes:
 		return fmt.Sprintf("because all segments have %d bytes, and the limit is %d", total, w.RetainBytes)

@@ -36,7 +36,8 @@ type Config struct {
 	Actor   ledger.Actor
 	// SegmentBytes is the size after which a new segment begins; 0 means [DefaultSegmentBytes].
 	SegmentBytes int64
-	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
+	// Retain is how long events are kept by [ledger.Event.Elapsed], whatever the node's clock says; 0 is for ever. Their
+	// hashes stay.
 	Retain time.Duration
 	// RetainBytes limits the bytes of all segments: above it the oldest are dropped. 0 means unlimited. The limit
 	// is checked when a segment is full, so that up to two more segments may exist.

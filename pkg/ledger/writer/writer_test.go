@@ -568,7 +568,7 @@ func TestSegmentThatIsFullIsFollowedByTheNext(t *testing.T) {
 func TestOldSegmentsAreDroppedAndTheRestIsProven(t *testing.T) {
 	c := config(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c.Now = func() (time.Time, int64) { return at, 0 }
+	c.Now = func() (time.Time, int64) { return at, at.UnixNano() }
 	c.SegmentBytes, c.Retain = 1, 24*time.Hour
 	w := open(t, c)
 	signed, err := w.Append(t.Context(), event("a"))
@@ -637,7 +637,7 @@ func TestRetentionBySize(t *testing.T) {
 func TestDropThatWasCutOffIsMadeAgain(t *testing.T) {
 	c := config(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c.Now = func() (time.Time, int64) { return at, 0 }
+	c.Now = func() (time.Time, int64) { return at, at.UnixNano() }
 	c.SegmentBytes, c.Retain = 1, 24*time.Hour
 	add(t, open(t, c), "a", "b")
 	before := read(t, c.Dir)
@@ -657,7 +657,7 @@ func TestDropThatWasCutOffIsMadeAgain(t *testing.T) {
 func TestDamagedSegmentIsKept(t *testing.T) {
 	c := config(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c.Now = func() (time.Time, int64) { return at, 0 }
+	c.Now = func() (time.Time, int64) { return at, at.UnixNano() }
 	c.SegmentBytes, c.Retain = 1, 24*time.Hour
 	add(t, open(t, c), "a", "b", "c")
 	name := ledger.SegmentName(0)
