@@ -86,7 +86,7 @@ func (c *Controller) Lead(ctx context.Context) {
 		}
 	}
 	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers))
-	c.enqueue(c.informers.cached(c).Nodes()...)
+	c.enqueue(c.informers.cached().whole(c).Nodes()...)
 	for {
 		nodes, ok := c.due()
 		if !ok {

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +15,14 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+)
+
+// listLimit bounds one consistent list of all that the controller decides on, and writeLimit one write. The one goroutine that
+// decides waits for them: without a limit an API server that accepts connections and never answers stops it for good, while the
+// lease is renewed.
+const (
+	listLimit  = 30 * time.Second
+	writeLimit = 10 * time.Second
 )
 
 // informers cache what the controller decides on.
@@ -35,11 +45,11 @@ func sliceFields(driver string) string {
 func (i *informers) open(c *Controller) error {
 	client := c.config.Client
 	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
-		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
+		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, indexers(c.config.Drivers), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
 		i.slices = append(i.slices, one)
 	}
-	i.rules = resourceinformers.NewFilteredDeviceTaintRuleInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = ruleLabels() })
-	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, cache.Indexers{})
+	i.rules = resourceinformers.NewFilteredDeviceTaintRuleInformer(client, 0, indexers(c.config.Drivers), func(o *metav1.ListOptions) { o.LabelSelector = ruleLabels() })
+	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, indexers(c.config.Drivers))
 	if err := i.claims.SetTransform(slim); err != nil {
 		return err
 	}
@@ -92,7 +102,7 @@ func (c *Controller) ruleChanged(r *resourceapi.DeviceTaintRule) {
 	c.since(r)
 	nodes := view.NodesOfRule(r)
 	if len(nodes) == 0 {
-		nodes = c.informers.cached(c).Nodes() // its annotations are not as the controller writes them
+		nodes = c.informers.cached().whole(c).Nodes() // its annotations are not as the controller writes them
 	}
 	c.enqueue(nodes...)
 }
@@ -106,7 +116,7 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 	cluster := view.Cluster{Drivers: c.config.Drivers}
 	nodes, all := cluster.NodesOfClaim(claim)
 	if all {
-		nodes = c.informers.cached(c).Nodes()
+		nodes = c.informers.cached().whole(c).Nodes()
 	}
 	c.enqueue(nodes...)
 }
@@ -125,51 +135,44 @@ func (i *informers) all() []cache.SharedIndexInformer {
 }
 
 // cached returns what the informers have.
-func (i *informers) cached(c *Controller) *view.Cluster {
-	cluster := &view.Cluster{Drivers: c.config.Drivers, Since: c.since, Claims: stored[*resourceapi.ResourceClaim](i.claims), Rules: stored[*resourceapi.DeviceTaintRule](i.rules)}
-	for _, s := range i.slices {
-		cluster.Slices = append(cluster.Slices, stored[*resourceapi.ResourceSlice](s)...)
+func (i *informers) cached() *store {
+	s := &store{claims: i.claims.GetIndexer(), rules: i.rules.GetIndexer()}
+	for _, one := range i.slices {
+		s.slices = append(s.slices, one.GetIndexer())
 	}
-	return cluster
-}
-
-func stored[T any](i cache.SharedIndexInformer) []T {
-	var all []T
-	for _, o := range i.GetStore().List() {
-		if t, ok := o.(T); ok {
-			all = append(all, t)
-		}
-	}
-	return all
+	return s
 }
 
 // fresh lists what the API server has now, from no cache: without a resource version the answer is consistent. The
-// order matters to [twin.GPU.Fresh].
-func (c *Controller) fresh(ctx context.Context) (*view.Cluster, error) {
-	client := c.config.Client.ResourceV1()
-	cluster := &view.Cluster{Drivers: c.config.Drivers, Since: c.since}
+// order matters to [twin.GPU.Fresh]. It ends after listLimit.
+func (c *Controller) fresh(ctx context.Context) (*store, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errors.New("no answer in time"))
+	defer cancel()
+	client, s := c.config.Client.ResourceV1(), &store{}
 	rules, err := client.DeviceTaintRules().List(ctx, metav1.ListOptions{LabelSelector: ruleLabels()})
+	if err == nil {
+		s.rules, err = listed(c.config.Drivers, rules)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the DeviceTaintRules: %w", err)
 	}
-	for i := range rules.Items {
-		cluster.Rules = append(cluster.Rules, &rules.Items[i])
-	}
 	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
+		var one cache.Indexer
 		list, err := client.ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: sliceFields(driver)})
+		if err == nil {
+			one, err = listed(c.config.Drivers, list)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the ResourceSlices of %s: %w", driver, err)
 		}
-		for i := range list.Items {
-			cluster.Slices = append(cluster.Slices, &list.Items[i])
-		}
+		s.slices = append(s.slices, one)
 	}
 	claims, err := client.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err == nil {
+		s.claims, err = listed(c.config.Drivers, claims)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceClaims: %w", err)
 	}
-	for i := range claims.Items {
-		cluster.Claims = append(cluster.Claims, &claims.Items[i])
-	}
-	return cluster, nil
+	return s, nil
 }

@@ -71,7 +71,7 @@ func (c *cacheCollector) Describe(into chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *cacheCollector) Collect(into chan<- prometheus.Metric) {
-	cluster := c.controller.informers.cached(c.controller)
+	cluster := c.controller.informers.cached().whole(c.controller)
 	rules, published, waiting := map[string]int{v1alpha1.TwinOurs: 0, v1alpha1.TwinTheirs: 0}, 0, twin.Millis(0)
 	for _, g := range cluster.GPUs(cluster.Nodes()...) {
 		if g.Ours != nil {

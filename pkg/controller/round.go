@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -15,25 +16,26 @@ import (
 // round decides about the GPUs of some nodes: first by the caches and then, about those that need it, by one list of
 // what the API server has now. Many GPUs that need a list share it.
 func (c *Controller) round(ctx context.Context, nodes []string) {
-	nodes = c.act(ctx, c.informers.cached(c), nodes, c.millis(), false)
+	nodes = c.act(ctx, c.informers.cached(), nodes, c.millis(), false)
 	if len(nodes) == 0 || ctx.Err() != nil {
 		return
 	}
 	now := c.millis()
-	cluster, err := c.fresh(ctx)
+	objects, err := c.fresh(ctx)
 	if err != nil {
 		c.config.Metrics.failed("list")
 		c.config.Log.WarnContext(ctx, "can't read the cluster: no shared GPU is handed over", slog.Any("err", err))
 		c.retry(nodes...)
 		return
 	}
-	c.act(ctx, cluster, nodes, now, true)
+	c.act(ctx, objects, nodes, now, true)
 }
 
 // act executes what is decided about the GPUs of nodes, and returns the nodes that need a fresh list.
-func (c *Controller) act(ctx context.Context, cluster *view.Cluster, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
+func (c *Controller) act(ctx context.Context, objects *store, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
 	for _, node := range nodes {
 		done, needsFresh := true, false
+		cluster := objects.on(c, node)
 		for _, g := range cluster.GPUs(node) {
 			g.Fresh = fresh
 			d := twin.Decide(g, now)
@@ -67,13 +69,20 @@ func (c *Controller) execute(ctx context.Context, cluster *view.Cluster, g *twin
 		if ctx.Err() != nil {
 			return false
 		}
-		err := c.do(ctx, cluster, g, a)
+		err := c.doInTime(ctx, cluster, g, a)
 		c.report(ctx, g, a, err)
 		if err != nil {
 			return false
 		}
 	}
 	return true
+}
+
+// doInTime is do with a limit in time.
+func (c *Controller) doInTime(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.Action) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
+	defer cancel()
+	return c.do(ctx, cluster, g, a)
 }
 
 // report logs and counts what became of an action.

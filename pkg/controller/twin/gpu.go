@@ -106,8 +106,8 @@ type GPU struct {
 	Twins []Device
 	// OurClaims are the claims that have our device, by UID.
 	OurClaims []Claim
-	// TwinClaims are the claims that have a twin, with adminAccess too, and those that have a device of the other
-	// driver on the node that isn't published now: it may be this GPU.
+	// TwinClaims are the claims that have a twin, and those that have a device of the other driver on the node that
+	// isn't published now: it may be this GPU. A claim with adminAccess has nothing to itself, and is left out.
 	TwinClaims []Claim
 	// Rules are the controller's rules for our device and for twins, published or not.
 	Rules []Rule

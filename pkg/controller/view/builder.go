@@ -19,6 +19,8 @@ type builder struct {
 	cluster *Cluster
 	nodes   map[string]bool
 	gpus    map[place]*twin.GPU
+	// onNode has the same GPUs by node.
+	onNode map[string][]*twin.GPU
 	// ours and theirs are the published devices of the nodes.
 	ours   map[twin.Device]published
 	theirs map[twin.Device]published
@@ -35,7 +37,7 @@ type published struct {
 
 func newBuilder(c *Cluster, nodes []string) *builder {
 	b := &builder{
-		cluster: c, nodes: map[string]bool{}, gpus: map[place]*twin.GPU{},
+		cluster: c, nodes: map[string]bool{}, gpus: map[place]*twin.GPU{}, onNode: map[string][]*twin.GPU{},
 		ours: map[twin.Device]published{}, theirs: map[twin.Device]published{},
 	}
 	for _, n := range nodes {
@@ -105,8 +107,17 @@ func (b *builder) gpu(at place) *twin.GPU {
 	}
 	if b.gpus[at] == nil {
 		b.gpus[at] = &twin.GPU{PCI: at.String()}
+		b.onNode[at.node] = append(b.onNode[at.node], b.gpus[at])
 	}
 	return b.gpus[at]
+}
+
+// on returns the GPUs that were added on a node, on every node for "".
+func (b *builder) on(node string) []*twin.GPU {
+	if node == "" {
+		return slices.Collect(maps.Values(b.gpus))
+	}
+	return b.onNode[node]
 }
 
 // addPublished adds the GPUs that our driver publishes as shared.
@@ -130,7 +141,7 @@ func (b *builder) placeOfRule(r *resourceapi.DeviceTaintRule) {
 
 // placesOfClaim adds the GPUs that a claim has from the pool of shared devices, published or not.
 func (b *builder) placesOfClaim(claim *resourceapi.ResourceClaim) {
-	for _, d := range results(claim) {
+	for _, d := range owned(claim) {
 		if d.Driver != v1alpha1.DriverName {
 			continue
 		}
@@ -145,13 +156,11 @@ func (b *builder) placesOfClaim(claim *resourceapi.ResourceClaim) {
 
 // addTwins adds the twins of all GPUs, and the driver that publishes them to GPUs that our slices don't have.
 func (b *builder) addTwins() {
-	all := slices.SortedFunc(maps.Keys(b.theirs), compareDevices)
-	for at, g := range b.gpus {
-		for _, d := range all {
-			if p := b.theirs[d]; p.located && p.at == at && (g.SharedWith == "" || g.SharedWith == d.Driver) {
-				g.SharedWith = d.Driver
-				g.Twins = append(g.Twins, d)
-			}
+	for _, d := range slices.SortedFunc(maps.Keys(b.theirs), compareDevices) {
+		p := b.theirs[d]
+		if g := b.gpus[p.at]; g != nil && p.located && (g.SharedWith == "" || g.SharedWith == d.Driver) {
+			g.SharedWith = d.Driver
+			g.Twins = append(g.Twins, d)
 		}
 	}
 	for _, r := range b.cluster.Rules {

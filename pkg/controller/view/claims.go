@@ -14,8 +14,7 @@ import (
 
 // claim adds a claim to the GPUs that it has.
 func (b *builder) claim(claim *resourceapi.ResourceClaim) {
-	for i := range results(claim) {
-		d := &claim.Status.Allocation.Devices.Results[i]
+	for _, d := range owned(claim) {
 		switch {
 		case d.Driver == v1alpha1.DriverName:
 			b.ourClaim(claim, d)
@@ -53,9 +52,8 @@ func (b *builder) twinClaim(claim *resourceapi.ResourceClaim, d *resourceapi.Dev
 	if ok {
 		return // published, and no PCI function: not a twin
 	}
-	node := nodeOf(claim)
-	for at, g := range b.gpus {
-		if g.SharedWith == d.Driver && (at.node == node || node == "") {
+	for _, g := range b.on(nodeOf(claim)) {
+		if g.SharedWith == d.Driver {
 			g.TwinClaims = appendOnce(g.TwinClaims, &c)
 		}
 	}
@@ -63,10 +61,10 @@ func (b *builder) twinClaim(claim *resourceapi.ResourceClaim, d *resourceapi.Dev
 
 // appendOnce appends a claim unless it is there. A claim may have several devices of one GPU.
 func appendOnce(claims []twin.Claim, c *twin.Claim) []twin.Claim {
-	if slices.ContainsFunc(claims, func(o twin.Claim) bool { return o.UID == c.UID }) {
+	i, known := slices.BinarySearchFunc(claims, c, func(a twin.Claim, b *twin.Claim) int { return cmp.Compare(a.UID, b.UID) })
+	if known {
 		return claims
 	}
-	i, _ := slices.BinarySearchFunc(claims, c, func(a twin.Claim, b *twin.Claim) int { return cmp.Compare(a.UID, b.UID) })
 	return slices.Insert(claims, i, *c)
 }
 

@@ -43,15 +43,23 @@ func devicesOf(g *twin.GPU) []twin.Device {
 
 // locate returns where the GPU of a rule is: by the annotation, else by the device that the rule names.
 func (b *builder) locate(r *resourceapi.DeviceTaintRule) (place, bool) {
-	if at, ok := parsePlace(r.Annotations[v1alpha1.AnnotationTwinPCI]); ok {
-		return at, true
-	}
 	target := targetOf(r)
-	if target.Driver == v1alpha1.DriverName {
-		return ourPlace(target.Pool, target.Name)
+	if at, ok := placeByName(r, target); ok {
+		return at, true
 	}
 	p, ok := b.theirs[target]
 	return p.at, ok && p.located
+}
+
+// placeByName returns where the GPU of a rule is if that needs no slices: by the annotation, or by the names of our device.
+func placeByName(r *resourceapi.DeviceTaintRule, target twin.Device) (place, bool) {
+	if at, ok := parsePlace(r.Annotations[v1alpha1.AnnotationTwinPCI]); ok {
+		return at, true
+	}
+	if target.Driver == v1alpha1.DriverName {
+		return ourPlace(target.Pool, target.Name)
+	}
+	return place{}, false
 }
 
 // targetOf returns the device that a rule's selector names.

@@ -89,7 +89,7 @@ func (c *Cluster) Nodes() []string {
 		nodes = append(nodes, NodesOfRule(r)...)
 	}
 	for _, claim := range c.Claims {
-		for _, d := range results(claim) {
+		for _, d := range owned(claim) {
 			if node, ok := device.NodeOfSharedPool(d.Pool); ok && d.Driver == v1alpha1.DriverName {
 				nodes = append(nodes, node)
 			}
@@ -123,7 +123,7 @@ func NodesOfRule(r *resourceapi.DeviceTaintRule) []string {
 // NodesOfClaim returns the nodes on which a claim of one of the drivers, or of ours, has devices. all is true if it has
 // a device whose node is unknown, so that every node is concerned.
 func (c *Cluster) NodesOfClaim(claim *resourceapi.ResourceClaim) (nodes []string, all bool) {
-	for _, d := range results(claim) {
+	for _, d := range owned(claim) {
 		switch {
 		case d.Driver != v1alpha1.DriverName && !slices.Contains(c.Drivers, d.Driver):
 			continue
@@ -142,12 +142,20 @@ func (c *Cluster) NodesOfClaim(claim *resourceapi.ResourceClaim) (nodes []string
 	return nodes, all
 }
 
-// results returns the devices that a claim has.
-func results(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
+// owned returns the devices that a claim has to itself. Those with adminAccess are left out: such a claim allocates
+// nothing, so that a monitor, which has all GPUs of the other driver, would keep each from VMs for ever. What its
+// containers have open is seen by Prepare, which refuses the device and names the process.
+func owned(claim *resourceapi.ResourceClaim) []*resourceapi.DeviceRequestAllocationResult {
 	if claim.Status.Allocation == nil {
 		return nil
 	}
-	return claim.Status.Allocation.Devices.Results
+	var all []*resourceapi.DeviceRequestAllocationResult
+	for i := range claim.Status.Allocation.Devices.Results {
+		if d := &claim.Status.Allocation.Devices.Results[i]; d.AdminAccess == nil || !*d.AdminAccess {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // nodeOf returns the node that an allocated claim is bound to, "" if that is not one node. The scheduler selects the

@@ -64,6 +64,14 @@ func claim(name, node string, devices ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
+// admin gives a claim adminAccess to its devices.
+func admin(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	for i := range c.Status.Allocation.Devices.Results {
+		c.Status.Allocation.Devices.Results[i].AdminAccess = new(true)
+	}
+	return c
+}
+
 // rule is as the controller writes it for a device, with another device in its selector if one is named.
 func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRule)) *resourceapi.DeviceTaintRule {
 	r := &resourceapi.DeviceTaintRule{
@@ -149,6 +157,10 @@ func TestGPUs(t *testing.T) {
 		},
 		"a claim of a device that is not published, on an unknown node": {
 			slices: both, claims: []*resourceapi.ResourceClaim{claim("c", "", other+" net mig-7")}, want: []string{first + "; container c", second + "; container c"},
+		},
+		"a monitor, which has nothing to itself": {
+			slices: both, claims: []*resourceapi.ResourceClaim{admin(claim("m", "a", other+" a gpu-0", other+" a mig-7")), admin(claim("n", "", other+" net mig-7")), admin(claim("o", "a", vm))},
+			want: []string{first, second},
 		},
 		"a claim that is older than the sharing": {
 			slices: both, claims: []*resourceapi.ResourceClaim{claim("v", "a", "kata-vfio.dev a gpu-0000-3b-00-0")},

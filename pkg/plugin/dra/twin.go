@@ -133,14 +133,15 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 		addresses, published := known[name]
 		return !published || slices.Contains(addresses, d.Address.String())
 	}
-	taken, err := t.claimed(ctx, d.driver, isTwin)
+	claims, err := t.claims(ctx)
 	if err != nil {
 		return fmt.Errorf("claim %s/%s: look for claims with GPU %s: %w", req.Namespace, req.Name, d.Address, err)
 	}
+	taken := t.claimed(claims, d.driver, isTwin)
 	if taken != nil {
 		return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
 	}
-	if taken, err = t.used(ctx, d.driver, isTwin); err != nil {
+	if taken, err = t.used(ctx, d.driver, isTwin, monitored(claims)); err != nil {
 		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have GPU %s (its pod-resources API must answer): %w", req.Namespace, req.Name, d.Address, err)
 	}
 	if taken != nil {
@@ -190,9 +191,8 @@ func addressOf(d *resourceapi.Device) string {
 	return ""
 }
 
-// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil for none. The list is consistent: it has
-// each allocation that the API server has accepted before.
-func (t *Twins) claimed(ctx context.Context, driver string, isTwin func(publish.Allocated) bool) (*publish.Allocated, error) {
+// claims returns the allocated claims. The list is consistent: it has each allocation that the API server has accepted before.
+func (t *Twins) claims(ctx context.Context) ([]resourceapi.ResourceClaim, error) {
 	var list *resourceapi.ResourceClaimList
 	err := insist(ctx, func(ctx context.Context) (err error) {
 		list, err = t.Claims.List(ctx, metav1.ListOptions{})
@@ -201,18 +201,48 @@ func (t *Twins) claimed(ctx context.Context, driver string, isTwin func(publish.
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		c := &list.Items[i]
-		if c.Status.Allocation == nil || !t.canBeHere(c.Status.Allocation.NodeSelector) {
+	return slices.DeleteFunc(list.Items, func(c resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil }), nil
+}
+
+// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil for none. A claim with adminAccess
+// allocates nothing: a monitor has each GPU, and would keep them all from VMs.
+func (t *Twins) claimed(claims []resourceapi.ResourceClaim, driver string, isTwin func(publish.Allocated) bool) *publish.Allocated {
+	for i := range claims {
+		c := &claims[i]
+		if !t.canBeHere(c.Status.Allocation.NodeSelector) {
 			continue
 		}
-		for _, r := range c.Status.Allocation.Devices.Results {
-			if name := (publish.Allocated{Pool: r.Pool, Name: r.Device}); r.Driver == driver && isTwin(name) {
-				return &name, nil
+		for j := range c.Status.Allocation.Devices.Results {
+			r := &c.Status.Allocation.Devices.Results[j]
+			if name := (publish.Allocated{Pool: r.Pool, Name: r.Device}); r.Driver == driver && isTwin(name) && !isMonitor(r) {
+				return &name
 			}
 		}
 	}
-	return nil, nil
+	return nil
+}
+
+func isMonitor(r *resourceapi.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess }
+
+// monitor is a device that a claim has with adminAccess. The kubelet names claim and device, and doesn't say how it has it.
+type monitor struct {
+	namespace, claim, driver string
+	device                   publish.Allocated
+}
+
+// monitored returns the devices that claims have with adminAccess, and not otherwise too.
+func monitored(claims []resourceapi.ResourceClaim) map[monitor]bool {
+	all := map[monitor]bool{}
+	for i := range claims {
+		c := &claims[i]
+		for j := range c.Status.Allocation.Devices.Results {
+			r := &c.Status.Allocation.Devices.Results[j]
+			m := monitor{c.Namespace, c.Name, r.Driver, publish.Allocated{Pool: r.Pool, Name: r.Device}}
+			known, before := all[m]
+			all[m] = isMonitor(r) && (known || !before)
+		}
+	}
+	return all
 }
 
 // canBeHere reports whether an allocation's devices can be this node's. It goes by the node's name alone: labels can change.
@@ -231,30 +261,33 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	return err != nil || selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}})
 }
 
-// used returns a twin that a pod on this node has; nil for none. A claim can be deallocated by force while its container runs.
-func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool) (*publish.Allocated, error) {
+// used returns a twin that a pod on this node has, and not as a monitor; nil for none. A claim can be deallocated by force while its
+// container runs. What a monitor's process has open refuses the device when it is bound: Prepare names the process.
+func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) (*publish.Allocated, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))
 	defer cancel()
 	answer, err := t.Pods.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range claimResources(answer) {
-		if name := (publish.Allocated{Pool: r.GetPoolName(), Name: r.GetDeviceName()}); r.GetDriverName() == driver && isTwin(name) {
-			return &name, nil
+	for _, d := range dynamicResources(answer) {
+		for _, r := range d.GetClaimResources() {
+			name := publish.Allocated{Pool: r.GetPoolName(), Name: r.GetDeviceName()}
+			as := monitor{d.GetClaimNamespace(), d.GetClaimName(), r.GetDriverName(), name}
+			if r.GetDriverName() == driver && isTwin(name) && !monitors[as] {
+				return &name, nil
+			}
 		}
 	}
 	return nil, nil
 }
 
-// claimResources returns the devices of all pods by claims.
-func claimResources(answer *podresourcesv1.ListPodResourcesResponse) []*podresourcesv1.ClaimResource {
-	var all []*podresourcesv1.ClaimResource
+// dynamicResources returns the claims of all pods.
+func dynamicResources(answer *podresourcesv1.ListPodResourcesResponse) []*podresourcesv1.DynamicResource {
+	var all []*podresourcesv1.DynamicResource
 	for _, pod := range answer.GetPodResources() {
 		for _, container := range pod.GetContainers() {
-			for _, dynamic := range container.GetDynamicResources() {
-				all = append(all, dynamic.GetClaimResources()...)
-			}
+			all = append(all, container.GetDynamicResources()...)
 		}
 	}
 	return all

@@ -138,6 +138,12 @@ func TestTwinsOfOtherClaims(t *testing.T) {
 	own.UID = types.UID(request().UID)
 	byUs := theirs(whole(sharedGPU, 0), onNode("worker-1"))
 	byUs.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
+	monitor := theirs(whole(sharedGPU, 0), onNode("worker-1"))
+	monitor.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	gone := theirs("card-new", nil)
+	gone.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	both := theirs(whole(sharedGPU, 0), onNode("worker-1"))
+	both.Status.Allocation.Devices.Results = append(monitor.DeepCopy().Status.Allocation.Devices.Results, both.Status.Allocation.Devices.Results...)
 	free := theirs("", nil)
 	free.Status.Allocation = nil
 	for name, test := range map[string]struct {
@@ -156,6 +162,9 @@ func TestTwinsOfOtherClaims(t *testing.T) {
 		"of both drivers":                         {own, dra.TwinInUse},
 		"of a third driver":                       {byUs, ""},
 		"not allocated":                           {free, ""},
+		"of a monitor":                            {monitor, ""},
+		"of a monitor, not published":             {gone, ""},
+		"of a monitor that has it itself too":     {both, dra.TwinInUse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := plugintest.Cluster()
@@ -176,18 +185,27 @@ func TestTwinsOfPods(t *testing.T) {
 	for name, test := range map[string]struct {
 		device    string
 		withdrawn bool
+		admin     bool
 		code      dra.GateCode
 	}{
 		"with the GPU":                      {device: vendordriver.Device(sharedGPU, 1), code: dra.TwinInUse},
 		"with another GPU":                  {device: vendordriver.Device(otherGPU, 0)},
 		"with one that isn't published now": {device: vendordriver.Device(otherGPU, 0), withdrawn: true, code: dra.TwinInUse},
+		"with the GPU, as a monitor":        {device: vendordriver.Device(sharedGPU, 1), admin: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := plugintest.Cluster()
 			sharing(client)
 			d := vendor(t, client)
-			if err := d.Prepare(t.Context(), theirs(test.device, nil)); err != nil {
+			claim := theirs(test.device, nil)
+			if err := d.Prepare(t.Context(), claim); err != nil {
 				t.Fatal(err)
+			}
+			if test.admin {
+				claim.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+				if err := client.Tracker().Add(claim); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if test.withdrawn {
 				if err := d.Withdraw(t.Context()); err != nil {
