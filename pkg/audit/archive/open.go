@@ -22,9 +22,12 @@ const (
 	maxStream   = 2 * maxTotal // bytes unpacked, with names and owners
 	maxFile     = 64 << 20     // bytes of one file
 	maxManifest = 64 << 20
-	maxEntries  = 1 << 20
+	maxEntries  = 1 << 19 // files, links and directories: 128 of each of 4,096 functions
 	maxPath     = 1024
 	maxDepth    = 64
+	// bytesOfDir is what a directory takes of maxTotal: a block of the file system. The archive itself needs no byte for those above
+	// a file, so that a few kilobytes of it can name hundreds of thousands.
+	bytesOfDir = 4 << 10
 )
 
 // Tree is an opened archive.
@@ -109,6 +112,7 @@ type unpacker struct {
 	answers  *answers
 	known    map[string]bool
 	total    int64
+	entries  int             // files, links and directories
 	made     map[string]bool // directories
 	// dir is the directory of the last file, dirName below root: files come by
 	// directory, and walking to each from the root takes most of the time.
@@ -165,7 +169,7 @@ func (u *unpacker) readManifest() error {
 }
 
 func (u *unpacker) readFiles() error {
-	for range maxEntries {
+	for {
 		h, err := u.tar.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -177,7 +181,17 @@ func (u *unpacker) readFiles() error {
 			return err
 		}
 	}
-	return fmt.Errorf("it has more than %d files", maxEntries)
+}
+
+// count counts an entry, named or implied, that takes some bytes of the disk, and refuses it beyond the limits.
+func (u *unpacker) count(name string, size int64) error {
+	if u.entries++; u.entries > maxEntries {
+		return fmt.Errorf("it has more than %d files and directories: %.128q is the next", maxEntries, name)
+	}
+	if u.total += size; u.total > maxTotal {
+		return fmt.Errorf("file %.128q is too large: %d bytes, %d with those before it and their directories", name, size, u.total)
+	}
+	return nil
 }
 
 // readFile unpacks one file: a device or the like as an empty one.
@@ -192,8 +206,14 @@ func (u *unpacker) readFile(h *tar.Header) error {
 	u.answers.add(name)
 	switch h.Typeflag {
 	case tar.TypeDir:
+		if err := u.count(name, 0); err != nil { // an entry even if it names a directory again
+			return err
+		}
 		return u.directory(name)
 	case tar.TypeSymlink:
+		if err := u.count(name, 0); err != nil {
+			return err
+		}
 		if len(h.Linkname) > maxPath {
 			return fmt.Errorf("link %.128q leads to a path that is too long", h.Name)
 		}
@@ -211,22 +231,28 @@ func (u *unpacker) directory(name string) error {
 	if u.made[name] {
 		return nil
 	}
-	for at := name; ; at = path.Dir(at) {
+	for at := name; at != "."; at = path.Dir(at) {
 		if _, link := u.answers.links[at]; link {
 			return fmt.Errorf("file %.128q is below the link %.128q", name, at)
 		}
-		if at == "." {
-			break
+		if u.made[at] {
+			continue
+		}
+		u.made[at] = true
+		if err := u.count(at, bytesOfDir); err != nil {
+			return err
 		}
 	}
-	u.made[name] = true
 	return u.root.MkdirAll(name, 0o700)
 }
 
 // content unpacks a regular file, which must be new.
 func (u *unpacker) content(name string, size int64) error {
-	if u.total += size; size > maxFile || u.total > maxTotal {
-		return fmt.Errorf("file %.128q is too large: %d bytes, %d with those before it", name, size, u.total)
+	if size > maxFile {
+		return fmt.Errorf("file %.128q is too large: %d bytes", name, size)
+	}
+	if err := u.count(name, size); err != nil {
+		return err
 	}
 	dir, err := u.enter(path.Dir(name))
 	if err != nil {
