@@ -337,7 +337,8 @@ func ledgersGoOn(s *State) []finding.Finding {
 }
 
 // anchorsOf returns the checkpoints of the ledger that claims' statuses and older
-// reports hold.
+// reports hold. A status counts for the node of the device's pool only: that node
+// alone may write it, and says there what it likes, of another node's ledger too.
 func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {
@@ -349,6 +350,9 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 		}
 	}
 	for _, h := range s.heldDevices() {
+		if h.node != r.Node {
+			continue
+		}
 		add(h.ledger, "ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", s.Written[h.claim.UID])
 	}
 	for _, o := range r.Older {

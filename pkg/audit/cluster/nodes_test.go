@@ -218,6 +218,12 @@ func nodeFaults() []nodeFault {
 			rewrite(t, server)
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
+		{rule: "K8S-027", about: "another node's words about its ledger", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Claims = append(s.Claims, wordsOf("n2", "n1", s))
+		}},
+		{rule: "K8S-027", about: "its own words about its ledger", says: "another key", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Claims = append(s.Claims, wordsOf("n1", "n1", s))
+		}},
 		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			older := *reportNamed(s, "n1")
 			older.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
@@ -225,6 +231,20 @@ func nodeFaults() []nodeFault {
 			s.Reports, s.Claims = []*finding.Report{&older, reportOf(t, server, "n1")}, nil
 		}},
 	}
+}
+
+// wordsOf is a claim with a device of a node, whose status has a checkpoint of another node's ledger that no key has signed.
+func wordsOf(node, about string, s *cluster.State) resourceapi.ResourceClaim {
+	origin := strings.Fields(reportNamed(s, about).NodeRecords.Ledger.Checkpoint)[0]
+	forged := origin + " 3 " + strings.Repeat("A", 43) + "= — " + origin + " " + strings.Repeat("A", 96)
+	data, _ := json.Marshal(map[string]string{"address": "0000:01:00.0", "ledger": forged})
+	c := claim("team-c", "bait")
+	c.UID = "bait"
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: driver, Pool: node, Device: "gpu-0000-01-00-0", Data: &runtime.RawExtension{Raw: data},
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.NewTime(s.Now)}},
+	}}
+	return c
 }
 
 // rewrite writes a ledger anew with the same key, as who is root on the node can:
