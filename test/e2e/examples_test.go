@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,12 +103,33 @@ func TestTenantMayApplyTheExamples(t *testing.T) {
 			return nil
 		})
 	})
-	t.Run("and claim no whole NIC, by the quota", func(t *testing.T) {
+	t.Run("and claim no whole NIC, by the class and by the quota", func(t *testing.T) {
 		whole := claimWith(t, "VFIOConfig", nil)
 		whole.Spec.Devices.Requests[0].Exactly.DeviceClassName = "pf." + driver
 		_, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), whole, dryRunCreate())
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: devices") {
-			t.Errorf("got %v", err)
+		wantForbidden(t, err, "DeviceClass pf.kata-vfio.dev is not granted to namespace "+ns)
+		grantWholeFunctions(t, p, ns)
+		until(t, "the quota refuses it", func(ctx context.Context) error {
+			_, err := admin.ResourceV1().ResourceClaims(ns).Create(ctx, whole, dryRunCreate())
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: devices") {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		})
+	})
+}
+
+// grantWholeFunctions grants the class pf to a namespace until the test ends. The chart grants it to none.
+func grantWholeFunctions(t *testing.T, p *controlplane.ControlPlane, ns string) {
+	t.Helper()
+	const class, key = "pf." + driver, "kata-vfio.dev/namespaces"
+	if _, err := p.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", class, key+"="+ns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if _, err := p.Kubectl(context.Background(), "annotate", "deviceclass", class, key+"-"); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -152,6 +174,11 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 			apply(t, p, ns, text)
 		}
 	}
+	grantWholeFunctions(t, p, ns)
+	until(t, "the API server takes a claim of a whole function", func(ctx context.Context) error {
+		_, err := p.KubectlInput(ctx, strings.NewReader(wholeFunction), "apply", "--dry-run=server", "--namespace", ns, "-f", "-")
+		return err
+	})
 	apply(t, p, ns, wholeFunction)
 	until(t, "all pods have a node", func(ctx context.Context) error {
 		if left := waiting(ctx, admin, ns); left != "" {

@@ -91,7 +91,7 @@ func TestTenantNamesOnlyClassesThatAreGranted(t *testing.T) {
 		return nil
 	})
 	for class, granted := range map[string]bool{
-		"gpu.kata-vfio.dev": true, "vf.kata-vfio.dev": true, "pf.kata-vfio.dev": true, "gpu-vf.kata-vfio.dev": true,
+		"gpu.kata-vfio.dev": true, "vf.kata-vfio.dev": true, "pf.kata-vfio.dev": false, "gpu-vf.kata-vfio.dev": true,
 		"e2e-granted.example.com": true, "e2e-foreign.example.com": true,
 		"e2e-others.example.com": false, "e2e-parameters.example.com": false, "e2e-selector.example.com": false, "e2e-name.kata-vfio.dev": false,
 	} {
