@@ -40,12 +40,14 @@ func TestDirectoriesOfArchivesCount(t *testing.T) {
 		taken   int // entries of the archive that are unpacked
 		want    string
 	}{
-		"entries, of implied directories":     {150, 1 << 20, func(n int) tar.Header { return tar.Header{Name: deep(n), Typeflag: tar.TypeReg} }, 2, "more than"},
-		"bytes, of implied directories":       {1000, 130 * bytesOfDir, func(n int) tar.Header { return tar.Header{Name: deep(n), Typeflag: tar.TypeReg} }, 2, "too large"},
-		"entries, of directories":             {10, 1 << 20, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d/", n), Typeflag: tar.TypeDir} }, 5, "more than"},
-		"entries, of one directory again":     {10, 1 << 20, func(int) tar.Header { return tar.Header{Name: "node/x/", Typeflag: tar.TypeDir} }, 9, "more than"},
-		"bytes, of directories":               {100, 5 * bytesOfDir, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d/", n), Typeflag: tar.TypeDir} }, 5, "too large"},
-		"entries, of links":                   {10, 1 << 20, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d", n), Typeflag: tar.TypeSymlink, Linkname: "x"} }, 10, "more than"},
+		"entries, of implied directories": {150, 1 << 20, func(n int) tar.Header { return tar.Header{Name: deep(n), Typeflag: tar.TypeReg} }, 2, "more than"},
+		"bytes, of implied directories":   {1000, 130 * bytesOfDir, func(n int) tar.Header { return tar.Header{Name: deep(n), Typeflag: tar.TypeReg} }, 2, "too large"},
+		"entries, of directories":         {10, 1 << 20, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d/", n), Typeflag: tar.TypeDir} }, 5, "more than"},
+		"entries, of one directory again": {10, 1 << 20, func(int) tar.Header { return tar.Header{Name: "node/x/", Typeflag: tar.TypeDir} }, 9, "more than"},
+		"bytes, of directories":           {100, 5 * bytesOfDir, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d/", n), Typeflag: tar.TypeDir} }, 5, "too large"},
+		"entries, of links": {10, 1 << 20, func(n int) tar.Header {
+			return tar.Header{Name: fmt.Sprintf("node/%d", n), Typeflag: tar.TypeSymlink, Linkname: "x"}
+		}, 10, "more than"},
 		"entries, of files":                   {10, 1 << 20, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/%d", n), Typeflag: tar.TypeReg} }, 10, "more than"},
 		"files of one directory, at no price": {10, bytesOfDir, func(n int) tar.Header { return tar.Header{Name: fmt.Sprintf("node/x/%d", n), Typeflag: tar.TypeReg} }, 9, "more than"},
 	} {

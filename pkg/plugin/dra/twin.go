@@ -222,7 +222,9 @@ func (t *Twins) claimed(claims []resourceapi.ResourceClaim, driver string, isTwi
 	return nil
 }
 
-func isMonitor(r *resourceapi.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess }
+func isMonitor(r *resourceapi.DeviceRequestAllocationResult) bool {
+	return r.AdminAccess != nil && *r.AdminAccess
+}
 
 // monitor is a device that a claim has with adminAccess. The kubelet names claim and device, and doesn't say how it has it.
 type monitor struct {
