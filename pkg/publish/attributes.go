@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -343,8 +342,7 @@ func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.Devi
 		if all == nil {
 			all = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
 		}
-		name := resourceapi.QualifiedName(fmt.Sprintf("bar%d", bar.Index))
-		all[name] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
+		all[capacityOfBAR(bar.Index)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
 	}
 	if size, _ := f.GPUMemory(); all != nil && size > 0 && size <= 1<<62 {
 		all[CapacityMemory] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(size), resource.BinarySI)}

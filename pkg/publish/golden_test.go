@@ -75,7 +75,11 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := mixed(t)
 			change(n)
-			got, err := json.MarshalIndent(publish.Pools(n), "", "  ")
+			pools := publish.Pools(n)
+			for _, p := range pools {
+				wantVocabulary(t, p)
+			}
+			got, err := json.MarshalIndent(pools, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}

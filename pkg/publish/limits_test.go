@@ -183,11 +183,24 @@ func TestLimits(t *testing.T) {
 			total := 0
 			for _, p := range pools {
 				total += len(names(p))
+				wantVocabulary(t, p)
 			}
 			if total == 0 {
 				t.Error("nothing is published, so nothing was checked")
 			}
 		})
+	}
+}
+
+// wantVocabulary checks that the chart's policy for slices takes what is published.
+func wantVocabulary(t *testing.T, p publish.Pool) {
+	t.Helper()
+	for _, s := range p.Slices {
+		for i := range s.Devices {
+			if misfits := publish.Misfits(&s.Devices[i]); len(misfits) > 0 {
+				t.Errorf("%s has attributes that Attributes and Capacities lack: %q", s.Devices[i].Name, misfits)
+			}
+		}
 	}
 }
 

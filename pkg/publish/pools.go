@@ -113,7 +113,7 @@ func poolOf(n *Node, l *device.Layout, members []*entry) Pool {
 		devices[i].ConsumesCounters = shared.consumption[e]
 	}
 	var p Pool
-	for chunk := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {
+	for chunk := range slices.Chunk(devices, MaxDevices) {
 		p.Slices = append(p.Slices, Slice{Devices: chunk})
 	}
 	for chunk := range slices.Chunk(shared.sets, resourceapi.ResourceSliceMaxCounterSets) {

@@ -26,7 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// policy is the chart's policy for parameters, compiled as the oldest API server that the chart takes compiles it.
+// policy is one of the chart's, compiled as the oldest API server that the chart takes compiles it.
 type policy struct {
 	validations          []admissionv1.Validation
 	conditions, messages celpolicy.ConditionEvaluator
@@ -42,10 +42,13 @@ func (e expression) GetName() string          { return e.name }
 func (e expression) GetExpression() string    { return e.text }
 func (e expression) ReturnTypes() []*cel.Type { return []*cel.Type{e.kind} }
 
-func parametersPolicy(t *testing.T) policy {
+func parametersPolicy(t *testing.T) policy { return compiled(t, "admission/parameters.yaml") }
+
+// compiled is a file with variables and validations of a policy.
+func compiled(t *testing.T, name string) policy {
 	t.Helper()
 	var spec admissionv1.ValidatingAdmissionPolicySpec
-	if err := yaml.UnmarshalStrict([]byte(read(t, "admission/parameters.yaml")), &spec); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(read(t, name)), &spec); err != nil {
 		t.Fatal(err)
 	}
 	compiler, err := celpolicy.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 34)))
@@ -116,6 +119,8 @@ func kindOf(object runtime.Object) (group.GroupVersionKind, group.GroupVersionRe
 		return of("ResourceClaim", "resourceclaims")
 	case *resourcev1.ResourceClaimTemplate:
 		return of("ResourceClaimTemplate", "resourceclaimtemplates")
+	case *resourcev1.ResourceSlice:
+		return of("ResourceSlice", "resourceslices")
 	}
 	return of("DeviceClass", "deviceclasses")
 }

@@ -241,6 +241,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-010", "by two drivers", func(s *cluster.State) { s.Devices[2].Address = "0000:3B:00.0" }, "node n1 0000:3b:00.0"},
 		{"K8S-011", "another node's pool", func(s *cluster.State) { s.Devices[0].Pool = "n2" }, "ResourceSlice s1"},
 		{"K8S-011", "a node that is not there", func(s *cluster.State) { s.Nodes = map[string]bool{} }, "ResourceSlice s1"},
+		{"K8S-030", "an attribute of another type", func(s *cluster.State) { s.Devices[0].Misfits = []string{"isolated"} }, "node n1"},
 		{"K8S-012", "nothing enforced", func(s *cluster.State) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
 		{"K8S-013", "privileged", func(s *cluster.State) {
 			s.Pods[0].Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}

@@ -26,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // State is what the API server says, as far as the checks look at it.
@@ -77,6 +78,8 @@ type Device struct {
 	// Address is what the device says of its PCI address; empty for none.
 	Address string
 	Taints  []resourceapi.DeviceTaint
+	// Misfits are the attributes of a device of ours that the driver does not publish, or not of this type.
+	Misfits []string
 }
 
 // Grant is one subject of a binding.
@@ -230,6 +233,9 @@ func deviceOf(slice *resourceapi.ResourceSlice, d *resourceapi.Device) Device {
 	kept := Device{
 		Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Generation: slice.Spec.Pool.Generation,
 		Slice: slice.Name, Name: d.Name, Taints: d.Taints,
+	}
+	if slice.Spec.Driver == v1alpha1.DriverName {
+		kept.Misfits = publish.Misfits(d)
 	}
 	if slice.Spec.NodeName != nil {
 		kept.Node = *slice.Spec.NodeName
