@@ -221,11 +221,23 @@ func TestDaemonsAreCopied(t *testing.T) {
 // claims and UIDs count up.
 func longLedger(t *testing.T, tree *board.Tree) (claims int) {
 	t.Helper()
+	return fill(t, tree, newLedger(t, tree, 0))
+}
+
+// newLedger begins a ledger of small segments, of which so many bytes are kept; 0 is all.
+func newLedger(t *testing.T, tree *board.Tree, retain int64) *writer.Writer {
+	t.Helper()
 	tree.Delete(ledger.DefaultDir)
-	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledger.DefaultDir), Node: "n1", BootID: "b", SegmentBytes: 200 << 10})
+	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledger.DefaultDir), Node: "n1", BootID: "b", SegmentBytes: 200 << 10, RetainBytes: retain})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+// fill writes the claims of longLedger.
+func fill(t *testing.T, tree *board.Tree, w *writer.Writer) (claims int) {
+	t.Helper()
 	why := strings.Repeat("the reset of 0000:3b:00.0 is not proven. ", 100)
 	for i := range 350 {
 		claim := &ledger.Claim{UID: fmt.Sprintf("uid-%d", i), Namespace: "team-a", Name: fmt.Sprintf("c%d", i)}
@@ -294,6 +306,37 @@ func TestLargeLedgerIsCopiedFromItsEnd(t *testing.T) {
 	collect("1")
 	if _, _, err := execute(t, "ledger", "verify", "--root", file); err == nil || exitCode(err) != exitLedger {
 		t.Errorf("an event that is left out was changed, and the copy verifies: %v", err)
+	}
+}
+
+// TestArchiveHasWhatStaysOfDroppedSegments: a namespace used more than its share of the ledger, and the others' events stay.
+func TestArchiveHasWhatStaysOfDroppedSegments(t *testing.T) {
+	tree := board.Server(t)
+	w := newLedger(t, tree, 600<<10)
+	quiet := &ledger.Claim{UID: "uid-quiet", Namespace: "team-b", Name: "quiet"}
+	event := ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: quiet, Devices: []ledger.Device{{Address: tree.Devices["gpu0"]}}}
+	if _, err := w.Append(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, tree, w)
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "--file", file, "--ledger", "256"); err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range []string{tree.Root(), file} {
+		verified, _, err := execute(t, "ledger", "verify", "--root", root)
+		if err != nil || strings.Contains(verified, " 0 of them") {
+			t.Errorf("%s: %v: %s", root, err, verified)
+		}
+		for uid, want := range map[string]string{"uid-quiet": "1 tenancy on node n1", "uid-0": "the ledger knows of no function"} {
+			answer, _, err := execute(t, "claim", uid, "--root", root)
+			if err != nil || !strings.Contains(answer, want) || !strings.Contains(answer, "the answer is complete from") {
+				t.Errorf("%s: %s: %v: %s", root, uid, err, answer)
+			}
+		}
+		if _, _, err := execute(t, "ledger", "prove", "0", "--root", root); err != nil {
+			t.Errorf("%s: an event that stays can't be proven: %v", root, err)
+		}
 	}
 }
 

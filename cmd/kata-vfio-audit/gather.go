@@ -181,11 +181,11 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 		unreadable := r.unreadableRecords(b)
 		mask.ReserveNode(r.recorder)
 		r.recorder.Rewrite(func(place string, data []byte) []byte {
-			switch isSegment := ledger.IsSegment(path.Base(place)); {
-			case isSegment:
+			switch name := path.Base(place); {
+			case ledger.IsSegment(name), ledger.IsKept(name):
 				data = mask.Fields(bundle.Readable(data))
 			case isRecord(place):
-				return maskedRecord(mask, path.Base(place), data)
+				return maskedRecord(mask, name, data)
 			case path.Ext(place) == ".json":
 				data = mask.Fields(data)
 			}

@@ -127,7 +127,8 @@ func exactly(line []byte, v any) error {
 // markPrefix distinguishes the line of a checkpoint from that of an event.
 const markPrefix = `{"checkpoint":`
 
-func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
+// IsMark reports whether a line of a segment is the checkpoint that completes a write.
+func IsMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
 
 // Complete returns a segment's data, or a part of it that begins with a line, up to the last checkpoint. The rest is a write in
 // progress, or one that a power failure cut off. Complete does not verify the checkpoint.
@@ -135,7 +136,7 @@ func Complete(data []byte) []byte {
 	end := bytes.LastIndexByte(data, '\n') + 1
 	for end > 0 {
 		begin := bytes.LastIndexByte(data[:end-1], '\n') + 1
-		if isMark(data[begin:end]) {
+		if IsMark(data[begin:end]) {
 			break
 		}
 		end = begin

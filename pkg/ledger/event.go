@@ -76,8 +76,8 @@ const (
 	// Torn: a write that a power failure cut off was found at the end and moved to the file that Reason names. Package
 	// ledger/writer writes it.
 	Torn Type = "torn"
-	// Retention: events older than the configured age were dropped, except for their hashes; Reason names them. Package
-	// ledger/writer writes it.
+	// Retention: events were dropped, except for their hashes: those older than the configured age, or the oldest of who uses
+	// more than its share of the ledger's bytes. Reason names them. Package ledger/writer writes it.
 	Retention Type = "retention"
 )
 

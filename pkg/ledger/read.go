@@ -18,10 +18,10 @@ import (
 var ErrNone = errors.New("there is no ledger")
 
 // maxFiles limits the files of a ledger's directory: more would be an attack on the reader.
-const maxFiles = 1 << 17
+const maxFiles = 1 << 18
 
 // files are the files of a ledger, by the number of their first event.
-type files struct{ segments, hashes []int64 }
+type files struct{ segments, hashes, kept []int64 }
 
 // listFiles returns the files of a ledger, or [ErrNone] if it has none.
 func listFiles(fsys fs.FS) (files, error) {
@@ -41,6 +41,8 @@ func listFiles(fsys fs.FS) (files, error) {
 		switch {
 		case ok && suffix == segmentSuffix:
 			f.segments = append(f.segments, first)
+		case ok && suffix == keptSuffix:
+			f.kept = append(f.kept, first)
 		case ok:
 			f.hashes = append(f.hashes, first)
 		}
@@ -50,8 +52,10 @@ func listFiles(fsys fs.FS) (files, error) {
 	}
 	slices.Sort(f.segments)
 	slices.Sort(f.hashes)
+	slices.Sort(f.kept)
 	// After a crash between writing the hashes and removing their segment, the segment counts.
-	f.hashes = slices.DeleteFunc(f.hashes, func(first int64) bool { return slices.Contains(f.segments, first) })
+	superseded := func(first int64) bool { return slices.Contains(f.segments, first) }
+	f.hashes, f.kept = slices.DeleteFunc(f.hashes, superseded), slices.DeleteFunc(f.kept, superseded)
 	return f, nil
 }
 
@@ -131,8 +135,8 @@ func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
-		for _, first := range f.segments {
-			data, err := readFile(fsys, SegmentName(first), MaxSegment)
+		for _, name := range f.names() {
+			data, err := readFile(fsys, name, MaxSegment)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // dropped since it was listed
 			}
@@ -140,20 +144,20 @@ func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 				yield(Entry{}, err)
 				return
 			}
-			if !eventsOf(SegmentName(first), data, yield) {
+			if !eventsOf(name, data, yield) {
 				return
 			}
 		}
 	}
 }
 
-// eventsOf yields the events of one segment's data.
+// eventsOf yields the events of one file's data.
 func eventsOf(name string, data []byte, yield func(Entry, error) bool) bool {
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++
 		line, complete := bytes.CutSuffix(line, []byte("\n"))
-		if number == 1 || isMark(line) || !complete {
+		if number == 1 && IsSegment(name) || IsMark(line) || !complete {
 			continue
 		}
 		event, err := DecodeEvent(line)

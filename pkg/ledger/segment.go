@@ -29,6 +29,7 @@ const (
 
 	segmentSuffix = ".jsonl"
 	hashesSuffix  = ".hashes"
+	keptSuffix    = ".kept.jsonl"
 )
 
 // SegmentName returns the name of the segment that begins with the event.
@@ -38,7 +39,7 @@ func SegmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segm
 // each, of the events of a segment that was dropped.
 func HashesName(first int64) string { return fmt.Sprintf("%016d%s", first, hashesSuffix) }
 
-var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.hashes)$`)
+var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.kept\.jsonl|\.hashes)$`)
 
 // firstOf returns the number in a file's name, and its suffix.
 func firstOf(name string) (first int64, suffix string, ok bool) {
@@ -48,6 +49,12 @@ func firstOf(name string) (first int64, suffix string, ok bool) {
 	}
 	first, err := strconv.ParseInt(m[1], 10, 64)
 	return first, m[2], err == nil
+}
+
+// FirstSeq returns the number in the name of a file of events or hashes: that of the first event of its segment.
+func FirstSeq(name string) int64 {
+	first, _, _ := firstOf(name)
+	return first
 }
 
 // IsSegment reports whether a file's name is that of a segment.
@@ -69,7 +76,7 @@ func HashesOf(name string, data []byte) (string, []byte) {
 	var hashes []byte
 	_, body, _ := bytes.Cut(data, []byte("\n"))
 	for line := range bytes.Lines(body) {
-		if line, complete := bytes.CutSuffix(line, []byte("\n")); complete && !isMark(line) {
+		if line, complete := bytes.CutSuffix(line, []byte("\n")); complete && !IsMark(line) {
 			leaf := tlog.RecordHash(line)
 			hashes = append(hashes, leaf[:]...)
 		}
@@ -219,7 +226,7 @@ func (w *walk) run(body []byte) *DamagedError {
 			return &DamagedError{File: w.s.Name, Line: w.line, Offset: w.offset, Seq: w.seqOf(line), What: err.Error()}
 		}
 		w.offset += int64(len(line) + 1)
-		if isMark(line) {
+		if IsMark(line) {
 			w.complete(line)
 		}
 		body = rest
@@ -229,14 +236,14 @@ func (w *walk) run(body []byte) *DamagedError {
 
 // seqOf returns the event of a line: for a checkpoint the first event of its write.
 func (w *walk) seqOf(line []byte) int64 {
-	if isMark(line) {
+	if IsMark(line) {
 		return w.chain.Size - int64(len(w.events))
 	}
 	return w.chain.Size
 }
 
 func (w *walk) take(line []byte) (err error) {
-	if isMark(line) {
+	if IsMark(line) {
 		at, err := openMark(line, w.v)
 		if err != nil {
 			return err
@@ -292,8 +299,10 @@ type part struct {
 	first    int64
 	isHashes bool
 	// before is the chain of the segment's header; nil for hashes, and for a damaged header.
-	before   *Chain
-	leaves   []tlog.Hash
+	before *Chain
+	leaves []tlog.Hash
+	// kept is how many events stay of a dropped segment.
+	kept     int64
 	signed   string
 	torn     []byte
 	tornLine int
@@ -343,8 +352,10 @@ func (f *files) read(ctx context.Context, fsys fs.FS, v note.Verifier, parallel 
 
 func (p *part) read(fsys fs.FS, v note.Verifier) (err error) {
 	if p.isHashes {
-		p.leaves, p.damage, err = readHashes(fsys, p.first)
-		return err
+		if p.leaves, p.damage, err = readHashes(fsys, p.first); err != nil {
+			return err
+		}
+		return p.readKept(fsys)
 	}
 	var s *Segment
 	for range rereads {

@@ -194,7 +194,7 @@ func (c *check) part(p *part, last bool) {
 		c.damaged(&DamagedError{File: p.name, Line: p.tornLine, Seq: c.chain.Size, What: "it ends in the middle of a write, and another segment follows"})
 	}
 	if p.isHashes {
-		c.r.Dropped += int64(len(p.leaves))
+		c.r.Dropped += int64(len(p.leaves)) - p.kept
 		return
 	}
 	c.r.Segments++

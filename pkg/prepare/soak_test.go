@@ -177,7 +177,7 @@ func (s *soak) measure(claims int, begun time.Time) cost {
 		if ledger.IsHashes(e.Name()) {
 			c.hashesKB += info.Size() >> 10
 		}
-		if ledger.IsSegment(e.Name()) {
+		if ledger.IsSegment(e.Name()) || ledger.IsKept(e.Name()) {
 			c.ledgerKB += info.Size() >> 10
 		}
 	}

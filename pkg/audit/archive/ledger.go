@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (c *LedgerCopy) String() string {
 	case c.LeftOut == 0:
 		return ""
 	}
-	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): it has only the hashes of the first %d events",
+	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): it has only the hashes of %d of the first events",
 		c.LeftOut, c.Segments, c.Bytes>>20, c.Events)
 }
 
@@ -74,7 +75,10 @@ func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error)
 
 // isHistory reports whether a file of the ledger's directory has events, or hashes of
 // events.
-func isHistory(name string) bool { return ledger.IsSegment(name) || ledger.IsHashes(name) }
+func isHistory(name string) bool { return hasEvents(name) || ledger.IsHashes(name) }
+
+// hasEvents reports whether a file of the ledger's directory has events.
+func hasEvents(name string) bool { return ledger.IsSegment(name) || ledger.IsKept(name) }
 
 // ledgerFiles are those of a ledger on their way into an archive, the newest first.
 type ledgerFiles struct {
@@ -97,11 +101,14 @@ func (l *ledgerFiles) add(name string) {
 		l.copy.Reason = fmt.Sprintf("%s could not be read: %v", name, err)
 		return
 	}
-	if ledger.IsSegment(name) {
+	if hasEvents(name) {
 		l.copy.Segments++
 		if l.copy.LeftOut > 0 || int64(len(data)) > min(l.room*3/4, maxFile) {
-			name, data = l.hashes(name, data)
+			name, data = l.leaveOut(name, data)
 		}
+	}
+	if name == "" {
+		return
 	}
 	if l.room -= int64(len(data)); l.room < 0 {
 		l.copy.Reason = "even the hashes of its events are more than an archive takes; copy the directory " + ledger.DefaultDir
@@ -110,11 +117,16 @@ func (l *ledgerFiles) add(name string) {
 	l.kept[name] = data
 }
 
-// hashes leaves a segment out, and returns what takes its place.
-func (l *ledgerFiles) hashes(name string, data []byte) (string, []byte) {
-	instead, hashes := ledger.HashesOf(name, data)
+// leaveOut leaves a file with events out, and returns what takes its place: nothing for the events that stay of a dropped
+// segment, since their hashes are there.
+func (l *ledgerFiles) leaveOut(name string, data []byte) (string, []byte) {
 	l.copy.LeftOut++
 	l.copy.Bytes += int64(len(data))
+	if ledger.IsKept(name) {
+		l.copy.Events += int64(bytes.Count(data, []byte("\n")))
+		return "", nil
+	}
+	instead, hashes := ledger.HashesOf(name, data)
 	l.copy.Events += int64(len(hashes) / tlog.HashSize)
 	return instead, hashes
 }
@@ -134,7 +146,7 @@ func (l *ledgerFiles) finish() *LedgerCopy {
 			delete(r.entries, path.Join(dir, name))
 		}
 	}
-	list.names = slices.DeleteFunc(list.names, func(name string) bool { return ledger.IsSegment(name) && l.kept[name] == nil && l.copy.LeftOut > 0 })
+	list.names = slices.DeleteFunc(list.names, func(name string) bool { return hasEvents(name) && l.kept[name] == nil && l.copy.LeftOut > 0 })
 	for name, data := range l.kept {
 		place := path.Join(dir, name)
 		r.entries[place] = &entry{data: data, read: true, opened: true}

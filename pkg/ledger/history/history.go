@@ -336,15 +336,19 @@ func Read(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 	}
 	s := verification(report, o.Key != "")
 	h := &History{}
+	next := int64(0)
 	for entry, err := range ledger.Events(dir) {
 		if err != nil {
 			continue // it is among the report's problems
 		}
-		if report.Dropped > 0 && s.Since == nil {
+		if report.Dropped > 0 && entry.Event.Seq > next {
 			s.Since = new(entry.Event.Time)
-			s.Doubts = append(s.Doubts, dropped(report.Dropped, entry.Event.Time))
 		}
+		next = entry.Event.Seq + 1
 		h.Add(entry.Event)
+	}
+	if s.Since != nil {
+		s.Doubts = append(s.Doubts, dropped(report.Dropped, *s.Since))
 	}
 	return h, s, nil
 }
@@ -373,6 +377,6 @@ func verification(r *ledger.Report, pinned bool) Verification {
 
 // dropped describes the time that the ledger covers.
 func dropped(events int64, since time.Time) string {
-	return fmt.Sprintf("the answer covers the time from %s on: retention kept only the hashes of the first %d events",
+	return fmt.Sprintf("the answer is complete from %s on: retention kept only the hashes of %d events before",
 		since.UTC().Format(time.RFC3339), events)
 }

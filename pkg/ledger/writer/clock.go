@@ -24,8 +24,8 @@ type tick struct {
 	elapsed int64
 }
 
-// tickOf returns the moment of an event.
-func tickOf(e *ledger.Event) tick {
+// moment returns that of an event.
+func moment(e *ledger.Event) tick {
 	return tick{time: e.Time, boot: e.BootTime, bootID: e.BootID, elapsed: e.Elapsed}
 }
 

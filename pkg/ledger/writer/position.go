@@ -121,13 +121,13 @@ func (w *Writer) lastTick(newest *ledger.Segment) (tick, error) {
 		if err != nil {
 			return tick{}, nil //nolint:nilerr // of a newer version; events are kept longer
 		}
-		return tickOf(e), nil
+		return moment(e), nil
 	}
 	var last tick
 	err := w.backwards(context.Background(), func(_ string, data []byte) bool {
 		e := lastEvent(data)
 		if e != nil {
-			last = tickOf(e)
+			last = moment(e)
 		}
 		return e != nil
 	})
@@ -214,11 +214,30 @@ func (w *Writer) rotate() error {
 	return w.maintain()
 }
 
-// backwards calls look with the data of each segment from the newest on, until it has
+// history returns the names of the files with events, in order: segments, and the events that stay of dropped ones.
+func (w *Writer) history() ([]string, error) {
+	entries, err := os.ReadDir(w.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries { // by name: a segment comes right before what stays of it
+		name := e.Name()
+		switch last := len(names) - 1; {
+		case ledger.IsKept(name) && last >= 0 && ledger.FirstSeq(names[last]) == ledger.FirstSeq(name):
+			// A crash came before the segment was removed, and it counts.
+		case ledger.IsSegment(name), ledger.IsKept(name):
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// backwards calls look with the data of each file with events from the newest on, until it has
 // found what it looks for. The data are valid during the call only. A directory without
-// a ledger has no segments.
+// a ledger has no such files.
 func (w *Writer) backwards(ctx context.Context, look func(name string, data []byte) (done bool)) error {
-	names, err := w.segments()
+	names, err := w.history()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -169,7 +169,9 @@ func (w *Writer) tenancies(ctx context.Context, uids []string, show func(name st
 		return found, nil
 	}
 	err := w.backwards(ctx, func(name string, data []byte) bool {
-		data = ledger.Complete(data)
+		if ledger.IsSegment(name) {
+			data = ledger.Complete(data)
+		}
 		show(name, data)
 		for uid, t := range tenanciesIn(data, open) {
 			found[uid] = append(t.events, found[uid]...)

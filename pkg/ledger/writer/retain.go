@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -19,81 +21,83 @@ const (
 	DefaultRetainBytes int64 = 1 << 30
 )
 
-// maintain drops the oldest segments, but never the newest: those whose last event is older than the retention, and as
-// many as exceed the limit of bytes. Age is measured by [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no
-// evidence. An event records that, and the hashes of the dropped events stay, so that the rest
-// can still be proven. A damaged segment is evidence: it stays, with all later ones. The lock is held.
+// file is one with events: a segment, or the events that stay of a dropped one.
+type file struct {
+	name string
+	size int64
+}
+
+// maintain drops the oldest events, but never the newest segment: files whose last event is older than the retention, and of
+// what exceeds the limit of bytes, the events of those who use more than their share. Age is measured by
+// [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no evidence. An event records what is dropped, and the
+// hashes of the dropped events stay, so that the rest can still be proven. A damaged file is evidence: it stays, with all
+// later ones. The lock is held.
 func (w *Writer) maintain() error {
 	if w.Retain == 0 && w.RetainBytes == 0 {
 		return nil
 	}
-	names, err := w.segments()
+	files, err := w.files()
 	if err != nil {
 		return err
 	}
-	total, err := w.bytesOf(names)
-	if err != nil {
-		return err
+	if files, err = w.dropOld(files); err != nil {
+		return fmt.Errorf("drop old events: %w", err)
 	}
-	for _, name := range names[:max(len(names)-1, 0)] {
-		dropped, err := w.dropOldest(name, total)
-		if err != nil {
-			return fmt.Errorf("drop %s by the retention: %w", name, err)
-		}
-		if dropped == 0 {
-			return nil
-		}
-		total -= dropped
+	var total int64
+	for _, f := range files {
+		total += f.size
+	}
+	if w.RetainBytes == 0 || total <= w.RetainBytes {
+		return nil
+	}
+	if err := w.cutToShares(files, total); err != nil {
+		return fmt.Errorf("keep the ledger below its limit of bytes: %w", err)
 	}
 	return nil
 }
 
-// bytesOf returns how many bytes segments have.
-func (w *Writer) bytesOf(names []string) (total int64, err error) {
-	for _, name := range names {
+// files returns the files with events, in order.
+func (w *Writer) files() ([]file, error) {
+	names, err := w.history()
+	if err != nil {
+		return nil, err
+	}
+	files := make([]file, len(names))
+	for i, name := range names {
 		info, err := os.Stat(w.path(name))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		total += info.Size()
+		files[i] = file{name: name, size: info.Size()}
 	}
-	return total, nil
+	return files, nil
 }
 
-// dropOldest drops a segment if its age, or the total size of all segments, exceeds the retention. It returns the size
-// of the dropped segment.
-func (w *Writer) dropOldest(name string, total int64) (int64, error) {
-	data, err := os.ReadFile(w.path(name))
-	if err != nil {
-		return 0, err
+// dropOld drops the files that are older than the retention, and returns the others.
+func (w *Writer) dropOld(files []file) ([]file, error) {
+	if w.Retain == 0 {
+		return files, nil
 	}
-	if last := lastEvent(data); last == nil || w.whyDrop(last, total) == "" {
-		return 0, nil
+	var buffer []byte
+	var err error
+	for len(files) > 1 {
+		if buffer, err = w.readFrom(files[0].name, 0, buffer); err != nil {
+			return nil, err
+		}
+		last := lastEvent(buffer)
+		if last == nil || time.Duration(w.lookAtClocks().elapsed-last.Elapsed) <= w.Retain {
+			break
+		}
+		if cut, err := w.cut(files[0].name, nil, fmt.Sprintf("after %s", w.Retain)); err != nil || !cut {
+			return files, err
+		}
+		files = files[1:]
 	}
-	s := ledger.CheckSegment(name, data, w.verifier)
-	if s.Damage != nil || len(s.Torn) > 0 || len(s.Events) == 0 {
-		return 0, nil
-	}
-	first, err := ledger.DecodeEvent(s.Events[0])
-	if err != nil {
-		return 0, nil //nolint:nilerr // of a newer version, which may know what to do with it
-	}
-	last, err := ledger.DecodeEvent(s.Events[len(s.Events)-1])
-	if err != nil {
-		return 0, nil //nolint:nilerr // as above
-	}
-	why := w.whyDrop(last, total)
-	e := ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf(
-		"events %d to %d, from %s to %s, were dropped %s; their hashes are in %s",
-		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), why, ledger.HashesName(first.Seq))}
-	if err := w.commit([]ledger.Event{e}); err != nil {
-		return 0, err
-	}
-	return int64(len(data)), w.drop(s)
+	return files, nil
 }
 
-// lastEvent returns the last event in a segment's data, nil without an event. It does not verify the segment, which
-// would take a second: usually nothing has to be dropped.
+// lastEvent returns the last event in a file's data, nil without an event. It verifies nothing, which would take a second:
+// usually nothing has to be dropped.
 func lastEvent(data []byte) *ledger.Event {
 	for len(data) > 0 {
 		begin := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1
@@ -105,26 +109,97 @@ func lastEvent(data []byte) *ledger.Event {
 	return nil
 }
 
-// whyDrop returns why a segment with that last event is to go; "" where it stays.
-func (w *Writer) whyDrop(last *ledger.Event, total int64) string {
-	switch age := time.Duration(w.lookAtClocks().elapsed - last.Elapsed); {
-	case w.Retain > 0 && age > w.Retain:
-		return fmt.Sprintf("after %s", w.Retain)
-	case w.RetainBytes > 0 && total > w.RetainBytes:
-		return fmt.Sprintf("because all segments have %d bytes, and the limit is %d", total, w.RetainBytes)
+// cut drops the events of tenants from a file, all events if none are named, and records why. It returns false for a file
+// that must stay: a damaged one, or one with events that this version does not understand.
+func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
+	first, leaves, lines, err := w.sound(name)
+	if err != nil || len(lines) == 0 {
+		return false, err
 	}
-	return ""
+	var stay bytes.Buffer
+	gone := slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
+		stays := of != nil && !slices.Contains(of, whose(line))
+		if stays {
+			stay.Write(line)
+			stay.WriteByte('\n')
+		}
+		return stays
+	})
+	if len(gone) == 0 {
+		return true, nil
+	}
+	e, understood := retentionEvent(gone, of, why, ledger.HashesName(first))
+	if !understood {
+		return false, nil
+	}
+	if err := w.commit([]ledger.Event{e}); err != nil {
+		return false, err
+	}
+	if leaves != nil {
+		if err := w.replace(ledger.HashesName(first), leaves, 0o600); err != nil {
+			return false, err
+		}
+	}
+	return true, w.keep(name, ledger.KeptName(first), stay.Bytes())
 }
 
-// drop puts the hashes of a segment in its place.
-func (w *Writer) drop(s *ledger.Segment) error {
-	hashes := make([]byte, 0, len(s.Events)*tlog.HashSize)
+// sound returns the events of a file: the number of the first one of its segment, the hashes that are to take its place if it
+// is a segment, and the lines. There are none if the file is damaged.
+func (w *Writer) sound(name string) (first int64, leaves []byte, lines [][]byte, err error) {
+	if ledger.IsKept(name) {
+		first = ledger.FirstSeq(name)
+		lines, damage, err := ledger.ReadKept(os.DirFS(w.Dir), first)
+		if err != nil || damage != nil {
+			return 0, nil, nil, err
+		}
+		return first, nil, lines, nil
+	}
+	data, err := os.ReadFile(w.path(name))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	s := ledger.CheckSegment(name, data, w.verifier)
+	if s.Damage != nil || len(s.Torn) > 0 {
+		return 0, nil, nil, nil
+	}
 	for _, line := range s.Events {
 		leaf := tlog.RecordHash(line)
-		hashes = append(hashes, leaf[:]...)
+		leaves = append(leaves, leaf[:]...)
 	}
-	if err := w.replace(ledger.HashesName(s.Before.Size), hashes, 0o600); err != nil {
+	return s.Before.Size, leaves, s.Events, nil
+}
+
+// retentionEvent says which events are dropped. It returns false if this version does not understand them: a newer one may
+// know what to do with them.
+func retentionEvent(gone [][]byte, of []tenant, why, hashes string) (e ledger.Event, understood bool) {
+	first, err := ledger.DecodeEvent(gone[0])
+	if err != nil {
+		return e, false
+	}
+	last, err := ledger.DecodeEvent(gone[len(gone)-1])
+	if err != nil {
+		return e, false
+	}
+	what := fmt.Sprintf("events %d to %d, from %s to %s,", first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339))
+	if of != nil {
+		what = fmt.Sprintf("of %s those of %s", what, words(of))
+	}
+	return ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf("%s were dropped %s; their hashes are in %s", what, why, hashes)}, true
+}
+
+// keep has the events that stay in the place of a file. Of a segment, the hashes are there already.
+func (w *Writer) keep(name, kept string, stay []byte) error {
+	if len(stay) > 0 {
+		if err := w.replace(kept, stay, 0o600); err != nil || name == kept {
+			return err
+		}
+	} else if err := os.Remove(w.path(kept)); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash can leave one beside its segment
 		return err
 	}
-	return errors.Join(os.Remove(w.path(s.Name)), w.syncDir())
+	if name != kept {
+		if err := os.Remove(w.path(name)); err != nil {
+			return err
+		}
+	}
+	return w.syncDir()
 }

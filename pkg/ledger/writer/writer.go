@@ -39,8 +39,10 @@ type Config struct {
 	// Retain is how long events are kept by [ledger.Event.Elapsed], whatever the node's clock says; 0 is for ever. Their
 	// hashes stay.
 	Retain time.Duration
-	// RetainBytes limits the bytes of all segments: above it the oldest are dropped. 0 means unlimited. The limit
-	// is checked when a segment is full, so that up to two more segments may exist.
+	// RetainBytes limits the bytes of all events: above it, those who use more than their share lose their oldest. Each
+	// namespace, and the node itself, has the same share, and what one leaves is the others': whoever uses less than
+	// RetainBytes divided by their number loses nothing, whatever the others do. 0 means unlimited. The limit is
+	// checked when a segment is full, so that there may be two segments more. Hashes don't count.
 	RetainBytes int64
 	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made on first use. Names are
 	// replaced as long as the key is beside the ledger.
@@ -106,6 +108,9 @@ type Writer struct {
 	pending  bool // the end of the newest segment may not be on disk yet
 
 	last atomic.Pointer[string] // the last signed checkpoint on disk, for readers that must not wait
+
+	// used is how many bytes each tenant has of the files with events, as far as they were counted.
+	used map[string]usage
 
 	recall recall
 }
@@ -177,6 +182,9 @@ func (w *Writer) ready() error {
 // lock takes the ledger's lock, which all processes share.
 func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	if w.locks == nil {
+		if err = journal.MakeDir(w.Dir); err != nil {
+			return nil, err
+		}
 		if w.locks, err = journal.NewLocks(w.Dir); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,161 @@
+package writer
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// tenant is one of those who share a ledger's bytes: a namespace, or its pseudonym, or one of those below, which no namespace is
+// named.
+type tenant string
+
+const (
+	// theNode has the events without a claim: starts, drains, quarantines, audits.
+	theNode tenant = ""
+	// theBindings are the bindings without a claim, such as those of warm devices. Tenants cause them.
+	theBindings tenant = "/bindings"
+	// theRetention has the events of what was dropped, which who churns causes, too.
+	theRetention tenant = "/retention"
+)
+
+func (t tenant) String() string {
+	switch t {
+	case theNode:
+		return "the node itself"
+	case theBindings:
+		return "bindings without a claim"
+	case theRetention:
+		return "what was dropped before"
+	}
+	return "namespace " + string(t)
+}
+
+// words names tenants, some of them if there are many.
+func words(all []tenant) string {
+	const most = 8
+	var names []string
+	for _, t := range all[:min(len(all), most)] {
+		names = append(names, t.String())
+	}
+	if more := len(all) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// namespaceWord follows the UID of an event's claim, and retentionWord is the type of an event. See [claimWord].
+const (
+	namespaceWord = `,"namespace":"`
+	retentionWord = `,"type":"` + string(ledger.Retention) + `"`
+)
+
+// whose returns whose an event's line is. It does not decode the line, since a ledger may have a gibibyte.
+func whose(line []byte) tenant {
+	_, rest, ok := bytes.Cut(line, []byte(claimWord))
+	switch {
+	case !ok && bytes.Contains(line, []byte(retentionWord)):
+		return theRetention
+	case !ok:
+		return theNode
+	}
+	if bytes.HasPrefix(rest, []byte(ledger.BindingUID)) {
+		return theBindings
+	}
+	_, rest, _ = bytes.Cut(rest, []byte(`"`))
+	rest, ok = bytes.CutPrefix(rest, []byte(namespaceWord))
+	name, _, _ := bytes.Cut(rest, []byte(`"`))
+	if !ok || bytes.IndexByte(name, '\\') >= 0 { // which no namespace and no pseudonym has
+		return theNode
+	}
+	return tenant(name)
+}
+
+// usage is how many bytes of a file each tenant has.
+type usage struct {
+	size int64
+	by   map[tenant]int64
+}
+
+// usageIn counts the bytes of a file's data. A checkpoint counts for the event before it.
+func usageIn(name string, data []byte) usage {
+	u := usage{size: int64(len(data)), by: map[tenant]int64{}}
+	last, isHeader := theNode, ledger.IsSegment(name)
+	for line := range bytes.Lines(data) {
+		if !isHeader && !ledger.IsMark(line) {
+			last = whose(line)
+		}
+		isHeader = false
+		u.by[last] += int64(len(line))
+	}
+	return u
+}
+
+// usages returns the usage of each file. Files that did not change since the last call are not read again.
+func (w *Writer) usages(files []file) ([]usage, error) {
+	known := map[string]usage{}
+	all := make([]usage, len(files))
+	var buffer []byte
+	for i, f := range files {
+		u, ok := w.used[f.name]
+		if !ok || u.size != f.size {
+			var err error
+			if buffer, err = w.readFrom(f.name, 0, buffer); err != nil {
+				return nil, err
+			}
+			u = usageIn(f.name, buffer)
+		}
+		all[i], known[f.name] = u, u
+	}
+	w.used = known
+	return all, nil
+}
+
+// fairShare returns the most bytes that each tenant may have so that all of them fit into a limit: who uses less leaves
+// the rest to the others. It is never less than the limit divided by the number of tenants.
+func fairShare(used map[tenant]int64, limit int64) int64 {
+	rest, left := limit, int64(len(used))
+	for _, n := range slices.Sorted(maps.Values(used)) {
+		if n > rest/left {
+			return rest / left
+		}
+		rest, left = rest-n, left-1
+	}
+	return math.MaxInt64
+}
+
+// cutToShares drops the oldest events of those who use more than their share, until all events fit into the limit of
+// bytes. The newest segment stays.
+func (w *Writer) cutToShares(files []file, total int64) error {
+	used, err := w.usages(files)
+	if err != nil {
+		return err
+	}
+	sum := map[tenant]int64{}
+	for _, u := range used {
+		for t, n := range u.by {
+			sum[t] += n
+		}
+	}
+	share := fairShare(sum, w.RetainBytes)
+	why := fmt.Sprintf("because all events have %d bytes, and the limit is %d, of which each namespace has a share of %d", total, w.RetainBytes, share)
+	for i, f := range files[:len(files)-1] {
+		over := slices.Sorted(maps.Keys(used[i].by))
+		over = slices.DeleteFunc(over, func(t tenant) bool { return sum[t] <= share })
+		if len(over) == 0 {
+			continue
+		}
+		if cut, err := w.cut(f.name, over, why); err != nil || !cut {
+			return err
+		}
+		for _, t := range over {
+			sum[t] -= used[i].by[t]
+		}
+	}
+	return nil
+}
