@@ -32,6 +32,8 @@ type attempt struct {
 	code   plan.Code
 	times  int
 	latest time.Time
+	// end says that the taint has ended. A claim is retried for as long as its pod waits: each retry puts it off.
+	end *time.Timer
 }
 
 // tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
@@ -53,8 +55,17 @@ func (t *Attempts) Failed(err error) {
 	if was.code != code || time.Since(was.latest) > t.Kept {
 		was.times = 0
 	}
-	t.failed[a] = attempt{code: code, times: was.times + 1, latest: time.Now()}
-	time.AfterFunc(t.Kept+time.Second, t.Changed)
+	t.failed[a] = attempt{code: code, times: was.times + 1, latest: time.Now(), end: t.putOff(was.end)}
+}
+
+// putOff has Changed called once the function is no longer tainted.
+func (t *Attempts) putOff(end *time.Timer) *time.Timer {
+	const after = time.Second
+	if end == nil {
+		return time.AfterFunc(t.Kept+after, t.Changed)
+	}
+	end.Reset(t.Kept + after)
+	return end
 }
 
 // Succeeded notes that a claim for the functions is prepared.
@@ -62,6 +73,9 @@ func (t *Attempts) Succeeded(addrs []pci.Address) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range addrs {
+		if was, ok := t.failed[a]; ok {
+			was.end.Stop()
+		}
 		delete(t.failed, a)
 	}
 }

@@ -3,6 +3,7 @@ package dra_test
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,24 @@ func TestAttempts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyAttemptsEndOnce: a pod that waits is retried every few seconds.
+func TestManyAttemptsEndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ends atomic.Int32
+		a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() { ends.Add(1) }}
+		for range 100 {
+			a.Failed(&effects.InUseError{Address: pci.Address{Bus: 0x3b}})
+			time.Sleep(5 * time.Second)
+		}
+		if time.Sleep(dra.AttemptsKept - 10*time.Second); ends.Load() != 0 {
+			t.Error("the taint ends before its time")
+		}
+		if time.Sleep(time.Hour); ends.Load() != 1 {
+			t.Errorf("the end is announced %d times, want once", ends.Load())
+		}
+	})
 }
 
 // TestFailedAttemptIsATaint of the device and of those that would take it along.
