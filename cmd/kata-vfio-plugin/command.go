@@ -28,7 +28,7 @@ const exitCodes = `Exit codes:
   2  the command line or an input file is wrong; nothing was touched
   3  the claim is refused, with the reason; nothing was touched
   4  a process has the device open; nothing was touched
-  5  a device could not be proven clean and is quarantined`
+  5  the reset of a device could not be proven: it is quarantined`
 
 // exitCode returns the exit code for an error.
 func exitCode(err error) int {
@@ -61,7 +61,8 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "kata-vfio-plugin",
 		Short: "Give PCI functions to Kata VMs: the DRA plugin, and the same by hand",
 		Long: "kata-vfio-plugin binds the PCI functions of a ResourceClaim to VFIO, writes the CDI spec that\n" +
-			"hands them to a Kata VM, and takes them back, reset and proven clean.\n\n" +
+			"hands them to a Kata VM, and takes them back, reset, with registers as before;\n" +
+			"memory is not checked.\n\n" +
 			"`run` serves the kubelet. The other commands do the same work by hand, without a cluster.\n\n" + exitCodes,
 		Args: command.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -412,7 +412,7 @@ func TestStatusOfAFunctionThatIsNotClean(t *testing.T) {
 	if err := store.MarkNeedsReset(mark); err != nil {
 		t.Fatal(err)
 	}
-	want := "No claim has a device of this node.\n\n0000:3b:00.0 is not proven clean since claim 7d2f1c90, 2026-01-02T03:04:05Z: " +
+	want := "No claim has a device of this node.\n\n0000:3b:00.0 has had no proven reset since claim 7d2f1c90, 2026-01-02T03:04:05Z: " +
 		"the node went down before a reset; the next claim whose class asks for resets has it reset first\n"
 	if got := invoke(t, "status", "--root", root); got.stdout != want || got.code != 0 {
 		t.Errorf("%+v, want\n%s", got, want)

@@ -197,7 +197,7 @@ func progressLine(e effects.Event) string {
 	}
 	line := fmt.Sprintf("  %s %7.1f ms  %s", mark, float64(e.Took)/float64(time.Millisecond), e.Step)
 	if e.Proof != nil {
-		line += ", proven clean"
+		line += ", " + isolation.Proven
 	}
 	return line
 }

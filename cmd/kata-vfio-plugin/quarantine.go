@@ -21,13 +21,13 @@ const clearExitCodes = `Exit codes:
   2  the command line is wrong, or nothing of that name is quarantined; nothing was touched
   3  the node has used a disk of it since its restart; nothing was touched
   4  a process has the device open; nothing was touched
-  5  the device still can't be proven clean, and stays quarantined`
+  5  the reset still can't be proven, and the device stays quarantined`
 
 // quarantineCommand groups the commands for quarantined devices.
 func quarantineCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List, explain and clear devices that could not be proven clean",
+		Short: "List, explain and clear devices whose reset could not be proven",
 		Long: "A device is quarantined if its reset after a tenant failed, or did not restore its former state. It stays on its VFIO\n" +
 			"driver, and no claim gets it.\n\n" + clearExitCodes,
 		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine explain 0000:3b:00.0",
@@ -83,10 +83,10 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "clear ADDRESS|DEVICE|UID --reason TEXT",
-		Short: "End a quarantine, with a reset that proves the device clean",
-		Long: "clear tries the reset again, and gives the device back to its driver if the reset proves it clean. With\n" +
+		Short: "End a quarantine, with a reset that is proven",
+		Long: "clear tries the reset again, and gives the device back to its driver if its registers are as before. With\n" +
 			"--without-proof it gives the device back marked: before the next claim whose class asks for resets, it is reset and\n" +
-			"proven clean. A host driver gets it only after a reset that succeeds; if resets fail, power-cycle the node first.\n" +
+			"its registers are compared. A host driver gets it only after a reset that succeeds; if resets fail, power-cycle the node first.\n" +
 			"The ledger records reason and operator before anything is changed.\n\n" + clearExitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
@@ -208,5 +208,5 @@ func clearedWords(how maintain.Clearance, proofs []isolation.Proof) string {
 	case len(proofs) == 0:
 		return "cleared: its functions are off the bus"
 	}
-	return "cleared by " + terminal.Count(len(proofs), "reset") + ", proven clean"
+	return "cleared by " + terminal.Count(len(proofs), "reset") + ": " + isolation.Proven
 }

@@ -269,7 +269,7 @@ func waysOut(q *quarantine) string {
 	}
 	var b strings.Builder
 	for i, way := range []string{
-		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; the quarantine ends if the reset proves the device clean",
+		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; the quarantine ends if the registers are as before",
 		"if resets keep failing, power-cycle the node (a warm restart does not reset some devices), then try the reset again",
 		"keep the device from new claims while you work on it: `kata-vfio-plugin drain " + name + " --reason TEXT`",
 		"if you replaced the device or proved it sound by other means, use `clear` with --without-proof; a host driver gets it after a reset, and it is reset before the next claim whose class asks for resets",

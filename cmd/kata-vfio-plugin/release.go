@@ -21,7 +21,7 @@ func unprepareCommand(opts *options) *cobra.Command {
 	var wait *time.Duration
 	cmd := &cobra.Command{
 		Use:   "unprepare <claim UID>",
-		Short: "Reset a claim's functions, prove them clean and give them back",
+		Short: "Reset a claim's functions, compare their registers and give them back",
 		Long: "unprepare removes a claim from the node. It refuses while a process has a function open. It removes the CDI spec,\n" +
 			"resets the functions, compares them with their former state, restores driver and driver_override, and returns\n" +
 			"addresses to their pool. A claim that is not prepared is not an error. For a quarantined claim it tries the reset again.\n\n" + exitCodes,
@@ -122,7 +122,7 @@ func statusCommand(opts *options) *cobra.Command {
 		Use:   "status",
 		Short: "Show which claim has which functions, and in what state",
 		Long: "status reads the journal. It shows which claim has which functions of this node, their current and original\n" +
-			"drivers, why a claim can't be prepared or unprepared, which functions have not been proven clean since their last\n" +
+			"drivers, why a claim can't be prepared or unprepared, which functions have had no proven reset since their last\n" +
 			"tenant, and which are drained. It changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status

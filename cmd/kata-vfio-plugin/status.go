@@ -220,7 +220,7 @@ func printNeedsReset(w io.Writer, marks []journal.ResetMark) error {
 		if m.Claim != "" {
 			since = fmt.Sprintf(" since claim %s, %s", m.Claim, m.Since)
 		}
-		_, err := fmt.Fprintf(w, "\n%s is not proven clean%s: %s; the next claim whose class asks for resets has it reset first\n", m.Address, since, m.Why)
+		_, err := fmt.Fprintf(w, "\n%s has had no proven reset%s: %s; the next claim whose class asks for resets has it reset first\n", m.Address, since, m.Why)
 		if err != nil {
 			return err
 		}

@@ -281,7 +281,10 @@ func Differences(before, after Fingerprint) []Difference {
 	return all
 }
 
-// Proof is the record of one reset between two tenants.
+// Proven says to users what the proof of a reset proves, and what it does not: the fingerprint is of configuration space.
+const Proven = "registers as before; memory not checked"
+
+// Proof is the record of one reset between two tenants. See [Proven].
 type Proof struct {
 	Reset
 	// Before and After are the fingerprints of the reset set around the reset.

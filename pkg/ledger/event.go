@@ -279,9 +279,17 @@ type ResetProof struct {
 	Set    []pci.Address           `json:"set"`
 	Before []isolation.Fingerprint `json:"before,omitempty"`
 	After  []isolation.Fingerprint `json:"after,omitempty"`
-	// Match reports whether After equals the state of the functions before their tenant.
+	// Match reports whether After equals the state of the functions before their tenant. It is about registers.
 	Match bool `json:"match"`
+	// Memory says what is known of the functions' memory after the reset.
+	Memory Memory `json:"memory,omitempty"`
 }
+
+// Memory is what a [ResetProof] says about the memory of a device: its frame buffer and other buffers.
+type Memory string
+
+// MemoryNotChecked: the memory was not read or cleared. It may still have the tenant's data.
+const MemoryNotChecked Memory = "notChecked"
 
 // Concerns reports whether the event is about the function, as one of its devices or of its reset's set.
 func (e *Event) Concerns(a pci.Address) bool {

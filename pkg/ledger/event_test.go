@@ -25,7 +25,7 @@ func full() *ledger.Event {
 			Node: "/dev/vfio/42", DriverBefore: new(""), DriverAfter: new("vfio-pci"),
 			Isolation: &ledger.Isolation{Isolated: true, Notes: []isolation.Code{isolation.ATSEnabled}, Evidence: []isolation.Evidence{{Path: "/sys/x", Value: "0x1d"}}},
 		}},
-		Reset:  &ledger.ResetProof{Method: "flr", OK: true, Milliseconds: 118, Set: []pci.Address{gpu}, Match: true},
+		Reset:  &ledger.ResetProof{Method: "flr", OK: true, Milliseconds: 118, Set: []pci.Address{gpu}, Match: true, Memory: ledger.MemoryNotChecked},
 		Result: ledger.OK,
 	}
 }
@@ -42,7 +42,7 @@ func TestEventIsOneLineWithFieldsInOrder(t *testing.T) {
 		`"isolation":{"isolated":true,"notes":["ATSEnabled"],"evidence":[{"path":"/sys/x","value":"0x1d"}]}}],` +
 		`"claim":{"uid":"u-1","namespace":"t1","name":"c1"},"pods":[{"uid":"p-1","name":"p"}],` +
 		`"vm":{"sandbox":"s-1","pid":4711,"startTime":8812345,"since":"2026-11-21T02:00:00Z"},` +
-		`"reset":{"method":"flr","ok":true,"ms":118,"set":["0000:3b:00.0"],"match":true},"result":"ok"}`
+		`"reset":{"method":"flr","ok":true,"ms":118,"set":["0000:3b:00.0"],"match":true,"memory":"notChecked"},"result":"ok"}`
 	if diff := cmp.Diff(want, string(line)); diff != "" {
 		t.Errorf("line (-want +got):\n%s", diff)
 	}

@@ -230,7 +230,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 	}
 	what := "devices taken back"
 	if r.isQuarantined(ref.UID) {
-		what = "taken from its tenant, and quarantined, since its devices are not proven clean"
+		what = "taken from its tenant, and quarantined, since the reset of its devices is not proven"
 	}
 	r.repaired(ctx, orphanClaim, ref.String(), why+": "+what, err)
 	if err != nil {

@@ -148,7 +148,7 @@ func widths(f *device.Function) []facts.Fact {
 func resetProofChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RST-004", Title: "Ensure that a function is proven clean before a tenant gets it, and its next reset can be proven", Severity: isolation.Critical,
+			ID: "RST-004", Title: "Ensure that the reset of a function is proven before a tenant gets it, and its next reset can be proven", Severity: isolation.Critical,
 			Why:    "Without a reset, the next tenant gets the previous one's memory, code and settings.",
 			Fix:    "delete the pod, so that the function is reset; require resets in its DeviceClass",
 			Verify: "ls /var/lib/kata-vfio/journal/unclean; grep -lE '\"proofs\"|\"baseline\"' /var/lib/kata-vfio/journal/*.json",

@@ -146,7 +146,7 @@ func (d *Document) verdict() string {
 	}
 	text := fmt.Sprintf("%s on node %s, %d held now", terminal.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
 	if unproven > 0 {
-		text += fmt.Sprintf(", %d given back without proof of being clean", unproven)
+		text += fmt.Sprintf(", %d given back without a proven reset", unproven)
 	}
 	if n := len(d.Neighbours); n > 0 {
 		text += ", near " + terminal.Count(n, "tenancy of another tenant", "tenancies of other tenants")
@@ -170,7 +170,7 @@ func (p *lines) tenancy(t *history.Tenancy) {
 		}
 	}
 	if t.After != nil {
-		p.line("  %s  cleaned      %s", history.Stamp(t.After.Time), t.After.Words())
+		p.line("  %s  reset        %s", history.Stamp(t.After.Time), t.After.Words())
 	}
 	p.end(t)
 	for _, doubt := range t.Doubts {
@@ -192,7 +192,7 @@ func (p *lines) end(t *history.Tenancy) {
 	case history.Undone:
 		p.line("  %s  undone       no VM had it", when)
 	case history.Unproven:
-		p.line("  %s  given back   not proven clean; it is reset before the next tenant", when)
+		p.line("  %s  given back   without a proven reset; it is reset before the next tenant", when)
 	case history.GivenBack:
 		p.line("  %s  given back", when)
 	}

@@ -101,7 +101,7 @@ func TestPodsEvidence(t *testing.T) {
 	for _, want := range []string{
 		"pod t2/p: 2 tenancies on node n1, 2 held now, near 1 tenancy of another tenant\n",
 		"0000:3b:00.0  claim t2/c (uid uid-t2) for pod t2/p\n",
-		"before       cleaned 2026-11-22 08:04:00Z by flr in 120 ms, proven: the fingerprint is as before (event 3)\n",
+		"before       reset 2026-11-22 08:04:00Z by flr in 120 ms, registers as before; memory not checked (event 3)\n",
 		"taken        isolated; IOMMU group 15 of 1 function; below 0000:3a:00.0; notes ATSEnabled\n",
 		"in a VM      sandbox s-t2, VMM pid 42 (start 7)\n",
 		"before       the ledger has no earlier tenant of this function\n",

@@ -118,7 +118,7 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 	case publish.TaintNotIsolated:
 		return "it is not isolated: " + t.Value, "`kata-vfio-audit devices -o wide` on the node shows the cause"
 	case publish.TaintQuarantined:
-		return "it was not proven clean after a tenant", advice("Quarantined")
+		return "its reset after a tenant was not proven", advice("Quarantined")
 	case publish.TaintDrain:
 		if t.Value == string(publish.Drained) {
 			return "an operator drained it, and no claim has it", advice("Drained")

@@ -81,7 +81,7 @@ func TestTenanciesNowAreTheJournals(t *testing.T) {
 			n.Device, n.Tenant, n.Claim, n.State, n.From.Format(time.TimeOnly), n.ResetBefore.Words(), n.ResetAfter.Words()))
 	}
 	want := []string{
-		gpu.String() + " t1 t1/train prepared 08:00:01; before: flr, proven clean (104 ms); after: not known",
+		gpu.String() + " t1 t1/train prepared 08:00:01; before: flr, registers as before (104 ms); after: not known",
 		tree.Devices["gpu1"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
 		tree.Devices["gpu1/companion0"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
 		tree.Devices["gpu1/companion1"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",

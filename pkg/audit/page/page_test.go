@@ -76,7 +76,7 @@ func TestEverythingIsOnThePage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Fails: 3 critical, 1 high and 1 low checks", "3 tenants with 4 claims", "ACSCap 0x005f, ACSCtl 0x0000",
-		"until 2027-03-31 by sec@example.org", "1 read needs root", "flr, proven clean (104 ms)", "bus, not proven clean",
+		"until 2027-03-31 by sec@example.org", "1 read needs root", "flr, registers as before (104 ms)", "bus, not proven", "Reset before (memory not checked)",
 		"not known", "fails RST-004",
 	} {
 		if !strings.Contains(text, want) {

@@ -92,7 +92,7 @@ func (t *Tenancy) Marks() []mark {
 	case past.Undone:
 		list = append(list, mark{finding.NotApplicable, "no VM had it"})
 	case past.Unproven:
-		list = append(list, mark{finding.Unknown, "given back, not proven clean"})
+		list = append(list, mark{finding.Unknown, "given back without a proven reset"})
 	}
 	for _, doubt := range past.Doubts[:min(len(past.Doubts), maxDoubts)] {
 		list = append(list, mark{finding.Unknown, terminal.Shorten(doubt, maxWords)})

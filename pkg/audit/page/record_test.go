@@ -143,8 +143,8 @@ func TestDevicesPartHasItsHistory(t *testing.T) {
 		}
 	}
 	for a, wants := range map[string][]string{
-		"0000:13:00.0": {"team-green/claim-n1", "team-blue/claim-n2", "team-red/train", "flr, proven clean", "2026-11-22 00:01:00"},
-		"0000:43:00.0": {"team-red/claim-n3", "flr, not proven clean", "quarantined: BAR 2 of 0000:43:00.0 differs"},
+		"0000:13:00.0": {"team-green/claim-n1", "team-blue/claim-n2", "team-red/train", "flr, registers as before", "2026-11-22 00:01:00"},
+		"0000:43:00.0": {"team-red/claim-n3", "flr, not proven", "quarantined: BAR 2 of 0000:43:00.0 differs"},
 		pf:             {"team-blue/claim-n4"},
 	} {
 		part := partOf(t, text, a)
@@ -259,7 +259,7 @@ func TestJournalAndTheLedgerAreJoined(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		fmt.Sprintf("%s old open=false lost=false state= before=not known", held.Address),
-		fmt.Sprintf("%s %s open=true lost=false state=%s before=flr, proven clean", held.Address, held.Tenant(), journal.Prepared),
+		fmt.Sprintf("%s %s open=true lost=false state=%s before=flr, registers as before", held.Address, held.Tenant(), journal.Prepared),
 		fmt.Sprintf("%s lost open=false lost=true state= before=not known", other),
 	}
 	slices.Sort(want)

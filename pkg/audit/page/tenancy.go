@@ -42,7 +42,7 @@ type Reset struct {
 	// Method is the kernel's word: "flr", "bus".
 	Method string
 	// Proven is set where the function's registers were as they were before a
-	// tenant had it.
+	// tenant had it. The tables say once that memory is not checked.
 	Proven bool
 	// Note says more: how long it took, or why it is not proven.
 	Note string
@@ -55,9 +55,9 @@ func (r *Reset) Words() string {
 	if r == nil {
 		return "not known"
 	}
-	text := r.Method + ", not proven clean"
+	text := r.Method + ", not proven"
 	if r.Proven {
-		text = r.Method + ", proven clean"
+		text = r.Method + ", registers as before"
 	}
 	if r.Note != "" {
 		text += " (" + r.Note + ")"

@@ -23,11 +23,11 @@ func ClaimName(c *ledger.Claim) string {
 	return c.Namespace + "/" + c.Name
 }
 
-// Words says how a function was cleaned.
+// Words says how a function was reset.
 func (c *Cleaning) Words() string {
 	text := fmt.Sprintf("%s in %d ms", c.Proof.Method, c.Proof.Milliseconds)
 	if c.Proven() {
-		return text + fmt.Sprintf(", proven: the fingerprint is as before (event %d)", c.Event)
+		return text + fmt.Sprintf(", %s (event %d)", isolation.Proven, c.Event)
 	}
 	if c.Reason != "" {
 		text += ": " + c.Reason
@@ -35,11 +35,11 @@ func (c *Cleaning) Words() string {
 	return text + fmt.Sprintf(", NOT proven (event %d)", c.Event)
 }
 
-// BeforeWords says what cleaned the function before the claim had it.
+// BeforeWords says what reset the function before the claim had it.
 func (t *Tenancy) BeforeWords() string {
 	switch {
 	case t.Before != nil:
-		return "cleaned " + Stamp(t.Before.Time) + " by " + t.Before.Words()
+		return "reset " + Stamp(t.Before.Time) + " by " + t.Before.Words()
 	case t.First:
 		return "the ledger has no earlier tenant of this function"
 	case t.Partial:
@@ -109,7 +109,7 @@ const (
 	Held        End = "held until now"
 	Quarantined End = "quarantined"
 	Undone      End = "undone: no VM had it"
-	Unproven    End = "given back, not proven clean: it is reset before the next tenant"
+	Unproven    End = "given back without a proven reset: it is reset before the next tenant"
 	GivenBack   End = "given back"
 )
 

@@ -88,7 +88,7 @@ func TestPairsStatus(t *testing.T) {
 	if len(devices) != 1 || devices[0].Device != pair || devices[0].NetworkData == nil || devices[0].NetworkData.HardwareAddress == "" {
 		t.Fatalf("status.devices = %+v", devices)
 	}
-	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)", "LinkUp=True (PFHasCarrier)"}
+	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (MemoryNotChecked)", "LinkUp=True (PFHasCarrier)"}
 	if diff := cmp.Diff(want, plugintest.Conditions(devices[0])); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}

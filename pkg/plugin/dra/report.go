@@ -38,10 +38,20 @@ const (
 	ConditionReady = "Ready"
 	// ConditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
 	ConditionIsolated = "Isolated"
-	// ConditionReset: the device is reset and proven clean before another tenant gets it.
+	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While it is true,
+	// its reason says what is known of the device's memory.
 	ConditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
 	ConditionLinkUp = "LinkUp"
+)
+
+// Reasons of conditions that are not those of errors.
+const (
+	// reasonWaived: the DeviceClass does without it.
+	reasonWaived = "Waived"
+	// reasonMemoryNotChecked, of [ConditionReset]: resets are proven by registers. Whether one clears the device's memory is
+	// not checked.
+	reasonMemoryNotChecked = "MemoryNotChecked"
 )
 
 // DeviceData is status.devices[].data of a claim, as JSON.
@@ -107,7 +117,7 @@ const longestMessage = 32768
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
 	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).
-		WithMessage(message[:min(len(message), longestMessage)]).WithLastTransitionTime(since)
+		WithMessage(shorten(message, longestMessage)).WithLastTransitionTime(since)
 }
 
 func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, since metav1.Time) *metaac.ConditionApplyConfiguration {
@@ -118,7 +128,7 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	case *a.BoolValue:
 		return condition(ConditionIsolated, metav1.ConditionTrue, "Isolated", "its IOMMU group, interrupts and path to the CPU keep it apart", since)
 	}
-	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
+	return condition(ConditionIsolated, metav1.ConditionFalse, reasonWaived, "it is not isolated, which its DeviceClass accepts", since)
 }
 
 // resetCondition returns the condition for the resets of a device's parts.
@@ -132,15 +142,15 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 		}
 	}
 	if len(methods) == 0 {
-		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
+		return condition(ConditionReset, metav1.ConditionFalse, reasonWaived, "its DeviceClass waives the reset between tenants", since)
 	}
-	message := "reset by " + strings.Join(methods, ", ") + " and compared with its former state before anybody else gets it"
+	message := "reset by " + strings.Join(methods, ", ") + " before anybody else gets it: " + isolation.Proven
 	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
 		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
 	}) {
 		message += "; so it was before this claim, since its last tenancy had ended without that"
 	}
-	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
+	return condition(ConditionReset, metav1.ConditionTrue, reasonMemoryNotChecked, message, since)
 }
 
 // readyWords returns how a device's parts are ready.

@@ -25,6 +25,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -115,8 +117,16 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 
 // Unprepared reports a claim that was unprepared. The claim may be gone; its Event stays for some time.
 func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
-	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
+	note := withAnchor(takenBack(resets), r.anchor())
 	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+}
+
+// takenBack returns the note of an Unprepare.
+func takenBack(resets int) string {
+	if resets == 0 {
+		return "devices taken back without a reset"
+	}
+	return fmt.Sprintf("devices taken back after %s: %s", terminal.Count(resets, "reset"), isolation.Proven)
 }
 
 func (r *Reporter) anchor() string {

@@ -37,7 +37,7 @@ func TestPreparedClaimsStatus(t *testing.T) {
 	if len(devices) != 1 || devices[0].Driver != v1alpha1.DriverName || devices[0].Pool != "worker-1" || devices[0].Device != "gpu-0000-3b-00-0" {
 		t.Fatalf("status.devices = %+v", devices)
 	}
-	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)"}
+	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (MemoryNotChecked)"}
 	if diff := cmp.Diff(want, plugintest.Conditions(devices[0])); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}

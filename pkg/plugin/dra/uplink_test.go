@@ -54,7 +54,7 @@ func TestLinkOfAVF(t *testing.T) {
 				t.Fatal(answer.Error)
 			}
 			got := k.Status(asked)[0]
-			want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)", c.condition}
+			want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (MemoryNotChecked)", c.condition}
 			if diff := cmp.Diff(want, plugintest.Conditions(got)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}

@@ -30,7 +30,7 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 		}, []string{"reason"}),
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kata_vfio_prepared_claims_total",
-			Help: "Claims that were prepared, by what they found: warm (all devices on VFIO and proven clean), cold (a driver was changed or a device reset). The kubelet's repetitions count.",
+			Help: "Claims that were prepared, by what they found: warm (all devices on VFIO after a proven reset), cold (a driver was changed or a device reset). The kubelet's repetitions count.",
 		}, []string{"start"}),
 	}
 	m.starts.WithLabelValues("warm")

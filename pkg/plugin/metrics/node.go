@@ -41,7 +41,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 		}, []string{"pf"}),
 		warm: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_warm_devices",
-			Help: "Free devices that are kept on VFIO and proven clean for the next claims, by rule of the node config.",
+			Help: "Free devices that are kept on VFIO after a proven reset for the next claims, by rule of the node config.",
 		}, []string{"rule"}),
 		wanted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_warm_devices_wanted", Help: "How many such devices the rule wants; the plugin's log says why one is not warm.",

@@ -150,7 +150,7 @@ func (q *question) givable(uid string, a *assignment.Assignment) error {
 func unusable(a *assignment.Assignment) string {
 	switch {
 	case a.State == journal.Quarantined:
-		return fmt.Sprintf("is %s: its device could not be proven clean; delete the pod, and its successor gets another device", a.State)
+		return fmt.Sprintf("is %s: the reset of its device could not be proven; delete the pod, and its successor gets another device", a.State)
 	case a.State != journal.Prepared:
 		return fmt.Sprintf("is not prepared: it is %s; wait, or delete the pod", a.State)
 	case a.Withdrawn != "":

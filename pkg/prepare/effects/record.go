@@ -263,12 +263,12 @@ func bindEvent(a pci.Address, before, after string) ledger.Event {
 	return ledger.Event{Type: ledger.Bind, Devices: []ledger.Device{{Address: a, DriverBefore: new(before), DriverAfter: new(after)}}}
 }
 
-// resetEvent describes one reset. Without an error the functions were found as
-// before their tenant.
+// resetEvent describes one reset. Without an error the functions' registers were
+// found as before their tenant.
 func resetEvent(proof *isolation.Proof, err error) ledger.Event {
 	e := ledger.Event{Type: ledger.Reset, Reset: &ledger.ResetProof{
 		Method: proof.Method, OK: err == nil, Milliseconds: proof.Milliseconds, Set: proof.Set,
-		Before: proof.Before, After: proof.After, Match: err == nil,
+		Before: proof.Before, After: proof.After, Match: err == nil, Memory: ledger.MemoryNotChecked,
 	}}
 	for _, a := range proof.Set {
 		e.Devices = append(e.Devices, ledger.Device{Address: a})

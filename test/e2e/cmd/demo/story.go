@@ -162,7 +162,7 @@ func (s *story) status(ctx context.Context) error {
 
 // remove deletes the pod and shows that the device is where it was.
 func (s *story) remove(ctx context.Context) error {
-	s.title("The pod is deleted: the device is reset, proven clean and returned, and the ledger has the history")
+	s.title("The pod is deleted: the device is reset, its registers are compared, and it is returned, and the ledger has the history")
 	if err := s.show(ctx, "delete", "pod", "gpu", "--namespace", "team-a", "--grace-period=1"); err != nil {
 		return err
 	}

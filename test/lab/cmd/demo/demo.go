@@ -185,7 +185,7 @@ func (d *demo) refusal(ctx context.Context) error {
 
 // unprepare gives the devices back.
 func (d *demo) unprepare(ctx context.Context) error {
-	d.title("The VM has ended: reset, prove clean, restore")
+	d.title("The VM has ended: reset, compare registers, restore")
 	if err := d.show(ctx, "kata-vfio-plugin unprepare "+claimUID); err != nil {
 		return err
 	}
