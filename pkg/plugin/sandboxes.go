@@ -64,7 +64,8 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		Intercept: s.tracer.Unary,
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
-		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.config.NRI, Log: s.log,
+		Assignments: table, Claims: claims, Socket: s.config.NRI, Log: s.log,
+		Host: nri.Kernel{FS: s.node.FS, Files: nri.NewFinder(s.config.Node.Root)},
 		Rules: nri.Rules{
 			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.config.ExemptNamespaces, ColdPlug: !s.config.Node.HotPlug,
 		},

@@ -34,9 +34,9 @@ func layers() [][]string {
 		{"isolation", "nodeconfig", "controller/twin"},            // judgements
 		{"audit/finding"},                                         // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
-		{"claim", "sysfs"},   // one source each
-		{"network/guestnet"}, // the guest's own side
-		{"claimstatus"},      // what drivers write to a claim
+		{"claim", "sysfs", "sysfs/nodefile"},                                         // one source each
+		{"network/guestnet"},                                                         // the guest's own side
+		{"claimstatus"},                                                              // what drivers write to a claim
 		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
 		{"containerd/ask"},             // a running containerd
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double

@@ -6,15 +6,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
-// containerDevices is everything that can give a container a VFIO device, whoever added it to the spec.
+// containerDevices is everything that can give a container a device, whoever added it to the spec.
 type containerDevices struct {
 	name        string
 	devices     []*api.LinuxDevice
@@ -132,20 +134,26 @@ func isVFIONumber(majors []int64, major, minor int64) bool {
 	return slices.Contains(majors, major) || major == miscMajor && minor == controlMinor
 }
 
-// exposed returns why a mount is refused: it shows VFIO nodes of the host. Nil for any other mount.
-func exposed(m *api.Mount) *podpolicy.Refusal {
-	switch source := m.GetSource(); {
-	case strings.EqualFold(m.GetType(), "devtmpfs"):
-		return podpolicy.HostPath("/dev")
-	case !strings.HasPrefix(source, "/"):
-		return nil // a file system without a path: proc, tmpfs
-	default:
-		return podpolicy.HostPath(source)
-	}
+// Kernel reads a node's proc and sys, and looks at its files. It is safe for concurrent use.
+type Kernel struct {
+	FS *sysfs.FS
+	// Files finds the sources of mounts; see [NewFinder].
+	Files *nodefile.Finder
 }
 
-// Kernel reads a node's proc and sys. It is safe for concurrent use.
-type Kernel struct{ FS *sysfs.FS }
+// sourcesLimit bounds the look at the sources of all mounts of a container. The runtime waits for two seconds, for this
+// plugin and with all pods of the node.
+const sourcesLimit = 500 * time.Millisecond
+
+// NewFinder returns a finder for a [Kernel] of the node with the root, "/" on a live node.
+func NewFinder(root string) *nodefile.Finder {
+	return nodefile.New(path.Join(root, nodefile.InitRoot), sourcesLimit)
+}
+
+// Devices asks the kernel what the paths lead to from the root of the node's first process.
+func (k Kernel) Devices(namespace string, paths []string) (map[string]nodefile.Device, error) {
+	return k.Files.Devices(namespace, paths)
+}
 
 // Majors reads proc/devices each time, because the numbers are allocated when the modules are loaded.
 func (k Kernel) Majors() ([]int64, error) {

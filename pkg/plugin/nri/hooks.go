@@ -166,7 +166,8 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 		h.cfg.Log.Error("can't compare sandboxes and containers with claims; the next hand-over or Unprepare resets the devices of lost sandboxes", slog.Any("err", unread))
 	} else {
 		h.catchUp(view, running) //nolint:contextcheck // the work outlives the call
-		h.inspect(pods, containers)
+		// Not in the call, which the runtime gives two seconds for all containers: volumes can hang.
+		h.work.background(func(ctx context.Context) { h.inspect(ctx, pods, containers) }) //nolint:contextcheck // it outlives the call
 	}
 	h.synchronized()
 	return nil, nil
@@ -212,17 +213,21 @@ func since(s *journal.Sandbox) time.Time {
 	return t
 }
 
-// inspect reports the running containers that the rules would refuse now.
-func (h *hooks) inspect(pods []*api.PodSandbox, containers []*api.Container) {
+// inspect reports the running containers that the rules would refuse now, until ctx ends. A mount of which the source has
+// been deleted since, and one of an ended container, are none of these.
+func (h *hooks) inspect(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, p := range pods {
 		byID[p.GetId()] = p
 	}
 	for _, c := range containers {
+		if ctx.Err() != nil {
+			return
+		}
 		pod := byID[c.GetPodSandboxId()]
 		start := time.Now()
 		refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
-		if refused == nil {
+		if refused == nil || refused.sourceGone() {
 			continue
 		}
 		h.cfg.Log.Error("a running container has devices that the plugin would refuse now; delete its pod unless this is intended", refused.attributes())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
@@ -20,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 const (
@@ -59,9 +61,33 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fs.Close() })
-	n.kernel = nri.Kernel{FS: fs}
+	n.kernel = nri.Kernel{FS: fs, Files: nodefile.New(n.dir, limit)}
+	n.files()
 	return n
 }
+
+// files makes what the containers of the tests mount.
+func (n *node) files() {
+	n.t.Helper()
+	for _, dir := range []string{"run/containerd/sandboxes/s/shm", "dev/snd", "devices", volumes + "/data"} {
+		if err := os.MkdirAll(filepath.Join(n.dir, dir), 0o755); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	n.write("var/lib/kubelet/pods/p/containers/app/0", "")
+	n.write(volumes+"/file", "")
+	for name, mode := range map[string]uint32{"block": unix.S_IFBLK, "character": unix.S_IFCHR, "fifo": unix.S_IFIFO, "socket": unix.S_IFSOCK} {
+		if err := unix.Mknod(filepath.Join(n.dir, volumes, name), mode|0o600, int(unix.Mkdev(253, 7))); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/"+volumes+"/block", filepath.Join(n.dir, volumes, "link")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// volumes are a pod's on the node.
+const volumes = "var/lib/kubelet/pods/p/volumes"
 
 func (n *node) write(name, text string) {
 	n.t.Helper()

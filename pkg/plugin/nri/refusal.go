@@ -31,7 +31,7 @@ const (
 	NodeOfOthersClaim Code = "NodeOfOthersClaim"
 	// NodeMismatch: a node with the name of one device and the number of another.
 	NodeMismatch Code = "NodeMismatch"
-	// MountNotAllowed: a mount that shows the host's VFIO nodes.
+	// MountNotAllowed: a mount that shows the host's VFIO nodes, or a mount of a device node into a VM.
 	MountNotAllowed Code = "MountNotAllowed"
 	// Unverifiable: the facts for the decision can't be read.
 	Unverifiable Code = "Unverifiable"
@@ -44,15 +44,15 @@ type Refusal struct {
 	// Pod and Container are refused; Container is empty for a sandbox.
 	Pod       Pod
 	Container string
-	// Subject is the node, mount source, CDI name or annotation that causes it, if any.
+	// Subject is the node, mount source or destination, CDI name or annotation that causes it, if any.
 	Subject string
 	// Claim is the claim in question, zero for none. It can be another tenant's, so the text names it
 	// only if the pod consumes it.
 	Claim plan.Ref
 	// Text is the problem, and Fix the remedy. Both are complete phrases.
 	Text, Fix string
-	// Err says what could not be read, for Unverifiable. It can contain what the tenant must not see,
-	// so it is not in the text.
+	// Err says what could not be read, for Unverifiable, or what was found. It can contain what the tenant must not
+	// see, so it is not in the text.
 	Err error
 }
 

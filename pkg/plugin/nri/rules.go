@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // Rules decide what may run. The zero value allows no handler, exempts no namespace and expects hot
@@ -120,7 +121,8 @@ func assignmentsOf(view *assignment.View, pod *api.PodSandbox) []*assignment.Ass
 	return view.OfPod(pod.GetUid())
 }
 
-// Host looks things up in the node's kernel; [Kernel] implements it. Its methods do not block.
+// Host looks things up in the node's kernel; [Kernel] implements it. Its methods do not block, and Devices blocks only for a
+// limited time.
 type Host interface {
 	// Majors returns the major numbers of VFIO's character devices; none while the modules are not
 	// loaded.
@@ -129,11 +131,14 @@ type Host interface {
 	Number(node string) (major, minor int64, err error)
 	// StartTime returns when a process started, in clock ticks after boot.
 	StartTime(pid int) (uint64, error)
+	// Devices returns the device nodes among the files that paths of the node lead to, by path; see
+	// [nodefile.Finder.Devices].
+	Devices(namespace string, paths []string) (map[string]nodefile.Device, error)
 }
 
 // Container decides on a container by its spec and the pending adjustments of all plugins; adjust may
 // be nil. It reads assignments only for a container with a VFIO device, so that all others pass
-// whatever the state of the journal.
+// whatever the state of the journal, and looks at the sources of mounts only under an allowed handler.
 func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *Refusal {
 	k := &check{rules: r, who: who, host: host, pod: pod, given: devicesFor(c, adjust)}
 	return k.run()
@@ -256,19 +261,6 @@ func (k *check) access(n node) *Refusal {
 		number = fmt.Sprintf("%d:*", n.major)
 	}
 	return k.refuse(NodeWithoutClaim, number, "its device cgroup allows VFIO devices (%s) that are not in its claims", number)
-}
-
-// mounts decides on what is mounted from the host.
-func (k *check) mounts() *Refusal {
-	if k.rules.exempt(k.pod) {
-		return nil
-	}
-	for _, m := range k.given.mounts {
-		if shown := exposed(m); shown != nil {
-			return k.refuse(MountNotAllowed, shown.Subject, "%s", shown.Text)
-		}
-	}
-	return nil
 }
 
 // claims decides whether the sandbox may have the container's devices.

@@ -96,6 +96,15 @@ func (j *job) same(as job) bool {
 	return j.renew == as.renew && j.sandbox == as.sandbox && j.notBefore.Equal(as.notBefore)
 }
 
+// background starts work that belongs to no claim. Its context ends when the worker stops.
+func (w *worker) background(do func(context.Context)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() == nil {
+		w.wg.Go(func() { do(w.ctx) })
+	}
+}
+
 // wait stops the worker and returns when no job is in progress. Jobs that are added later are
 // dropped.
 func (w *worker) wait() {

@@ -1,0 +1,176 @@
+package nri_test
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
+)
+
+// host is a node whose paths lead to devices, or that does not answer for one.
+type host struct {
+	nri.Kernel
+	devices map[string]nodefile.Device
+	err     error
+	asked   []string
+}
+
+func (h *host) Devices(_ string, paths []string) (map[string]nodefile.Device, error) {
+	h.asked = append(h.asked, paths...)
+	return h.devices, h.err
+}
+
+func volume(name string) string { return "/" + volumes + "/" + name }
+
+// runsIn makes a pod one without claims, of a namespace and a handler.
+func runsIn(namespace, handler string) func(*api.PodSandbox) {
+	return func(p *api.PodSandbox) { p.Uid, p.Namespace, p.RuntimeHandler = "p9", namespace, handler }
+}
+
+// own adds a device of the container's spec to what it mounts.
+func own(c *api.Container, kind string, major, minor int64) *api.Container {
+	c.Linux.Devices = append(c.Linux.Devices, &api.LinuxDevice{Path: "/dev/own", Type: kind, Major: major, Minor: minor})
+	return c
+}
+
+// A mount of a device node is refused, and every other kind of file is mounted.
+func TestMounts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		container *api.Container
+		adjust    *api.ContainerAdjustment
+		pod       func(*api.PodSandbox)
+		want      nri.Code
+	}{
+		"of a directory":         {container: mountOf("bind", volume("data"))},
+		"of a regular file":      {container: mountOf("bind", volume("file"))},
+		"of a FIFO":              {container: mountOf("bind", volume("fifo"))},
+		"of a socket":            {container: mountOf("bind", volume("socket"))},
+		"of a block device":      {container: mountOf("bind", volume("block")), want: nri.MountNotAllowed},
+		"of a character device":  {container: mountOf("bind", volume("character")), want: nri.MountNotAllowed},
+		"of a link to a device":  {container: mountOf("bind", volume("link")), want: nri.MountNotAllowed},
+		"with a detour":          {container: mountOf("bind", volume("data/..//block")), want: nri.MountNotAllowed},
+		"of a device as a disk":  {container: mountOf("ext4", volume("block")), want: nri.MountNotAllowed},
+		"of no type":             {container: mountOf("", volume("block")), want: nri.MountNotAllowed},
+		"of what does not exist": {container: mountOf("bind", volume("none")), want: nri.Unverifiable},
+		"of a relative path":     {container: mountOf("bind", "rootfs/dev"), want: nri.Unverifiable},
+		"of a relative path with the option": {
+			container: plain(func(c *api.Container) {
+				c.Mounts = []*api.Mount{{Destination: "/x", Source: "x", Options: []string{"bind"}}}
+			}), want: nri.Unverifiable,
+		},
+		"in a pod without claims":      {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "kata-gpu"), want: nri.MountNotAllowed},
+		"in an exempt namespace":       {container: mountOf("bind", volume("block")), pod: runsIn("kube-system", "kata-gpu"), want: nri.MountNotAllowed},
+		"without a VM":                 {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "runc")},
+		"without a VM, of nothing":     {container: mountOf("bind", volume("none")), pod: runsIn("tenants", "runc")},
+		"of the container's own disk":  {container: own(mountOf("bind", volume("block")), "b", 253, 7)},
+		"of another disk":              {container: own(mountOf("bind", volume("block")), "b", 253, 8), want: nri.MountNotAllowed},
+		"of a disk with its number":    {container: own(mountOf("bind", volume("block")), "c", 253, 7), want: nri.MountNotAllowed},
+		"of its own character device":  {container: own(mountOf("bind", volume("character")), "c", 253, 7)},
+		"of a character device's disk": {container: own(mountOf("bind", volume("character")), "b", 253, 7), want: nri.MountNotAllowed},
+		"that another plugin adds": {
+			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Type: "bind", Source: volume("block")}}}, want: nri.MountNotAllowed,
+		},
+		"that another plugin removes": {
+			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "-/dev/shm", Type: "bind"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := tenants(t)
+			r, p := rules(), pod("p1", "s1")
+			if tt.pod != nil {
+				tt.pod(p)
+			}
+			refused := r.Container(n.table, n.kernel, p, tt.container, tt.adjust)
+			if code(refused) != tt.want {
+				t.Errorf("Container = %v, want %q", refused, tt.want)
+			}
+		})
+	}
+}
+
+// TestRefusedMountIsNamed by its place in the container: where it is on the node is not for the tenant.
+func TestRefusedMountIsNamed(t *testing.T) {
+	const source = "/node/place"
+	for name, tt := range map[string]struct {
+		host host
+		want string
+	}{
+		"a device node": {host{devices: map[string]nodefile.Device{source: {Block: true, Major: 253, Minor: 7}}}, "a block device node"},
+		"another":       {host{devices: map[string]nodefile.Device{source: {Major: 10, Minor: 7}}}, "a character device node"},
+		"a hung volume": {host{err: &fs.PathError{Op: "look at", Path: source, Err: os.ErrDeadlineExceeded}}, "did not answer in time"},
+		"too many hung": {host{err: &fs.PathError{Op: "look at", Path: source, Err: nodefile.ErrBusy}}, "did not answer in time"},
+		"nothing there": {host{err: &fs.PathError{Op: "look at", Path: source, Err: unix.ENOENT}}, "does not exist on the node"},
+		"a dead volume": {host{err: &fs.PathError{Op: "look at", Path: source, Err: unix.ESTALE}}, "can't be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rules()
+			n := newNode(t)
+			tt.host.Kernel = n.kernel
+			refused := r.Container(n.table, &tt.host, pod("p1", "s1"), mountOf("bind", source), nil)
+			if refused == nil {
+				t.Fatal("it is not refused")
+			}
+			for _, word := range []string{"container app of pod tenants/vm-p1", "/mnt", tt.want, "device node"} {
+				if !strings.Contains(refused.Error(), word) {
+					t.Errorf("the refusal %q does not say %q", refused.Error(), word)
+				}
+			}
+			if text := refused.Error(); strings.Contains(text, source) || strings.Contains(text, "253") || refused.Err == nil || refused.Subject != "/mnt" {
+				t.Errorf("the refusal %q tells the node's path or number, or has no cause for the log (%v) or no subject (%q)", text, refused.Err, refused.Subject)
+			}
+		})
+	}
+}
+
+// TestOnlySourcesInVMsAreLookedAt: others' volumes can't delay or refuse anything.
+func TestOnlySourcesInVMsAreLookedAt(t *testing.T) {
+	n, r := newNode(t), rules()
+	for handler, want := range map[string]int{"kata-gpu": 3, "runc": 0} {
+		h, p := &host{Kernel: n.kernel}, pod("p1", "s1")
+		p.RuntimeHandler = handler
+		if refused := r.Container(n.table, h, p, mountOf("bind", "/x"), nil); refused != nil || len(h.asked) != want {
+			t.Errorf("under %s: %v after a look at %q, want %d paths", handler, refused, h.asked, want)
+		}
+	}
+}
+
+func TestRuntimeRefusesMountsOfDeviceNodes(t *testing.T) {
+	n, r := tenants(t), startRuntime(t)
+	p, _ := n.run(r, nil)
+	r.ready(p)
+	claimless := pod("p9", "s9")
+	if _, err := r.createContainer(claimless, mountOf("bind", volume("block"))); err == nil || !strings.Contains(err.Error(), "(MountNotAllowed)") {
+		t.Errorf("CreateContainer with a device node mounted = %v", err)
+	}
+	if _, err := r.createContainer(claimless, mountOf("bind", volume("data"))); err != nil {
+		t.Errorf("CreateContainer with a directory mounted = %v", err)
+	}
+	adjust := &api.ContainerAdjustment{}
+	adjust.AddMount(&api.Mount{Destination: "/x", Type: "bind", Source: volume("character"), Options: []string{"bind"}})
+	r.adjuster("10", adjust)
+	if _, err := r.createContainer(claimless, plain(nil)); err == nil || !strings.Contains(err.Error(), "(MountNotAllowed)") {
+		t.Errorf("CreateContainer with a device node that another plugin mounts = %v", err)
+	}
+}
+
+// TestRunningMountsAreReported: of a device node, and not of what has been deleted since.
+func TestRunningMountsAreReported(t *testing.T) {
+	n, r := tenants(t), newRuntime(t)
+	n.process("4711")
+	device, deleted := mountOf("bind", volume("block")), mountOf("bind", volume("none"))
+	device.PodSandboxId, deleted.PodSandboxId = "s1", "s2"
+	r.pods, r.containers = []*api.PodSandbox{pod("p1", "s1"), pod("p2", "s2")}, []*api.Container{deleted, device}
+	r.start()
+	reports := make(chan nri.Refusal, 10)
+	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
+	r.ready(p)
+	if got := <-reports; got.Code != nri.MountNotAllowed || got.Pod.UID != "p1" {
+		t.Errorf("the first report is %v, want MountNotAllowed of p1", got.Error())
+	}
+}
