@@ -56,6 +56,12 @@ func attacks(heldNode, heldCDI string) []attack {
 			spec:    inVM + "\nvolumes: [{name: dev, persistentVolumeClaim: {claimName: dev}}]\n" + container + ", volumeMounts: [{name: dev, mountPath: /host}]}]",
 			objects: devVolume,
 		}, {
+			name: "block-device-node", namespace: trusted, reason: "MountNotAllowed", text: "what it mounts at /mnt is a block device node",
+			spec: inVM + "\nvolumes: [{name: node, hostPath: {path: " + deviceNodes + "/block}}]\n" + container + ", volumeMounts: [{name: node, mountPath: /mnt}]}]",
+		}, {
+			name: "character-device-node", namespace: trusted, reason: "MountNotAllowed", text: "what it mounts at /mnt is a character device node",
+			spec: inVM + "\nvolumes: [{name: node, hostPath: {path: " + deviceNodes + "/character}}]\n" + container + ", volumeMounts: [{name: node, mountPath: /mnt}]}]",
+		}, {
 			name: "privileged", namespace: trusted, reason: privileged, text: first,
 			spec: container + ", securityContext: {privileged: true}}]",
 		}, {
@@ -89,7 +95,7 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	if err := s.makeStaleSpec(ctx, heldNode); err != nil {
+	if err := errors.Join(s.makeStaleSpec(ctx, heldNode), s.makeDeviceNodes(ctx)); err != nil {
 		return err
 	}
 	if err := s.apply(ctx, trusted, templates); err != nil {
@@ -104,7 +110,7 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	}
 	errs := []error{try(ctx, attacks(heldNode, staleCDI)), s.socketIsRoots(ctx)}
 	errs = append(errs, s.node.StopService(ctx, meddler))
-	_, err = s.output(ctx, "rm "+staleSpec)
+	_, err = s.output(ctx, "rm "+staleSpec+"; umount -l "+deviceNodes+" && rmdir "+deviceNodes)
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
 }
 
@@ -205,6 +211,15 @@ func (s *site) makeStaleSpec(ctx context.Context, heldNode string) error {
 	text := fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": %q, "devices": [{"name": %q, "containerEdits": {"deviceNodes": [{"path": %q}]}}]}`,
 		kind, device, heldNode)
 	_, err := s.output(ctx, "echo '"+text+"' >"+staleSpec)
+	return err
+}
+
+// deviceNodes is a file system of its own on the node, from which no device can be opened, with a node of each kind.
+const deviceNodes = "/var/lib/e2e-device-nodes"
+
+func (s *site) makeDeviceNodes(ctx context.Context) error {
+	_, err := s.output(ctx, "mkdir "+deviceNodes+" && mount -t tmpfs -o nodev tmpfs "+deviceNodes+
+		" && mknod "+deviceNodes+"/block b 253 7 && mknod "+deviceNodes+"/character c 1 3")
 	return err
 }
 

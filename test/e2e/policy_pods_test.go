@@ -106,55 +106,64 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		required    = "the annotation required-plugins.noderesource.dev is the cluster's"
 		namespaces  = "hostPID, hostIPC and hostNetwork reach the node's processes"
 		rights      = "privileged containers, and capabilities beyond those of Pod Security"
+		server      = "volumes that name a server or a disk (nfs, iscsi, fc and others)"
 	)
 	if _, err := p.KubectlInput(t.Context(), strings.NewReader(otherClass), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 	for name, attack := range map[string]struct{ spec, annotations, want string }{
-		"a claim in a VM":                    {inVM + oneClaim, "", ""},
-		"a claim without a RuntimeClass":     {oneClaim, "", vm},
-		"a claim in another RuntimeClass":    {"runtimeClassName: e2e-other\n" + oneClaim, "", vm},
-		"a template in a VM":                 {inVM + aTemplate, "", ""},
-		"a template without a RuntimeClass":  {aTemplate, "", vm},
-		"an extended resource in a VM":       {inVM + containers("containers", implicit), "", ""},
-		"an extended resource":               {containers("containers", implicit), "", vm},
-		"an init container's":                {containers("initContainers", implicit), "", vm},
-		"no device and no RuntimeClass":      {"", "", ""},
-		"a resource that is no device":       {containers("containers", "cpu"), "", ""},
-		"a hostPath":                         {"volumes: [{name: a, hostPath: {path: /dev/vfio}}]", "", hostPath},
-		"a hostPath in a VM":                 {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, hostPath: {path: /}}]", "", hostPath},
-		"the node's processes":               {inVM + "hostPID: true", "", namespaces},
-		"the node's shared memory":           {"hostIPC: true", "", namespaces},
-		"the node's network":                 {"hostNetwork: true", "", namespaces},
-		"none of the node's namespaces":      {"hostPID: false\nhostNetwork: false", "", ""},
-		"a privileged container":             {withRights("containers", "privileged: true"), "", rights},
-		"a privileged container in a VM":     {inVM + withRights("containers", "privileged: true"), "", rights},
-		"a privileged init container":        {withRights("initContainers", "privileged: true"), "", rights},
-		"an unprivileged container":          {withRights("containers", "privileged: false"), "", ""},
-		"a capability":                       {withRights("containers", "capabilities: {add: [SYS_ADMIN]}"), "", rights},
-		"a capability in a VM":               {inVM + withRights("containers", "capabilities: {add: [CHOWN, SYS_RAWIO]}"), "", rights},
-		"all capabilities":                   {inVM + withRights("initContainers", "capabilities: {add: [ALL]}"), "", rights},
-		"a capability in small letters":      {inVM + withRights("containers", "capabilities: {add: [sys_admin]}"), "", rights},
-		"a capability of the baseline":       {withRights("containers", "capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}"), "", ""},
-		"the network's, in a VM":             {inVM + withRights("initContainers", "capabilities: {add: [NET_ADMIN]}"), "", ""},
-		"the network's":                      {withRights("containers", "capabilities: {add: [NET_ADMIN]}"), "", rights},
-		"an emptyDir":                        {"volumes: [{name: a, emptyDir: {}}]", "", ""},
-		"a CDI annotation":                   {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
-		"a Kata annotation":                  {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
-		"a Kata agent's annotation":          {"", "io.katacontainers.config.agent.policy: x", annotations},
-		"another annotation":                 {inVM, "example.com/cdi.k8s.io: x", ""},
-		"the plugin required by itself":      {inVM + oneClaim, requiredPlugins + ": '[ kata-vfio ]'", ""},
-		"no plugin required, without device": {inVM, requiredPlugins + ": '[]'", required},
-		"another plugin required":            {"", requiredPlugins + ": '[ mine ]'", required},
-		"no plugin required of a container":  {inVM + oneClaim, requiredPlugins + "/container.main: '[]'", required},
-		"no plugin required of the pod":      {inVM + oneClaim, requiredPlugins + "/pod: ''", required},
+		"a claim in a VM":                   {inVM + oneClaim, "", ""},
+		"a claim without a RuntimeClass":    {oneClaim, "", vm},
+		"a claim in another RuntimeClass":   {"runtimeClassName: e2e-other\n" + oneClaim, "", vm},
+		"a template in a VM":                {inVM + aTemplate, "", ""},
+		"a template without a RuntimeClass": {aTemplate, "", vm},
+		"an extended resource in a VM":      {inVM + containers("containers", implicit), "", ""},
+		"an extended resource":              {containers("containers", implicit), "", vm},
+		"an init container's":               {containers("initContainers", implicit), "", vm},
+		"no device and no RuntimeClass":     {"", "", ""},
+		"a resource that is no device":      {containers("containers", "cpu"), "", ""},
+		"a hostPath":                        {"volumes: [{name: a, hostPath: {path: /dev/vfio}}]", "", hostPath},
+		"a hostPath in a VM":                {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, hostPath: {path: /}}]", "", hostPath},
+		"the node's processes":              {inVM + "hostPID: true", "", namespaces},
+		"the node's shared memory":          {"hostIPC: true", "", namespaces},
+		"the node's network":                {"hostNetwork: true", "", namespaces},
+		"none of the node's namespaces":     {"hostPID: false\nhostNetwork: false", "", ""},
+		"a privileged container":            {withRights("containers", "privileged: true"), "", rights},
+		"a privileged container in a VM":    {inVM + withRights("containers", "privileged: true"), "", rights},
+		"a privileged init container":       {withRights("initContainers", "privileged: true"), "", rights},
+		"an unprivileged container":         {withRights("containers", "privileged: false"), "", ""},
+		"a capability":                      {withRights("containers", "capabilities: {add: [SYS_ADMIN]}"), "", rights},
+		"a capability in a VM":              {inVM + withRights("containers", "capabilities: {add: [CHOWN, SYS_RAWIO]}"), "", rights},
+		"all capabilities":                  {inVM + withRights("initContainers", "capabilities: {add: [ALL]}"), "", rights},
+		"a capability in small letters":     {inVM + withRights("containers", "capabilities: {add: [sys_admin]}"), "", rights},
+		"a capability of the baseline":      {withRights("containers", "capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}"), "", ""},
+		"the network's, in a VM":            {inVM + withRights("initContainers", "capabilities: {add: [NET_ADMIN]}"), "", ""},
+		"the network's":                     {withRights("containers", "capabilities: {add: [NET_ADMIN]}"), "", rights},
+		"an emptyDir":                       {"volumes: [{name: a, emptyDir: {}}]", "", ""},
+		"a volume of no kind":               {"volumes: [{name: a}]", "", ""},
+		"a volume claim and an image":       {inVM + "volumes: [{name: a, persistentVolumeClaim: {claimName: a}}, {name: b, image: {reference: 'example.com/none:1'}}]", "", ""},
+		"a CSI driver's volume":             {inVM + "volumes: [{name: a, csi: {driver: example.com}}]", "", ""},
+		"volumes of the cluster's objects":  {"volumes: [{name: a, configMap: {name: a}}, {name: b, secret: {secretName: b}}, {name: c, projected: {sources: [{secret: {name: c}}]}}, {name: d, downwardAPI: {}}]", "", ""},
+		"an NFS server of its own":          {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, nfs: {server: 10.0.0.1, path: /}}]", "", server},
+		"an iSCSI server of its own":        {inVM + "volumes: [{name: a, iscsi: {targetPortal: '10.0.0.1:3260', iqn: 'iqn.2026-01.com.example:a', lun: 0}}]", "", server},
+		"a disk by its name":                {"volumes: [{name: a, fc: {wwids: ['3600508b400105e210000900000490000']}}]", "", server},
+		"a CDI annotation":                  {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
+		"a Kata annotation":                 {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
+		"a Kata agent's annotation":         {"", "io.katacontainers.config.agent.policy: x", annotations},
+		"another annotation":                {inVM, "example.com/cdi.k8s.io: x", ""},
+		"the plugin required by itself":     {inVM + oneClaim, requiredPlugins + ": '[ kata-vfio ]'", ""},
+		"no plugin required, without a VM":  {"", requiredPlugins + ": '[]'", required},
+		"another plugin required":           {"", requiredPlugins + ": '[ mine ]'", required},
+		"no plugin required of a container": {inVM + oneClaim, requiredPlugins + "/container.main: '[]'", required},
+		"no plugin required of the pod":     {inVM + oneClaim, requiredPlugins + "/pod: ''", required},
 		// The mutating policy has the last word, before the other policy sees it.
-		"no plugin required": {inVM + oneClaim, requiredPlugins + ": '[]'", ""},
+		"no plugin required":                 {inVM + oneClaim, requiredPlugins + ": '[]'", ""},
+		"no plugin required, without device": {inVM, requiredPlugins + ": '[]'", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := pods.Create(t.Context(), pod(t, attack.spec, attack.annotations), dryRunCreate())
 			wantForbidden(t, err, attack.want)
-			if err == nil && (strings.Contains(attack.spec, "resourceClaims") || strings.Contains(attack.spec, implicit)) &&
+			if err == nil && (strings.Contains(attack.spec, "resourceClaims") || strings.Contains(attack.spec, implicit) || strings.Contains(attack.spec, inVM)) &&
 				got.Annotations[requiredPlugins] != "[ kata-vfio ]" {
 				t.Errorf("the annotations are %v: containerd would not require the plugin", got.Annotations)
 			}
@@ -167,11 +176,12 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 			wantForbidden(t, err, "")
 		}
 		for spec, want := range map[string]string{
-			inVM + oneClaim: "[ kata-vfio ]", oneClaim: "[ kata-vfio ]", "runtimeClassName: e2e-other\n" + oneClaim: "[ kata-vfio ]", inVM: "",
+			inVM + oneClaim: "[ kata-vfio ]", oneClaim: "[ kata-vfio ]", "runtimeClassName: e2e-other\n" + oneClaim: "[ kata-vfio ]",
+			inVM: "[ kata-vfio ]", "": "", "runtimeClassName: e2e-other\n": "",
 		} {
 			got, err := free.Create(t.Context(), pod(t, spec, ""), dryRunCreate())
 			if err != nil || got.Annotations[requiredPlugins] != want {
-				t.Errorf("the annotation is on each pod with claims, in every namespace; got %v, %v of %s", got, err, spec)
+				t.Errorf("the annotation is on each pod with claims and on each in a VM, in every namespace; got %v, %v of %s", got, err, spec)
 			}
 		}
 	})
@@ -213,6 +223,7 @@ func TestPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
 		kata     = "annotations io.katacontainers.* change a pod's VM"
 		cdi      = "annotations cdi.k8s.io/* that name devices of kata-vfio.dev/vfio"
 		hostPath = "hostPath volumes of /dev, /dev/vfio and /dev/iommu"
+		required = "the annotation required-plugins.noderesource.dev is the cluster's"
 		mode     = "io.katacontainers.config.runtime.vfio_mode: vfio"
 	)
 	mount := func(path string) string { return "volumes: [{name: a, hostPath: {path: '" + path + "'}}]" }
@@ -232,7 +243,10 @@ func TestPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
 		"the node's root, as node exporters do": {inVM + mount("/"), "", ""},
 		"another directory":                     {inVM + mount("/var/dev"), "", ""},
 		"the node's /dev without a VM":          {mount("/dev"), "", ""},
-		"volumes of other kinds":                {inVM + "volumes: [{name: a, emptyDir: {}}]", "", ""},
+		"volumes of other kinds":                {inVM + "volumes: [{name: a, emptyDir: {}}, {name: b, nfs: {server: 10.0.0.1, path: /}}]", "", ""},
+		"no plugin required":                    {inVM, requiredPlugins + ": '[]'", ""}, // the mutating policy has the last word
+		"no plugin required of a container":     {inVM, requiredPlugins + "/container.main: '[]'", required},
+		"no plugin required, without a VM":      {"", requiredPlugins + "/container.main: '[]'", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := pods.Create(t.Context(), pod(t, attack.spec, attack.annotations), dryRunCreate())
@@ -243,9 +257,12 @@ func TestPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
 	if _, err := pods.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for annotation, want := range map[string]string{"cdi.k8s.io/x": cdi, "io.katacontainers.config.agent.trace": kata, "example.com/a": ""} {
+	for patch, want := range map[string]string{
+		`{"cdi.k8s.io/x": "a"}`: cdi, `{"io.katacontainers.config.agent.trace": "a"}`: kata, `{"example.com/a": "a"}`: "",
+		`{"` + requiredPlugins + `": null}`: required, `{"` + requiredPlugins + `": "[]"}`: required, `{"` + requiredPlugins + `/pod": "[]"}`: required,
+	} {
 		for _, subresource := range []string{"", "status"} {
-			_, err := pods.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata": {"annotations": {"`+annotation+`": "a"}}}`),
+			_, err := pods.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata": {"annotations": `+patch+`}}`),
 				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
 			wantForbidden(t, err, want)
 		}

@@ -78,6 +78,17 @@ required-plugins.noderesource.dev
 [ kata-vfio ]
 {{- end }}
 
+{{/*
+Whether the request neither adds, changes nor removes an annotation for required NRI plugins, except that it adds ours. It
+needs the variables annotations, changed and removed.
+*/}}
+{{- define "kata-vfio.cel.keepsRequiredPlugins" -}}
+variables.changed.all(key, !key.startsWith('{{ include "kata-vfio.requiredPlugins.key" . }}') ||
+(key == '{{ include "kata-vfio.requiredPlugins.key" . }}' &&
+variables.annotations[key] == '{{ include "kata-vfio.requiredPlugins.value" . }}')) &&
+variables.removed.all(key, !key.startsWith('{{ include "kata-vfio.requiredPlugins.key" . }}'))
+{{- end }}
+
 {{/* The annotation by which a DeviceClass names the namespaces that it is granted to. */}}
 {{- define "kata-vfio.namespaces.key" -}}
 kata-vfio.dev/namespaces
