@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
 // Places of the handler kata-gpu.
@@ -129,8 +128,7 @@ func (t *Tree) goodRuntime() {
 // Fragment returns one of the files that runtimeclass/ has for a node.
 func (t *Tree) Fragment(name string) string {
 	t.TB.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../../runtimeclass", filepath.FromSlash(path.Clean(name))))
+	text, err := runtimeclass.Files.ReadFile(name)
 	if err != nil {
 		t.TB.Fatal(err)
 	}
