@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -55,6 +56,21 @@ func withShimCleanup(text string, own config.Setting) string {
 	}
 	setting := func(value string) string { return fmt.Sprintf("%q = %q", config.ShimCleanup, value) }
 	return strings.Replace(text, setting(fmt.Sprintf("%ds", shimCleanup)), setting(own.Text()), 1)
+}
+
+// virtiofsdArgs is the fragments' setting of virtiofsd's arguments.
+var virtiofsdArgs = regexp.MustCompile(`(?m)^virtio_fs_extra_args = .*$`)
+
+// withVirtiofsdArgs keeps the base's arguments of virtiofsd, because the fragment's list replaces the base's, and takes
+// CAP_MKNOD away.
+func withVirtiofsdArgs(text string, base []string) string {
+	setting := "virtio_fs_extra_args = " + tomlList(config.WithoutMknod(base))
+	return virtiofsdArgs.ReplaceAllLiteralString(text, setting)
+}
+
+// withoutBlockDevices sets what the fragment for both bases leaves to the one who installs it.
+func withoutBlockDevices(text string) string {
+	return strings.Replace(text, "\n# disable_block_device_use = ", "\ndisable_block_device_use = ", 1)
 }
 
 func tomlList(items []string) string {

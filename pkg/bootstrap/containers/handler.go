@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // The handlers, as the RuntimeClasses name them.
@@ -45,12 +47,17 @@ func (h *handler) otherBase() string {
 	return fmt.Sprintf("choose the other base (containers.base: %s in the blueprint)", h.base.other())
 }
 
-// kataFragment returns the handler's drop-in for Kata.
-func (h *handler) kataFragment(k *kata) (string, error) {
+// kataFragment returns the handler's drop-in for Kata, over a base that has qemu as its section for the VMM.
+func (h *handler) kataFragment(k *kata, qemu config.Table) (string, error) {
+	name := flavoured("kata/50-"+h.name, ".toml", k.flavour)
 	if h.hotPlug {
-		return fragment("kata/50-"+h.name+"-hotplug.toml", k)
+		name = "kata/50-" + h.name + "-hotplug.toml"
 	}
-	return fragment(flavoured("kata/50-"+h.name, ".toml", k.flavour), k)
+	text, err := fragment(name, k)
+	if err == nil && needsVirtiofsd(k.flavour, qemu.Setting("", "shared_fs")) {
+		text = withoutBlockDevices(withVirtiofsdArgs(text, qemu.Setting("", "virtio_fs_extra_args").List()))
+	}
+	return text, err
 }
 
 // engineFragment returns the drop-in of containerd or CRI-O, from one shipped file for each handler. The first one also

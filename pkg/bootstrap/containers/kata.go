@@ -83,8 +83,9 @@ func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 	if !ok {
 		return nil
 	}
-	h.block = base.Sub("hypervisor", "qemu").Setting("", "shared_fs").Text() == "none"
-	ours, err := h.kataFragment(k)
+	qemu := base.Sub("hypervisor", "qemu")
+	h.block = qemu.Setting("", "shared_fs").Text() == "none"
+	ours, err := h.kataFragment(k, qemu)
 	if err != nil {
 		return err
 	}
@@ -150,6 +151,9 @@ func (n node) checkKata(w *wants, flavour Flavour, h *handler, base config.Table
 	}
 	w.modules(kataModules(flavour, effective))
 	n.checkVirtiofsd(w, flavour, h.dir, effective)
+	if !ours["hypervisor.qemu.disable_block_device_use"].On() {
+		w.checkBlockDevices(flavour, effective)
+	}
 }
 
 // modules requires modules, each once.
@@ -189,7 +193,13 @@ func (w *wants) overridden(name string, is, ours config.Setting) {
 	switch ours.Name {
 	case "default_memory", "overhead_memory", "pcie_root_port":
 		w.fact(name, is.Fact().Value, is.File)
-	case "cold_plug_vfio", "hot_plug_vfio", "enable_annotations", "pod_resource_api_sock":
+	case "virtio_fs_extra_args":
+		if config.DropsMknod(is.List()) {
+			w.fact(name, is.Fact().Value, is.File)
+			return
+		}
+		w.refuse(is.File, text, "Add \"--modcaps=-mknod\" to the list in "+is.File+", or remove it.")
+	case "disable_block_device_use", "cold_plug_vfio", "hot_plug_vfio", "enable_annotations", "pod_resource_api_sock":
 		w.refuse(is.File, text, fix)
 	default:
 		w.warn(is.File, text, fix)
@@ -281,6 +291,18 @@ func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective co
 			"Unpack Kata's release archive kata-static, which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
 				path.Join(dir, "config.d")+".")
 	}
+}
+
+// checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site
+// brings that about: over a base that shares, bootstrap's drop-in excludes it.
+func (w *wants) checkBlockDevices(flavour Flavour, effective config.Table) {
+	qemu := effective.Sub("hypervisor", "qemu")
+	shared := qemu.Setting("", "shared_fs")
+	if !needsVirtiofsd(flavour, shared) || qemu.Setting("", "disable_block_device_use").On() {
+		return
+	}
+	w.refuse(shared.File, shared.File+" has the VMs share a directory with the node (shared_fs), and they get block devices by path.",
+		"Set disable_block_device_use = true in "+shared.File+", or remove shared_fs from it.")
 }
 
 // needsVirtiofsd reports whether a way of sharing directories needs a program. By default, the Go runtime shares by

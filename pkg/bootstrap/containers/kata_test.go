@@ -41,6 +41,51 @@ func TestHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
 	}
 }
 
+// Where VMs share directories with the node, they get no block devices by path, and virtiofsd keeps the base's other arguments.
+func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
+	const (
+		site = opt + "runtime-rs/kata-gpu/config.d/60-site.toml"
+		gpu  = opt + "configuration-qemu-nvidia-gpu.toml"
+	)
+	rust := containers.Options{Kata: containers.FlavourRust, Base: containers.BaseNIC}
+	args := `virtio_fs_extra_args = ["--thread-pool-size=1", "--announce-submounts"]`
+	for name, c := range map[string]struct {
+		files
+		o         containers.Options
+		dir, args string
+		block     bool // devices are used
+	}{
+		"Go":                   {nil, containers.Options{}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Go, other arguments":  {files{gpu: strings.Replace(base, args, `virtio_fs_extra_args = ["--modcaps=+sys_admin", "--xattr"]`, 1)}, containers.Options{}, handlerDir, `["--modcaps=+sys_admin:-mknod", "--xattr"]`, false},
+		"Go, no arguments":     {files{gpu: strings.Replace(base, args, "", 1)}, containers.Options{}, handlerDir, `["--modcaps=-mknod"]`, false},
+		"Go, hot plug":         {nil, containers.Options{HotPlug: true}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Rust":                 {nil, rust, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, false},
+		"Rust, nothing shared": {nil, containers.Options{Kata: containers.FlavourRust}, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := open(t, kata().and(c.files), c.o)
+			got := content(w, c.dir+"config.d/50-kata-gpu.toml")
+			if !strings.Contains(got, "\nvirtio_fs_extra_args = "+c.args+"\n") || strings.Contains(got, "\ndisable_block_device_use = true\n") == c.block {
+				t.Errorf("want the arguments %s and block devices %t, got:\n%s", c.args, c.block, got)
+			}
+			if problems := fatal(w); len(problems) > 0 {
+				t.Errorf("the problems are %+v", problems)
+			}
+		})
+	}
+	shares := "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\n"
+	_, w := open(t, kata().and(files{site: shares}), containers.Options{Kata: containers.FlavourRust})
+	checkRefused(t, w, "kata", site, "disable_block_device_use = true")
+	_, w = open(t, kata().and(files{site: shares + "disable_block_device_use = true\n"}), containers.Options{Kata: containers.FlavourRust})
+	if problems := fatal(w); len(problems) > 0 {
+		t.Errorf("the problems are %+v", problems)
+	}
+	_, w = open(t, kata().and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Options{})
+	if len(w.Problems) > 0 {
+		t.Errorf("the site's arguments without CAP_MKNOD are problems: %+v", w.Problems)
+	}
+}
+
 func TestPackagedKataHasItsOwnPaths(t *testing.T) {
 	of := kata().and(files{
 		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
@@ -72,6 +117,8 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"a broken neighbour":   {files{site: "="}, site, "would not start"},
 		"annotations again":    {files{site: "[hypervisor.qemu]\nenable_annotations = ['kernel_params']\n"}, site, "enable_annotations"},
 		"the kubelet's socket": {files{site: "[runtime]\npod_resource_api_sock = '/var/lib/kubelet/pod-resources/kubelet.sock'\n"}, site, "kubelet.sock"},
+		"block devices":        {files{site: "[hypervisor.qemu]\ndisable_block_device_use = false\n"}, site, "disable_block_device_use"},
+		"CAP_MKNOD":            {files{site: "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--xattr']\n"}, site, "--modcaps=-mknod"},
 		"both ways of plug":    {files{site: "[hypervisor.qemu]\nhot_plug_vfio = 'root-port'\n"}, site, "hot_plug_vfio"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,9 +220,9 @@ func TestKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
 		"in the PATH":                     {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = 'virtiofsd'\n"}, containers.Options{}, ""},
 		"nothing is shared":               {files{daemon: "", site: "[hypervisor.qemu]\nshared_fs = 'none'\n"}, containers.Options{}, ""},
 		"Rust, nothing is shared":         {files{daemon: ""}, rust, ""},
-		"Rust, a drop-in shares":          {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\n"}, rust, daemon},
+		"Rust, a drop-in shares":          {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\ndisable_block_device_use = true\n"}, rust, daemon},
 		"Rust, shared by the VMM itself":  {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'inline-virtio-fs'\n"}, rust, ""},
-		"Rust, shared by no way's name":   {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = ''\n"}, rust, daemon},
+		"Rust, shared by no way's name":   {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = ''\ndisable_block_device_use = true\n"}, rust, daemon},
 		"Kata is somebody else's to have": {files{daemon: ""}, containers.Options{Runtime: containers.RuntimeNone}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

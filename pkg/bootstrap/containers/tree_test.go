@@ -40,6 +40,7 @@ cold_plug_vfio = "root-port"
 default_memory = 8192
 shared_fs = "virtio-fs"
 virtio_fs_daemon = "/opt/kata/libexec/virtiofsd"
+virtio_fs_extra_args = ["--thread-pool-size=1", "--announce-submounts"]
 enable_annotations = ["enable_iommu", "kernel_params"]
 [agent.kata]
 [runtime]
@@ -57,7 +58,7 @@ func kata() files {
 		opt + "configuration-qemu-nvidia-gpu.toml":                       base,
 		opt + "configuration-qemu.toml":                                  base,
 		opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml": strings.Replace(base, `"virtio-fs"`, `"none"`, 1),
-		opt + "runtime-rs/configuration-qemu-runtime-rs.toml":            base,
+		opt + "runtime-rs/configuration-qemu-runtime-rs.toml":            strings.Replace(base, `"--announce-submounts"`, `"-o", "announce_submounts"`, 1),
 		"usr/lib/systemd/system/containerd.service":                      "[Service]\nExecStartPre=-/sbin/modprobe overlay\nExecStart=/usr/bin/containerd\n",
 		"usr/bin/containerd":                                             "ELF",
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,8 @@ type kataConfig struct {
 		DefaultMemory     int64     `toml:"default_memory"`
 		OverheadMemory    int64     `toml:"overhead_memory"`
 		EnableAnnotations *[]string `toml:"enable_annotations"`
+		DisableBlock      bool      `toml:"disable_block_device_use"`
+		VirtioFSArgs      []string  `toml:"virtio_fs_extra_args"`
 	} `toml:"hypervisor"`
 	Runtime struct {
 		VFIOMode           string  `toml:"vfio_mode"`
@@ -57,6 +60,10 @@ func TestKataDropInsSayWhatTheyMust(t *testing.T) {
 			// A list that is left out would be the base's.
 			if a := qemu.EnableAnnotations; a == nil || len(*a) > 0 {
 				t.Errorf("the annotations that count are %v, want an empty list that is written out", a)
+			}
+			// One drop-in is for a base with shared directories and for one without, and leaves the setting to who installs it.
+			if !qemu.DisableBlock && file != "50-kata-gpu-runtime-rs.toml" || !slices.Contains(qemu.VirtioFSArgs, "--modcaps=-mknod") {
+				t.Errorf("block devices are disabled: %t, and virtiofsd has the arguments %q", qemu.DisableBlock, qemu.VirtioFSArgs)
 			}
 			r := got.Runtime
 			if r.VFIOMode != "guest-kernel" || !r.StaticSandbox || !r.SandboxCgroupOnly ||
