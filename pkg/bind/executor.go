@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -42,16 +43,18 @@ type Modules interface {
 // goroutines for different functions; who works on a function holds the lock
 // of its group.
 type Executor struct {
-	fs       *sysfs.FS
-	kernel   Kernel
-	modules  Modules
-	hotReset func(ctx context.Context, set []pci.Address) error
+	fs      *sysfs.FS
+	kernel  Kernel
+	modules Modules
+	exclude Exclude
+
+	mu   sync.Mutex                 // guards kept
+	kept map[pci.Address]*exclusion // of resets that were cut off, by their first function
 }
 
 // New returns an executor that looks through fs and acts through the others.
-// hotReset resets all functions below one bridge (vfio.HotReset).
-func New(fs *sysfs.FS, kernel Kernel, modules Modules, hotReset func(context.Context, []pci.Address) error) *Executor {
-	return &Executor{fs: fs, kernel: kernel, modules: modules, hotReset: hotReset}
+func New(fs *sysfs.FS, kernel Kernel, modules Modules, exclude Exclude) *Executor {
+	return &Executor{fs: fs, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }
 
 // StepError says which step was not done, and why.

@@ -38,7 +38,7 @@ func newNode(t *testing.T) (*sysfstest.Kernel, *sysfs.FS, *bind.Executor) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fs.Close() })
-	return k, fs, bind.New(fs, control.New(k, fs, 10*time.Second), k, k.HotReset)
+	return k, fs, bind.New(fs, control.New(k, fs, 10*time.Second), k, k.Exclude)
 }
 
 // do carries out steps that must succeed.

@@ -102,7 +102,7 @@ func (silent) Load(context.Context, string) error { return nil }
 
 func TestLoadThatRegistersNothing(t *testing.T) {
 	k, fs, _ := newNode(t)
-	e := bind.New(fs, nil, silent{}, k.HotReset)
+	e := bind.New(fs, nil, silent{}, k.Exclude)
 	err := e.Do(t.Context(), plan.Step{Operation: plan.Load, Value: "xe_vfio_pci"})
 	if err == nil || !strings.Contains(err.Error(), "registered no PCI driver of its name") {
 		t.Errorf("got %v", err)

@@ -50,20 +50,36 @@ func (e *UnfinishedError) InKernel() bool {
 // error is nil. Otherwise the error is a [NotCleanError], and the proof holds what was seen; or an
 // [UnfinishedError], which is not evidence against the device. It may be repeated: if a call for the same tenancy
 // was interrupted, the next one takes the result of that reset, and its proof has no fingerprints from before. The
-// tenancy names whose traces are cleared. The functions must be on a VFIO driver and have no holder: the caller
-// checks that.
+// tenancy names whose traces are cleared.
+//
+// No function may be on a host driver ([HostDriverError]). Nobody else can open one by VFIO from before the reset until
+// after its proof; if somebody has one open, the reset does not begin.
 func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error) {
 	proof := isolation.Proof{Reset: r}
 	if ctx.Err() != nil {
 		return proof, &UnfinishedError{Reset: r, Err: context.Cause(ctx)}
 	}
-	var err error
+	err := e.offHost(r.Set)
+	if err != nil {
+		return proof, verdict(r, err)
+	}
 	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
 		return proof, verdict(r, err)
 	}
-	run, err := e.reset(ctx, r, tenancy)
+	x, err := e.shutOut(ctx, r.Set)
+	if err != nil {
+		return proof, verdict(r, err)
+	}
+	defer func() { e.letIn(x, err) }()
+	if tenancy != "" {
+		tenancy = fmt.Sprint(tenancy, x.places) // another function's reset is not this one's
+	}
+	run, err := e.reset(ctx, r, x, tenancy)
 	if proof.Milliseconds = run.Took.Milliseconds(); run.Joined {
 		proof.Before = nil // the reset began before they were read
+	}
+	if err == nil && run.Joined && !x.kept {
+		return proof, &UnfinishedError{Reset: r, Err: errors.New("its functions could be used while it ran, so it is repeated")}
 	}
 	if err != nil {
 		return proof, verdict(r, err)
@@ -78,21 +94,21 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 }
 
 // verdict returns what an error says of the device: nothing if the kernel has not answered, or did not begin
-// because another process has the device.
+// because another process or driver has the device.
 func verdict(r isolation.Reset, err error) error {
 	unfinished := &UnfinishedError{Reset: r, Err: err}
-	if unfinished.InKernel() || control.NotBegun(err) {
+	_, onHost := errors.AsType[*HostDriverError](err)
+	if unfinished.InKernel() || control.NotBegun(err) || onHost {
 		return unfinished
 	}
 	return &NotCleanError{Reset: r, Why: err.Error(), Err: err}
 }
 
-func (e *Executor) reset(ctx context.Context, r isolation.Reset, tenancy string) (control.ResetRun, error) {
+func (e *Executor) reset(ctx context.Context, r isolation.Reset, x *exclusion, tenancy string) (control.ResetRun, error) {
 	if r.Method != isolation.HotReset {
 		return e.kernel.Reset(ctx, r.Set[0], r.Method, tenancy)
 	}
-	uncut := context.WithoutCancel(ctx) // whoever waits is cut off, what is in the kernel can't be
-	return e.kernel.ResetTogether(ctx, r.Set, r.Method, tenancy, func() error { return e.hotReset(uncut, r.Set) })
+	return e.kernel.ResetTogether(ctx, r.Set, r.Method, tenancy, x.hotReset)
 }
 
 // AwaitResets waits until no reset of the functions is in the kernel that an

@@ -143,11 +143,19 @@ func TestHotResetCoversTheSet(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = fs.Close() })
 	var asked []pci.Address
-	e := bind.New(fs, control.New(k, fs, time.Second), k, func(_ context.Context, set []pci.Address) error {
-		asked = set
-		return nil
+	e := bind.New(fs, control.New(k, fs, time.Second), k, func(_ context.Context, set []pci.Address) (func() error, func(), error) {
+		return func() error { asked = set; return nil }, func() {}, nil
 	})
 	set := []pci.Address{g, audio}
+	for _, a := range set {
+		driver, err := fs.Driver(a)
+		if err == nil && driver != "" {
+			err = k.Write("sys/bus/pci/drivers/"+driver+"/unbind", []byte(a.String()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	baseline, err := e.Fingerprints(set)
 	if err != nil {
 		t.Fatal(err)

@@ -117,8 +117,10 @@ type Sandbox struct {
 	// NetNS is the pod's network namespace as a path of the node, where the
 	// runtime has named it. Physical endpoints are put there.
 	NetNS string `json:"netns,omitempty"`
-	// Since is when the sandbox got the functions, RFC 3339 in UTC.
+	// Since is when the sandbox got the functions, RFC 3339 in UTC. It is for people: the clock may have changed since.
 	Since string `json:"since"`
+	// Ticks is the same time in clock ticks since the record's boot, see [Ticks].
+	Ticks uint64 `json:"ticks,omitempty"`
 }
 
 // Process identifies a process of the node, also after its number is used again.
@@ -162,8 +164,8 @@ func (r *Record) Ahead(bootID string) []plan.Phase {
 		return plan.AfterReboot()
 	case r.State == Preparing:
 		return plan.Undo()
-	case r.State == Cleaned:
-		return plan.GivingBack()
+	case r.State == Cleaned: // what is still on VFIO may have been used since its proof
+		return slices.Concat([]plan.Phase{plan.ResetAfter}, plan.GivingBack())
 	}
 	return slices.Concat(plan.Cleaning(), plan.GivingBack())
 }

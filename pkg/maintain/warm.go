@@ -271,11 +271,6 @@ func (w *warming) returnOne(ctx context.Context, id string) error {
 		return err
 	}
 	work := *rec
-	if rec.State == journal.Prepared { // what was moved off VFIO must not be reset below its driver
-		if err := w.order.Reaffirm(ctx, &work); err != nil {
-			return err
-		}
-	}
 	snap, unlock, err := w.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return err

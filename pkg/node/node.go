@@ -188,8 +188,7 @@ func Open(c Config) (*Node, error) {
 		return nil, errors.Join(err, n.Close())
 	}
 	n.Kernel = control.New(n.writer, n.FS, c.WriteLimit)
-	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
-	n.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
+	n.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, n.exclude)
 	n.Holders = vfio.NewProcesses(n.FS)
 	policy := c.policy(n.FS)
 	n.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
@@ -199,6 +198,15 @@ func Open(c Config) (*Node, error) {
 	n.Ledger = n.History
 	n.join(&c, policy)
 	return n, nil
+}
+
+// exclude is [bind.Exclude] on the node.
+func (n *Node) exclude(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error) {
+	x, err := vfio.Exclude(ctx, n.FS, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x.HotReset, x.End, nil
 }
 
 func (c *Config) log() *slog.Logger {

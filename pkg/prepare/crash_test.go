@@ -333,3 +333,30 @@ func settleAfter(t *testing.T, w *world, where string) {
 		t.Errorf("%s: Unprepare = %v, record %v, CDI spec %t", where, err, w.record(uid), w.hasSpec(uid))
 	}
 }
+
+// TestCrashThenUsedByTheHostAtEveryPoint cuts the power at every effect of an Unprepare. Before the next start somebody
+// gives the GPU to its host driver, and a process uses it there: nothing is reset or unbound below that, and when the
+// process has ended, the claim ends as ever.
+func TestCrashThenUsedByTheHostAtEveryPoint(t *testing.T) {
+	sc, unprepare := scenes()[0], acts()[1]
+	for at := 1; at <= countEffects(t, sc, unprepare); at++ {
+		w := newWorld(t)
+		w.k.AddNVIDIANodes()
+		gpu := sc.build(w)[0]
+		unprepare.begin(w, []pci.Address{gpu})
+		_ = unprepare.run(w, &power{at: at, after: true}, nil)
+		w.rebind(gpu, "nvidia")
+		h := w.k.Hold("/dev/nvidia0", nobody, "python3", container)
+		resets, writes := len(w.k.Resets()), len(w.k.Writes())
+		_, recoverErr := w.plugin(nil).Recover(t.Context())
+		_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+		if w.driver(gpu) != "nvidia" || len(w.k.Resets()) != resets {
+			t.Errorf("cut at effect %d: driver %q, %d resets, wrote %v; Recover %v, Unprepare %v", at, w.driver(gpu),
+				len(w.k.Resets())-resets, lastWrites(w, writes), recoverErr, err)
+		}
+		h.Release()
+		if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || w.record(uid) != nil || w.driver(gpu) != "nvidia" {
+			t.Errorf("cut at effect %d, at the end: %v, record %+v, driver %q", at, err, w.record(uid), w.driver(gpu))
+		}
+	}
+}

@@ -68,7 +68,7 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 			}
 			had = nil
 		}
-		if next := join(had, to); had == nil || *had != next {
+		if next := join(had, to, p.order.Ticks()); had == nil || *had != next {
 			rec.Sandbox = &next
 			if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
 				return err
@@ -90,9 +90,9 @@ func serves(rec *journal.Record, podUID string) bool {
 }
 
 // join merges the details of a sandbox: a caller knows its VMM or its network namespace, but not both.
-func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
+func join(had *journal.Sandbox, to journal.Sandbox, now uint64) journal.Sandbox {
 	if had != nil {
-		to.Since = had.Since
+		to.Since, to.Ticks = had.Since, had.Ticks
 		to.NetNS = cmp.Or(to.NetNS, had.NetNS)
 		if to.VMM == (journal.Process{}) {
 			to.VMM = had.VMM
@@ -103,7 +103,7 @@ func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 		to.PodUID = had.PodUID
 	}
 	if to.Since == "" {
-		to.Since = time.Now().UTC().Format(time.RFC3339)
+		to.Since, to.Ticks = time.Now().UTC().Format(time.RFC3339), now
 	}
 	return to
 }
@@ -194,6 +194,9 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	}
 	defer release()
 	if err := p.order.Guard.WaitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
+		return err
+	}
+	if err := p.order.toTargets(ctx, snap, rec); err != nil {
 		return err
 	}
 	if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {

@@ -58,14 +58,14 @@ func TestSecondSandboxGetsACleanDevice(t *testing.T) {
 // TestHandOverAgain: the same sandbox may be told of twice, first without its VMM.
 func TestHandOverAgain(t *testing.T) {
 	w, _ := handedOver(t)
-	since := w.record(uid).Sandbox.Since
+	had := *w.record(uid).Sandbox
 	vmm := journal.Process{PID: 4711, StartTime: 99}
 	for _, sb := range []journal.Sandbox{{ID: "first", VMM: vmm}, {ID: "first"}, {ID: "first", VMM: vmm}} {
 		if err := w.plugin(nil).HandOver(t.Context(), uid, sb); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := w.record(uid).Sandbox; *got != (journal.Sandbox{ID: "first", VMM: vmm, NetNS: "/run/netns/first", Since: since}) {
+	if got := w.record(uid).Sandbox; *got != (journal.Sandbox{ID: "first", VMM: vmm, NetNS: "/run/netns/first", Since: had.Since, Ticks: had.Ticks}) {
 		t.Errorf("sandbox %+v, want the first with its VMM and its namespace", got)
 	}
 	if n := len(w.k.Resets()); n != 0 {
@@ -166,6 +166,7 @@ func TestCutOffBetweenSandboxesIsResetAgain(t *testing.T) {
 		t.Errorf("record %+v at %+v, want it prepared, at the first sandbox", rec, rec.Sandbox)
 	}
 	w.k.OnReset(gpu, nil)
+	w.k.CloseGroups() // its process has ended
 	w.mustHandOver("second")
 	if rec := w.record(uid); rec.Sandbox.ID != "second" || len(rec.Proofs) != 1 {
 		t.Errorf("record %+v, want a proof at the second sandbox", rec)
@@ -188,6 +189,7 @@ func TestCutOffUnprepareIsMadeAgain(t *testing.T) {
 		t.Fatalf("record %+v, spec: %t; want it on its way back, without a spec", rec, w.hasSpec(uid))
 	}
 	w.k.OnReset(gpu, nil)
+	w.k.CloseGroups() // its process has ended
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}

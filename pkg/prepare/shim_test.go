@@ -284,3 +284,36 @@ func TestShimThatOutlivesItsVM(t *testing.T) {
 		})
 	}
 }
+
+// TestClockThatJumpsEndsNoWait: how long a sandbox has had its devices is counted from boot. A clock that is set forward
+// takes no device from a shim that is about to start its VM, and one that is set back keeps no device with a shim that
+// is left over.
+func TestClockThatJumpsEndsNoWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		by, later time.Duration
+		held      bool
+	}{
+		"forward, a second later":    {time.Hour, time.Second, true},
+		"back, a second later":       {-time.Hour, time.Second, true},
+		"forward, ten minutes later": {time.Hour, 10 * time.Minute, false},
+		"back, ten minutes later":    {-time.Hour, 10 * time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, _ := asked(t)
+				time.Sleep(tt.later)
+				rec := *w.record(uid)
+				sandbox := *rec.Sandbox
+				sandbox.Since = time.Now().Add(-tt.later - tt.by).UTC().Format(time.RFC3339) // as the clock has it now
+				rec.Sandbox = &sandbox
+				if err := w.records.Save(&rec); err != nil {
+					t.Fatal(err)
+				}
+				_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+				if effects.IsUse(err) != tt.held || err != nil && !tt.held {
+					t.Errorf("Unprepare: %v; want it refused: %t", err, tt.held)
+				}
+			})
+		})
+	}
+}

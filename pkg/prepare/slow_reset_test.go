@@ -289,6 +289,7 @@ func TestAnotherPluginDuringASlowReset(t *testing.T) {
 					ctx, cancel := timeout(t, 5*time.Second)
 					defer cancel()
 					s.wantCutOff(s.call(ctx, p, s.req))
+					s.k.CloseGroups()
 					next := s.plugin(nil)
 					if r, err := next.Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
 						t.Errorf("Recover = %+v, %v", r, err)

@@ -200,6 +200,28 @@ func changes() []change {
 			w.k.AddDriver("pci-stub", sysfstest.Driver{ManagesDMA: true, NoChildren: true})
 			w.rebind(a, "pci-stub")
 		})},
+		{"it is on its host driver, and a process uses it there", func(w *world, a pci.Address) bool {
+			if known, _ := w.fs.Exists("sys/bus/pci/drivers/nvidia"); !known || w.function(a).Vendor != 0x10de || len(w.mates(a)) > 0 {
+				return false
+			}
+			w.k.AddNVIDIANodes()
+			w.rebind(a, "nvidia")
+			w.k.Hold("/dev/nvidia0", nobody, "python3", container)
+			return true
+		}},
+		{"the clock jumped since its sandbox got it", func(w *world, _ pci.Address) bool {
+			had := w.record(uid)
+			if had == nil || had.Sandbox == nil {
+				return false
+			}
+			rec, sandbox := *had, *had.Sandbox
+			sandbox.Since = time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+			rec.Sandbox = &sandbox
+			if err := w.records.Save(&rec); err != nil {
+				w.t.Fatal(err)
+			}
+			return true
+		}},
 		{"somebody bound it to vfio-pci and has it open", func(w *world, a pci.Address) bool {
 			if len(w.mates(a)) > 0 {
 				return false // nobody can open a part of a group

@@ -126,11 +126,14 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	case journal.Preparing:
 		return failed(o.Undo(ctx, rec, nil))
 	case journal.Cleaned:
+		if out := o.proveAgain(ctx, snap, rec); out.Err != nil {
+			return out
+		}
 		return failed(o.GiveBack(ctx, rec))
 	case journal.Quarantined:
 		return o.retest(ctx, snap, rec)
 	default:
-		return o.release(ctx, rec)
+		return o.releaseMoved(ctx, snap, rec)
 	}
 }
 
@@ -190,6 +193,14 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 		code = endCode(rec)
 	}
 	return o.Recording.End(ctx, rec, code, why)
+}
+
+// releaseMoved is release of a record whose functions somebody may have moved.
+func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
+	if err := o.toTargets(ctx, snap, rec); err != nil {
+		return failed(err)
+	}
+	return o.release(ctx, rec)
 }
 
 // release is the way back of a claim that was handed over.

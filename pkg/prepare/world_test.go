@@ -106,9 +106,10 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 	c := prepare.Config{
 		Parts: effects.Parts{
 			FS: w.fs, Inventory: look, Locks: w.locks,
-			Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
+			Executor: bind.New(w.fs, kernel, w.k, w.k.Exclude),
 			Journal:  power.journal(w.records), Specs: power.specs(w.specs),
-			Holders:    vfio.NewProcesses(w.fs),
+			Holders:    askedHolders{vfio.NewProcesses(w.fs), w.k},
+			Ticks:      w.ticks,
 			VFs:        policy,
 			Interfaces: power.interfaces(w.pods),
 			Addresses:  power.addresses(w.pool),
@@ -127,6 +128,9 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 	p := prepare.New(c)
 	return &plugin{Preparer: p, Maintainer: maintain.New(p.Order(), policy)}
 }
+
+// ticks are the clock ticks since a boot in 1970. They go with the time of the test, which need not be the machine's.
+func (w *world) ticks() uint64 { return journal.TicksIn(time.Duration(time.Now().UnixNano())) }
 
 // plugin is all that works on claims and functions in a plugin's process.
 type plugin struct {

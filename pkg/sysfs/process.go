@@ -37,3 +37,23 @@ func ParseParents(stat string) (parent, group int, err error) {
 	}
 	return parent, group, nil
 }
+
+// IsEnding reports whether a process ends and threads of it are left, by the text of proc/<pid>/stat: fields 3, 9 and 20
+// (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has closed all.
+func IsEnding(stat string) (bool, error) {
+	const third, flagsField, threadsField = 3, 9, 20
+	const exiting = 4 // PF_EXITING in include/linux/sched.h
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) <= threadsField-third {
+		return false, fmt.Errorf("stat %q: want at least %d fields", stat, threadsField)
+	}
+	flags, err := strconv.ParseUint(f[flagsField-third], 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("stat %q: flags: %w", stat, err)
+	}
+	threads, err := strconv.Atoi(f[threadsField-third])
+	if err != nil {
+		return false, fmt.Errorf("stat %q: number of threads: %w", stat, err)
+	}
+	return flags&exiting != 0 && (f[0] != "Z" || threads > 1), nil
+}

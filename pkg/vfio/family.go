@@ -48,6 +48,27 @@ func Family(ctx context.Context, fs *sysfs.FS, pid int, start uint64) ([]Holder,
 	return family, nil
 }
 
+// Ending returns the process with the PID that started at the time while it ends, none otherwise: it has been killed, and
+// a thread of it is left. Its open files may be gone from proc already while the kernel still closes them.
+func (p *Processes) Ending(_ context.Context, pid int, start uint64) ([]Holder, error) {
+	who, err := describe(p.fs, pid)
+	if err == nil && who.StartTime == start {
+		var stat string
+		var ending bool
+		if stat, err = p.fs.ReadString("proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
+			ending, err = sysfs.IsEnding(stat)
+		}
+		if ending {
+			who.Node = "a device that the kernel still closes"
+			return []Holder{who}, err
+		}
+	}
+	if seen(err) != nil {
+		return nil, uninspectable(p.fs, pid, seen(err))
+	}
+	return nil, nil
+}
+
 // Shims is [Shims] on the node of p.
 func (p *Processes) Shims(ctx context.Context, sandboxID string) ([]Holder, error) {
 	return Shims(ctx, p.fs, sandboxID)

@@ -1,6 +1,7 @@
 package vfio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -49,16 +50,31 @@ func must(err error) {
 func be(how string) {
 	done := make(chan bool)
 	go func() { // not on the first thread, which may have to end
-		hostile()[how](os.Getenv("HOSTILE_DIR"))
+		if do, ok := hostile()[how]; ok {
+			do(os.Getenv("HOSTILE_DIR"))
+		} else {
+			send()
+		}
 		must(os.WriteFile(os.Getenv("HOSTILE_READY"), nil, 0o600))
 		time.Sleep(time.Hour)
 	}()
 	<-done
 }
 
-func openFull() {
-	_, err := unix.Open("/dev/full", unix.O_RDONLY, 0)
+// openFull opens the node.
+func openFull() int {
+	fd, err := unix.Open(cmp.Or(os.Getenv("HOSTILE_NODE"), "/dev/full"), unix.O_RDWR, 0)
 	must(err)
+	return fd
+}
+
+// send leaves the descriptor of the node in flight in a socket, where proc does not show it.
+func send() {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	must(err)
+	fd := openFull()
+	must(unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(fd), nil, 0))
+	must(unix.Close(fd))
 }
 
 func create(name string) {

@@ -46,19 +46,12 @@ func list(addrs []pci.Address) string {
 // The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET,
 // drivers/vfio/pci/vfio_pci_core.c). It needs the group interface of VFIO, not iommufd.
 func HotReset(ctx context.Context, fs *sysfs.FS, set []pci.Address) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	groups, err := groupsOf(fs, set)
+	x, err := Exclude(ctx, fs, set)
 	if err != nil {
 		return fmt.Errorf("hot reset of %s: %w", list(set), err)
 	}
-	c := &container{dev: filepath.Join(fs.Path(), "dev/vfio"), groups: map[int]int{}}
-	defer c.close()
-	if err := c.reset(set, groups); err != nil {
-		return fmt.Errorf("hot reset of %s: %w", list(set), err)
-	}
-	return nil
+	defer x.End()
+	return x.HotReset()
 }
 
 // groupsOf returns the groups of the functions, in the functions' order.
@@ -93,16 +86,16 @@ type container struct {
 	dev    string // where the nodes are
 	fd     int
 	groups map[int]int // descriptors by number
-	open   []int       // all descriptors, in the order of opening
+	open   []int       // all descriptors but the groups', in the order of opening
 }
 
-// reset resets the functions of set, which are in groups.
+// reset resets the functions of set, which are in groups that are open.
 func (c *container) reset(set []pci.Address, groups []int) error {
 	if err := c.openContainer(); err != nil {
 		return err
 	}
-	for _, n := range groups {
-		if err := c.add(n); err != nil {
+	for n, fd := range c.groups {
+		if err := c.join(fd); err != nil {
 			return fmt.Errorf("IOMMU group %d: %w", n, err)
 		}
 	}
@@ -128,11 +121,12 @@ func (c *container) reset(set []pci.Address, groups []int) error {
 
 // openContainer opens the control node and checks what is behind it.
 func (c *container) openContainer() error {
-	fd, err := c.openNode("vfio")
+	fd, err := openNode(filepath.Join(c.dev, "vfio"))
 	if err != nil {
 		return err
 	}
 	c.fd = fd
+	c.open = append(c.open, fd)
 	version, err := ioctl(fd, getAPIVersion, 0)
 	if err != nil {
 		return fmt.Errorf("ask VFIO for its API version: %w", err)
@@ -150,26 +144,18 @@ func (c *container) openContainer() error {
 	return nil
 }
 
-// add opens a group and puts it into the container, once.
-func (c *container) add(n int) error {
-	if _, ok := c.groups[n]; ok {
-		return nil
-	}
-	fd, err := c.openNode(filepath.Base(GroupNode(n)))
-	if err != nil {
-		return err
-	}
-	viable, err := isViable(fd)
+// join puts an open group into the container.
+func (c *container) join(group int) error {
+	viable, err := isViable(group)
 	if err != nil {
 		return err
 	}
 	if !viable {
 		return errors.New("it is not viable: a member is bound to a driver that is not VFIO's")
 	}
-	if err := setContainer(fd, c.fd); err != nil {
+	if err := setContainer(group, c.fd); err != nil {
 		return fmt.Errorf("put it into a container: %w", err)
 	}
-	c.groups[n] = fd
 	return nil
 }
 
@@ -184,9 +170,8 @@ func (c *container) openDevice(a pci.Address, group int) (int, error) {
 	return fd, nil
 }
 
-// openNode opens a node below dev/vfio.
-func (c *container) openNode(name string) (int, error) {
-	node := filepath.Join(c.dev, name)
+// openNode opens a VFIO node.
+func openNode(node string) (int, error) {
 	fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return 0, fmt.Errorf("%w: open %s: %w", ErrBusy, node, err)
@@ -194,16 +179,21 @@ func (c *container) openNode(name string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open %s: %w", node, err)
 	}
-	c.open = append(c.open, fd)
 	return fd, nil
 }
 
-// close gives everything back, the device first: a group leaves its container
-// only when no device of it is open.
+// close gives the container back, the device first: a group leaves it only when no device of it is open. The groups
+// stay open.
 func (c *container) close() {
-	for _, fd := range slices.Backward(c.open) {
+	for i, fd := range slices.Backward(c.open) {
+		if i == 0 { // the container itself, of which each group has one as well
+			for _, group := range c.groups {
+				_, _ = ioctl(group, groupUnsetContainer, 0) // one that was not put into it says so
+			}
+		}
 		_ = unix.Close(fd) // nothing was written to it
 	}
+	c.open = nil
 }
 
 // hotResetInfo asks which functions a hot reset of an open device affects.
@@ -231,23 +221,4 @@ func foreigners(affected []dependent, set []pci.Address) []pci.Address {
 		}
 	}
 	return foreign
-}
-
-// Busy reports whether a process has the group open: the kernel lets only one process open it. Asking opens a free
-// node for a moment, in which another opener gets EBUSY: ask only about groups that no process is about to open. A
-// group without a node is not busy.
-func Busy(ctx context.Context, fs *sysfs.FS, group int) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	c := &container{dev: filepath.Join(fs.Path(), "dev/vfio")}
-	defer c.close()
-	_, err := c.openNode(filepath.Base(GroupNode(group)))
-	switch {
-	case errors.Is(err, ErrBusy):
-		return true, nil
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return false, nil
-	}
-	return false, err
 }

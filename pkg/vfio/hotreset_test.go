@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -115,15 +115,7 @@ func TestHotResetRefuses(t *testing.T) {
 	if err := HotReset(t.Context(), fsys, nil); err == nil {
 		t.Error("a reset of nothing succeeded")
 	}
-	if err := k.Write(sysfs.FunctionPath(gpu)+"/driver_override", []byte("vfio-pci")); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Write("sys/bus/pci/drivers/nvidia/unbind", []byte(gpu.String())); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Write("sys/bus/pci/drivers_probe", []byte(gpu.String())); err != nil {
-		t.Fatal(err)
-	}
+	bindTo(t, k, gpu, "vfio-pci")
 	// The nodes of a scripted kernel are files: what is asked of them fails, and
 	// the descriptors are given back.
 	before := descriptors(t)
@@ -144,27 +136,61 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func TestBusy(t *testing.T) {
-	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "dev/vfio/16"), 0o755); err != nil {
-		t.Fatal(err)
+// TestExclude: a group that can be opened is open until the end, a kernel without its node excludes nobody, and what
+// the kernel says otherwise is no "nobody has it".
+func TestExclude(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu, host := k.AddGPU(0x3b), k.AddGPU(0x3c)
+	fsys := openTree(t, k.Root())
+	bindTo(t, k, gpu, "vfio-pci")
+	f := &device.Function{Address: gpu, Group: new(0)}
+	group, _ := k.GroupOf(gpu)
+	*f.Group = group
+	node := k.Path("dev/vfio/" + strconv.Itoa(group))
+	before := descriptors(t)
+	x, err := Exclude(t.Context(), fsys, []pci.Address{gpu, host})
+	if err != nil || descriptors(t) != before+1 {
+		t.Fatalf("%v, %d descriptors; want one more than %d: that of the group on VFIO", err, descriptors(t), before)
 	}
-	if err := os.WriteFile(filepath.Join(root, "dev/vfio/15"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	if err := x.HotReset(); err == nil { // the nodes are files
+		t.Error("a hot reset by files succeeded")
 	}
+	if descriptors(t) != before+1 {
+		t.Errorf("%d descriptors after the reset, want the group still open", descriptors(t))
+	}
+	x.End()
+	if got, err := Opened(t.Context(), fsys, f); err != nil || got != "" || descriptors(t) != before {
+		t.Errorf("opened: %q, %v, %d descriptors; want nobody and %d", got, err, descriptors(t), before)
+	}
+	must(os.Remove(node))
+	if got, err := Opened(t.Context(), fsys, f); !errors.Is(err, ErrCannotAsk) || got != "" {
+		t.Errorf("without its node: %q, %v", got, err)
+	}
+	if got, err := Opened(t.Context(), fsys, &device.Function{Address: host}); !errors.Is(err, ErrCannotAsk) || got != "" {
+		t.Errorf("on its host driver: %q, %v", got, err)
+	}
+	must(os.Mkdir(node, 0o755))
+	if got, err := Opened(t.Context(), fsys, f); err == nil {
+		t.Errorf("a directory: %q, %v; want an error", got, err)
+	}
+}
+
+func openTree(t *testing.T, root string) *sysfs.FS {
+	t.Helper()
 	fsys, err := sysfs.Open(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = fsys.Close() }()
-	for _, group := range []int{15, 17} {
-		if busy, err := Busy(t.Context(), fsys, group); err != nil || busy {
-			t.Errorf("group %d: busy %v, %v", group, busy, err)
-		}
-	}
-	if busy, err := Busy(t.Context(), fsys, 16); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory: busy %v, %v; want an error", busy, err)
-	}
+	t.Cleanup(func() { _ = fsys.Close() })
+	return fsys
+}
+
+// bindTo moves a GPU from its host driver.
+func bindTo(t *testing.T, k *sysfstest.Kernel, a pci.Address, driver string) {
+	t.Helper()
+	must(k.Write(sysfs.FunctionPath(a)+"/driver_override", []byte(driver)))
+	must(k.Write("sys/bus/pci/drivers/nvidia/unbind", []byte(a.String())))
+	must(k.Write("sys/bus/pci/drivers_probe", []byte(a.String())))
 }
 
 func TestClaimed(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/node"
@@ -90,8 +91,9 @@ func TestLabHolders(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() || found[0].Node != GroupNode(group) {
 		t.Errorf("holders: %v, %v; want this process", found, err)
 	}
-	if busy, err := Busy(t.Context(), fs, group); err != nil || !busy {
-		t.Errorf("group %d is busy: %v, %v", group, busy, err)
+	f := &device.Function{Address: gpu, Group: &group}
+	if open, err := Opened(t.Context(), fs, f); err != nil || open != GroupNode(group) {
+		t.Errorf("the kernel says that %q is open, %v", open, err)
 	}
 	if err := HotReset(t.Context(), fs, []pci.Address{gpu}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a reset of what is held: %v, want ErrBusy", err)
@@ -100,9 +102,48 @@ func TestLabHolders(t *testing.T) {
 	if found, err := Holders(t.Context(), fs, []string{GroupNode(group)}); err != nil || found != nil {
 		t.Errorf("holders after the release: %v, %v", found, err)
 	}
-	if busy, err := Busy(t.Context(), fs, group); err != nil || busy {
-		t.Errorf("group %d is busy after the release: %v, %v", group, busy, err)
+	if open, err := Opened(t.Context(), fs, f); err != nil || open != "" {
+		t.Errorf("after the release the kernel says that %q is open, %v", open, err)
 	}
+}
+
+// TestLabHiddenHolders: no process hides a group that it has open. The kernel always says that it is open, and proc
+// shows who has it, unless the descriptor is in flight.
+func TestLabHiddenHolders(t *testing.T) {
+	fs := openRoot(t)
+	gpu := address(t, topology.GPU0)
+	node.Bind(t, topology.GPU0, "vfio-pci")
+	group, ok, err := fs.GroupNumber(gpu)
+	if err != nil || !ok {
+		t.Fatal(group, ok, err)
+	}
+	t.Setenv("HOSTILE_NODE", GroupNode(group))
+	f := &device.Function{Address: gpu, Group: &group}
+	for how, shown := range map[string]bool{
+		"a first thread that has ended": true, "a thread with a table of its own": true, "a descriptor in flight": false,
+	} {
+		t.Run(how, func(t *testing.T) {
+			pid, _ := start(t, how)
+			found, err := Holders(t.Context(), fs, []string{GroupNode(group)})
+			if is := len(found) == 1 && found[0].PID == pid; err != nil || is != shown {
+				t.Errorf("holders %v, %v; want process %d among them: %t", found, err, pid, shown)
+			}
+			if open, err := Opened(t.Context(), fs, f); err != nil || open != GroupNode(group) {
+				t.Errorf("the kernel says that %q is open, %v", open, err)
+			}
+			if x, err := Exclude(t.Context(), fs, []pci.Address{gpu}); !errors.Is(err, ErrBusy) {
+				t.Errorf("excluded %+v, %v; want ErrBusy", x, err)
+			}
+		})
+	}
+	x, err := Exclude(t.Context(), fs, []pci.Address{gpu})
+	if err != nil {
+		t.Fatalf("when all have ended: %v", err)
+	}
+	if _, err := unix.Open(GroupNode(group), unix.O_RDWR|unix.O_CLOEXEC, 0); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("somebody opens it: %v, want EBUSY", err)
+	}
+	x.End()
 }
 
 // A container may have the node under any name.

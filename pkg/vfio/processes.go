@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -110,9 +111,13 @@ func (p *Processes) walk() {
 	for w := p.begin(); w != nil; w = p.begin() {
 		slices.Sort(w.nodes)
 		w.holders, w.err = Holders(w.ctx, p.fs, slices.Compact(w.nodes))
+		w.holders = slices.DeleteFunc(w.holders, isSelf)
 		close(w.done)
 	}
 }
+
+// isSelf reports whether a holder is this process, which has groups open while it resets their functions ([Exclude]).
+func isSelf(h Holder) bool { return h.PID == os.Getpid() }
 
 // begin returns the next walk, which takes no more callers; nil if none waits.
 func (p *Processes) begin() *walk {

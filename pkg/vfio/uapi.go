@@ -17,14 +17,15 @@ import (
 const (
 	typeAndBase = ';'<<8 + 100
 
-	getAPIVersion     = typeAndBase + 0
-	checkExtension    = typeAndBase + 1
-	setIOMMU          = typeAndBase + 2
-	groupGetStatus    = typeAndBase + 3
-	groupSetContainer = typeAndBase + 4
-	groupGetDevice    = typeAndBase + 6
-	getHotResetInfo   = typeAndBase + 12
-	hotReset          = typeAndBase + 13
+	getAPIVersion       = typeAndBase + 0
+	checkExtension      = typeAndBase + 1
+	setIOMMU            = typeAndBase + 2
+	groupGetStatus      = typeAndBase + 3
+	groupSetContainer   = typeAndBase + 4
+	groupUnsetContainer = typeAndBase + 5
+	groupGetDevice      = typeAndBase + 6
+	getHotResetInfo     = typeAndBase + 12
+	hotReset            = typeAndBase + 13
 )
 
 const (

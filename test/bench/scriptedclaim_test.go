@@ -43,7 +43,7 @@ func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer, ch
 	c := prepare.Config{
 		Parts: effects.Parts{
 			FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
-			Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.HotReset),
+			Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.Exclude),
 			VFs:      &vf.Policy{FS: fs, Links: links, Switches: links.Switches()},
 			Ledger:   writer.New(writer.Config{Dir: filepath.Join(dir, "ledger"), Node: "node-1", BootID: "b", Actor: ledger.Actor{Component: "bench"}}),
 			Observe:  observe,

@@ -113,7 +113,7 @@ func (n *keptNode) plugin(b *testing.B) *prepare.Preparer {
 	return prepare.New(prepare.Config{
 		Parts: effects.Parts{
 			FS: n.fs, Inventory: seen, Locks: locks, Journal: records, Specs: specs,
-			Executor: bind.New(n.fs, kernel, n.k, n.k.HotReset), Holders: vfio.NewProcesses(n.fs), Ledger: n.ledger(),
+			Executor: bind.New(n.fs, kernel, n.k, n.k.Exclude), Holders: vfio.NewProcesses(n.fs), Ledger: n.ledger(),
 		},
 		UndoLimit: time.Minute, RecoverLimit: time.Minute,
 	})

@@ -86,7 +86,7 @@ func (n *scripted) prepares() {
 	n.claims = prepare.New(prepare.Config{
 		Parts: effects.Parts{
 			FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
-			Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.HotReset),
+			Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.Exclude),
 		},
 		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,
 	})

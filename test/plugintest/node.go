@@ -85,7 +85,7 @@ func New(t *testing.T) *Node {
 	n.Config = prepare.Config{
 		Parts: effects.Parts{
 			FS: n.FS, Inventory: scanner{n.FS}, Locks: locks,
-			Executor: bind.New(n.FS, control.New(n.Kernel, n.FS, 10*time.Second), n.Kernel, n.Kernel.HotReset),
+			Executor: bind.New(n.FS, control.New(n.Kernel, n.FS, 10*time.Second), n.Kernel, n.Kernel.Exclude),
 			Journal:  n.Records, Specs: n.Specs, Holders: vfio.NewProcesses(n.FS),
 			VFs: n.Policy, Observe: n.Metrics.Observe,
 		},

@@ -21,6 +21,15 @@ type Guard struct {
 	inventory Inventory
 	holders   Holders
 	observe   Observer
+	// executor keeps others from functions itself, and ticks are the clock ticks since boot.
+	executor Executor
+	ticks    func() uint64
+}
+
+// with completes a guard.
+func (g *Guard) with(p *Parts) *Guard {
+	g.executor, g.ticks = p.Executor, p.Ticks
+	return g
 }
 
 // InUseError says that processes have a function open, so that it can neither
@@ -29,12 +38,20 @@ type InUseError struct {
 	Claim   plan.Ref
 	Address pci.Address
 	Holders []vfio.Holder
+	// Open is a VFIO node that is open by the kernel's word while no process is found that has it; then there are no
+	// Holders.
+	Open string
 	// Abandoned are the sandboxes of those holders, by PID, that are VMs without a shim:
 	// deleting the pod does not end them.
 	Abandoned map[int]string
 }
 
 func (e *InUseError) Error() string {
+	if e.Open != "" {
+		return fmt.Sprintf("claim %s: %s is in use: the kernel says that %s is open, and no process is found that has it: a process that ends may still be "+
+			"closing it, or has passed it on; try again, and if that does not help, end the processes of its last pod, or drain and reboot the node",
+			e.Claim, e.Address, e.Open)
+	}
 	names := make([]string, len(e.Holders))
 	for i, h := range e.Holders {
 		names[i] = h.String()
@@ -108,7 +125,36 @@ func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 			}}}
 		}
 	}
-	return g.Unheld(ctx, snap, claim, addrs)
+	return g.unopened(ctx, snap, claim, addrs)
+}
+
+// unopened is [Guard.Unheld] for functions that no process is about to open: it also asks the kernel about those on
+// VFIO, which knows users that no process shows. Where the kernel says of all that nobody uses them, it does not matter
+// that a process can't be inspected.
+func (g *Guard) unopened(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	err := g.Unheld(ctx, snap, claim, addrs)
+	_, unknown := errors.AsType[*vfio.UninspectableError](err)
+	if err != nil && !unknown {
+		return err
+	}
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok || g.executor.Excludes(a) {
+			continue
+		}
+		switch node, askErr := g.holders.Opened(ctx, f); {
+		case node != "":
+			return &InUseError{Claim: claim, Address: a, Open: node}
+		case errors.Is(askErr, vfio.ErrCannotAsk):
+			unknown = false
+		case askErr != nil:
+			return fmt.Errorf("claim %s: ask whether %s is in use: %w", claim, a, askErr)
+		}
+	}
+	if unknown {
+		return nil
+	}
+	return err
 }
 
 // Unheld returns an [InUseError] when a process has a node of one of the
@@ -177,7 +223,10 @@ func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 	if err != nil {
 		return err
 	}
-	if err := g.Unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil || len(starting) == 0 {
+	if len(starting) == 0 {
+		return g.unopened(ctx, snap, rec.Plan.Claim, addrs)
+	}
+	if err := g.Unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil {
 		return err
 	}
 	return g.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
@@ -188,7 +237,8 @@ func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 // is over. Functions that are back with their drivers may be open.
 //
 // Holders that are all there again after a wait that saw one end can't be
-// waited for: their PIDs are those of another PID namespace.
+// waited for: their PIDs are those of another PID namespace. Those that only the kernel knows are asked for again and
+// again.
 func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -197,14 +247,32 @@ func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 	for {
 		err := g.Unused(ctx, snap, rec, addrs)
 		var used *InUseError
-		if !errors.As(err, &used) || wait.Err() != nil || slices.Equal(used.Holders, last) {
+		if !errors.As(err, &used) || wait.Err() != nil || used.Open == "" && slices.Equal(used.Holders, last) {
 			return err
 		}
 		last = used.Holders
-		waitErr := g.observe.Timed(claim, PhaseWait, func() error { return g.holders.Wait(wait, used.Holders) })
+		waitErr := g.observe.Timed(claim, PhaseWait, func() error { return g.wait(wait, used) })
 		if waitErr != nil {
 			return err
 		}
+	}
+}
+
+// askAgain is how long to wait before the kernel is asked again who has a function open.
+const askAgain = 200 * time.Millisecond
+
+// wait returns when a holder has ended, or it is time to look again.
+func (g *Guard) wait(ctx context.Context, used *InUseError) error {
+	if used.Open == "" {
+		return g.holders.Wait(ctx, used.Holders)
+	}
+	timer := time.NewTimer(askAgain)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -224,19 +292,26 @@ const startLimit = 5 * time.Minute
 
 // starting returns the processes that start a sandbox with the record's functions. When the runtime has named the VM's
 // process, the VM has opened its functions, and its open files show them: a shim may outlive its VM until the sandbox is
-// removed. So if the runtime names no VM, a shim without a child counts for [startLimit] only: CRI-O ends it when it
+// removed. Only while the VM's process ends, it may have closed what the kernel still tears down. So if the runtime names no VM, a shim without a child counts for [startLimit] only: CRI-O ends it when it
 // removes the sandbox, which the kubelet requests after Unprepare.
 func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
 	s := rec.Sandbox
-	if s == nil || s.VMM != (journal.Process{}) || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
+	if s == nil || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
 		return nil, nil
+	}
+	if s.VMM != (journal.Process{}) {
+		ending, err := g.holders.Ending(ctx, s.VMM.PID, s.VMM.StartTime)
+		if err != nil {
+			err = fmt.Errorf("claim %s: check whether the VM of sandbox %s has ended: %w", rec.Plan.Claim, s.ID, err)
+		}
+		return ending, err
 	}
 	family, err := g.shims(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: check whether sandbox %s, which has its devices, is still starting: %w", rec.Plan.Claim, s.ID, err)
 	}
 	alone := len(family) == 1 && (s.Shim == journal.Process{} || family[0].PID == s.Shim.PID)
-	if alone && !mayStart(s) {
+	if alone && s.HasFor(startLimit, g.ticks()) {
 		return nil, nil
 	}
 	return family, nil
@@ -253,11 +328,4 @@ func (g *Guard) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, e
 		return g.holders.Shims(ctx, s.ID)
 	}
 	return nil, nil
-}
-
-// mayStart reports whether a sandbox has its functions for so short a time that its shim
-// may still be about to start the VM. One of unknown age may.
-func mayStart(s *journal.Sandbox) bool {
-	since, err := time.Parse(time.RFC3339, s.Since)
-	return err != nil || time.Since(since) < startLimit
 }

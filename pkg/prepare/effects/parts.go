@@ -40,6 +40,8 @@ type Executor interface {
 	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
 	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error)
 	AwaitResets(ctx context.Context, set []pci.Address) error
+	// Excludes reports whether it keeps other processes from a function itself.
+	Excludes(a pci.Address) bool
 	SetVFs(ctx context.Context, pf pci.Address, count int) error
 }
 
@@ -103,6 +105,10 @@ type Holders interface {
 	Abandoned(ctx context.Context, holders []vfio.Holder) (map[int]string, error)
 	// Claimed returns the node of a disk of f that is in exclusive use.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
+	// Opened returns the VFIO node of f that somebody has open by the kernel's word, or vfio.ErrCannotAsk.
+	Opened(ctx context.Context, f *device.Function) (node string, err error)
+	// Ending returns the process that started at the time while it ends: some of its threads are left.
+	Ending(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Wait returns when one of the holders has ended, or with ctx's error.
 	Wait(ctx context.Context, holders []vfio.Holder) error
 }
@@ -225,6 +231,8 @@ type Parts struct {
 	Room Room
 	// Observe gets each step and phase.
 	Observe Observer
+	// Ticks are the clock ticks since boot; nil for [journal.Ticks].
+	Ticks func() uint64
 }
 
 // Set holds one of each kind of effects.
@@ -243,13 +251,16 @@ type Set struct {
 // New returns effects that work with the parts.
 func New(p *Parts) Set {
 	observe := p.Observe
+	if p.Ticks == nil {
+		p.Ticks = journal.Ticks
+	}
 	bus := &Bus{fs: p.FS}
 	guard := &Guard{inventory: p.Inventory, holders: p.Holders, observe: observe}
 	recording := &Recording{journal: p.Journal, ledger: p.Ledger, room: p.Room, executor: p.Executor, observe: observe}
 	configuring := &Configuring{fs: p.FS, journal: p.Journal, vfs: p.VFs, recording: recording, observe: observe}
 	return Set{
 		Locking:   &Locking{inventory: p.Inventory, executor: p.Executor, locks: p.Locks, observe: observe},
-		Guard:     guard,
+		Guard:     guard.with(p),
 		Recording: recording,
 		Binding: &Binding{
 			fs: p.FS, executor: p.Executor, vfs: p.VFs, interfaces: p.Interfaces,

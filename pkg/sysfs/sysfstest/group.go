@@ -22,6 +22,8 @@ type group struct {
 	drivers int
 	// noIOMMU is set for a group that VFIO made up.
 	noIOMMU bool
+	// excluded is set while [Kernel.Exclude] has the group open.
+	excluded bool
 }
 
 func (g *group) dir() string {

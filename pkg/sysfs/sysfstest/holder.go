@@ -2,12 +2,17 @@ package sysfstest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Holder is a process that has a device node open.
@@ -26,6 +31,8 @@ type Holder struct {
 	device   *function
 	released chan struct{}
 	once     sync.Once
+	// unseen is set where no process in proc has the file.
+	unseen bool
 }
 
 // Hold makes a process open a device node, such as "/dev/vfio/15" or "/dev/dri/card0". The process appears in proc. If
@@ -39,6 +46,56 @@ func (k *Kernel) Hold(node string, pid int, comm, container string) *Holder {
 	h := &Holder{PID: pid, Comm: comm, Node: node, Container: container, k: k, released: make(chan struct{})}
 	k.build(func() { k.hold(h) })
 	return h
+}
+
+// HoldUnseen is [Kernel.Hold] by a file that proc does not show: its descriptor is in flight in a socket, or the process
+// that had it is still closing it.
+func (k *Kernel) HoldUnseen(node string) *Holder {
+	if k.tb != nil {
+		k.tb.Helper()
+	}
+	h := &Holder{PID: -1, Node: node, k: k, released: make(chan struct{}), unseen: true}
+	k.build(func() { k.hold(h) })
+	return h
+}
+
+// Exclude opens the groups of those of the functions that are on VFIO drivers until end is called. It returns EBUSY if
+// somebody has one of them open. hotReset is [Kernel.HotReset] of the functions.
+func (k *Kernel) Exclude(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var groups []*group
+	for _, a := range set {
+		f := k.functions[a]
+		if f == nil || f.driver == nil || !f.driver.VFIO || f.group == nil || slices.Contains(groups, f.group) {
+			continue
+		}
+		if f.group.excluded || k.owned(f.group) {
+			return nil, nil, fmt.Errorf("open %s: %w", f.group.node(), unix.EBUSY)
+		}
+		groups = append(groups, f.group)
+	}
+	mark := func(open bool) {
+		for _, g := range groups {
+			g.excluded = open
+		}
+	}
+	mark(true)
+	end = func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		mark(false)
+	}
+	return func() error { return k.HotReset(ctx, set) }, end, nil
+}
+
+// CloseGroups closes the groups that [Kernel.Exclude] has opened: the process that had them is dead.
+func (k *Kernel) CloseGroups() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, g := range k.groups {
+		g.excluded = false
+	}
 }
 
 // hold lets h open its node. Callers hold mu.
@@ -57,8 +114,15 @@ func (k *Kernel) hold(h *Holder) {
 			k.wrong("hold %s: %w", h.Node, err)
 			return
 		}
+		if h.group.excluded {
+			k.wrong("hold %s: %w", h.Node, unix.EBUSY)
+			return
+		}
 	}
 	k.holders[h.PID] = h
+	if h.unseen {
+		return
+	}
 	if !k.exists(path.Join("proc", strconv.Itoa(h.PID))) {
 		k.startProcess(h.PID, h.Comm, h.Container)
 	}
@@ -91,7 +155,9 @@ func (h *Holder) Release() {
 		defer h.k.mu.Unlock()
 		if h.k.holders[h.PID] == h {
 			delete(h.k.holders, h.PID)
-			h.k.remove(path.Join("proc", strconv.Itoa(h.PID)))
+			if !h.unseen {
+				h.k.remove(path.Join("proc", strconv.Itoa(h.PID)))
+			}
 		}
 		close(h.released)
 	})

@@ -65,7 +65,7 @@ func (k *Kernel) dropNode(node string) {
 	k.remove(n.link())
 	k.remove(strings.TrimPrefix(node, "/"))
 	for _, h := range k.holders {
-		if h.Node == node {
+		if h.Node == node && !h.unseen {
 			k.remove(h.fd())
 			k.symlink(h.fd(), node+" (deleted)")
 		}

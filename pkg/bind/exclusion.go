@@ -1,0 +1,141 @@
+package bind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+)
+
+// Exclude keeps all other processes from using functions by VFIO until end is called, and returns how to reset all of
+// them together below their bridge (vfio.Exclude). Its error matches EBUSY if somebody has one of them open.
+type Exclude func(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error)
+
+// HostDriverError says that a function is not reset because it is on a host driver: processes may use it there, and no
+// driver expects that its device loses all state.
+type HostDriverError struct {
+	Address pci.Address
+	Driver  string
+}
+
+func (e *HostDriverError) Error() string {
+	return fmt.Sprintf("%s is on driver %s, and only functions on VFIO are reset: stop what moved it there, and try again", e.Address, e.Driver)
+}
+
+// offHost returns a [HostDriverError] if one of the functions is on a driver that is not VFIO's.
+func (e *Executor) offHost(set []pci.Address) error {
+	for _, a := range set {
+		driver, err := e.fs.Driver(a)
+		if err != nil {
+			return err
+		}
+		if driver != "" && !device.IsVFIO(driver) {
+			return &HostDriverError{Address: a, Driver: driver}
+		}
+	}
+	return nil
+}
+
+// An exclusion keeps other processes from the functions of one reset, from before it until after its proof.
+type exclusion struct {
+	set []pci.Address
+	// places are the inodes of the functions' directories: another function at the same address has another.
+	places   []uint64
+	hotReset func() error
+	end      func()
+	// kept is set where an earlier call began it.
+	kept bool
+}
+
+// shutOut keeps other processes from functions. Where the reset of an earlier call was cut off, its exclusion is still
+// in force: nobody has used them since.
+func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, error) {
+	places, err := e.places(set)
+	if err != nil {
+		return nil, err
+	}
+	if x := e.take(set[0]); x != nil {
+		if slices.Equal(x.set, set) && slices.Equal(x.places, places) {
+			return x, nil
+		}
+		x.end()
+	}
+	x := &exclusion{set: slices.Clone(set), places: places}
+	x.hotReset, x.end, err = e.exclude(ctx, set)
+	return x, err
+}
+
+// keptFor is how long an exclusion lasts after the end of a reset that was cut off: the kubelet asks again after some two
+// minutes at most. Without it the next call could not tell whether somebody has used the functions since.
+const keptFor = 3 * time.Minute
+
+// letIn ends an exclusion. If the reset that it is for is still in the kernel, it is kept for the call that takes the
+// result.
+func (e *Executor) letIn(x *exclusion, result error) {
+	if _, stuck := errors.AsType[*control.StuckError](result); !stuck {
+		x.end()
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.kept = true
+	e.kept[x.set[0]] = x
+	go e.expire(x)
+}
+
+// expire ends a kept exclusion that no call has taken.
+func (e *Executor) expire(x *exclusion) {
+	for e.kernel.AwaitResets(context.Background(), x.set) != nil {
+		continue // it has waited as long as a reset may take
+	}
+	time.AfterFunc(keptFor, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.kept[x.set[0]] == x {
+			delete(e.kept, x.set[0])
+			x.end()
+		}
+	})
+}
+
+// Excludes reports whether other processes are kept from a function because a reset of it was cut off.
+func (e *Executor) Excludes(a pci.Address) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.kept {
+		if slices.Contains(x.set, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// take returns the exclusion of an earlier call, nil for none.
+func (e *Executor) take(first pci.Address) *exclusion {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.kept[first]
+	delete(e.kept, first)
+	return x
+}
+
+func (e *Executor) places(set []pci.Address) ([]uint64, error) {
+	places := make([]uint64, len(set))
+	for i, a := range set {
+		info, err := e.fs.Stat(sysfs.FunctionPath(a))
+		if err != nil {
+			return nil, err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			places[i] = stat.Ino
+		}
+	}
+	return places, nil
+}

@@ -1,0 +1,67 @@
+package prepare
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// toTargets brings functions of a record that somebody moved to a host driver back to VFIO, before they are reset: a
+// device is never reset below a driver that uses it. It returns an [effects.InUseError] while a process uses one of
+// them there. Another device at an address is left alone. The locks of the functions are held.
+func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	own := *rec
+	own.Plan.Functions = nil
+	for _, fn := range rec.Plan.Functions {
+		f, ok := snap.Function(fn.Address)
+		same := ok && f.Vendor == fn.Vendor && f.Device == fn.Device
+		if same && fn.Endpoint == nil && f.Driver != "" && !device.IsVFIO(f.Driver) {
+			own.Plan.Functions = append(own.Plan.Functions, fn)
+		}
+	}
+	if len(own.Plan.Functions) == 0 {
+		return nil
+	}
+	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses()); err != nil {
+		return err
+	}
+	_ = o.Binding.BindAll(ctx, &own) // the ledger has its failure, and a function that stays there is not reset: the reset says why
+	return nil
+}
+
+// proveAgain repeats those resets of a cleaned record whose functions are still on VFIO: somebody may have used them
+// since the proof. It is for a record that an earlier call has cleaned. The locks of the functions are held.
+func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
+	var again []isolation.Reset
+	for _, r := range rec.Plan.Resets() {
+		if onVFIO := effects.OnVFIO(snap, slices.Clone(r.Set)); len(onVFIO) > 0 && len(onVFIO) == len(present(snap, r.Set)) {
+			again = append(again, r)
+		}
+	}
+	if len(again) == 0 {
+		return Outcome{}
+	}
+	older := rec.Proofs
+	if out := o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, again)); out.Err != nil {
+		return out
+	}
+	for i := range older {
+		if !slices.ContainsFunc(again, func(r isolation.Reset) bool { return slices.Equal(r.Set, older[i].Set) }) {
+			rec.Proofs = append(rec.Proofs, older[i])
+		}
+	}
+	return failed(o.Recording.Keep(rec))
+}
+
+// present returns those of the functions that are on the bus.
+func present(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a pci.Address) bool {
+		_, ok := snap.Function(a)
+		return !ok
+	})
+}

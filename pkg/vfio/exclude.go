@@ -1,0 +1,151 @@
+package vfio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Exclusion keeps all other processes from using functions by VFIO: it has their IOMMU groups open.
+//
+// The kernel lets one process open a group (vfio_group_fops_open in drivers/vfio/group.c). The group counts as open
+// until the last device that was opened by it is closed, wherever its descriptor is: in a thread's own table, in flight
+// in a socket, registered with io_uring, or still being closed by a process that ends. It also counts as open while a
+// function of it is bound to an iommufd, and no function can be bound while it is open (vfio_device_block_group). So an
+// Exclusion proves that nobody uses the functions, which no look at processes can.
+type Exclusion struct {
+	fs  *sysfs.FS
+	set []pci.Address
+	c   container
+}
+
+// Exclude opens the groups of those of the functions that are on VFIO drivers. [ErrBusy] says that somebody has one of
+// them open. End the Exclusion before the functions change drivers. A kernel without group nodes (CONFIG_VFIO_GROUP)
+// excludes nobody.
+func Exclude(ctx context.Context, fs *sysfs.FS, set []pci.Address) (*Exclusion, error) {
+	x := &Exclusion{fs: fs, set: set, c: container{dev: filepath.Join(fs.Path(), "dev/vfio"), groups: map[int]int{}}}
+	for _, a := range set {
+		if err := x.add(ctx, a); err != nil {
+			x.End()
+			return nil, fmt.Errorf("keep other processes from %s: %w", a, err)
+		}
+	}
+	return x, nil
+}
+
+// add opens the group of a function.
+func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	driver, err := x.fs.Driver(a)
+	if err != nil || !device.IsVFIO(driver) {
+		return err
+	}
+	n, ok, err := x.fs.GroupNumber(a)
+	if _, open := x.c.groups[n]; open || !ok || err != nil {
+		return err
+	}
+	for _, node := range []string{GroupNode(n), NoIOMMUNode(n)} {
+		fd, err := openInTime(ctx, filepath.Join(x.fs.Path(), node))
+		if err == nil {
+			x.c.groups[n] = fd
+			return nil
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENXIO) {
+			return err
+		}
+	}
+	return nil
+}
+
+// openLimit is how long the kernel may take to open a group.
+const openLimit = 2 * time.Second
+
+// openInTime opens a group's node. The kernel lets nobody else open it while a user opens or closes a device of the
+// group, which may take a reset's time: that is [ErrBusy] as well.
+func openInTime(ctx context.Context, node string) (int, error) {
+	type result struct {
+		fd  int
+		err error
+	}
+	opened := make(chan result)
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	go func() {
+		fd, err := openNode(node)
+		select {
+		case opened <- result{fd, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = unix.Close(fd) // it came too late
+			}
+		}
+	}()
+	select {
+	case r := <-opened:
+		return r.fd, r.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%w: open %s waits for another user: %w", ErrBusy, node, unix.EBUSY)
+	}
+}
+
+// HotReset is [HotReset] of all functions.
+func (x *Exclusion) HotReset() error {
+	groups, err := groupsOf(x.fs, x.set)
+	if err != nil {
+		return fmt.Errorf("hot reset of %s: %w", list(x.set), err)
+	}
+	defer x.c.close()
+	if err := x.c.reset(x.set, groups); err != nil {
+		return fmt.Errorf("hot reset of %s: %w", list(x.set), err)
+	}
+	return nil
+}
+
+// End lets other processes open the functions again.
+func (x *Exclusion) End() {
+	for n, fd := range x.c.groups {
+		_ = unix.Close(fd) // nothing was written to it
+		delete(x.c.groups, n)
+	}
+}
+
+// ErrCannotAsk says that the kernel can't be asked who uses a function: it is on no VFIO driver, or the kernel has no
+// group nodes.
+var ErrCannotAsk = errors.New("the kernel can't be asked whether a process has it open")
+
+// Opened returns the node of a function on a VFIO driver that somebody has open, empty if nobody has. It asks the
+// kernel and so knows more than [Holders].
+//
+// Asking opens the group for a moment, in which another opener gets EBUSY: ask only about a function that no process is
+// about to open.
+func Opened(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string, err error) {
+	x, err := Exclude(ctx, fs, []pci.Address{f.Address})
+	switch {
+	case errors.Is(err, ErrBusy) && f.Group != nil:
+		return GroupNode(*f.Group), nil
+	case errors.Is(err, sysfs.ErrNoFunction):
+		return "", ErrCannotAsk
+	case err != nil:
+		return "", err
+	}
+	defer x.End()
+	if len(x.c.groups) == 0 {
+		return "", ErrCannotAsk
+	}
+	return "", nil
+}
+
+// Opened is [Opened] on the node of p.
+func (p *Processes) Opened(ctx context.Context, f *device.Function) (node string, err error) {
+	return Opened(ctx, p.fs, f)
+}
