@@ -199,19 +199,13 @@ func (h *hooks) catchUp(view *assignment.View, running map[string]*api.PodSandbo
 		id := a.Sandbox.ID
 		h.work.add(job{
 			claim: a.Claim.UID, sandbox: journal.Sandbox{ID: id}, renew: true,
-			notBefore: since(a.Sandbox).Add(bootLimit), wanted: func() bool { return !h.live.has(id) },
+			notBefore: lostAt(a.Sandbox), wanted: func() bool { return !h.live.has(id) },
 		})
 	}
 }
 
-// since returns when the sandbox got its devices; the zero time if that is unknown.
-func since(s *journal.Sandbox) time.Time {
-	t, err := time.Parse(time.RFC3339, s.Since)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
-}
+// lostAt returns when a sandbox that the runtime does not list counts as lost, in clock ticks since boot.
+func lostAt(s *journal.Sandbox) uint64 { return s.Begin() + journal.TicksIn(bootLimit) }
 
 // inspect reports the running containers that the rules would refuse now, until ctx ends. A mount of which the source has
 // been deleted since, and one of an ended container, are none of these.

@@ -134,7 +134,7 @@ func (n *node) prepare(uid, podUID, sandbox string, change func(*journal.Record)
 	r := &journal.Record{Kind: journal.Claim, State: journal.Prepared, BootID: boot}
 	r.Plan.Claim = plan.Ref{UID: uid, Namespace: "tenants", Name: "claim-" + uid, Pods: []claim.Pod{{UID: podUID, Name: "vm-" + podUID}}}
 	if sandbox != "" {
-		r.Sandbox = &journal.Sandbox{ID: sandbox, Since: time.Now().UTC().Format(time.RFC3339)}
+		r.Sandbox = &journal.Sandbox{ID: sandbox, Since: longAgo, Ticks: journal.Ticks()}
 	}
 	var nodes [][]cdi.Node
 	for _, d := range devices {

@@ -163,9 +163,9 @@ func TestHotPluggedDeviceIsEnteredWhenItsSandboxRuns(t *testing.T) {
 func TestLostSandboxesAreCleanedUp(t *testing.T) {
 	n := tenants(t)
 	n.process("4711")
-	n.prepare("c1", "p1", "s1", func(r *journal.Record) { r.Sandbox.Since = longAgo }, gpu())
+	n.prepare("c1", "p1", "s1", func(r *journal.Record) { r.Sandbox.Ticks = 1 }, gpu())
 	// That of c2 may be booting.
-	n.prepare("c3", "p3", "s3", func(r *journal.Record) { r.Sandbox.Since = "" }, nic())
+	n.prepare("c3", "p3", "s3", func(r *journal.Record) { r.Sandbox.Ticks = 0 }, nic())
 	n.prepare("c7", "p7", "s7", func(r *journal.Record) { r.Sandbox.VMM = journal.Process{PID: 1, StartTime: 2} }, gpu4())
 	ended := pod("p1", "s1")
 	ended.Pid = 0

@@ -26,9 +26,9 @@ type job struct {
 	sandbox journal.Sandbox
 	// renew resets the devices after the sandbox; otherwise the job hands them over to it.
 	renew bool
-	// notBefore delays the job. Before each attempt wanted says whether it is still needed; nil means
+	// notBefore delays the job until then, in clock ticks since boot. Before each attempt wanted says whether it is still needed; nil means
 	// always.
-	notBefore time.Time
+	notBefore uint64
 	wanted    func() bool
 }
 
@@ -93,7 +93,7 @@ func (w *worker) add(j job) {
 
 // same reports whether doing both jobs has the effect of one.
 func (j *job) same(as job) bool {
-	return j.renew == as.renew && j.sandbox == as.sandbox && j.notBefore.Equal(as.notBefore)
+	return j.renew == as.renew && j.sandbox == as.sandbox && j.notBefore == as.notBefore
 }
 
 // background starts work that belongs to no claim. Its context ends when the worker stops.
@@ -142,7 +142,7 @@ func (w *worker) next(claim string, q *queue) (job, bool) {
 // do tries a job until it succeeds, is no longer wanted, or fails for good. The next job of the claim ends its delay,
 // because the runtime then knows the claim's sandbox.
 func (w *worker) do(j job, more <-chan struct{}) {
-	delay := time.Until(j.notBefore)
+	delay := journal.TicksFor(j.notBefore - min(j.notBefore, journal.Ticks()))
 	for retry := firstRetry; sleep(w.ctx, delay, more); retry = min(2*retry, lastRetry) {
 		if j.wanted != nil && !j.wanted() {
 			return

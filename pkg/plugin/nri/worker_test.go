@@ -127,7 +127,7 @@ func TestWorker(t *testing.T) {
 				w := newTestWorker(t.Context(), s)
 				for _, j := range tt.jobs {
 					if j.wanted != nil {
-						j.notBefore = time.Now().Add(time.Minute)
+						j.notBefore = journal.Ticks() + journal.TicksIn(time.Minute)
 					}
 					w.add(j)
 				}
