@@ -61,24 +61,28 @@ func hold(t *testing.T, a pci.Address) (group int, release func()) {
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	c := &container{dev: "/dev/vfio", groups: map[int]int{}}
-	t.Cleanup(c.close)
-	if err := c.openContainer(); err != nil {
+	x, err := Exclude(t.Context(), fs, []pci.Address{a})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.add(group); err != nil {
+	release = func() {
+		x.c.close()
+		x.End()
+	}
+	t.Cleanup(release)
+	if err := x.c.openContainer(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ioctl(c.fd, setIOMMU, type1v2); err != nil {
+	if err := x.c.join(x.c.groups[group]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.openDevice(a, group); err != nil {
+	if _, err := ioctl(x.c.fd, setIOMMU, type1v2); err != nil {
 		t.Fatal(err)
 	}
-	return group, func() {
-		c.close()
-		c.open = nil
+	if _, err := x.c.openDevice(a, group); err != nil {
+		t.Fatal(err)
 	}
+	return group, release
 }
 
 func TestLabHolders(t *testing.T) {
