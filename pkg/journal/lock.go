@@ -54,8 +54,9 @@ type Lock struct {
 }
 
 // Acquire takes all the locks, in a fixed order, and returns the function that releases them, which may be called more
-// than once. A name that occurs twice is locked once, shared only if both are. If ctx ends first, Acquire takes no lock,
-// and returns an error that wraps the cause.
+// than once. A name that occurs twice is locked once, shared only if both are. A caller that waits to have a
+// lock alone gets it before those that ask to share it later, unless it waits longer than 40 seconds: so a caller must not
+// share a lock that it shares already. If ctx ends first, Acquire takes no lock, and returns an error that wraps the cause.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
 	var held []heldLock
 	release = sync.OnceFunc(func() {
@@ -94,10 +95,11 @@ const (
 
 // take takes one lock.
 func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
-	pause := firstPause
+	pause, turn := firstPause, l.newTurn(lock)
+	defer turn.end()
 	for {
 		freed := l.nextRelease() // before the try, so that no release is missed
-		h, err := l.try(lock)
+		h, err := l.tryInTurn(lock, turn)
 		if !errors.Is(err, errTaken) {
 			return h, err
 		}
@@ -109,6 +111,28 @@ func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
 			return heldLock{}, fmt.Errorf("lock %s is held by another claim's work: %w", l.path(lock.Name), context.Cause(ctx))
 		}
 	}
+}
+
+// tryInTurn is try for a caller that waits until it has the lock.
+func (l *Locks) tryInTurn(lock Lock, own *turn) (heldLock, error) {
+	if lock.Shared {
+		awaited, err := l.isAwaited(lock.Name)
+		if err != nil {
+			return heldLock{}, fmt.Errorf("lock %s: look for waiters: %w", l.path(lock.Name), err)
+		}
+		if awaited {
+			return heldLock{}, errTaken
+		}
+		return l.try(lock)
+	}
+	h, err := l.try(lock)
+	if !errors.Is(err, errTaken) || lock.Transient { // a transient lock is never shared
+		return h, err
+	}
+	if err := own.announce(); err != nil {
+		return heldLock{}, err
+	}
+	return heldLock{}, errTaken
 }
 
 // errTaken says that another process or caller has the lock now.
