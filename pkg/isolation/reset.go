@@ -74,7 +74,7 @@ func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
 	}
 	taken := addressesOf(AssignmentSet(s, f))
 	for _, addr := range set {
-		if !slices.Contains(taken, addr) {
+		if _, ok := slices.BinarySearchFunc(taken, addr, pci.Address.Compare); !ok { // a bus may have hundreds
 			return nil, false
 		}
 	}

@@ -94,8 +94,9 @@ func (c *candidate) resettable() *Refusal {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
 		return nil
 	}
+	covered := map[pci.Address]bool{}
 	for _, f := range c.reachable() {
-		if slices.ContainsFunc(c.resets, func(r isolation.Reset) bool { return slices.Contains(r.Set, f.Address) }) {
+		if covered[f.Address] {
 			continue
 		}
 		r, ok := c.bestReset(f)
@@ -105,6 +106,9 @@ func (c *candidate) resettable() *Refusal {
 				c.known.fix(f, isolation.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
 		}
 		c.resets = append(c.resets, r)
+		for _, a := range r.Set {
+			covered[a] = true
+		}
 	}
 	c.resets = widest(c.resets)
 	return nil
@@ -132,17 +136,25 @@ func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 	return isolation.Reset{}, false
 }
 
-// includesAll reports whether all of the addresses are among what is taken.
+// includesAll reports whether all of the addresses are among what is taken, which is in order of address. A group may have
+// hundreds of functions, and each of them asks.
 func (c *candidate) includesAll(set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool {
-		return !slices.ContainsFunc(c.all, func(t member) bool { return t.f.Address == a })
+		_, taken := slices.BinarySearchFunc(c.all, a, func(t member, a pci.Address) int { return t.f.Address.Compare(a) })
+		return !taken
 	})
 }
 
-// widest drops resets whose set lies within another's.
+// widest drops resets whose set lies within another's. Each set has at least one function.
 func widest(resets []isolation.Reset) []isolation.Reset {
+	touching := map[pci.Address][]isolation.Reset{} // what lies within a set has its first function in common with it
+	for _, r := range resets {
+		for _, a := range r.Set {
+			touching[a] = append(touching[a], r)
+		}
+	}
 	return slices.DeleteFunc(slices.Clone(resets), func(r isolation.Reset) bool {
-		return slices.ContainsFunc(resets, func(o isolation.Reset) bool {
+		return slices.ContainsFunc(touching[r.Set[0]], func(o isolation.Reset) bool {
 			return len(o.Set) > len(r.Set) && !slices.ContainsFunc(r.Set, func(a pci.Address) bool { return !slices.Contains(o.Set, a) })
 		})
 	})
