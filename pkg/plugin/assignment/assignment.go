@@ -23,6 +23,8 @@ type Assignment struct {
 	Withdrawn string
 	// Sandbox has the devices, or had them and they have not been reset. It is nil if no sandbox had them.
 	Sandbox *journal.Sandbox
+	// SpecFault says why the CDI spec can't be read, empty otherwise. The devices have no nodes then.
+	SpecFault string
 	// Devices are in the claim's order.
 	Devices []Device
 }
@@ -77,6 +79,7 @@ func (a *Assignment) CleanFor(sandboxID string) bool {
 // View holds all assignments of a node at one moment. It is immutable.
 type View struct {
 	all    []*Assignment
+	unread error
 	byPod  map[string][]*Assignment
 	byName map[podName][]string
 	byNode map[string][]*Assignment
@@ -86,9 +89,9 @@ type View struct {
 // podName is a pod's name. A pod and its successor can have the same one.
 type podName struct{ namespace, name string }
 
-func newView(all []*Assignment) *View {
+func newView(all []*Assignment, unread error) *View {
 	v := &View{
-		all: all, byPod: map[string][]*Assignment{}, byName: map[podName][]string{},
+		all: all, unread: unread, byPod: map[string][]*Assignment{}, byName: map[podName][]string{},
 		byNode: map[string][]*Assignment{}, byCDI: map[string]*Assignment{},
 	}
 	for _, a := range all {
@@ -112,6 +115,10 @@ func (v *View) enter(a *Assignment) {
 		}
 	}
 }
+
+// Unread names the records that can't be read and why, nil if there are none. Each may be the record of any claim that is not
+// among All, and of any device on a VFIO driver that no assignment has. Prepare gives such a device to no claim meanwhile.
+func (v *View) Unread() error { return v.unread }
 
 // All returns every assignment, by claim UID.
 func (v *View) All() []*Assignment { return v.all }

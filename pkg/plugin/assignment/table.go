@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// Journal lists the records; [journal.Store] implements it. It returns the same pointer for a record that
-// has not changed.
+// Journal lists the records; [journal.Store] implements it.
 type Journal interface {
 	List() ([]*journal.Record, []error)
 }
@@ -47,6 +48,7 @@ type Table struct {
 	mu      sync.Mutex // guards below
 	version dirVersion // of the directories, before entries were read
 	entries []entry    // the source of the view
+	unread  string     // the error texts of records that can't be read
 	view    *View
 	// withdrawn says by claim UID why the prepared devices are not allocated to the claim.
 	withdrawn map[string]string
@@ -56,6 +58,7 @@ type Table struct {
 type entry struct {
 	record *journal.Record
 	spec   *specs.Spec // nil without one
+	fault  string      // why the spec can't be read
 }
 
 // NewTable returns a node's table.
@@ -78,7 +81,8 @@ func (t *Table) Withdraw(uid, why string) {
 
 // View returns the current assignments, including those that another instance wrote during a rolling
 // update. It costs two stats while no file of the directories changed, otherwise two for each claim, and reads
-// only changed files. A file that can't be read is an error, because it can name any device.
+// only changed files. A record or CDI spec that can't be read concerns its own claim only: see [View.Unread] and
+// [Assignment.SpecFault]. The error says that the journal's directory can't be read.
 func (t *Table) View() (*View, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,28 +90,50 @@ func (t *Table) View() (*View, error) {
 	if t.view != nil && now.same(t.version) {
 		return t.view, nil
 	}
-	entries, err := t.read()
-	if err != nil {
-		return nil, err
+	records, errs := t.cfg.Journal.List()
+	unread := errors.Join(errs...)
+	if !ofRecords(errs) {
+		return nil, fmt.Errorf("look up which claim has which device: %w", unread)
 	}
-	t.version = now
-	if t.view != nil && slices.Equal(entries, t.entries) {
+	entries, faulty := t.read(records)
+	if t.version = now; faulty || unread != nil {
+		t.version = dirVersion{} // a file that can't be read now may be readable soon, without a change
+	}
+	if t.view != nil && slices.EqualFunc(entries, t.entries, entry.same) && textOf(unread) == t.unread {
 		return t.view, nil
 	}
 	all := make([]*Assignment, len(entries))
 	for i, e := range entries {
 		all[i] = t.assignment(e)
 	}
-	t.entries, t.view = entries, newView(all)
+	t.entries, t.unread, t.view = entries, textOf(unread), newView(all, unread)
 	return t.view, nil
 }
 
-func (t *Table) read() ([]entry, error) {
-	records, errs := t.cfg.Journal.List()
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("look up which claim has which device: %w", errors.Join(errs...))
+// same reports whether an assignment that is made of either entry is the same. The journal decodes a record that was just written
+// at each List.
+func (e entry) same(other entry) bool {
+	return e.spec == other.spec && e.fault == other.fault && (e.record == other.record || reflect.DeepEqual(e.record, other.record))
+}
+
+// ofRecords reports whether each of the journal's errors is about a single record.
+func ofRecords(errs []error) bool {
+	return !slices.ContainsFunc(errs, func(err error) bool {
+		file, ok := errors.AsType[*journal.FileError](err)
+		return !ok || !journal.IsRecord(filepath.Base(file.Path))
+	})
+}
+
+// textOf returns an error's text, empty for nil.
+func textOf(err error) string {
+	if err == nil {
+		return ""
 	}
-	var entries []entry
+	return err.Error()
+}
+
+// read adds the CDI specs to the records, and reports whether one can't be read.
+func (t *Table) read(records []*journal.Record) (entries []entry, faulty bool) {
 	for _, r := range records {
 		if r.Kind == journal.Bound {
 			continue
@@ -118,16 +144,16 @@ func (t *Table) read() ([]entry, error) {
 			e.spec, err = t.cfg.Specs.Read(r.ID())
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("look up the device nodes of claim %s: %w", r.Plan.Claim, err)
+			e.spec, e.fault, faulty = nil, err.Error(), true
 		}
 		entries = append(entries, e)
 	}
-	return entries, nil
+	return entries, faulty
 }
 
 func (t *Table) assignment(e entry) *Assignment {
 	r := e.record
-	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.cfg.BootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox}
+	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.cfg.BootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox, SpecFault: e.fault}
 	nodes := map[string][]string{}
 	if !a.Stale {
 		nodes = nodesByDevice(e.spec)

@@ -82,6 +82,20 @@ func (n *node) save(r *journal.Record) {
 	}
 }
 
+func (n *node) prepared(uid, podUID, node string) {
+	n.t.Helper()
+	r := record(uid, podUID)
+	n.save(r)
+	n.writeSpec(r, node)
+}
+
+func (n *node) write(file, content string) {
+	n.t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 func (n *node) writeSpec(r *journal.Record, node string) {
 	n.t.Helper()
 	spec, err := cdi.Spec(&r.Plan, [][]cdi.Node{{{Path: node, Major: 511, Minor: 3}}})
@@ -201,20 +215,61 @@ func TestViewFollowsTheFiles(t *testing.T) {
 	}
 }
 
-func TestDamagedFilesAreErrors(t *testing.T) {
-	for _, file := range []string{"journal/c1.json", "cdi/kata-vfio.dev-vfio_c1.json"} {
-		t.Run(file, func(t *testing.T) {
+// TestDamagedFileConcernsItsClaim: a record or spec that can't be read, for example after a rollback of the plugin, leaves the
+// other claims with their devices.
+func TestDamagedFileConcernsItsClaim(t *testing.T) {
+	newer := `{"version": 99, "sha256": "", "record": {}}`
+	for name, tt := range map[string]struct {
+		file, content string
+		unread        bool // the record
+	}{
+		"record":       {"journal/c1.json", "{", true},
+		"newer record": {"journal/c1.json", newer, true},
+		"CDI spec":     {"cdi/kata-vfio.dev-vfio_c1.json", "{", false},
+	} {
+		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			r := record("c1", "p1")
-			n.save(r)
-			n.writeSpec(r, "/dev/vfio/15")
-			if err := os.WriteFile(filepath.Join(n.dir, file), []byte("{"), 0o600); err != nil {
+			n.prepared("c1", "p1", "/dev/vfio/15")
+			n.prepared("c2", "p2", "/dev/vfio/16")
+			file := filepath.Join(n.dir, tt.file)
+			whole, err := os.ReadFile(file)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if v, err := n.table().View(); err == nil || !strings.Contains(err.Error(), filepath.Base(file)) {
-				t.Errorf("View = %v, %v; want an error that names the file", v, err)
+			n.write(file, tt.content)
+			table := n.table()
+			v := n.view(table)
+			if a := v.WithNode("/dev/vfio/16"); len(a) != 1 || !a[0].Usable() {
+				t.Errorf("the other claim has %v", a)
+			}
+			if a := v.WithNode("/dev/vfio/15"); a != nil {
+				t.Errorf("its own node belongs to %v", a)
+			}
+			own := v.OfPod("p1")
+			if unread := v.Unread(); tt.unread && (len(own) > 0 || unread == nil || !strings.Contains(unread.Error(), file)) {
+				t.Errorf("Unread = %v, its pod has %v; want the file named", unread, own)
+			}
+			if !tt.unread && (v.Unread() != nil || len(own) != 1 || own[0].Usable() || !strings.Contains(own[0].SpecFault, filepath.Base(file))) {
+				t.Errorf("Unread = %v, its pod has %v; want the spec's file named", v.Unread(), own)
+			}
+			n.write(file, string(whole))
+			if v := n.view(table); v.Unread() != nil || len(v.WithNode("/dev/vfio/15")) != 1 {
+				t.Errorf("Unread = %v, the node belongs to %v; want the file that was put back", v.Unread(), v.WithNode("/dev/vfio/15"))
 			}
 		})
+	}
+}
+
+func TestUnreadableJournalIsAnError(t *testing.T) {
+	n := newNode(t)
+	dir := filepath.Join(n.dir, "journal")
+	table := n.table()
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	n.write(dir, "")
+	if v, err := table.View(); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("View = %v, %v; want an error that names the directory", v, err)
 	}
 }
 

@@ -27,7 +27,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 	if p.Versions != nil {
 		n.Versions = p.Versions()
 	}
-	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
+	records, unread := p.Records() // a metric counts what can't be read, and the assessments refuse what it may explain
 	addrs := p.enter(n, records)
 	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
 	for _, f := range n.Selection.Ours() {

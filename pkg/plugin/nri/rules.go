@@ -28,8 +28,9 @@ type Rules struct {
 }
 
 // Sandbox decides on a pod's sandbox, which the runtime has started, and returns the assignments of
-// the pod's claims. If assignments can't be read, it refuses pods under an allowed handler. All other
-// pods pass: without assignments their containers get no VFIO node either.
+// the pod's claims. If the journal can't be read, it refuses pods under an allowed handler. All other
+// pods pass: without assignments their containers get no VFIO node either. The same holds for a pod whose
+// claim has a record that can't be read.
 func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Assignment, *Refusal) {
 	if refused := r.annotations(pod, "", pod.GetAnnotations()); refused != nil {
 		return nil, refused
@@ -86,6 +87,8 @@ func condition(a *assignment.Assignment) string {
 		return "prepared in an earlier boot of the node"
 	case a.State == journal.Prepared && a.Withdrawn != "":
 		return "prepared with devices that are not allocated to it here: " + a.Withdrawn
+	case a.State == journal.Prepared && a.SpecFault != "":
+		return "without a CDI spec that can be read"
 	case a.State == journal.Prepared:
 		return "without its CDI spec"
 	}
@@ -177,6 +180,8 @@ func (k *check) cdi() *Refusal {
 		}
 		a, known := k.view.WithCDI(name)
 		switch {
+		case !known && k.view.Unread() != nil:
+			return k.unverifiable(name, k.view.Unread())
 		case !known:
 			return k.refuse(NodeWithoutClaim, name, "no claim on this node has the device %s", name)
 		case !k.isOurs(a):
@@ -216,6 +221,8 @@ func (k *check) node(n node) *Refusal {
 	owners := k.view.WithNode(n.path)
 	mine := slices.IndexFunc(owners, k.isOurs)
 	switch {
+	case len(owners) == 0 && k.view.Unread() != nil:
+		return k.unverifiable(n.path, k.view.Unread())
 	case len(owners) == 0:
 		return k.refuse(NodeWithoutClaim, n.path, "no claim on this node explains the VFIO node %s (device %d:%d)", n.path, n.major, n.minor)
 	case mine < 0:

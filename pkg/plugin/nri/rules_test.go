@@ -181,3 +181,26 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		t.Errorf("a stolen node: %v, claim %v; want the claim in the report and not in the text", refused, refused.Claim)
 	}
 }
+
+// TestDamagedRecordRefusesItsDevicesOnly: the device that no readable record explains may be that of the damaged one.
+func TestDamagedRecordRefusesItsDevicesOnly(t *testing.T) {
+	r, n := rules(), newNode(t)
+	n.prepare("c1", "p1", "s1", nil, gpu())
+	n.prepare("c2", "p2", "s2", nil, otherGPU())
+	n.write("journal/c1.json", "{")
+	with := func(d device) *api.Container {
+		return plain(func(c *api.Container) { c.Linux.Devices = []*api.LinuxDevice{oci(d.nodes[0])} })
+	}
+	if refused := r.Container(n.table, n.kernel, pod("p2", "s2"), with(otherGPU()), nil); refused != nil {
+		t.Errorf("container of another claim: %v", refused)
+	}
+	if _, refused := r.Sandbox(n.table, pod("p2", "s2")); refused != nil {
+		t.Errorf("sandbox of another claim: %v", refused)
+	}
+	named := plain(func(c *api.Container) { c.CDIDevices = []*api.CDIDevice{{Name: "kata-vfio.dev/vfio=c1-x"}} })
+	for what, c := range map[string]*api.Container{"node": with(gpu()), "CDI name": named} {
+		if refused := r.Container(n.table, n.kernel, pod("p1", "s1"), c, nil); code(refused) != nri.Unverifiable {
+			t.Errorf("container with the %s of the damaged claim: %v, want %q", what, refused, nri.Unverifiable)
+		}
+	}
+}

@@ -128,6 +128,10 @@ func (q *question) foreign(uid string, c *namedClaim) error {
 				"or delete both pods and create this one again",
 			a.Claim, strings.Join(pods, ", "), who)
 	}
+	if unread := q.view.Unread(); unread != nil {
+		return q.refuse(codes.FailedPrecondition,
+			"the kubelet says that it has claim %s/%s, and a record that can't be read may be that claim's: %v", c.namespace, c.name, unread)
+	}
 	return q.refuse(codes.FailedPrecondition,
 		"the kubelet says that it has claim %s/%s, and no such claim is prepared here for this pod (UID %s): "+
 			"delete the pod, so that its claim is prepared again",
@@ -157,6 +161,8 @@ func unusable(a *assignment.Assignment) string {
 		return fmt.Sprintf("is prepared, but its devices are not allocated to it on this node: %s; delete the pod and create it again", a.Withdrawn)
 	case a.Stale:
 		return "was prepared before the node's last reboot: delete the pod, or restart the kubelet"
+	case a.SpecFault != "":
+		return fmt.Sprintf("is prepared, but its CDI spec can't be read (%s): restart the plugin, which writes the spec again", a.SpecFault)
 	}
 	return "is prepared, but its CDI spec has no node for a device: restart the plugin, which writes the spec again"
 }

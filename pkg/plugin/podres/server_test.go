@@ -339,13 +339,29 @@ func TestGetRefuses(t *testing.T) {
 			},
 			code: codes.FailedPrecondition, say: []string{"claim-c1", "UID unknown"},
 		},
-		"a damaged journal": {
+		"a claim whose record may be the damaged one": {
 			node: func(w *world) {
-				if err := os.WriteFile(filepath.Join(w.dir, "journal", "c9.json"), []byte("{"), 0o600); err != nil {
+				w.prepared(record("c1", "p1", gpu))
+				w.write("journal/c9.json", "{")
+				w.lists(dynamic("c1", gpu), dynamic("c9", vf))
+			},
+			code: codes.FailedPrecondition, say: []string{"claim-c9", "can't be read", "c9.json"},
+		},
+		"a damaged CDI spec": {
+			node: func(w *world) {
+				w.prepared(record("c1", "p1", gpu))
+				w.write("cdi/kata-vfio.dev-vfio_c1.json", "{")
+			},
+			code: codes.FailedPrecondition, say: []string{"(c1)", "CDI spec can't be read", "restart the plugin"},
+		},
+		"a journal that can't be read": {
+			node: func(w *world) {
+				if err := os.RemoveAll(filepath.Join(w.dir, "journal")); err != nil {
 					w.t.Fatal(err)
 				}
+				w.write("journal", "")
 			},
-			code: codes.Unavailable, say: []string{"c9.json"},
+			code: codes.Unavailable, say: []string{"journal"},
 		},
 		"devices that can't be handed over": {
 			node: func(w *world) {
@@ -378,6 +394,25 @@ func TestGetRefuses(t *testing.T) {
 			}
 			if len(c.say) > 0 && len(w.claims.fail) == 0 && w.claims.given != nil {
 				t.Errorf("handed over: %v", w.claims.given)
+			}
+		})
+	}
+}
+
+// TestDamagedRecordOfAnotherClaim: the pods of the other claims start, and so do pods without claims.
+func TestDamagedRecordOfAnotherClaim(t *testing.T) {
+	for name, devices := range map[string][]string{"with a claim": {gpu}, "without a claim": nil} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if devices != nil {
+				w.prepared(record("c1", "p1", devices...))
+				w.lists(dynamic("c1", devices...))
+			}
+			w.write("journal/c9.json", `{"version": 99, "sha256": "", "record": {}}`)
+			w.startKubelet()
+			w.start(w.config())
+			if answer, err := w.get(); err != nil || len(plugged(answer)) != len(devices) {
+				t.Errorf("Get = %v, %v; want %d devices", plugged(answer), err, len(devices))
 			}
 		})
 	}

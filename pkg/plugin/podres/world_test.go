@@ -139,13 +139,18 @@ func (w *world) prepared(r *journal.Record) {
 	}
 }
 
+// write writes a file below the world's directory.
+func (w *world) write(name, content string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // config is that of an instance of its own, with a journal opened anew.
 func (w *world) config() podres.Config {
 	w.t.Helper()
-	records, err := journal.Open(filepath.Join(w.dir, "journal"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	records := journal.OpenReadOnly(filepath.Join(w.dir, "journal"))
 	resolver, err := podres.NewHostSpecs(filepath.Join(w.dir, "etc-cdi"), filepath.Join(w.dir, "cdi"))
 	if err != nil {
 		w.t.Fatal(err)
