@@ -41,6 +41,7 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	if err := m.findOrphans(ctx, r); err != nil {
 		return all, err
 	}
+	m.rememberEvents(ctx, r.Orphans)
 	for _, a := range r.Orphans {
 		s, err := m.giveBackOrphan(ctx, a)
 		if err != nil {
@@ -51,6 +52,14 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 		}
 	}
 	return all, nil
+}
+
+// rememberEvents has the ledger read once for all orphans: devices that are on VFIO from the node's start on are orphans at each
+// look, and the ledger may be large. Where it can't be read, each orphan asks for itself and fails by itself.
+func (m *Maintainer) rememberEvents(ctx context.Context, orphans []pci.Address) {
+	if m.order.Ledger != nil && len(orphans) > 0 {
+		_ = m.order.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)
+	}
 }
 
 // findOrphans lists the selected functions on VFIO drivers that no record explains. It reads them again, because the

@@ -134,8 +134,13 @@ func TestRefusalsInALoopDoNotFillTheLedger(t *testing.T) {
 // countedLedger counts how often the ledger is read.
 type countedLedger struct {
 	effects.Ledger
-	one, several int
-	recalled     bool
+	one, several, remembered int
+	recalled                 bool
+}
+
+func (c *countedLedger) Remember(ctx context.Context, addrs []pci.Address, types ...ledger.Type) error {
+	c.remembered++
+	return c.Ledger.Remember(ctx, addrs, types...)
 }
 
 func (c *countedLedger) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {

@@ -241,3 +241,30 @@ func TestSpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
 		t.Errorf("SweepSpecs = %v, %v", removed, err)
 	}
 }
+
+// TestOrphansReadTheLedgerOnce: GPUs that are on vfio-pci from the node's start on are orphans at each look, and the ledger may
+// be large.
+func TestOrphansReadTheLedgerOnce(t *testing.T) {
+	w := newWorld(t)
+	var gpus []pci.Address
+	for i := range 8 {
+		bus := uint8(0x30 + i)
+		w.k.AddRootPort(bus)
+		f := sysfstest.GPU(pci.Address{Bus: bus})
+		f.Driver = "vfio-pci"
+		w.k.Add(f)
+		gpus = append(gpus, f.Address)
+	}
+	w.mustPrepare(w.request(uid, w.k.AddGPU(0x60))) // a ledger
+	counted := &countedLedger{Ledger: w.writer()}
+	p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = counted })
+	for look := range 3 {
+		orphans, err := p.GiveBackOrphans(t.Context())
+		if err != nil || len(orphans) != len(gpus) || !strings.Contains(orphans[0].Why, "bound by hand") {
+			t.Fatalf("GiveBackOrphans = %+v, %v", orphans, err)
+		}
+		if counted.remembered != look+1 || counted.one+counted.several > 0 {
+			t.Errorf("look %d: %d passes for all functions, %d and %d for claims; want one for all", look, counted.remembered, counted.one, counted.several)
+		}
+	}
+}

@@ -110,8 +110,11 @@ func (r *recall) add(later map[string]*tenancy) {
 }
 
 // Last returns the last event of this boot, of one of the types, that concerns a function, or nil. It reads backwards
-// from the end, at most to the begin of the boot.
+// from the end, at most to the begin of the boot, unless [Writer.Remember] has done so.
 func (w *Writer) Last(ctx context.Context, a pci.Address, types ...ledger.Type) (last *ledger.Event, err error) {
+	if last, known, err := w.remembered(ctx, a, types); known {
+		return last, err
+	}
 	err = w.backwards(ctx, func(_ string, data []byte) bool {
 		last = w.lastIn(data, a, types)
 		return last != nil || !w.isThisBoot(data)

@@ -113,6 +113,7 @@ type Writer struct {
 	used map[string]usage
 
 	recall recall
+	lasts  lasts
 }
 
 // request is a caller's events on their way.

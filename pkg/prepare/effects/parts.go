@@ -158,6 +158,8 @@ type Ledger interface {
 	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them
 	// again until forget is called.
 	Recall(ctx context.Context, uids []string) (forget func(), err error)
+	// Remember reads the last events that concern functions, of some types, in one pass, so that Last need not read for each.
+	Remember(ctx context.Context, addrs []pci.Address, types ...ledger.Type) error
 	// Last returns the last event of this boot, of one of the types, that concerns a function, or nil.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }

@@ -1,0 +1,165 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// lasts has the last events of this boot that concern functions, up to a place in the ledger. Its zero value has none.
+type lasts struct {
+	mu     sync.Mutex // guards those below, and is held while the ledger is read
+	types  []ledger.Type
+	known  map[pci.Address]map[ledger.Type]placed
+	file   string
+	offset int64
+}
+
+// placed is an event and its place in the ledger. The zero value is before all others.
+type placed struct {
+	event  *ledger.Event
+	file   string // the names of segments are in the order of time
+	offset int64
+}
+
+func (p placed) before(o placed) bool {
+	return strings.Compare(p.file, o.file) < 0 || p.file == o.file && p.offset < o.offset
+}
+
+// Remember reads the last events of this boot, of some types, that concern functions: in one pass over the ledger for all of
+// them. Until the next Remember, [Writer.Last] answers for these functions and types from memory, and reads only newer events. A
+// look that repeats reads nothing for the functions that it remembers, and forgets those that are not named again.
+func (w *Writer) Remember(ctx context.Context, addrs []pci.Address, types ...ledger.Type) error {
+	w.lasts.mu.Lock()
+	defer w.lasts.mu.Unlock()
+	l := &w.lasts
+	if !slices.Equal(l.types, types) {
+		l.known, l.types, l.file, l.offset = nil, types, "", 0
+	}
+	known, fresh := map[pci.Address]map[ledger.Type]placed{}, false
+	for _, a := range addrs {
+		if known[a] = l.known[a]; known[a] == nil {
+			known[a], fresh = map[ledger.Type]placed{}, true
+		}
+	}
+	if !fresh {
+		l.known = known
+		return nil
+	}
+	file, offset := "", int64(0)
+	err := w.backwards(ctx, func(name string, data []byte) bool {
+		older := !w.isThisBoot(data)
+		data = ledger.Complete(data)
+		if file == "" { // the newest comes first
+			file, offset = name, int64(len(data))
+		}
+		w.note(known, types, name, 0, data)
+		return older
+	})
+	if err != nil {
+		return err
+	}
+	l.known, l.file, l.offset = known, file, offset
+	return nil
+}
+
+// remembered returns what [Writer.Remember] has read, and what was written since; false if it has not read that.
+func (w *Writer) remembered(ctx context.Context, a pci.Address, types []ledger.Type) (last *ledger.Event, known bool, err error) {
+	w.lasts.mu.Lock()
+	defer w.lasts.mu.Unlock()
+	events := w.lasts.known[a]
+	if events == nil || slices.ContainsFunc(types, func(t ledger.Type) bool { return !slices.Contains(w.lasts.types, t) }) {
+		return nil, false, nil
+	}
+	if err := w.noteNewer(ctx); err != nil {
+		return nil, true, &Error{Dir: w.Dir, Err: err}
+	}
+	var latest placed
+	for _, t := range types {
+		if latest.before(events[t]) {
+			latest = events[t]
+		}
+	}
+	return latest.event, true, nil
+}
+
+// noteNewer adds newer events. The lock is held.
+func (w *Writer) noteNewer(ctx context.Context) error {
+	l := &w.lasts
+	names, err := w.segments()
+	if errors.Is(err, fs.ErrNotExist) { // there was none yet
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	first, _ := slices.BinarySearch(names, l.file)
+	for _, name := range names[first:] {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		offset := int64(0)
+		if name == l.file {
+			offset = l.offset
+		}
+		data, err := w.readFrom(name, offset, nil)
+		if err != nil {
+			return err
+		}
+		data = ledger.Complete(data)
+		w.note(l.known, l.types, name, offset, data)
+		l.file, l.offset = name, offset+int64(len(data))
+	}
+	return nil
+}
+
+// note enters the events in a part of a segment, which begins at the offset, where they are later than the known ones.
+func (w *Writer) note(known map[pci.Address]map[ledger.Type]placed, types []ledger.Type, file string, offset int64, data []byte) {
+	for line := range bytes.Lines(data) {
+		at := placed{file: file, offset: offset}
+		offset += int64(len(line))
+		concerned := devicesIn(line, known)
+		if len(concerned) == 0 {
+			continue
+		}
+		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil || e.BootID != w.BootID || !slices.Contains(types, e.Type) {
+			continue
+		}
+		at.event = e
+		for _, a := range concerned {
+			if e.Concerns(a) && known[a][e.Type].before(at) {
+				known[a][e.Type] = at
+			}
+		}
+	}
+}
+
+// deviceWord precedes the address of an event's device.
+const deviceWord = `"address":"`
+
+// devicesIn returns those of the known functions that an event's line may concern, without decoding it.
+func devicesIn(line []byte, known map[pci.Address]map[ledger.Type]placed) []pci.Address {
+	var found []pci.Address
+	for rest, ok := line, true; ok; {
+		if _, rest, ok = bytes.Cut(rest, []byte(deviceWord)); !ok {
+			break
+		}
+		end := bytes.IndexByte(rest, '"')
+		if end < 0 {
+			break
+		}
+		a, err := pci.ParseAddress(string(rest[:end]))
+		if _, asked := known[a]; err == nil && asked && !slices.Contains(found, a) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
