@@ -517,3 +517,29 @@ func TestHelp(t *testing.T) {
 }
 
 func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }
+
+// TestStatusOfANodeThatRefusesClaims: the plugin says so in the file that it writes when it publishes, and only that of this boot
+// counts.
+func TestStatusOfANodeThatRefusesClaims(t *testing.T) {
+	root := newRoot(t)
+	boot, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "run/kata-vfio/published.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{strings.TrimSpace(string(boot)): true, "earlier": false} {
+		content := `{"bootID": "` + id + `", "devices": [], "notReady": {"obstacle": "DiskFull", "text": "free 20 MiB there"}}`
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"table", "json"} {
+			got := invoke(t, "status", "--root", root, "-o", format)
+			if strings.Contains(got.stdout, "DiskFull") != want || strings.Contains(got.stdout, "free 20 MiB there") != want {
+				t.Errorf("boot %s: %+v; want why the node refuses claims: %t", id, got, want)
+			}
+		}
+	}
+}

@@ -92,6 +92,8 @@ type nodeStatus struct {
 	problems   []error
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
+	// notReady is why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
+	notReady *plan.NotReady
 	// bootID is the node's boot, empty where that can't be read.
 	bootID string
 	// absent is the directory of a journal that is not there; empty where one is.
@@ -125,6 +127,7 @@ func (o *options) status() (*nodeStatus, error) {
 		s.problems = append(s.problems, readable(err))
 	}
 	s.drains = journal.SortDrains(drains)
+	s.notReady = o.notReady(s.bootID)
 	return s, nil
 }
 
@@ -153,11 +156,12 @@ type statusView struct {
 	NeedsReset []journal.ResetMark `json:"unclean,omitempty"`
 	Drained    []journal.Drain     `json:"drained,omitempty"`
 	Damaged    []string            `json:"damaged,omitempty"`
+	NotReady   *plan.NotReady      `json:"notReady,omitempty"`
 }
 
 // printStatus prints the journal. Only the machine formats include its problems.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains}
+	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, NotReady: s.notReady}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
@@ -167,7 +171,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if err := printRecords(w, s); err != nil {
 		return err
 	}
-	return errors.Join(printNeedsReset(w, s.needsReset), printDrains(w, s))
+	return errors.Join(printNeedsReset(w, s.needsReset), printDrains(w, s), printNotReady(w, s.notReady))
 }
 
 // printRecords prints records as a table, with details below.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -52,14 +53,22 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path: path, read: map[string]readSpec{}}, nil
 }
 
+// Writable returns an error if no spec can be written now: the directory is missing, or its file system is read-only. It writes
+// nothing, so that it may be asked often.
+func (d *Dir) Writable() error {
+	if err := unix.Access(d.path, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("the directory of CDI specs, %s, can't be written: %w; restart the plugin if the directory was removed", d.path, err)
+	}
+	return nil
+}
+
 // File returns the path of a claim's spec file.
 func (d *Dir) File(claimUID string) string {
 	return filepath.Join(d.path, prefix+claimUID+".json")
 }
 
 // Write puts the claim's spec in place atomically, over an older one. A reader sees the old file or the new one. It is
-// not synced: a spec is of this boot, and the plugin removes or rewrites those that it finds at its start, before the
-// kubelet gets an answer.
+// not synced: a spec is of this boot, and the plugin removes or rewrites those that it finds at its start.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {

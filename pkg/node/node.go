@@ -54,6 +54,8 @@ type Config struct {
 	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
 	// fields about the node itself are filled in.
 	Ledger writer.Config
+	// Served returns why no server gives a claim's devices to VMs; nil where no VM asks. See [prepare.Config].
+	Served func(ctx context.Context) error
 	// HotPlug says that VMs get their functions while they run. See [plan.Node].
 	HotPlug bool
 	// HotPlugWindow is how much memory space VMs have for a function that they get while they run; 0 where they boot with it. See
@@ -160,7 +162,7 @@ func Look(c Config) (*Node, error) {
 // join makes what works with the node's parts.
 func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
-		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: c.Failing, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
+		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})
 	n.Maintainer = maintain.New(n.Order(), e)

@@ -22,6 +22,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).isolated, (*candidate).companionsIsolated,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
+		(*candidate).nodeReady,
 	}
 }
 
@@ -185,6 +186,18 @@ func (c *candidate) audited() *Refusal {
 		}
 	}
 	return nil
+}
+
+// nodeReady refuses every function of a node that refuses all new claims.
+func (c *candidate) nodeReady() *Refusal {
+	why := c.node.NotReady
+	if why == nil {
+		return nil
+	}
+	return &Refusal{
+		Code: NodeNotReady, Driver: c.f.Driver, Obstacle: why.Obstacle,
+		Text: "the node refuses all new claims: " + why.Text, Fix: "after that, the taint is removed within a minute",
+	}
 }
 
 // backend settles the kernel interface.

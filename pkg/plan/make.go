@@ -39,6 +39,8 @@ type Node struct {
 	HotPlugWindow uint64
 	// FatalErrors holds the functions that reported fatal errors.
 	FatalErrors map[pci.Address]bool
+	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
+	NotReady *NotReady
 	// Attempted holds the functions for which Prepare failed more than once by a reason
 	// that only an attempt shows. It counts for [Assessor.Assess] and not for [Make].
 	Attempted map[pci.Address]Code

@@ -69,7 +69,33 @@ const (
 	Locked Code = "Locked"
 	// Dead: configuration space reads all ones.
 	Dead Code = "ConfigSpaceDead"
+	// NodeNotReady: the node refuses all new claims, for a reason that no device has.
+	NodeNotReady Code = "NodeNotReady"
 )
+
+// Obstacle says why a node refuses all new claims. The values are those of a taint and of Events, and stable.
+type Obstacle string
+
+// Obstacles.
+const (
+	// DiskFull: the disk of the journal or the ledger has no room for another claim.
+	DiskFull Obstacle = "DiskFull"
+	// NoEvidence: the ledger can't be written.
+	NoEvidence Obstacle = "NoEvidence"
+	// NoState: the journal can't be written.
+	NoState Obstacle = "StateNotWritable"
+	// NoSpecs: the directory of CDI specs can't be written.
+	NoSpecs Obstacle = "CDINotWritable"
+	// NotServed: no server answers Kata, so a VM would not get its devices.
+	NotServed Obstacle = "PodResourcesNotServed"
+)
+
+// NotReady is why a node refuses all new claims.
+type NotReady struct {
+	Obstacle Obstacle `json:"obstacle"`
+	// Text says what is wrong and what to do.
+	Text string `json:"text"`
+}
 
 // Refusal is one reason why a claim's device can't be prepared.
 type Refusal struct {
@@ -81,6 +107,8 @@ type Refusal struct {
 	// bound to.
 	Culprit *pci.Address `json:"culprit,omitempty"`
 	Driver  string       `json:"driver,omitempty"`
+	// Obstacle says why, for NodeNotReady.
+	Obstacle Obstacle `json:"obstacle,omitempty"`
 	// Check is the id of the worst of the audit's checks that fail, where that is the reason.
 	Check string `json:"check,omitempty"`
 	// Text says what is wrong, and Fix what to do, each as a clause.

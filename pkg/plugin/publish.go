@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -88,10 +90,30 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 // tries again.
 func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	published := s.publisher.Published()
+	s.reportNotReady(ctx, published.NotReady)
 	published.BootID, published.Config = snap.Host.BootID, s.config.Node.Node
 	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
 		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}
+}
+
+// reportNotReady logs and reports in an Event of the node when it begins and ends to refuse all new claims.
+func (s *service) reportNotReady(ctx context.Context, why *plan.NotReady) {
+	text := ""
+	if why != nil {
+		text = string(why.Obstacle) + ": " + why.Text
+	}
+	if text == s.refused {
+		return
+	}
+	s.refused = text
+	if text == "" {
+		s.log.InfoContext(ctx, "new claims are accepted again")
+		s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeNormal, "ClaimsAccepted", "Publish", "new claims are accepted again")
+		return
+	}
+	s.log.ErrorContext(ctx, "all new claims are refused, and all devices tainted", slog.String("why", text))
+	s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeWarning, "ClaimsRefused", "Publish", "all new claims are refused, and all devices tainted: "+text)
 }
 
 // versions returns the versions of the plugin and of Kata. A record of bootstrap that can't be read has none; metrics and alerts

@@ -27,6 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
@@ -110,6 +111,8 @@ type service struct {
 	helper    *kubeletplugin.Helper
 	// vfs creates the VFs of the node's config, and binds the functions of policy bound.
 	vfs *ProvisionWatch
+	// refused is why the node refused all new claims in the latest Publish; empty if it did not.
+	refused string
 	// problems of the node's config were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
@@ -199,6 +202,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return s.watcher, err
 	}
 	s.config.Node.Failing = s.failing
+	s.config.Node.Served = func(ctx context.Context) error { return podres.Served(ctx, s.config.PodResources) }
 	s.metrics = metrics.New(s.config.Node.Records().List, s.stuck)
 	s.metrics.ShowBuild(metrics.ReadBuild())
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)

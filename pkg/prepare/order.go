@@ -70,8 +70,13 @@ func (o *Order) Warm(ctx context.Context, req *claim.Request) (*journal.Record, 
 
 // begin is Begin with a change of the plan.
 func (o *Order) begin(ctx context.Context, req *claim.Request, kind journal.Kind, change func(*plan.Plan)) (*journal.Record, error) {
-	if err := o.Recording.HasRoom(); err != nil {
+	if err := o.canBegin(ctx); err != nil {
 		return nil, err
+	}
+	if kind == journal.Claim {
+		if err := o.served(ctx); err != nil {
+			return nil, err
+		}
 	}
 	snap, err := o.Inventory.Snapshot(ctx)
 	if err != nil {

@@ -40,6 +40,8 @@ type Config struct {
 	// Failing returns the ids of the audit's checks that count and fail for a
 	// function, which no claim gets then; nil where nothing is checked.
 	Failing func(pci.Address) []string
+	// Served returns why no server gives a claim's devices to VMs; nil for a node on which nothing asks for them.
+	Served func(ctx context.Context) error
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
 	// HotPlugWindow is [plan.Node]'s.
@@ -89,7 +91,7 @@ func (p *Preparer) Order() *Order { return p.order }
 // stays for the next try.
 //
 // Callers may branch on these errors: [plan.RefusedError], [effects.InUseError],
-// [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
+// [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
@@ -208,11 +210,13 @@ func takesTheSame(a, b *plan.Plan) bool {
 	})
 }
 
-// PlanNode joins a snapshot with what config, journal and marks say about it: all that
+// PlanNode joins a snapshot with what config, journal and marks say about it, and with what [Preparer.Ready] says: all that
 // decides whether a claim is refused. What is published is judged by the same. After an
 // error, which refuses every claim, config and records are there.
 func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	return p.order.Planning.PlanNode(snap)
+	n, err := p.order.Planning.PlanNode(snap)
+	n.NotReady = p.notReady()
+	return n, err
 }
 
 // Refused writes to the ledger that the caller refuses the claim its devices without a

@@ -122,7 +122,11 @@ func blemish(n *publish.Node, a pci.Address, code isolation.Code, severity isola
 func refuse(n *publish.Node, a pci.Address, codes ...plan.Code) {
 	as := n.Assessments[a]
 	for _, code := range codes {
-		as.Refusals = append(as.Refusals, plan.Refusal{Code: code, Text: "it is so"})
+		r := plan.Refusal{Code: code, Text: "it is so"}
+		if code == plan.NodeNotReady {
+			r.Obstacle = plan.DiskFull
+		}
+		as.Refusals = append(as.Refusals, r)
 	}
 	n.Assessments[a] = as
 }

@@ -32,6 +32,8 @@ const (
 	// TaintNotPreparable is on a device for which Prepare would refuse every claim for
 	// another reason; the value is the refusal's code ([plan.Code]).
 	TaintNotPreparable = v1alpha1.DriverName + "/not-preparable"
+	// TaintNodeNotReady is on all devices of a node that refuses all new claims; the value says why ([plan.Obstacle]).
+	TaintNodeNotReady = v1alpha1.DriverName + "/node-not-ready"
 	// TaintWithdrawn is on a device that is no longer offered and may be a claim's. The value says why: Forbidden,
 	// NotOurs, Gone, Moved.
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
@@ -134,6 +136,8 @@ func (l *taintList) refused(r *plan.Refusal, notIsolated bool) {
 		l.add(true, TaintFatalErrors, "")
 	case plan.Drained:
 		l.add(true, TaintDrain, string(Draining))
+	case plan.NodeNotReady:
+		l.add(true, TaintNodeNotReady, string(r.Obstacle))
 	case plan.FailsAudit: // last, see audit
 	default:
 		l.add(!l.explains(r.Code, notIsolated), TaintNotPreparable, string(r.Code))

@@ -26,6 +26,7 @@ func TestRefusalIsATaint(t *testing.T) {
 		"a mate without a reset":     {[]plan.Code{plan.NoReset}, []string{"not-preparable=NoReset"}},
 		"the first of several":       {[]plan.Code{plan.Held, plan.Unexplained, plan.Unsupported}, []string{"not-preparable=DamagedRecord"}},
 		"a drain that is not told":   {[]plan.Code{plan.Drained}, []string{"drain=Draining"}},
+		"a node that is not ready":   {[]plan.Code{plan.NodeNotReady}, []string{"node-not-ready=DiskFull"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := hopper(t, "0000:3b:00.0", 10)

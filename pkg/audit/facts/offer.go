@@ -35,6 +35,8 @@ type Published struct {
 	// Attempted holds the functions that are tainted since Prepare failed for them more
 	// than once.
 	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
+	// NotReady is why the plugin refuses all new claims, so that all devices are tainted; nil if it does not.
+	NotReady *plan.NotReady `json:"notReady,omitempty"`
 	// HotPlug says that the plugin expects running VMs to get devices.
 	HotPlug bool `json:"hotPlug,omitempty"`
 	// HotPlugWindow is [plan.Node]'s, by which functions with large BARs are tainted.
@@ -160,6 +162,7 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	node = plan.Node{
 		Name: n.offer.said.NodeName, Snapshot: n.Snapshot, Selection: nodeconfig.Select(cfg, n.Snapshot),
 		Owners:    journal.Holdings(n.journal, n.Snapshot.Host.BootID),
+		NotReady:  n.offer.said.NotReady,
 		Attempted: n.offer.said.Attempted, HotPlug: n.offer.said.HotPlug, HotPlugWindow: n.offer.said.HotPlugWindow,
 	}
 	if cfg != nil {

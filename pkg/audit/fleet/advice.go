@@ -21,11 +21,10 @@ const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its nod
 // advice returns what to do about a reason of a condition or an event; empty where the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
-	return cmp.Or(pluggingAdvice(reason), twinAdvice(reason), addressAdvice(reason), map[string]string{
+	return cmp.Or(nodeAdvice(reason), pluggingAdvice(reason), twinAdvice(reason), addressAdvice(reason), map[string]string{
 		"NoRuntimeClass":       inAVM,
 		"HandlerNotAllowed":    inAVM,
 		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and recreate the PodGroup without resourceClaims, which can't be changed",
-		"DiskFull":             "free space on the node's disk that has /var/lib/kata-vfio; prepared claims can still end",
 		"SharedClaim":          "give each pod its own claim by a ResourceClaimTemplate: only one VM can have a device",
 		"NoPod":                "start a pod that names the claim",
 		"PodReplaced":          "delete the pod, so that its controller creates a new one",
@@ -59,7 +58,6 @@ func advice(reason string) string {
 			"`kata-vfio-plugin status`",
 		"Unverifiable":                  "read the plugin's log on the node: it says what could not be read",
 		"Orphan":                        "run `kata-vfio-plugin status` on the node to see what the message names",
-		"NoEvidence":                    "make the node's ledger writable: the plugin's log says why it is not",
 		"InUse":                         "end the process named in the message: often a VM whose pod has ended or whose shim was killed",
 		"WeakensIsolation":              "remove the parameter: only a DeviceClass may set it",
 		"InvalidConfig":                 "correct the parameters in the claim's spec.devices.config",
@@ -78,6 +76,18 @@ func advice(reason string) string {
 		"FailedPrepareDynamicResources": "read the claim's condition Ready; if there is none, the plugin does not run on the node",
 		"FailedCreatePodSandBox":        "check the node's plugin and Kata: the message says what failed",
 	}[reason])
+}
+
+// nodeAdvice is about nodes that refuse all new claims.
+func nodeAdvice(reason string) string {
+	return map[string]string{
+		"NodeNotReady":          "run `kata-vfio-plugin status` on the node: it says why the node refuses all new claims",
+		"DiskFull":              "free space on the node's disk that has /var/lib/kata-vfio; prepared claims can still end",
+		"NoEvidence":            "make the node's ledger writable: the plugin's log says why it is not",
+		"StateNotWritable":      "make /var/lib/kata-vfio on the node writable: the plugin's log says why it is not",
+		"CDINotWritable":        "make the node's directory of CDI specs (/var/run/cdi) writable, and restart the plugin",
+		"PodResourcesNotServed": "read the plugin's log on the node: it says why it can't serve the socket that Kata asks",
+	}[reason]
 }
 
 // twinAdvice is about GPUs that another DRA driver publishes, too.
@@ -124,6 +134,8 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 			return "an operator drained it, and no claim has it", advice("Drained")
 		}
 		return "an operator is draining it, and a claim still has it", advice("Drained")
+	case publish.TaintNodeNotReady:
+		return "its node refuses all new claims: " + t.Value, cmp.Or(advice(t.Value), advice("NodeNotReady"))
 	case publish.TaintDead:
 		return "it does not answer reads of its configuration space", advice("ConfigSpaceDead")
 	case publish.TaintLinkLost:

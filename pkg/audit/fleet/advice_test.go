@@ -38,6 +38,11 @@ func TestEachReasonHasAdvice(t *testing.T) {
 			}
 		}
 	}
+	for _, obstacle := range constants(t, "../../plan/refusal.go", `Obstacle = `) {
+		if advice(obstacle) == "" {
+			t.Errorf("obstacle %s has no advice", obstacle)
+		}
+	}
 }
 
 // TestEachTaintHasAdvice of its own, one of a newer plugin a general one.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
@@ -33,6 +34,26 @@ func (w *Writer) AppendSoon(ctx context.Context, events ...ledger.Event) error {
 // Sync returns when all that AppendSoon has written before is on disk. Where there is nothing to wait for, it costs
 // nothing.
 func (w *Writer) Sync(ctx context.Context) error { return w.do(ctx, &request{}) }
+
+// Ready returns why an event can't be written now, as an [Error], as far as that shows without a write: the end of the ledger
+// is damaged, its directory can't be written, or another process keeps its lock. It opens the ledger, which makes a missing one.
+func (w *Writer) Ready(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+	}
+	defer func() { <-w.turn }()
+	release, err := w.begun(ctx)
+	if err == nil {
+		release()
+		err = unix.Access(w.Dir, unix.W_OK|unix.X_OK) // the open files don't show a disk that became read-only
+	}
+	if err != nil {
+		return &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}
+	}
+	return nil
+}
 
 // do carries out a request, in this goroutine or in one that writes for several.
 func (w *Writer) do(ctx context.Context, r *request) error {

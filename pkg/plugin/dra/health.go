@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // heartbeat is the pause after which unchanged health is sent again. The kubelet forgets health after 30 seconds.
@@ -22,6 +24,7 @@ type Health struct {
 	devices   []kubeletplugin.DeviceHealth
 	withdrawn error
 	stale     string
+	refused   string
 	published bool
 	changed   chan struct{} // closed and replaced at each change
 }
@@ -36,6 +39,15 @@ func (h *Health) Set(devices []kubeletplugin.DeviceHealth, stale string) {
 	h.devices, h.stale = slices.Clone(devices), stale
 	close(h.changed)
 	h.changed = make(chan struct{})
+}
+
+// Refuse sets why the node refuses all new claims; nil if it does not.
+func (h *Health) Refuse(why *plan.NotReady) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused = ""; why != nil {
+		h.refused = string(why.Obstacle) + ": " + why.Text
+	}
 }
 
 // Published notes that the devices were published.
@@ -72,6 +84,9 @@ func (h *Health) Ready() string {
 	}
 	if h.stale != "" {
 		why = append(why, "the inventory is stale: "+h.stale)
+	}
+	if h.refused != "" {
+		why = append(why, "the node refuses all new claims: "+h.refused)
 	}
 	return strings.Join(why, "; ")
 }

@@ -107,6 +107,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		pools = map[string]publish.Pool{p.Node: {Slices: []publish.Slice{{}}}}
 	}
 	p.Health.Set(healthOf(pools), snap.Stale)
+	p.Health.Refuse(p.Published().NotReady)
 	p.Metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
@@ -177,6 +178,7 @@ func (p *Publisher) learn(pools map[string]publish.Pool) {
 type unwritten struct {
 	failing   map[pci.Address][]string
 	attempted map[pci.Address]plan.Code
+	notReady  *plan.NotReady
 	hotPlug   bool
 	window    uint64
 }
@@ -191,7 +193,7 @@ func (p *Publisher) keep(n *publish.Node, known *plan.Node) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unwritten = unwritten{failing, known.Attempted, known.HotPlug, known.HotPlugWindow}
+	p.unwritten = unwritten{failing, known.Attempted, known.NotReady, known.HotPlug, known.HotPlugWindow}
 }
 
 // Published returns the functions of all devices in the latest Publish, by address, each once, with the facts that are in no file of
@@ -212,7 +214,7 @@ func (p *Publisher) Published() facts.Published {
 	slices.SortFunc(functions, pci.Address.Compare)
 	return facts.Published{
 		NodeName: p.Node, Devices: slices.Compact(functions),
-		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted,
+		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted, NotReady: p.unwritten.notReady,
 		HotPlug: p.unwritten.hotPlug, HotPlugWindow: p.unwritten.window,
 	}
 }

@@ -217,6 +217,9 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*GateError](err); ok {
 		return string(e.Code)
 	}
+	if e, ok := errors.AsType[*prepare.NotReadyError](err); ok {
+		return string(e.Obstacle)
+	}
 	if _, ok := errors.AsType[*claim.PodGroupError](err); ok {
 		return "ReservedForPodGroup"
 	}

@@ -168,6 +168,14 @@ func (s *Server) takeBack(ctx context.Context, path string) net.Listener {
 	return l
 }
 
+// Served returns an error if no server answers Kata at path.
+func Served(ctx context.Context, path string) error {
+	if !answered(ctx, path) {
+		return fmt.Errorf("no server answers Kata on %s, so a VM would not get its devices: see the plugin's log", path)
+	}
+	return nil
+}
+
 // answered reports whether a server listens at path, even if it is too busy for a connection.
 func answered(ctx context.Context, path string) bool {
 	d := net.Dialer{Timeout: knockLimit}

@@ -53,6 +53,8 @@ type Journal interface {
 	Delete(id string) error
 	Load(id string) (*journal.Record, error)
 	List() ([]*journal.Record, []error)
+	// Writable returns why no record can be written now.
+	Writable() error
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
@@ -89,6 +91,8 @@ type Specs interface {
 	Write(claimUID string, spec *specs.Spec) error
 	Remove(claimUID string) error
 	Claims() ([]string, error)
+	// Writable returns why no spec can be written now.
+	Writable() error
 }
 
 // Holders finds the processes that have a device node open.
@@ -153,6 +157,8 @@ type Ledger interface {
 	// AppendSoon leaves the wait for the disk to a later Append or Sync.
 	AppendSoon(ctx context.Context, events ...ledger.Event) error
 	Sync(ctx context.Context) error
+	// Ready returns why no event can be written now.
+	Ready(ctx context.Context) error
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
 	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them

@@ -55,6 +55,17 @@ func (r *Recording) HasRoom() error {
 	return r.room.Fill()
 }
 
+// CanRecord returns an [EvidenceError] if no event can be written now.
+func (r *Recording) CanRecord(ctx context.Context) error {
+	if r.ledger == nil {
+		return nil
+	}
+	if err := r.ledger.Ready(ctx); err != nil {
+		return &EvidenceError{Err: err}
+	}
+	return nil
+}
+
 // MakeRoom lets a claim end on a disk that is about to be full. Where that fails
 // the writes that follow say what is wrong.
 func (r *Recording) MakeRoom() {

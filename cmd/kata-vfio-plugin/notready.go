@@ -1,0 +1,34 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// notReady reads why the plugin refuses all new claims. A file that can't be read says nothing: no plugin has published in this
+// boot, or only root may read it.
+func (o *options) notReady(bootID string) *plan.NotReady {
+	data, err := os.ReadFile(filepath.Join(o.node.Root, cmp.Or(o.node.RunDir, node.DefaultRunDir), facts.PublishedFile))
+	var published facts.Published
+	if err != nil || json.Unmarshal(data, &published) != nil || bootID == "" || published.BootID != bootID {
+		return nil
+	}
+	return published.NotReady
+}
+
+// printNotReady prints why the node refuses all new claims.
+func printNotReady(w io.Writer, why *plan.NotReady) error {
+	if why == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nThe node refuses all new claims (%s), and all its devices are tainted: %s\n", why.Obstacle, why.Text)
+	return err
+}

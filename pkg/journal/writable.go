@@ -1,0 +1,16 @@
+package journal
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Writable returns a [FileError] if records can't be read and written now: the directory is missing, or its file system is
+// read-only. It writes nothing, so that it may be asked often. Room on the disk is another question: see [Reserves].
+func (s *Store) Writable() error {
+	if err := unix.Access(s.dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return &FileError{Path: s.dir, Err: fmt.Errorf("the journal can't be used: %w", err)}
+	}
+	return nil
+}

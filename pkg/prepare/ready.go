@@ -1,0 +1,88 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// A node that refuses every claim, and whose slices offer free devices, attracts one pod after the other: an allocation stays
+// with its node. So what Prepare needs of the node is judged in one place. Prepare asks it before it changes anything, and the
+// publisher taints all devices by it.
+
+// NotReadyError says that the node refuses all new claims. Prepared claims can end.
+type NotReadyError struct {
+	Obstacle plan.Obstacle
+	Err      error
+}
+
+func (e *NotReadyError) Error() string {
+	return fmt.Sprintf("the node refuses all new claims (%s): %s", e.Obstacle, effects.OneLine(e.Err))
+}
+
+func (e *NotReadyError) Unwrap() error { return e.Err }
+
+// Ready returns a [NotReadyError] if the node refuses all new claims. It takes some microseconds, and writes only what keeps room
+// on the disk.
+func (p *Preparer) Ready(ctx context.Context) error {
+	return errors.Join(p.order.canBegin(ctx), p.order.served(ctx))
+}
+
+// readyLimit bounds the look at a node for the publisher. Another process may keep the ledger's lock.
+const readyLimit = 2 * time.Second
+
+// notReady returns what [Preparer.Ready] says for a plan, nil for a node that was opened to look only.
+func (p *Preparer) notReady() *plan.NotReady {
+	if p.order.Locks == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	why, ok := errors.AsType[*NotReadyError](p.Ready(ctx))
+	if !ok {
+		return nil
+	}
+	return &plan.NotReady{Obstacle: why.Obstacle, Text: effects.OneLine(why.Err)}
+}
+
+// canBegin returns a [NotReadyError] if nothing can be prepared, with or without a claim.
+func (o *Order) canBegin(ctx context.Context) error {
+	for _, part := range []struct {
+		obstacle plan.Obstacle
+		look     func() error
+	}{
+		{plan.DiskFull, o.Recording.HasRoom},
+		{plan.NoState, o.Journal.Writable},
+		{plan.NoEvidence, func() error { return o.Recording.CanRecord(ctx) }},
+		{plan.NoSpecs, o.Specs.Writable},
+	} {
+		if err := part.look(); err != nil {
+			return &NotReadyError{Obstacle: obstacleIn(part.obstacle, err), Err: err}
+		}
+	}
+	return nil
+}
+
+// obstacleIn returns plan.NoState for a disk that has room that can't be used.
+func obstacleIn(usual plan.Obstacle, err error) plan.Obstacle {
+	if _, full := errors.AsType[*journal.FullError](err); usual == plan.DiskFull && !full {
+		return plan.NoState
+	}
+	return usual
+}
+
+// served returns a [NotReadyError] if a VM would not get the devices of a claim.
+func (o *Order) served(ctx context.Context) error {
+	if o.Served == nil {
+		return nil
+	}
+	if err := o.Served(ctx); err != nil {
+		return &NotReadyError{Obstacle: plan.NotServed, Err: err}
+	}
+	return nil
+}

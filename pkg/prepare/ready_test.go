@@ -1,0 +1,119 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// offered returns the refusals of a free device, which become the taints of its slice.
+func (w *world) offered(p *plugin, a pci.Address) []plan.Refusal {
+	w.t.Helper()
+	snap, err := inventory.Scan(w.t.Context(), w.fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n, err := p.PlanNode(snap)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f, _ := snap.Function(a)
+	as := plan.NewAssessor(n).Assess(f)
+	return as.Faults()
+}
+
+// damageLedger flips a bit of the ledger's first segment.
+func (w *world) damageLedger() {
+	w.t.Helper()
+	name := filepath.Join(w.history, ledger.SegmentName(0))
+	data, err := os.ReadFile(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data[slices.Index(data, 'p')] ^= 1
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) removeDir(dir string) {
+	w.t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestNodeThatRefusesAllClaimsIsTainted: what refuses every claim of the node is published on all of its devices, else the
+// scheduler sends one pod after the other there. Prepare changes nothing then.
+func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil  func(*world)
+		change func(*prepare.Config)
+		want   plan.Obstacle
+	}{
+		"full disk":        {change: func(c *prepare.Config) { c.Room = &disk{full: true} }, want: plan.DiskFull},
+		"damaged ledger":   {spoil: (*world).damageLedger, want: plan.NoEvidence},
+		"no CDI directory": {spoil: func(w *world) { w.removeDir(filepath.Dir(w.specs.File("x"))) }, want: plan.NoSpecs},
+		"no journal":       {spoil: func(w *world) { w.removeDir(filepath.Dir(w.recordFile("x"))) }, want: plan.NoState},
+		"no server for Kata": {
+			change: func(c *prepare.Config) { c.Served = func(context.Context) error { return errors.New("no server") } },
+			want:   plan.NotServed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			w.mustPrepare(w.request(other, w.k.AddGPU(0x41)))
+			if tt.spoil != nil {
+				tt.spoil(w)
+			}
+			if tt.change == nil {
+				tt.change = func(*prepare.Config) {}
+			}
+			p, writes := w.plugin(nil, tt.change), len(w.k.Writes())
+			_, err := p.Prepare(t.Context(), w.request(uid, gpu))
+			if e := as[*prepare.NotReadyError](t, err); e.Obstacle != tt.want {
+				t.Errorf("Prepare = %v; want %s", err, tt.want)
+			}
+			if now := lastWrites(w, writes); len(now) > 0 {
+				t.Errorf("wrote %v", now)
+			}
+			faults := w.offered(p, gpu)
+			if len(faults) != 1 || faults[0].Code != plan.NodeNotReady || faults[0].Obstacle != tt.want {
+				t.Errorf("published with %v; want %s", faults, tt.want)
+			}
+			if healthy := w.plugin(nil).Ready(t.Context()); tt.spoil == nil && healthy != nil {
+				t.Errorf("without the fault: %v", healthy)
+			}
+		})
+	}
+}
+
+// TestDamagedRecordTaintsWhatItMayOwn: it may explain devices on VFIO that no other record explains, and no others.
+func TestDamagedRecordTaintsWhatItMayOwn(t *testing.T) {
+	w := newWorld(t)
+	owned, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+	w.mustPrepare(w.request(other, owned))
+	if err := os.WriteFile(w.recordFile(other), []byte(`{"version":99,"sha256":"","record":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := w.plugin(nil)
+	if faults := w.offered(p, owned); len(faults) != 1 || faults[0].Code != plan.Unexplained {
+		t.Errorf("the device that it may own is published with %v", faults)
+	}
+	if faults := w.offered(p, free); len(faults) > 0 {
+		t.Errorf("another device is published with %v", faults)
+	}
+	if _, err := p.Prepare(t.Context(), w.request(uid, free)); err != nil {
+		t.Errorf("a claim of another device: %v", err)
+	}
+}
