@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -32,18 +34,26 @@ type Recovery struct {
 	Unfinished []error
 }
 
+// recoverAtOnce is how many records are recovered at the same time. Most of the time goes by in waits: for resets of single
+// devices, and for locks of a process that hangs in the kernel.
+const recoverAtOnce = 16
+
 // Recover completes every record after a crash, a kill or a reboot: either the claim is prepared, with its functions on
-// their drivers and its CDI spec rewritten, or nothing of it is left on the node. Call it at start, before the first
-// Prepare. It may be repeated. It returns an error only if the journal can't be read; failures of single claims are in
-// Unfinished.
+// their drivers and its CDI spec rewritten, or nothing of it is left on the node. Records are recovered side by side, the
+// prepared ones first, each within [Config.RecoverLimit]. Call it at start. Once [Preparer.MarkEarlier] has returned, claims
+// may be served meanwhile: each call for a claim waits for that claim's recovery only.
+//
+// It may be repeated. It returns an error only if the journal can't be swept; failures of single claims are in Unfinished,
+// and the next Prepare or Unprepare of such a claim continues.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.order.Journal.List()
 	r := &Recovery{Unfinished: errs}
+	if err := p.markEarlier(ctx, records); err != nil {
+		r.Unfinished = append(r.Unfinished, err)
+	}
 	defer p.recall(ctx, records)()
-	for _, rec := range records {
-		if err := p.recoverOne(ctx, rec.ID(), r); err != nil {
-			r.Unfinished = append(r.Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
-		}
+	for _, one := range p.recoverAll(ctx, records) {
+		r.add(one)
 	}
 	if err := errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r)); err != nil {
 		return r, err
@@ -52,6 +62,66 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 		r.Unfinished = append(r.Unfinished, err)
 	}
 	return r, nil
+}
+
+// MarkEarlier marks the functions of claims that the node's stop interrupted, so that the next claim has them reset first. A
+// record of an earlier boot keeps no claim from its functions. Call it before the first Prepare, unless Recover has
+// returned by then. It waits for no lock, and may be repeated.
+func (p *Preparer) MarkEarlier(ctx context.Context) error {
+	records, _ := p.order.Journal.List() // Recover reports what can't be read
+	return p.markEarlier(ctx, records)
+}
+
+func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) error {
+	snap, err := p.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		if rec.BootID == snap.Host.BootID || rec.State == journal.Cleaned || rec.State == journal.Quarantined {
+			continue
+		}
+		p.order.Recording.MakeRoom()
+		work := *rec
+		work.Proofs = nil // they are older than the last tenant
+		if err := p.order.Resetting.Mark(&work, "the node stopped before a reset"); err != nil {
+			return fmt.Errorf("mark the devices of claim %s as not clean: %w", rec.Plan.Claim, err)
+		}
+	}
+	return nil
+}
+
+// recoverAll recovers records side by side. The results are in their order.
+func (p *Preparer) recoverAll(ctx context.Context, records []*journal.Record) []*Recovery {
+	parts := make([]*Recovery, len(records))
+	var g errgroup.Group
+	g.SetLimit(recoverAtOnce)
+	for _, prepared := range []bool{true, false} { // those of running pods are quick, and must not wait for resets
+		for i, rec := range records {
+			if (rec.State == journal.Prepared) != prepared {
+				continue
+			}
+			g.Go(func() error {
+				parts[i] = &Recovery{}
+				if err := p.recoverOne(ctx, rec.ID(), parts[i]); err != nil {
+					parts[i].Unfinished = append(parts[i].Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
+				}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // the goroutines return nil; the parts have their errors
+	return parts
+}
+
+// add adds what the recovery of one record found and did.
+func (r *Recovery) add(one *Recovery) {
+	r.Kept = append(r.Kept, one.Kept...)
+	r.Undone = append(r.Undone, one.Undone...)
+	r.Released = append(r.Released, one.Released...)
+	r.Quarantined = append(r.Quarantined, one.Quarantined...)
+	r.Upgraded = append(r.Upgraded, one.Upgraded...)
+	r.Unfinished = append(r.Unfinished, one.Unfinished...)
 }
 
 // recall has the ledger read once for all records, since it may be large and the node's

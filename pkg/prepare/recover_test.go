@@ -1,0 +1,93 @@
+package prepare_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// TestRecoverOfSlowResets: the power of a GPU board fails, and each reset waits in the kernel for a minute. The plugin restarts.
+// It recovers them side by side, and the claims of healthy devices are served meanwhile.
+func TestRecoverOfSlowResets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.limit = 20 * time.Second
+		healthy, free := w.k.AddGPU(0x20), w.k.AddGPU(0x21)
+		w.mustPrepare(w.request("healthy", healthy))
+		for i := range 8 {
+			gpu, id := w.k.AddGPU(uint8(0x30+i)), fmt.Sprint("claim-", i)
+			w.mustPrepare(w.request(id, gpu))
+			rec := *w.record(id)
+			rec.State = journal.Releasing // the first plugin was killed there
+			if err := w.records.Save(&rec); err != nil {
+				t.Fatal(err)
+			}
+			resets(w, gpu, time.Minute, unix.ENOTTY)
+		}
+		p, start := w.plugin(nil), time.Now()
+		recovered := make(chan error)
+		go func() {
+			_, err := p.Recover(t.Context())
+			recovered <- err
+		}()
+		time.Sleep(time.Second)
+		for id, gpu := range map[string]pci.Address{"healthy": healthy, "new": free} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := p.Prepare(ctx, w.request(id, gpu)); err != nil {
+				t.Errorf("claim %s during the recovery: %v", id, err)
+			}
+			cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Unprepare(ctx, "claim-3"); err == nil {
+			t.Error("a claim is unprepared while its recovery has its lock")
+		}
+		if err := <-recovered; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 2*time.Minute {
+			t.Errorf("it took %s, want little more than one reset", took)
+		}
+	})
+}
+
+// TestEarlierBootsDevicesAreNotClean: a claim that is prepared before the recovery of an earlier boot's claim has the devices
+// reset first. That claim's lock may be held by a process that hangs in the kernel.
+func TestEarlierBootsDevicesAreNotClean(t *testing.T) {
+	for _, state := range []journal.State{journal.Preparing, journal.Prepared, journal.Releasing} {
+		t.Run(string(state), func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			w.mustPrepare(w.request(other, gpu))
+			rec := *w.record(other)
+			rec.State = state
+			if err := w.records.Save(&rec); err != nil {
+				t.Fatal(err)
+			}
+			w.k.Reboot()
+			unlock, err := w.locks.Acquire(t.Context(), journal.Lock{Name: "claim-" + other})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+			p := w.plugin(nil)
+			if err := p.MarkEarlier(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
+				t.Fatal(err)
+			}
+			if rec := w.record(uid); len(rec.Plan.ResetsBefore) != 1 || len(rec.Proofs) != 1 {
+				t.Errorf("resets before the tenant %v, proofs %v; want one", rec.Plan.ResetsBefore, rec.Proofs)
+			}
+		})
+	}
+}
