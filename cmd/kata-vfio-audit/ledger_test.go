@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,50 @@ func TestLedgerVerify(t *testing.T) {
 	}
 	if _, _, err := execute(t, "ledger", "prove", "1", "--root", root); exitCode(err) != exitLedger {
 		t.Errorf("proof from a changed ledger: %v", err)
+	}
+}
+
+// TestLedgerVerifyLeavesOutForeignText: whoever can annotate a claim or write an Event must not be able to say that a node's ledger was
+// changed. What the plugin wrote into its own entry counts.
+func TestLedgerVerifyLeavesOutForeignText(t *testing.T) {
+	root, anchors := ledgerNode(t)
+	forged := "kata-vfio.dev/gpu-07 999999 " + strings.Repeat("A", 43) + "= — kata-vfio.dev/gpu-07 " + strings.Repeat("A", 96)
+	claim := func(text, annotation, pool string) string {
+		return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"namespace":"team-a","name":"train","annotations":{"a":%q}},
+			"status":{"devices":[{"driver":"kata-vfio.dev","pool":%q,"device":"gpu","data":{"ledger":%q}}]}}`, annotation, pool, ledger.OneLine(text))
+	}
+	event := func(text string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"team-a","name":"e"},"message":%q}`, text)
+	}
+	list := func(objects ...string) string {
+		return `{"apiVersion":"v1","kind":"List","items":[` + strings.Join(objects, ",") + `]}`
+	}
+	for name, test := range map[string]struct {
+		input string
+		code  int
+		says  string
+	}{
+		"an honest entry":                      {list(claim(anchors[3], "", "gpu-07")), 0, "1 match"},
+		"an honest entry of a pool of VFs":     {list(claim(anchors[3], "", "gpu-07/pf-0000-5e-00-0")), 0, "1 match"},
+		"an honest Event":                      {list(event("prepared; ledger " + ledger.OneLine(anchors[2]))), 0, "1 match"},
+		"a forged annotation":                  {list(claim(anchors[3], forged, "gpu-07"), event(forged)), 0, "left out (1): the ledger's key did not sign what ResourceClaim team-a/train has"},
+		"a forged Event alone":                 {list(event(forged)), 0, "what Event team-a/e has"},
+		"a forged entry of another node":       {list(claim(anchors[3], "", "gpu-07"), claim(forged, "", "gpu-08")), 0, "left out (1)"},
+		"a forged entry of the node":           {list(claim(forged, "", "gpu-07")), exitLedger, "did not sign an anchor of size 999999"},
+		"a typed list":                         {`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaimList","items":[` + strings.Replace(claim(forged, "", "gpu-07"), `"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim",`, "", 1) + `]}`, exitLedger, "did not sign"},
+		"a forged line of a log":               {"I say: " + forged + "\nledger " + ledger.OneLine(anchors[1]), 0, "1 match"},
+		"a forged text of YAML":                {"apiVersion: v1\nkind: Event\nmessage: " + forged + "\n", 0, "left out (1)"},
+		"a forged note in a file of the admin": {forged + "\n", exitLedger, "did not sign"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, _, err := execute(t, "ledger", "verify", "--root", root, "--anchor", file(t, test.input))
+			if code := exitCodeOf(err); code != test.code || !strings.Contains(stdout, test.says) {
+				t.Errorf("exit code %d (%v), want %d with %q:\n%s", code, err, test.code, test.says, stdout)
+			}
+		})
+	}
+	if _, _, err := execute(t, "ledger", "verify", "--dir", t.TempDir(), "--anchor", file(t, list(event(forged)))); exitCode(err) == exitLedger {
+		t.Errorf("an Event makes a ledger that never was a deleted one: %v", err)
 	}
 }
 

@@ -32,7 +32,9 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 		Long: "verify reads the whole ledger and checks every line, its chain, the tree over all lines and all signatures, and\n" +
 			"says where each problem is. Anchors are checkpoints that are kept off the node. Only anchors show whether the\n" +
 			"ledger was cut off at its end, restored from a backup, or rewritten with the node's key. --anchor finds them in any\n" +
-			"file: claims' statuses or Events as JSON or YAML, a log, notes.\n" +
+			"file: claims' statuses or Events as JSON or YAML, a log, notes. An anchor that the ledger's key did not sign counts\n" +
+			"against the ledger only where nobody but the plugin and you can write: a status.devices entry of the node's own\n" +
+			"device (JSON), or a file of notes alone. Elsewhere it is left out, with its object's name.\n" +
 			"\n" +
 			"--proof checks a file of `ledger prove` instead, and needs no ledger.\n" +
 			"\n" +
@@ -85,7 +87,7 @@ func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 		if err != nil {
 			return nil, err
 		}
-		found := ledger.FindCheckpoints(data)
+		found := ledger.FindAnchors(data, name)
 		if len(found) == 0 {
 			return nil, command.Usagef("--anchor %s: it contains no signed checkpoint", name)
 		}
@@ -126,6 +128,10 @@ func reportWords(r *ledger.Report) string {
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {
 		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)
+	}
+	if r.LeftOut > 0 {
+		fmt.Fprintf(&text, "         left out (%d): the ledger's key did not sign what %s has, where others can write too. It says nothing of the ledger\n",
+			r.LeftOut, terminal.Visible(strings.Join(r.LeftOutFrom, ", ")))
 	}
 	return text.String()
 }

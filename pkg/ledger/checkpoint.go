@@ -103,6 +103,11 @@ type Anchor struct {
 	Checkpoint
 	// Signed is the note; its signatures are not verified yet.
 	Signed string
+	// From is where it was found: an object or a file; empty if the caller knows.
+	From string
+	// Foreign says that others than the node and the admin can write there. It still proves what the ledger's key has signed, and
+	// nothing if the key has not.
+	Foreign bool
 }
 
 // checkpointPattern matches a signed checkpoint in a text, on several lines or on one ([OneLine]).
@@ -112,7 +117,7 @@ var checkpointPattern = regexp.MustCompile(`([^\s"\\]+)\s+([0-9]{1,19})\s+([A-Za
 var signaturePattern = regexp.MustCompile(`— (\S+) ([A-Za-z0-9+/]+={0,2})`)
 
 // FindCheckpoints returns the signed checkpoints in data, without duplicates: notes, claims or Events as kubectl prints them (-o json
-// or yaml), or a log. [Verify] checks their origin and their signatures.
+// or yaml), or a log. [Verify] checks their origin and their signatures. [FindAnchors] also says who can have written them.
 func FindCheckpoints(data []byte) []Anchor {
 	var anchors []Anchor
 	add := func(text string) {

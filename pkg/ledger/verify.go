@@ -58,10 +58,17 @@ type Report struct {
 	// with the key, without a trace.
 	Anchored int64 `json:"anchored"`
 	// Anchors counts the anchors of this ledger, Others those of other ledgers.
-	Anchors  int       `json:"anchors"`
-	Others   int       `json:"otherAnchors"`
-	Problems []Problem `json:"problems"`
+	Anchors int `json:"anchors"`
+	Others  int `json:"otherAnchors"`
+	// LeftOut counts what is written as an anchor of this ledger where others can write, and is not signed by its key. It says nothing
+	// of the ledger. LeftOutFrom names the first places.
+	LeftOut     int       `json:"leftOutAnchors"`
+	LeftOutFrom []string  `json:"leftOutFrom,omitempty"`
+	Problems    []Problem `json:"problems"`
 }
+
+// maxLeftOutFrom is how many places are named.
+const maxLeftOutFrom = 8
 
 // OK reports whether there is no problem.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
@@ -161,16 +168,34 @@ func (c *check) anchors(all []Anchor) {
 			c.r.Others++
 			continue
 		}
+		_, err := OpenCheckpoint(a.Signed, c.v)
+		if err != nil && a.Foreign {
+			c.leaveOut(a)
+			continue
+		}
 		c.r.Anchors++
-		if _, err := OpenCheckpoint(a.Signed, c.v); err != nil {
+		if err != nil {
 			c.problem(Problem{Kind: ForeignKey, Seq: a.Size - 1, What: fmt.Sprintf(
 				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Size)})
 			continue
 		}
 		c.roots[a.Size] = append(c.roots[a.Size], a)
 	}
-	if len(all) > 0 && c.r.Anchors == 0 {
-		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors belongs to %s", len(all), c.r.Origin)})
+	if n := len(trusted(all)); n > 0 && c.r.Anchors == 0 {
+		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors belongs to %s", n, c.r.Origin)})
+	}
+}
+
+// trusted returns the anchors that nobody else can have written.
+func trusted(all []Anchor) []Anchor {
+	return slices.DeleteFunc(slices.Clone(all), func(a Anchor) bool { return a.Foreign })
+}
+
+// leaveOut counts what somebody wrote. A tenant could accuse the ledger of any node by a line of text otherwise.
+func (c *check) leaveOut(a Anchor) {
+	c.r.LeftOut++
+	if len(c.r.LeftOutFrom) < maxLeftOutFrom && !slices.Contains(c.r.LeftOutFrom, a.From) {
+		c.r.LeftOutFrom = append(c.r.LeftOutFrom, a.From)
 	}
 }
 
@@ -291,7 +316,7 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(left) == 0 && len(o.Anchors) == 0 && o.Witness == "" {
+	if len(left) == 0 && o.Witness == "" && !shown(fsys, o) {
 		return nil, ErrNone
 	}
 	c := &check{r: &Report{Key: o.Key, Problems: []Problem{}}, roots: map[int64][]Anchor{}}
@@ -302,7 +327,7 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 		c.gone("there are no events, but " + o.Witness)
 	}
 	if c.v, err = verifierOf(fsys, o.Key); err != nil {
-		c.strangers(o.Anchors)
+		c.strangers(trusted(o.Anchors))
 		return c.r, nil
 	}
 	c.r.Origin = c.v.Name()
@@ -314,6 +339,18 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	c.anchors(o.Anchors)
 	c.cutOff()
 	return c.r, nil
+}
+
+// shown reports whether an anchor shows that a ledger existed: one that nobody else can have written, or that the key has signed.
+func shown(fsys fs.FS, o Options) bool {
+	if len(trusted(o.Anchors)) > 0 {
+		return true
+	}
+	v, err := verifierOf(fsys, o.Key)
+	return err == nil && slices.ContainsFunc(o.Anchors, func(a Anchor) bool {
+		_, err := OpenCheckpoint(a.Signed, v)
+		return err == nil
+	})
 }
 
 func (c *check) gone(what string) { c.problem(Problem{Kind: Missing, Seq: 0, What: what}) }

@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+)
+
+// driverName is the driver whose entries in claims' statuses have anchors, as in v1alpha1.
+const driverName = "kata-vfio.dev"
+
+// FindAnchors returns the signed checkpoints in a file, without duplicates, and says of each whether others than the node and the
+// admin can write the text that it is in ([Anchor.Foreign]).
+//
+// Nobody else writes a file that has nothing but notes, and the entries of a claim's status.devices in the pools of the node whose
+// ledger it is: the chart's policy claims keeps others from them. Tenants write what they like into annotations and Events of their
+// own, and can have a log say it.
+func FindAnchors(data []byte, file string) []Anchor {
+	var anchors []Anchor
+	add := func(found []Anchor) {
+		for _, a := range found {
+			same := slices.IndexFunc(anchors, func(o Anchor) bool { return o.Signed == a.Signed })
+			switch {
+			case same < 0:
+				anchors = append(anchors, a)
+			case anchors[same].Foreign && !a.Foreign:
+				anchors[same] = a
+			}
+		}
+	}
+	if eachObject(data, func(o *object) { add(o.anchors(file)) }) {
+		return anchors
+	}
+	add(from(FindCheckpoints(data), file, !onlyNotes(data)))
+	return anchors
+}
+
+// from says where checkpoints were found.
+func from(found []Anchor, where string, foreign bool) []Anchor {
+	for i := range found {
+		found[i].From, found[i].Foreign = where, foreign
+	}
+	return found
+}
+
+// onlyNotes reports whether a text has nothing but checkpoints.
+func onlyNotes(data []byte) bool {
+	return strings.TrimSpace(checkpointPattern.ReplaceAllString(string(data), "")) == ""
+}
+
+// object is a Kubernetes object, or another JSON value.
+type object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"metadata"`
+
+	raw json.RawMessage
+}
+
+// eachObject calls found for each object in a sequence of JSON values, and for the items of lists. It returns false, after it may
+// have called found, if data is not JSON.
+func eachObject(data []byte, found func(*object)) bool {
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		var list struct {
+			APIVersion string            `json:"apiVersion"`
+			Kind       string            `json:"kind"`
+			Items      []json.RawMessage `json:"items"`
+		}
+		if json.Unmarshal(raw, &list) != nil || list.Items == nil {
+			found(objectIn(raw, object{}))
+			continue
+		}
+		of := object{APIVersion: list.APIVersion, Kind: strings.TrimSuffix(list.Kind, "List")}
+		for _, item := range list.Items {
+			found(objectIn(item, of))
+		}
+	}
+}
+
+// objectIn returns the object in a JSON value. Items of a typed list have their kind from the list.
+func objectIn(raw json.RawMessage, of object) *object {
+	o := of
+	if json.Unmarshal(raw, &o) != nil {
+		o = object{}
+	}
+	o.raw = raw
+	return &o
+}
+
+// anchors returns the checkpoints in all of the object's strings.
+func (o *object) anchors(file string) []Anchor {
+	where := file
+	if o.Kind != "" && o.Metadata.Name != "" {
+		where = strings.TrimPrefix(strings.Join([]string{o.Metadata.Namespace, o.Metadata.Name}, "/"), "/")
+		where = o.Kind + " " + where
+	}
+	return slices.Concat(o.ofPlugins(where), from(FindCheckpoints(o.raw), where, true))
+}
+
+// ofPlugins returns the checkpoints that the plugins of the nodes wrote: each into the entries of its own node's devices.
+func (o *object) ofPlugins(where string) []Anchor {
+	if o.Kind != "ResourceClaim" || !strings.HasPrefix(o.APIVersion, "resource.k8s.io/") {
+		return nil
+	}
+	var claim struct {
+		Status struct {
+			Devices []struct {
+				Driver string          `json:"driver"`
+				Pool   string          `json:"pool"`
+				Data   json.RawMessage `json:"data"`
+			} `json:"devices"`
+		} `json:"status"`
+	}
+	if json.Unmarshal(o.raw, &claim) != nil {
+		return nil
+	}
+	var anchors []Anchor
+	for _, d := range claim.Status.Devices {
+		node, _, _ := strings.Cut(d.Pool, "/")
+		if d.Driver != driverName {
+			continue
+		}
+		for _, a := range FindCheckpoints(d.Data) {
+			if a.Origin == OriginPrefix+node {
+				anchors = append(anchors, a)
+			}
+		}
+	}
+	return from(anchors, where+" status.devices", false)
+}
