@@ -38,11 +38,12 @@ func clusterCommand() *cobra.Command {
 			"\n" +
 			"--node-report adds reports of nodes (`node -o json`, or the log of `node --every`): each node's verdict, failures of\n" +
 			"many nodes with the nodes' names, and differences between the nodes and the API server. The latest report of a node\n" +
-			"counts; checkpoints in its earlier reports verify its ledger.\n" +
+			"counts; checkpoints in its earlier reports verify its ledger. In a log of `kubectl logs --prefix`, a report counts only\n" +
+			"if its pod is on the node that it names. Without prefixes, a failure counts until no report of the last two hours has it.\n" +
 			"\n" +
 			nodeExitCodes,
 		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif\n" +
-			"  kubectl logs -n kata-vfio-system -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 |\n" +
+			"  kubectl logs -n kata-vfio-system -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 --prefix |\n" +
 			"    kata-vfio-audit cluster --node-report -",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -41,6 +42,14 @@ func fleetCommand() *cobra.Command {
 			reports, err := nodereport.Read(cmd.InOrStdin(), args, nodeName)
 			if err != nil {
 				return err
+			}
+			reports, impostors := nodereport.Impostors(reports)
+			for _, r := range impostors {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: pod %s wrote reports of several nodes: that of node %s at %s does not count\n",
+					r.Source, terminal.Visible(r.Subject.Name), terminal.Visible(r.Subject.Time))
+				if err != nil {
+					return err
+				}
 			}
 			f := posture.Of(reports, in)
 			if len(f.Nodes) == 0 {

@@ -114,3 +114,36 @@ func FuzzNodeReports(f *testing.F) {
 		}
 	})
 }
+
+// TestPrefixesSayWhichPodWroteAReport: kubectl writes them, before whatever a pod writes. Where it wrote none, a pod could write that of
+// another.
+func TestPrefixesSayWhichPodWroteAReport(t *testing.T) {
+	report := func(node string) string {
+		return `{"subject":{"kind":"node","name":"` + node + `","time":"2026-11-22T08:00:00Z"},"findings":[{"id":"OBS-001","state":"fail","severity":"critical"}]}` + "\n"
+	}
+	const a, b = "[pod/audit-a/audit] ", "[pod/audit-b/audit] "
+	for about, c := range map[string]struct {
+		log  string
+		want []string // node and pod
+	}{
+		"with prefixes":                   {a + report("n1") + b + report("n2"), []string{"n1 audit-a", "n2 audit-b"}},
+		"with lines of other programs":    {a + "a line\n" + a + report("n1"), []string{"n1 audit-a"}},
+		"without prefixes":                {report("n1") + "a line\n" + report("n2"), []string{"n1 ", "n2 "}},
+		"a prefix that a pod wrote":       {report("n2") + a + report("n1"), []string{"n2 ", "n1 "}},
+		"a prefix behind that of its pod": {b + a + report("n1") + b + report("n2"), []string{"n2 audit-b"}},
+	} {
+		reports, err := nodereport.Read(strings.NewReader(c.log), []string{"-"}, "")
+		var got []string
+		for _, r := range reports {
+			got = append(got, r.Subject.Name+" "+r.Source)
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v; want %q", about, got, err, c.want)
+		}
+	}
+	reports, err := nodereport.Read(strings.NewReader(a+report("n1")+b+report("n2")+b+report("n1")), []string{"-"}, "")
+	honest, others := nodereport.Impostors(reports)
+	if err != nil || len(honest) != 1 || honest[0].Source != "audit-a" || len(others) != 2 {
+		t.Errorf("%d reports count and %d don't, %v", len(honest), len(others), err)
+	}
+}

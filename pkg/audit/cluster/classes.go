@@ -121,7 +121,7 @@ func promiseChecks() []Check {
 }
 
 func promisesKept(s *State) []finding.Finding {
-	if len(s.Reports) == 0 {
+	if len(s.reports()) == 0 {
 		return noReports()
 	}
 	var found []finding.Finding

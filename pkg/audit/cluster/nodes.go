@@ -65,11 +65,13 @@ func nodeChecks() []Check {
 // nodeReport is the latest report of one node, and those before it.
 type nodeReport struct{ nodereport.NodeReport }
 
-// reports returns the latest report of each node, by its name.
+// reports returns the latest credible report of each node, by its name.
 func (s *State) reports() []nodeReport {
 	var all []nodeReport
-	for _, r := range nodereport.Latest(s.Reports, func(name string) bool { return s.Nodes[name] }) {
-		all = append(all, nodeReport{r})
+	reports, _ := s.credible()
+	for _, r := range nodereport.Latest(reports, s.isNode) {
+		one, _ := agreed(r)
+		all = append(all, one)
 	}
 	return all
 }
@@ -92,7 +94,8 @@ func auditedLately(s *State) []finding.Finding {
 			missing[d.Node] = true
 		}
 	}
-	var found []finding.Finding
+	_, found := s.credible()
+	found = append(found, s.contradictions()...)
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
@@ -111,7 +114,7 @@ func auditedLately(s *State) []finding.Finding {
 
 // auditsPass sums each node up: its verdict, and what it counts.
 func auditsPass(s *State) []finding.Finding {
-	if len(s.Reports) == 0 {
+	if len(s.reports()) == 0 {
 		return noReports()
 	}
 	var found []finding.Finding
@@ -200,7 +203,7 @@ func (s *State) heldDevices() []held {
 // recordsAgree compares what nodes' journals had when they were audited with what the API server says of that
 // time. A claim that came or went since then is not a contradiction.
 func recordsAgree(s *State) []finding.Finding {
-	if len(s.Reports) == 0 {
+	if len(s.reports()) == 0 {
 		return noReports()
 	}
 	var found []finding.Finding
@@ -302,7 +305,7 @@ type anchor struct {
 
 // ledgersGoOn compares each node's ledger with its checkpoints that others hold.
 func ledgersGoOn(s *State) []finding.Finding {
-	if len(s.Reports) == 0 {
+	if len(s.reports()) == 0 {
 		return noReports()
 	}
 	var found []finding.Finding

@@ -132,6 +132,22 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
 		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
 		{rule: "K8S-024", about: "a node that nobody knows", says: "is not in the cluster", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
+		{rule: "K8S-024", about: "a report in another node's name", says: "node n2 wrote a report in the name of node n1, by its pod audit-2", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Auditors = map[string]string{"audit-1": "n1", "audit-2": "n2"}
+			s.Reports = append(s.Reports, inNameOf(s, "n1", "audit-2", 0))
+		}},
+		{rule: "K8S-024", about: "a report of an unknown pod", says: "pod gone", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Reports = append(s.Reports, inNameOf(s, "n1", "gone", 0))
+		}},
+		{rule: "K8S-024", about: "a report of its own pod", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Auditors = map[string]string{"audit-1": "n1"}
+			reportNamed(s, "n1").Source = "audit-1"
+		}},
+		{rule: "K8S-024", about: "reports that contradict each other", says: "IOM-003 fails in one and not in the latest", plant: maskNoIOMMU("", "", time.Minute)},
+		{rule: "IOM-003", about: "a failure that a later report hides", says: "n1", plant: maskNoIOMMU("", "", time.Minute)},
+		{rule: "IOM-003", about: "a failure that another node's pod hides", says: "n1", plant: maskNoIOMMU("audit-1", "audit-2", time.Minute)},
+		{rule: "IOM-003", about: "a failure that a report of the future hides", says: "n1", plant: maskNoIOMMU("", "", 3*time.Hour)},
+		{rule: "K8S-024", about: "a repair that the node's own pod reports", state: finding.Pass, plant: maskNoIOMMU("audit-1", "audit-1", time.Minute)},
 		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
@@ -230,6 +246,25 @@ func nodeFaults() []nodeFault {
 			server.Record(ledger.Event{Type: ledger.Start})
 			s.Reports, s.Claims = []*finding.Report{&older, reportOf(t, server, "n1")}, nil
 		}},
+	}
+}
+
+// inNameOf is a copy of a node's report that a pod wrote some time later.
+func inNameOf(s *cluster.State, node, pod string, later time.Duration) *finding.Report {
+	r := *reportNamed(s, node)
+	r.Subject.Time, r.Source = audited().Add(later).Format(time.RFC3339), pod
+	return &r
+}
+
+// maskNoIOMMU has node n1 report a critical failure by one pod, and another report in its name without the failure.
+func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *cluster.State, *board.Tree) {
+	return func(t *testing.T, s *cluster.State, server *board.Tree) {
+		good := inNameOf(s, "n1", masked, later)
+		server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
+		*reportNamed(s, "n1") = *reportOf(t, server, "n1")
+		reportNamed(s, "n1").Source = by
+		s.Auditors = map[string]string{"audit-1": "n1", "audit-2": "n2"}
+		s.Reports = append(s.Reports, good)
 	}
 }
 

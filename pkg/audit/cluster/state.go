@@ -54,7 +54,9 @@ type State struct {
 	// Reports are nodes' own audits, several of a node included, and Now is the time
 	// against which their age is held. [Read] leaves both to the caller.
 	Reports []*finding.Report
-	Now     time.Time
+	// Auditors are the nodes of the chart's audit pods, by the pods' names.
+	Auditors map[string]string
+	Now      time.Time
 	// Missing says of a kind of object why it could not be listed.
 	Missing map[string]string
 }
@@ -151,7 +153,7 @@ func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	s := &State{Version: server.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}}
+	s := &State{Version: server.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}, Auditors: map[string]string{}}
 	l := &lister{ctx: ctx, client: client, state: s}
 	l.core()
 	l.devices()
@@ -164,6 +166,9 @@ func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	}
 	return s, nil
 }
+
+// componentLabel and nodeAudit are how the chart labels the pods that audit their nodes.
+const componentLabel, nodeAudit = "app.kubernetes.io/component", "node-audit"
 
 type lister struct {
 	ctx    context.Context
@@ -197,6 +202,9 @@ func (l *lister) core() {
 	each(l, "namespaces", "", &corev1.NamespaceList{}, add(&s.Namespaces))
 	each(l, "nodes", "", &corev1.NodeList{}, func(n *corev1.Node) { s.Nodes[n.Name] = true })
 	each(l, "pods", "", &corev1.PodList{}, func(p *corev1.Pod) {
+		if p.Namespace == s.Options.Namespace && p.Labels[componentLabel] == nodeAudit {
+			s.Auditors[p.Name] = p.Spec.NodeName
+		}
 		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || s.IsTenant(p.Namespace) {
 			p.ManagedFields = nil
 			s.Pods = append(s.Pods, *p)

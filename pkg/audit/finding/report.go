@@ -27,6 +27,8 @@ type Report struct {
 	NodeRecords *NodeRecords `json:"books,omitempty"`
 	// Kata is set in a node's report; nil if it was not requested.
 	Kata *Kata `json:"kata,omitempty"`
+	// Source is the pod that wrote a node's report, where the log says so; empty where nothing does.
+	Source string `json:"-"`
 }
 
 // Subject identifies what was audited.

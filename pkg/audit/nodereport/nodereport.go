@@ -78,20 +78,16 @@ func reportFiles(name string) ([]string, error) {
 	return files, nil
 }
 
-// decodeReports reads one report after the other. Of a log, which may have cut-off lines and lines of other
-// programs, it reads the lines that are reports.
+// decodeReports reads one report after the other. Of a log, which may have cut-off lines, lines of other programs and prefixes
+// of kubectl, it reads the lines that are reports.
 func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
 	whole, err := decodeStream(data, nodeName)
 	if err == nil || errors.Is(err, errNoName) {
 		return whole, err
 	}
-	var reports []*finding.Report
-	for line := range bytes.Lines(data) {
-		one, failed := decodeStream(line, nodeName)
-		if errors.Is(failed, errNoName) {
-			err = failed
-		}
-		reports = append(reports, one...)
+	reports, failed := decodeLines(data, nodeName)
+	if failed != nil {
+		err = failed
 	}
 	if len(reports) == 0 {
 		return nil, fmt.Errorf("it is no report of `node -o json`, nor a log with some: %w", err)
@@ -183,7 +179,7 @@ func Latest(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	byNode := map[string]NodeReport{}
 	for _, r := range reports {
 		at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
-		node := nodeOf(r, isNode)
+		node := NodeOf(r, isNode)
 		have, ok := byNode[node]
 		switch {
 		case !ok:
@@ -198,9 +194,9 @@ func Latest(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	return slices.SortedFunc(maps.Values(byNode), func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
 }
 
-// nodeOf names the node of a report as the cluster does: a node's hostname may be
+// NodeOf names the node of a report as the cluster does: a node's hostname may be
 // another, and then its ledger knows.
-func nodeOf(r *finding.Report, isNode func(string) bool) string {
+func NodeOf(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
 		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {
 			return name

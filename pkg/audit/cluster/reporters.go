@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+)
+
+// sameRun is how far apart reports of a node are that may contradict each other: an audit is repeated within this time, and
+// a report in another node's name must be later than that node's own.
+const sameRun = 2 * time.Hour
+
+// isNode reports whether a name is a node's in the cluster.
+func (s *State) isNode(name string) bool { return s.Nodes[name] }
+
+// credible returns the reports that may be of the nodes that they name, and a finding for each other one: a captured
+// node could hide the failures of all nodes, or make some up.
+func (s *State) credible() (reports []*finding.Report, refused []finding.Finding) {
+	for _, r := range s.Reports {
+		if f := s.refuse(r); f != nil {
+			refused = append(refused, *f)
+		} else {
+			reports = append(reports, r)
+		}
+	}
+	return reports, refused
+}
+
+// refuse returns why a report does not count; nil if it does.
+func (s *State) refuse(r *finding.Report) *finding.Finding {
+	node := nodereport.NodeOf(r, s.isNode)
+	at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
+	var f finding.Finding
+	switch of, known := s.Auditors[r.Source]; {
+	case r.Source != "" && !known:
+		f = fail("pod "+r.Source, fmt.Sprintf("pod %s wrote a report in the name of node %s, and is no audit pod of the chart now: the report does not count", r.Source, node))
+	case r.Source != "" && of != node:
+		f = onNode(of, fmt.Sprintf("wrote a report in the name of node %s, by its pod %s: the report does not count", node, r.Source), saw("report of "+node, r.Subject.Time))
+	case at.After(s.Now.Add(clockSkew)):
+		f = onNode(node, "has a report from the future: a clock is wrong, and the report does not count", saw("report of "+node, r.Subject.Time))
+	default:
+		return nil
+	}
+	return &f
+}
+
+// agreed returns a node's report with the failures that other reports of the same run have and it lacks, where nothing proves which
+// pod wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
+func agreed(r nodereport.NodeReport) (nodeReport, []string) {
+	known := map[string]bool{}
+	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
+	for i := range r.Findings {
+		if r.Findings[i].State == finding.Fail {
+			known[key(&r.Findings[i])] = true
+		}
+	}
+	var contradicts []string
+	merged := *r.Report
+	for _, o := range r.Older {
+		at, _ := time.Parse(time.RFC3339, o.Subject.Time)
+		if r.Source != "" && o.Source != "" || r.At.Sub(at) > sameRun {
+			continue
+		}
+		for i := range o.Findings {
+			if f := &o.Findings[i]; f.State == finding.Fail && !known[key(f)] {
+				known[key(f)] = true
+				contradicts = append(contradicts, f.ID)
+				merged = withFailure(merged, f)
+			}
+		}
+	}
+	slices.Sort(contradicts)
+	r.Report = &merged
+	return nodeReport{r}, slices.Compact(contradicts)
+}
+
+// withFailure returns a report with one more failure, in place of what it says of the same.
+func withFailure(r finding.Report, f *finding.Finding) finding.Report {
+	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool { return o.ID == f.ID && o.Object == f.Object })
+	r.Findings = append(r.Findings, *f)
+	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)
+	r.Summary.States[finding.Fail]++
+	r.Summary.Failed[f.Severity]++
+	r.Summary.Verdict = finding.Fail
+	return r
+}
+
+// contradictions returns a finding for each node whose reports contradict each other.
+func (s *State) contradictions() []finding.Finding {
+	var found []finding.Finding
+	reports, _ := s.credible()
+	for _, r := range nodereport.Latest(reports, s.isNode) {
+		if _, ids := agreed(r); len(ids) > 0 {
+			found = append(found, onNode(r.Node, fmt.Sprintf(
+				"has reports within %s that contradict each other: %s fails in one and not in the latest, and counts as failed. `kubectl logs --prefix` says which pod wrote a report",
+				sameRun, strings.Join(ids, ", ")), saw("report of "+r.Node, r.Subject.Time)))
+		}
+	}
+	return found
+}

@@ -1,0 +1,66 @@
+package nodereport
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+// prefixPattern is what `kubectl logs --prefix` writes before each line: the pod and the container that wrote it. A pod
+// can't change the prefix of its own lines, nor leave it out.
+var prefixPattern = regexp.MustCompile(`^\[pod/([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)/[-a-z0-9]+\] `)
+
+// cutPrefix returns a line of a log without its prefix, and the pod that the prefix names; empty for none.
+func cutPrefix(line []byte) (rest []byte, pod string) {
+	m := prefixPattern.FindSubmatch(line)
+	if m == nil {
+		return line, ""
+	}
+	return line[len(m[0]):], string(m[1])
+}
+
+// decodeLines reads the lines of a log that are reports. It says which pod wrote a report only if each has a prefix: in a
+// log without, a pod could write the prefix of another itself.
+func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err error) {
+	prefixed := true
+	for line := range bytes.Lines(data) {
+		text, pod := cutPrefix(line)
+		some, failed := decodeStream(text, nodeName)
+		if errors.Is(failed, errNoName) {
+			err = failed
+		}
+		for _, r := range some {
+			r.Source = pod
+			prefixed = prefixed && pod != ""
+		}
+		reports = append(reports, some...)
+	}
+	if !prefixed {
+		for _, r := range reports {
+			r.Source = ""
+		}
+	}
+	return reports, err
+}
+
+// Impostors splits off the reports of pods that wrote reports of several nodes: a pod is on one node, and at most one of
+// them is its own.
+func Impostors(reports []*finding.Report) (honest, others []*finding.Report) {
+	nodes := map[string]map[string]bool{}
+	for _, r := range reports {
+		if nodes[r.Source] == nil {
+			nodes[r.Source] = map[string]bool{}
+		}
+		nodes[r.Source][r.Subject.Name] = true
+	}
+	for _, r := range reports {
+		if r.Source != "" && len(nodes[r.Source]) > 1 {
+			others = append(others, r)
+		} else {
+			honest = append(honest, r)
+		}
+	}
+	return honest, others
+}
