@@ -8,12 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/events"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
@@ -60,16 +57,6 @@ func newLimitedClient(config *rest.Config, m *metrics.Metrics, qps float32, burs
 	return client, nil
 }
 
-// NewRecorder returns a recorder of Events, which works until ctx ends.
-func NewRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder, error) {
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("start recording Events: %w", err)
-	}
-	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName)}, nil
-}
-
 // join connects to the API server and registers with the kubelet.
 func (s *service) join(ctx context.Context, health *dra.Health) error {
 	config, err := findServer(s.config.Kubeconfig)
@@ -80,7 +67,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
-	recorder, err := NewRecorder(ctx, client)
+	recorder, err := dra.NewRecorder(ctx, client, s.config.Node.Name)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,8 +85,14 @@ func compiled(t *testing.T, name string) policy {
 // refusals are the policy's messages about a new object.
 func (p policy) refusals(t *testing.T, object runtime.Object) (messages []string) {
 	t.Helper()
+	return p.refusalsBy(t, object, &user.DefaultInfo{})
+}
+
+// refusalsBy are the policy's messages about a new object of a user.
+func (p policy) refusalsBy(t *testing.T, object runtime.Object, by user.Info) (messages []string) {
+	t.Helper()
 	kind, resource := kindOf(object)
-	attributes := admission.NewAttributesRecord(object, nil, kind, "team-a", "one", resource, "", admission.Create, nil, false, &user.DefaultInfo{})
+	attributes := admission.NewAttributesRecord(object, nil, kind, "team-a", "one", resource, "", admission.Create, nil, false, by)
 	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(object), VersionedKind: kind}
 	request := celpolicy.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
 	evaluate := func(evaluator celpolicy.ConditionEvaluator, budget int64) ([]celpolicy.EvaluationResult, int64) {
@@ -115,6 +122,8 @@ func kindOf(object runtime.Object) (group.GroupVersionKind, group.GroupVersionRe
 		return resourcev1.SchemeGroupVersion.WithKind(kind), resourcev1.SchemeGroupVersion.WithResource(resource)
 	}
 	switch object.(type) {
+	case *eventsv1.Event:
+		return eventsv1.SchemeGroupVersion.WithKind("Event"), eventsv1.SchemeGroupVersion.WithResource("events")
 	case *resourcev1.ResourceClaim:
 		return of("ResourceClaim", "resourceclaims")
 	case *resourcev1.ResourceClaimTemplate:

@@ -43,8 +43,8 @@ metadata: {name: NAME}
 spec:
   devices:
     requests:
-    - {name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'NAME'"}}]}}
-    - {name: other, exactly: {deviceClassName: foreign.example.com, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'NAME'"}}]}}
+    - {name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['kata-vfio.dev'].?rule.orValue('') == 'NAME'"}}]}}
+    - {name: other, exactly: {deviceClassName: foreign.example.com, selectors: [{cel: {expression: "device.attributes['foreign.example.com'].?rule.orValue('') == 'NAME'"}}]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -58,7 +58,7 @@ spec:
 // deviceFor is a GPU for the pod of twoDrivers.
 func deviceFor(pod string) resourcev1.Device {
 	return resourcev1.Device{Name: "gpu-0000-01-00-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-		driver + "/type": {StringValue: new("gpu")}, "e2e/of": {StringValue: &pod},
+		"type": {StringValue: new("gpu")}, "rule": {StringValue: &pod},
 	}}
 }
 
@@ -86,7 +86,7 @@ func TestPluginMayDoItsWork(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, ns, "pod-a") })
+	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, a, ns, "pod-a") })
 	t.Run("of reporting to a claim whose status can't be applied", func(t *testing.T) { mergesStatus(t, onA, ns, "pod-a", a) })
 	t.Run("and touches nothing else of claims", func(t *testing.T) {
 		claims := onA.ResourceV1().ResourceClaims(ns)

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -87,13 +85,11 @@ func noRecords() ([]*journal.Record, []error) { return nil, nil }
 func nothingStuck() int { return 0 }
 
 // reports has the plugin tell twice of a refused claim: what is told twice is a change of the first event.
-func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string) {
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: plugin.EventsV1()})
-	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+func reports(t *testing.T, plugin, admin *kubernetes.Clientset, node, ns, name string) {
+	recorder, err := dra.NewRecorder(t.Context(), plugin, node)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer broadcaster.Shutdown()
-	recorder := dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, driver)}
 	reporter := dra.NewReporter(dra.ReporterConfig{Client: plugin, Recorder: recorder, Log: slog.New(slog.DiscardHandler)})
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	got, err := plugin.ResourceV1().ResourceClaims(ns).Get(t.Context(), name, metav1.GetOptions{})

@@ -53,7 +53,7 @@ const (
 
 // NewOutbox returns a node's outbox, which sends while [Outbox.Run] runs. The directory of the file at path must exist.
 func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger) *Outbox {
-	return &Outbox{client: client, instance: v1alpha1.DriverName + "-" + node, path: path, log: log, wake: make(chan struct{}, 1)}
+	return &Outbox{client: client, instance: instanceOn(node), path: path, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Event implements [Recorder].
@@ -62,7 +62,7 @@ func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType, re
 	o.mu.Lock()
 	o.waiting = append(o.waiting, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
-		EventTime:  metav1.NowMicro(), ReportingController: v1alpha1.DriverName, ReportingInstance: shorten(o.instance, 128),
+		EventTime:  metav1.NowMicro(), ReportingController: v1alpha1.DriverName, ReportingInstance: o.instance,
 		Regarding: *regarding, Related: related, Type: eventType, Reason: reason, Action: action, Note: note,
 	})
 	o.bound()

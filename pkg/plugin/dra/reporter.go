@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -300,18 +299,6 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 		return errors.Join(errors.New("the claim was replaced by another of its name"), err)
 	}
 	return err
-}
-
-// EventRecorder records with client-go's broadcaster.
-type EventRecorder struct{ Recorder events.EventRecorder }
-
-// Event implements [Recorder].
-func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
-	if related == nil { // an interface that holds a nil pointer is not nil
-		e.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
-		return
-	}
-	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
 }
 
 // NodeEvent records an Event on the node. It refers to the node as the kubelet's Events do.

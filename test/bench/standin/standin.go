@@ -106,7 +106,7 @@ func (s *StandIn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	recorder, err := plugin.NewRecorder(ctx, s.client)
+	recorder, err := dra.NewRecorder(ctx, s.client, s.Node)
 	if err != nil {
 		return err
 	}
