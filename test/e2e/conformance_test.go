@@ -30,12 +30,12 @@ const conformingPod = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: conforming-gpu}
-spec: {devices: {requests: [{name: one, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'conforming'"}}]}}]}}
+spec: {devices: {requests: [{name: one, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['kata-vfio.dev'].?rule.orValue('') == 'conforming'"}}]}}]}}
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: conforming-vf}
-spec: {devices: {requests: [{name: one, exactly: {deviceClassName: vf.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'conforming'"}}]}}]}}
+spec: {devices: {requests: [{name: one, exactly: {deviceClassName: vf.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['kata-vfio.dev'].?rule.orValue('') == 'conforming'"}}]}}]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -52,11 +52,11 @@ func conformingDevices(node string) map[string]resourcev1.Device {
 	of := resourcev1.DeviceAttribute{StringValue: new("conforming")}
 	return map[string]resourcev1.Device{
 		node: {Name: "gpu-0000-4b-00-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-			"type": {StringValue: new("gpu")}, "driver": {StringValue: new("vfio-pci")}, "isolated": {BoolValue: new(true)}, "e2e/of": of,
+			"type": {StringValue: new("gpu")}, "driver": {StringValue: new("vfio-pci")}, "isolated": {BoolValue: new(true)}, "rule": of,
 			"pluginVersion": {VersionValue: new("0.1.0")}, "kataVersion": {VersionValue: new("4.1.0")},
 		}},
 		node + "/pf-0000-4e-00-0": {Name: "vf-0000-4e-00-1", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-			"type": {StringValue: new("vf")}, "pfInterface": {StringValue: new("ens4f0")}, "isolated": {BoolValue: new(true)}, "e2e/of": of,
+			"type": {StringValue: new("vf")}, "pfInterface": {StringValue: new("ens4f0")}, "isolated": {BoolValue: new(true)}, "rule": of,
 		}},
 	}
 }

@@ -26,7 +26,7 @@ const shownPod = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: train-gpu}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'shown'"}}]}}]}}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['kata-vfio.dev'].?rule.orValue('') == 'shown'"}}]}}]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -41,7 +41,7 @@ spec:
 func shownDevices() []resourcev1.Device {
 	gpu := func(address string) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
 		return map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-			"type": {StringValue: new("gpu")}, "isolated": {BoolValue: new(true)}, "e2e/of": {StringValue: new("shown")},
+			"type": {StringValue: new("gpu")}, "isolated": {BoolValue: new(true)}, "rule": {StringValue: new("shown")},
 			"resource.kubernetes.io/pciBusID": {StringValue: &address}, "resource.kubernetes.io/pcieRoot": {StringValue: new("pci0000:3a")},
 		}
 	}

@@ -4,13 +4,16 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -107,6 +110,52 @@ func TestPluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
 		wantForbidden(t, err, namesNode)
 		wantForbidden(t, addDevice(t, unbound, theirs), namesNode)
 		wantForbidden(t, unbound.Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}), namesNode)
+	})
+}
+
+// A selector that meets a value of another type errs, and an error on one device stops the scheduling of the pod on all nodes.
+func TestPluginPublishesItsOwnAttributesOnly(t *testing.T) {
+	const node = "e2e-slices-d"
+	const odd = "the kata-vfio plugin does not publish this, or with a value of another type: odd "
+	p := installed(t)
+	addFitNode(t, p, node)
+	slices := pluginOn(t, p, node).ResourceV1().ResourceSlices()
+	with := func(name resourcev1.QualifiedName, value resourcev1.DeviceAttribute) resourcev1.Device {
+		d := full("odd", "gpu")
+		d.Attributes[name] = value
+		return d
+	}
+	text := resourcev1.DeviceAttribute{StringValue: new("yes")}
+	many := make([]resourcev1.Device, publish.MaxDevices+1)
+	for i := range many {
+		many[i] = resourcev1.Device{Name: fmt.Sprintf("device-%d", i)}
+	}
+	for name, attack := range map[string]struct {
+		devices []resourcev1.Device
+		want    string
+	}{
+		"what it publishes":               {[]resourcev1.Device{full("even", "gpu"), placed("near", "vf")}, ""},
+		"a string for a flag":             {[]resourcev1.Device{full("even", "gpu"), with("isolated", text)}, odd + "isolated"},
+		"a number for a string":           {[]resourcev1.Device{with("type", resourcev1.DeviceAttribute{IntValue: new(int64(1))})}, odd + "type"},
+		"a string for a version":          {[]resourcev1.Device{with("kataVersion", text)}, odd + "kataVersion"},
+		"its name with the driver before": {[]resourcev1.Device{with(driver+"/isolated", text)}, odd + driver + "/isolated"},
+		"an attribute of its own":         {[]resourcev1.Device{with("new", text)}, odd + "new"},
+		"an attribute of another domain":  {[]resourcev1.Device{with("example.com/type", text)}, odd + "example.com/type"},
+		"too many devices":                {many, "a slice of the kata-vfio plugin has at most 64 devices"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := slices.Create(t.Context(), slice(driver, node, node, attack.devices...), dryRunCreate())
+			wantForbidden(t, err, attack.want)
+		})
+	}
+	t.Run("another capacity", func(t *testing.T) {
+		d := full("odd", "gpu")
+		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}
+		_, err := slices.Create(t.Context(), slice(driver, node, node, d), dryRunCreate())
+		wantForbidden(t, err, "")
+		d.Capacity["cores"] = resourcev1.DeviceCapacity{Value: resource.MustParse("1")}
+		_, err = slices.Create(t.Context(), slice(driver, node, node, d), dryRunCreate())
+		wantForbidden(t, err, "publishes the capacities memory and bar0 to bar5 only")
 	})
 }
 
