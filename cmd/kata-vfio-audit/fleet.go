@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,11 +44,9 @@ func fleetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			reports, impostors := nodereport.Impostors(reports)
-			for _, r := range impostors {
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: pod %s wrote reports of several nodes: that of node %s at %s does not count\n",
-					r.Source, terminal.Visible(r.Subject.Name), terminal.Visible(r.Subject.Time))
-				if err != nil {
+			reports, refused := nodereport.Credible(reports, time.Now())
+			for _, r := range refused {
+				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", terminal.Visible(r.Subject.Name), r.Subject.Time, r.Why); err != nil {
 					return err
 				}
 			}

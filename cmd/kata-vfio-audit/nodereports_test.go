@@ -142,8 +142,12 @@ func TestPrefixesSayWhichPodWroteAReport(t *testing.T) {
 		}
 	}
 	reports, err := nodereport.Read(strings.NewReader(a+report("n1")+b+report("n2")+b+report("n1")), []string{"-"}, "")
-	honest, others := nodereport.Impostors(reports)
-	if err != nil || len(honest) != 1 || honest[0].Source != "audit-a" || len(others) != 2 {
-		t.Errorf("%d reports count and %d don't, %v", len(honest), len(others), err)
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	credible, refused := nodereport.Credible(reports, now)
+	if err != nil || len(credible) != 1 || credible[0].Source != "audit-a" || len(refused) != 2 {
+		t.Errorf("%d reports count and %d don't, %v", len(credible), len(refused), err)
+	}
+	if credible, _ := nodereport.Credible(reports, now.Add(-2*time.Hour)); len(credible) > 0 {
+		t.Errorf("%d reports from the future count", len(credible))
 	}
 }

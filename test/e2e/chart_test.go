@@ -170,6 +170,9 @@ func plainRenderings() map[string]rendering {
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},
+		"without a policy for Events": {
+			values: "admission: {events: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "events.kata-vfio.dev"),
+		},
 		"without the policy for claims' status": {
 			values: "admission: {claims: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "claims.kata-vfio.dev"),
 		},
@@ -257,7 +260,7 @@ func policyRenderings() map[string]rendering {
 	const names = "'example.com/gpu', 'example.com/other', 'example.com/vf'"
 	action := func(want admissionv1.ValidationAction) func(*testing.T, rendered) {
 		return func(t *testing.T, got rendered) {
-			for _, name := range []string{"slices", "claims", "pods", "parameters", "tenant-pods", "tenant-claims"} {
+			for _, name := range []string{"slices", "claims", "events", "pods", "parameters", "tenant-pods", "tenant-claims"} {
 				b := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", name+".kata-vfio.dev")
 				if diff := cmp.Diff([]admissionv1.ValidationAction{want}, b.Spec.ValidationActions); diff != "" {
 					t.Errorf("%s acts otherwise (-want +got):\n%s", name, diff)

@@ -75,6 +75,10 @@ func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAud
 		node(devices[i].Node).published(&devices[i], known)
 	}
 	published := s.Nodes()
+	reports, refused := nodereport.Credible(reports, s.Now)
+	for _, r := range refused {
+		node(r.Subject.Name).untimely(r.Why)
+	}
 	for _, r := range nodereport.Latest(reports, func(name string) bool { return slices.Contains(published, name) }) {
 		node(r.Node).reported(&r, devices, known)
 		if text := r.Untimely(s.Now); text != "" {

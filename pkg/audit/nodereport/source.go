@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"regexp"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
@@ -45,9 +46,15 @@ func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err e
 	return reports, err
 }
 
-// Impostors splits off the reports of pods that wrote reports of several nodes: a pod is on one node, and at most one of
-// them is its own.
-func Impostors(reports []*finding.Report) (honest, others []*finding.Report) {
+// Refused is a report that does not count, and why, as words after its node's name.
+type Refused struct {
+	*finding.Report
+	Why string
+}
+
+// Credible splits off the reports that can't be what they say, without a look at the cluster: those of pods that wrote reports of several
+// nodes, of which at most one is the pod's own, and those from the future, which would stay the latest.
+func Credible(reports []*finding.Report, now time.Time) (credible []*finding.Report, refused []Refused) {
 	nodes := map[string]map[string]bool{}
 	for _, r := range reports {
 		if nodes[r.Source] == nil {
@@ -56,11 +63,14 @@ func Impostors(reports []*finding.Report) (honest, others []*finding.Report) {
 		nodes[r.Source][r.Subject.Name] = true
 	}
 	for _, r := range reports {
-		if r.Source != "" && len(nodes[r.Source]) > 1 {
-			others = append(others, r)
-		} else {
-			honest = append(honest, r)
+		switch at, _ := time.Parse(time.RFC3339, r.Subject.Time); {
+		case r.Source != "" && len(nodes[r.Source]) > 1:
+			refused = append(refused, Refused{r, "has a report of pod " + r.Source + ", which wrote reports of several nodes: it does not count"})
+		case at.After(now.Add(ClockSkew)):
+			refused = append(refused, Refused{r, "has a report from the future: a clock is wrong"})
+		default:
+			credible = append(credible, r)
 		}
 	}
-	return honest, others
+	return credible, refused
 }
