@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -252,7 +253,7 @@ func whatWords(e *ledger.Event) string {
 	if r := e.Reset; r != nil {
 		words = append(words, fmt.Sprintf("%s, %d ms", r.Method, r.Milliseconds))
 		if r.Match {
-			words = append(words, "as before its tenant")
+			words = append(words, isolation.Proven)
 		}
 	}
 	words = append(words, strings.Join(e.Codes, " "), e.Reason)

@@ -236,7 +236,7 @@ func printQuarantine(w io.Writer, format string, q *quarantine) error {
 	}
 	for i := range q.Tried {
 		t := &q.Tried[i]
-		outcome := "as before its tenant"
+		outcome := isolation.Proven
 		if !t.OK {
 			outcome = oneLineOf(t.Reason)
 		}

@@ -264,7 +264,7 @@ func (c *candidate) sound() *Refusal {
 		for _, f := range c.withPF(t.f) {
 			if c.node.FatalErrors[f.Address] {
 				return c.mate(f, FatalErrors,
-					fmt.Sprintf("%s reported fatal PCIe errors since it was last proven clean", f.Address),
+					fmt.Sprintf("%s reported fatal PCIe errors since its last proven reset", f.Address),
 					fmt.Sprintf("look at the kernel's log and at /sys/bus/pci/devices/%s/aer_dev_fatal; check the device, then drain and undrain it, or restart the node", f.Address))
 			}
 		}

@@ -58,7 +58,7 @@ func deviceChecks() []Check {
 		{
 			Rule: finding.Rule{
 				ID: "K8S-022", Title: "Ensure that no tenant's claim tolerates device taints", Severity: high,
-				Why:    "A tainted device is not isolated or not proven clean.",
+				Why:    "A tainted device is not isolated, or its reset is not proven.",
 				Fix:    "delete the claim, or its tolerations",
 				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
 			}, needs: []string{"resourceclaims", "namespaces"}, judge: tolerations,

@@ -161,6 +161,31 @@ func TestLongNotesAreCut(t *testing.T) {
 	}
 }
 
+// TestLongMessagesAreCutAtACharacter: the API server refuses a condition whose message is longer than 32768 bytes, or no text.
+func TestLongMessagesAreCutAtACharacter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, patch := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), []byte(nil)
+		client := plugintest.Cluster(c)
+		client.PrependReactor("patch", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			patch = a.(clienttesting.PatchAction).GetPatch()
+			return true, c, nil
+		})
+		r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
+		go func() { _ = r.Run(t.Context()) }() // it has no error to return
+		r.Refused(c, errors.New(strings.Repeat("€", 32768/3)+"€€"), nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		var written resourceapi.ResourceClaim
+		if err := json.Unmarshal(patch, &written); err != nil || len(written.Status.Devices) != 1 {
+			t.Fatalf("%v: %.200s", err, patch)
+		}
+		message := written.Status.Devices[0].Conditions[0].Message
+		if len(message) > 32768 || strings.ContainsRune(message, '\uFFFD') || !strings.HasSuffix(message, "€...") {
+			t.Errorf("a message of %d bytes, which ends in %q", len(message), message[len(message)-9:])
+		}
+	})
+}
+
 // TestRefusalLeavesAHoldersDeviceAlone: a second pod on a claim is told so. The
 // status is that of the device, which the first goes on using.
 func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
