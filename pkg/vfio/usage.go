@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,8 @@ func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 
 // mapped, by PID. If it can't inspect all processes, it returns an error, [ErrCannotSee] where the privilege is
 // missing, together with what it found.
 //
+// This process' own nodes are left out, since it has groups open while it resets their functions ([Exclude]).
+//
 // On a live node it needs what [Holders] needs. A copy of a node answers by the text of its links, and counts as
 // whole where it has proc/1/ns/pid.
 //
@@ -103,6 +106,9 @@ func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 		u, err := s.process(ctx, pid)
 		if seen(err) != nil {
 			s.hide(pid, err)
+		}
+		if s.live && pid == os.Getpid() {
+			u.Nodes = nil
 		}
 		if u.Holds() || len(u.Registers) > 0 {
 			all = append(all, u)
