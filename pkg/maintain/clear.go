@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -86,7 +87,7 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		return err
 	}
 	if !earlier {
-		if err := m.makeFitForHost(ctx, rec); err != nil {
+		if err := m.makeFitForHost(ctx, snap, rec); err != nil {
 			return err
 		}
 	}
@@ -113,9 +114,12 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 // makeFitForHost resets the functions of a quarantine before a host driver gets one of
 // them: their last tenant may have armed a device against the driver. The record stays as
 // it is.
-func (m *Maintainer) makeFitForHost(ctx context.Context, rec *journal.Record) error {
+func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if !rec.Plan.ReturnsToHost() || m.order.Bus.AllGone(rec) {
 		return nil
+	}
+	if err := m.order.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+		return err // somebody moved one to its host driver, and uses it there
 	}
 	own := *rec
 	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now

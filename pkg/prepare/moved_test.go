@@ -16,17 +16,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// resettingCalls are all that reset the devices of a sandbox that has ended.
-func resettingCalls() map[string]func(*world) error {
-	calls := takingCalls()
-	delete(calls, "Clear of a quarantine") // its functions are brought back without a claim's phases
-	return calls
-}
-
 // TestDeviceIsNotResetBelowAHostDriver: somebody gave a prepared device back to its driver, and a process of the host
 // uses it there. Nothing is reset or unbound below the process. Later it is brought back to VFIO, and reset there.
 func TestDeviceIsNotResetBelowAHostDriver(t *testing.T) {
-	for name, call := range resettingCalls() {
+	for name, call := range takingCalls() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.k.AddNVIDIANodes()
