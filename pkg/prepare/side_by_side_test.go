@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // timeout returns the test's context with a deadline.
@@ -112,6 +113,47 @@ func TestTwoInstancesOneClaim(t *testing.T) {
 	}
 	if n := len(w.k.Writes()); n != 3 {
 		t.Errorf("%d writes, want unbind, driver_override and probe once", n)
+	}
+}
+
+// TestTwoInstancesReleaseOneClaim: nothing is reset while a process of the host uses the device through its own driver,
+// whatever the clock says. Then it is reset once, and no instance takes the other for a process that has it.
+func TestTwoInstancesReleaseOneClaim(t *testing.T) {
+	w := newWorld(t)
+	w.k.AddNVIDIANodes()
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	w.mustHandOver("first")
+	rec, sandbox := *w.record(uid), *w.record(uid).Sandbox
+	sandbox.Since = "2012-11-22T08:00:00Z"
+	rec.Sandbox = &sandbox
+	if err := w.records.Save(&rec); err != nil {
+		t.Fatal(err)
+	}
+	w.rebind(gpu, "nvidia")
+	release := func() (errs [8]error) {
+		var wg sync.WaitGroup
+		for i := range errs {
+			p := w.plugin(nil)
+			wg.Go(func() { _, errs[i] = p.Unprepare(t.Context(), uid) })
+		}
+		wg.Wait()
+		return errs
+	}
+	h := w.k.Hold("/dev/nvidia0", nobody, "python3", container)
+	for _, err := range release() {
+		if !effects.IsUse(err) || w.driver(gpu) != "nvidia" {
+			t.Errorf("in use by the host: %v, driver %q", err, w.driver(gpu))
+		}
+	}
+	h.Release()
+	for _, err := range release() {
+		if err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+	}
+	if n := len(w.k.Resets()); n != 1 {
+		t.Errorf("%d resets, want one", n)
 	}
 }
 
