@@ -1,6 +1,7 @@
 package sysfs_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -25,4 +26,27 @@ func FuzzParseStartTime(f *testing.F) {
 	f.Add("1 (x) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 8675309 1 1")
 	f.Add(")")
 	f.Fuzz(func(_ *testing.T, stat string) { _, _ = sysfs.ParseStartTime(stat) })
+}
+
+// TestIsEnding: a process that was killed ends until its last thread has closed what it had; as a zombie of one thread it
+// has closed all.
+func TestIsEnding(t *testing.T) {
+	stat := func(state string, flags, threads int) string {
+		return fmt.Sprintf("4711 (a) Z 1) %s 1 1 1 0 -1 %d 1 1 1 1 1 1 1 1 20 0 %d 0 8675309 1 1", state, flags, threads)
+	}
+	for text, want := range map[string]bool{
+		stat("S", 0x400100, 3): false,
+		stat("D", 0x400104, 1): true,
+		stat("Z", 0x40010c, 2): true,
+		stat("Z", 0x40010c, 1): false,
+	} {
+		if got, err := sysfs.IsEnding(text); err != nil || got != want {
+			t.Errorf("%q ends: %t, %v; want %t", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "4711 (a) Z 1 1", "4711 (a) Z 1 1 1 0 -1 x 1 1 1 1 1 1 1 1 20 0 1 0", "4711 (a) Z 1 1 1 0 -1 4 1 1 1 1 1 1 1 1 20 0 x 0"} {
+		if _, err := sysfs.IsEnding(text); err == nil {
+			t.Errorf("%q is no error", text)
+		}
+	}
 }

@@ -131,3 +131,22 @@ func TestAbandoned(t *testing.T) {
 		})
 	}
 }
+
+// TestEnding: the recorded process of a VM counts while it ends, and no later process with its number.
+func TestEnding(t *testing.T) {
+	c := newCaptured(t)
+	c.process("4711", "qemu", "/")
+	c.put("proc/4711/stat", "4711 (qemu) Z 1 1 1 0 -1 4194572 1 1 1 1 1 1 1 1 20 0 7 0 8675309 1 1\n")
+	c.process("4712", "qemu", "/")
+	p := vfio.NewProcesses(open(t, c.root))
+	for _, tt := range []struct {
+		pid   int
+		start uint64
+		want  bool
+	}{{4711, 8675309, true}, {4711, 8675310, false}, {4712, 8675309, false}, {4713, 8675309, false}} {
+		found, err := p.Ending(t.Context(), tt.pid, tt.start)
+		if is := len(found) == 1 && found[0].PID == tt.pid; err != nil || is != tt.want {
+			t.Errorf("process %d of %d: %v, %v; want it ending: %t", tt.pid, tt.start, found, err, tt.want)
+		}
+	}
+}
