@@ -116,14 +116,20 @@ func openDeep(dir string) {
 // openApart opens the node in the table of one thread, which has left the common one.
 func openApart() {
 	opened := make(chan bool)
-	go func() {
-		runtime.LockOSThread()
-		must(unix.Unshare(unix.CLONE_FILES))
-		openFull()
-		opened <- true
-		select {}
-	}()
+	go apart(opened)
 	<-opened
+}
+
+func apart(opened chan bool) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() { // the first thread's table is the one that everybody sees
+		go apart(opened)
+		select {}
+	}
+	must(unix.Unshare(unix.CLONE_FILES))
+	openFull()
+	opened <- true
+	select {}
 }
 
 // endFirstThread ends the first thread of the process alone. A goroutine gets it when all others are taken.
