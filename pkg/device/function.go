@@ -91,6 +91,10 @@ type Function struct {
 	// Modalias is the kernel's match string, "pci:v000010DEd...".
 	Modalias string `json:"modalias,omitempty"`
 
+	// Inode is the inode number of the function's directory in sysfs. Each function that the kernel adds gets another one
+	// in this boot. It is 0 where that is not known, such as in an archive; see [Identity].
+	Inode uint64 `json:"-"`
+
 	// Driver is the bound kernel driver, empty for none.
 	Driver string `json:"driver"`
 	// DriverOverride is sysfs' driver_override, empty when not set.

@@ -56,6 +56,7 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.
 	a := &attributes{dir: dir}
 	f := &device.Function{Address: addr}
 	f.Root, f.Upstream = placeOf(where)
+	f.Inode, a.err = dir.Inode()
 	readIdentity(f, a, keep)
 	keep = keep.of(f)
 	readBinding(f, a, keep)

@@ -41,9 +41,10 @@ func (k kept) isBridge(f *device.Function) bool {
 	return k.is(f) && f.Class.Sub() == pci.ClassPCIBridge
 }
 
-// sameDevice reports whether a and b are one kind of device.
+// sameDevice reports whether a and b are one kind of device, and have been on the bus all the time, as far as that can be
+// seen.
 func sameDevice(a, b *device.Function) bool {
-	return a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
+	return a.Inode == b.Inode && a.Vendor == b.Vendor && a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
 		a.Class == b.Class && a.Revision == b.Revision && a.Modalias == b.Modalias
 }
 

@@ -82,6 +82,10 @@ func TestScanFunction(t *testing.T) {
 		BARs: want.BARs, Link: want.Link, Capabilities: want.Capabilities,
 	})
 	snap := scan(t, open(t, k))
+	want.Inode = function(t, snap, want.Address).Inode
+	if want.Inode == 0 {
+		t.Error("the function's directory has no inode number")
+	}
 	if diff := cmp.Diff(&want, function(t, snap, want.Address)); diff != "" {
 		t.Errorf("GPU (-want +got):\n%s", diff)
 	}

@@ -152,6 +152,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	if _, held := n.Owners[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
 		return nil, nil // it has changed meanwhile
 	}
+	rec.Plan.Functions[0].Identity = snap.Identify(f)
 	if nodeconfig.Select(m.order.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
 		return nil, nil
 	}
@@ -224,7 +225,7 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	rec.BootID = snap.Host.BootID
 	rec.Plan.Devices, rec.Plan.Steps = []plan.Device{}, []plan.Step{}
 	rec.Plan.Functions[0] = plan.Function{
-		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: plan.RoleDevice,
+		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: snap.Identify(f), Group: *f.Group, Role: plan.RoleDevice,
 		Original: plan.Binding{Driver: origin}, Target: now,
 	}
 	if err := m.order.Recording.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
@@ -248,6 +249,7 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 		if err := m.order.Guard.Unheld(ctx, n.Snapshot, rec.Plan.Claim, r.Set); err != nil {
 			return "", err
 		}
+		rec.Plan.Functions = identified(n.Snapshot, r.Set)
 		if rec.Baseline, err = m.order.Executor.Fingerprints(r.Set); err != nil {
 			return "", err
 		}
@@ -256,6 +258,18 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 	}
 	return fmt.Sprintf("the device can't be reset without functions in use, and a host driver must not get it before a reset: restart the node, or "+
 		"bind the device to %s if no tenant had it", origin), nil
+}
+
+// identified returns functions of a snapshot as those of a record.
+func identified(snap *device.Snapshot, addrs []pci.Address) []plan.Function {
+	fns := make([]plan.Function, len(addrs))
+	for i, a := range addrs {
+		fns[i].Address = a
+		if f, ok := snap.Function(a); ok {
+			fns[i].Identity = snap.Identify(f)
+		}
+	}
+	return fns
 }
 
 // areOrphans reports whether all functions of a reset's set are orphans of one IOMMU group,

@@ -17,6 +17,9 @@ type Capabilities struct {
 	// capabilities then prove nothing.
 	Truncated bool     `json:"truncated,omitempty"`
 	Express   *Express `json:"express,omitempty"`
+	// Serial is the Device Serial Number as lspci prints it, "00-15-17-ff-ff-8c-2a-10"; empty without one. All
+	// functions of a card have the same.
+	Serial string `json:"serialNumber,omitempty"`
 	// AFFLR is set when the conventional Advanced Features capability offers FLR.
 	AFFLR bool   `json:"afFLR,omitempty"`
 	Power *Power `json:"power,omitempty"`
@@ -124,6 +127,7 @@ const (
 // Identifiers of extended capabilities (PCI_EXT_CAP_ID_*).
 const (
 	extAER   = 0x0001
+	extDSN   = 0x0003
 	extACS   = 0x000d
 	extATS   = 0x000f
 	extSRIOV = 0x0010
@@ -289,6 +293,8 @@ func (c *Capabilities) takeExtended(id uint16, b []byte) {
 	switch id {
 	case extAER:
 		c.AER = true
+	case extDSN:
+		c.Serial = serial(b)
 	case extACS:
 		c.ACS = acs(b)
 	case extATS:
@@ -337,6 +343,26 @@ func express(b []byte) *Express {
 func advancedFLR(b []byte) bool {
 	const transactionsPending, flr = 0x01, 0x02
 	return len(b) > 3 && b[3]&(transactionsPending|flr) == transactionsPending|flr
+}
+
+// serial decodes the Device Serial Number, an EUI-64 in two words, the upper one last. A number that is all zeros or all
+// ones was never programmed and names no device.
+func serial(b []byte) string {
+	const first, size = 4, 8
+	if len(b) < first+size {
+		return ""
+	}
+	n := binary.LittleEndian.Uint64(b[first:])
+	if n == 0 || n == 1<<64-1 {
+		return ""
+	}
+	var eui [size]byte
+	binary.BigEndian.PutUint64(eui[:], n)
+	text := make([]string, size)
+	for i, octet := range eui {
+		text[i] = fmt.Sprintf("%02x", octet)
+	}
+	return strings.Join(text, "-")
 }
 
 // acs decodes PCI_ACS_CAP and PCI_ACS_CTRL.

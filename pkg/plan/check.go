@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 )
 
 // checks are all conditions for a claim to get a device, in the order in which they are reported. Each gives one
@@ -107,6 +108,21 @@ func (c *candidate) selected() *Refusal {
 		}
 	}
 	return nil
+}
+
+// Retakeable refuses to take a function from a host driver for a record that has it, where the node needs the function by
+// now or the node config does not select it. A plan has judged the function when the record was made; somebody has given
+// it to the driver since.
+func Retakeable(selection *nodeconfig.Selection, f *device.Function, role Role) *Refusal {
+	c := candidate{f: f, choice: selection.Choice(f.Address)}
+	if role != RoleDevice && !c.choice.Forbidden && (c.choice.Rule == "" && !isHostFunction(f) || device.Serves(f.Class)) {
+		return nil
+	}
+	r := c.selected()
+	if r != nil {
+		r.Device, r.Address = f.Name(), f.Address
+	}
+	return r
 }
 
 // isolated judges the function.

@@ -132,7 +132,7 @@ func (m *maker) add(c *candidate) {
 func (m *maker) function(t member) *Function {
 	f := t.f
 	fn := &Function{
-		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: t.role,
+		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: m.node.Snapshot.Identify(f), Group: *f.Group, Role: t.role,
 		Original: Binding{Driver: f.Driver, Override: f.DriverOverride},
 	}
 	if f.VF != nil {

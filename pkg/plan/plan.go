@@ -83,6 +83,8 @@ type Function struct {
 	Address pci.Address `json:"address"`
 	Vendor  pci.ID      `json:"vendor"`
 	Device  pci.ID      `json:"device"`
+	// Identity says which function was meant when the plan was made; see [Function.In].
+	Identity device.Identity `json:"identity,omitzero"`
 	// Group is the IOMMU group in this boot.
 	Group int `json:"group"`
 	// PF is the physical function of a VF.
@@ -169,6 +171,84 @@ func (p *Plan) Function(addr pci.Address) (*Function, bool) {
 		}
 	}
 	return nil, false
+}
+
+// In returns the function in a snapshot. It is false where the function is gone, also where another one is at its address
+// or the kernel has removed it and found it again.
+func (fn *Function) In(s *device.Snapshot) (*device.Function, bool) {
+	f, ok := s.Function(fn.Address)
+	if !ok || !fn.Identity.Is(device.Identity{BootID: s.Host.BootID, Inode: f.Inode}) {
+		return nil, false
+	}
+	return f, true
+}
+
+// AddressesIn returns the addresses of those functions that are in a snapshot, by [Function.In].
+func (p *Plan) AddressesIn(s *device.Snapshot) []pci.Address {
+	var addrs []pci.Address
+	for i := range p.Functions {
+		if _, ok := p.Functions[i].In(s); ok {
+			addrs = append(addrs, p.Functions[i].Address)
+		}
+	}
+	return addrs
+}
+
+// Follow returns p with its functions where they are in a later boot, by [device.Snapshot.Find]. A function that is not
+// there, or that can't be told for certain, counts as gone from then on; see [Function.In].
+func (p *Plan) Follow(s *device.Snapshot) Plan {
+	moved := map[pci.Address]pci.Address{}
+	next := *p
+	next.Functions = slices.Clone(p.Functions)
+	for i := range next.Functions {
+		fn := &next.Functions[i]
+		found := s.Find(fn.Identity)
+		if !found.Sure || p.hasOther(fn, found.Function.Address) {
+			fn.Identity.Inode = 0
+			continue
+		}
+		moved[fn.Address] = found.Function.Address
+		fn.Identity, fn.Address = s.Identify(found.Function), found.Function.Address
+		if found.Function.Group != nil {
+			fn.Group = *found.Function.Group
+		}
+		if found.Function.VF != nil {
+			fn.PF = &found.Function.VF.PF
+		}
+	}
+	next.readdress(moved)
+	return next
+}
+
+// hasOther reports whether another function of p was at an address.
+func (p *Plan) hasOther(fn *Function, a pci.Address) bool {
+	other, ok := p.Function(a)
+	return ok && other.Address != fn.Address
+}
+
+// readdress brings the devices and resets of p to the new addresses of functions.
+func (p *Plan) readdress(moved map[pci.Address]pci.Address) {
+	now := func(a pci.Address) pci.Address { return cmp.Or(moved[a], a) }
+	all := func(addrs []pci.Address) []pci.Address {
+		addrs = slices.Clone(addrs)
+		for i, a := range addrs {
+			addrs[i] = now(a)
+		}
+		return addrs
+	}
+	resets := func(resets []isolation.Reset) []isolation.Reset {
+		resets = slices.Clone(resets)
+		for i := range resets {
+			resets[i].Set = all(resets[i].Set)
+		}
+		return resets
+	}
+	p.Devices, p.ResetsBefore = slices.Clone(p.Devices), resets(p.ResetsBefore)
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		d.Address, d.Give, d.Resets = now(d.Address), all(d.Give), resets(d.Resets)
+	}
+	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
 }
 
 // HasVF reports whether something changes of a VF besides its binding.

@@ -50,8 +50,8 @@ func (e *NotPreparedError) Error() string {
 //
 // The ledger has the event first: a sandbox whose event can't be written gets nothing.
 //
-// Errors a caller may branch on: [NotPreparedError], [effects.InUseError], [QuarantinedError], [effects.EvidenceError].
-// After an error the sandbox must not get the functions.
+// Errors a caller may branch on: [NotPreparedError], [effects.GoneError], [effects.InUseError], [QuarantinedError],
+// [effects.EvidenceError]. After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
 	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
 	if err := p.awaitFormer(ctx, uid, another, min(p.order.HolderWait, handOverWait)); err != nil {
@@ -60,6 +60,9 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 	return p.withPrepared(ctx, uid, func(snap *device.Snapshot, rec *journal.Record) error {
 		if !serves(rec, to.PodUID) {
 			return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, PodUID: to.PodUID}
+		}
+		if err := p.order.Bus.CheckAll(rec); err != nil {
+			return err
 		}
 		had := rec.Sandbox
 		if had != nil && had.ID != to.ID {

@@ -18,9 +18,8 @@ func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journ
 	own := *rec
 	own.Plan.Functions = nil
 	for _, fn := range rec.Plan.Functions {
-		f, ok := snap.Function(fn.Address)
-		same := ok && f.Vendor == fn.Vendor && f.Device == fn.Device
-		if same && fn.Endpoint == nil && f.Driver != "" && !device.IsVFIO(f.Driver) {
+		f, there := fn.In(snap)
+		if there && fn.Endpoint == nil && f.Driver != "" && !device.IsVFIO(f.Driver) {
 			own.Plan.Functions = append(own.Plan.Functions, fn)
 		}
 	}
@@ -38,8 +37,10 @@ func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journ
 // since the proof. It is for a record that an earlier call has cleaned. The locks of the functions are held.
 func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
 	var again []isolation.Reset
+	there := rec.Plan.AddressesIn(snap)
 	for _, r := range rec.Plan.Resets() {
-		if onVFIO := effects.OnVFIO(snap, slices.Clone(r.Set)); len(onVFIO) > 0 && len(onVFIO) == len(present(snap, r.Set)) {
+		left := slices.DeleteFunc(slices.Clone(r.Set), func(a pci.Address) bool { return !slices.Contains(there, a) })
+		if len(left) > 0 && len(effects.OnVFIO(snap, slices.Clone(left))) == len(left) {
 			again = append(again, r)
 		}
 	}
@@ -56,12 +57,4 @@ func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *jour
 		}
 	}
 	return failed(o.Recording.Keep(rec))
-}
-
-// present returns those of the functions that are on the bus.
-func present(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a pci.Address) bool {
-		_, ok := snap.Function(a)
-		return !ok
-	})
 }

@@ -24,7 +24,7 @@ type Order struct {
 }
 
 func newOrder(c *Config) *Order {
-	return &Order{Config: c, Set: effects.New(&c.Parts), Planning: &Planning{Config: c}}
+	return &Order{Config: c, Set: effects.New(&c.Parts, c.Node), Planning: &Planning{Config: c}}
 }
 
 // Next says what is to do with a record after work on it.
@@ -236,8 +236,8 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 
 // Reaffirm checks that a prepared claim's functions are where they belong, and writes
 // its spec again, since the spec's directory does not outlive a reboot. A function that
-// was moved is bound again if no process has it open. Settings of VFs that were changed
-// are set again.
+// was moved is bound again if no process has it open and the node does not need it. Settings of VFs that were changed
+// are set again. It returns an [effects.GoneError] where a function is gone, and changes nothing then.
 func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := o.Binding.Moved(ctx, rec)
 	if err != nil {
@@ -264,13 +264,13 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
 		return nil
 	}
-	if err := o.Guard.Unused(ctx, snap, rec, rec.Plan.Addresses()); err != nil {
+	if err := o.Guard.Unused(ctx, snap, rec, rec.Plan.AddressesIn(snap)); err != nil {
 		return err
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if want, ours := effects.BindingOf(rec, fn); ours {
-			if err := o.Binding.Drive(ctx, rec.Plan.Claim, fn.Address, want); err != nil {
+			if err := o.Binding.Drive(ctx, rec, fn, want); err != nil {
 				return err
 			}
 		}

@@ -183,7 +183,7 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 		return nil, err
 	}
 	defer release()
-	if err := p.order.Guard.Unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+	if err := p.order.Guard.Unheld(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return nil, err
 	}
 	now, err := p.order.Planning.Make(req, snap)
@@ -205,7 +205,7 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 // to the same drivers.
 func takesTheSame(a, b *plan.Plan) bool {
 	return slices.EqualFunc(a.Functions, b.Functions, func(a, b plan.Function) bool {
-		return a.Address == b.Address && a.Vendor == b.Vendor && a.Device == b.Device &&
+		return a.Address == b.Address && a.Identity.Is(b.Identity) &&
 			a.Group == b.Group && a.Role == b.Role && a.Target == b.Target
 	})
 }
@@ -226,13 +226,20 @@ func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string,
 }
 
 // Plan returns what Prepare would do now, without doing it. Nothing is locked
-// or written.
+// or written. Its functions have no identities: they are for people, and are those of this moment.
 func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
 	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return p.order.Planning.Make(req, snap)
+	pl, err := p.order.Planning.Make(req, snap)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pl.Functions {
+		pl.Functions[i].Identity = device.Identity{}
+	}
+	return pl, nil
 }
 
 // A claim outlives its pods: once no pod uses it, its allocation is withdrawn, and the next

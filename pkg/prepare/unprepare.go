@@ -95,12 +95,25 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 // TakeOff takes a record in any state to its end: functions on their original
 // bindings, no spec, no record. The claim's lock is held.
 func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) Outcome {
+	if err := o.follow(ctx, rec); err != nil {
+		return failed(err)
+	}
 	snap, release, err := o.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return failed(err)
 	}
 	defer release()
 	return o.TakeOffLocked(ctx, snap, rec)
+}
+
+// follow brings a quarantine of an earlier boot to where its functions are in this one, so that their locks are taken.
+func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
+	snap, err := o.Inventory.Snapshot(ctx)
+	if err != nil || rec.State != journal.Quarantined || rec.BootID == snap.Host.BootID {
+		return err
+	}
+	rec.Plan = rec.Plan.Follow(snap)
+	return nil
 }
 
 // TakeOffLocked is [Order.TakeOff] with the locks of the record's functions held.
@@ -138,9 +151,10 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 }
 
 // retest tries the reset of a quarantine again. Where it outlived a reboot, its
-// functions are with their host drivers and must come back for that.
+// functions are with their host drivers and must come back for that. Functions that are gone need no reset: whatever is
+// at their addresses is not touched, and proves nothing.
 func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
-	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return failed(err)
 	}
 	if rec.BootID != snap.Host.BootID {

@@ -227,6 +227,20 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 	return fd, true, nil
 }
 
+// Inode returns the directory's inode number. A function's directory in sysfs gets a number that no other had since the
+// boot (fs/kernfs/dir.c __kernfs_new_node), so that it tells a function from one that comes to its address later. It is 0
+// where that is not known: a [Copy] has the numbers of another file system, unless it is one of [NodeInodes].
+func (d *Dir) Inode() (uint64, error) {
+	if !d.fs.hasInodes() {
+		return 0, nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(d.fd, &stat); err != nil {
+		return 0, fmt.Errorf("stat %s: %w", d.path, err)
+	}
+	return stat.Ino, nil
+}
+
 // Fd returns the directory's descriptor, for system calls that a Dir does not
 // have. It is good until Close.
 func (d *Dir) Fd() int { return d.fd }

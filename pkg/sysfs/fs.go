@@ -261,6 +261,21 @@ type Copy interface {
 	Names(path string) ([]string, error)
 }
 
+// NodeInodes is a [Copy] whose files have the node's own inode numbers.
+type NodeInodes interface {
+	Copy
+	HasNodeInodes()
+}
+
+// hasInodes reports whether inode numbers are the node's.
+func (f *FS) hasInodes() bool {
+	if f.copy == nil {
+		return true
+	}
+	_, has := f.copy.(NodeInodes)
+	return has
+}
+
 // WithTap returns f with a tap that gets everything that is read through it. Goroutines call the tap concurrently.
 // It shares the root with f.
 func (f *FS) WithTap(tap func(Access)) *FS {

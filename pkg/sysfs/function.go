@@ -85,6 +85,22 @@ func overrideName(text string) string {
 	return text
 }
 
+// FunctionInode returns the inode number of the function's directory, as [Dir.Inode] does; or [ErrNoFunction].
+func (f *FS) FunctionInode(a pci.Address) (uint64, error) {
+	if !f.hasInodes() {
+		return 0, nil
+	}
+	info, err := f.Stat(FunctionPath(a))
+	if err != nil {
+		return 0, f.gone(a, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("%s: its directory has no inode number", a)
+	}
+	return stat.Ino, nil
+}
+
 // ConfigSpace returns what is readable of the function's configuration space:
 // 64 bytes without CAP_SYS_ADMIN, else 256 or 4096; or [ErrNoFunction], or
 // [ErrLocked].

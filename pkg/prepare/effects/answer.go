@@ -20,7 +20,7 @@ func (b *Binding) Answer(rec *journal.Record) error {
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if b.bus.isGone(fn.Address) {
+		if b.bus.isGone(fn) {
 			continue
 		}
 		header, err := b.fs.ConfigHead(fn.Address, configHeader)

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // Backfill writes the events that a record's journal and the kernel know of
@@ -31,9 +32,9 @@ func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *jo
 		m.add(ledger.Event{Type: ledger.Prepare, Devices: DevicesOf(snap, rec)})
 	}
 	if rec.BootID == snap.Host.BootID {
-		m.bindings(func(a pci.Address) (string, bool) {
-			now, err := r.executor.Binding(ctx, a)
-			return now.Driver, err == nil
+		m.bindings(func(fn *plan.Function) (string, bool) {
+			now, err := r.executor.Binding(ctx, fn.Address)
+			return now.Driver, err == nil && r.bus.Check(fn) == nil
 		})
 	}
 	m.resets()
@@ -60,13 +61,13 @@ func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return LastOf(m
 
 // bindings compares the drivers that the kernel has bound with the last ones in the
 // ledger. What Kata binds while its sandbox has a function is not recorded.
-func (m *backfilling) bindings(driver func(pci.Address) (string, bool)) {
+func (m *backfilling) bindings(driver func(*plan.Function) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
 		if _, ours := BindingOf(m.rec, fn); !ours && m.rec.State == journal.Prepared {
 			continue
 		}
-		now, known := driver(fn.Address)
+		now, known := driver(fn)
 		if before := m.driverRecorded(fn.Address, fn.Original.Driver); known && now != before {
 			m.add(bindEvent(fn.Address, before, now))
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -99,24 +98,22 @@ func registeredName(registered []string, want string) string {
 	return registered[i]
 }
 
-// BindAll brings all functions to their target, groups side by side. Those of a
-// quarantine may all have left the bus.
+// BindAll brings all functions to their target, groups side by side. It skips those of a
+// quarantine that are gone.
 func (b *Binding) BindAll(ctx context.Context, rec *journal.Record) error {
 	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
 	for _, fns := range byGroup(rec.Plan.Functions) {
 		g.Go(func() error {
 			for _, fn := range fns {
-				if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, fn.Target); err != nil {
+				err := b.Drive(ctx, rec, &fn, fn.Target)
+				if err != nil && (rec.State != journal.Quarantined || !b.bus.isGone(&fn)) {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil && (rec.State != journal.Quarantined || !b.bus.AllGone(rec)) {
-		return err
-	}
-	return nil
+	return g.Wait()
 }
 
 // byGroup splits functions by IOMMU group, in order.
@@ -142,38 +139,68 @@ const attempts = 3
 // Drive brings one function to the wanted binding by the steps that its
 // present binding calls for, and begins again when another driver came
 // between. The kubelet's own retry comes only after a minute. The event is on disk with the claim's next one.
-func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
-	before, err := b.executor.Binding(ctx, a)
+//
+// It does not touch a function that is gone, and returns a [GoneError]. It takes a function from a host driver only if
+// that may be; see [Binding.mayUnbind].
+func (b *Binding) Drive(ctx context.Context, rec *journal.Record, fn *plan.Function, want plan.Binding) error {
+	before, err := b.now(ctx, fn)
 	if err != nil {
 		return err
 	}
-	err = b.driveTo(ctx, claim, a, before, want)
+	err = b.driveTo(ctx, rec, fn, before, want)
 	if before.Driver == want.Driver {
 		return err
 	}
-	e := bindEvent(a, before.Driver, want.Driver)
+	e := bindEvent(fn.Address, before.Driver, want.Driver)
 	if err != nil { // where it is now is for the next look, which may hang in the kernel too
 		e.Devices[0].DriverAfter = nil
 		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want.Driver, "no driver"), OneLine(err))
 	}
-	return errors.Join(err, b.recording.RecordSoon(ctx, claim, e))
+	return errors.Join(err, b.recording.RecordSoon(ctx, rec.Plan.Claim, e))
+}
+
+// now returns the present binding of a function, or a [GoneError].
+func (b *Binding) now(ctx context.Context, fn *plan.Function) (plan.Binding, error) {
+	now, err := b.executor.Binding(ctx, fn.Address)
+	if err != nil {
+		return now, err
+	}
+	return now, b.bus.Check(fn)
 }
 
 // driveTo is Drive from the present binding, without its event.
-func (b *Binding) driveTo(ctx context.Context, claim plan.Ref, a pci.Address, now, want plan.Binding) error {
+func (b *Binding) driveTo(ctx context.Context, rec *journal.Record, fn *plan.Function, now, want plan.Binding) error {
 	for left := attempts; ; {
-		err := b.steps(ctx, claim, plan.Transition(a, now, want))
+		err := b.mayUnbind(ctx, rec, fn, now, want)
+		if err == nil {
+			err = b.steps(ctx, rec.Plan.Claim, fn, plan.Transition(fn.Address, now, want))
+		}
 		if left--; err == nil || left == 0 || !transient(err) {
 			return err
 		}
-		if now, err = b.executor.Binding(ctx, a); err != nil {
+		if now, err = b.now(ctx, fn); err != nil {
 			return err
 		}
 	}
 }
 
-func (b *Binding) steps(ctx context.Context, claim plan.Ref, steps []plan.Step) error {
+// mayUnbind refuses to take a function from a host driver that the record does not expect: somebody has given the
+// function to the driver since the claim was planned, and the node may need it now. The driver that a claim in
+// preparation was planned with has just been judged; that of an endpoint is Kata's business while the claim has it.
+func (b *Binding) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.Function, now, want plan.Binding) error {
+	expected := rec.State == journal.Preparing && now.Driver == fn.Original.Driver ||
+		rec.State != journal.Quarantined && fn.Endpoint != nil && now.Driver == fn.Endpoint.Driver
+	if now.Driver == "" || now.Driver == want.Driver || device.IsVFIO(now.Driver) || expected {
+		return nil
+	}
+	return b.guard.retakeable(ctx, rec, fn)
+}
+
+func (b *Binding) steps(ctx context.Context, claim plan.Ref, fn *plan.Function, steps []plan.Step) error {
 	for _, s := range steps {
+		if err := b.bus.Check(fn); err != nil {
+			return err
+		}
 		if err := b.step(ctx, claim, s); err != nil {
 			return err
 		}
@@ -202,11 +229,11 @@ func transient(err error) bool {
 	return errors.As(err, &taken)
 }
 
-// Moved reports whether a function of the record is not on its target.
+// Moved reports whether a function of the record is not on its target. It returns a [GoneError] for one that is gone.
 func (b *Binding) Moved(ctx context.Context, rec *journal.Record) (bool, error) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		now, err := b.executor.Binding(ctx, fn.Address)
+		now, err := b.now(ctx, fn)
 		if err != nil {
 			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
 		}
@@ -226,7 +253,7 @@ func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 	for i, fns := range groups {
 		g.Go(func() error {
 			for _, fn := range slices.Backward(fns) {
-				errs[i] = errors.Join(errs[i], b.restoreOne(ctx, rec.Plan.Claim, fn))
+				errs[i] = errors.Join(errs[i], b.restoreOne(ctx, rec, &fn))
 			}
 			return nil
 		})
@@ -237,17 +264,20 @@ func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 
 // restoreOne returns one function to its driver, a VF with its former settings: its driver reads the address when it
 // binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
-func (b *Binding) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
+func (b *Binding) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+	if b.bus.isGone(fn) {
+		return nil
+	}
 	if fn.RestoresVF() {
-		if err := b.configuring.configureVF(ctx, claim, &fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn.Address) {
+		if err := b.configuring.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn) {
 			return withoutLink(err)
 		}
 	}
-	err := b.Drive(ctx, claim, fn.Address, fn.Original)
+	err := b.Drive(ctx, rec, fn, fn.Original)
 	if errors.Is(err, bind.ErrNoMatch) {
-		err = b.reload(ctx, claim, fn, err)
+		err = b.reload(ctx, rec, fn, err)
 	}
-	if err != nil && b.bus.isGone(fn.Address) {
+	if err != nil && b.bus.isGone(fn) {
 		return nil
 	}
 	return err
@@ -265,14 +295,14 @@ func withoutLink(err error) error {
 // reload loads the module of a function's original driver and drives it home.
 // The function's modalias finds a module whatever it is called (bochs-drm is in
 // bochs), but not one on modprobe's blacklist, which the driver's name may.
-func (b *Binding) reload(ctx context.Context, claim plan.Ref, fn plan.Function, err error) error {
+func (b *Binding) reload(ctx context.Context, rec *journal.Record, fn *plan.Function, err error) error {
 	modalias, readErr := b.fs.ReadString(sysfs.FunctionPath(fn.Address) + "/modalias")
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
 	for _, module := range []string{modalias, fn.Original.Driver} {
-		loadErr := b.step(ctx, claim, plan.Step{Operation: plan.Load, Value: module})
-		if err = b.Drive(ctx, claim, fn.Address, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
+		loadErr := b.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module})
+		if err = b.Drive(ctx, rec, fn, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
 			return err
 		}
 		err = errors.Join(err, loadErr)
@@ -287,7 +317,7 @@ func (b *Binding) Rebase(ctx context.Context, rec *journal.Record) error {
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if b.bus.isGone(fn.Address) {
+		if b.bus.isGone(fn) {
 			continue
 		}
 		var err error

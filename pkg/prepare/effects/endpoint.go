@@ -62,11 +62,12 @@ func (b *Binding) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, er
 // BindEndpoints brings the record's endpoints to their kernel drivers, where they wait
 // for a sandbox with the address that their PF imposes.
 func (b *Binding) BindEndpoints(ctx context.Context, rec *journal.Record) error {
-	for _, fn := range rec.Plan.Functions {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, *fn.Endpoint); err != nil {
+		if err := b.Drive(ctx, rec, fn, *fn.Endpoint); err != nil {
 			return err
 		}
 		err := b.observe.Timed(rec.Plan.Claim, PhaseNode, func() error { return b.interfaces.Await(ctx, fn.Address) })
@@ -96,7 +97,7 @@ func (b *Binding) driveEndpoints(ctx context.Context, rec *journal.Record, to fu
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, to(fn)); err != nil && !b.bus.isGone(fn.Address) {
+		if err := b.Drive(ctx, rec, fn, to(fn)); err != nil && !b.bus.isGone(fn) {
 			errs = append(errs, err)
 		}
 	}
@@ -112,7 +113,7 @@ func (b *Binding) Place(ctx context.Context, rec *journal.Record) error {
 		if !ok || fn.Endpoint == nil {
 			continue
 		}
-		now, err := b.executor.Binding(ctx, fn.Address)
+		now, err := b.now(ctx, fn)
 		if err != nil {
 			return err
 		}

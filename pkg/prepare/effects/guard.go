@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
@@ -20,6 +22,7 @@ import (
 type Guard struct {
 	inventory Inventory
 	holders   Holders
+	node      *v1alpha1.NodeConfig
 	observe   Observer
 	// executor keeps others from functions itself, and ticks are the clock ticks since boot.
 	executor Executor
@@ -157,6 +160,24 @@ func (g *Guard) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 	return err
 }
 
+// retakeable refuses to take a function of a record from a host driver where the node needs the function, the node config
+// does not select it, or a process uses it.
+func (g *Guard) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+	addrs := []pci.Address{fn.Address}
+	snap, err := g.inventory.Refresh(ctx, addrs)
+	if err != nil {
+		return err
+	}
+	f, ok := fn.In(snap)
+	if !ok {
+		return &GoneError{Address: fn.Address, Replaced: true}
+	}
+	if refusal := plan.Retakeable(nodeconfig.Select(g.node, snap), f, fn.Role); refusal != nil {
+		return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{*refusal}}
+	}
+	return g.Untaken(ctx, snap, rec.Plan.Claim, addrs)
+}
+
 // Unheld returns an [InUseError] when a process has a node of one of the
 // functions open, through a host driver or through VFIO, and a [LockedError] when
 // an operation on one of them hangs and no holder is found.
@@ -242,7 +263,7 @@ func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.Addresses())
+	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.AddressesIn(snap))
 	var last []vfio.Holder
 	for {
 		err := g.Unused(ctx, snap, rec, addrs)

@@ -11,6 +11,7 @@ import (
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -256,16 +257,16 @@ type Set struct {
 	Leasing     *Leasing
 }
 
-// New returns effects that work with the parts.
-func New(p *Parts) Set {
+// New returns effects that work with the parts, on a node with the config, which may be nil.
+func New(p *Parts, node *v1alpha1.NodeConfig) Set {
 	observe := p.Observe
 	if p.Ticks == nil {
 		p.Ticks = journal.Ticks
 	}
 	bus := &Bus{fs: p.FS}
-	guard := &Guard{inventory: p.Inventory, holders: p.Holders, observe: observe}
-	recording := &Recording{journal: p.Journal, ledger: p.Ledger, room: p.Room, executor: p.Executor, observe: observe}
-	configuring := &Configuring{fs: p.FS, journal: p.Journal, vfs: p.VFs, recording: recording, observe: observe}
+	guard := &Guard{inventory: p.Inventory, holders: p.Holders, node: node, observe: observe}
+	recording := &Recording{journal: p.Journal, ledger: p.Ledger, room: p.Room, executor: p.Executor, bus: bus, observe: observe}
+	configuring := &Configuring{fs: p.FS, journal: p.Journal, vfs: p.VFs, bus: bus, recording: recording, observe: observe}
 	return Set{
 		Locking:   &Locking{inventory: p.Inventory, executor: p.Executor, locks: p.Locks, observe: observe},
 		Guard:     guard.with(p),

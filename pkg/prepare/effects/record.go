@@ -22,6 +22,7 @@ type Recording struct {
 	ledger   Ledger
 	room     Room
 	executor Executor
+	bus      *Bus
 	observe  Observer
 }
 

@@ -65,9 +65,6 @@ func join(results []ResetResult) ResetResult {
 	return all
 }
 
-// Bus knows which functions are there.
-type Bus struct{ fs *sysfs.FS }
-
 // Measure takes the fingerprints against which the next reset is proven. Those of a
 // quarantine stay: its devices are compared with what they were before their tenant.
 func (t *Resetting) Measure(_ context.Context, rec *journal.Record) error {
@@ -75,10 +72,17 @@ func (t *Resetting) Measure(_ context.Context, rec *journal.Record) error {
 	if quarantined && rec.Baseline != nil {
 		return nil
 	}
-	found, err := t.executor.Fingerprints(rec.Plan.Addresses())
-	if err != nil && quarantined && t.bus.AllGone(rec) {
-		return nil
+	addrs := rec.Plan.Addresses()
+	if !quarantined {
+		if err := t.bus.CheckAll(rec); err != nil {
+			return err
+		}
+	} else if left, err := t.bus.present(rec, addrs); err != nil || len(left) == 0 {
+		return err
+	} else {
+		addrs = left
 	}
+	found, err := t.executor.Fingerprints(addrs)
 	rec.Baseline = found
 	return err
 }
@@ -114,7 +118,7 @@ func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isola
 // before the reset or during it, has taken its state along: it needs no reset,
 // and there is no proof of one.
 func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
-	left, err := t.bus.present(r.Set)
+	left, err := t.bus.present(rec, r.Set)
 	if err != nil {
 		return nil, ResetResult{Verdict: NotProven, Err: err}
 	}
@@ -142,7 +146,7 @@ func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.
 	case recordErr != nil:
 		return nil, ResetResult{Verdict: NotProven, Err: errors.Join(err, recordErr)}
 	}
-	if left, lookErr := t.bus.present(r.Set); lookErr == nil && len(left) == 0 {
+	if left, lookErr := t.bus.present(rec, r.Set); lookErr == nil && len(left) == 0 {
 		return nil, ResetResult{}
 	}
 	return nil, ResetResult{Verdict: NotProven, Err: err}
@@ -208,32 +212,4 @@ func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
 		return nil
 	}
 	return t.journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Count: count})
-}
-
-// present returns those of the functions that are still on the bus.
-func (b *Bus) present(addrs []pci.Address) ([]pci.Address, error) {
-	var left []pci.Address
-	for _, a := range addrs {
-		there, err := b.fs.Exists(sysfs.FunctionPath(a))
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			left = append(left, a)
-		}
-	}
-	return left, nil
-}
-
-// isGone reports whether a function has left the bus. A write to one that leaves at that
-// moment fails with one of many errors, so the error does not show it.
-func (b *Bus) isGone(a pci.Address) bool {
-	left, err := b.present([]pci.Address{a})
-	return err == nil && len(left) == 0
-}
-
-// AllGone reports whether all functions of a record have left the bus.
-func (b *Bus) AllGone(rec *journal.Record) bool {
-	left, err := b.present(rec.Plan.Addresses())
-	return err == nil && len(left) == 0
 }

@@ -21,6 +21,7 @@ type Configuring struct {
 	fs        *sysfs.FS
 	journal   Journal
 	vfs       VFs
+	bus       *Bus
 	recording *Recording
 	observe   Observer
 }
@@ -155,8 +156,11 @@ func (c *Configuring) Configure(ctx context.Context, rec *journal.Record) error 
 	return c.recording.RecordSoon(ctx, rec.Plan.Claim, e)
 }
 
-// configureVF brings one VF to settings. The observer hears of it as of a step.
+// configureVF brings one VF to settings, unless it is gone: what the PF has under its index then is another VF. The observer hears of it as of a step.
 func (c *Configuring) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
+	if err := c.bus.Check(fn); err != nil {
+		return fmt.Errorf("VF %s: %w", fn.Address, err)
+	}
 	step, start := fn.ConfigureStep(want), time.Now()
 	err := c.vfs.Apply(ctx, *fn.PF, fn.VF.Index, want)
 	c.observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})

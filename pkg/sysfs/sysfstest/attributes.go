@@ -241,6 +241,9 @@ func (r *reader) blocks(a pci.Address, attribute string) bool {
 	return slices.Contains(r.locking, attribute) && r.k.isLocked(a)
 }
 
+// HasNodeInodes implements [sysfs.NodeInodes].
+func (r *reader) HasNodeInodes() {}
+
 // Names implements [sysfs.Copy].
 func (r *reader) Names(name string) ([]string, error) {
 	entries, err := os.ReadDir(r.k.Path(name))

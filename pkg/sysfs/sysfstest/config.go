@@ -2,6 +2,8 @@ package sysfstest
 
 import (
 	"encoding/binary"
+	"strconv"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -24,6 +26,7 @@ const (
 	capAF      = 0x13
 
 	extAER   = 0x01
+	extDSN   = 0x03
 	extACS   = 0x0d
 	extATS   = 0x0f
 	extSRIOV = 0x10
@@ -184,6 +187,11 @@ func (f *function) enhanced(s *space) {
 	if c.AER {
 		s.extended(extAER, 0x48)
 	}
+	if n := serial(c.Serial); n != 0 {
+		at := s.extended(extDSN, 12)
+		s.u32(at+4, uint32(n))
+		s.u32(at+8, uint32(n>>32))
+	}
 	if c.ACS != nil {
 		at := s.extended(extACS, 8)
 		s.u16(at+4, c.ACS.Capability)
@@ -205,6 +213,12 @@ func (f *function) enhanced(s *space) {
 		at := s.extended(extDPC, 0x30)
 		s.u16(at+6, enabled(c.DPC, 0x0001))
 	}
+}
+
+// serial parses a serial number as lspci prints it, 0 for none.
+func serial(text string) uint64 {
+	n, _ := strconv.ParseUint(strings.ReplaceAll(text, "-", ""), 16, 64)
+	return n
 }
 
 // virtualization appends the SR-IOV capability.

@@ -215,6 +215,13 @@ func (k *Kernel) Remove(a pci.Address) {
 	})
 }
 
+// Replace puts another function in the place of the one at its address: it is removed, with what is below it, and the
+// other one added. A function that is replaced by itself was removed and found again.
+func (k *Kernel) Replace(by Function) {
+	k.Remove(by.Address)
+	k.Add(by)
+}
+
 // vanish takes f out of the model and the tree. Callers hold mu.
 func (k *Kernel) vanish(f *function) {
 	if f.gone {

@@ -1,0 +1,210 @@
+package device
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Identity says which PCI function a record or a mark is of. An address does not: another device may come to it, and
+// firmware may give a device another address at the next boot.
+//
+// There are two questions. [Identity.Is] asks whether a function is the very one that the kernel had then: whatever
+// changes a function asks it, and where it is false, the function that was meant is gone. [Identity.Match] asks whether
+// two functions are of one piece of hardware, also in another boot or after the kernel has removed and found it again:
+// marks and quarantines ask it.
+type Identity struct {
+	Vendor    pci.ID    `json:"vendor"`
+	Device    pci.ID    `json:"device"`
+	SubVendor pci.ID    `json:"subsystemVendor"`
+	SubDevice pci.ID    `json:"subsystemDevice"`
+	Class     pci.Class `json:"class"`
+	Revision  uint8     `json:"revision"`
+	// Serial is the serial number of the card, for a VF that of its PF; empty where it has none or it can't be read.
+	Serial string `json:"serialNumber,omitempty"`
+	// Slot is the way from the root bus, "pci0000:3a/01.0/00.0", and for a VF its PF's with its index, ".../00.0/vf3".
+	// Bus numbers below the root are not in it: firmware changes them when a card is added. Empty where it is not known.
+	Slot string `json:"slot,omitempty"`
+	// BootID and Inode are the boot, and the inode of the function's directory in sysfs, which no other function has in
+	// that boot. They are zero where they are not known.
+	BootID string `json:"bootID,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
+}
+
+// Identify returns the identity of f, which is of the snapshot.
+func (s *Snapshot) Identify(f *Function) Identity {
+	id := modelOf(f)
+	id.BootID, id.Inode = s.Host.BootID, f.Inode
+	if f.VF == nil {
+		id.Serial, id.Slot = s.serial(f), slotOf(f)
+		return id
+	}
+	pf, ok := s.Function(f.VF.PF)
+	if !ok {
+		return id
+	}
+	id.Serial = s.serial(pf)
+	if slot := slotOf(pf); slot != "" {
+		id.Slot = fmt.Sprintf("%s/vf%d", slot, f.VF.Index)
+	}
+	return id
+}
+
+// modelOf returns the part of f's identity that all of its model have.
+func modelOf(f *Function) Identity {
+	return Identity{Vendor: f.Vendor, Device: f.Device, SubVendor: f.SubVendor, SubDevice: f.SubDevice, Class: f.Class, Revision: f.Revision}
+}
+
+// serial returns the serial number of f's card. Functions other than the first need not have it.
+func (s *Snapshot) serial(f *Function) string {
+	if f.Capabilities.Serial != "" {
+		return f.Capabilities.Serial
+	}
+	first := f.Address
+	first.Function = 0
+	if card, ok := s.Function(first); ok && card.VF == nil && f.VF == nil {
+		return card.Capabilities.Serial
+	}
+	return ""
+}
+
+func slotOf(f *Function) string {
+	if f.Root == "" {
+		return ""
+	}
+	slot := make([]string, 0, len(f.Upstream)+2)
+	slot = append(slot, f.Root)
+	for _, bridge := range f.Upstream {
+		slot = append(slot, place(bridge))
+	}
+	return strings.Join(append(slot, place(f.Address)), "/")
+}
+
+// place is where a function is on its bus.
+func place(a pci.Address) string { return fmt.Sprintf("%02x.%x", a.Device, a.Function) }
+
+// Is reports whether the function that has the identity now is the very one that had id: the kernel has not removed it
+// since. It is false where that can't be told: in another boot, and where an inode is not known.
+func (id Identity) Is(now Identity) bool {
+	return id.Inode != 0 && id.Inode == now.Inode && id.BootID == now.BootID
+}
+
+// Match says whether two identities are of one piece of hardware.
+type Match int
+
+// Answers of [Identity.Match], in order of certainty.
+const (
+	// Differs says that they are not.
+	Differs Match = iota
+	// Undecided says that they may be.
+	Undecided
+	// Agrees says that they are, as far as identities can say: a device without a serial number that was replaced by one of
+	// the same model in the same slot counts as the same.
+	Agrees
+)
+
+// Match says whether id and now are of one piece of hardware. A serial number decides where both have one. Otherwise it
+// is the same model in the same slot.
+func (id Identity) Match(now Identity) Match {
+	bothHave := id.Serial != "" && now.Serial != ""
+	switch {
+	case id.Is(now):
+		return Agrees
+	case bothHave && (id.Serial != now.Serial || id.unit() != now.unit()):
+		return Differs
+	case bothHave && !id.sameModel(now):
+		return Undecided // its firmware was changed
+	case bothHave:
+		return Agrees
+	case !id.sameModel(now):
+		return Differs
+	case id.Serial == now.Serial && id.Slot != "" && id.Slot == now.Slot:
+		return Agrees
+	}
+	return Undecided // where one has a serial number, it may be out of reach
+}
+
+func (id Identity) sameModel(now Identity) bool {
+	return id.Vendor == now.Vendor && id.Device == now.Device && id.SubVendor == now.SubVendor && id.SubDevice == now.SubDevice &&
+		id.Class == now.Class && id.Revision == now.Revision
+}
+
+// unit is the function's part of the slot: which function of its card it is.
+func (id Identity) unit() string {
+	if before, vf := path.Split(id.Slot); strings.HasPrefix(vf, "vf") {
+		return path.Join(path.Base(before), vf)
+	}
+	return path.Base(id.Slot)
+}
+
+// Found is where a function is now that had an identity.
+type Found struct {
+	// Function is the one that it is, nil where it is not there or can't be told.
+	Function *Function
+	// Sure says that the function is certainly the same. Otherwise something is not known that could tell it apart from
+	// another one of its model in its slot.
+	Sure bool
+	// Perhaps are the functions, by address, of which each may be it, where it can't be told which one.
+	Perhaps []*Function
+}
+
+// Find returns where the function is that had the identity.
+func (s *Snapshot) Find(id Identity) Found {
+	if f, ok := s.now(id); ok {
+		return Found{Function: f, Sure: true}
+	}
+	var same, unknown []*Function
+	for i := range s.Functions {
+		f := &s.Functions[i]
+		if !id.sameModel(modelOf(f)) && (id.Serial == "" || id.Vendor != f.Vendor) {
+			continue
+		}
+		switch id.Match(s.Identify(f)) {
+		case Agrees:
+			same = append(same, f)
+		case Undecided:
+			unknown = append(unknown, f)
+		case Differs:
+		}
+	}
+	if f := s.only(id, same); f != nil {
+		return Found{Function: f, Sure: true}
+	}
+	if len(same) > 0 { // cards with one serial number
+		return Found{Perhaps: same}
+	}
+	for _, f := range unknown {
+		if slot := s.Identify(f).Slot; slot != "" && slot == id.Slot {
+			return Found{Function: f}
+		}
+	}
+	return Found{Perhaps: unknown}
+}
+
+// now returns the very function that had the identity, by [Identity.Is].
+func (s *Snapshot) now(id Identity) (*Function, bool) {
+	if id.Inode == 0 || id.BootID != s.Host.BootID {
+		return nil, false
+	}
+	for i := range s.Functions {
+		if s.Functions[i].Inode == id.Inode {
+			return &s.Functions[i], true
+		}
+	}
+	return nil, false
+}
+
+// only returns the function that is meant among several: the only one, or the one in the same slot; nil for none.
+func (s *Snapshot) only(id Identity, same []*Function) *Function {
+	if len(same) == 1 {
+		return same[0]
+	}
+	for _, f := range same {
+		if s.Identify(f).Slot == id.Slot {
+			return f
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package effects
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Bus knows which functions of records are there. A record of this boot has a function as long as the kernel does; one
+// that was removed is gone, whatever is at its address now. No effect concerns a function that is gone.
+type Bus struct{ fs *sysfs.FS }
+
+// GoneError says that a function of a record is gone. It matches [sysfs.ErrNoFunction].
+type GoneError struct {
+	Address pci.Address
+	// Replaced is set where something is at its address.
+	Replaced bool
+}
+
+func (e *GoneError) Error() string {
+	if e.Replaced {
+		return fmt.Sprintf("%s is another device now, or was removed and found again: %s", e.Address, sysfs.ErrNoFunction)
+	}
+	return fmt.Sprintf("%s: %s", e.Address, sysfs.ErrNoFunction)
+}
+
+func (e *GoneError) Unwrap() error { return sysfs.ErrNoFunction }
+
+// Check returns a [GoneError] for a function that is gone.
+func (b *Bus) Check(fn *plan.Function) error {
+	inode, err := b.fs.FunctionInode(fn.Address)
+	switch {
+	case errors.Is(err, sysfs.ErrNoFunction):
+		return &GoneError{Address: fn.Address}
+	case err != nil:
+		return err
+	case !fn.Identity.Is(device.Identity{BootID: fn.Identity.BootID, Inode: inode}):
+		return &GoneError{Address: fn.Address, Replaced: true}
+	}
+	return nil
+}
+
+// CheckAll is [Bus.Check] of all functions of a record.
+func (b *Bus) CheckAll(rec *journal.Record) error {
+	for i := range rec.Plan.Functions {
+		if err := b.Check(&rec.Plan.Functions[i]); err != nil {
+			return fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
+		}
+	}
+	return nil
+}
+
+// present returns those of a record's functions at addrs that are there.
+func (b *Bus) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address, error) {
+	var left []pci.Address
+	for _, a := range addrs {
+		fn, ok := rec.Plan.Function(a)
+		if !ok {
+			return nil, fmt.Errorf("claim %s: %s is none of its functions", rec.Plan.Claim, a)
+		}
+		err := b.Check(fn)
+		if err != nil && !errors.Is(err, sysfs.ErrNoFunction) {
+			return nil, err
+		}
+		if err == nil {
+			left = append(left, a)
+		}
+	}
+	return left, nil
+}
+
+// isGone reports whether a function is gone. A write to one that leaves at that
+// moment fails with one of many errors, so the error does not show it.
+func (b *Bus) isGone(fn *plan.Function) bool { return errors.Is(b.Check(fn), sysfs.ErrNoFunction) }
+
+// AllGone reports whether all functions of a record are gone.
+func (b *Bus) AllGone(rec *journal.Record) bool {
+	left, err := b.present(rec, rec.Plan.Addresses())
+	return err == nil && len(left) == 0
+}
