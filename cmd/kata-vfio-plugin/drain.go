@@ -142,7 +142,7 @@ func operator() ledger.Operator {
 func (o *options) completeDrained(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	marks, _ := o.node.Records().Drains() // completion has no place for errors
 	var all []cobra.Completion
-	for _, d := range journal.SortDrains(marks) {
+	for _, d := range marks {
 		all = append(all, cobra.CompletionWithDesc(d.Address.String(), d.Reason))
 	}
 	return all, cobra.ShellCompDirectiveNoFileComp

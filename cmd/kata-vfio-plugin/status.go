@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
@@ -121,12 +119,12 @@ func (o *options) status() (*nodeStatus, error) {
 	if err != nil {
 		s.problems = append(s.problems, readable(err))
 	}
-	s.needsReset = slices.SortedFunc(maps.Values(marks), func(a, b journal.ResetMark) int { return a.Address.Compare(b.Address) })
+	s.needsReset = marks
 	drains, err := store.Drains()
 	if err != nil {
 		s.problems = append(s.problems, readable(err))
 	}
-	s.drains = journal.SortDrains(drains)
+	s.drains = drains
 	s.notReady = o.notReady(s.bootID)
 	return s, nil
 }

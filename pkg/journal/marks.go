@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -18,7 +19,7 @@ import (
 )
 
 // marks are the files of one directory below the journal's: one for each marked
-// function, named by its address. They outlive claims' records and reboots.
+// function, named by the address that it had. They outlive claims' records and reboots.
 type marks[M any] struct {
 	store *Store
 	markKind[M]
@@ -29,27 +30,82 @@ type markKind[M any] struct {
 	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
 	// of is what the marked functions are: "not clean".
 	dir, what, of string
-	// address returns the function of a mark.
-	address func(*M) pci.Address
+	// address returns the address that the function of a mark had, and identity what function it is; empty where that is
+	// not known.
+	address  func(*M) pci.Address
+	identity func(*M) device.Identity
 	// unreadable returns the mark of a function whose file can't be read.
 	unreadable func(a pci.Address, path string) M
 }
 
-const markSuffix = ".json"
+// file is the file of a mark.
+type file[M any] struct {
+	name string
+	mark M
+}
 
-func (k marks[M]) path(a pci.Address) string {
-	return filepath.Join(k.store.dir, k.dir, a.String()+markSuffix)
+// A mark's file is named "0000:3b:00.0.json". Where that is the mark of another device, which had the address before, it
+// is "0000:3b:00.0+1.json".
+const (
+	markSuffix  = ".json"
+	markCounter = "+"
+)
+
+// MarkAddress returns the address in the name of a mark's file; false for another file, such as a write that a crash cut
+// off.
+func MarkAddress(name string) (pci.Address, bool) {
+	base, isMark := strings.CutSuffix(name, markSuffix)
+	base, _, _ = strings.Cut(base, markCounter)
+	a, err := pci.ParseAddress(base)
+	return a, isMark && err == nil
+}
+
+// concerns reports whether the mark in a file is of a function: by its identity, or by the address where identities are not
+// known.
+func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) bool {
+	marked := k.identity(&f.mark)
+	if marked == (device.Identity{}) || id == (device.Identity{}) {
+		return k.address(&f.mark) == a
+	}
+	return marked.Match(id) == device.Agrees
 }
 
 // put writes a mark durably: when it returns nil, the mark survives a power
-// failure. One that is there is replaced.
+// failure. One of the same function is replaced.
 func (k marks[M]) put(m M) error {
 	a := k.address(&m)
+	files, err := k.files(disk{}, k.store.dir)
+	if err != nil {
+		return err
+	}
+	name := freeName(files, a)
+	for i := range files {
+		if at, _ := MarkAddress(files[i].name); at == a && k.concerns(&files[i], a, k.identity(&m)) {
+			name = files[i].name
+		}
+	}
+	return k.write(name, m)
+}
+
+// freeName returns a name for the mark of a function at an address.
+func freeName[M any](files []file[M], a pci.Address) string {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(files, func(f file[M]) bool { return f.name == name })
+	}
+	name := a.String() + markSuffix
+	for n := 1; taken(name); n++ {
+		name = a.String() + markCounter + strconv.Itoa(n) + markSuffix
+	}
+	return name
+}
+
+func (k marks[M]) write(name string, m M) error {
+	what := k.what + " " + k.address(&m).String()
 	data, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", k.what, a, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return k.store.putIn(k.dir, a.String()+markSuffix, k.what+" "+a.String(), append(data, '\n'))
+	return k.store.putIn(k.dir, name, what, append(data, '\n'))
 }
 
 // putIn writes a file durably into a directory of the store. Errors name it by what.
@@ -65,43 +121,64 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	return errors.Join(syncDir(dir), s.entries.sync())
 }
 
-// lift removes a mark durably. A missing mark is not an error.
-func (k marks[M]) lift(a pci.Address) error {
-	path := k.path(a)
-	err := unix.Unlink(path) // os.Remove would look for a directory, too
-	if errors.Is(err, fs.ErrNotExist) {
+// lift removes the marks of a function durably. A missing mark is not an error.
+func (k marks[M]) lift(a pci.Address, id device.Identity) error {
+	files, err := k.files(disk{}, k.store.dir)
+	if err != nil {
+		return err
+	}
+	lifted := false
+	for i := range files {
+		if !k.concerns(&files[i], a, id) {
+			continue
+		}
+		path := filepath.Join(k.store.dir, k.dir, files[i].name)
+		err := unix.Unlink(path) // os.Remove would look for a directory, too
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
+		}
+		lifted = true
+	}
+	if !lifted {
 		return nil
 	}
-	if err != nil {
-		return &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
-	}
-	return syncDir(filepath.Dir(path))
+	return syncDir(filepath.Join(k.store.dir, k.dir))
 }
 
-// all returns the marks by function. An unreadable file still marks its function.
-func (k marks[M]) all() (map[pci.Address]M, error) { return k.in(disk{}, k.store.dir) }
+// all returns the marks by address. An unreadable file still marks its function.
+func (k marks[M]) all() ([]M, error) { return k.in(disk{}, k.store.dir) }
 
 // in returns the marks of the journal in a directory.
-func (k markKind[M]) in(files Files, journal string) (map[pci.Address]M, error) {
+func (k markKind[M]) in(from Files, journal string) ([]M, error) {
+	files, err := k.files(from, journal)
+	all := make([]M, len(files))
+	for i := range files {
+		all[i] = files[i].mark
+	}
+	return all, err
+}
+
+// files returns the files of marks, by address.
+func (k markKind[M]) files(from Files, journal string) ([]file[M], error) {
 	dir := filepath.Join(journal, k.dir)
-	names, err := files.ReadDir(dir)
+	names, err := from.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, &FileError{Path: dir, Err: fmt.Errorf("list the functions that are %s: %w", k.of, err)}
 	}
-	found := map[pci.Address]M{}
-	for _, file := range names {
-		name, isMark := strings.CutSuffix(file, markSuffix)
-		a, err := pci.ParseAddress(name)
-		if !isMark || err != nil {
-			continue // a write that a crash cut off
+	var found []file[M]
+	for _, name := range names {
+		a, isMark := MarkAddress(name)
+		if !isMark {
+			continue
 		}
-		if m, ok := k.read(files, filepath.Join(dir, file), a); ok {
-			found[a] = m
+		if m, there := k.read(from, filepath.Join(dir, name), a); there {
+			found = append(found, file[M]{name: name, mark: m})
 		}
 	}
+	slices.SortStableFunc(found, func(a, b file[M]) int { return k.address(&a.mark).Compare(k.address(&b.mark)) })
 	return found, nil
 }
 
@@ -140,9 +217,9 @@ func (disk) ReadDir(path string) ([]string, error) {
 
 // Marks are a journal's entries about functions, other than records.
 type Marks struct {
-	NeedsReset  map[pci.Address]ResetMark
-	Drains      map[pci.Address]Drain
-	FatalErrors map[pci.Address]FatalErrors
+	NeedsReset  []ResetMark
+	Drains      []Drain
+	FatalErrors []FatalErrors
 }
 
 // ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset],
@@ -156,136 +233,3 @@ func ReadMarks(files Files, dir string) (*Marks, error) {
 	m.FatalErrors, errs[2] = fatalErrors().in(files, dir)
 	return &m, errors.Join(errs[:]...)
 }
-
-// Drain marks a drained function: no new claim gets it, or a function that must go with it (its group and companions, a
-// PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
-type Drain struct {
-	Address pci.Address `json:"address"`
-	// Reason is the operator's.
-	Reason string `json:"reason"`
-	// Evict says that pods which have it are to go, too.
-	Evict bool `json:"evict,omitempty"`
-	// By is who asked for it: "uid 0, alice by sudo".
-	By string `json:"by,omitempty"`
-	// Since is when it was asked for, RFC 3339 in UTC.
-	Since string `json:"since"`
-}
-
-// Concerns reports whether a record has the drained function, or a VF of it.
-func (d *Drain) Concerns(rec *Record) bool {
-	for i := range rec.Plan.Functions {
-		fn := &rec.Plan.Functions[i]
-		if fn.Address == d.Address || fn.PF != nil && *fn.PF == d.Address {
-			return true
-		}
-	}
-	return false
-}
-
-// SortDrains returns marks by address.
-func SortDrains(byAddress map[pci.Address]Drain) []Drain {
-	all := make([]Drain, 0, len(byAddress))
-	for _, d := range byAddress {
-		all = append(all, d)
-	}
-	slices.SortFunc(all, func(a, b Drain) int { return a.Address.Compare(b.Address) })
-	return all
-}
-
-func (s *Store) marksDrain() marks[Drain] { return marks[Drain]{s, drains()} }
-
-func drains() markKind[Drain] {
-	return markKind[Drain]{
-		dir: "drained", what: "mark as drained", of: "drained",
-		address:    func(d *Drain) pci.Address { return d.Address },
-		unreadable: func(a pci.Address, path string) Drain { return Drain{Address: a, Reason: unreadable(path)} },
-	}
-}
-
-// MarkDrained writes a mark durably: when it returns nil, the mark survives a
-// power failure. One that is there is replaced.
-func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
-
-// LiftDrain lifts a mark durably. A missing mark is not an error.
-func (s *Store) LiftDrain(a pci.Address) error { return s.marksDrain().lift(a) }
-
-// Drains returns all marks. An unreadable file still marks its function. After an error it is not known which
-// functions are in use.
-func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.marksDrain().all() }
-
-// FatalErrors is the number of fatal errors of a function that are accounted for: those that the kernel had counted when
-// the function was last proven clean, or when an operator returned it to use. The kernel counts from the boot, or from
-// when it found the function.
-type FatalErrors struct {
-	Address pci.Address `json:"address"`
-	BootID  string      `json:"bootID"`
-	Count   uint64      `json:"count"`
-}
-
-func (s *Store) marksFatalErrors() marks[FatalErrors] { return marks[FatalErrors]{s, fatalErrors()} }
-
-func fatalErrors() markKind[FatalErrors] {
-	return markKind[FatalErrors]{
-		dir: "fatal-errors", what: "account for fatal errors", of: "without new fatal errors",
-		address:    func(m *FatalErrors) pci.Address { return m.Address },
-		unreadable: func(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }, // accounts for none
-	}
-}
-
-// MarkFatalErrors writes a mark durably. One that is there is replaced.
-func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }
-
-// FatalErrors returns all marks.
-func (s *Store) FatalErrors() (map[pci.Address]FatalErrors, error) { return s.marksFatalErrors().all() }
-
-// Unaccounted returns the functions that reported fatal errors for which no mark of this
-// boot accounts.
-func Unaccounted(snap *device.Snapshot, marks map[pci.Address]FatalErrors) map[pci.Address]bool {
-	grown := map[pci.Address]bool{}
-	for i := range snap.Functions {
-		f := &snap.Functions[i]
-		m, marked := marks[f.Address]
-		accounted := marked && m.BootID == snap.Host.BootID && m.Count == f.FatalErrors
-		if f.FatalErrors > 0 && !accounted {
-			grown[f.Address] = true
-		}
-	}
-	return grown
-}
-
-// ResetMark marks a function that a tenant could reach and for which no reset has been proven since: its claim's
-// class waives the reset, or the node went down, or the function was off the bus when its claim was released. It
-// outlives the claim's record and reboots (a restart of the machine is not a proof). The next proven reset lifts
-// it.
-type ResetMark struct {
-	Address pci.Address `json:"address"`
-	// Claim is the UID of the claim that had the function.
-	Claim string `json:"claim"`
-	// Why is a phrase: "class waives the reset".
-	Why string `json:"why"`
-	// Since is when that claim ended here, RFC 3339 in UTC.
-	Since string `json:"since"`
-}
-
-func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }
-
-func resetMarkKind() markKind[ResetMark] {
-	return markKind[ResetMark]{
-		dir: "unclean", what: "mark as unclean", of: "not clean",
-		address:    func(m *ResetMark) pci.Address { return m.Address },
-		unreadable: func(a pci.Address, path string) ResetMark { return ResetMark{Address: a, Why: unreadable(path)} },
-	}
-}
-
-func unreadable(path string) string { return "its mark " + path + " can't be read" }
-
-// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a
-// power failure. One that is there is replaced.
-func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
-
-// MarkClean lifts a mark durably, after a proven reset. A missing mark is not an error.
-func (s *Store) MarkClean(a pci.Address) error { return s.resetMarks().lift(a) }
-
-// NeedsReset returns all marks. An unreadable file still marks its function. After an error it is not known which
-// functions are clean.
-func (s *Store) NeedsReset() (map[pci.Address]ResetMark, error) { return s.resetMarks().all() }

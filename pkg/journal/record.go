@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -130,26 +131,50 @@ type Process struct {
 	StartTime uint64 `json:"startTime"`
 }
 
-// Holdings returns the record that holds each function, by address. It counts the records of the given boot and the
+// Holdings returns the record that holds each function, by address. It counts the records of the snapshot's boot and the
 // quarantined records of any boot. If several hold a function, a claim's record has precedence over a record of policy
 // "bound".
-func Holdings(records []*Record, bootID string) map[pci.Address]plan.Owner {
+func Holdings(records []*Record, snap *device.Snapshot) map[pci.Address]plan.Owner {
 	held := map[pci.Address]plan.Owner{}
 	for _, rec := range records {
-		if rec.BootID != bootID && rec.State != Quarantined {
+		if rec.BootID != snap.Host.BootID && rec.State != Quarantined {
 			continue
 		}
 		h := plan.Owner{Claim: rec.Plan.Claim, Bound: rec.Kind == Bound}
 		if rec.State == Quarantined {
 			h.Quarantined = rec.Reason
 		}
-		for _, a := range rec.Plan.Addresses() {
+		for _, a := range rec.Held(snap) {
 			if have, ok := held[a]; !ok || have.Bound {
 				held[a] = h
 			}
 		}
 	}
 	return held
+}
+
+// Held returns the addresses, in a snapshot, of the functions that the record has while it counts.
+func (r *Record) Held(snap *device.Snapshot) []pci.Address {
+	var addrs []pci.Address
+	for i := range r.Plan.Functions {
+		if a, held := holds(&r.Plan.Functions[i], snap); held {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// holds returns the address of the function that a record has by fn, in a snapshot. A function that was removed and found
+// again is held too, until the record has ended: it is the same hardware. Whatever else has come to the address is not.
+func holds(fn *plan.Function, snap *device.Snapshot) (pci.Address, bool) {
+	if _, ok := fn.In(snap); ok || fn.Identity == (device.Identity{}) {
+		return fn.Address, true
+	}
+	if f := snap.Find(fn.Identity).Function; f != nil {
+		return f.Address, true
+	}
+	f, taken := snap.Function(fn.Address)
+	return fn.Address, !taken || fn.Identity.Match(snap.Identify(f)) != device.Differs
 }
 
 // Ahead returns the phases that take the record's claim off the node from the state

@@ -249,7 +249,7 @@ func (s *Store) Export(version int, dir string) (n int, err error) {
 	}
 	drains, err := s.Drains()
 	errs = append(errs, err)
-	for _, d := range SortDrains(drains) {
+	for _, d := range drains {
 		if version < 2 {
 			errs = append(errs, fmt.Errorf("version %d has no drains: %s would be in use again; undrain it first", version, d.Address))
 		}

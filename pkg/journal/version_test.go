@@ -148,7 +148,7 @@ func TestExportLosesNothing(t *testing.T) {
 	if n, err := s.Export(1, to); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	if marks, err := journal.OpenReadOnly(to).NeedsReset(); err != nil || marks[gpu].Why != "of a test" {
+	if marks, err := journal.OpenReadOnly(to).NeedsReset(); err != nil || len(marks) != 1 || marks[0].Address != gpu || marks[0].Why != "of a test" {
 		t.Errorf("marks %v, %v", marks, err)
 	}
 	if err := s.MarkDrained(journal.Drain{Address: gpu, Reason: "fan"}); err != nil {

@@ -39,9 +39,15 @@ func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining
 	return m.draining(snap, d), nil
 }
 
+// drains returns the drains with their functions' addresses in a snapshot.
+func (m *Maintainer) drains(snap *device.Snapshot) ([]journal.Drain, error) {
+	drains, err := m.order.Journal.Drains()
+	return journal.LocateDrains(drains, snap), err
+}
+
 // resolveDrain fills in what the node knows of a drain that is asked for.
 func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
-	marks, err := m.order.Journal.Drains()
+	drains, err := m.drains(snap)
 	if err != nil {
 		return err
 	}
@@ -49,8 +55,9 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 	if !ok {
 		return fmt.Errorf("%w: this node has no PCI function %s", ErrNotOurs, d.Address)
 	}
-	if mark, ok := marks[d.Address]; ok {
-		d.Since = mark.Since
+	d.Identity = snap.Identify(f)
+	if i := slices.IndexFunc(drains, func(o journal.Drain) bool { return o.Address == d.Address && !o.Gone }); i >= 0 {
+		d.Since, d.Identity = drains[i].Since, drains[i].Identity
 		return nil
 	}
 	selection := nodeconfig.Select(m.order.Node, snap)
@@ -96,19 +103,19 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 // address of the drain, and false if the function was not drained. It may be repeated, and must be if another mark
 // covers the function as well ([Maintainer.DrainedWith]).
 func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
-	marks, err := m.order.Journal.Drains()
-	if err != nil {
-		return a, false, err
-	}
 	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
-	named, ok := drainedWith(snap, a, marks)
+	drains, err := m.drains(snap)
+	if err != nil {
+		return a, false, err
+	}
+	named, ok := drainedWith(snap, a, drains)
 	if !ok {
 		return a, false, nil
 	}
-	a = named
+	a = named.Address
 	err = m.withDrainSet(ctx, a, func(snap *device.Snapshot) error {
 		if err := m.recordDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
 			return err
@@ -116,7 +123,7 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		if err := m.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
 			return err
 		}
-		return m.order.Journal.LiftDrain(a)
+		return m.order.Journal.LiftDrain(named)
 	})
 	if err != nil {
 		return a, false, err
@@ -139,16 +146,19 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 // DrainedWith returns the address whose drain covers a function: its own, or that of a function that it goes with; false
 // if it is not drained.
 func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
-	marks, err := m.order.Journal.Drains()
-	if err != nil || len(marks) == 0 {
-		return a, false, err
-	}
 	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
-	named, ok := drainedWith(snap, a, marks)
-	return named, ok, nil
+	drains, err := m.drains(snap)
+	if err != nil {
+		return a, false, err
+	}
+	d, ok := drainedWith(snap, a, drains)
+	if !ok {
+		return a, false, nil
+	}
+	return d.Address, true, nil
 }
 
 // Drains returns the drains and how far each has come, as the latest snapshot and
@@ -163,12 +173,12 @@ func (m *Maintainer) Drains(ctx context.Context) ([]Draining, error) {
 
 // DrainsIn is Drains by a snapshot that the caller has.
 func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
-	marks, err := m.order.Journal.Drains()
-	if err != nil || len(marks) == 0 {
+	drains, err := m.drains(snap)
+	if err != nil || len(drains) == 0 {
 		return nil, err
 	}
-	all := make([]Draining, 0, len(marks))
-	for _, d := range journal.SortDrains(marks) {
+	all := make([]Draining, 0, len(drains))
+	for _, d := range drains {
 		all = append(all, *m.draining(snap, d))
 	}
 	return all, nil
@@ -178,13 +188,13 @@ func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 // goes back to its driver, also where policy "bound" keeps it on VFIO. It may be
 // repeated; what is left keeps waiting.
 func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
-	marks, err := m.order.Journal.Drains()
+	drains, err := m.order.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
 	var all []Draining
 	var errs []error
-	for _, d := range journal.SortDrains(marks) {
+	for _, d := range drains {
 		state, err := m.FinishDrain(ctx, d)
 		if errors.Is(err, ErrNotDrained) {
 			continue
@@ -202,45 +212,46 @@ func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 //
 // Errors a caller may branch on: [ErrNotDrained].
 func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
-	state, err := m.drainingNow(ctx, d.Address)
+	state, err := m.drainingNow(ctx, d)
 	if err != nil || !state.Due() {
 		return state, err
 	}
 	var errs []error
 	for _, rec := range state.bound {
-		if err := m.endBound(ctx, rec.ID(), d.Address); err != nil {
+		if err := m.endBound(ctx, rec.ID(), d); err != nil {
 			errs = append(errs, fmt.Errorf("return %s to its driver: %w", d.Address, err))
 		}
 	}
 	if len(errs) > 0 {
 		return state, errors.Join(errs...)
 	}
-	return m.drainingNow(ctx, d.Address)
+	return m.drainingNow(ctx, d)
 }
 
 // drainingNow is draining by a fresh look at the functions and the mark.
-func (m *Maintainer) drainingNow(ctx context.Context, a pci.Address) (*Draining, error) {
+func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Draining, error) {
 	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if snap, err = m.order.Locking.Refresh(ctx, plan.Ref{}, drainAddresses(snap, a)); err != nil {
+	located := journal.LocateDrains([]journal.Drain{d}, snap)
+	if snap, err = m.order.Locking.Refresh(ctx, plan.Ref{}, drainAddresses(snap, located[0].Address)); err != nil {
 		return nil, err
 	}
-	marks, err := m.order.Journal.Drains()
+	drains, err := m.drains(snap)
 	if err != nil {
 		return nil, err
 	}
-	d, stands := marks[a]
+	now, stands := again(d, drains)
 	if !stands {
-		return nil, fmt.Errorf("drain of %s: %w", a, ErrNotDrained)
+		return nil, fmt.Errorf("drain of %s: %w", d.Address, ErrNotDrained)
 	}
-	return m.draining(snap, d), nil
+	return m.draining(snap, now), nil
 }
 
 // endBound gives a function that policy "bound" keeps on VFIO back to its
 // driver. Under the locks it looks again: the drain may be over, or a claim here.
-func (m *Maintainer) endBound(ctx context.Context, id string, drained pci.Address) error {
+func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Drain) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
 	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
@@ -257,11 +268,11 @@ func (m *Maintainer) endBound(ctx context.Context, id string, drained pci.Addres
 		return err
 	}
 	defer unlock()
-	marks, err := m.order.Journal.Drains()
+	drains, err := m.drains(snap)
 	if err != nil {
 		return err
 	}
-	d, stands := marks[drained]
+	d, stands := again(drained, drains)
 	if !stands {
 		return nil
 	}

@@ -76,9 +76,13 @@ func (m *Maintainer) draining(snap *device.Snapshot, d journal.Drain) *Draining 
 	records, errs := m.order.Journal.List()
 	state.Unsure = journal.Damaged(errs)
 	homes := map[pci.Address]string{}
+	if d.Gone {
+		state.Functions = []DrainedFunction{{Address: d.Address, Gone: true}}
+		return state
+	}
 	addrs := drainAddresses(snap, d.Address)
 	for _, rec := range records {
-		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return slices.Contains(addrs, a) })
+		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Held(snap), func(a pci.Address) bool { return slices.Contains(addrs, a) })
 		if mine && (rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined) {
 			state.add(rec, homes)
 		}
@@ -101,18 +105,29 @@ func drainedFunction(snap *device.Snapshot, a pci.Address, homes map[pci.Address
 	return DrainedFunction{Address: a, Name: f.Name(), Driver: f.Driver, Home: home}
 }
 
-// drainedWith returns the mark under which a function is drained: its own, or that
-// of one that it goes with.
-func drainedWith(snap *device.Snapshot, a pci.Address, marks map[pci.Address]journal.Drain) (pci.Address, bool) {
-	if _, ok := marks[a]; ok {
-		return a, true
-	}
-	for _, d := range journal.SortDrains(marks) {
-		if slices.Contains(drainAddresses(snap, d.Address), a) {
-			return d.Address, true
+// drainedWith returns the drain that covers a function: its own, or that of one that it goes with, or one of a device that
+// had the address before.
+func drainedWith(snap *device.Snapshot, a pci.Address, drains []journal.Drain) (journal.Drain, bool) {
+	own := func(d journal.Drain) bool { return d.Address == a && !d.Gone }
+	covers := func(d journal.Drain) bool { return !d.Gone && slices.Contains(drainAddresses(snap, d.Address), a) }
+	former := func(d journal.Drain) bool { return d.Address == a }
+	for _, is := range []func(journal.Drain) bool{own, covers, former} {
+		if i := slices.IndexFunc(drains, is); i >= 0 {
+			return drains[i], true
 		}
 	}
-	return a, false
+	return journal.Drain{}, false
+}
+
+// again finds a drain among those of a later look.
+func again(d journal.Drain, drains []journal.Drain) (journal.Drain, bool) {
+	i := slices.IndexFunc(drains, func(o journal.Drain) bool {
+		return o.Identity == d.Identity && (d.Identity != device.Identity{} || o.Address == d.Address)
+	})
+	if i < 0 {
+		return d, false
+	}
+	return drains[i], true
 }
 
 // drainAddresses are those of all functions that go with a, itself included

@@ -64,7 +64,7 @@ func (m *Maintainer) BindByPolicyOf(ctx context.Context, meant func(pci.Address)
 	if err != nil {
 		return err
 	}
-	drained, err := m.order.Planning.Drained()
+	drained, err := m.order.Planning.Drained(snap)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,9 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 	}
 	if rec != nil {
 		work := *rec
-		return m.order.Reaffirm(ctx, &work)
+		if stands, err := m.order.ReaffirmBound(ctx, &work); stands || err != nil {
+			return err
+		}
 	}
 	_, err = m.order.Begin(ctx, req, journal.Bound)
 	return err

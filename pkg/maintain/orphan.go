@@ -167,7 +167,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		orphan.Why = why
 		return orphan, err
 	}
-	if err := m.endWithoutRecord(ctx, lost); err != nil {
+	if err := m.endWithoutRecord(ctx, snap, lost); err != nil {
 		return nil, err
 	}
 	if f.VF != nil {
@@ -217,7 +217,7 @@ func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *dev
 // restoreOrphan marks the function, writes a record of what there is to take back, and
 // takes it back.
 func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
-	mark := journal.ResetMark{Address: f.Address, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+	mark := journal.ResetMark{Address: f.Address, Identity: snap.Identify(f), Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
 	if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
 		return err
 	}
@@ -340,11 +340,14 @@ func (m *Maintainer) allUnheld(ctx context.Context, uid string, addrs []pci.Addr
 }
 
 // endWithoutRecord marks what lost claims had, and writes their ends.
-func (m *Maintainer) endWithoutRecord(ctx context.Context, lost [][]ledger.Event) error {
+func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot, lost [][]ledger.Event) error {
 	for _, events := range lost {
 		uid := events[0].Claim.UID
 		for _, a := range addressesOf(&events[0]) {
 			mark := journal.ResetMark{Address: a, Claim: uid, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+			if f, ok := snap.Function(a); ok {
+				mark.Identity = snap.Identify(f)
+			}
 			if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
 				return err
 			}

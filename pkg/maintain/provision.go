@@ -38,7 +38,7 @@ func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rule
 	}
 	n := m.order.Planning.WithOwners(snap)
 	var err error
-	if n.Drained, err = m.order.Planning.Drained(); err != nil {
+	if n.Drained, err = m.order.Planning.Drained(snap); err != nil {
 		return nil, err
 	}
 	return plan.Provisions(rules, n, eswitches), nil

@@ -60,7 +60,7 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 	records, _ := m.order.Journal.List() // what can't be read is left alone
 	w := &warming{
 		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
-		bound: boundRecords(records, snap.Host.BootID), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},
+		bound: boundRecords(records, snap), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},
 	}
 	for _, p := range n.Selection.Pairs() {
 		w.paired[p.VF.Address] = p.GPU
@@ -81,13 +81,13 @@ func wantsWarm(c *v1alpha1.NodeConfig) bool {
 }
 
 // boundRecords are the records of devices that are bound without a claim, by their functions.
-func boundRecords(records []*journal.Record, bootID string) map[pci.Address]*journal.Record {
+func boundRecords(records []*journal.Record, snap *device.Snapshot) map[pci.Address]*journal.Record {
 	bound := map[pci.Address]*journal.Record{}
 	for _, rec := range records {
-		if rec.Kind != journal.Bound || rec.BootID != bootID {
+		if rec.Kind != journal.Bound || rec.BootID != snap.Host.BootID {
 			continue
 		}
-		for _, a := range rec.Plan.Addresses() {
+		for _, a := range rec.Plan.Addresses() { // also of a device that is gone: the record is to end
 			bound[a] = rec
 		}
 	}
@@ -163,7 +163,12 @@ func (w *warming) isFree(f *device.Function) bool {
 // isReady reports whether a free function is ready: a claim of it changes no driver and resets nothing.
 func (w *warming) isReady(f *device.Function) bool {
 	rec := w.bound[f.Address]
-	return rec != nil && rec.State == journal.Prepared && device.IsVFIO(f.Driver) && !w.needsReset(rec)
+	return rec != nil && rec.State == journal.Prepared && has(rec, w.node.Snapshot) && device.IsVFIO(f.Driver) && !w.needsReset(rec)
+}
+
+// has reports whether a record's functions are all there.
+func has(rec *journal.Record, snap *device.Snapshot) bool {
+	return len(rec.Plan.AddressesIn(snap)) == len(rec.Plan.Functions)
 }
 
 // canWarm reports whether a free function that is not ready can be made so. A function on VFIO was bound by hand, and one
@@ -201,7 +206,10 @@ func (w *warming) warm(ctx context.Context, f *device.Function) error {
 		rec, err = w.order.Warm(ctx, req)
 	case rec.State == journal.Prepared:
 		work := *rec
-		err = w.order.Reaffirm(ctx, &work)
+		var stands bool
+		if stands, err = w.order.ReaffirmBound(ctx, &work); !stands && err == nil {
+			rec, err = w.order.Warm(ctx, req)
+		}
 	default:
 		err = fmt.Errorf("another process has begun to bind or return %s", f.Address)
 	}

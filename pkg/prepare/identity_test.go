@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -235,5 +236,89 @@ func TestSettingsOfAReplacedNICStay(t *testing.T) {
 	}
 	if now := w.settings(pf, 1); now != before {
 		t.Errorf("the PF imposes %q on its VF, before: %q", now, before)
+	}
+}
+
+// TestAnotherDeviceAfterACrashAnywhere: the plugin dies at each point of each half of a claim's life, and the host's disk is
+// at the device's address when it starts again. Nothing is done to the disk, and nothing of the claim is left.
+func TestAnotherDeviceAfterACrashAnywhere(t *testing.T) {
+	for _, sc := range scenes()[:1] {
+		for _, a := range acts() {
+			t.Run(a.name, func(t *testing.T) {
+				n := countEffects(t, sc, a)
+				for at := 1; at <= n; at++ {
+					w := newWorld(t)
+					addrs := sc.build(w)
+					a.begin(w, addrs)
+					_ = a.run(w, &power{at: at, after: true}, addrs)
+					w.putDisk(addrs[0])
+					where := fmt.Sprintf("cut at effect %d", at)
+					_ = w.untouched(w.recovered)
+					if err := w.untouched(func() error { _, err := w.plugin(nil).Unprepare(t.Context(), uid); return err }); err != nil {
+						t.Errorf("%s: Unprepare: %v", where, err)
+					}
+					if w.record(uid) != nil || w.hasSpec(uid) || w.driver(addrs[0]) != "nvme" {
+						t.Errorf("%s: record %v, CDI spec: %t, driver of the disk: %s", where, w.record(uid), w.hasSpec(uid), w.driver(addrs[0]))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestBusMovesAfterACrashAnywhere: the node goes down at each point, and the device is at another address in the next boot.
+// It is marked there as it would be at its own.
+func TestBusMovesAfterACrashAnywhere(t *testing.T) {
+	sc := scenes()[0]
+	for _, a := range acts() {
+		t.Run(a.name, func(t *testing.T) {
+			n := countEffects(t, sc, a)
+			for at := 1; at <= n; at++ {
+				var due [2]int
+				for i, now := range []uint8{0x3b, 0x3c} {
+					w := newWorld(t)
+					addrs := sc.build(w)
+					a.begin(w, addrs)
+					_ = a.run(w, &power{at: at, after: true}, addrs)
+					if now != 0x3b {
+						w.k.MoveBus(0x3b, now)
+					}
+					w.k.Reboot()
+					w.mustRecover()
+					pl, err := w.plugin(nil).Plan(t.Context(), w.request(other, pci.Address{Bus: now}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					due[i] = len(pl.ResetsBefore)
+				}
+				if due[0] != due[1] {
+					t.Errorf("cut at effect %d: %d resets are due at its own address, %d at another", at, due[0], due[1])
+				}
+			}
+		})
+	}
+}
+
+// TestTwoInstancesAndAnotherDevice: in a rolling update one instance recovers, and the other is asked to prepare and
+// unprepare, while the host's disk has the address.
+func TestTwoInstancesAndAnotherDevice(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	req := w.request(uid, gpu)
+	w.mustPrepare(req)
+	w.putDisk(gpu)
+	_ = w.untouched(func() error {
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _ = w.recovered() })
+			wg.Go(func() { _, _ = w.plugin(nil).Prepare(t.Context(), req) })
+			wg.Go(func() { _, _ = w.plugin(nil).Unprepare(t.Context(), uid) })
+		}
+		wg.Wait()
+		return nil
+	})
+	w.mustUnprepare(uid)
+	if w.record(uid) != nil || w.driver(gpu) != "nvme" {
+		t.Errorf("record %v, driver of the disk: %s", w.record(uid), w.driver(gpu))
 	}
 }

@@ -33,8 +33,8 @@ func (w *world) unclean() []pci.Address {
 		w.t.Fatal(err)
 	}
 	var addrs []pci.Address
-	for a := range marks {
-		addrs = append(addrs, a)
+	for i := range marks {
+		addrs = append(addrs, marks[i].Address)
 	}
 	slices.SortFunc(addrs, pci.Address.Compare)
 	return addrs

@@ -186,7 +186,7 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) Outcome {
 	}
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
-			if err := o.Resetting.ProvenClean(rec.BootID, a); err != nil {
+			if err := o.Resetting.ProvenClean(rec, a); err != nil {
 				return failed(err)
 			}
 		}
@@ -254,6 +254,16 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	return o.Spec.Write(ctx, rec)
 }
 
+// ReaffirmBound is [Order.Reaffirm] of a record of policy "bound" or of a warm device. Where the device is gone the record
+// ends, and it returns false: another device that is at the address may get a record of its own.
+func (o *Order) ReaffirmBound(ctx context.Context, rec *journal.Record) (stands bool, err error) {
+	err = o.Reaffirm(ctx, rec)
+	if _, gone := errors.AsType[*effects.GoneError](err); gone {
+		return false, o.TakeOff(ctx, rec).Err
+	}
+	return true, err
+}
+
 // rebind brings moved functions of a prepared claim back to where they belong.
 func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := o.Locking.LockRecord(ctx, rec)
@@ -281,8 +291,8 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 // isLent reports whether the claim uses a function that has a record of policy "bound". That record then decides about
 // the binding: a function for a physical endpoint waits on its kernel driver.
 func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
-	holdings, _ := o.Planning.holdings(snap.Host.BootID)
-	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
+	holdings, _ := o.Planning.holdings(snap)
+	return slices.ContainsFunc(rec.Plan.AddressesIn(snap), func(a pci.Address) bool {
 		h, held := holdings[a]
 		return held && !h.Bound
 	})

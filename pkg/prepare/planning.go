@@ -27,10 +27,10 @@ func (p *Planning) Make(req *claim.Request, snap *device.Snapshot) (*plan.Plan, 
 func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	n := p.WithOwners(snap)
 	var err error
-	if n.NeedsReset, err = p.needsReset(); err != nil {
+	if n.NeedsReset, err = p.needsReset(snap); err != nil {
 		return n, err
 	}
-	if n.Drained, err = p.Drained(); err != nil {
+	if n.Drained, err = p.Drained(snap); err != nil {
 		return n, err
 	}
 	n.FatalErrors, err = p.fatalErrors(snap)
@@ -39,7 +39,7 @@ func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 
 // WithOwners joins a snapshot with what config and journal say about it.
 func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
-	holdings, damaged := p.holdings(snap.Host.BootID)
+	holdings, damaged := p.holdings(snap)
 	var pools []v1alpha1.AddressPool
 	if p.Node != nil {
 		pools = p.Node.AddressPools
@@ -62,35 +62,27 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 // holdings maps each function to the record that has it. Records of other
 // boots hold nothing, but for a quarantine: that the machine was restarted
 // (perhaps by kexec) is no proof that the device is clean.
-func (p *Planning) holdings(bootID string) (map[pci.Address]plan.Owner, string) {
+func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
 	records, errs := p.Journal.List()
-	return journal.Holdings(records, bootID), journal.Damaged(errs)
+	return journal.Holdings(records, snap), journal.Damaged(errs)
 }
 
 // needsReset returns the functions that are marked.
-func (p *Planning) needsReset() (map[pci.Address]bool, error) {
+func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, error) {
 	marks, err := p.Journal.NeedsReset()
 	if err != nil {
 		return nil, err
 	}
-	addrs := map[pci.Address]bool{}
-	for a := range marks {
-		addrs[a] = true
-	}
-	return addrs, nil
+	return journal.NeedReset(marks, snap), nil
 }
 
 // Drained returns which functions are out of use, and why, for plans.
-func (p *Planning) Drained() (map[pci.Address]string, error) {
+func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error) {
 	marks, err := p.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
-	why := map[pci.Address]string{}
-	for a, d := range marks {
-		why[a] = d.Reason
-	}
-	return why, nil
+	return journal.DrainReasons(marks, snap), nil
 }
 
 // fatalErrors returns the functions that reported fatal errors which nothing accounts

@@ -137,6 +137,9 @@ type change struct {
 	make func(w *world, a pci.Address) bool
 }
 
+// replaced begins the names of changes after which an act on a claim that had the function must not write to it.
+const replaced = "another device is in its place"
+
 // changes are all kinds of changes that decide on a function.
 func changes() []change {
 	onGPU := func(do func(w *world, a pci.Address)) func(*world, pci.Address) bool {
@@ -181,10 +184,8 @@ func changes() []change {
 	return []change{
 		{"none", always(func(*world, pci.Address) {})},
 		{"the device is gone", always(func(w *world, a pci.Address) { w.k.Remove(a) })},
-		{"another device is in its place", onGPU(func(w *world, a pci.Address) {
-			w.k.Remove(a)
-			w.k.Add(sysfstest.NVMe(a))
-		})},
+		{replaced, onGPU(func(w *world, a pci.Address) { w.k.Replace(sysfstest.NVMe(a)) })},
+		{replaced + ", of its model", onGPU(func(w *world, a pci.Address) { w.k.Replace(sysfstest.GPU(a)) })},
 		{"the device is in another group", onGPU(func(w *world, a pci.Address) {
 			gpu := sysfstest.GPU(a)
 			gpu.Group = 99
@@ -395,6 +396,16 @@ func (w *world) outcome(err error, writesBefore int) outcome {
 	return out
 }
 
+// wantNoWriteTo checks that no write names a function. Both looks could be wrong alike.
+func wantNoWriteTo(t *testing.T, address string, writes []string) {
+	t.Helper()
+	for _, write := range writes {
+		if strings.Contains(write, address) {
+			t.Errorf("to another device: %s", write)
+		}
+	}
+}
+
 // TestStaleWatcher: what the plugin's Watcher knows may be old. Whatever has changed
 // since, and whenever the uevents of that arrive, each act does exactly what it does by
 // a fresh look: the same writes, the same end, the same words.
@@ -409,6 +420,9 @@ func TestStaleWatcher(t *testing.T) {
 					fresh, ok := outcomeOf(t, &sc, &a, &c, nil)
 					if !ok {
 						return
+					}
+					if strings.HasPrefix(c.name, replaced) && a.name != "prepare" {
+						wantNoWriteTo(t, "0000:3b:00.0", fresh.Writes)
 					}
 					for _, s := range stalenesses() {
 						if s.arrive != nil && len(fresh.Writes) == 0 {

@@ -302,6 +302,10 @@ func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error
 	if err := o.Spec.Remove(ctx, rec); err != nil {
 		return failed(errors.Join(cause, err))
 	}
+	// Where the device can't be told from others after a boot, the marks keep each of them from tenants until it is reset.
+	if err := o.Resetting.Mark(rec, "its reset was not proven"); err != nil {
+		return failed(errors.Join(cause, err))
+	}
 	if err := o.Recording.Save(rec, journal.Quarantined, effects.OneLine(cause)); err != nil {
 		return failed(errors.Join(cause, err))
 	}

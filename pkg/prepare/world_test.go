@@ -434,12 +434,12 @@ func (c cutJournal) MarkDrained(d journal.Drain) error {
 	return c.p.effect(func() error { return c.Journal.MarkDrained(d) })
 }
 
-func (c cutJournal) LiftDrain(a pci.Address) error {
-	return c.p.effect(func() error { return c.Journal.LiftDrain(a) })
+func (c cutJournal) LiftDrain(d journal.Drain) error {
+	return c.p.effect(func() error { return c.Journal.LiftDrain(d) })
 }
 
-func (c cutJournal) MarkClean(a pci.Address) error {
-	return c.p.effect(func() error { return c.Journal.MarkClean(a) })
+func (c cutJournal) MarkClean(a pci.Address, id device.Identity) error {
+	return c.p.effect(func() error { return c.Journal.MarkClean(a, id) })
 }
 
 func (c cutSpecs) Write(uid string, spec *specs.Spec) error {

@@ -161,7 +161,7 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	cfg := n.offer.config
 	node = plan.Node{
 		Name: n.offer.said.NodeName, Snapshot: n.Snapshot, Selection: nodeconfig.Select(cfg, n.Snapshot),
-		Owners:    journal.Holdings(n.journal, n.Snapshot.Host.BootID),
+		Owners:    journal.Holdings(n.journal, n.Snapshot),
 		NotReady:  n.offer.said.NotReady,
 		Attempted: n.offer.said.Attempted, HotPlug: n.offer.said.HotPlug, HotPlugWindow: n.offer.said.HotPlugWindow,
 	}
@@ -175,22 +175,9 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 		node.Damaged = n.Damaged[0].Path
 	}
 	marks, err := journal.ReadMarks(n.fs, journalDir)
-	node.NeedsReset, node.Drained = mapped(marks.NeedsReset, isMarked), mapped(marks.Drains, reason)
+	node.NeedsReset, node.Drained = journal.NeedReset(marks.NeedsReset, n.Snapshot), journal.DrainReasons(marks.Drains, n.Snapshot)
 	node.FatalErrors = journal.Unaccounted(n.Snapshot, marks.FatalErrors)
 	return node, n.unread(err)
-}
-
-func isMarked(journal.ResetMark) bool { return true }
-
-func reason(d journal.Drain) string { return d.Reason }
-
-// mapped returns the map with other values.
-func mapped[V, W any](m map[pci.Address]V, value func(V) W) map[pci.Address]W {
-	out := make(map[pci.Address]W, len(m))
-	for a, v := range m {
-		out[a] = value(v)
-	}
-	return out
 }
 
 // unread says which sources of the judgement could not be read; marks is the error of

@@ -141,9 +141,8 @@ func (n *Node) NeedsReset() (marks map[pci.Address]Fact, dir Fact) {
 	names, dir := n.List(dirName)
 	marks = map[pci.Address]Fact{}
 	for _, name := range names {
-		base, isMark := strings.CutSuffix(name, ".json")
-		a, err := pci.ParseAddress(base)
-		if !isMark || err != nil {
+		a, isMark := journal.MarkAddress(name)
+		if !isMark {
 			continue // a write that a crash cut off
 		}
 		if file := n.Read(path.Join(dirName, name)); file.Status != Absent {

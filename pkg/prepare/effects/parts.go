@@ -66,17 +66,17 @@ type Journal interface {
 	// MarkNeedsReset and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkNeedsReset(m journal.ResetMark) error
-	MarkClean(a pci.Address) error
+	MarkClean(a pci.Address, id device.Identity) error
 	// MarkFatalErrors and FatalErrors keep, beyond all records, which fatal errors of
 	// functions are accounted for.
 	MarkFatalErrors(m journal.FatalErrors) error
-	FatalErrors() (map[pci.Address]journal.FatalErrors, error)
-	NeedsReset() (map[pci.Address]journal.ResetMark, error)
+	FatalErrors() ([]journal.FatalErrors, error)
+	NeedsReset() ([]journal.ResetMark, error)
 	// MarkDrained, LiftDrain and Drains set, remove and return the marks of drained functions, which are independent of
 	// records.
 	MarkDrained(d journal.Drain) error
-	LiftDrain(a pci.Address) error
-	Drains() (map[pci.Address]journal.Drain, error)
+	LiftDrain(d journal.Drain) error
+	Drains() ([]journal.Drain, error)
 }
 
 // Locks are named locks that all instances on the node share.

@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -173,17 +174,24 @@ func (t *Resetting) Mark(rec *journal.Record, why string) error {
 	}
 	for _, a := range rec.Plan.Reachable() {
 		if IsProven(rec, a) {
-			if err := t.ProvenClean(rec.BootID, a); err != nil {
+			if err := t.ProvenClean(rec, a); err != nil {
 				return err
 			}
 			continue
 		}
-		m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
-		if err := t.journal.MarkNeedsReset(m); err != nil {
+		if err := t.mark(rec, a, why); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (t *Resetting) mark(rec *journal.Record, a pci.Address, why string) error {
+	m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+	if fn, ok := rec.Plan.Function(a); ok {
+		m.Identity = fn.Identity
+	}
+	return t.journal.MarkNeedsReset(m)
 }
 
 // IsProven reports whether a proof of the record covers the function.
@@ -191,10 +199,14 @@ func IsProven(rec *journal.Record, a pci.Address) bool {
 	return slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
 }
 
-// ProvenClean lifts the mark of a function that is proven clean, and accounts for the
+// ProvenClean lifts the mark of a record's function that is proven clean, and accounts for the
 // fatal errors that it reported before.
-func (t *Resetting) ProvenClean(bootID string, a pci.Address) error {
-	return errors.Join(t.AccountForErrors(bootID, a), t.journal.MarkClean(a))
+func (t *Resetting) ProvenClean(rec *journal.Record, a pci.Address) error {
+	fn, ok := rec.Plan.Function(a)
+	if !ok {
+		return fmt.Errorf("claim %s: %s is none of its functions", rec.Plan.Claim, a)
+	}
+	return errors.Join(t.AccountForErrors(rec.BootID, a), t.journal.MarkClean(a, fn.Identity))
 }
 
 // AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. A function without a
@@ -211,5 +223,9 @@ func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
 	if !ok || count == 0 {
 		return nil
 	}
-	return t.journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Count: count})
+	inode, err := t.fs.FunctionInode(a)
+	if err != nil {
+		return err
+	}
+	return t.journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
 }

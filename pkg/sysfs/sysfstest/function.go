@@ -222,6 +222,30 @@ func (k *Kernel) Replace(by Function) {
 	k.Add(by)
 }
 
+// MoveBus gives the bus below a port another number, with the addresses of all functions on it, as firmware may do at the
+// next boot when a card was added. Call [Kernel.Reboot] after it. The bus has no port on it.
+func (k *Kernel) MoveBus(from, to uint8) {
+	k.mu.Lock()
+	f := k.buses[bus{0, from}]
+	var below []Function
+	for _, other := range k.sorted() {
+		if f != nil && other.pf == nil && other.Address.Bus == from && other.Address.Domain == 0 {
+			other.Address.Bus = to
+			below = append(below, other.Function)
+			other.Address.Bus = from
+		}
+	}
+	k.mu.Unlock()
+	if f == nil {
+		k.build(func() { k.wrong("move bus %02x: no port leads to it", from) })
+		return
+	}
+	port := f.Function
+	port.bridge = &bridge{to, to}
+	k.Remove(port.Address)
+	k.Add(append([]Function{port}, below...)...)
+}
+
 // vanish takes f out of the model and the tree. Callers hold mu.
 func (k *Kernel) vanish(f *function) {
 	if f.gone {

@@ -1,0 +1,94 @@
+package journal
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Drain marks a drained function: no new claim gets it, or a function that must go with it (its group and companions, a
+// PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
+type Drain struct {
+	// Address is the one that the function had; [LocateDrains] finds the present one.
+	Address  pci.Address     `json:"address"`
+	Identity device.Identity `json:"identity,omitzero"`
+	// Reason is the operator's.
+	Reason string `json:"reason"`
+	// Evict says that pods which have it are to go, too.
+	Evict bool `json:"evict,omitempty"`
+	// By is who asked for it: "uid 0, alice by sudo".
+	By string `json:"by,omitempty"`
+	// Since is when it was asked for, RFC 3339 in UTC.
+	Since string `json:"since"`
+	// Gone is set by [LocateDrains] where the address is another device's.
+	Gone bool `json:"-"`
+}
+
+// Concerns reports whether a record has the drained function, or a VF of it. Their addresses decide where an identity is
+// not known.
+func (d *Drain) Concerns(rec *Record) bool {
+	return slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool {
+		if fn.PF != nil && *fn.PF == d.Address {
+			return true
+		}
+		if d.Identity == (device.Identity{}) || fn.Identity == (device.Identity{}) {
+			return fn.Address == d.Address
+		}
+		return d.Identity.Match(fn.Identity) == device.Agrees
+	})
+}
+
+// LocateDrains returns drains with the addresses that their functions have in a snapshot. One whose function is not there
+// keeps the address that the function had, with Gone set where another device has that now.
+func LocateDrains(drains []Drain, snap *device.Snapshot) []Drain {
+	located := slices.Clone(drains)
+	for i := range located {
+		d := &located[i]
+		if d.Identity == (device.Identity{}) {
+			continue
+		}
+		if f := snap.Find(d.Identity).Function; f != nil {
+			d.Address = f.Address
+			continue
+		}
+		f, taken := snap.Function(d.Address)
+		d.Gone = taken && d.Identity.Match(snap.Identify(f)) == device.Differs
+	}
+	slices.SortStableFunc(located, func(a, b Drain) int { return a.Address.Compare(b.Address) })
+	return located
+}
+
+// DrainReasons returns why functions of a snapshot are drained, by address.
+func DrainReasons(drains []Drain, snap *device.Snapshot) map[pci.Address]string {
+	why := map[pci.Address]string{}
+	for _, d := range LocateDrains(drains, snap) {
+		if !d.Gone {
+			why[d.Address] = d.Reason
+		}
+	}
+	return why
+}
+
+func (s *Store) marksDrain() marks[Drain] { return marks[Drain]{s, drains()} }
+
+func drains() markKind[Drain] {
+	return markKind[Drain]{
+		dir: "drained", what: "mark as drained", of: "drained",
+		address:    func(d *Drain) pci.Address { return d.Address },
+		identity:   func(d *Drain) device.Identity { return d.Identity },
+		unreadable: func(a pci.Address, path string) Drain { return Drain{Address: a, Reason: unreadable(path)} },
+	}
+}
+
+// MarkDrained writes a mark durably: when it returns nil, the mark survives a
+// power failure. One that is there is replaced.
+func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
+
+// LiftDrain lifts a mark durably, by its identity, or by its address where it has none. A missing mark is not an error.
+func (s *Store) LiftDrain(d Drain) error { return s.marksDrain().lift(d.Address, d.Identity) }
+
+// Drains returns all marks, by address. An unreadable file still marks its function. After an error it is not known which
+// functions are in use.
+func (s *Store) Drains() ([]Drain, error) { return s.marksDrain().all() }

@@ -1,0 +1,53 @@
+package journal
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// FatalErrors is the number of fatal errors of a function that are accounted for: those that the kernel had counted when
+// the function was last proven clean, or when an operator returned it to use. The kernel counts from the boot, or from
+// when it found the function.
+type FatalErrors struct {
+	Address pci.Address `json:"address"`
+	BootID  string      `json:"bootID"`
+	// Inode is the function's; see [device.Identity].
+	Inode uint64 `json:"inode,omitempty"`
+	Count uint64 `json:"count"`
+}
+
+func (s *Store) marksFatalErrors() marks[FatalErrors] { return marks[FatalErrors]{s, fatalErrors()} }
+
+func fatalErrors() markKind[FatalErrors] {
+	return markKind[FatalErrors]{
+		dir: "fatal-errors", what: "account for fatal errors", of: "without new fatal errors",
+		address:    func(m *FatalErrors) pci.Address { return m.Address },
+		identity:   func(*FatalErrors) device.Identity { return device.Identity{} },              // a new one takes the place of an old one
+		unreadable: func(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }, // accounts for none
+	}
+}
+
+// MarkFatalErrors writes a mark durably. One that is there is replaced.
+func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }
+
+// FatalErrors returns all marks.
+func (s *Store) FatalErrors() ([]FatalErrors, error) { return s.marksFatalErrors().all() }
+
+// Unaccounted returns the functions that reported fatal errors for which no mark of this
+// boot accounts.
+func Unaccounted(snap *device.Snapshot, marks []FatalErrors) map[pci.Address]bool {
+	grown := map[pci.Address]bool{}
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		accounted := func(m FatalErrors) bool {
+			same := m.Inode == f.Inode || f.Inode == 0 // in an archive
+			return m.Address == f.Address && m.BootID == snap.Host.BootID && same && m.Count == f.FatalErrors
+		}
+		if f.FatalErrors > 0 && !slices.ContainsFunc(marks, accounted) {
+			grown[f.Address] = true
+		}
+	}
+	return grown
+}

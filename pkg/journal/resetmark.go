@@ -1,0 +1,95 @@
+package journal
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// ResetMark marks a function that a tenant could reach and for which no reset has been proven since: its claim's
+// class waives the reset, or the node went down, or the function was off the bus when its claim was released. It
+// outlives the claim's record and reboots (a restart of the machine is not a proof). The next proven reset lifts
+// it.
+//
+// Where its function is not found in a later boot, and can't be told from others of its model, each of these counts as
+// marked until it is in Proven: it is any of them. See [NeedReset].
+type ResetMark struct {
+	// Address is the one that the function had.
+	Address  pci.Address     `json:"address"`
+	Identity device.Identity `json:"identity,omitzero"`
+	// Claim is the UID of the claim that had the function.
+	Claim string `json:"claim"`
+	// Why is a phrase: "class waives the reset".
+	Why string `json:"why"`
+	// Since is when that claim ended here, RFC 3339 in UTC.
+	Since string `json:"since"`
+	// Proven are the functions that might have been the marked one, and were reset since.
+	Proven []device.Identity `json:"proven,omitempty"`
+}
+
+// NeedReset returns the functions of a snapshot that marks may be of, and that are not proven clean since. A mark without an
+// identity is of the function at its address.
+func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
+	need := map[pci.Address]bool{}
+	for i := range marks {
+		m := &marks[i]
+		if m.Identity == (device.Identity{}) {
+			need[m.Address] = true
+			continue
+		}
+		found := snap.Find(m.Identity)
+		if found.Function != nil {
+			need[found.Function.Address] = true
+		}
+		for _, f := range found.Perhaps {
+			if !m.isProven(snap.Identify(f)) {
+				need[f.Address] = true
+			}
+		}
+	}
+	return need
+}
+
+func (m *ResetMark) isProven(id device.Identity) bool {
+	return slices.ContainsFunc(m.Proven, func(proven device.Identity) bool { return proven.Match(id) == device.Agrees })
+}
+
+func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }
+
+func resetMarkKind() markKind[ResetMark] {
+	return markKind[ResetMark]{
+		dir: "unclean", what: "mark as unclean", of: "not clean",
+		address:    func(m *ResetMark) pci.Address { return m.Address },
+		identity:   func(m *ResetMark) device.Identity { return m.Identity },
+		unreadable: func(a pci.Address, path string) ResetMark { return ResetMark{Address: a, Why: unreadable(path)} },
+	}
+}
+
+func unreadable(path string) string { return "its mark " + path + " can't be read" }
+
+// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a
+// power failure. One that is there is replaced.
+func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
+
+// MarkClean lifts the mark of a function durably, after a proven reset, and enters the function into marks that may have
+// been its. A missing mark is not an error.
+func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
+	marks := s.resetMarks()
+	if err := marks.lift(a, id); err != nil {
+		return err
+	}
+	files, err := marks.files(disk{}, s.dir)
+	for i := range files {
+		m := &files[i].mark
+		if err == nil && m.Identity != (device.Identity{}) && m.Identity.Match(id) == device.Undecided && !m.isProven(id) {
+			m.Proven = append(m.Proven, id)
+			err = marks.write(files[i].name, *m)
+		}
+	}
+	return err
+}
+
+// NeedsReset returns all marks, by address. An unreadable file still marks its function. After an error it is not known which
+// functions are clean.
+func (s *Store) NeedsReset() ([]ResetMark, error) { return s.resetMarks().all() }
