@@ -221,6 +221,31 @@ func (f *Function) Memory() (low, prefetchable uint64) {
 // IsBridge reports whether the function is a bridge, which is never assigned.
 func (f *Function) IsBridge() bool { return f.Class.Base() == pci.BaseBridge }
 
+// Card returns the address of function 0 of f's physical device. A PCI Express link has one device at its lower end, and
+// all functions of the bus are its own: with ARI, those from the ninth on have other device numbers (pci_scan_slot and
+// only_one_child in drivers/pci/probe.c). Elsewhere a device's functions have one device number.
+func (f *Function) Card() pci.Address {
+	card := f.Address
+	card.Function = 0
+	if f.onLink() {
+		card.Device = 0
+	}
+	return card
+}
+
+// onLink reports whether f is a physical function at the lower end of a PCI Express link.
+func (f *Function) onLink() bool {
+	if f.VF != nil || len(f.Upstream) == 0 || f.Capabilities.Express == nil {
+		return false
+	}
+	switch f.Capabilities.Express.Type {
+	case pci.Endpoint, pci.LegacyEndpoint, pci.UpstreamPort, pci.PCIeToPCI:
+		return true
+	case pci.RootPort, pci.DownstreamPort, pci.PCIToPCIe, pci.RCEndpoint, pci.RCEventCollector:
+	}
+	return false
+}
+
 // Name is the function's device name in ResourceSlices, a DNS label:
 // "gpu-0000-3b-00-0".
 func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label() }

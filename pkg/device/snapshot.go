@@ -111,14 +111,23 @@ func (s *Snapshot) GroupOf(f *Function) (*Group, bool) {
 	return s.Group(*f.Group)
 }
 
-// Slot returns the functions that share f's physical device, f included, by
-// address.
+// Slot returns the functions that share f's physical device, f included, by address (see [Function.Card]). VFs are left
+// out; of a VF, those with the same device number are returned.
 func (s *Snapshot) Slot(f *Function) []*Function {
-	first := f.Address
-	first.Function = 0
+	card := f.Card()
 	var slot []*Function
-	for i := s.from(first); i < len(s.Functions) && s.Functions[i].Address.SameSlot(f.Address); i++ {
-		slot = append(slot, &s.Functions[i])
+	for i := s.from(card); i < len(s.Functions); i++ {
+		other := &s.Functions[i]
+		at := other.Address
+		if f.onLink() {
+			at.Device = card.Device
+		}
+		if !at.SameSlot(card) {
+			break
+		}
+		if other.VF == nil || f.VF != nil {
+			slot = append(slot, other)
+		}
 	}
 	return slot
 }

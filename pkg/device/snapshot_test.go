@@ -66,6 +66,34 @@ func TestLookUps(t *testing.T) {
 	}
 }
 
+// TestCard: below a link all physical functions of the bus are one device, and on a root bus those of one device number.
+func TestCard(t *testing.T) {
+	at := func(text string, kind pci.PortType, upstream ...pci.Address) device.Function {
+		return device.Function{Address: addr(t, text), Upstream: upstream, Capabilities: pci.Capabilities{Express: &pci.Express{Type: kind}}}
+	}
+	port := addr(t, "0000:00:01.0")
+	vf := at("0000:21:01.1", pci.Endpoint, port)
+	vf.VF = &device.VF{PF: addr(t, "0000:21:00.0")}
+	s := &device.Snapshot{Functions: []device.Function{
+		at("0000:00:02.0", pci.RCEndpoint), at("0000:00:02.1", pci.RCEndpoint), at("0000:00:03.0", pci.RCEndpoint),
+		at("0000:21:00.0", pci.Endpoint, port), at("0000:21:00.7", pci.Endpoint, port), at("0000:21:01.0", pci.Endpoint, port), vf,
+		at("0000:22:00.0", pci.Endpoint, addr(t, "0000:00:04.0")),
+	}}
+	card := []string{"0000:21:00.0", "0000:21:00.7", "0000:21:01.0"}
+	for text, want := range map[string][]string{
+		"0000:00:02.1": {"0000:00:02.0", "0000:00:02.1"}, "0000:00:03.0": {"0000:00:03.0"},
+		card[0]: card, card[1]: card, card[2]: card, "0000:22:00.0": {"0000:22:00.0"},
+	} {
+		f, _ := s.Function(addr(t, text))
+		if diff := cmp.Diff(want, addresses(s.Slot(f))); diff != "" {
+			t.Errorf("device of %s (-want +got):\n%s", text, diff)
+		}
+		if f.Card() != addr(t, want[0]) {
+			t.Errorf("device of %s is %s, want %s", text, f.Card(), want[0])
+		}
+	}
+}
+
 func TestGroupsAndSlots(t *testing.T) {
 	s := node(t)
 	gpu, _ := s.Function(addr(t, "0000:3b:00.0"))

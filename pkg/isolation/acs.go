@@ -90,9 +90,8 @@ func oddACS(f *device.Function) bool {
 }
 
 // multifunction reports whether f shares its device with other functions. The
-// kernel takes the header's multi-function bit; a device that has the bit and
-// one function has no peer to reach, so the difference decides nothing. A VF
-// never counts (pci_iov_add_virtfn).
+// kernel takes the header's multi-function bit, and sets it for every function beyond the first. A device that has the bit
+// and one function has no peer to reach, so the difference decides nothing. A VF never counts (pci_iov_add_virtfn).
 func multifunction(s *device.Snapshot, f *device.Function) bool {
 	if f.VF != nil {
 		return false
@@ -152,11 +151,17 @@ func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 // neighbour returns the first endpoint below a switch that is in another group.
 func (j *judgement) neighbour(upstream pci.Address) (pci.Address, bool) {
 	for i := range j.s.Functions {
-		if f := &j.s.Functions[i]; !f.IsBridge() && !j.inGroup(f) && slices.Contains(f.Upstream, upstream) {
+		if f := &j.s.Functions[i]; isEndpoint(f) && !j.inGroup(f) && slices.Contains(f.Upstream, upstream) {
 			return f.Address, true
 		}
 	}
 	return pci.Address{}, false
+}
+
+// isEndpoint reports whether a function sends and gets requests of its own. An NVSwitch and a non-transparent bridge do:
+// they have a bridge's class and the header of an endpoint.
+func isEndpoint(f *device.Function) bool {
+	return !f.IsBridge() || f.Class.Sub() == pci.ClassOtherBridge
 }
 
 func (j *judgement) inGroup(f *device.Function) bool {

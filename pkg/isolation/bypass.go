@@ -56,7 +56,7 @@ func root(f *device.Function) Domain { return Domain{Root: f.Root} }
 
 // around returns all scopes that f is part of.
 func around(f *device.Function) []Domain {
-	scopes := []Domain{root(f), slot(f.Address, 0), slot(f.Address, groupKey(f))}
+	scopes := []Domain{root(f), slot(f.Card(), 0), slot(f.Card(), groupKey(f))}
 	for _, bridge := range f.Upstream {
 		scopes = append(scopes, below(bridge), slot(bridge, 0), slot(bridge, groupKey(f)))
 	}
@@ -88,9 +88,9 @@ type Bypass struct {
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	var bypasses []Bypass
 	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {
-		into := slot(f.Address, 0)
+		into := slot(f.Card(), 0)
 		if state == ACSAbsent { // functions in groups of their own the kernel vouches for
-			into = slot(f.Address, groupKey(f))
+			into = slot(f.Card(), groupKey(f))
 		}
 		bypasses = append(bypasses, Bypass{f.Address, f.Address, into, state})
 	}

@@ -1,6 +1,7 @@
 package isolation_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -376,5 +377,61 @@ func TestSeverityCompare(t *testing.T) {
 	want := []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// With ARI, a device's ninth function has another device number. It reaches the others all the same.
+func TestJudgeFunctionsBeyondTheEighth(t *testing.T) {
+	card := func(control uint16) *device.Snapshot {
+		fns := []device.Function{port("0000:00:01.0", 1)}
+		for i := range 9 {
+			fns = append(fns, nic(fmt.Sprintf("0000:21:%02x.%d", i/8, i%8), 10+i, under("0000:00:01.0"), acs(fullACS, control)))
+		}
+		return node(fns...)
+	}
+	for _, text := range []string{"0000:21:00.0", "0000:21:01.0"} {
+		s := card(0)
+		f, _ := s.Function(addr(t, text))
+		if v := isolation.Judge(s, f); !v.Has(isolation.PeerToPeer) {
+			t.Errorf("%s, whose ACS is off as that of its card's other functions: %+v", text, v.Reasons)
+		}
+		bypasses := isolation.Bypasses(s, f)
+		if len(bypasses) != 1 || bypasses[0].Domain.String() != "device 0000:21:00.0" {
+			t.Errorf("%s reaches %+v; want its card", text, bypasses)
+		}
+		s = card(fullACS)
+		f, _ = s.Function(addr(t, text))
+		if v := isolation.Judge(s, f); !v.Isolated || isolation.ACSOf(s, f) != isolation.ACSOn {
+			t.Errorf("%s with its ACS on: %+v", text, v.Reasons)
+		}
+	}
+}
+
+// Tenants of a card's first and ninth function meet on the card.
+func TestTenantsOfOneCardMeet(t *testing.T) {
+	s := node(port("0000:00:01.0", 1),
+		nic("0000:21:00.0", 2, under("0000:00:01.0"), acs(fullACS, 0)), nic("0000:21:01.0", 3, under("0000:00:01.0"), acs(fullACS, 0)))
+	var held []isolation.Assigned
+	var bypasses []isolation.Bypass
+	for i, tenant := range []string{"a", "b"} {
+		f := &s.Functions[i+1]
+		held = append(held, isolation.Assigned{Function: f, Tenants: []string{tenant}})
+		bypasses = append(bypasses, isolation.Bypasses(s, f)...)
+	}
+	if shared := isolation.SharedDomains(held, bypasses); len(shared) != 1 || len(shared[0].Tenants) != 2 {
+		t.Errorf("shared domains %+v, want the card", shared)
+	}
+}
+
+// An NVSwitch has a bridge's class, and reads and writes memory as an endpoint does.
+func TestJudgeBesideAnNVSwitch(t *testing.T) {
+	beside := []string{"0000:00:01.0", "0000:20:00.0"}
+	below := func(port string) edit { return under(append(slices.Clone(beside), port)...) }
+	s := node(port("0000:00:01.0", 0), switchPort("0000:20:00.0", 1, pci.UpstreamPort, under(beside[0]), noACS),
+		switchPort("0000:21:00.0", 2, pci.DownstreamPort, under(beside...), noACS), gpu("0000:22:00.0", 2, below("0000:21:00.0")),
+		switchPort("0000:21:01.0", 3, pci.DownstreamPort, under(beside...), noACS), function("0000:23:00.0", 0x068000, 3, below("0000:21:01.0")))
+	f, _ := s.Function(addr(t, "0000:22:00.0"))
+	if v := isolation.Judge(s, f); !v.Has(isolation.PeerToPeer) {
+		t.Errorf("a GPU beside an NVSwitch below ports without ACS: %+v", v.Reasons)
 	}
 }

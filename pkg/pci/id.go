@@ -48,6 +48,7 @@ const (
 	ClassAudio       = 0x0403
 	ClassHostBridge  = 0x0600
 	ClassPCIBridge   = 0x0604
+	ClassOtherBridge = 0x0680 // an NVSwitch, a non-transparent bridge
 	ClassUSB         = 0x0c03
 	ClassSerialOther = 0x0c80 // USB Type-C UCSI of a GPU
 	BaseStorage      = 0x01

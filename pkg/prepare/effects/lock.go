@@ -140,6 +140,11 @@ func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
 		if ok && f.VF != nil {
 			continue // VFs come and go with their PF
 		}
+		if ok {
+			for _, mate := range snap.Slot(f) {
+				addrs = append(addrs, mate.Address)
+			}
+		}
 		for mate, n := d.Address, uint8(0); n < 8; n++ {
 			mate.Function = n
 			addrs = append(addrs, mate)
