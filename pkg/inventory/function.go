@@ -316,19 +316,14 @@ func width(text string) int {
 // fact about the device, never a reason to fail the node's scan.
 //
 // The kernel reads the space word by word from the device, which takes longer than all other attributes together.
-// What is kept of the same device includes its capabilities, and only the header is read, to see whether it is
-// alive. A port is always read in full: its registers can change.
+// What is kept of the same device includes where its capabilities are. Only the header is read, to see whether it is
+// alive, and what software can switch (see [pci.Capabilities.Reread]). A port is always read in full, and so is a
+// function of which not everything was readable.
 func readConfig(f *device.Function, a *attributes, keep kept) bool {
-	if keep.before != nil && f.Class.Sub() != pci.ClassPCIBridge {
-		header, ok := readSpace(f, a, headerBytes)
-		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
-		f.Capabilities = keep.before.Capabilities
-		if ok && !f.ConfigDead && len(header) > revisionOffset && header[revisionOffset] != f.Revision {
-			a.err = errOtherDevice
-		}
-		return ok
+	if keep.before != nil && f.Class.Sub() != pci.ClassPCIBridge && !keep.before.Capabilities.Truncated {
+		return rereadConfig(f, a, keep.before.Capabilities)
 	}
-	config, ok := readSpace(f, a, configBytes)
+	config, _, ok := readSpace(f, a, configBytes, nil)
 	if !ok {
 		f.Capabilities.Truncated = true
 		return false
@@ -338,20 +333,40 @@ func readConfig(f *device.Function, a *attributes, keep kept) bool {
 	return true
 }
 
-// readSpace reads the beginning of configuration space. Like driver_override it
-// may be out of reach while an operation hangs in the kernel: then the function is
-// Locked.
-func readSpace(f *device.Function, a *attributes, n int) (config []byte, ok bool) {
-	if !a.usable() {
-		return nil, false
+// rereadConfig is readConfig of what seems to be the same device as before.
+func rereadConfig(f *device.Function, a *attributes, before pci.Capabilities) bool {
+	header, switches, ok := readSpace(f, a, headerBytes, before.Switches)
+	f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
+	f.Capabilities = before
+	if !ok || f.ConfigDead {
+		return ok
 	}
-	config, ok, err := a.dir.ConfigHead(f.Address, n)
+	now, same := before.Reread(switches)
+	if !same || len(header) > revisionOffset && header[revisionOffset] != f.Revision {
+		a.err = errOtherDevice
+		return true
+	}
+	f.Capabilities = now
+	return true
+}
+
+// readSpace reads the beginning of configuration space, and what software can switch in these capabilities. Like
+// driver_override it may be out of reach while an operation hangs in the kernel: then the function is Locked.
+func readSpace(f *device.Function, a *attributes, n int, switches []pci.Capability) (config []byte, registers [][]byte, ok bool) {
+	if !a.usable() {
+		return nil, nil, false
+	}
+	offsets := make([]int, len(switches))
+	for i, c := range switches {
+		offsets[i] = c.Offset
+	}
+	config, registers, ok, err := a.dir.ConfigHead(f.Address, n, offsets, pci.SwitchBytes)
 	if errors.Is(err, sysfs.ErrLocked) {
 		f.Locked = true
-		return nil, false
+		return nil, nil, false
 	}
 	a.err = err
-	return config, ok && err == nil
+	return config, registers, ok && err == nil
 }
 
 // configBytes is all of configuration space.

@@ -7,8 +7,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// A [Lightly] made rescan keeps what a device has for as long as it is there: its revision and capabilities, its NUMA
-// node, and the link that it can have. Whatever decides whether a claim can have the function is read again.
+// A [Lightly] made rescan keeps what a device has for as long as it is there: its revision, which capabilities it has and
+// where, its NUMA node, and the link that it can have. Whatever decides whether a claim can have the function is read
+// again, what software can switch in its capabilities included.
 //
 // Two kinds of functions are read briefly, since no claim takes them: bridges above a device, of which the driver, the
 // group and the registers count, and the PF of a VF, of which the driver, the number of VFs, the interfaces, the link

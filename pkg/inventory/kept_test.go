@@ -94,6 +94,55 @@ func TestLightRescanReadsPorts(t *testing.T) {
 	}
 }
 
+// Software switches ACS, ATS, PRI and PASID of a function at any time, and no uevent says so.
+func TestLightRescanReadsWhatSoftwareSwitches(t *testing.T) {
+	for name, change := range map[string]func(k *sysfstest.Kernel, gpu *device.Function){
+		"ACS": func(k *sysfstest.Kernel, gpu *device.Function) { k.SetACS(gpu.Address, 0) },
+		"all others": func(k *sysfstest.Kernel, gpu *device.Function) {
+			for _, c := range gpu.Capabilities.Switches[1:] {
+				k.SetConfig(gpu.Address, c.Offset+4, 0x01, 0, 0x01, 0x80)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			k.AddRootPort(0x3b)
+			gpu := sysfstest.GPU(addr(t, "0000:3b:00.0"))
+			gpu.Capabilities.ACS = sysfstest.FullACS()
+			gpu.Capabilities.ATS, gpu.Capabilities.PRI, gpu.Capabilities.PASID = &pci.Switchable{}, &pci.Switchable{}, &pci.Switchable{}
+			k.Add(gpu)
+			node := open(t, k)
+			before := scan(t, node)
+			change(k, function(t, before, gpu.Address))
+			want := scan(t, node)
+			if cmp.Equal(before, want) {
+				t.Fatal("nothing has changed")
+			}
+			if diff := cmp.Diff(want, rescanLightly(t, node, before, gpu.Address)); diff != "" {
+				t.Errorf("light rescan (-scan +rescan):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Of a function that did not answer, a light rescan keeps nothing: it may answer now.
+func TestLightRescanReadsWhatWasUnreadable(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu := k.AddGPU(0x3b)
+	node := open(t, k)
+	want := scan(t, node)
+	config, err := node.ConfigSpace(gpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.FallOff(gpu)
+	before := scan(t, node)
+	k.SetConfig(gpu, 0, config...)
+	if diff := cmp.Diff(want, rescanLightly(t, node, before, gpu)); diff != "" {
+		t.Errorf("light rescan (-scan +rescan):\n%s", diff)
+	}
+}
+
 // A rescan finds what hangs on a function by a walk through its directory, and a scan by the kernel's lists.
 func TestRescanFindsWhatHangsOnAFunction(t *testing.T) {
 	tr := newTree(t)

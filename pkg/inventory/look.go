@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -14,9 +15,10 @@ import (
 // at its registers would wake it.
 const poweredDown = "D3cold"
 
-// Look checks whether the given functions still answer, have a link and reported fatal errors, and what of the
-// node uses any function. It rescans those that differ from the latest snapshot: the kernel sends no uevent for a
-// device that falls off the bus, nor for an address on its interface. It reads a few bytes of each given function,
+// Look checks whether the given functions still answer, have a link and reported fatal errors, what software has switched
+// of ACS, ATS, PRI and PASID, and what of the node uses any function. It rescans those that differ from the latest
+// snapshot: the kernel sends no uevent for a device that falls off the bus or a register that somebody writes, nor for
+// an address on its interface. It reads a few bytes of each given function,
 // and reads those with an interface or a disk [Lightly]. What can't be read is left out, and named in the error.
 func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) error {
 	snap := w.latest.Load()
@@ -40,7 +42,7 @@ func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) e
 	return errors.Join(append(errs, w.lookAtUses(ctx, snap))...)
 }
 
-// soundAsBefore reports whether a function is as well or unwell as it was.
+// soundAsBefore reports whether a function is as well or unwell as it was, and switched as it was.
 func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	dir, _, err := openFunction(fs, before.Address, "")
 	if err != nil {
@@ -55,12 +57,19 @@ func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	if before.VF == nil {
 		now.Link = readLink(a)
 	}
-	header, read := readSpace(&now, a, headerBytes)
+	header, switches, read := readSpace(&now, a, headerBytes, before.Capabilities.Switches)
 	now.ConfigDead = read && pci.Dead(header, before.VF != nil)
 	if a.err != nil || now.Locked || !read {
 		return !sysfs.Vanished(a.err), notVanished(a.err)
 	}
-	return now.ConfigDead == before.ConfigDead && now.LinkDown() == before.LinkDown() && now.FatalErrors == before.FatalErrors, nil
+	same := now.ConfigDead == before.ConfigDead && now.LinkDown() == before.LinkDown() && now.FatalErrors == before.FatalErrors
+	return same && (now.ConfigDead || switchedAsBefore(before.Capabilities, switches)), nil
+}
+
+// switchedAsBefore reports whether software has switched nothing of the capabilities.
+func switchedAsBefore(before pci.Capabilities, registers [][]byte) bool {
+	now, same := before.Reread(registers)
+	return same && reflect.DeepEqual(now, before)
 }
 
 // notVanished returns err, or nil if it says that the function no longer exists.

@@ -14,7 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// TestLookFindsWhatNoUeventTells: a device that fell off the bus, one that lost its link, and fatal errors.
+// TestLookFindsWhatNoUeventTells: a device that fell off the bus, one that lost its link, fatal errors, and what somebody
+// has switched in its registers.
 func TestLookFindsWhatNoUeventTells(t *testing.T) {
 	lose := func(k *sysfstest.Kernel, a pci.Address) {
 		k.PutFile(filepath.Join(sysfs.FunctionPath(a), "current_link_width"), "0\n")
@@ -29,6 +30,10 @@ func TestLookFindsWhatNoUeventTells(t *testing.T) {
 			func(k *sysfstest.Kernel, a pci.Address) { k.CountFatalErrors(a, 2) },
 			func(f *device.Function) bool { return f.FatalErrors == 2 },
 		},
+		"ACS switched off": {
+			func(k *sysfstest.Kernel, a pci.Address) { k.SetACS(a, 0) },
+			func(f *device.Function) bool { return f.Capabilities.ACS.Control == 0 },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,8 +41,12 @@ func TestLookFindsWhatNoUeventTells(t *testing.T) {
 				k.AddRootPort(0x3b)
 				gpu, asleep := sysfstest.GPU(pci.Address{Bus: 0x3b}), pci.Address{Bus: 0x3c}
 				gpu.Link = &device.Link{Speed: "32.0 GT/s PCIe", MaxSpeed: "32.0 GT/s PCIe", Width: 16, MaxWidth: 16}
+				gpu.Capabilities.ACS = sysfstest.FullACS()
 				k.Add(gpu)
-				k.AddGPU(0x3c)
+				k.AddRootPort(0x3c)
+				gpu.Address = asleep
+				k.Add(gpu)
+				gpu.Address = pci.Address{Bus: 0x3b}
 				k.PutFile(filepath.Join(sysfs.FunctionPath(asleep), "power_state"), "D3cold\n")
 				w, stop := follow(t, k)
 				defer stop()

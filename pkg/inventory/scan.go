@@ -32,8 +32,8 @@ type Option func(*scan)
 // they stay nameless, which nothing but display depends on.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
-// Lightly makes a [Rescan] keep of functions that are the same devices as before what decides on no claim: capabilities,
-// except of ports, and what can't change. Ports, and PFs that are read because of their VFs only, keep more. Use it
+// Lightly makes a [Rescan] keep of functions that are the same devices as before what can't change: which capabilities
+// they have, except of ports, but not what software has switched in them. Ports, and PFs that are read because of their VFs only, keep more. Use it
 // when only bindings and uses matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 

@@ -73,6 +73,7 @@ func TestScanFunction(t *testing.T) {
 		Capabilities: pci.Capabilities{
 			Express: &pci.Express{Type: pci.LegacyEndpoint, FLR: true}, Power: &pci.Power{NoSoftReset: true},
 			MSI: true, AER: true, ATS: &pci.Switchable{},
+			Switches: []pci.Capability{{ID: 0x0f, Extended: true, Offset: 0x148}},
 		},
 		Children: device.Children{DRM: []string{"card0", "renderD128"}, Nodes: []string{"dri/card0", "dri/renderD128"}},
 	}

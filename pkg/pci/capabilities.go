@@ -34,6 +34,9 @@ type Capabilities struct {
 	PASID *Switchable `json:"pasid,omitempty"`
 	PRI   *Switchable `json:"pri,omitempty"`
 	SRIOV *SRIOV      `json:"sriov,omitempty"`
+	// Switches are where the capabilities lie that software switches on and off while the function runs; see
+	// [Capabilities.Reread].
+	Switches []Capability `json:"-"`
 }
 
 // PortType is the device/port type of the PCI Express capability (bits 7:4
@@ -187,6 +190,12 @@ func ParseCapabilities(config []byte) (Capabilities, error) {
 	}
 	chain, err := Chain(config)
 	for _, c := range chain {
+		if c.isSwitch() {
+			if slices.ContainsFunc(caps.Switches, func(other Capability) bool { return other.ID == c.ID }) {
+				continue // the kernel takes the first (pci_find_ext_capability)
+			}
+			caps.Switches = append(caps.Switches, c)
+		}
 		caps.take(c, config[c.Offset:])
 	}
 	caps.Truncated = err != nil || truncated(config, &caps)
@@ -209,6 +218,31 @@ type Capability struct {
 	Extended bool
 	// Offset is where in configuration space it begins.
 	Offset int
+}
+
+// isSwitch reports whether the capability is one of [Capabilities.Switches].
+func (c Capability) isSwitch() bool {
+	return c.Extended && (c.ID == extACS || c.ID == extATS || c.ID == extPRI || c.ID == extPASID)
+}
+
+// SwitchBytes is how many bytes of each of [Capabilities.Switches] hold its header and its control word.
+const SwitchBytes = 8
+
+// Reread returns the capabilities with the control words of Switches as they are now: registers holds the first [SwitchBytes]
+// of each, in order. It returns false if a capability is not where it was, which means that it is not the same function or
+// does not answer.
+func (c Capabilities) Reread(registers [][]byte) (Capabilities, bool) {
+	if len(registers) != len(c.Switches) {
+		return c, false
+	}
+	for i, b := range registers {
+		id, ok := word(b, 0)
+		if !ok || len(b) < SwitchBytes || id != c.Switches[i].ID {
+			return c, false
+		}
+		c.takeExtended(id, b)
+	}
+	return c, true
 }
 
 // Chain returns the entries of both capability lists in the order of the

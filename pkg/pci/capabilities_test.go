@@ -80,6 +80,10 @@ func nicCapabilities() pci.Capabilities {
 		PRI:     &pci.Switchable{Enabled: true, Control: 1},
 		PASID:   &pci.Switchable{},
 		SRIOV:   &pci.SRIOV{TotalVFs: 8, NumVFs: 4, VFDevice: 0x10ca},
+		Switches: []pci.Capability{
+			{ID: 0x0d, Extended: true, Offset: 0x150}, {ID: 0x0f, Extended: true, Offset: 0x1a0},
+			{ID: 0x13, Extended: true, Offset: 0x1b0}, {ID: 0x1b, Extended: true, Offset: 0x1c0},
+		},
 	}
 }
 
@@ -99,7 +103,7 @@ func TestParseCapabilities(t *testing.T) {
 	noList := newSpace(256).list([2]byte{0x40, 0x10})
 	noList.word(0x06, 0)
 	cut := nicCapabilities()
-	cut.Truncated, cut.AER, cut.ACS, cut.ATS, cut.PRI, cut.PASID, cut.SRIOV = true, false, nil, nil, nil, nil, nil
+	cut.Truncated, cut.AER, cut.ACS, cut.ATS, cut.PRI, cut.PASID, cut.SRIOV, cut.Switches = true, false, nil, nil, nil, nil, nil, nil
 	flrOnly := newSpace(256).list([2]byte{0x40, 0x13})
 	flrOnly[0x43] = 0x02
 	ones := nic()
@@ -138,6 +142,62 @@ func TestParseCapabilities(t *testing.T) {
 				t.Errorf("capabilities (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// switches returns what a light read sees of a space's capabilities.
+func switches(config []byte, c pci.Capabilities) (registers [][]byte) {
+	for _, entry := range c.Switches {
+		registers = append(registers, config[entry.Offset:][:pci.SwitchBytes])
+	}
+	return registers
+}
+
+func TestReread(t *testing.T) {
+	before := nicCapabilities()
+	config := nic()
+	config.word(0x156, 0)      // ACS off
+	config.word(0x1a6, 0)      // ATS off
+	config.word(0x1c6, 0x0001) // PASID on
+	got, ok := before.Reread(switches(config, before))
+	want, err := pci.ParseCapabilities(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("%v (-parsed +read again):\n%s", ok, diff)
+	}
+	if diff := cmp.Diff(nicCapabilities(), before); diff != "" {
+		t.Errorf("what was known before has changed:\n%s", diff)
+	}
+}
+
+// What is not where it was is another function's, or does not answer.
+func TestRereadOfAnother(t *testing.T) {
+	before := nicCapabilities()
+	other := nic()
+	other.word(0x1a0, 0x000e)
+	for name, registers := range map[string][][]byte{
+		"another capability": switches(other, before),
+		"all ones":           switches(allOnes(4096), before),
+		"nothing":            nil,
+		"too little":         {{0x0d, 0}, {0x0f, 0}, {0x13, 0}, {0x1b, 0}},
+	} {
+		if _, ok := before.Reread(registers); ok {
+			t.Errorf("%s: read again", name)
+		}
+	}
+}
+
+// Of several capabilities of one kind the first counts, as for the kernel: a device can't hide one behind another.
+func TestTheFirstCapabilityCounts(t *testing.T) {
+	config := newSpace(4096).list([2]byte{0x40, 0x10}).extended([2]uint16{0x100, 0x0d}, [2]uint16{0x150, 0x0d})
+	config.word(0x104, 0x1d)
+	config.word(0x154, 0x1d)
+	config.word(0x156, 0x1d)
+	got, err := pci.ParseCapabilities(config)
+	if err != nil || got.ACS == nil || got.ACS.Control != 0 || len(got.Switches) != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

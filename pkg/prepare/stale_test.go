@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -262,6 +263,13 @@ func changes() []change {
 			w.k.SetACS(up[len(up)-1], 0)
 			return true
 		}},
+		{"its card's functions do not redirect any more", func(w *world, a pci.Address) bool {
+			if w.function(a).Capabilities.ACS == nil {
+				return false
+			}
+			w.k.SetACS(a, 0)
+			return true
+		}},
 		{"it fell off the bus", always(func(w *world, a pci.Address) { w.k.FallOff(a) })},
 		{"it reported fatal errors", always(func(w *world, a pci.Address) { w.k.CountFatalErrors(a, 3) })},
 		{"the PF has other VFs", onVF(func(w *world, _, pf pci.Address) {
@@ -326,12 +334,44 @@ func staleScenes() []scene {
 			w.k.Add(sysfstest.GPU(pci.Address{Bus: 0x83}), sysfstest.GPU(pci.Address{Bus: 0x84}))
 			return []pci.Address{{Bus: 0x83}}
 		}},
+		scene{"a function of a card whose ACS keeps it apart", func(w *world) []pci.Address { return splitCard(w)[:1] }},
 		scene{"a disk", func(w *world) []pci.Address {
 			disk := w.k.AddNVMe(0x41)
 			w.node = nodeConfig(matchAddress(disk))
 			return []pci.Address{disk}
 		}},
 	)
+}
+
+// splitCard adds a card of two functions, which by their ACS are in IOMMU groups of their own.
+func splitCard(w *world) []pci.Address {
+	w.k.AddRootPort(0x3b)
+	var all []pci.Address
+	for i := range 2 {
+		f := sysfstest.GPU(pci.Address{Bus: 0x3b, Function: uint8(i)})
+		f.ResetMethods, f.Capabilities.ACS, f.Group = []string{"flr"}, sysfstest.FullACS(), 50+i
+		w.k.Add(f)
+		all = append(all, f.Address)
+	}
+	return all
+}
+
+// TestPrepareReadsACSAgain: a script switches ACS of a card's functions off after the Watcher has read them, and the
+// kernel sends no uevent. Prepare refuses the function: requests can reach the other, which another tenant may have.
+func TestPrepareReadsACSAgain(t *testing.T) {
+	w := newWorld(t)
+	card := splitCard(w)
+	w.watch(&staleness{})
+	for _, a := range card {
+		w.k.SetACS(a, 0)
+	}
+	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, card[0]))
+	if refused := wantRefused(t, err); refused != nil && !refused.Has(plan.NotIsolated) {
+		t.Errorf("refused for another reason: %v", err)
+	}
+	if driver := w.driver(card[0]); driver == "vfio-pci" {
+		t.Error("the function is on vfio-pci")
+	}
 }
 
 // staleActs are the acts of crashes whose stage is always the same: not what is cut off

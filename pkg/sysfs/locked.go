@@ -73,8 +73,11 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 // sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It returns false if the attribute is absent, and
 // [ErrLocked] if the lock is unavailable.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
-	data, ok, err := d.locked(a, name, pageBytes)
-	return strings.TrimSpace(string(data)), ok, err
+	parts, ok, err := d.locked(a, name, []span{{0, pageBytes}})
+	if !ok || err != nil {
+		return "", ok, err
+	}
+	return strings.TrimSpace(string(parts[0])), true, nil
 }
 
 // lockPoll is how often a read tries again while a driver binds or unbinds.
@@ -127,14 +130,26 @@ func (d *Dir) detaching(a pci.Address) (driver string, err error) {
 }
 
 // ConfigHead reads the first n bytes of configuration space of the function at a, whose directory d is, or as many
-// as are readable. During a reset of the function or of the bus above it the kernel blocks reads
-// (drivers/pci/access.c pci_wait_cfg): if that takes long, the error is [ErrLocked]. The data is valid until the
-// next read from d.
-func (d *Dir) ConfigHead(a pci.Address, n int) (config []byte, ok bool, err error) {
-	return d.locked(a, "config", n)
+// as are readable, and the size bytes at each of the offsets, or as many as are readable there. During a reset of the
+// function or of the bus above it the kernel blocks reads (drivers/pci/access.c pci_wait_cfg): if that takes long, the
+// error is [ErrLocked]. The data is valid until the next read from d.
+func (d *Dir) ConfigHead(a pci.Address, n int, offsets []int, size int) (config []byte, parts [][]byte, ok bool, err error) {
+	spans := []span{{0, n}}
+	for _, at := range offsets {
+		spans = append(spans, span{at, size})
+	}
+	parts, ok, err = d.locked(a, "config", spans)
+	if !ok || err != nil {
+		return nil, nil, ok, err
+	}
+	return parts[0], parts[1:], true, nil
 }
 
-func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, err error) {
+// span is a part of a file.
+type span struct{ at, size int }
+
+// locked reads parts of an attribute. All of them must fit into the directory's buffer.
+func (d *Dir) locked(a pci.Address, name string, spans []span) (parts [][]byte, ok bool, err error) {
 	attribute := lockedAttribute{a, name}
 	if d.fs.locked.hangs(attribute) {
 		return nil, false, d.wrap("read", name, ErrLocked)
@@ -144,40 +159,44 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 		return nil, false, err
 	}
 	if err = d.answer(OpRead, name); err == nil {
-		data, err = d.fs.locked.read(attribute, fd, d.buf[:min(n, len(d.buf))])
+		parts, err = d.fs.locked.read(attribute, fd, d.buf[:], spans)
 	} else {
 		_ = unix.Close(fd)
 	}
 	if errors.Is(err, ErrLocked) { // the read that hangs has the buffer
 		d.buf = d.fs.buffers.Get().(*buffer)
 	}
-	if err = d.observed(Access{Op: OpRead, Path: name, Data: data}, err); err != nil {
+	seen := Access{Op: OpRead, Path: name}
+	if err == nil {
+		seen.Data = parts[0]
+	}
+	if err = d.observed(seen, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
 	}
-	return data, true, nil
+	return parts, true, nil
 }
 
 // pageBytes is the maximum size of an attribute.
 const pageBytes = 4096
 
-// read reads an open attribute of a into buf and closes it, but waits at most l.wait. After [ErrLocked] the caller must
-// not use buf.
-func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte) ([]byte, error) {
+// read reads parts of an open attribute of a into buf and closes it, but waits at most l.wait. Each part is as long as
+// what is readable of it. After [ErrLocked] the caller must not use buf.
+func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte, spans []span) ([][]byte, error) {
 	type result struct {
-		data []byte
-		err  error
+		parts [][]byte
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		read, err := retry(func() (int, error) { return unix.Read(fd, buf) })
+		parts, err := readSpans(fd, buf, spans)
 		_ = unix.Close(fd)
-		done <- result{buf[:max(read, 0)], err}
+		done <- result{parts, err}
 	}()
 	limit := time.NewTimer(l.wait)
 	defer limit.Stop()
 	select {
 	case r := <-done:
-		return r.data, r.err
+		return r.parts, r.err
 	case <-limit.C:
 	}
 	l.add(a, 1)
@@ -186,6 +205,25 @@ func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte) ([]byte, error
 		l.add(a, -1)
 	}()
 	return nil, ErrLocked
+}
+
+// readSpans reads parts of a file that was just opened into buf, one behind the other. Only the first may be at its beginning.
+func readSpans(fd int, buf []byte, spans []span) (parts [][]byte, err error) {
+	for _, s := range spans {
+		part := buf[:s.size:s.size]
+		buf = buf[s.size:]
+		n, err := retry(func() (int, error) {
+			if s.at == 0 {
+				return unix.Read(fd, part)
+			}
+			return unix.Pread(fd, part, int64(s.at))
+		})
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part[:n])
+	}
+	return parts, nil
 }
 
 // lockedText reads such an attribute of the function at a, empty when absent.
@@ -218,5 +256,9 @@ func (f *FS) lockedRead(a lockedAttribute, path string, n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.locked.read(a, fd, make([]byte, n)) // a read that hangs has the buffer
+	parts, err := f.locked.read(a, fd, make([]byte, n), []span{{0, n}}) // a read that hangs has the buffer
+	if err != nil {
+		return nil, err
+	}
+	return parts[0], nil
 }

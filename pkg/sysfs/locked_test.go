@@ -109,7 +109,7 @@ func TestHangingReadKeepsItsBuffer(t *testing.T) {
 	defer d.Close()
 
 	fs.locked.wait = time.Millisecond
-	if _, _, err := d.ConfigHead(lockedAddress(), 64); !errors.Is(err, ErrLocked) {
+	if _, _, _, err := d.ConfigHead(lockedAddress(), 64, nil, 0); !errors.Is(err, ErrLocked) {
 		t.Fatalf("configuration space: %v; want ErrLocked", err)
 	}
 	vendor, ok, err := d.Bytes("vendor")
