@@ -363,7 +363,7 @@ func TestClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 			}
 			req, err := claim.Decode(claimOf(vf, append(configs, fromClass(v1alpha1.KindVFConfig, tt.class))...), driver)
 			if tt.want == 0 {
-				if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); !ok || !strings.Contains(err.Error(), "the DeviceClass allows 1000") {
+				if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); !ok || !strings.Contains(err.Error(), "the DeviceClass says 1000") {
 					t.Errorf("got %v, want that it weakens isolation", err)
 				}
 				return
@@ -382,7 +382,7 @@ func TestClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 func TestClaimMayNotLoosenItsClass(t *testing.T) {
 	vf := results(result("nic", "vf-0000-5e-10-0"))
 	for name, tt := range map[string]struct{ class, claim, refused string }{
-		"another's address":            {`,"mac":"02:00:5e:10:00:01"`, `,"mac":"02:00:5e:10:00:02"`, "the DeviceClass gives 02:00:5e:10:00:01"},
+		"another's address":            {`,"mac":"02:00:5e:10:00:01"`, `,"mac":"02:00:5e:10:00:02"`, "the DeviceClass says 02:00:5e:10:00:01"},
 		"the same, written otherwise":  {`,"mac":"02:00:5e:10:00:0a"`, `,"mac":"02:00:5E:10:00:0A"`, ""},
 		"where the class gives none":   {`,"trust":true`, `,"mac":"02:00:5e:10:00:02"`, ""},
 		"the link on":                  {`,"linkState":"Disable"`, `,"linkState":"Enable"`, "linkState: Enable, where the DeviceClass says Disable"},
@@ -391,12 +391,45 @@ func TestClaimMayNotLoosenItsClass(t *testing.T) {
 		"the link off":                 {`,"linkState":"Enable"`, `,"linkState":"Disable"`, ""},
 		"a word on something else":     {`,"linkState":"Disable","mac":"02:00:5e:10:00:01"`, `,"maxTxRate":5`, ""},
 		"the link where none was said": {`,"trust":true`, `,"linkState":"Enable"`, ""},
+		"the link on again":            {`,"linkState":"Auto"`, `,"linkState":"Enable"`, "linkState: Enable, where the DeviceClass says Auto"},
+		"another way into the VM":      {`,"attachment":"VFIO"`, `,"attachment":"PhysicalEndpoint"`, "attachment: PhysicalEndpoint, where the DeviceClass says VFIO"},
+		"more spoof check, less trust": {`,"spoofCheck":false,"trust":true,"rssQuery":true`, `,"spoofCheck":true,"trust":false,"rssQuery":false`, ""},
+		"the guest's own network":      {`,"network":{"mtu":1500}`, `,"network":{"mtu":9000}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			configs := []resourceapi.DeviceAllocationConfiguration{
 				fromClaim(v1alpha1.KindVFConfig, tt.claim), fromClass(v1alpha1.KindVFConfig, tt.class),
 			}
 			_, err := claim.Decode(claimOf(vf, configs...), driver)
+			_, weakens := errors.AsType[*v1alpha1.WeakensIsolationError](err)
+			if weakens != (tt.refused != "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("got %v, want refused for %q", err, tt.refused)
+			}
+		})
+	}
+}
+
+// TestClaimMayNotUndoItsClass: neither the backend nor what becomes of companions is for the tenant to decide where the
+// class says it. Saying less is allowed.
+func TestClaimMayNotUndoItsClass(t *testing.T) {
+	gpu := results(result("gpu", "gpu-0000-3b-00-0"))
+	for name, tt := range map[string]struct{ class, claim, refused string }{
+		"companions":                   {`,"companions":"Withhold"`, `,"companions":"Give"`, "companions: Give, where the DeviceClass says Withhold"},
+		"no companions":                {`,"companions":"Give"`, `,"companions":"Withhold"`, ""},
+		"where the class says nothing": {`,"backend":"IOMMUFD"`, `,"companions":"Give"`, ""},
+		"the group's node":             {`,"backend":"IOMMUFD"`, `,"backend":"Group"`, "backend: Group, where the DeviceClass says IOMMUFD"},
+		"iommufd":                      {`,"backend":"Group"`, `,"backend":"IOMMUFD"`, "backend: IOMMUFD, where the DeviceClass says Group"},
+		"any backend":                  {`,"backend":"IOMMUFD"`, `,"backend":"Auto"`, "backend: Auto, where the DeviceClass says IOMMUFD"},
+		"one of either":                {`,"backend":"Auto"`, `,"backend":"Group"`, ""},
+		"the same":                     {`,"backend":"Group","companions":"Withhold"`, `,"backend":"Group","companions":"Withhold"`, ""},
+		"a reset":                      {`,"reset":"Skip"`, `,"reset":"Required"`, ""},
+		"isolation, no control node":   {`,"allowUnisolated":true,"controlNode":true`, `,"allowUnisolated":false,"controlNode":false`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			configs := []resourceapi.DeviceAllocationConfiguration{
+				fromClaim(v1alpha1.KindVFIOConfig, tt.claim), fromClass(v1alpha1.KindVFIOConfig, tt.class),
+			}
+			_, err := claim.Decode(claimOf(gpu, configs...), driver)
 			_, weakens := errors.AsType[*v1alpha1.WeakensIsolationError](err)
 			if weakens != (tt.refused != "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("got %v, want refused for %q", err, tt.refused)

@@ -93,7 +93,7 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 // over the defaults, field by field.
 func (s *settings) resolve(d *Device) error {
 	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
-	var class v1alpha1.VFConfig // what the class alone says
+	class := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{}, VF: &v1alpha1.VFConfig{}} // what the class alone says
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
 		p := s.decoded[c.Opaque]
 		if p.origin == FromClass {
@@ -101,10 +101,11 @@ func (s *settings) resolve(d *Device) error {
 		}
 		switch {
 		case p.VFIO != nil:
-			d.VFIO.Overlay(p.VFIO)
-			d.note("vfio.", p.VFIO.Fields(), p.origin)
+			if err := d.overlayVFIO(p, class.VFIO); err != nil {
+				return fmt.Errorf("%s: %w", p.path, err)
+			}
 		case isVF(d):
-			if err := d.overlayVF(p, &class); err != nil {
+			if err := d.overlayVF(p, class.VF); err != nil {
 				return fmt.Errorf("%s: %w", p.path, err)
 			}
 		case len(c.Requests) > 0 && d.Pair == "":
@@ -115,8 +116,20 @@ func (s *settings) resolve(d *Device) error {
 	return d.finish()
 }
 
-// overlayVF lays a VFConfig over what was said of the VF so far. Entries of the
-// class come first, and one of the claim may not lift their bounds.
+// overlayVFIO lays a VFIOConfig over what was said of the device so far. Entries of the class come first, and one of the
+// claim may not undo them.
+func (d *Device) overlayVFIO(p parameters, class *v1alpha1.VFIOConfig) error {
+	if p.origin == FromClass {
+		class.Overlay(p.VFIO)
+	} else if err := p.VFIO.Loosens(class); err != nil {
+		return err
+	}
+	d.VFIO.Overlay(p.VFIO)
+	d.note("vfio.", p.VFIO.Fields(), p.origin)
+	return nil
+}
+
+// overlayVF lays a VFConfig over what was said of the VF so far, in the same way.
 func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
 	if p.origin == FromClass {
 		class.Overlay(p.VF)

@@ -195,6 +195,22 @@ func lay[T any](base, over *T) {
 	}
 }
 
+// loosens returns a [WeakensIsolationError] that names every parameter for which a claim says other than its DeviceClass.
+// tighter names those for which the claim's word is one of those that the class's allows.
+func loosens[T any](kind string, class, claim *T, tighter map[string]bool) error {
+	w := weakening{kind: kind}
+	c, own := reflect.ValueOf(class).Elem(), reflect.ValueOf(claim).Elem()
+	for _, name := range said(claim) {
+		index, _ := indexOf(c.Type(), name)
+		is, may := own.FieldByIndex(index), c.FieldByIndex(index)
+		if may.IsZero() || tighter[name] || reflect.DeepEqual(is.Interface(), may.Interface()) {
+			continue
+		}
+		w.add(true, name, fmt.Sprintf("%v, where the DeviceClass says %v", reflect.Indirect(is), reflect.Indirect(may)))
+	}
+	return w.err()
+}
+
 // emptyLists returns the JSON names of c's lists that were written but hold
 // nothing.
 func emptyLists[T any](c *T) []string {

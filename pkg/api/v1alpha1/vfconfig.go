@@ -1,7 +1,7 @@
 package v1alpha1
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -75,11 +75,10 @@ type VFConfig struct {
 	// MaxTxRate is in Mbit/s, 0 for no limit. A claim may only lower what its
 	// DeviceClass says and, where that says nothing, what the PF imposes already.
 	MaxTxRate *int `json:"maxTxRate,omitempty"`
-	// LinkState is the PF's doing, so that a VF that a DeviceClass disables stays
-	// so whatever a claim says.
+	// LinkState is imposed by the PF. A claim can lower what its DeviceClass says, from Enable to Auto to Disable.
 	LinkState LinkState `json:"linkState,omitempty"`
-	// Attachment is VFIO when empty. PhysicalEndpoint needs addresses, or a
-	// pool of them.
+	// Attachment is VFIO when empty. PhysicalEndpoint needs addresses, or a pool of them. A claim can't replace what its
+	// DeviceClass says.
 	Attachment Attachment `json:"attachment,omitempty"`
 	// Network configures the interface inside the guest; nil leaves that to the
 	// image.
@@ -207,16 +206,26 @@ func (c *VFConfig) SaysSegment() bool {
 	return c != nil && (c.VLAN != nil || isTrue(c.AllowUntagged))
 }
 
-// Loosens returns a [WeakensIsolationError] where c, of a claim, would lift a
-// bound that the claim's DeviceClass has set, or replace the address that it gives.
+// Loosens returns a [WeakensIsolationError] where c, of a claim, undoes what the claim's DeviceClass says: lifts a bound,
+// or replaces the address that it gives. A claim may say less, and configure the network, which is the guest's affair
+// but for the pool.
 func (c *VFConfig) Loosens(class *VFConfig) error {
-	w := weakening{kind: KindVFConfig}
-	w.add(class.MAC != "" && c.MAC != "" && !strings.EqualFold(class.MAC, c.MAC),
-		"mac", fmt.Sprintf("%s, where the DeviceClass gives %s", c.MAC, class.MAC))
-	w.add(class.LinkState == LinkDisable && c.LinkState != "" && c.LinkState != LinkDisable,
-		"linkState", fmt.Sprintf("%s, where the DeviceClass says %s", c.LinkState, class.LinkState))
-	if most, asked := class.MaxTxRate, c.MaxTxRate; most != nil && *most != 0 && asked != nil && (*asked == 0 || *asked > *most) {
-		w.add(true, "maxTxRate", fmt.Sprintf("%d, where the DeviceClass allows %d", *asked, *most))
-	}
-	return w.err()
+	return loosens(KindVFConfig, class, c, map[string]bool{
+		"mac":           strings.EqualFold(c.MAC, class.MAC),
+		"allowUntagged": !isTrue(c.AllowUntagged),
+		"spoofCheck":    isTrue(c.SpoofCheck),
+		"trust":         !isTrue(c.Trust),
+		"rssQuery":      !isTrue(c.RSSQuery),
+		"maxTxRate":     isLower(c.MaxTxRate, class.MaxTxRate),
+		"linkState":     slices.Index(linkStates(), c.LinkState) <= slices.Index(linkStates(), class.LinkState),
+		"network":       true,
+	})
+}
+
+// linkStates are the link states, those with which less gets through first.
+func linkStates() []LinkState { return []LinkState{LinkDisable, LinkAuto, LinkEnable} }
+
+// isLower reports whether a rate is within a limit; 0 is none.
+func isLower(rate, limit *int) bool {
+	return rate != nil && limit != nil && (*limit == 0 || *rate != 0 && *rate <= *limit)
 }

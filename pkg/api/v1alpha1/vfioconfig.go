@@ -110,3 +110,15 @@ func (c *VFIOConfig) Weakens() error {
 	w.add(isTrue(c.ControlNode), "controlNode", true)
 	return w.err()
 }
+
+// Loosens returns a [WeakensIsolationError] where c, of a claim, undoes what the claim's DeviceClass says. A claim may say
+// less: that companions are withheld, that the device is reset, one backend where the class leaves the choice.
+func (c *VFIOConfig) Loosens(class *VFIOConfig) error {
+	return loosens(KindVFIOConfig, class, c, map[string]bool{
+		"backend":         class.Backend == BackendAuto,
+		"reset":           c.Reset == ResetRequired,
+		"companions":      c.Companions == CompanionsWithhold,
+		"controlNode":     !isTrue(c.ControlNode),
+		"allowUnisolated": !isTrue(c.AllowUnisolated),
+	})
+}
