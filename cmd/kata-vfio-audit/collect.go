@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 )
 
 func collectCommand(t *tree) *cobra.Command {
@@ -145,7 +146,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	if err := recorder.Wide(ctx); err != nil {
 		return err
 	}
-	if err := addFacts(recorder, n); err != nil {
+	if err := addFacts(ctx, recorder, n); err != nil {
 		return err
 	}
 	history, err := recorder.Ledger(ctx, ledgerLimit)
@@ -162,11 +163,19 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	return nil
 }
 
-// addFacts adds what no file of the node says: what PFs impose on their VFs, what containerd says, and who owns the files.
-func addFacts(recorder *archive.Recorder, n *facts.Node) error {
+// addFacts adds what no file of the node says: what PFs impose on their VFs, the addresses of interfaces, what containerd says,
+// and who owns the files.
+func addFacts(ctx context.Context, recorder *archive.Recorder, n *facts.Node) error {
 	kept := map[string]any{facts.StatFile: n.Stats()}
 	if links, seen := n.Links(); seen.OK() {
 		kept[facts.LinksFile] = links
+	}
+	addresses, err := inventory.Addresses(ctx, n.FS())
+	if err != nil {
+		return err
+	}
+	if addresses != nil {
+		kept[inventory.AddressesFile] = addresses
 	}
 	if running, seen := runtimes.Running(n); seen.OK() {
 		kept[runtimes.RunningFile] = running

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -19,37 +21,59 @@ import (
 type network struct {
 	fs        *sysfs.FS
 	addresses map[string][]string // by netdev
+	byIndex   map[int][]string    // IPv4 addresses, by the netdev's index
 	routes    map[string][]string
 	stacked   map[string][]string // uppers by netdev, as far as asked for
 }
 
-// readNetwork reads the addresses and routes of the node from proc, which
-// captured trees have too. An IPv4 address is found by the route to its
-// subnet, since proc lists no IPv4 address with its netdev: one without any
-// such route in the main table is not seen.
-func readNetwork(fs *sysfs.FS) (*network, error) {
-	var text [4]string
-	for i, file := range []string{"net/route", "net/ipv6_route", "net/fib_trie", "net/if_inet6"} {
-		var err error
-		if text[i], err = readInit(fs, file); err != nil {
-			return nil, err
-		}
-	}
-	routes4, err1 := parseRoutes4(text[0])
-	routes6, err2 := parseRoutes6(text[1])
-	local6, err3 := parseLocal6(text[3])
-	if err := errors.Join(err1, err2, err3); err != nil {
+// readNetwork reads the addresses and routes of the node: IPv4 addresses as [Addresses] does, all else from proc. Of a copy
+// without IPv4 addresses, those are found by the routes to their subnets; one without any such route in the main table is
+// not seen.
+func readNetwork(ctx context.Context, fs *sysfs.FS, ask *link.Rtnetlink) (*network, error) {
+	routes4, err1 := readLines(fs, "net/route", parseRoutes4)
+	routes6, err2 := readLines(fs, "net/ipv6_route", parseRoutes6)
+	local6, err3 := readLines(fs, "net/if_inet6", parseLocal6)
+	known, err4 := addressesBy(ctx, fs, ask)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
-	n := &network{fs: fs, addresses: map[string][]string{}, routes: map[string][]string{}, stacked: map[string][]string{}}
+	n := &network{fs: fs, addresses: map[string][]string{}, byIndex: map[int][]string{}, routes: map[string][]string{}, stacked: map[string][]string{}}
 	n.addRoutes(slices.Concat(routes4, routes6))
-	for _, addr := range parseLocal4(text[2]) {
-		n.addLocal4(addr, routes4)
+	for _, a := range known {
+		if !a.Prefix.Addr().IsLoopback() {
+			n.byIndex[a.Interface] = append(n.byIndex[a.Interface], a.Prefix.String())
+		}
+	}
+	if known == nil {
+		if err := n.guessLocal4(routes4); err != nil {
+			return nil, err
+		}
 	}
 	for _, a := range local6 {
 		n.addresses[a.netdev] = append(n.addresses[a.netdev], a.prefix.String())
 	}
 	return n, nil
+}
+
+// readLines reads a file of the node's network namespace.
+func readLines[T any](fs *sysfs.FS, file string, parse func(string) ([]T, error)) ([]T, error) {
+	text, err := readInit(fs, file)
+	if err != nil {
+		return nil, err
+	}
+	return parse(text)
+}
+
+// guessLocal4 finds IPv4 addresses where nothing says on which netdevs they are.
+func (n *network) guessLocal4(routes []route) error {
+	text, err := readInit(n.fs, "net/fib_trie")
+	if err != nil {
+		return err
+	}
+	for _, addr := range parseLocal4(text) {
+		n.addLocal4(addr, routes)
+	}
+	return nil
 }
 
 // addRoutes adds routes to those of their netdevs, the default ones first: a
@@ -85,32 +109,39 @@ func (n *network) addLocal4(addr netip.Addr, routes []route) {
 func (n *network) uses(f *device.Function) ([]device.Use, error) {
 	var uses []device.Use
 	for _, netdev := range f.Children.Net {
-		uses = append(uses, n.usesThrough(netdev, netdev)...)
 		stack, err := n.stack(f, netdev)
 		if err != nil {
 			return nil, err
 		}
-		for _, upper := range stack {
-			uses = append(uses, n.usesThrough(netdev, upper)...)
+		for _, carrier := range slices.Concat([]string{netdev}, stack) {
+			found, err := n.usesThrough(netdev, carrier)
+			if err != nil {
+				return nil, err
+			}
+			uses = append(uses, found...)
 		}
 	}
 	return uses, nil
 }
 
 // usesThrough returns the addresses and routes on carrier as uses of netdev.
-func (n *network) usesThrough(netdev, carrier string) []device.Use {
+func (n *network) usesThrough(netdev, carrier string) ([]device.Use, error) {
+	known, err := n.of4(carrier)
+	if err != nil {
+		return nil, err
+	}
 	suffix := ""
 	if carrier != netdev {
 		suffix = " on " + carrier
 	}
 	var uses []device.Use
-	for _, a := range n.addresses[carrier] {
+	for _, a := range slices.Concat(known, n.addresses[carrier]) {
 		uses = append(uses, device.Use{Kind: device.UseAddress, Name: netdev, Detail: a + suffix})
 	}
 	if routes := n.routes[carrier]; len(routes) > 0 {
 		uses = append(uses, device.Use{Kind: device.UseRoute, Name: netdev, Detail: listing(routes) + suffix})
 	}
-	return uses
+	return uses, nil
 }
 
 // stack returns all netdevs above one of f's: its bond, the bridge of that, ...

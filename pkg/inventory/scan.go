@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -51,7 +52,8 @@ type scan struct {
 	groups    map[int]*device.Group
 	// places are where the functions were listed, of those that were.
 	places map[pci.Address]string
-	// What uses the functions is read when the first function asks.
+	// What uses the functions is read when the first function asks; ask is nil for a connection of the scan's own.
+	ask     *link.Rtnetlink
 	network *network
 	mounts  *mounts
 	storage *storage
@@ -196,7 +198,7 @@ func (s *scan) finish(ctx context.Context, fresh []*device.Function) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.judgeUses(fresh); err != nil {
+	if err := s.judgeUses(ctx, fresh); err != nil {
 		return fmt.Errorf("scan what uses the functions: %w", err)
 	}
 	return nil

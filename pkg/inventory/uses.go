@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path"
@@ -15,9 +16,9 @@ import (
 // judgeUses finds out what on the node needs the functions of fresh now.
 // Nothing is read that no function's children ask for: most functions have no
 // children, and VFIO's never do.
-func (s *scan) judgeUses(fresh []*device.Function) error {
+func (s *scan) judgeUses(ctx context.Context, fresh []*device.Function) error {
 	for _, f := range fresh {
-		uses, err := s.usesOf(f)
+		uses, err := s.usesOf(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -26,10 +27,10 @@ func (s *scan) judgeUses(fresh []*device.Function) error {
 	return nil
 }
 
-func (s *scan) usesOf(f *device.Function) (uses []device.Use, err error) {
+func (s *scan) usesOf(ctx context.Context, f *device.Function) (uses []device.Use, err error) {
 	if len(f.Children.Net) > 0 {
 		if s.network == nil {
-			if s.network, err = readNetwork(s.fs); err != nil {
+			if s.network, err = readNetwork(ctx, s.fs, s.ask); err != nil {
 				return nil, err
 			}
 		}

@@ -1,12 +1,14 @@
 package inventory_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -110,6 +112,49 @@ func TestUseThroughStack(t *testing.T) {
 		"netdev eth0 is part of bond0",
 		"netdev eth0 has address 10.0.0.5/24 on br0",
 		"netdev eth0 carries the route default via 10.0.0.1 and 1 more on br0")
+}
+
+// A /32 (BGP on the host, a virtual address) and an address with the flag noprefixroute have no route to their network.
+func TestUseOfAddressWithoutRoute(t *testing.T) {
+	for name, tt := range map[string]struct {
+		address func(k *sysfstest.Kernel)
+		want    string
+	}{
+		"of one host":      {func(k *sysfstest.Kernel) { k.AddAddress("eth0", "10.0.0.5/32") }, "netdev eth0 has address 10.0.0.5/32"},
+		"noprefixroute":    {func(k *sysfstest.Kernel) { k.AddAddressOnly("eth0", "10.1.2.3/24") }, "netdev eth0 has address 10.1.2.3/24"},
+		"IPv6":             {func(k *sysfstest.Kernel) { k.AddAddressOnly("eth0", "fd00:7::5/128") }, "netdev eth0 has address fd00:7::5/128"},
+		"on what is above": {func(k *sysfstest.Kernel) { k.AddAddress("bond0", "10.0.0.5/32") }, "netdev eth0 has address 10.0.0.5/32 on bond0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			pf, _ := k.AddNIC(0x5e, 0)
+			k.AddNIC(0x5f, 0)
+			k.SetMaster("eth0", "bond0")
+			tt.address(k)
+			checkUses(t, function(t, scan(t, open(t, k)), pf), "netdev eth0 is part of bond0", tt.want)
+		})
+	}
+}
+
+// A copy that is older than the file with addresses has those of subnets with a route only.
+func TestUseOfAddressInAnOlderCopy(t *testing.T) {
+	k := sysfstest.New(t)
+	pf, _ := k.AddNIC(0x5e, 0)
+	k.AddAddress("eth0", "10.0.0.5/24")
+	if err := os.Remove(k.Path(inventory.AddressesFile)); err != nil {
+		t.Fatal(err)
+	}
+	checkUses(t, function(t, scan(t, open(t, k)), pf), "netdev eth0 has address 10.0.0.5/24", "netdev eth0 carries the route 10.0.0.0/24")
+}
+
+// A copy whose file can't be understood is not one without addresses.
+func TestUseOfDamagedAddresses(t *testing.T) {
+	k := sysfstest.New(t)
+	k.AddNIC(0x5e, 0)
+	k.PutFile(inventory.AddressesFile, `[{"interface": 2, "prefix": "10.0.0.5"}]`)
+	if _, err := inventory.Scan(t.Context(), open(t, k)); err == nil {
+		t.Error("the node was read")
+	}
 }
 
 // Two stacks that end in each other must not keep the scan.

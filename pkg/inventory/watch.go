@@ -75,7 +75,14 @@ func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) 
 // WatchBy is [Watch] by messages from elsewhere. It takes over the events, also where
 // it fails.
 func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (*Watcher, error) {
-	snap, err := Scan(ctx, fs, opts...)
+	ask, live, err := connection(fs)
+	if live {
+		opts = append(slices.Clone(opts), asking(ask))
+	}
+	var snap *device.Snapshot
+	if err == nil {
+		snap, err = Scan(ctx, fs, opts...)
+	}
 	if err != nil {
 		return nil, errors.Join(err, events.Close())
 	}

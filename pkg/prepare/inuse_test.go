@@ -57,3 +57,18 @@ func TestSeveralHolders(t *testing.T) {
 	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 	says(t, err, "fio (pid 4194306", "stop it (delete its pod)", "run `kill -9 4194305` on the node")
 }
+
+// TestVFWithTheHostsAddress: an address of a single host (a virtual address, BGP on the host) has no route to its network.
+// The node uses the VF all the same.
+func TestVFWithTheHostsAddress(t *testing.T) {
+	w := newWorld(t)
+	_, vfs := w.k.AddNIC(0x21, 1)
+	w.k.AddAddress(w.function(vfs[0]).Children.Net[0], "10.0.0.5/32")
+	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
+	if refused := wantRefused(t, err); refused != nil {
+		says(t, err, "has address 10.0.0.5/32")
+	}
+	if driver := w.driver(vfs[0]); driver == "vfio-pci" {
+		t.Error("the VF was taken from the host")
+	}
+}

@@ -3,31 +3,40 @@ package sysfstest
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// A netAddress is an address of a netdev; its network is a route through it.
+// A netAddress is an address of a netdev.
 type netAddress struct {
 	netdev  string
 	prefix  netip.Prefix
 	gateway netip.Addr // of a default route; invalid for none
+	noRoute bool       // to the network
 }
 
-// AddAddress gives a netdev an address with its prefix, "10.0.0.5/24", and so a
-// route to its network. It goes with the netdev.
+// AddAddress gives a netdev an address with its prefix, "10.0.0.5/24", and so a route to its network, unless it is an IPv4
+// address with /32 (fib_add_ifaddr in net/ipv4/fib_frontend.c). It goes with the netdev.
 func (k *Kernel) AddAddress(netdev, prefix string) {
-	k.addAddress(netdev, prefix, "")
+	k.addAddress(netdev, prefix, "", false)
+}
+
+// AddAddressOnly is AddAddress with the flag noprefixroute: there is no route to the network.
+func (k *Kernel) AddAddressOnly(netdev, prefix string) {
+	k.addAddress(netdev, prefix, "", true)
 }
 
 // AddDefaultRoute gives a netdev an address as AddAddress does and makes it the
 // way to everywhere through the gateway.
 func (k *Kernel) AddDefaultRoute(netdev, prefix, gateway string) {
-	k.addAddress(netdev, prefix, gateway)
+	k.addAddress(netdev, prefix, gateway, false)
 }
 
 // RemoveAddresses takes all addresses of a netdev, and the routes through it.
@@ -38,14 +47,14 @@ func (k *Kernel) RemoveAddresses(netdev string) {
 	})
 }
 
-func (k *Kernel) addAddress(netdev, prefix, gateway string) {
+func (k *Kernel) addAddress(netdev, prefix, gateway string, noRoute bool) {
 	k.build(func() {
 		p, err := netip.ParsePrefix(prefix)
 		if err != nil || !k.taken[netdev] {
 			k.wrong("add address %s to %s: no such address or no such netdev", prefix, netdev)
 			return
 		}
-		a := netAddress{netdev: netdev, prefix: p}
+		a := netAddress{netdev: netdev, prefix: p, noRoute: noRoute || p.Addr().Is4() && p.IsSingleIP()}
 		if gateway != "" {
 			if a.gateway, err = netip.ParseAddr(gateway); err != nil {
 				k.wrong("add a default route: %w", err)
@@ -56,6 +65,9 @@ func (k *Kernel) addAddress(netdev, prefix, gateway string) {
 		k.showNetwork()
 	})
 }
+
+// firstMaster is more than the index of any netdev of a function.
+const firstMaster = 10_000
 
 // SetMaster enslaves a netdev to a bond or bridge that is made with it.
 func (k *Kernel) SetMaster(netdev, master string) {
@@ -69,6 +81,7 @@ func (k *Kernel) SetMaster(netdev, master string) {
 		k.mkdir(dir)
 		if !k.exists(path.Join("sys/class/net", master)) {
 			k.link(path.Join("sys/class/net", master), dir)
+			k.create(path.Join(dir, "ifindex"), fmt.Sprintln(firstMaster+len(k.taken)), readOnly)
 		}
 		k.symlinkInto(lower, "master", dir)
 		k.symlinkInto(lower, "upper_"+master, dir)
@@ -83,19 +96,21 @@ func (k *Kernel) symlinkInto(dir, name, to string) {
 	k.link(path.Join(k.real(dir), name), k.real(to))
 }
 
-// showNetwork writes proc/net from the addresses whose netdev is there.
-// Callers hold mu.
+// showNetwork writes proc/net from the addresses whose netdev is there, and the IPv4 addresses that the kernel says by
+// rtnetlink, where a copy of a node has them. Callers hold mu.
 func (k *Kernel) showNetwork() {
 	fib := &strings.Builder{}
 	route := &strings.Builder{}
 	if6 := &strings.Builder{}
 	route6 := &strings.Builder{}
+	known := []string{}
 	fmt.Fprintln(fib, "Main:")
 	fmt.Fprintln(route, "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT")
 	for _, a := range k.host.addresses {
 		switch {
 		case !k.taken[a.netdev]:
 		case a.prefix.Addr().Is4():
+			known = append(known, fmt.Sprintf(`{"interface": %d, "prefix": %q}`, k.indexOf(a.netdev), a.prefix))
 			fmt.Fprintf(fib, "     |-- %s\n        /32 host LOCAL\n", a.prefix.Addr())
 			a.writeRoutes(route)
 		default:
@@ -106,6 +121,17 @@ func (k *Kernel) showNetwork() {
 	for name, text := range map[string]*strings.Builder{"fib_trie": fib, "route": route, "if_inet6": if6, "ipv6_route": route6} {
 		k.put(path.Join("proc/1/net", name), text.String(), readOnly)
 	}
+	k.put("kata-vfio/addresses.json", "["+strings.Join(known, ", ")+"]\n", readOnly)
+}
+
+// indexOf returns a netdev's index. Callers hold mu.
+func (k *Kernel) indexOf(netdev string) int {
+	text, err := os.ReadFile(k.Path(path.Join("sys/class/net", netdev, "ifindex")))
+	index, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, err2); err != nil {
+		k.wrong("find the index of %s: %w", netdev, err)
+	}
+	return index
 }
 
 // writeRoutes writes lines of proc/net/route: words are hexadecimal in the
@@ -118,7 +144,9 @@ func (a netAddress) writeRoutes(w *strings.Builder) {
 	if a.gateway.IsValid() {
 		line(netip.IPv4Unspecified(), word32(a.gateway), 3, 0)
 	}
-	line(a.prefix.Masked().Addr(), 0, 1, a.prefix.Bits())
+	if !a.noRoute {
+		line(a.prefix.Masked().Addr(), 0, 1, a.prefix.Bits())
+	}
 }
 
 // writeRoutes6 writes lines of proc/net/ipv6_route.
@@ -131,7 +159,9 @@ func (a netAddress) writeRoutes6(w *strings.Builder) {
 	if a.gateway.IsValid() {
 		line(netip.IPv6Unspecified(), 0, a.gateway, 3)
 	}
-	line(a.prefix.Masked().Addr(), a.prefix.Bits(), netip.IPv6Unspecified(), 1)
+	if !a.noRoute {
+		line(a.prefix.Masked().Addr(), a.prefix.Bits(), netip.IPv6Unspecified(), 1)
+	}
 }
 
 // word32 returns an IPv4 address as proc/net/route's number.
