@@ -30,6 +30,8 @@ type Container struct {
 	// Devices are the device nodes, by their paths in the container. They are the same on the node, unless the
 	// specification sets other paths.
 	Devices []string `json:"devices,omitempty"`
+	// BlockDevices are the numbers of those that are block devices, as raw block volumes are: "253:7".
+	BlockDevices []string `json:"blockDevices,omitempty"`
 	// Privileged: the container has all devices of the node and CAP_SYS_ADMIN.
 	Privileged bool `json:"privileged,omitempty"`
 	// InitData is Kata's initial data for a confidential guest, from the sandbox's annotation.
@@ -63,6 +65,9 @@ func Describe(spec []byte) (Container, error) {
 	if s.Linux != nil {
 		for _, d := range s.Linux.Devices {
 			c.Devices = append(c.Devices, path.Clean(d.Path))
+			if d.Type == "b" {
+				c.BlockDevices = append(c.BlockDevices, fmt.Sprintf("%d:%d", d.Major, d.Minor))
+			}
 		}
 	}
 	return c, nil

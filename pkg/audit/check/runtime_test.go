@@ -165,6 +165,12 @@ func kataFaults() []fault {
 		kataFault("RT-019", "no sandbox, one word", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--sandbox=none']\n"),
 		kataFault("RT-019", "no filter, two words", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--seccomp', 'none']\n"),
 		kataFault("RT-019", "a directory of the node", "[runtime]\nsandbox_bind_mounts = ['/etc']\n"),
+		kataFault("RT-034", "Kata's arguments", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--thread-pool-size=1', '--announce-submounts']\n"),
+		kataFault("RT-034", "the capability is given back", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod:+mknod']\n"),
+		kataFault("RT-035", "off", "[hypervisor.qemu]\ndisable_block_device_use = false\n"),
+		{rule: "RT-035", about: "block devices only", board: board.New, state: finding.Pass, plant: func(t *board.Tree) {
+			t.AddToKata("[hypervisor.qemu]\ndisable_block_device_use = false\nshared_fs = 'none'\n")
+		}},
 		kataFault("RT-020", "a template", "[factory]\nenable_template = true\n"),
 		kataFault("RT-020", "a cache", "[factory]\nvm_cache_number = 3\n"),
 		kataFault("RT-021", "on", "[hypervisor.qemu]\nenable_vhost_user_store = true\n"),
@@ -185,7 +191,43 @@ func vmmFaults() []fault {
 			t.Put("proc/903/comm", "virtiofsd\n")
 			t.Put("proc/903/cmdline", "/opt/kata/libexec/virtiofsd\x00--sandbox\x00none\x00")
 		}},
+		vmWithDisk("with a disk of the node", "/dev/sda", finding.Fail),
+		vmWithDisk("with a disk by its name", "/dev/mapper/vg-lv", finding.Fail),
+		vmWithDisk("with its volume", "/dev/dm-7", finding.Pass),
+		vmWithDisk("without a disk", "/dev/null", finding.Pass),
+		virtiofsd("with all capabilities", "000001ffffffffff", finding.Fail),
+		virtiofsd("with some", "00000000880000db", finding.Fail),
+		virtiofsd("without CAP_MKNOD", "00000000800000db", finding.Pass),
+		virtiofsd("that does not say", "", finding.Unknown),
 	}
+}
+
+// vmWithDisk is a VM that has a file of the node open, of a pod that has a raw block volume.
+func vmWithDisk(about, file string, state finding.State) fault {
+	return fault{rule: "RT-036", about: "a VM " + about, board: board.New, state: state, plant: func(t *board.Tree) {
+		qemu(t, "-device\x00vhost-user-fs-pci,chardev=c,tag=kataShared\x00")
+		t.AskedContainerd(func(r *containerd.Running) {
+			r.Containers = append(r.Containers, containerd.Container{
+				ID: "c1", Sandbox: board.SandboxID("t1-train-0000-4000-8000-000000000000"), Namespace: "t1", Pod: "train", BlockDevices: []string{"253:7"},
+			})
+		})
+		for name, number := range map[string]string{"sda": "8:0", "dm-6": "253:6", "dm-7": "253:7"} {
+			t.Put("sys/class/block/"+name+"/dev", number+"\n")
+		}
+		t.Symlink("dev/mapper/vg-lv", "../dm-6")
+		t.Symlink("proc/902/fd/30", file)
+	}}
+}
+
+// virtiofsd is a daemon with capabilities, and its parent, which has all and only waits.
+func virtiofsd(about, capabilities string, state finding.State) fault {
+	return fault{rule: "RT-034", about: "a daemon " + about, board: board.New, state: state, plant: func(t *board.Tree) {
+		for pid, status := range map[string]string{"903": "PPid:\t1\nCapEff:\t000001ffffffffff\n", "904": "PPid:\t903\nCapEff:\t" + capabilities + "\n"} {
+			t.Put("proc/"+pid+"/comm", "virtiofsd\n")
+			t.Put("proc/"+pid+"/cmdline", "/opt/kata/libexec/virtiofsd\x00--fd=3\x00--modcaps=-mknod\x00")
+			t.Put("proc/"+pid+"/status", status)
+		}
+	}}
 }
 
 // qemu runs the VM of the tenant t1's sandbox.

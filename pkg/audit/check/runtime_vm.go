@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -43,13 +42,6 @@ func runtimeVMMChecks() []Check {
 			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove existing dumps",
 			Verify: "grep -rE '^ *guest_memory_dump_path' /opt/kata/share/defaults/kata-containers",
 		}, Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "memory of guests that panic is dumped to %q"))},
-		{Rule: finding.Rule{
-			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: isolation.High,
-			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
-			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
-			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
-		}, Judge: ofKata(sharedFiles)},
 		{Rule: finding.Rule{
 			ID: "RT-020", Title: "Ensure that VMs share no template or cache", Severity: isolation.Medium,
 			Why:     "Cloned VMs share memory pages and random state across tenants.",
@@ -275,25 +267,6 @@ func selinux(n *facts.Node) Answer {
 		}
 		return "", append(says(s), enforce)
 	})(n)
-}
-
-// unconfined finds what switches virtiofsd's own confinement off, as one word or two.
-var unconfined = regexp.MustCompile(`\b(sandbox|seccomp)[= ]none\b`)
-
-func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
-	args, mounts := k.Hypervisor("virtio_fs_extra_args"), k.Runtime("sandbox_bind_mounts")
-	if off := unconfined.FindString(strings.Join(args.List(), " ")); off != "" {
-		return fmt.Sprintf("virtiofsd runs with %q", off), says(args)
-	}
-	if list := mounts.List(); len(list) > 0 {
-		return fmt.Sprintf("all VMs share these host directories: %q", list), says(mounts)
-	}
-	for _, daemon := range runtimes.VirtioFSDaemons(n) {
-		if off := unconfined.FindString(daemon.Value); off != "" {
-			return fmt.Sprintf("a running virtiofsd has %q", off), []facts.Fact{daemon}
-		}
-	}
-	return "", says(args, mounts)
 }
 
 func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {

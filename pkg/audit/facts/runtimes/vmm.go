@@ -55,13 +55,40 @@ func (v *VMM) Option(name string) string {
 	return ""
 }
 
-// VirtioFSDaemons returns the command lines of the file system daemons that run now.
-func VirtioFSDaemons(n *facts.Node) []facts.Fact {
-	var all []facts.Fact
-	for _, p := range processes(n, "virtiofsd") {
-		all = append(all, p.cmdline)
+// BlockDevices returns the block devices of the node that the VMM has open: the number of each, as the value of the link that
+// shows it. unread are the links that could not be read.
+func (v *VMM) BlockDevices(n *facts.Node) (devices, unread []facts.Fact) {
+	dir := path.Join("proc", strconv.Itoa(v.PID), "fd")
+	names, listed := n.List(dir)
+	if !listed.OK() && listed.Status != facts.Absent { // absent: it ended
+		unread = append(unread, listed)
 	}
-	return all
+	for _, name := range names {
+		link := n.Link(path.Join(dir, name))
+		switch device, ok := blockDevice(n, link.Value); {
+		case !link.OK() && link.Status != facts.Absent:
+			unread = append(unread, link)
+		case ok:
+			link.Value = device
+			devices = append(devices, link)
+		}
+	}
+	return devices, unread
+}
+
+// blockDevice returns the number of a block device by a path in /dev, where /dev/mapper has links.
+func blockDevice(n *facts.Node, name string) (number string, ok bool) {
+	if !strings.HasPrefix(name, "/dev/") {
+		return "", false
+	}
+	name = strings.TrimSuffix(name, " (deleted)")
+	if strings.HasPrefix(name, "/dev/mapper/") {
+		if to := n.Link(name); to.OK() {
+			name = to.Value
+		}
+	}
+	dev := n.Read(path.Join("sys/class/block", path.Base(name), "dev"))
+	return dev.Value, dev.OK()
 }
 
 // Passed is a function of the node that a VMM's command line gives to its VM.

@@ -1,0 +1,143 @@
+package check
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	kataconfig "github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// runtimeSharingChecks are about the directories that VMs share with the node, and the daemons behind them.
+func runtimeSharingChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: isolation.High,
+			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
+			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
+			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
+			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
+		}, Judge: ofKata(sharedFiles)},
+		{Rule: finding.Rule{
+			ID: "RT-034", Title: "Ensure that virtiofsd runs without CAP_MKNOD", Severity: isolation.High,
+			Why:     "virtiofsd works for guests that are not trusted, and should have no capability that it does not need.",
+			Fix:     "add `--modcaps=-mknod` to virtio_fs_extra_args in Kata's hypervisor section, as the project's drop-ins do, and restart the affected pods",
+			Verify:  "grep -rE '^ *virtio_fs_extra_args' /opt/kata/share/defaults/kata-containers; grep CapEff $(pgrep virtiofsd | sed 's:.*:/proc/&/status:')",
+			Sources: []string{"virtiofsd(1): --modcaps", "capabilities(7): CAP_MKNOD"},
+		}, Judge: mknod},
+		{Rule: finding.Rule{
+			ID: "RT-035", Title: "Ensure that VMs with shared directories get no block devices by path", Severity: isolation.Critical,
+			Why:     "A VM must get a block device of the node by a claim or a raw block volume only.",
+			Fix:     "`disable_block_device_use = true` in Kata's hypervisor section of each handler whose shared_fs is virtio-fs, as the project's drop-ins do, and delete the pods that run with the old setting",
+			Verify:  "grep -rE '^ *(shared_fs|disable_block_device_use)' /opt/kata/share/defaults/kata-containers",
+			Sources: []string{"Kata 4.1: configuration-qemu.toml.in disable_block_device_use"},
+		}, Judge: ofKata(blockDevices)},
+		{Rule: finding.Rule{
+			ID: "RT-036", Title: "Ensure that VMs have only the block devices of their pods' volumes", Severity: isolation.Critical,
+			Why:     "A VM with another disk of the node reads and writes the data of the node or of other tenants. VMs without shared directories are not judged: their root file systems can be block devices.",
+			Fix:     "end the pod unless an admin gave it the disk, check what it wrote, and see RT-034 and RT-035",
+			Verify:  "for p in $(pgrep qemu-system); do ls -l /proc/$p/fd; done | grep /dev/; crictl inspect CONTAINER | grep -A6 devices",
+			Sources: []string{"Kubernetes: Raw Block Volume Support"},
+		}, Judge: knownBlockDevices},
+	}
+}
+
+// unconfined finds what switches virtiofsd's own confinement off, as one word or two.
+var unconfined = regexp.MustCompile(`\b(sandbox|seccomp)[= ]none\b`)
+
+func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	args, mounts := k.Hypervisor("virtio_fs_extra_args"), k.Runtime("sandbox_bind_mounts")
+	if off := unconfined.FindString(strings.Join(args.List(), " ")); off != "" {
+		return fmt.Sprintf("virtiofsd runs with %q", off), says(args)
+	}
+	if list := mounts.List(); len(list) > 0 {
+		return fmt.Sprintf("all VMs share these host directories: %q", list), says(mounts)
+	}
+	for _, daemon := range runtimes.FileDaemons(n) {
+		if off := unconfined.FindString(daemon.Cmdline.Value); off != "" {
+			return fmt.Sprintf("a running virtiofsd has %q", off), []facts.Fact{daemon.Cmdline}
+		}
+	}
+	return "", says(args, mounts)
+}
+
+// sharesDirectories reports whether VMs of the handler share directories with the node. Without a setting the Go runtime does, and
+// the Rust runtime does not.
+func sharesDirectories(h *runtimes.Handler, k *runtimes.Kata) bool {
+	shared := k.Hypervisor("shared_fs")
+	if !shared.IsSet() {
+		return !h.IsRust()
+	}
+	return shared.Text() != "none"
+}
+
+func blockDevices(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	shared, disabled := k.Hypervisor("shared_fs"), k.Hypervisor("disable_block_device_use")
+	if sharesDirectories(h, k) && !disabled.On() {
+		return "VMs share directories with the node, and disable_block_device_use is off", says(shared, disabled)
+	}
+	return "", says(shared, disabled)
+}
+
+// mknod judges the arguments of each handler's daemons, and the daemons that run.
+func mknod(n *facts.Node) Answer {
+	found := ofKata(func(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+		args := k.Hypervisor("virtio_fs_extra_args")
+		if sharesDirectories(h, k) && !kataconfig.DropsMknod(args.List()) {
+			return "virtiofsd keeps CAP_MKNOD (its default)", says(args)
+		}
+		return "", says(args)
+	})(n)
+	running := over(runtimes.FileDaemons(n), func(d runtimes.FileDaemon) Answer {
+		object := fmt.Sprintf("pid %d", d.PID)
+		switch has, known := d.HasMknod(); {
+		case !known:
+			return unknown("whether a running virtiofsd has CAP_MKNOD", d.Capabilities).object(object)
+		case has:
+			return fail("a running virtiofsd has CAP_MKNOD", d.Capabilities, d.Cmdline).object(object)
+		}
+		return nil
+	})
+	if len(running) > 0 && (found[0].State == finding.Pass || found[0].State == finding.NotApplicable) {
+		return running
+	}
+	return append(found, running...)
+}
+
+// knownBlockDevices compares the block devices that each VMM has open with those of its pod's containers.
+func knownBlockDevices(n *facts.Node) Answer {
+	containers, listed := runtimes.Containers(n)
+	judged := 0
+	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
+		if v.Sandbox == "" || !v.Has("vhost-user-fs") {
+			return nil
+		}
+		judged++
+		devices, unread := v.BlockDevices(n)
+		var answer Answer
+		if len(unread) > 0 {
+			answer = unknown("which block devices a VM has", unread...)
+		}
+		for _, d := range devices {
+			if !hasBlockDevice(containers, v.Sandbox, d.Value) {
+				answer = append(answer, fail(fmt.Sprintf("the VM of sandbox %s has the node's block device %s, which is no device of its pod's containers", v.Sandbox, d.Value), d, v.Cmdline)...)
+			}
+		}
+		return answer.object(fmt.Sprintf("pid %d", v.PID))
+	})
+	if judged == 0 {
+		return notApplicable("no VM with shared directories runs")
+	}
+	return found.or(hiddenBundles(listed, "which block devices pods have")).or(pass(count(judged, "VM"), listed...))
+}
+
+func hasBlockDevice(containers []runtimes.Container, sandbox, number string) bool {
+	return slices.ContainsFunc(containers, func(c runtimes.Container) bool {
+		return c.Sandbox == sandbox && slices.Contains(c.BlockDevices, number)
+	})
+}
