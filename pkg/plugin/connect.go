@@ -127,12 +127,16 @@ func (s *service) sharedWith(ctx context.Context, a pci.Address) (string, error)
 	return nodeconfig.Select(s.node.Node, snap).Choice(a).SharedWith, nil
 }
 
-// listen opens the ports of probes, of metrics and, on request, of profiles.
-func (s *service) listen(ctx context.Context, health *dra.Health) error {
+// listenProbes opens the port of probes.
+func (s *service) listenProbes(ctx context.Context, health *dra.Health) error {
 	var err error
-	if s.probes, err = serving.Listen(ctx, s.config.Probes, serving.Probes(health.Ready), nil); err != nil {
-		return err
-	}
+	s.probes, err = serving.Listen(ctx, s.config.Probes, serving.Probes(health.Ready), nil)
+	return err
+}
+
+// listen opens the ports of metrics and, on request, of profiles.
+func (s *service) listen(ctx context.Context) error {
+	var err error
 	if s.scrapes, err = s.listenMetrics(ctx); err != nil || s.config.Pprof == "" {
 		return err
 	}

@@ -113,36 +113,50 @@ type service struct {
 	vfs *ProvisionWatch
 	// refused is why the node refused all new claims in the latest Publish; empty if it did not.
 	refused string
+	// recovery recovers the claims of an earlier instance.
+	recovery *Recovery
 	// problems of the node's config were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
 	changed, claimed chan struct{}
 }
 
-// start starts the parts and serves until ctx ends.
+// start starts the parts and serves until ctx ends. The probes come first: an answer of /healthz says that the process lives,
+// whatever the other parts wait for, and /readyz says when they serve.
 func (s *service) start(ctx context.Context) error {
 	if err := kube.LogLibraries(ctx, s.log); err != nil {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
 	s.changed, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
+	health := dra.NewHealth()
+	if err := s.listenProbes(ctx, health); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.probes.Serve(ctx) })
+	g.Go(func() error { return s.open(ctx, g, health) })
+	return g.Wait()
+}
+
+// open starts all parts but the probes, and serves until ctx ends.
+func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Health) error {
 	if err := s.openTracer(ctx); err != nil {
 		return err
 	}
 	if err := s.openNode(ctx); err != nil {
 		return err
 	}
-	if err := s.recover(ctx); err != nil {
+	if err := s.startRecovery(ctx, g); err != nil {
 		return err
 	}
 	s.notes = NewRunFiles(s.config.Node.RunPath())
-	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {
 		return err
 	}
-	if err := s.listen(ctx, health); err != nil {
+	if err := s.listen(ctx); err != nil {
 		return err
 	}
 	if err := s.join(ctx, health); err != nil {
@@ -150,14 +164,13 @@ func (s *service) start(ctx context.Context) error {
 	}
 	s.log.InfoContext(ctx, "serving", slog.String("node", s.config.Node.Name), slog.String("probes", s.probes.Addr().String()),
 		slog.String("metrics", s.scrapes.Addr().String()))
-	return s.serve(ctx)
+	s.serve(ctx, g)
+	return nil
 }
 
 // serve serves and follows the node until ctx ends.
-func (s *service) serve(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+func (s *service) serve(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return s.watcher.Run(ctx) })
-	g.Go(func() error { return s.probes.Serve(ctx) })
 	g.Go(func() error { return s.scrapes.Serve(ctx) })
 	if s.profiles != nil {
 		g.Go(func() error { return s.profiles.Serve(ctx) })
@@ -169,14 +182,13 @@ func (s *service) serve(ctx context.Context) error {
 	g.Go(func() error { return s.reporter.Run(ctx) })
 	g.Go(func() error { return s.outbox.Run(ctx) })
 	g.Go(func() error { return s.watchDrains(ctx) })
-	g.Go(func() error { return s.repair(ctx) })
-	g.Go(func() error { return s.provision(ctx) })
-	g.Go(func() error { return s.keepWarm(ctx) })
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
 	g.Go(func() error { return s.watchDisk(ctx) })
+	g.Go(func() error { return s.recovered(ctx, s.repair) })
+	g.Go(func() error { return s.recovered(ctx, s.provision) })
+	g.Go(func() error { return s.recovered(ctx, s.keepWarm) })
 	s.runSandboxes(ctx, g)
-	return g.Wait()
 }
 
 // openTracer opens the tracer, whose errors go to the log.
@@ -226,25 +238,6 @@ func (s *service) stuck() int {
 		return 0
 	}
 	return len(s.node.Kernel.Stuck())
-}
-
-// recover recovers the claims of an earlier instance, provisions VFs and binds the functions of policy bound. It logs
-// what fails, so that the node's other devices work, and a watch tries again.
-func (s *service) recover(ctx context.Context) error {
-	s.recordStart(ctx)
-	r, err := s.node.Recover(ctx)
-	if err != nil {
-		return fmt.Errorf("recover: %w", err)
-	}
-	s.log.InfoContext(ctx, "recovered", slog.Int("kept", len(r.Kept)), slog.Int("undone", len(r.Undone)),
-		slog.Int("released", len(r.Released)), slog.Int("quarantined", len(r.Quarantined)),
-		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Orphans), slog.Any("upgraded", r.Upgraded))
-	for _, err := range r.Unfinished {
-		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
-	}
-	s.vfs = &ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
-	s.vfs.Start(ctx)
-	return nil
 }
 
 // recordStart writes the start and the hash of the node config to the ledger. It only logs an error: claims are then
