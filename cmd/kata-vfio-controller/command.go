@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
 const long = "kata-vfio-controller keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and\n" +
@@ -44,6 +45,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	o.addFlags(cmd)
+	cmd.AddCommand(serving.ProbeCommand(cmd.Name()))
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }
@@ -54,7 +56,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
-	f.StringVar(&o.daemon.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
+	serving.AddProbeSocket(f, &o.daemon.Probes)
 	o.daemon.Metrics.AddFlags(f, "how many GPUs are shared\nand in use")
 	o.log.AddFlags(cmd)
 	// The only error is a flag that does not exist.

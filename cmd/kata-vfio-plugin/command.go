@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
@@ -72,7 +73,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
 		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts), journalCommand(&opts),
-		templateCommand(&opts), runCommand(&opts),
+		templateCommand(&opts), runCommand(&opts), serving.ProbeCommand("kata-vfio-plugin"),
 	)
 	command.AddVersion(cmd, version())
 	return cmd

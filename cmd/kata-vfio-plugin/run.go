@@ -38,8 +38,8 @@ func runCommand(opts *options) *cobra.Command {
 			"sandboxes and containers through NRI. When the node changes, it runs the audit's inexpensive checks: a device that\n" +
 			"fails one gets a taint, and no claim gets the device. A second instance can run beside it during a rolling update\n" +
 			"(--pod-uid); locks coordinate both.\n\n" +
-			"The probes /healthz and /readyz need no credentials. /metrics has its own port and is served over TLS. A client needs a\n" +
-			"bearer token, and its user the verb get on the non-resource URL /metrics; --metrics-open serves it to every client.",
+			"`probe` asks it at --probe-socket whether it works. /metrics is served over TLS. A client needs a bearer token, and its\n" +
+			"user the verb get on the non-resource URL /metrics; --metrics-open serves it to every client.",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
   NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,
@@ -80,7 +80,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.plugin.NRI, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	r.plugging.register(f)
 	f.StringSliceVar(&r.plugin.ExemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
-	f.StringVar(&r.plugin.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
+	serving.AddProbeSocket(f, &r.plugin.Probes)
 	registerMetrics(f, &r.plugin.Metrics)
 	f.StringVar(&r.plugin.Pprof, "pprof", "", "loopback address at which to serve profiles below /debug/pprof/, such as 127.0.0.1:9457; empty: they are not served")
 	f.StringVar(&r.plugin.OTLP, "otlp-endpoint", "", "URL of the OpenTelemetry collector that gets spans by OTLP over gRPC, such as http://collector:4317\n(default: $OTEL_EXPORTER_OTLP_ENDPOINT; no spans if both are empty)")

@@ -32,7 +32,7 @@ type Daemon struct {
 	Log     *slog.Logger
 	// Namespace has the lease, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
-	// Probes is the address of /healthz and /readyz.
+	// Probes is the Unix socket of the probes; empty for none.
 	Probes  string
 	Metrics serving.Scraping
 }
@@ -67,18 +67,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	metrics.watch(c)
-	probes, err := serving.Listen(ctx, d.Probes, serving.Probes(c.NotReady), nil)
+	probes, err := serving.ListenProbes(ctx, d.Probes, c.NotReady)
 	if err != nil {
 		return err
 	}
-	defer probes.Close()
+	if probes != nil {
+		defer probes.Close()
+	}
 	scrapes, err := d.Metrics.Serve(ctx, metrics.Registry, Name, d.Log, func() (kubernetes.Interface, error) { return d.client(5, 10) })
 	if err != nil {
 		return err
 	}
 	defer scrapes.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return probes.Serve(ctx) })
+	if probes != nil {
+		g.Go(func() error { return probes.Serve(ctx) })
+	}
 	g.Go(func() error { return scrapes.Serve(ctx) })
 	g.Go(func() error { c.Watch(ctx); return nil })
 	g.Go(func() error { return d.elect(ctx, client, c, metrics) })

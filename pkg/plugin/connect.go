@@ -127,10 +127,10 @@ func (s *service) sharedWith(ctx context.Context, a pci.Address) (string, error)
 	return nodeconfig.Select(s.node.Node, snap).Choice(a).SharedWith, nil
 }
 
-// listenProbes opens the port of probes.
+// listenProbes opens the socket of probes.
 func (s *service) listenProbes(ctx context.Context, health *dra.Health) error {
 	var err error
-	s.probes, err = serving.Listen(ctx, s.config.Probes, serving.Probes(health.Ready), nil)
+	s.probes, err = serving.ListenProbes(ctx, s.config.Probes, health.Ready)
 	return err
 }
 

@@ -48,7 +48,7 @@ type Config struct {
 	PluginDir, RegistryDir, MetadataCDIDir string
 	// GRPCVerbosity is the klog verbosity at which gRPC calls are logged; -1 for never.
 	GRPCVerbosity int
-	// Probes is the address of /healthz and /readyz.
+	// Probes is the Unix socket of the probes; empty for none.
 	Probes string
 	// OTLP is the URL of the collector of spans. The default is the environment's, if it is set.
 	OTLP string
@@ -101,7 +101,7 @@ type service struct {
 	// verified returns the record of bootstrap's last verify.
 	verified func() (*drift.Record, error)
 
-	probes    *serving.Server
+	probes    *serving.Server // nil without probes
 	scrapes   *serving.Server
 	profiles  *serving.Server // nil without profiles
 	plugin    *dra.Plugin
@@ -121,8 +121,8 @@ type service struct {
 	changed, claimed chan struct{}
 }
 
-// start starts the parts and serves until ctx ends. The probes come first: an answer of /healthz says that the process lives,
-// whatever the other parts wait for, and /readyz says when they serve.
+// start starts the parts and serves until ctx ends. The probes come first: an answer says that the process lives, whatever
+// the other parts wait for, and that of `probe ready` says when they serve.
 func (s *service) start(ctx context.Context) error {
 	if err := kube.LogLibraries(ctx, s.log); err != nil {
 		return err
@@ -134,7 +134,9 @@ func (s *service) start(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.probes.Serve(ctx) })
+	if s.probes != nil {
+		g.Go(func() error { return s.probes.Serve(ctx) })
+	}
 	g.Go(func() error { return s.open(ctx, g, health) })
 	return g.Wait()
 }
@@ -162,7 +164,7 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	if err := s.join(ctx, health); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "serving", slog.String("node", s.config.Node.Name), slog.String("probes", s.probes.Addr().String()),
+	s.log.InfoContext(ctx, "serving", slog.String("node", s.config.Node.Name), slog.String("probes", s.config.Probes),
 		slog.String("metrics", s.scrapes.Addr().String()))
 	s.serve(ctx, g)
 	return nil
@@ -171,9 +173,10 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 // serve serves and follows the node until ctx ends.
 func (s *service) serve(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return s.watcher.Run(ctx) })
-	g.Go(func() error { return s.scrapes.Serve(ctx) })
-	if s.profiles != nil {
-		g.Go(func() error { return s.profiles.Serve(ctx) })
+	for _, server := range []*serving.Server{s.scrapes, s.profiles} {
+		if server != nil {
+			g.Go(func() error { return server.Serve(ctx) })
+		}
 	}
 	g.Go(func() error { return s.publish(ctx) })
 	g.Go(func() error { return s.settle(ctx) })

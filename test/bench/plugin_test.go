@@ -53,7 +53,7 @@ func startPlugin(b *testing.B, k *sysfstest.Kernel, dir, node, kubeconfig string
 	}
 	p := &plugin{dir: dir}
 	cmd := exec.CommandContext(b.Context(), binary, "run",
-		"--root", k.Root(), "--node-name", node, "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+		"--root", k.Root(), "--node-name", node, "--kubeconfig", kubeconfig, "--metrics-listen", "127.0.0.1:0",
 		"--plugin-dir", filepath.Join(dir, "plugin"), "--registry-dir", registry, "--metadata-cdi-dir", filepath.Join(dir, "cdi"),
 		"--pod-resources-socket", p.podResources(), "--kubelet-pod-resources", p.kubeletSocket(),
 		"--nri-socket", filepath.Join(dir, "nri.sock"))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,13 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/controller"
 )
+
+// scrapers are values that admit a Prometheus.
+const scrapers = "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"
 
 // networkRenderings are those of values that say who watches the plugin and who talks to it.
 func networkRenderings() map[string]rendering {
 	return map[string]rendering{
 		"a PodMonitor": {
-			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}, tokenSecret: {name: scraper, key: t}}", offline: true,
+			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}, tokenSecret: {name: scraper, key: t}}\n" + scrapers, offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"scheme":"https"`, `"insecureSkipVerify":true`,
 					`"authorization":{"credentials":{"key":"t","name":"scraper"}}`)
@@ -30,7 +36,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"a ServiceMonitor": {
-			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
+			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}}\n" + scrapers, offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ServiceMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"targetLabel":"node"`, `"scheme":"https"`,
 					`"insecureSkipVerify":true`, `"bearerTokenFile":"/var/run/secrets/kubernetes.io/serviceaccount/token"`)
@@ -39,7 +45,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"metrics with a certificate": {
-			values: "metrics: {serviceMonitor: {enabled: true}, tls: {secretName: cert}, tokenSecret: {name: scraper}}", offline: true,
+			values: "metrics: {serviceMonitor: {enabled: true}, tls: {secretName: cert}, tokenSecret: {name: scraper}}\n" + scrapers, offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ServiceMonitor", plugin, `"ca":{"secret":{"key":"ca.crt","name":"cert"}}`, `"serverName":"kata-vfio-plugin.kata-vfio-system.svc"`,
 					`"credentials":{"key":"token","name":"scraper"}`)
@@ -59,7 +65,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"metrics that are open": {
-			values: "metrics: {open: true, serviceMonitor: {enabled: true}}", offline: true,
+			values: "metrics: {open: true, serviceMonitor: {enabled: true}}\nnetworkPolicy: {enabled: false}", offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "DaemonSet", plugin, `"--metrics-open"`)
 				has(t, got, "ServiceMonitor", plugin, `"scheme":"http"`)
@@ -117,12 +123,24 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"readers of metrics": {
-			values: "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}",
+			values: scrapers + "\n" + sharing,
 			check: func(t *testing.T, got rendered) {
-				ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Ingress
-				if len(ingress) != 2 || ingress[0].Ports[0].Port.StrVal != "probes" || len(ingress[0].From) != 0 ||
-					ingress[1].Ports[0].Port.StrVal != "metrics" || len(ingress[1].From) != 1 {
-					t.Errorf("the ingress rules are %+v", ingress)
+				for _, name := range []string{plugin, controller.Name} {
+					ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", name).Spec.Ingress
+					if len(ingress) != 1 || ingress[0].Ports[0].Port.StrVal != "metrics" || len(ingress[0].From) != 1 {
+						t.Errorf("%s: the ingress rules are %+v", name, ingress)
+					}
+				}
+			},
+		},
+		"no readers of metrics": {
+			values: sharing,
+			check: func(t *testing.T, got rendered) {
+				for _, name := range []string{plugin, controller.Name} {
+					policy := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", name).Spec
+					if len(policy.Ingress) != 0 || !slices.Contains(policy.PolicyTypes, networkingv1.PolicyTypeIngress) {
+						t.Errorf("%s: somebody may connect: %+v", name, policy)
+					}
 				}
 			},
 		},

@@ -72,9 +72,9 @@ plugin:
 			},
 		},
 		"further flags": {
-			values: "plugin: {extraArgs: ['--holder-wait=20s', '--hot-plug'], logFormat: text, port: 9999}\nmetrics: {port: 9998}",
+			values: "plugin: {extraArgs: ['--holder-wait=20s', '--hot-plug'], logFormat: text}\nmetrics: {port: 9998}",
 			check: func(t *testing.T, got rendered) {
-				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999", "--metrics-listen=:9998")
+				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--metrics-listen=:9998")
 			},
 		},
 		"debug log, spans and profiles": {
@@ -298,8 +298,38 @@ func pluginPod(t *testing.T, r rendered) corev1.PodSpec {
 	return object[appsv1.DaemonSet](t, r, "DaemonSet", name).Spec.Template.Spec
 }
 
+// checkProbes checks that the kubelet's probes need no port, and bear a node under load: the program is ended after minutes without an
+// answer only.
+func checkProbes(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	c := &pod.Containers[0]
+	socket := "--probe-socket=/run/kata-vfio-probes/probes.sock"
+	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if probe == nil {
+			continue
+		}
+		if probe.Exec == nil || !slices.Contains(probe.Exec.Command, socket) || probe.TimeoutSeconds < 30 || probe.PeriodSeconds < 5 {
+			t.Errorf("a probe is %+v", probe)
+		}
+	}
+	if live := c.LivenessProbe; live.PeriodSeconds*live.FailureThreshold < 300 {
+		t.Errorf("the program is ended after %d failures, %d s apart", live.FailureThreshold, live.PeriodSeconds)
+	}
+	for _, p := range c.Ports {
+		if p.Name != "metrics" {
+			t.Errorf("the port %s is open", p.Name)
+		}
+	}
+	if !slices.Contains(c.Args, socket) || !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.Name == "probes" && v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory
+	}) {
+		t.Errorf("the program has no socket for its probes: %q, %+v", c.Args, pod.Volumes)
+	}
+}
+
 func checkPrivileged(t *testing.T, got rendered) {
 	pod := pluginPod(t, got)
+	checkProbes(t, pod)
 	security := pod.Containers[0].SecurityContext
 	if !pod.HostPID || pod.HostNetwork || !*security.Privileged || !*security.ReadOnlyRootFilesystem || security.Capabilities != nil {
 		t.Errorf("the pod is %+v, its container's rights are %+v", pod, security)
@@ -380,6 +410,7 @@ func reaches(pod corev1.PodSpec, path string) bool {
 // What it only looks at, it could change by mistake or by an intruder's will.
 func TestPluginWritesNowhereElseOnTheNode(t *testing.T) {
 	want := []string{
+		"/run/kata-vfio-probes", // the pod's, in memory
 		"/sys", "/var/lib/kubelet/plugins/kata-vfio.dev", "/var/lib/kubelet/plugins_registry", "/run/cdi", "/run/kata-vfio", "/var/lib/kata-vfio",
 	}
 	for values, also := range map[string][]string{
@@ -445,10 +476,12 @@ func TestPluginKnowsEveryFlag(t *testing.T) {
 	}
 	table := podRenderings()
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		args := pluginPod(t, render(t, table[name].values)).Containers[0].Args
-		// All flags are read before help is given.
-		if out, err := exec.CommandContext(t.Context(), path, append(args, "--help")...).CombinedOutput(); err != nil {
-			t.Errorf("%s: the plugin does not take %q: %v: %s", name, args, err, out)
+		c := pluginPod(t, render(t, table[name].values)).Containers[0]
+		for _, args := range [][]string{c.Args, c.LivenessProbe.Exec.Command[1:], c.ReadinessProbe.Exec.Command[1:]} {
+			// All flags are read before help is given.
+			if out, err := exec.CommandContext(t.Context(), path, append(args, "--help")...).CombinedOutput(); err != nil {
+				t.Errorf("%s: the plugin does not take %q: %v: %s", name, args, err, out)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -153,7 +154,8 @@ func plainRenderings() map[string]rendering {
 			values: sharing + "\nnodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}\nplugin: {listClaims: false}",
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "Deployment", controller.Name, `"replicas":2`, `"--shared-driver=gpu.example.com"`, `"runAsNonRoot":true`, `"drop":["ALL"]`, `"readOnlyRootFilesystem":true`,
-					`"command":["/usr/bin/kata-vfio-controller"]`, `"path":"/readyz"`)
+					`"command":["/usr/bin/kata-vfio-controller"]`, `"command":["/usr/bin/kata-vfio-controller","probe","ready","--probe-socket=/run/kata-vfio-probes/probes.sock"]`)
+				checkProbes(t, object[appsv1.Deployment](t, got, "Deployment", controller.Name).Spec.Template.Spec)
 				has(t, got, "ClusterRole", plugin, `"resources":["resourceclaims"],"verbs":["list"]`)
 				has(t, got, "PodDisruptionBudget", controller.Name, `"maxUnavailable":1`)
 				has(t, got, "DeviceClass", "shared-gpu.kata-vfio.dev", `sharedWith`)

@@ -48,19 +48,29 @@ func closesMetrics(ctx context.Context, s *site) error {
 			return err
 		}
 	}
-	return s.probesAreOpen(ctx, pod)
+	return s.silentConnectionsStopNobody(ctx, pod)
 }
 
-// probesAreOpen: as the kubelet asks them.
-func (s *site) probesAreOpen(ctx context.Context, pod *corev1.Pod) error {
-	for page, code := range map[string]string{"healthz": "200", "readyz": "200", "metrics": "404"} {
-		// The machine has no HTTP client.
-		got, err := s.output(ctx, `bash -c 'exec 3<>/dev/tcp/`+pod.Status.PodIP+`/9455
-printf "GET /`+page+` HTTP/1.0\r\n\r\n" >&3
-head -n 1 <&3'`)
-		if err != nil || !strings.Contains(got, code) {
-			return fmt.Errorf("/%s without credentials: %q (%w), want %s", page, got, err, code)
+// silentConnectionsStopNobody: with 300 connections that say nothing at its only port, the plugin's probes and scrapes are answered.
+func (s *site) silentConnectionsStopNobody(ctx context.Context, pod *corev1.Pod) error {
+	// The machine has no HTTP client.
+	_, err := s.output(ctx, `bash -c 'for i in $(seq 300); do exec {fd}<>/dev/tcp/`+pod.Status.PodIP+`/9456; done; sleep 30' >/dev/null 2>&1 &
+sleep 1`)
+	if err != nil {
+		return err
+	}
+	for _, page := range []string{"live", "ready"} {
+		_, err := s.plane.Kubectl(ctx, "exec", "--namespace", pod.Namespace, pod.Name, "--",
+			"/usr/bin/kata-vfio-plugin", "probe", page, "--probe-socket=/run/kata-vfio-probes/probes.sock")
+		if err != nil {
+			return fmt.Errorf("probe %s: %w", page, err)
 		}
+	}
+	if code, text, err := s.scrapeAs(ctx, pod, node.MetricsReader); err != nil || code != http.StatusOK {
+		return fmt.Errorf("a scrape beside silent connections: %d %s: %w", code, text, err)
+	}
+	if got, err := s.output(ctx, "bash -c 'exec 3<>/dev/tcp/"+pod.Status.PodIP+"/9455' 2>&1 || true"); err != nil || !strings.Contains(got, "refused") {
+		return fmt.Errorf("the port 9455: %q (%w), want none", got, err)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func runsController(t *testing.T, p *controlplane.ControlPlane, identity string)
 	done := make(chan error, 1)
 	d := &controller.Daemon{
 		Cluster: asController(t, p), Drivers: []string{contend.Driver}, Log: slog.New(slog.DiscardHandler), Namespace: system, Identity: identity,
-		Probes: "127.0.0.1:0", Metrics: serving.Scraping{Listen: "127.0.0.1:0"},
+		Metrics: serving.Scraping{Listen: "127.0.0.1:0"},
 	}
 	go func() { done <- d.Run(ctx) }()
 	stop = sync.OnceFunc(func() {

@@ -98,10 +98,10 @@ func (m *Metrics) WatchNRI(connected func() bool) {
 	m.watch("kata_vfio_nri_connected", "1 while the container runtime asks the NRI plugin about sandboxes and containers, 0 while it does not.", connected)
 }
 
-// WatchReadiness adds a gauge that is 1 while ready returns an empty string, as for /readyz. Call
+// WatchReadiness adds a gauge that is 1 while ready returns an empty string, as for `probe ready`. Call
 // it once.
 func (m *Metrics) WatchReadiness(ready func() string) {
-	m.watch("kata_vfio_ready", "1 while the published devices match the node, otherwise 0. /readyz says why.", func() bool { return ready() == "" })
+	m.watch("kata_vfio_ready", "1 while the published devices match the node, otherwise 0. `kata-vfio-plugin probe ready` says why.", func() bool { return ready() == "" })
 }
 
 // watch adds a gauge that is 1 while is returns true.

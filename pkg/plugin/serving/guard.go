@@ -70,6 +70,8 @@ func (g *Guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := g.judge(r)
 		if v.admitted {
+			admit(r.Context())
+			w.Header().Del("Connection") // set for all others, see Metrics
 			next.ServeHTTP(w, r)
 			return
 		}

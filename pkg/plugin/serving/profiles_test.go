@@ -28,7 +28,7 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 	server.Close()
 }
 
-// TestProfilesHaveTheirOwnPort: neither the port of probes nor that of metrics has them.
+// TestProfilesHaveTheirOwnPort: neither the socket of probes nor the port of metrics has them.
 func TestProfilesHaveTheirOwnPort(t *testing.T) {
 	const path = "/debug/pprof/heap"
 	for name, c := range map[string]struct {

@@ -1,5 +1,5 @@
-// Package serving has the plugin's HTTP servers: probes for the kubelet, and metrics for users whom the API server
-// authorizes.
+// Package serving has the HTTP servers of plugin and controller: probes at a socket of the pod, and metrics for users whom the API
+// server authorizes.
 package serving
 
 import (
@@ -24,14 +24,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"golang.org/x/net/netutil"
 )
 
 const (
 	// maxHeader limits a request's header, and thus a token.
 	maxHeader = 16 << 10
-	// maxConnections limits the memory of idle clients.
-	maxConnections = 256
+	// headerLimit limits the time for a TLS handshake, and for a header after it. A client that says nothing costs that long.
+	headerLimit = 3 * time.Second
 )
 
 // Server serves one handler at one address.
@@ -41,23 +40,27 @@ type Server struct {
 }
 
 // Listen opens the address, so that an address in use is an error at the start. Without certificates it serves plain
-// HTTP.
+// HTTP. Connections are limited, in total and from each source: one beyond the limits is closed and never waits.
 func Listen(ctx context.Context, addr string, handler http.Handler, certificates *tls.Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for HTTP requests: %w", err)
 	}
-	l = netutil.LimitListener(l, maxConnections)
+	l = limited(l)
 	if certificates != nil {
 		l = tls.NewListener(l, certificates)
 	}
+	return newServer(l, handler), nil
+}
+
+func newServer(l net.Listener, handler http.Handler) *Server {
 	return &Server{listener: l, http: &http.Server{
-		Handler: handler, MaxHeaderBytes: maxHeader,
+		Handler: handler, MaxHeaderBytes: maxHeader, ConnContext: withConnection,
 		// The log would have each failed handshake, so any client could fill it.
 		ErrorLog:          log.New(io.Discard, "", 0),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: time.Minute,
-	}}, nil
+		ReadHeaderTimeout: headerLimit, ReadTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: time.Minute,
+	}}
 }
 
 // Addr returns the address that the server listens on.
@@ -139,24 +142,6 @@ func config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *t
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 }
 
-// Probes returns the handler of /healthz and /readyz, which need no credentials because the kubelet has none. ready
-// returns why the plugin is not ready, or "".
-func Probes(ready func() string) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
-	return mux
-}
-
-// answer writes "ok", or the problem with status 503.
-func answer(w http.ResponseWriter, problem string) {
-	if problem != "" {
-		http.Error(w, problem, http.StatusServiceUnavailable)
-		return
-	}
-	_, _ = io.WriteString(w, "ok\n") // the client may have disconnected
-}
-
 const (
 	// maxScrapes is the number of scrapes that are answered at the same time. Others get status 503.
 	maxScrapes = 8
@@ -172,8 +157,8 @@ const (
 // MetricsPath is the path of the metrics, and the URL in a scraper's role.
 const MetricsPath = "/metrics"
 
-// Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it
-// serves every client.
+// Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it serves every client. Only a client that the
+// guard admits may keep its connection after an answer.
 func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
 	scrapes := promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeLimit,
@@ -183,7 +168,10 @@ func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+MetricsPath, scrapes)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // sharedGatherer collects once for all requests during a collection and shareFor after it. It is safe for concurrent

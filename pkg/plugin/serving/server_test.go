@@ -24,6 +24,13 @@ func serve(t *testing.T, h http.Handler, certificates *tls.Config) *serving.Serv
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, s)
+	return s
+}
+
+// run serves with a server until the test ends.
+func run(t *testing.T, s *serving.Server) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Serve(ctx) }()
@@ -34,7 +41,6 @@ func serve(t *testing.T, h http.Handler, certificates *tls.Config) *serving.Serv
 		}
 		s.Close()
 	})
-	return s
 }
 
 // get returns status and body of a page.
@@ -56,31 +62,8 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestProbesNeedNoCredentials: and have no metrics.
-func TestProbesNeedNoCredentials(t *testing.T) {
-	ready := "not published yet"
-	s := serve(t, serving.Probes(func() string { return ready }), nil)
-	for _, page := range []struct {
-		path string
-		code int
-		body string
-	}{
-		{"/healthz", 200, "ok\n"},
-		{"/readyz", 503, "not published yet\n"},
-		{"/metrics", 404, "404 page not found\n"},
-	} {
-		if code, body := get(t, http.DefaultClient, "http://"+s.Addr().String()+page.path); code != page.code || body != page.body {
-			t.Errorf("%s: %d %q, want %d %q", page.path, code, body, page.code, page.body)
-		}
-	}
-	ready = ""
-	if code, body := get(t, http.DefaultClient, "http://"+s.Addr().String()+"/readyz"); code != 200 || body != "ok\n" {
-		t.Errorf("/readyz: %d %q once published", code, body)
-	}
-}
-
 func TestListenRefusesAnAddressInUse(t *testing.T) {
-	h := serving.Probes(func() string { return "" })
+	h := serving.Metrics(prometheus.NewRegistry(), nil)
 	s, err := serving.Listen(t.Context(), "127.0.0.1:0", h, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,18 @@
 {{- end }}
 {{- end }}
 {{- include "kata-vfio.checkShared" . }}
+{{- include "kata-vfio.checkScrapers" . }}
+{{- end }}
+
+{{/* Whether the network policies admit a Prometheus that is told to scrape. */}}
+{{- define "kata-vfio.checkScrapers" -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
+{{- range list "podMonitor" "serviceMonitor" }}
+{{- if (index $.Values.metrics .).enabled }}
+{{- fail (printf "metrics.%s is enabled, and networkPolicy.metricsFrom is empty, so that nobody reaches metrics: add Prometheus, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether shared GPUs have their controller: without it, their pods would wait. */}}

@@ -13,7 +13,7 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if .Values.plugin.pprof }}
 - --pprof=127.0.0.1:9457
 {{- end }}
-- --listen=:{{ .Values.plugin.port }}
+- {{ include "kata-vfio.probeSocket" . }}
 # The same directory as /var/run/cdi on the node, by the name that it has in the container.
 - --metadata-cdi-dir=/run/cdi
 {{- if eq .Values.nodeConfig.source "ConfigMap" }}
@@ -43,13 +43,10 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- end }}
 {{- with .Values.metrics }}
 - --metrics-listen=:{{ .port }}
-{{- if eq (int .port) (int $.Values.plugin.port) }}
-{{- fail (printf "metrics.port and plugin.port are both %d: probes need no credentials and metrics do, so that each has its own port" (int .port)) }}
-{{- end }}
 {{- if and .open .tls.secretName }}
 {{- fail "metrics.open serves plain HTTP: leave metrics.tls.secretName empty, or metrics.open false" }}
 {{- end }}
-{{- if and .open .tenantLabels (not (and $.Values.networkPolicy.enabled $.Values.networkPolicy.metricsFrom)) }}
+{{- if and .open .tenantLabels (not $.Values.networkPolicy.enabled) }}
 {{- fail "metrics.open and metrics.tenantLabels name tenants and claims to every pod: say who may connect by networkPolicy.metricsFrom, or leave one of them false" }}
 {{- end }}
 {{- if .open }}
@@ -80,6 +77,42 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- with .Values.plugin.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/*
+Probes of plugin and controller, whose program is the argument. They run in the container and ask at a socket of the pod, which no other
+pod reaches. A process costs about 0.1 s of CPU time with what the runtime needs to start it, which is seconds on a node under load: so
+probes are seldom and wait long. The kubelet ends a program that has not answered for five minutes. A slow one goes on.
+*/}}
+{{- define "kata-vfio.probes" -}}
+livenessProbe:
+  exec: {command: [{{ . }}, probe, live, {{ include "kata-vfio.probeSocket" . }}]}
+  periodSeconds: 30
+  timeoutSeconds: {{ include "kata-vfio.probeTimeout" . }}
+  failureThreshold: 10
+readinessProbe:
+  exec: {command: [{{ . }}, probe, ready, {{ include "kata-vfio.probeSocket" . }}]}
+  periodSeconds: 10
+  timeoutSeconds: {{ include "kata-vfio.probeTimeout" . }}
+{{- end }}
+
+{{/* Seconds: more than the program `probe` itself waits, so that its answer names the cause. */}}
+{{- define "kata-vfio.probeTimeout" -}}
+30
+{{- end }}
+
+{{- define "kata-vfio.probeDir" -}}
+/run/kata-vfio-probes
+{{- end }}
+
+{{- define "kata-vfio.probeSocket" -}}
+--probe-socket={{ include "kata-vfio.probeDir" . }}/probes.sock
+{{- end }}
+
+{{/* In memory: a full disk must not keep a program from its start. */}}
+{{- define "kata-vfio.probeVolume" -}}
+- name: probes
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
 {{- end }}
 
 {{/* Where the certificate of /metrics is mounted. */}}
