@@ -2,11 +2,13 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Assessment is the judgement on one function: what a claim for it would meet that sets no
@@ -43,6 +45,7 @@ type Assessor struct {
 // NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
 // Owners, nothing is held or quarantined.
 func NewAssessor(n Node) *Assessor {
+	n.Attempted = n.standing()
 	a := &Assessor{maker: maker{node: n, known: newMemo(n.Snapshot)}}
 	a.defaults.Default()
 	return a
@@ -62,9 +65,18 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 	return as
 }
 
-// attempted returns the refusal of a function if Prepare failed more than once, for it or for a function that its claim
-// would take along, for a reason that only an attempt shows. It keeps new claims away. [Make] tries again, since the
-// reason may no longer exist.
+// standing returns [Node.Attempted] without the functions of lost claims whose records have ended.
+func (n *Node) standing() map[pci.Address]Code {
+	standing := maps.Clone(n.Attempted)
+	maps.DeleteFunc(standing, func(a pci.Address, code Code) bool {
+		owner, held := n.Owners[a]
+		return code == HeldByLostClaim && (!held || owner.Bound)
+	})
+	return standing
+}
+
+// attempted returns the refusal of a function that is among [Node.Attempted], or whose claim would take such a function along.
+// It keeps new claims away. [Make] tries again, since the reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
 	node := &a.maker.node
 	at, ok := DrainOf(node.Snapshot, f, node.Attempted)
@@ -75,7 +87,12 @@ func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
 	r := Refusal{
 		Code: code, Device: f.Name(), Address: f.Address, Driver: f.Driver,
 		Text: fmt.Sprintf("the latest claims that asked for %s were refused: %s", at, attemptWords(code)),
-		Fix:  "the claims' events and the plugin's log name what blocks the device; after that, the taint is removed when a claim is prepared or ten minutes have passed",
+		Fix: "the claims' events and the plugin's log name what blocks the device; after that, the taint is removed when a claim is prepared, or at the " +
+			"next look, which is ten minutes after the last failure or look",
+	}
+	if code == HeldByLostClaim {
+		r.Text = fmt.Sprintf("%s is still with claim %s on this node, and no longer at the API server", at, node.Owners[at].Claim.UID)
+		r.Fix = "end the VM that has it, which `kata-vfio-plugin status` names; the taint is removed when the device is released"
 	}
 	if at != f.Address {
 		r.Culprit = new(at)

@@ -41,8 +41,9 @@ type Node struct {
 	FatalErrors map[pci.Address]bool
 	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
 	NotReady *NotReady
-	// Attempted holds the functions for which Prepare failed more than once by a reason
-	// that only an attempt shows. It counts for [Assessor.Assess] and not for [Make].
+	// Attempted holds the functions that new claims must be kept from for a reason that the snapshot and the journal don't show: Prepare
+	// failed more than once ([InUse], [DiskInUse]), or the claim that has the function lost it at the API server ([HeldByLostClaim]). It
+	// counts for [Assessor.Assess] and not for [Make].
 	Attempted map[pci.Address]Code
 }
 

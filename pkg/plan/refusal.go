@@ -25,6 +25,9 @@ const (
 	Forbidden Code = "Forbidden"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
+	// HeldByLostClaim: a claim still has the function on the node, and no longer at the API server, so that the scheduler takes it for
+	// free. Only devices are judged by it ([Node.Attempted]); a claim is refused with [Held].
+	HeldByLostClaim Code = "HeldByLostClaim"
 	// Drained: the function, or another one of its assignment set, is drained.
 	Drained Code = "Drained"
 	// Quarantined: the function could not be proven clean.

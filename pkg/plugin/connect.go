@@ -71,10 +71,12 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
-	attempts := &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
+	attempts := &dra.Attempts{
+		Kept: dra.AttemptsKept, Changed: s.wake, Held: s.lookForLost, Blocked: func(a pci.Address) bool { return s.isBlocked(ctx, a) },
+	}
 	s.publisher = dra.NewPublisher(dra.PublisherConfig{
 		Node: s.config.Node.Name, Planned: s.node.PlanNode, Records: s.node.Journal.List, Health: health, Metrics: s.metrics,
-		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Versions: s.versions,
+		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Lost: s.lost, Versions: s.versions,
 		Existing: func(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
 			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
 		},
@@ -96,7 +98,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Twins:      s.twins(client),
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
-		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
+		Confirmed: func(uid string) { s.withdrawn(uid, "") },
 		Attempts:  attempts, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
@@ -28,20 +30,70 @@ const (
 	// repairFirst is the longest pause before the first look, which is at random so that the nodes of a cluster that
 	// start together do not ask together.
 	repairFirst = time.Minute
+	// repairPause is the least pause between two looks, if claims ask for devices that others have.
+	repairPause = 20 * time.Second
 )
 
 // repair looks for orphans until ctx ends.
 func (s *service) repair(ctx context.Context) error {
 	repair := Repair{
-		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
+		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.withdrawn, Soon: s.heldByLost,
 		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+		NameTenants: !s.config.Metrics.Open || s.config.Metrics.Tenants,
 	}
 	return repair.Run(ctx)
 }
 
-// Run looks soon and then after each pause, until ctx ends.
+// Run looks soon and then after each pause, or when Soon says so, until ctx ends.
 func (r *Repair) Run(ctx context.Context) error {
-	return everySpread(ctx, repairFirst, repairEvery, r.Look)
+	next := time.NewTimer(rand.N(repairFirst))
+	defer next.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.Soon:
+			next.Reset(max(0, time.Until(last.Add(repairPause))))
+		case <-next.C:
+			r.Look(ctx)
+			last = time.Now()
+			next.Reset(varied(repairEvery))
+		}
+	}
+}
+
+// withdrawn notes why a claim's prepared devices are not its own at the API server, or that they are: no sandbox gets them, and no new
+// claim.
+func (s *service) withdrawn(uid, why string) {
+	if s.sandboxes.table.Withdraw(uid, why) {
+		s.wake()
+	}
+}
+
+// lost returns why claims no longer have their prepared devices, by UID.
+func (s *service) lost() map[string]string { return s.sandboxes.table.Withdrawn() }
+
+// lookForLost makes the repair look soon. It never blocks.
+func (s *service) lookForLost() {
+	select {
+	case s.heldByLost <- struct{}{}:
+	default: // it is due already
+	}
+}
+
+// blockedLimit limits the look whether a process has a function in use.
+const blockedLimit = 30 * time.Second
+
+// isBlocked reports whether a function or one of its disks is in use by a process, as Prepare sees it, or whether that is unknown.
+func (s *service) isBlocked(ctx context.Context, a pci.Address) bool {
+	ctx, cancel := context.WithTimeout(ctx, blockedLimit)
+	defer cancel()
+	snap, err := s.watcher.Snapshot(ctx)
+	if err == nil {
+		err = s.node.Order().Guard.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
+	}
+	return err != nil
 }
 
 // isAlive reports whether a process still exists. It returns true if that can't be read.
@@ -89,6 +141,10 @@ type Repair struct {
 	// Withdrawn, which may be nil, is called with a claim's UID and why the prepared devices are not allocated to the claim,
 	// so that no sandbox gets them. The reason is empty if they are, or if nothing is prepared.
 	Withdrawn func(uid, why string)
+	// Soon, which may be nil, makes Run look soon, because a claim was refused a device that another one has.
+	Soon <-chan struct{}
+	// NameTenants: the metrics name the namespaces and claims of lost devices.
+	NameTenants bool
 	// Alive reports whether a process still exists.
 	Alive    func(journal.Process) bool
 	Reporter *dra.Reporter
@@ -195,11 +251,31 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 		}
 	}
 	r.lost, r.claimsLeft = lost, left
+	r.observeLost(records)
 	for _, rec := range due {
 		if why := r.repair(ctx, rec, lost[rec.ID()].why); why != "" {
 			left[rec.ID()] = orphan{rec.Plan.Claim.String(), why}
 		}
 	}
+}
+
+// observeLost shows the devices of lost claims, and for how long they have been lost, in the metrics.
+func (r *Repair) observeLost(records []*journal.Record) {
+	var all []metrics.LostDevice
+	for _, rec := range records {
+		l, ok := r.lost[rec.ID()]
+		if !ok {
+			continue
+		}
+		for _, parts := range rec.Plan.Allocated() {
+			d := metrics.LostDevice{Device: parts[0].Published(), For: r.Now().Sub(l.since)}
+			if r.NameTenants {
+				d.Namespace, d.Claim = rec.Plan.Claim.Namespace, rec.Plan.Claim.Name
+			}
+			all = append(all, d)
+		}
+	}
+	r.Metrics.ObserveLost(all)
 }
 
 func (r *Repair) allocations() *dra.Allocations {

@@ -59,7 +59,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
 		Reserve:   func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
-		Confirm:   allocations.Confirm,
+		Confirm:   s.confirm(allocations),
 		Observe:   func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
 		Intercept: s.tracer.Unary,
 	})
@@ -75,6 +75,17 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
+}
+
+// confirm returns [dra.Allocations.Confirm] that also notes a loss, so that no new claim gets the devices.
+func (s *service) confirm(a *dra.Allocations) func(context.Context, string) error {
+	return func(ctx context.Context, uid string) error {
+		err := a.Confirm(ctx, uid)
+		if lost, ok := errors.AsType[*dra.WithdrawnError](err); ok {
+			s.withdrawn(uid, lost.Why)
+		}
+		return err
+	}
 }
 
 // hookEnded counts a call of the runtime. The work that NRI starts has its own spans.

@@ -119,6 +119,8 @@ type service struct {
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
 	changed, claimed chan struct{}
+	// heldByLost wakes what looks for claims that lost their devices.
+	heldByLost chan struct{}
 }
 
 // start starts the parts and serves until ctx ends. The probes come first: an answer says that the process lives, whatever
@@ -128,7 +130,7 @@ func (s *service) start(ctx context.Context) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
-	s.changed, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.changed, s.claimed, s.heldByLost = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	health := dra.NewHealth()
 	if err := s.listenProbes(ctx, health); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	binder "github.com/kata-vfio/kata-vfio/pkg/bind"
@@ -48,13 +49,17 @@ type scripted struct {
 	client  *kubernetes.Clientset
 	metrics *metrics.Metrics
 	kubelet drapb.DRAPluginClient
+	// withdrawn says why claims lost their devices, by UID, as a repair tells it.
+	withdrawn map[string]string
+	publisher *dra.Publisher
+	helper    *kubeletplugin.Helper
 }
 
 // addScripted adds a node with GPUs on the buses, and publishes them.
 func addScripted(t *testing.T, p *controlplane.ControlPlane, name string, buses ...uint8) *scripted {
 	t.Helper()
 	addNode(t, p, name)
-	n := &scripted{t: t, name: name, kernel: sysfstest.New(t), client: client(t, p, controlplane.Admin())}
+	n := &scripted{t: t, name: name, kernel: sysfstest.New(t), client: client(t, p, controlplane.Admin()), withdrawn: map[string]string{}}
 	for _, bus := range buses {
 		n.kernel.AddGPU(bus)
 	}
@@ -104,31 +109,40 @@ func (n *scripted) serves() {
 		n.t.Fatal(err)
 	}
 	health := dra.NewHealth()
-	publisher := dra.NewPublisher(dra.PublisherConfig{Node: n.name, Planned: n.claims.PlanNode, Records: n.records.List, Health: health, Metrics: n.metrics})
+	n.publisher = dra.NewPublisher(dra.PublisherConfig{
+		Node: n.name, Planned: n.claims.PlanNode, Records: n.records.List, Health: health, Metrics: n.metrics,
+		Lost: func() map[string]string { return n.withdrawn },
+	})
 	n.driver = dra.NewPlugin(dra.PluginConfig{
 		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
-		Attributes: publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
+		Attributes: n.publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Changed: func() {}, Fatal: func(err error) { n.t.Error(err) },
 	})
-	helper, err := dra.Kubelet{
+	n.helper, err = dra.Kubelet{
 		Client: n.client, NodeName: n.name, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
 		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
 	}.Register(n.t.Context(), n.driver)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(helper.Stop)
+	n.t.Cleanup(n.helper.Stop)
 	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "plugin/dra.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = conn.Close() })
 	n.kubelet = drapb.NewDRAPluginClient(conn)
+	n.publish()
+}
+
+// publish publishes the node's devices.
+func (n *scripted) publish() {
+	n.t.Helper()
 	snap, err := inventory.Scan(n.t.Context(), n.fs)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if err := publisher.Publish(n.t.Context(), helper, snap); err != nil {
+	if err := n.publisher.Publish(n.t.Context(), n.helper, snap); err != nil {
 		n.t.Fatal(err)
 	}
 }

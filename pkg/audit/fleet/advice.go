@@ -39,6 +39,7 @@ func advice(reason string) string {
 		"LinkLost":             "check the slot, cable and power of the device, then reset it",
 		"FatalErrors":          "reset or replace the device",
 		"Held":                 "wait for the claim that has the device, or delete it",
+		"HeldByLostClaim":      "end the VM that has the device: `kata-vfio-plugin status` on its node names it, and the runbook says how (\"VM without a claim\")",
 		"GroupNotViable":       "unbind the function named in the message from its driver",
 		"NotIsolated":          "fix what the message names; `kata-vfio-audit devices -o wide` on the node shows the evidence",
 		"FailsAudit":           "fix the checks that `kubectl kata-vfio audit` lists",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -65,18 +66,26 @@ type entry struct {
 func NewTable(c Config) *Table { return &Table{cfg: c, withdrawn: map[string]string{}} }
 
 // Withdraw notes why the prepared devices are not allocated to the claim with the UID. An empty reason notes
-// that they are.
-func (t *Table) Withdraw(uid, why string) {
+// that they are. It reports whether that is new.
+func (t *Table) Withdraw(uid, why string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.withdrawn[uid] == why {
-		return
+		return false
 	}
 	if t.view = nil; why == "" {
 		delete(t.withdrawn, uid)
-		return
+		return true
 	}
 	t.withdrawn[uid] = why
+	return true
+}
+
+// Withdrawn returns why prepared devices are not allocated to their claims, by the claims' UIDs.
+func (t *Table) Withdrawn() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.withdrawn)
 }
 
 // View returns the current assignments, including those that another instance wrote during a rolling

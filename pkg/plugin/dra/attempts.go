@@ -10,21 +10,28 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows: a process has the
-// function open, or one of its disks is in exclusive use. After two failures the function is tainted, so that the
-// scheduler chooses another. The taint ends when a claim is prepared, or after some time, because no claim would notice
-// that the reason ended. Attempts are kept in memory only. It is safe for concurrent use.
+// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows, so that they are tainted and the
+// scheduler chooses others. Attempts are kept in memory only. It is safe for concurrent use.
+//
+// A process has the function open, or one of its disks is in exclusive use: the function counts after two failures, until a claim is
+// prepared, or until Blocked says that the reason has ended, since no claim would notice that. Another claim has the function: the
+// scheduler takes it for free, and would give it to each claim that comes. It counts at once, until the record of that claim has ended,
+// which [plan.NewAssessor] knows.
 type Attempts struct {
-	// Kept is how long a function stays tainted after the latest failure.
+	// Kept is how long a function stays tainted after the latest failure, or look.
 	Kept time.Duration
 	// Changed is called when a taint ends.
 	Changed func()
+	// Blocked, which may be nil, reports whether a process still has the function or one of its disks in use, after the time Kept.
+	Blocked func(pci.Address) bool
+	// Held, which may be nil, is called when a claim was refused since another claim has the function. It must not block.
+	Held func()
 
 	mu     sync.Mutex // guards failed
 	failed map[pci.Address]attempt
 }
 
-// AttemptsKept is the time after which another claim may get the function.
+// AttemptsKept is the time after which the plugin looks again whether a claim may get the function.
 const AttemptsKept = 10 * time.Minute
 
 // attempt is the result of the latest attempts with a function.
@@ -32,9 +39,12 @@ type attempt struct {
 	code   plan.Code
 	times  int
 	latest time.Time
-	// end says that the taint has ended. A claim is retried for as long as its pod waits: each retry puts it off.
+	// end looks whether the taint ends. A claim is retried for as long as its pod waits: each retry puts it off.
 	end *time.Timer
 }
+
+// isTaint reports whether the function is to be tainted.
+func (a attempt) isTaint() bool { return a.code == plan.HeldByLostClaim || a.times >= tainting }
 
 // tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
 // ending.
@@ -46,6 +56,13 @@ func (t *Attempts) Failed(err error) {
 	if !ok {
 		return
 	}
+	t.note(a, code)
+	if code == plan.HeldByLostClaim && t.Held != nil {
+		t.Held()
+	}
+}
+
+func (t *Attempts) note(a pci.Address, code plan.Code) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failed == nil {
@@ -55,17 +72,51 @@ func (t *Attempts) Failed(err error) {
 	if was.code != code || time.Since(was.latest) > t.Kept {
 		was.times = 0
 	}
-	t.failed[a] = attempt{code: code, times: was.times + 1, latest: time.Now(), end: t.putOff(was.end)}
+	t.failed[a] = attempt{code: code, times: was.times + 1, latest: time.Now(), end: t.putOff(a, was.end)}
 }
 
-// putOff has Changed called once the function is no longer tainted.
-func (t *Attempts) putOff(end *time.Timer) *time.Timer {
+// putOff has expire called once the time of a function is over.
+func (t *Attempts) putOff(a pci.Address, end *time.Timer) *time.Timer {
 	const after = time.Second
 	if end == nil {
-		return time.AfterFunc(t.Kept+after, t.Changed)
+		return time.AfterFunc(t.Kept+after, func() { t.expire(a) })
 	}
 	end.Reset(t.Kept + after)
 	return end
+}
+
+// expire forgets a function whose time is over, unless it is still blocked.
+func (t *Attempts) expire(a pci.Address) {
+	was, ok := t.attempt(a)
+	if !ok || was.code == plan.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
+		return
+	}
+	if was.isTaint() && t.Blocked != nil && t.Blocked(a) {
+		t.replace(a, was, attempt{was.code, was.times, time.Now(), t.putOff(a, was.end)})
+		return
+	}
+	t.replace(a, was, attempt{})
+	t.Changed()
+}
+
+func (t *Attempts) attempt(a pci.Address) (attempt, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was, ok := t.failed[a]
+	return was, ok
+}
+
+// replace replaces an attempt by another one, or by none, unless it has changed.
+func (t *Attempts) replace(a pci.Address, was, now attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.failed[a] != was:
+	case now == attempt{}:
+		delete(t.failed, a)
+	default:
+		t.failed[a] = now
+	}
 }
 
 // Succeeded notes that a claim for the functions is prepared.
@@ -80,33 +131,37 @@ func (t *Attempts) Succeeded(addrs []pci.Address) {
 	}
 }
 
-// Failing returns why functions must be tainted, and forgets old failures.
+// Failing returns why functions must be tainted.
 func (t *Attempts) Failing() map[pci.Address]plan.Code {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	standing := map[pci.Address]plan.Code{}
 	for a, was := range t.failed {
-		switch {
-		case time.Since(was.latest) > t.Kept:
-			delete(t.failed, a)
-		case was.times >= tainting:
+		if was.isTaint() {
 			standing[a] = was.code
 		}
 	}
 	return standing
 }
 
-// onlySeenByPrepare returns the function of an error whose reason the plan can't see. A missing CNI plugin of an address pool is not such
-// a reason: a class names the pool, and claims of other classes can use the same VF.
+// onlySeenByPrepare returns the function of an error whose reason the judgement on devices can't see. A missing CNI plugin of an address
+// pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
 func onlySeenByPrepare(err error) (pci.Address, plan.Code, bool) {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
 		return held.Address, plan.InUse, true
 	}
-	if refused, ok := errors.AsType[*plan.RefusedError](err); ok {
-		for i := range refused.Refusals {
-			if r := &refused.Refusals[i]; r.Code == plan.DiskInUse {
-				return r.Address, r.Code, true
-			}
+	refused, ok := errors.AsType[*plan.RefusedError](err)
+	if !ok {
+		return pci.Address{}, "", false
+	}
+	for i := range refused.Refusals {
+		switch r := &refused.Refusals[i]; {
+		case r.Code == plan.DiskInUse:
+			return r.Address, r.Code, true
+		case r.Code == plan.Held && r.Culprit != nil:
+			return *r.Culprit, plan.HeldByLostClaim, true
+		case r.Code == plan.Held:
+			return r.Address, plan.HeldByLostClaim, true
 		}
 	}
 	return pci.Address{}, "", false

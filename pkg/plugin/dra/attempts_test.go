@@ -18,11 +18,15 @@ import (
 )
 
 // TestAttempts: what Prepare alone sees counts when it was seen twice, until a claim is
-// prepared or time has passed.
+// prepared or time has passed; a device that another claim has, at once and until its record ends.
 func TestAttempts(t *testing.T) {
 	gpu := pci.Address{Bus: 0x3b}
 	inUse := fmt.Errorf("prepare: %w", &effects.InUseError{Address: gpu})
 	disk := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.DiskInUse, Address: gpu}}}
+	audio := pci.Address{Bus: 0x3b, Function: 1}
+	ofAnother := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.Held, Address: gpu}}}
+	withMate := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.Held, Address: gpu, Culprit: &audio}}}
+	lost := map[pci.Address]plan.Code{gpu: plan.HeldByLostClaim}
 	none, held := map[pci.Address]plan.Code{}, map[pci.Address]plan.Code{gpu: plan.InUse}
 	for name, tt := range map[string]struct {
 		do   func(*dra.Attempts)
@@ -38,17 +42,42 @@ func TestAttempts(t *testing.T) {
 			a.Failed(missing)
 			a.Failed(missing)
 		}, none},
-		"not the device's": {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
-		"long ago":         {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
-		"far apart":        {func(a *dra.Attempts) { a.Failed(inUse); time.Sleep(11 * time.Minute); a.Failed(inUse) }, none},
+		"not the device's":          {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
+		"long ago":                  {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
+		"another claim's":           {func(a *dra.Attempts) { a.Failed(ofAnother) }, lost},
+		"another claim's still":     {func(a *dra.Attempts) { a.Failed(ofAnother); time.Sleep(24 * time.Hour) }, lost},
+		"another claim's before":    {func(a *dra.Attempts) { a.Failed(ofAnother); a.Succeeded([]pci.Address{gpu}) }, none},
+		"another claim's companion": {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]plan.Code{audio: plan.HeldByLostClaim}},
+		"in use still": {func(a *dra.Attempts) {
+			a.Blocked = func(pci.Address) bool { return true }
+			a.Failed(inUse)
+			a.Failed(inUse)
+			time.Sleep(24 * time.Hour)
+		}, held},
+		"in use for an hour": {func(a *dra.Attempts) {
+			begin := time.Now()
+			a.Blocked = func(pci.Address) bool { return time.Since(begin) < time.Hour }
+			a.Failed(inUse)
+			a.Failed(inUse)
+			time.Sleep(2 * time.Hour)
+		}, none},
+		"once, and in use still": {func(a *dra.Attempts) {
+			a.Blocked = func(pci.Address) bool { return true }
+			a.Failed(inUse)
+			time.Sleep(time.Hour)
+		}, none},
+		"far apart": {func(a *dra.Attempts) { a.Failed(inUse); time.Sleep(11 * time.Minute); a.Failed(inUse) }, none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() {}}
 				tt.do(a)
+				synctest.Wait()
 				if diff := cmp.Diff(tt.want, a.Failing()); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
+				a.Succeeded([]pci.Address{gpu}) // ends the looks
+				time.Sleep(time.Hour)
 			})
 		})
 	}

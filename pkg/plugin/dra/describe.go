@@ -28,6 +28,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		n.Versions = p.Versions()
 	}
 	records, unread := p.Records() // a metric counts what can't be read, and the assessments refuse what it may explain
+	p.addLost(&known, records)
 	addrs := p.enter(n, records)
 	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
 	for _, f := range n.Selection.Ours() {
@@ -43,6 +44,26 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
 	}
 	return n, err
+}
+
+// addLost adds the functions of claims that lost them at the API server, and have them still on the node. The scheduler takes them for
+// free.
+func (p *Publisher) addLost(known *plan.Node, records []*journal.Record) {
+	if p.Lost == nil {
+		return
+	}
+	lost := p.Lost()
+	for _, rec := range records {
+		if _, ok := lost[rec.ID()]; !ok {
+			continue
+		}
+		if known.Attempted == nil {
+			known.Attempted = map[pci.Address]plan.Code{}
+		}
+		for _, a := range rec.Plan.Addresses() {
+			known.Attempted[a] = plan.HeldByLostClaim
+		}
+	}
 }
 
 // assess judges functions.

@@ -43,8 +43,10 @@ type PublisherConfig struct {
 	Failing func(pci.Address) []finding.Failure
 	// Drains returns the node's drains.
 	Drains func(*device.Snapshot) []maintain.Draining
-	// Attempts returns the functions for which Prepare failed more than once.
+	// Attempts returns the functions that failed attempts taint.
 	Attempts func() map[pci.Address]plan.Code
+	// Lost returns why claims no longer have their prepared devices at the API server, by UID.
+	Lost func() map[string]string
 	// Versions returns the versions of the node's software. It is called for each Publish.
 	Versions func() publish.Versions
 	// Existing returns the devices in the node's slices ([PublishedDevices]). Nothing is published until it has succeeded

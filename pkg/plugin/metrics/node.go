@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,6 +17,7 @@ import (
 type nodeMetrics struct {
 	devices *prometheus.GaugeVec
 	orphans *prometheus.GaugeVec
+	lost    *prometheus.GaugeVec
 	repairs *prometheus.CounterVec
 	lacking *prometheus.GaugeVec
 	warm    *prometheus.GaugeVec
@@ -32,6 +34,10 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 			Name: "kata_vfio_orphans",
 			Help: "Orphans on the node that are left alone, by kind: claim (its ResourceClaim no longer exists), spec (a CDI spec without a record), binding (a function on VFIO without a record).",
 		}, []string{"kind"}),
+		lost: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_lost_device_seconds",
+			Help: "For how long a claim has kept a device on the node that it no longer has at the API server, by device, claim_namespace and claim. Its VM runs, or its release has not ended.",
+		}, []string{"device", "claim_namespace", "claim"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kata_vfio_repairs_total", Help: "Repairs of orphans by kind (claim, spec, binding) and result (ok, error).",
 		}, []string{"kind", "result"}),
@@ -47,7 +53,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 			Name: "kata_vfio_warm_devices_wanted", Help: "How many such devices the rule wants; the plugin's log says why one is not warm.",
 		}, []string{"rule"}),
 	}
-	r.MustRegister(m.devices, m.orphans, m.repairs, m.lacking, m.warm, m.wanted)
+	r.MustRegister(m.devices, m.orphans, m.lost, m.repairs, m.lacking, m.warm, m.wanted)
 	return m
 }
 
@@ -76,6 +82,24 @@ func (m *Metrics) ObserveDevices(devices []Device) {
 // ObserveOrphans sets the number of orphans of a kind that are not repaired.
 func (m *Metrics) ObserveOrphans(kind string, count int) {
 	m.node.orphans.WithLabelValues(kind).Set(float64(count))
+}
+
+// LostDevice is a device that a claim has on the node, and not at the API server.
+type LostDevice struct {
+	Device string
+	// Namespace and Claim are the claim's; empty if the metrics must not name tenants.
+	Namespace, Claim string
+	// For is how long ago the loss was seen first.
+	For time.Duration
+}
+
+// ObserveLost sets the lost devices, and replaces the former ones.
+func (m *Metrics) ObserveLost(devices []LostDevice) {
+	m.node.lost.Reset()
+	for i := range devices {
+		d := &devices[i]
+		m.node.lost.WithLabelValues(d.Device, d.Namespace, d.Claim).Set(d.For.Seconds())
+	}
 }
 
 // ObserveRepair counts one attempt to repair an orphan.
