@@ -79,7 +79,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 10,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 13, "ValidatingAdmissionPolicyBinding": 13,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -195,6 +195,8 @@ func plainRenderings() map[string]rendering {
 				lacks("ValidatingAdmissionPolicy", "tenant-classes.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-bindings.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-podgroups.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-finalizers.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-deletions.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-pod-classes.kata-vfio.dev")(t, got)
 			},
 		},
@@ -292,12 +294,20 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "['kata-gpu', 'kata.cc']")
 			},
 		},
+		"more time to end": {
+			values: "admission: {tenants: {maxGracePeriodSeconds: 3600}}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "seconds <= 3600")
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-deletions.kata-vfio.dev", "request.?options.?gracePeriodSeconds.orValue(0) <= 3600", "oldObject.spec.?resourceClaims")
+			},
+		},
 		"another label of tenants": {
 			values: "admission: {tenants: {namespaceLabel: capsule.clastix.io/tenant}}",
 			check: func(t *testing.T, got rendered) {
 				for _, name := range []string{
 					"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev", "tenant-bindings.kata-vfio.dev",
 					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev", "tenant-podgroups.kata-vfio.dev",
+					"tenant-finalizers.kata-vfio.dev", "tenant-deletions.kata-vfio.dev",
 				} {
 					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"key":"capsule.clastix.io/tenant"`)
 				}

@@ -105,6 +105,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"deviceClasses: {gpu: {extendedResourceName: gpu}}":                                                     "does not match pattern",
 		`admission: {tenants: {extendedResources: ["a/b'"]}}`:                                                   "does not match pattern",
 		"admission: {tenants: {namespaceLabel: ''}}":                                                            "does not match pattern",
+		"admission: {tenants: {maxGracePeriodSeconds: 0}}":                                                      "minimum",
 		"admission: {action: Allow}":                                                                            "must be one of",
 		"admission: {pods: {enabled: 'no'}}":                                                                    "want boolean",
 		"admission: {claims: {enabled: 'no'}}":                                                                  "want boolean",

@@ -78,7 +78,7 @@ func wantForbidden(t *testing.T, err error, message string) {
 // The API server checks an expression's types, as far as it can, and tells in the policy's status what it finds.
 func TestPoliciesPassTheTypeCheck(t *testing.T) {
 	policies := client(t, installed(t), controlplane.Admin()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
+	for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups", "tenant-finalizers", "tenant-deletions"} {
 		until(t, "policy "+name+" is checked", func(ctx context.Context) error {
 			got, err := policies.Get(ctx, name+"."+driver, metav1.GetOptions{})
 			if err != nil {

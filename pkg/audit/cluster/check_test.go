@@ -90,6 +90,8 @@ func good() *cluster.State {
 	policy(s, "tenant-pod-classes", "true")
 	policy(s, "tenant-bindings", "true")
 	policy(s, "tenant-podgroups", "true")
+	policy(s, "tenant-finalizers", "true")
+	policy(s, "tenant-deletions", "true")
 	for _, ns := range []string{"t1", "t2"} {
 		s.Quotas = append(s.Quotas, corev1.ResourceQuota{
 			ObjectMeta: inNamespace(ns, "devices"),

@@ -52,7 +52,9 @@ func policyChecks() []Check {
 // tenantPolicies looks at the objects, and at what the API server does.
 func tenantPolicies(s *State) []finding.Finding {
 	var found []finding.Finding
-	for _, name := range []string{"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
+	for _, name := range []string{
+		"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups", "tenant-finalizers", "tenant-deletions",
+	} {
 		for _, f := range s.bound(name) {
 			if f.State != finding.Pass {
 				found = append(found, f)

@@ -44,6 +44,22 @@ tenant's (label {{ .Values.admission.tenants.namespaceLabel }}): set runtimeClas
 {{ join " or " .Values.allowedRuntimeClasses }}
 {{- end }}
 
+{{/* The times in seconds that the pod and its containers may take to end, as a list. */}}
+{{- define "kata-vfio.cel.grace" -}}
+[object.spec.?terminationGracePeriodSeconds.orValue(0)] +
+object.spec.?containers.orValue([]).map(c, c.?livenessProbe.?terminationGracePeriodSeconds.orValue(0)) +
+object.spec.?containers.orValue([]).map(c, c.?startupProbe.?terminationGracePeriodSeconds.orValue(0)) +
+object.spec.?initContainers.orValue([]).map(c, c.?livenessProbe.?terminationGracePeriodSeconds.orValue(0)) +
+object.spec.?initContainers.orValue([]).map(c, c.?startupProbe.?terminationGracePeriodSeconds.orValue(0))
+{{- end }}
+
+{{/* The refusal of a pod with devices that may take too long to end. */}}
+{{- define "kata-vfio.cel.graceTooLong" -}}
+terminationGracePeriodSeconds of a pod with devices, of its probes, and a grace period of its deletion, may be
+{{ int .Values.admission.tenants.maxGracePeriodSeconds }} seconds at most in this namespace, which is a tenant's
+(label {{ .Values.admission.tenants.namespaceLabel }}): set less, or ask the cluster's admin (admission.tenants.maxGracePeriodSeconds)
+{{- end }}
+
 {{- define "kata-vfio.cel.runsInVM" -}}
 object.spec.?runtimeClassName.orValue('') in {{ include "kata-vfio.cel.list" .Values.allowedRuntimeClasses }}
 {{- end }}
