@@ -118,7 +118,7 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, 
 	if !rec.Plan.ReturnsToHost() || m.order.Bus.AllGone(rec) {
 		return nil
 	}
-	if err := m.order.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+	if err := m.order.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err // somebody moved one to its host driver, and uses it there
 	}
 	own := *rec
