@@ -64,6 +64,11 @@ func TestHandlerForNICsDiffersInItsMemoryOnly(t *testing.T) {
 			qemu, _ := (*into)["hypervisor"].(map[string]any)["qemu"].(map[string]any)
 			delete(qemu, "default_memory")
 			delete(qemu, "overhead_memory")
+			// A handler for NICs shares directories with its VMs. With the Rust runtime, kata-gpu may have a base that does not.
+			if blocks := qemu["disable_block_device_use"]; blocks != true && (file == "50-kata-vfio" || suffix == "") {
+				t.Errorf("%s%s has disable_block_device_use = %v, want true", file, suffix, blocks)
+			}
+			delete(qemu, "disable_block_device_use")
 		}
 		if diff := cmp.Diff(gpu, nic); diff != "" {
 			t.Errorf("Kata's drop-ins%s differ (-kata-gpu +kata-vfio):\n%s", suffix, diff)

@@ -279,7 +279,7 @@ func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 	}
 }
 
-// askAgain is how long to wait before the kernel is asked again who has a function open.
+// askAgain is how long to wait before the kernel is asked again whether a process has a function open.
 const askAgain = 200 * time.Millisecond
 
 // wait returns when a holder has ended, or it is time to look again.
