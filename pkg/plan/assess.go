@@ -45,7 +45,7 @@ type Assessor struct {
 // NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
 // Owners, nothing is held or quarantined.
 func NewAssessor(n Node) *Assessor {
-	n.Attempted = n.standing()
+	n.Attempted = n.lasting()
 	a := &Assessor{maker: maker{node: n, known: newMemo(n.Snapshot)}}
 	a.defaults.Default()
 	return a
@@ -65,14 +65,14 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 	return as
 }
 
-// standing returns [Node.Attempted] without the functions of lost claims whose records have ended.
-func (n *Node) standing() map[pci.Address]Code {
-	standing := maps.Clone(n.Attempted)
-	maps.DeleteFunc(standing, func(a pci.Address, code Code) bool {
+// lasting returns [Node.Attempted] without the functions of lost claims whose records have ended.
+func (n *Node) lasting() map[pci.Address]Code {
+	lasting := maps.Clone(n.Attempted)
+	maps.DeleteFunc(lasting, func(a pci.Address, code Code) bool {
 		owner, held := n.Owners[a]
 		return code == HeldByLostClaim && (!held || owner.Bound)
 	})
-	return standing
+	return lasting
 }
 
 // attempted returns the refusal of a function that is among [Node.Attempted], or whose claim would take such a function along.
