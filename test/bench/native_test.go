@@ -129,7 +129,7 @@ func processorUsed() time.Duration {
 // TestClaimSystemCalls limits the system calls on files for a claim, beyond the scripted kernel's. For a VF they include
 // those of the scripted netlink. They depend on the node's size only by the functions of the device's slot and group.
 func TestClaimSystemCalls(t *testing.T) {
-	limits := map[string]int{"gpu": 420, "vf": 750}
+	limits := map[string]int{"gpu": 480, "vf": 815}
 	const syncLimit = 9
 	for kind, add := range scripted() {
 		t.Run(kind, func(t *testing.T) {

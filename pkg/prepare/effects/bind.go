@@ -196,10 +196,14 @@ func (b *Binding) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.F
 	return b.guard.retakeable(ctx, rec, fn)
 }
 
+// steps carries out steps on a function that the caller has just seen. A step may wait for long, so that the function is
+// looked at again before the next one.
 func (b *Binding) steps(ctx context.Context, claim plan.Ref, fn *plan.Function, steps []plan.Step) error {
-	for _, s := range steps {
-		if err := b.bus.Check(fn); err != nil {
-			return err
+	for i, s := range steps {
+		if i > 0 {
+			if err := b.bus.Check(fn); err != nil {
+				return err
+			}
 		}
 		if err := b.step(ctx, claim, s); err != nil {
 			return err
@@ -265,10 +269,10 @@ func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 // restoreOne returns one function to its driver, a VF with its former settings: its driver reads the address when it
 // binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
 func (b *Binding) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
-	if b.bus.isGone(fn) {
-		return nil
-	}
 	if fn.RestoresVF() {
+		if b.bus.isGone(fn) {
+			return nil
+		}
 		if err := b.configuring.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn) {
 			return withoutLink(err)
 		}
