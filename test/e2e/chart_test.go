@@ -297,8 +297,8 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 		"more time to end": {
 			values: "admission: {tenants: {maxGracePeriodSeconds: 3600}}",
 			check: func(t *testing.T, got rendered) {
-				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "seconds <= 3600")
-				has(t, got, "ValidatingAdmissionPolicy", "tenant-deletions.kata-vfio.dev", "request.?options.?gracePeriodSeconds.orValue(0) <= 3600", "oldObject.spec.?resourceClaims")
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "= 3600 || seconds in variables.oldGrace")
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-deletions.kata-vfio.dev", "request.?options.?gracePeriodSeconds.orValue(0) ", "= 3600", "oldObject.spec.?resourceClaims")
 			},
 		},
 		"another label of tenants": {

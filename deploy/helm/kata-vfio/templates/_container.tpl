@@ -46,7 +46,7 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if and .open .tls.secretName }}
 {{- fail "metrics.open serves plain HTTP: leave metrics.tls.secretName empty, or metrics.open false" }}
 {{- end }}
-{{- if and .open .tenantLabels (not $.Values.networkPolicy.enabled) }}
+{{- if and .open .tenantLabels (not (and $.Values.networkPolicy.enabled $.Values.networkPolicy.metricsFrom)) }}
 {{- fail "metrics.open and metrics.tenantLabels name tenants and claims to every pod: say who may connect by networkPolicy.metricsFrom, or leave one of them false" }}
 {{- end }}
 {{- if .open }}
