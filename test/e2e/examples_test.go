@@ -134,6 +134,15 @@ func grantWholeFunctions(t *testing.T, p *controlplane.ControlPlane, ns string) 
 	})
 }
 
+// awaitWholeFunctions waits until the API server knows of the grant.
+func awaitWholeFunctions(t *testing.T, p *controlplane.ControlPlane, ns string) {
+	t.Helper()
+	until(t, "the API server takes a claim of a whole function", func(ctx context.Context) error {
+		_, err := p.KubectlInput(ctx, strings.NewReader(wholeFunction), "apply", "--dry-run=server", "--namespace", ns, "-f", "-")
+		return err
+	})
+}
+
 // wholeFunction is an example that deploy/examples does not have: the third DeviceClass.
 const wholeFunction = `
 apiVersion: resource.k8s.io/v1
@@ -175,10 +184,7 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		}
 	}
 	grantWholeFunctions(t, p, ns)
-	until(t, "the API server takes a claim of a whole function", func(ctx context.Context) error {
-		_, err := p.KubectlInput(ctx, strings.NewReader(wholeFunction), "apply", "--dry-run=server", "--namespace", ns, "-f", "-")
-		return err
-	})
+	awaitWholeFunctions(t, p, ns)
 	apply(t, p, ns, wholeFunction)
 	until(t, "all pods have a node", func(ctx context.Context) error {
 		if left := waiting(ctx, admin, ns); left != "" {

@@ -417,6 +417,8 @@ func (q *queued) testQuarantined(t *testing.T) {
 }
 
 func (q *queued) testRefused(t *testing.T) {
+	grantWholeFunctions(t, q.plane, q.ns)
+	awaitWholeFunctions(t, q.plane, q.ns)
 	const implicit = ", deviceclass.resource.kubernetes.io/gpu.kata-vfio.dev: 1"
 	refused := map[string]struct {
 		job
