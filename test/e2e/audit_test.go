@@ -133,10 +133,10 @@ func TestAuditOfACluster(t *testing.T) {
 			})
 		})
 	}
-	t.Run("a DeviceClass that is granted by mistake", func(t *testing.T) {
+	t.Run("DeviceClasses that are granted by mistake", func(t *testing.T) { // pf, too: the audit tries any that is not
 		grant := func(namespaces string) {
 			t.Helper()
-			if _, err := p.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", "audit-probe.kata-vfio.dev", "kata-vfio.dev/namespaces="+namespaces); err != nil {
+			if _, err := p.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", "audit-probe.kata-vfio.dev", "pf.kata-vfio.dev", "kata-vfio.dev/namespaces="+namespaces); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -102,7 +102,8 @@ func TestPodsWithDevicesEndInTime(t *testing.T) {
 	}
 	for name, spec := range map[string]string{"held": inVM + oneClaim, "plain": inVM} {
 		one := pod(t, spec, "")
-		one.Name = name
+		// A pod without a node ends at once, whatever the deletion says.
+		one.Name, one.Spec.NodeName = name, "node-of-the-pods"
 		if _, err := pods.Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
