@@ -160,7 +160,8 @@ func events() map[string]func(*pluginNode) {
 		"fatal errors":                  func(n *pluginNode) { n.CountFatalErrors(n.ours()[0].Address, 2) },
 		"fatal errors that are accounted for": func(n *pluginNode) {
 			s := n.Scan()
-			mark := journal.FatalErrors{Address: n.ours()[0].Address, BootID: s.Host.BootID, Count: 2}
+			f := n.ours()[0]
+			mark := journal.FatalErrors{Address: f.Address, BootID: s.Host.BootID, Inode: f.Inode, Count: 2}
 			n.CountFatalErrors(mark.Address, 2)
 			if err := n.store().MarkFatalErrors(mark); err != nil {
 				n.t.Fatal(err)
