@@ -154,9 +154,9 @@ ALONE := audit/archive|audit/check|audit/page|controller/twin|ledger
 .PHONY: unit
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)
 unit: ## run the tests that need no kernel of their own
-	CGO_ENABLED=1 $(GO) test -race -skip 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$' $$($(GO) list ./... | grep -vE '/pkg/($(ALONE))$$')
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m -skip 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$' $$($(GO) list ./... | grep -vE '/pkg/($(ALONE))$$')
 	$(GO) test $(SHORT) $(foreach p,$(subst |, ,$(ALONE)),./pkg/$p)
-	$(GO) test -v -run 'EveryPoint|^TestStaleWatcher$$' ./pkg/prepare ./pkg/bootstrap | grep -E 'points|acts|FAIL|_test.go|^ok'
+	$(GO) test -v -timeout 30m -run 'EveryPoint|^TestStaleWatcher$$' ./pkg/prepare ./pkg/bootstrap | grep -E 'points|acts|FAIL|_test.go|^ok'
 	$(GO) test -v -run '^TestSoak$$' ./pkg/prepare
 	$(GO) -C test/tools/image test ./...
 	$(LABGO) -C test/tools/release test ./...
