@@ -50,7 +50,7 @@ type exclusion struct {
 	places   []uint64
 	hotReset func() error
 	end      func()
-	// kept is set where an earlier call began it.
+	// kept says that an earlier call began it, and left it to the call that takes the reset's result.
 	kept bool
 }
 

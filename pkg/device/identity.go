@@ -22,7 +22,8 @@ type Identity struct {
 	SubDevice pci.ID    `json:"subsystemDevice"`
 	Class     pci.Class `json:"class"`
 	Revision  uint8     `json:"revision"`
-	// Serial is the serial number of the card, for a VF that of its PF; empty where it has none or it can't be read.
+	// Serial is the serial number of the card, or of the PF's card for a VF. It is empty if the card has none, or if
+	// the number can't be read.
 	Serial string `json:"serialNumber,omitempty"`
 	// Slot is the way from the root bus, "pci0000:3a/01.0/00.0", and for a VF its PF's with its index, ".../00.0/vf3".
 	// Bus numbers below the root are not in it: firmware changes them when a card is added. Empty where it is not known.
@@ -100,8 +101,8 @@ const (
 	Differs Match = iota
 	// Undecided says that they may be.
 	Undecided
-	// Agrees says that they are, as far as identities can say: a device without a serial number that was replaced by one of
-	// the same model in the same slot counts as the same.
+	// Agrees says that they are. Identities can't tell a device without a serial number from a replacement of the same
+	// model in the same slot: the two count as one device.
 	Agrees
 )
 
@@ -141,7 +142,7 @@ func (id Identity) unit() string {
 
 // Found is where a function is now that had an identity.
 type Found struct {
-	// Function is the one that it is, nil where it is not there or can't be told.
+	// Function is the function now. It is nil if the function is gone, or if several may be it.
 	Function *Function
 	// Sure says that the function is certainly the same. Otherwise something is not known that could tell it apart from
 	// another one of its model in its slot.

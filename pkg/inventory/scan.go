@@ -33,9 +33,9 @@ type Option func(*scan)
 // they stay nameless, which nothing but display depends on.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
-// Lightly makes a [Rescan] keep of functions that are the same devices as before what can't change: which capabilities
-// they have, except of ports, but not what software has switched in them. Ports, and PFs that are read because of their VFs only, keep more. Use it
-// when only bindings and uses matter.
+// Lightly makes a [Rescan] keep what can't change while a device stays on the bus, such as the list of its capabilities. It
+// reads again what software can switch in them: the control words of ACS, ATS, PRI and PASID. The capabilities of ports are
+// read in full. PFs that are read because of their VFs only keep more. Use it if only bindings, uses and isolation matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
 // scan is one reading of a node, or of a part of it.

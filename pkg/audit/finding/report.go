@@ -27,7 +27,7 @@ type Report struct {
 	NodeRecords *NodeRecords `json:"books,omitempty"`
 	// Kata is set in a node's report; nil if it was not requested.
 	Kata *Kata `json:"kata,omitempty"`
-	// Source is the pod that wrote a node's report, where the log says so; empty where nothing does.
+	// Source is the pod that wrote a node's report. It is empty if the log does not name the pod.
 	Source string `json:"-"`
 }
 

@@ -64,7 +64,7 @@ func TestScopesHaveAllOfANode(t *testing.T) {
 	}
 }
 
-// selected returns what has a scope of the node.
+// selected returns the part of a cluster that the node's scope selects.
 func selected(c *view.Cluster, node string) *view.Cluster {
 	one := &view.Cluster{Drivers: c.Drivers, Since: c.Since}
 	for _, s := range c.Slices {
