@@ -5,6 +5,7 @@ package badday_test
 import (
 	"encoding/binary"
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -96,10 +97,10 @@ func openDevice(t *testing.T, address string) (release func()) {
 		return fd
 	}
 	if kernel.Variant(t) == image.IOMMUFD {
-		open(filepath.Join("/dev/vfio/devices", kernel.CDev(t, address)))
+		open(vfioNode(t, address))
 	} else {
 		container := open("/dev/vfio/vfio")
-		group := open(filepath.Join("/dev/vfio", kernel.Group(t, address)))
+		group := open(vfioNode(t, address))
 		fds = append(fds, deviceOf(t, container, group, address))
 	}
 	return func() {
@@ -137,20 +138,29 @@ func ioctl(t *testing.T, fd int, request, arg uintptr) int {
 	return int(n)
 }
 
-// TestHeldByVFIOAlready keeps an open device from being taken for free: a claim on a function that this process has
-// open through VFIO is refused with the process's name.
+// TestHeldByVFIOAlready keeps an open device from being taken for free: a claim on a function that a process has open
+// through VFIO is refused with the process's name. The process is another one than the test's: a plugin has groups open
+// itself while it resets their functions, so its own descriptors do not count.
 func TestHeldByVFIOAlready(t *testing.T) {
 	kernel.Bind(t, topology.GPU0, "vfio-pci")
-	release := openDevice(t, topology.GPU0)
-	t.Cleanup(release)
+	letGo := hold(t, exec.CommandContext(t.Context(), "sh", "-c", `exec 3<>"$0" && echo held && read word`, vfioNode(t, topology.GPU0)))
 	n := stage.Open(t, stage.Config())
 	_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
-	stage.Says(t, err, topology.GPU0, "in use by", kernel.Read(t, "/proc/self/comm"), "stop it")
-	release()
+	stage.Says(t, err, topology.GPU0, "in use by sh (pid ", "stop it")
+	letGo()
 	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 		t.Error(err)
 	}
 	if _, err := n.Unprepare(t.Context(), uid); err != nil {
 		t.Error(err)
 	}
+}
+
+// vfioNode is the node by which processes use a function: its device's, or its group's where devices have none.
+func vfioNode(t *testing.T, address string) string {
+	t.Helper()
+	if kernel.Variant(t) == image.IOMMUFD {
+		return filepath.Join("/dev/vfio/devices", kernel.CDev(t, address))
+	}
+	return filepath.Join("/dev/vfio", kernel.Group(t, address))
 }

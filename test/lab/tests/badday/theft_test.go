@@ -50,7 +50,12 @@ func holdElsewhere(t *testing.T, path string) (letGo func()) {
 	must(t, unix.Stat(path, &st))
 	script := fmt.Sprintf("mount -t tmpfs x /mnt && mknod /mnt/hidden c %d %d && exec 3<>/mnt/hidden && echo held && read word",
 		unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+	return hold(t, exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script))
+}
+
+// hold runs a command that opens a device and says "held", until letGo, or until the test ends.
+func hold(t *testing.T, cmd *exec.Cmd) (letGo func()) {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	must(t, err)
