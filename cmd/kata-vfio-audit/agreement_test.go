@@ -53,7 +53,8 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	}
 	defer func() { _ = opened.Close() }()
 	p := dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: opened.PlanNode, Records: opened.Journal.List, Health: dra.NewHealth(), Metrics: metrics.New(opened.Journal.List, func() int { return 0 })})
-	p.Failing = func(a pci.Address) []finding.Failure { return n.failing[a] }
+	failing := n.gate()
+	p.Failing = func(a pci.Address) []finding.Failure { return append(failing(a), n.failing[a]...) }
 	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
 	p.Drains = func(s *device.Snapshot) []maintain.Draining {
 		drains, err := opened.DrainsIn(s)
@@ -75,6 +76,23 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 		}
 	}
 	return written.taints(n.t)
+}
+
+// gate returns the checks that fail for a function, as Prepare asks for them.
+func (n *pluginNode) gate() func(pci.Address) []finding.Failure {
+	n.t.Helper()
+	fsys, _ := n.Read()
+	ids, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: isolation.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return func(a pci.Address) []finding.Failure {
+		var all []finding.Failure
+		for _, id := range ids(a) {
+			all = append(all, finding.Failure{ID: id, Severity: isolation.High})
+		}
+		return all
+	}
 }
 
 // written is what a publisher wrote.
@@ -176,11 +194,39 @@ func events() map[string]func(*pluginNode) {
 		"a failed attempt": func(n *pluginNode) {
 			n.inPod, n.attempted = true, map[pci.Address]plan.Code{n.ours()[0].Address: plan.InUse}
 		},
-		"hot plug": func(n *pluginNode) { n.inPod, n.window = true, plan.FirmwareWindow },
+		"hot plug":                          func(n *pluginNode) { n.inPod, n.window = true, plan.FirmwareWindow },
+		"an argument that fakes ACS":        func(n *pluginNode) { n.Boot("pcie_acs_override=downstream") },
+		"an argument that switches ACS off": func(n *pluginNode) { n.Boot("pci=disable_acs_redir=" + n.portOf(n.ours()[0]).String()) },
+		"an argument about an absent port":  func(n *pluginNode) { n.Boot("pci=disable_acs_redir=0000:fe:1f.7") },
+		"no-IOMMU mode":                     func(n *pluginNode) { n.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") },
+		"ATS":                               func(n *pluginNode) { n.EnableATS(n.ours()[0].Address) },
+		"a reset by power management only":  func(n *pluginNode) { n.resetBy(n.ours()[0], "pm") },
+		"a failure that a waiver accepts": func(n *pluginNode) {
+			n.Boot("pcie_acs_override=downstream")
+			n.Put("etc/kata-vfio/waivers.yaml", "waivers: [{rule: ACS-006, scope: '*', until: 2999-12-31, reason: a test, author: tester}]\n")
+		},
+		"a run file of another boot": func(n *pluginNode) {
+			n.Boot("pcie_acs_override=downstream")
+			n.Put("run/kata-vfio/published.json", `{"bootID": "another", "nodeName": "worker-1", "devices": []}`)
+		},
 		"a check that fails": func(n *pluginNode) {
 			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: isolation.High}}}
 		},
 	}
+}
+
+// portOf returns the port right above a function.
+func (n *pluginNode) portOf(f *device.Function) pci.Address {
+	n.t.Helper()
+	if len(f.Upstream) == 0 {
+		n.t.Fatalf("%s is below no port", f.Address)
+	}
+	return f.Upstream[len(f.Upstream)-1]
+}
+
+// resetBy has the kernel offer one reset method.
+func (n *pluginNode) resetBy(f *device.Function, method string) {
+	n.Put("sys/bus/pci/devices/"+f.Address.String()+"/reset_method", method+"\n")
 }
 
 func (n *pluginNode) file(rec *journal.Record) string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -142,6 +143,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	r.facts, r.recorder = n, recorder
 	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
+	gate.Planned(n, now.Format(time.DateOnly)) // so that the archive has what it reads
 	working.Say("reading the files of %s", terminal.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
 		return err

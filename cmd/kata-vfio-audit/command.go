@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -95,9 +96,12 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err := warnHidden(s, warnings); err != nil {
 		return nil, err
 	}
-	inv := audit.InventoryOf(facts.New(node.FS, s))
+	inv := audit.InventoryOf(facts.New(node.FS, s), today())
 	return inv, warnUnread(inv, warnings)
 }
+
+// today is the day that waivers are compared with.
+func today() string { return time.Now().UTC().Format(time.DateOnly) }
 
 // warnUnread says what the verdicts don't count.
 func warnUnread(inv *audit.Inventory, warnings io.Writer) error {

@@ -32,8 +32,9 @@ func devicesCommand(t *tree) *cobra.Command {
 			"\n" +
 			"The verdicts match the plugin's plan and the taints in its ResourceSlices. They depend on the config that the plugin\n" +
 			"uses (/run/kata-vfio/published.json), else /etc/kata-vfio/node.yaml, else the default one; on the records, marks and\n" +
-			"drains in the journal; and on the audit checks that the plugin reports as failed. Where no plugin runs, use\n" +
-			"`kata-vfio-audit node` for the checks. Warnings name what could not be read.\n" +
+			"drains in the journal; and on the audit checks that the plugin reports as failed. Where no plugin has published since\n" +
+			"the boot, devices runs the checks of the plugin's defaults, with the waivers in /etc/kata-vfio/waivers.yaml. Warnings\n" +
+			"name what could not be read.\n" +
 			"\n" +
 			"wide adds NEAR: the NIC nearest to a GPU, or the GPU nearest to a NIC, and what they share.\n" +
 			"\n" +

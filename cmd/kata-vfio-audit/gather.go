@@ -132,7 +132,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 
 func (r *recorded) devices(b *bundle.Bundle) error {
 	var out bytes.Buffer
-	if err := audit.InventoryOf(r.facts).WriteJSON(&out); err != nil {
+	if err := audit.InventoryOf(r.facts, today()).WriteJSON(&out); err != nil {
 		return fmt.Errorf("record the devices: %w", err)
 	}
 	b.Add("devices.json", out.Bytes())

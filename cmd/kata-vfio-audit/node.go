@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -25,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -222,12 +224,27 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	planned, unread := n.Planned()
+	planned, unread := j.planned(n, now)
 	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.HasHistory(j.format) {
 		node.addHistory(ctx, doc, n)
 	}
 	return doc, nil
+}
+
+// planned returns the node as its plugin plans with it. Where no plugin has spoken, the flags say which failed checks
+// count; without --waivers, the node's own file does.
+func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
+	g, err := gate.Default(n, now.Format(time.DateOnly))
+	g.Profile = j.profileOf
+	if j.waivers != "" {
+		g.Waivers, err = j.accepted, nil
+	}
+	planned, unread := g.Planned(n)
+	if err != nil {
+		unread = append(unread, err.Error())
+	}
+	return planned, unread
 }
 
 // addHistory adds what the ledger says. If it can't be read, the page says so: the present audit is complete

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
@@ -68,8 +67,8 @@ func planCommand(opts *options) *cobra.Command {
 		Short: "Show what run would do for a claim, step by step, and touch nothing",
 		Long: "plan shows what `run` would do for a claim: its functions, the changes of their drivers, and each write. Like `run`,\n" +
 			"it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`, and --hot-plug if `run` has it.\n" +
-			"`prepare` runs no checks: --audit-taint off or `prepare --dry-run` shows its plan. plan also works on a captured tree\n" +
-			"(--root). The same claim and node give the same plan, byte for byte. With --node-name it refuses a claim that is\n" +
+			"With --audit-taint off, no check counts. plan also works on a captured tree (--root). The same claim and node give\n" +
+			"the same plan, byte for byte. With --node-name it refuses a claim that is\n" +
 			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" +
 			"Without a claim, plan answers before there is one: --device for some devices, --all for each device by itself,\n" +
 			"and --class for each device that a DeviceClass selects, with the parameters of the class.\n\n" + exitCodes,
@@ -106,26 +105,31 @@ func planCommand(opts *options) *cobra.Command {
 func prepareCommand(opts *options) *cobra.Command {
 	var file string
 	var dryRun bool
+	var audit auditing
 	cmd := &cobra.Command{
 		Use:   "prepare -f claim.yaml",
 		Short: "Bind a claim's functions to VFIO and write its CDI spec",
 		Long: "prepare does what the plugin does when the kubelet calls it: it binds exactly the claim's functions, with their group\n" +
 			"mates and companions, to their VFIO driver, verifies it, and writes the CDI spec. You can repeat it; an error leaves\n" +
-			"nothing behind. With --node-name it refuses a claim that is allocated from another node's pool, or from a pool in which\n" +
-			"this node does not publish the device.\n\n" + exitCodes,
+			"nothing behind. Like `run`, it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`. With\n" +
+			"--node-name it refuses a claim that is allocated from another node's pool, or from a pool in which this node does not\n" +
+			"publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
   kata-vfio-plugin prepare -f claim.yaml
   kata-vfio-plugin prepare -f claim.yaml -o json | jq -r '.records[].devices[].cdi'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := audit.validateGate(); err != nil {
+				return err
+			}
 			req, err := readClaim(file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			if dryRun {
-				return showPlan(cmd, opts, req, &auditing{counts: string(finding.Off)})
+				return showPlan(cmd, opts, req, &audit)
 			}
-			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
+			n, err := opts.openChecked(cmd.Context(), &audit, opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -135,6 +139,7 @@ func prepareCommand(opts *options) *cobra.Command {
 	claimFlag(cmd, &file)
 	opts.nodeNameFlag(cmd)
 	opts.registerWork(cmd)
+	audit.registerGate(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan and touch nothing")
 	return cmd
 }

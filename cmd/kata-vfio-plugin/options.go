@@ -98,15 +98,32 @@ func (o *options) lookChecked(ctx context.Context, checks *auditing) (*node.Node
 	if err := o.resolve(); err != nil {
 		return nil, err
 	}
-	fsys, err := sysfs.Open(o.node.Root)
-	if err != nil {
-		return nil, &command.UsageError{Err: err}
-	}
-	o.node.Failing, err = checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
-	if err = errors.Join(err, fsys.Close()); err != nil {
+	if err := o.askChecks(ctx, checks); err != nil {
 		return nil, err
 	}
 	return o.lookResolved()
+}
+
+// openChecked is open with a node that refuses functions for which checks fail.
+func (o *options) openChecked(ctx context.Context, checks *auditing, observe func(effects.Event)) (*node.Node, error) {
+	if err := o.resolveWork(); err != nil {
+		return nil, err
+	}
+	if err := o.askChecks(ctx, checks); err != nil {
+		return nil, err
+	}
+	o.node.Observe = observe
+	return node.Open(o.node)
+}
+
+// askChecks runs the checks of the audit on the node once, so that it refuses what `run` would refuse now.
+func (o *options) askChecks(ctx context.Context, checks *auditing) error {
+	fsys, err := sysfs.Open(o.node.Root)
+	if err != nil {
+		return &command.UsageError{Err: err}
+	}
+	o.node.Failing, err = checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
+	return errors.Join(err, fsys.Close())
 }
 
 func (o *options) lookResolved() (*node.Node, error) {

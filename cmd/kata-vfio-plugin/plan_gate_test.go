@@ -9,7 +9,7 @@ import (
 )
 
 // TestPlanRefusesWhatRunRefusesForTheAudit: the checks that `run` makes count for the
-// plan too, and --audit-taint off shows what `prepare` would do.
+// plan, for `prepare` and for `template` too, unless --audit-taint is off.
 func TestPlanRefusesWhatRunRefusesForTheAudit(t *testing.T) {
 	root := newRoot(t)
 	mode := filepath.Join(root, "sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
@@ -25,6 +25,20 @@ func TestPlanRefusesWhatRunRefusesForTheAudit(t *testing.T) {
 	}
 	if got := invoke(t, append(args, "--audit-taint", "off")...); got.code != 0 {
 		t.Errorf("without the checks: %+v", got)
+	}
+	dry := append([]string{"prepare", "--dry-run"}, args[1:]...)
+	if got := invoke(t, dry...); got.code == 0 || !strings.Contains(got.stderr, "fails IOM-003 of the node's audit") {
+		t.Errorf("prepare: %+v", got)
+	}
+	if got := invoke(t, append(dry, "--audit-taint", "off")...); got.code != 0 {
+		t.Errorf("prepare without the checks: %+v", got)
+	}
+	const warning = "would be published with a taint: 0000:21:02.0 fails IOM-003 of the node's audit"
+	if got := invoke(t, "template", "--root", root); got.code != 0 || !strings.Contains(got.stderr, warning) {
+		t.Errorf("template: %+v", got)
+	}
+	if got := invoke(t, "template", "--root", root, "--audit-taint", "off"); got.code != 0 || strings.Contains(got.stderr, warning) {
+		t.Errorf("template without the checks: %+v", got)
 	}
 	if got := invoke(t, append(args, "--audit-taint", "grave")...); got.code != exitUsage {
 		t.Errorf("of a severity that is none: %+v", got)

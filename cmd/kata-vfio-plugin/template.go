@@ -14,26 +14,34 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // templateCommand prints what an autoscaler needs to know of a node that it has not created yet.
 func templateCommand(opts *options) *cobra.Command {
 	var name string
+	var audit auditing
 	cmd := &cobra.Command{
 		Use:   "template",
 		Short: "Print the ResourceSlices of a new node like this one, for autoscalers",
 		Long: "template prints the ResourceSlices that a new node with the same hardware and node config would have. An autoscaler needs\n" +
 			"them to create the first node of a group. Devices have the attributes that all nodes of a kind have in common: type,\n" +
 			"vendor, device, model, linkSpeed, numaNode, pcieRoot and sharedWith, and GPUs their memory. Create the VFs first.\n" +
+			"A warning names each device that this node would publish with a taint for its isolation, its reset or a failed check\n" +
+			"of the audit: a new node like this one would have the same taint, and the template does not show it.\n" +
 			"template also works on a captured tree (--root), and changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin template
   kata-vfio-plugin template -o yaml --node-name hgx-template
   kata-vfio-plugin template --root captured --config node.yaml -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n, err := opts.look()
+			if err := audit.validateGate(); err != nil {
+				return err
+			}
+			n, err := opts.lookChecked(cmd.Context(), &audit)
 			if err != nil {
 				return err
 			}
@@ -41,6 +49,7 @@ func templateCommand(opts *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "node-name", "template", "the new node's name, in spec.nodeName and in the names of pools and slices")
+	audit.registerGate(cmd)
 	return cmd
 }
 
@@ -56,6 +65,7 @@ func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string)
 	if err := warn(cmd, n); err != nil {
 		return err
 	}
+	warnTainted(cmd.ErrOrStderr(), &known)
 	pools := publish.Template(&publish.Node{Name: name, Snapshot: known.Snapshot, Selection: known.Selection})
 	all := &resourceapi.ResourceSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSliceList"},
@@ -65,6 +75,25 @@ func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string)
 		return err
 	}
 	return printKinds(cmd.OutOrStdout(), all.Items)
+}
+
+// warnTainted names the devices that a new node like this one would publish with a taint: for what the hardware, the
+// firmware and the kernel's settings make of them.
+func warnTainted(w io.Writer, known *plan.Node) {
+	assessor := plan.NewAssessor(*known)
+	var texts []string
+	for _, f := range known.Selection.Ours() {
+		assessment := assessor.Assess(f)
+		for _, r := range assessment.Faults() {
+			if r.HoldsForItsKind() {
+				texts = append(texts, fmt.Sprintf("warning: %s would be published with a taint: %s\n    fix: %s", r.Device, r.Text, r.Fix))
+				break
+			}
+		}
+	}
+	for _, text := range terminal.Fold(texts) {
+		fmt.Fprintln(w, text)
+	}
 }
 
 // slicesOf returns the pools of a node as the API has them, in the order of their names.

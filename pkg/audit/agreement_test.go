@@ -3,11 +3,15 @@ package audit_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -49,6 +53,42 @@ func TestAuditAndPluginAgree(t *testing.T) {
 	t.Logf("tried on %d nodes with %d published devices, %d of them tainted", all.nodes, all.devices, all.tainted)
 	if all.devices < 20_000 || all.tainted < all.devices/5 || all.tainted > all.devices*4/5 {
 		t.Errorf("%d devices, %d tainted: want 20,000 and a fifth of each kind", all.devices, all.tainted)
+	}
+}
+
+// TestChecksOfTheWholeNodeCountWithoutAPlugin: on a node without a plugin, as a captured tree is one, what is shown of a
+// device goes by the checks that its plugin would refuse it for.
+func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*board.Tree)
+		check  string // that refuses each device
+	}{
+		"as it is":                            {func(*board.Tree) {}, ""},
+		"an argument that fakes ACS":          {func(b *board.Tree) { b.Boot("pcie_acs_override=downstream,multifunction") }, "ACS-006"},
+		"no-IOMMU mode":                       {func(b *board.Tree) { b.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") }, "IOM-003"},
+		"interrupt remapping without sources": {func(b *board.Tree) { b.Boot("intremap=nosid") }, "IOM-008"},
+	} {
+		for _, b := range board.All() {
+			t.Run(name+"/"+b.Name, func(t *testing.T) {
+				tree := b.Build(t)
+				tt.change(tree)
+				fsys, snapshot := tree.Read()
+				n, unread := gate.Planned(facts.New(fsys, snapshot), "2026-11-22")
+				if len(unread) > 0 {
+					t.Error(unread)
+				}
+				var c tally
+				c.node(t, n)
+				inv := audit.NewInventoryOf(n)
+				for i := range inv.Devices {
+					d := &inv.Devices[i]
+					fails := slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.FailsAudit && strings.Contains(r.Text, tt.check) })
+					if tt.check != "" && n.Selection.Choice(d.Address).Ours && (!fails || d.Grade() != audit.Bad) {
+						t.Errorf("%s: refusals %v, grade %v; want one for %s", d.Address, d.Refusals, d.Grade(), tt.check)
+					}
+				}
+			})
+		}
 	}
 }
 

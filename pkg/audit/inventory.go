@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
@@ -84,10 +85,12 @@ func NewInventoryOf(n plan.Node) *Inventory {
 }
 
 // InventoryOf judges every function of a node by its own config, the records and marks of
-// its journal, and what its plugin says: a function that the plugin publishes is shown as
-// its slice says.
-func InventoryOf(n *facts.Node) *Inventory {
-	planned, unread := n.Planned()
+// its journal, what its plugin says, and the checks that keep a function from claims: a
+// function that the plugin publishes is shown as its slice says, and one of a node without a
+// plugin as its slice would say. today is the day that waivers are compared with,
+// "2026-11-22".
+func InventoryOf(n *facts.Node, today string) *Inventory {
+	planned, unread := gate.Planned(n, today)
 	inv := NewInventoryOf(planned)
 	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv

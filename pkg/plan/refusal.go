@@ -145,3 +145,13 @@ func (e *RefusedError) Has(code Code) bool {
 	}
 	return false
 }
+
+// HoldsForItsKind reports whether a node of the same hardware, firmware, kernel settings and config would refuse the
+// function as well, so that the refusal is not of this node's present state.
+func (r *Refusal) HoldsForItsKind() bool {
+	switch r.Code {
+	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, MateNotSelected, WindowTooSmall:
+		return true
+	}
+	return false
+}

@@ -8,16 +8,17 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -43,18 +44,13 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 	if err != nil {
 		return nil, fmt.Errorf("scan the node for the audit's checks: %w", err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	m := monitor.New(monitor.Config{
-		FS: fsys, Profile: c.Profile, Waivers: c.waivers(root, log).read, Counts: c.Counts,
-		Offered: func(snap *device.Snapshot) []pci.Address { return offered(cfg, snap) },
-		Refresh: func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
-			return inventory.Rescan(ctx, fsys, snap, addrs)
-		},
-		Append:  func(context.Context, ...ledger.Event) (string, error) { return "", nil },
-		Observe: func([]finding.Finding) {}, Changed: func() {}, Log: log,
-	})
-	m.Look(ctx, snap)
-	return idsOf(m.Failing), nil
+	n := facts.New(fsys, snap)
+	n.SetPublished(offered(cfg, snap))
+	g := gate.Gate{
+		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, slog.New(slog.DiscardHandler)).read(ctx),
+		Today: time.Now().UTC().Format(time.DateOnly),
+	}
+	return g.Judge(n).IDs, nil
 }
 
 // offered returns the functions that tenants can get according to the node config.
@@ -64,17 +60,6 @@ func offered(cfg *v1alpha1.NodeConfig, snap *device.Snapshot) []pci.Address {
 		all = append(all, f.Address)
 	}
 	return all
-}
-
-// idsOf returns a function that returns the IDs of the checks that fail for a function.
-func idsOf(failing func(pci.Address) []finding.Failure) func(pci.Address) []string {
-	return func(addr pci.Address) []string {
-		var ids []string
-		for _, f := range failing(addr) {
-			ids = append(ids, f.ID)
-		}
-		return ids
-	}
 }
 
 // openMonitor creates the monitor, which judges the node by what the plugin itself reads. It works without a ledger
@@ -94,15 +79,7 @@ func (s *service) failing(a pci.Address) []string {
 	if s.monitor == nil {
 		return nil
 	}
-	return idsOf(s.monitor.Failing)(a)
-}
-
-func checkIDs() []string {
-	var ids []string
-	for _, c := range check.Catalogue() {
-		ids = append(ids, c.ID)
-	}
-	return ids
+	return gate.IDsOf(s.monitor.Failing(a))
 }
 
 // judge runs the checks before anything is published.
@@ -130,7 +107,7 @@ func (c Checks) waivers(root string, log *slog.Logger) *waiverFile {
 	if c.Waivers != "" {
 		return &waiverFile{path: c.Waivers, log: log}
 	}
-	return &waiverFile{path: filepath.Join(root, "etc/kata-vfio/waivers.yaml"), optional: true, log: log}
+	return &waiverFile{path: filepath.Join(root, gate.WaiversFile), optional: true, log: log}
 }
 
 // waiverFile reads the failures that the node's operator accepts. It is read before each run of the checks, so that a
@@ -167,5 +144,5 @@ func (w *waiverFile) parse() ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waiver.Parse(content, checkIDs())
+	return waiver.Parse(content, gate.CheckIDs())
 }

@@ -57,6 +57,7 @@ func layers() [][]string {
 		{"bootstrap/platform"},                           // what kind of node it is
 		{"bootstrap/boot", "bootstrap/host"},             // what it takes, one concern each
 		{"audit/check", "audit/check/board"},             // the rules, and nodes to try them on
+		{"audit/check/gate"},                             // which failed checks keep a function from claims
 		{"audit/check/monitor"},                          // the rules on the plugin's own node
 		{"prepare/effects"},                              // what one step does
 		{"prepare"},                                      // the order of effects
@@ -83,7 +84,7 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
+		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
 		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "controller/view", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }

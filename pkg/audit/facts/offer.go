@@ -49,6 +49,8 @@ type offer struct {
 	config *v1alpha1.NodeConfig // nil for the default one
 	note   Fact                 // the plugin's file
 	said   Published            // what it says; empty where no plugin said anything
+	// spoke says that said is of a plugin which also says what fails: one that says its node's name.
+	spoke bool
 	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
 	// driver has.
 	named, published map[pci.Address]bool
@@ -68,6 +70,9 @@ func (n *Node) IsPublished(a pci.Address) bool { return n.offer.published[a] }
 func (n *Node) IsAvailable(a pci.Address) bool {
 	return n.offer.published[a] || n.offer.selected[a]
 }
+
+// PluginSpoke reports whether a plugin has said since the node's start what it publishes, and so which checks fail.
+func (n *Node) PluginSpoke() bool { return n.offer.spoke }
 
 // Basis says which sources decide which functions tenants can get.
 func (n *Node) Basis() finding.Basis { return n.offer.basis }
@@ -98,6 +103,7 @@ func (n *Node) readOffer() {
 	n.offer.basis.By = finding.ByDefault
 	n.offer.note = n.Read(publishedFile)
 	if n.offer.note.OK() && n.readPublished() {
+		n.offer.spoke = n.offer.said.NodeName != ""
 		return
 	}
 	n.readConfig()
@@ -109,7 +115,7 @@ func (n *Node) readOffer() {
 	n.offer.basis.Functions = len(ours)
 }
 
-// readPublished decodes what the plugin says, and reports whether it can be. Where the
+// readPublished decodes what the plugin says, and reports whether it can be and is of this boot. Where the
 // plugin doesn't say by which config, the node's file counts.
 func (n *Node) readPublished() bool {
 	f := &n.offer.note
@@ -119,6 +125,9 @@ func (n *Node) readPublished() bool {
 	}
 	if err := json.Unmarshal([]byte(f.Value), &said); err != nil {
 		f.Status, f.Err = Broken, err.Error()
+		return false
+	}
+	if said.BootID != "" && said.BootID != n.Snapshot.Host.BootID {
 		return false
 	}
 	n.offer.said = said.Published
@@ -154,9 +163,10 @@ func (n *Node) useConfig(path string, text []byte) bool {
 }
 
 // Planned returns the node as the plugin plans with it and publishes it: by its config,
-// the journal's records and marks, and what the plugin says that no other file does. What
-// could not be read does not count: unread says what that is and what it hides, one
-// sentence each.
+// the journal's records and marks, and what the plugin says that no other file does. The
+// failed checks are those that the plugin says; package gate adds them where no plugin has
+// spoken. What could not be read does not count: unread says what that is and what it hides,
+// one sentence each.
 func (n *Node) Planned() (node plan.Node, unread []string) {
 	cfg := n.offer.config
 	node = plan.Node{

@@ -26,8 +26,8 @@ type Candidate struct {
 	Device resourceapi.Device
 }
 
-// Candidates returns the devices that the node would publish if no claim had one, sorted by name. The plugin publishes the
-// same, with the taints of drains and of the audit's checks in addition.
+// Candidates returns the devices that the node would publish if no claim had one, sorted by name, with the taints of what
+// known says: a failed check of the audit taints a device if known has [plan.Node.Failing].
 func Candidates(node string, known *plan.Node) []Candidate {
 	n := &publish.Node{Name: node, Snapshot: known.Snapshot, Selection: known.Selection, Assessments: map[pci.Address]plan.Assessment{}}
 	assessor := plan.NewAssessor(*known)

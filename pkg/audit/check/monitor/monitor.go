@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -67,26 +67,17 @@ const (
 // goroutine.
 type Monitor struct {
 	Config
-	checks    []check.Check
-	static    map[string]bool
 	vpds      *facts.VPDs
 	published published
 	took      time.Duration // the last look
 
 	mu  sync.Mutex // guards now
-	now *outcome
+	now *gate.Failures
 }
 
 // New returns a monitor that has not looked yet: nothing fails.
 func New(c Config) *Monitor {
-	m := &Monitor{Config: c, static: map[string]bool{}, vpds: facts.NewVPDs(), now: &outcome{}}
-	for _, one := range check.Catalogue() {
-		if one.Cheap {
-			m.checks = append(m.checks, one)
-			m.static[one.ID] = one.Static
-		}
-	}
-	return m
+	return &Monitor{Config: c, vpds: facts.NewVPDs(), now: &gate.Failures{}}
 }
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
@@ -94,7 +85,7 @@ func New(c Config) *Monitor {
 func (m *Monitor) Failing(a pci.Address) []finding.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now.failing(a)
+	return m.now.Of(a)
 }
 
 // Run looks whenever a snapshot comes, and every once in a while, until ctx ends.
@@ -153,10 +144,10 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 // look asks the checks. A snapshot may be older than the journal, of a time in the
 // midst of a claim's steps that have ended since: where something new fails, the
 // functions are read and checked again.
-func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *outcome) {
+func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *gate.Failures) {
 	n, found := m.ask(ctx, snap, at)
 	now := m.weigh(n, found, n)
-	news := now.newDevices(m.now)
+	news := newDevices(now, m.now)
 	if len(news) == 0 {
 		return found, now
 	}
@@ -174,8 +165,8 @@ func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) 
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.Offered(snap))
-	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
-	return n, r.Findings
+	g := gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)}
+	return n, g.Ask(n)
 }
 
 func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
@@ -186,7 +177,7 @@ func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
 }
 
 // conclude replaces the outcome and returns the one before.
-func (m *Monitor) conclude(now *outcome) (before *outcome) {
+func (m *Monitor) conclude(now *gate.Failures) (before *gate.Failures) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before, m.now = m.now, now
@@ -194,7 +185,7 @@ func (m *Monitor) conclude(now *outcome) (before *outcome) {
 }
 
 // publish writes to the ledger what it does not know yet.
-func (m *Monitor) publish(ctx context.Context, now *outcome, at time.Time) {
+func (m *Monitor) publish(ctx context.Context, now *gate.Failures, at time.Time) {
 	events, whole := m.published.events(now, at)
 	if len(events) == 0 {
 		return
@@ -210,8 +201,8 @@ func (m *Monitor) publish(ctx context.Context, now *outcome, at time.Time) {
 }
 
 // log says what began to fail and what no longer does, each rule once.
-func (m *Monitor) log(ctx context.Context, before, now *outcome, findings []finding.Finding) {
-	was, is := before.rules(), now.rules()
+func (m *Monitor) log(ctx context.Context, before, now *gate.Failures, findings []finding.Finding) {
+	was, is := rules(before), rules(now)
 	for _, id := range slices.Sorted(maps.Keys(is)) {
 		if was[id] {
 			continue
@@ -232,12 +223,12 @@ func (m *Monitor) log(ctx context.Context, before, now *outcome, findings []find
 }
 
 // rules returns the ids of all that fails.
-func (o *outcome) rules() map[string]bool {
+func rules(o *gate.Failures) map[string]bool {
 	all := map[string]bool{}
-	for _, f := range o.node {
+	for _, f := range o.Node {
 		all[f.ID] = true
 	}
-	for _, failures := range o.devices {
+	for _, failures := range o.Devices {
 		for _, f := range failures {
 			all[f.ID] = true
 		}
@@ -245,8 +236,8 @@ func (o *outcome) rules() map[string]bool {
 	return all
 }
 
-func same(a, b *outcome) bool {
-	return slices.Equal(a.node, b.node) && maps.EqualFunc(a.devices, b.devices, slices.Equal)
+func same(a, b *gate.Failures) bool {
+	return slices.Equal(a.Node, b.Node) && maps.EqualFunc(a.Devices, b.Devices, slices.Equal)
 }
 
 // bridges returns the ports of the node.

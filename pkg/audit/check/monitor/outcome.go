@@ -6,35 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// outcome is what a look at the node came to: the failures that count, the worst
-// first, each rule once.
-type outcome struct {
-	node    []finding.Failure
-	devices map[pci.Address][]finding.Failure
-}
-
-// failing returns what fails for a function, what fails for the whole node
-// included.
-func (o *outcome) failing(a pci.Address) []finding.Failure {
-	own := o.devices[a]
-	if len(own) == 0 {
-		return o.node
-	}
-	return finding.WorstFirst(slices.Concat(o.node, own))
-}
-
 // newDevices returns the functions for which something fails that did not before.
-func (o *outcome) newDevices(before *outcome) []pci.Address {
+func newDevices(now, before *gate.Failures) []pci.Address {
 	var all []pci.Address
-	for a, failures := range o.devices {
-		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.devices[a], f) }) {
+	for a, failures := range now.Devices {
+		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.Devices[a], f) }) {
 			all = append(all, a)
 		}
 	}
@@ -44,34 +27,10 @@ func (o *outcome) newDevices(before *outcome) []pci.Address {
 
 // weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
 // may be in a transient state: its new failures wait for the next look.
-func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *outcome {
-	o := &outcome{devices: map[pci.Address][]finding.Failure{}}
-	for i := range findings {
-		f := &findings[i]
-		if f.State != finding.Fail || m.static[f.ID] || m.Counts == finding.Off || f.Severity.Compare(m.Counts) > 0 {
-			continue
-		}
-		failure := finding.Failure{ID: f.ID, Severity: f.Severity}
-		if len(f.Devices) == 0 {
-			o.node = append(o.node, failure)
-		}
-		for _, a := range f.Devices {
-			if !slices.Contains(m.now.devices[a], failure) && (inBetween(n, a) || !sameTenancies(n, earlier, a)) {
-				continue
-			}
-			o.devices[a] = append(o.devices[a], failure)
-		}
-	}
-	o.node = finding.WorstFirst(o.node)
-	for a, failures := range o.devices {
-		o.devices[a] = finding.WorstFirst(failures)
-	}
-	return o
-}
-
-func inBetween(n *facts.Node, a pci.Address) bool {
-	return slices.ContainsFunc(n.TenanciesOf(a), func(t facts.Tenancy) bool {
-		return t.Record.State != journal.Prepared && t.Record.State != journal.Quarantined
+func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *gate.Failures {
+	g := gate.Gate{Counts: m.Counts}
+	return g.Weigh(findings, func(a pci.Address, failure finding.Failure) bool {
+		return !slices.Contains(m.now.Devices[a], failure) && (gate.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }
 
@@ -99,20 +58,20 @@ const repeatAfter = 12 * time.Hour
 
 // published is the last state of the checks in the ledger.
 type published struct {
-	outcome *outcome  // nil for nothing yet
-	at      time.Time // when it was told all of it
+	outcome *gate.Failures // nil for nothing yet
+	at      time.Time      // when it was told all of it
 }
 
 // events returns the events for the ledger. The first event of a run, and the repetitions, have the whole state; the
 // others have the changes.
-func (t *published) events(now *outcome, at time.Time) (events []ledger.Event, whole bool) {
+func (t *published) events(now *gate.Failures, at time.Time) (events []ledger.Event, whole bool) {
 	whole = t.outcome == nil || at.Sub(t.at) >= repeatAfter
-	before := &outcome{}
+	before := &gate.Failures{}
 	if !whole {
 		before = t.outcome
 	}
-	if whole || !slices.Equal(ids(before.node), ids(now.node)) {
-		events = append(events, event(now.node))
+	if whole || !slices.Equal(ids(before.Node), ids(now.Node)) {
+		events = append(events, event(now.Node))
 	}
 	for _, codes := range changedSets(before, now) {
 		e := event(codes.failures)
@@ -140,19 +99,19 @@ type set struct {
 
 // changedSets returns the functions whose failures are others than before, those
 // with the same ones together.
-func changedSets(before, now *outcome) []set {
+func changedSets(before, now *gate.Failures) []set {
 	sets := map[string]*set{}
-	addresses := slices.Collect(maps.Keys(now.devices))
-	addresses = slices.AppendSeq(addresses, maps.Keys(before.devices))
+	addresses := slices.Collect(maps.Keys(now.Devices))
+	addresses = slices.AppendSeq(addresses, maps.Keys(before.Devices))
 	slices.SortFunc(addresses, pci.Address.Compare)
 	for _, a := range slices.Compact(addresses) {
-		key := ids(now.devices[a])
-		if slices.Equal(ids(before.devices[a]), key) {
+		key := ids(now.Devices[a])
+		if slices.Equal(ids(before.Devices[a]), key) {
 			continue
 		}
 		s := sets[strings.Join(key, " ")]
 		if s == nil {
-			s = &set{failures: now.devices[a]}
+			s = &set{failures: now.Devices[a]}
 			sets[strings.Join(key, " ")] = s
 		}
 		s.devices = append(s.devices, a)

@@ -138,12 +138,12 @@ func (d *demo) inventory(ctx context.Context) error {
 
 func (d *demo) plan(ctx context.Context) error {
 	d.title("A tenant's claim: what would be done (nothing is touched)")
-	return d.show(ctx, "kata-vfio-plugin prepare --dry-run -f /host/claim.yaml")
+	return d.show(ctx, "kata-vfio-plugin prepare --audit-taint off --dry-run -f /host/claim.yaml")
 }
 
 func (d *demo) prepare(ctx context.Context) error {
 	d.title("Prepare it: each step verified, with its time")
-	if err := d.show(ctx, "kata-vfio-plugin prepare -f /host/claim.yaml"); err != nil {
+	if err := d.show(ctx, "kata-vfio-plugin prepare --audit-taint off -f /host/claim.yaml"); err != nil {
 		return err
 	}
 	d.title("The claim's network policy, imposed by the PF and read back")
@@ -180,7 +180,7 @@ func (d *demo) inUse(ctx context.Context) error {
 
 func (d *demo) refusal(ctx context.Context) error {
 	d.title("A claim that can't be isolated is refused, with the reason and the way out")
-	return d.expect(ctx, 3, "kata-vfio-plugin prepare -f /host/refused.yaml --config /host/node.yaml")
+	return d.expect(ctx, 3, "kata-vfio-plugin prepare --audit-taint off -f /host/refused.yaml --config /host/node.yaml")
 }
 
 // unprepare gives the devices back.

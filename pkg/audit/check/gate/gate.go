@@ -1,0 +1,119 @@
+// Package gate decides which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
+// the tables of the audit ask it, so that they say the same of a device.
+package gate
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Gate says which failed checks count.
+type Gate struct {
+	// Profile is the node's purpose, which determines the severity of checks.
+	Profile finding.Profile
+	// Counts is the least severity at which a failed check counts; with [finding.Off], none counts.
+	Counts isolation.Severity
+	// Waivers are the accepted failures, and Today is the day that they are compared with, "2026-11-22".
+	Waivers []finding.Waiver
+	Today   string
+}
+
+// Checks returns the checks that can keep a function from claims: those that cost little ([finding.Rule.Cheap]).
+func Checks() []check.Check {
+	return slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool { return !c.Cheap })
+}
+
+// Ask runs the checks on a node.
+func (g *Gate) Ask(n *facts.Node) []finding.Finding {
+	return check.Run(n, Checks(), check.Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
+}
+
+// Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may
+// be in a transient state, so it has none of its own.
+func (g *Gate) Judge(n *facts.Node) *Failures {
+	if g.Counts == finding.Off {
+		return &Failures{}
+	}
+	return g.Weigh(g.Ask(n), func(a pci.Address, _ finding.Failure) bool { return InTransition(n, a) })
+}
+
+// Weigh returns those of the findings that count, without the failures of functions that wait is true for.
+func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.Failure) bool) *Failures {
+	found := &Failures{Devices: map[pci.Address][]finding.Failure{}}
+	static := staticRules()
+	for i := range findings {
+		f := &findings[i]
+		if f.State != finding.Fail || static[f.ID] || g.Counts == finding.Off || f.Severity.Compare(g.Counts) > 0 {
+			continue
+		}
+		failure := finding.Failure{ID: f.ID, Severity: f.Severity}
+		if len(f.Devices) == 0 {
+			found.Node = append(found.Node, failure)
+		}
+		for _, a := range f.Devices {
+			if !wait(a, failure) {
+				found.Devices[a] = append(found.Devices[a], failure)
+			}
+		}
+	}
+	found.sort()
+	return found
+}
+
+// staticRules returns the rules whose failure no configuration repairs.
+func staticRules() map[string]bool {
+	static := map[string]bool{}
+	for _, c := range Checks() {
+		static[c.ID] = c.Static
+	}
+	return static
+}
+
+// InTransition reports whether a claim's record says that a function is being prepared or released.
+func InTransition(n *facts.Node, a pci.Address) bool {
+	return slices.ContainsFunc(n.TenanciesOf(a), func(t facts.Tenancy) bool {
+		return t.Record.State != journal.Prepared && t.Record.State != journal.Quarantined
+	})
+}
+
+// Failures are the failures that count, the worst first and each rule once.
+type Failures struct {
+	// Node are those of the whole node.
+	Node []finding.Failure
+	// Devices are those of functions.
+	Devices map[pci.Address][]finding.Failure
+}
+
+func (f *Failures) sort() {
+	f.Node = finding.WorstFirst(f.Node)
+	for a, failures := range f.Devices {
+		f.Devices[a] = finding.WorstFirst(failures)
+	}
+}
+
+// Of returns what fails for a function, including what fails for the whole node. The slice is shared.
+func (f *Failures) Of(a pci.Address) []finding.Failure {
+	own := f.Devices[a]
+	if len(own) == 0 {
+		return f.Node
+	}
+	return finding.WorstFirst(slices.Concat(f.Node, own))
+}
+
+// IDs returns the IDs of what fails for a function, as [plan.Node.Failing] has them.
+func (f *Failures) IDs(a pci.Address) []string { return IDsOf(f.Of(a)) }
+
+// IDsOf returns the IDs of failures, in their order.
+func IDsOf(failures []finding.Failure) []string {
+	var ids []string
+	for _, f := range failures {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}

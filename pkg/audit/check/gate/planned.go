@@ -1,0 +1,64 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
+const WaiversFile = "etc/kata-vfio/waivers.yaml"
+
+// Default returns the gate of a plugin without flags: the profile for untrusted tenants, severity high, and the waivers
+// of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
+func Default(n *facts.Node, today string) (Gate, error) {
+	g := Gate{Profile: finding.Profiles()[0], Counts: isolation.High, Today: today}
+	file := n.Read(WaiversFile)
+	if file.Status == facts.Absent {
+		return g, nil
+	}
+	const unread = "the waivers could not be read, so that no failed check is accepted: %s: %w"
+	if !file.OK() {
+		return g, fmt.Errorf(unread, file.Path, errors.New(file.Err))
+	}
+	var err error
+	if g.Waivers, err = waiver.Parse([]byte(file.Value), CheckIDs()); err != nil {
+		return g, fmt.Errorf(unread, file.Path, err)
+	}
+	return g, nil
+}
+
+// CheckIDs returns the IDs of all checks that a node can answer.
+func CheckIDs() []string {
+	var ids []string
+	for _, c := range check.Catalogue() {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
+// since the node's start, or else those of the default gate. unread is [facts.Node.Planned]'s.
+func Planned(n *facts.Node, today string) (node plan.Node, unread []string) {
+	g, err := Default(n, today)
+	node, unread = g.Planned(n)
+	if err != nil {
+		unread = append(unread, err.Error())
+	}
+	return node, unread
+}
+
+// Planned is [Planned] with the failed checks of this gate.
+func (g *Gate) Planned(n *facts.Node) (node plan.Node, unread []string) {
+	node, unread = n.Planned()
+	if !n.PluginSpoke() {
+		node.Failing = g.Judge(n).IDs
+	}
+	return node, unread
+}
