@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -13,8 +14,19 @@ import (
 
 // toTargets brings functions of a record that somebody moved to a host driver back to VFIO, before they are reset: a
 // device is never reset below a driver that uses it. It returns an [effects.InUseError] while a process uses one of
-// them there. Another device at an address is left alone. The locks of the functions are held.
+// them there, and an error if one stays there. Another device at an address is left alone. The locks of the functions
+// are held.
 func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	own, err := o.moved(ctx, snap, rec)
+	if err != nil || len(own.Plan.Functions) == 0 {
+		return err
+	}
+	return o.bringBack(ctx, own)
+}
+
+// moved returns the record with only those functions that somebody moved to a host driver. It returns an
+// [effects.InUseError] while a process uses one of them there.
+func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) (*journal.Record, error) {
 	own := *rec
 	own.Plan.Functions = nil
 	for _, fn := range rec.Plan.Functions {
@@ -24,13 +36,19 @@ func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journ
 		}
 	}
 	if len(own.Plan.Functions) == 0 {
+		return &own, nil
+	}
+	return &own, o.Guard.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
+}
+
+// bringBack binds moved functions to VFIO again. Functions that leave the bus meanwhile need no driver.
+func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
+	err := o.Binding.BindAll(ctx, moved)
+	if err == nil || o.Bus.AllGone(moved) {
 		return nil
 	}
-	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses()); err != nil {
-		return err
-	}
-	_ = o.Binding.BindAll(ctx, &own) // the ledger has its failure, and a function that stays there is not reset: the reset says why
-	return nil
+	return fmt.Errorf("claim %s: bring its devices back from the host driver that somebody bound them to: %w; stop what binds them there, and the next try continues from here",
+		moved.Plan.Claim, err)
 }
 
 // proveAgain repeats those resets of a cleaned record whose functions are still on VFIO: somebody may have used them

@@ -3,6 +3,8 @@ package prepare_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +46,48 @@ func TestDeviceIsNotResetBelowAHostDriver(t *testing.T) {
 			})
 			if err := call(w); err != nil || !device.IsVFIO(below) {
 				t.Errorf("after its end: %v, reset on driver %q; want it on VFIO", err, below)
+			}
+		})
+	}
+}
+
+// TestMovedDeviceThatStaysOnItsHostDriver: the kernel refuses the way back to VFIO. The error says so, and the claim stays
+// as it is; the next try continues. Where the DeviceClass waives resets nothing is reset, and the claim ends.
+func TestMovedDeviceThatStaysOnItsHostDriver(t *testing.T) {
+	for name, resets := range map[string]bool{"with resets": true, "resets are waived": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			w.mustPrepare(w.request(uid, gpu))
+			if !resets {
+				rec := *w.record(uid)
+				rec.Plan.Devices[0].Resets = nil
+				if err := w.records.Save(&rec); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.rebind(gpu, "nvidia")
+			refuse := true
+			w.k.OnWrite(func(path, _ string) error {
+				if refuse && strings.HasSuffix(path, "drivers/nvidia/unbind") {
+					return syscall.EBUSY
+				}
+				return nil
+			})
+			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+			if !resets {
+				if err != nil || w.record(uid) != nil || w.driver(gpu) != "nvidia" {
+					t.Errorf("%v, record %v, driver %q; want that the claim ends", err, w.record(uid), w.driver(gpu))
+				}
+				return
+			}
+			if !errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), "back from the host driver") {
+				t.Errorf("%v, want that of the kernel, with what was tried", err)
+			}
+			w.wantKept()
+			refuse = false
+			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || len(w.k.Resets()) != 1 {
+				t.Errorf("the next try: %v, %d resets", err, len(w.k.Resets()))
 			}
 		})
 	}

@@ -209,9 +209,14 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	return o.Recording.End(ctx, rec, code, why)
 }
 
-// releaseMoved is release of a record whose functions somebody may have moved.
+// releaseMoved is release of a record whose functions somebody may have moved. Where nothing is reset, a function may stay
+// on the driver that it was moved to: release restores it from there.
 func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
-	if err := o.toTargets(ctx, snap, rec); err != nil {
+	moved, err := o.moved(ctx, snap, rec)
+	if err != nil {
+		return failed(err)
+	}
+	if err := o.bringBack(ctx, moved); err != nil && len(rec.Plan.Resets()) > 0 {
 		return failed(err)
 	}
 	return o.release(ctx, rec)
