@@ -188,10 +188,18 @@ func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false
 	}
-	if err != nil || json.Unmarshal(data, &m) != nil || k.address(&m) != a {
+	if err != nil {
 		return k.unreadable(a, path), true
 	}
-	return m, true
+	return k.decode(path, data, a), true
+}
+
+// decode returns the mark in a file whose name has the address. Another text marks the function at that address.
+func (k markKind[M]) decode(path string, data []byte, a pci.Address) (m M) {
+	if json.Unmarshal(data, &m) != nil || k.address(&m) != a {
+		return k.unreadable(a, path)
+	}
+	return m
 }
 
 // Files reads a journal that does not lie on this machine's disk: that of a copy, or

@@ -51,6 +51,16 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 	return need
 }
 
+// Concerns reports whether the mark is of a function of a snapshot, or may be of it and the function is not proven clean
+// since. The function had the address and the identity; the address decides where an identity is not known.
+func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Snapshot) bool {
+	if resetMarkKind().concerns(&file[ResetMark]{mark: *m}, a, id) {
+		return true
+	}
+	f := snap.Find(id).Function
+	return f != nil && NeedReset([]ResetMark{*m}, snap)[f.Address]
+}
+
 func (m *ResetMark) isProven(id device.Identity) bool {
 	return slices.ContainsFunc(m.Proven, func(proven device.Identity) bool { return proven.Match(id) == device.Agrees })
 }
@@ -64,6 +74,12 @@ func resetMarkKind() markKind[ResetMark] {
 		identity:   func(m *ResetMark) device.Identity { return m.Identity },
 		unreadable: func(a pci.Address, path string) ResetMark { return ResetMark{Address: a, Why: unreadable(path)} },
 	}
+}
+
+// DecodeResetMark returns the mark in a file whose name has an address, as by [MarkAddress]. A mark that can't be read is of
+// the function at that address.
+func DecodeResetMark(path string, data []byte, a pci.Address) ResetMark {
+	return resetMarkKind().decode(path, data, a)
 }
 
 func unreadable(path string) string { return "its mark " + path + " can't be read" }

@@ -226,11 +226,11 @@ func provenClean(n *facts.Node) Answer {
 
 // cleanliness says what is wrong with one function in a claim's hands, nil for
 // nothing.
-func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks map[pci.Address]facts.Fact) Answer {
+func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) Answer {
 	if !n.IsThisBoot(rec) {
 		return nil // nobody has it by that record; that it is still there is another check's
 	}
-	mark, unclean := marks[a]
+	mark, unclean := markOf(n, rec, a, marks)
 	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
 	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
 	switch {
@@ -242,6 +242,20 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks map[pc
 		return fail(fmt.Sprintf("%s counts as clean after %s without a proven reset", a, claimName(rec)), recordFact(rec, "cleaned without proof"))
 	}
 	return nil
+}
+
+// markOf returns the file of the mark that a record's function has, whatever the address in its name is.
+func markOf(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
+	var id device.Identity
+	if fn, ok := rec.Plan.Function(a); ok {
+		id = fn.Identity
+	}
+	for i := range marks {
+		if marks[i].Mark.Concerns(a, id, n.Snapshot) {
+			return marks[i].File, true
+		}
+	}
+	return facts.Fact{}, false
 }
 
 // badProofs returns the proofs that prove nothing.

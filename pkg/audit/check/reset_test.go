@@ -1,10 +1,14 @@
 package check_test
 
 import (
+	"encoding/json"
+
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -54,10 +58,40 @@ func methodFaults() []fault {
 	}
 }
 
-// markUnclean writes the plugin's mark.
-func markUnclean(t *board.Tree, device string) {
-	a := t.Devices[device].String()
-	t.Put("var/lib/kata-vfio/journal/unclean/"+a+".json", `{"address":"`+a+`","claim":"earlier","why":"the node went down before a reset","since":"2026-11-21T08:00:00Z"}`+"\n")
+// putMark writes the plugin's mark of a function that had an address and an identity.
+func putMark(t *board.Tree, at pci.Address, id device.Identity) {
+	m := journal.ResetMark{Address: at, Identity: id, Claim: "earlier", Why: "the node went down before a reset", Since: "2026-11-21T08:00:00Z"}
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	t.Put("var/lib/kata-vfio/journal/unclean/"+at.String()+".json", string(data)+"\n")
+}
+
+func identityOf(t *board.Tree, name string) device.Identity {
+	s := t.Scan()
+	f, ok := s.Function(t.Devices[name])
+	if !ok {
+		t.TB.Fatalf("there is no %s", name)
+	}
+	return s.Identify(f)
+}
+
+// earlier is the identity that a device had in another boot.
+func earlier(t *board.Tree, name string) device.Identity {
+	id := identityOf(t, name)
+	id.BootID, id.Inode = "earlier", 1
+	return id
+}
+
+// identified gives the record of t1/train the identity of its function, as the plugin does.
+func identified(t *board.Tree, rec *journal.Record) {
+	for i := range rec.Plan.Functions {
+		if rec.Plan.Functions[i].Address == t.Devices["gpu0"] {
+			rec.Plan.Functions[i].Identity = identityOf(t, "gpu0")
+		}
+	}
+	t.Save(rec)
 }
 
 // changed is a fault in the record of t1/train.
@@ -75,7 +109,21 @@ func proofFaults() []fault {
 	}
 	return []fault{
 		{rule: "RST-004", about: "marked as not clean", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
-			markUnclean(t, "gpu0")
+			putMark(t, t.Devices["gpu0"], device.Identity{})
+		}},
+		{rule: "RST-004", about: "marked as not clean before its bus number changed", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			identified(t, record(t, "t1", "train"))
+			putMark(t, pci.Address{Bus: 0xee}, earlier(t, "gpu0"))
+		}},
+		{rule: "RST-004", about: "the mark of another card that had its address", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			identified(t, record(t, "t1", "train"))
+			former := earlier(t, "gpu0")
+			former.Revision++
+			putMark(t, t.Devices["gpu0"], former)
+		}},
+		{rule: "RST-004", about: "a mark that can't be read", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			identified(t, record(t, "t1", "train"))
+			t.Put("var/lib/kata-vfio/journal/unclean/"+t.Devices["gpu0"].String()+".json", "{")
 		}},
 		changed("RST-004", "no fingerprint from before", func(_ *board.Tree, rec *journal.Record) { rec.Baseline = nil }),
 		changed("RST-004", "cleaned without a proof", func(_ *board.Tree, rec *journal.Record) { rec.State = journal.Cleaned }),

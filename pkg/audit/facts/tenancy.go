@@ -134,19 +134,25 @@ func (n *Node) IsBound(a pci.Address) bool { return n.bound[a] }
 // bindings, group numbers and device nodes of another one mean nothing.
 func (n *Node) IsThisBoot(rec *journal.Record) bool { return rec.BootID == n.Snapshot.Host.BootID }
 
-// NeedsReset returns the plugin's marks of functions that a tenant could reach and
-// whose reset has not been proven since, with the file as evidence.
-func (n *Node) NeedsReset() (marks map[pci.Address]Fact, dir Fact) {
+// ResetMark is the plugin's mark of a function that a tenant could reach and whose reset has not been proven since, with
+// its file as evidence.
+type ResetMark struct {
+	Mark journal.ResetMark
+	File Fact
+}
+
+// NeedsReset returns the plugin's marks of functions without a proven reset.
+func (n *Node) NeedsReset() (marks []ResetMark, dir Fact) {
 	dirName := path.Join(journalDir, "unclean")
 	names, dir := n.List(dirName)
-	marks = map[pci.Address]Fact{}
 	for _, name := range names {
 		a, isMark := journal.MarkAddress(name)
 		if !isMark {
 			continue // a write that a crash cut off
 		}
-		if file := n.Read(path.Join(dirName, name)); file.Status != Absent {
-			marks[a] = file
+		name = path.Join(dirName, name)
+		if file := n.Read(name); file.Status != Absent {
+			marks = append(marks, ResetMark{Mark: journal.DecodeResetMark("/"+name, []byte(file.Value), a), File: file})
 		}
 	}
 	return marks, dir
