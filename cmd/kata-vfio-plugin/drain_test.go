@@ -216,7 +216,7 @@ func TestStepsOfAClearance(t *testing.T) {
 	o.node.Root = root
 	steps := func(withoutProof bool) string {
 		var words []string
-		for _, s := range o.clearSteps(rec, withoutProof) {
+		for _, s := range o.clearSteps(rec, o.snapshot(t.Context()), withoutProof) {
 			words = append(words, string(s.Operation)+" "+s.DriverBefore+">"+s.DriverAfter)
 		}
 		return strings.Join(words, ", ")

@@ -8,10 +8,12 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -42,7 +44,7 @@ func quarantineListCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show which devices are quarantined: since when, since which claim, why, and what was tried",
-		Long:  "list reads the journal and the ledger.\n\n" + exitCodes,
+		Long:  "list reads the journal and the ledger, and where the devices are now if they have moved since.\n\n" + exitCodes,
 		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine list -o json | jq -r '.quarantined[].reason'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,12 +94,13 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
 			"  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'card replaced' --without-proof",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rec, err := opts.recordQuarantined(args[0])
+			snap := opts.snapshot(cmd.Context())
+			rec, err := opts.recordQuarantined(args[0], snap)
 			if err != nil {
 				return err
 			}
 			if dryRun {
-				return printSteps(cmd.OutOrStdout(), opts.output, opts.clearSteps(rec, how.WithoutProof))
+				return printSteps(cmd.OutOrStdout(), opts.output, opts.clearSteps(rec, snap, how.WithoutProof))
 			}
 			if err := wantReason(how.Reason); err != nil {
 				return err
@@ -107,7 +110,7 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(clearOne(cmd, opts.output, n, rec, how), n.Close())
+			return errors.Join(clearOne(cmd, opts.output, n, rec, locate(rec, snap), how), n.Close())
 		},
 	}
 	opts.registerWork(cmd)
@@ -145,15 +148,22 @@ func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// recordQuarantined returns the quarantined record with the name.
-func (o *options) recordQuarantined(name string) (*journal.Record, error) {
+// recordQuarantined returns the quarantined record with the name. An address is where a function is in the snapshot, or
+// else where it was.
+func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journal.Record, error) {
 	store, err := o.records()
 	if err != nil {
 		return nil, err
 	}
 	records, problems := store.List()
+	records = slices.DeleteFunc(records, func(rec *journal.Record) bool { return rec.State != journal.Quarantined })
 	for _, rec := range records {
-		if rec.State == journal.Quarantined && isNamed(rec, name) {
+		if isNamed(rec, name, locate(rec, snap)) {
+			return rec, nil
+		}
+	}
+	for _, rec := range records {
+		if isNamed(rec, name, locations{}) {
 			return rec, nil
 		}
 	}
@@ -163,17 +173,25 @@ func (o *options) recordQuarantined(name string) (*journal.Record, error) {
 	return nil, command.Usagef("%q: nothing of that name is quarantined; `kata-vfio-plugin quarantine list` says what is", name)
 }
 
-// isNamed reports whether a name is the record's or one of its functions'.
-func isNamed(rec *journal.Record, name string) bool {
+// isNamed reports whether a name is the record's or one of its functions', where these are now.
+func isNamed(rec *journal.Record, name string, at locations) bool {
 	if rec.ID() == name {
 		return true
 	}
 	a, err := deviceNamed(name)
-	return err == nil && slices.Contains(rec.Plan.Addresses(), a)
+	return err == nil && slices.ContainsFunc(rec.Plan.Addresses(), func(was pci.Address) bool {
+		return at.now(was) == a && !slices.Contains(at.gone, was)
+	})
 }
 
-// clearSteps returns the steps that end a quarantine, with or without a proof.
-func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
+// clearSteps returns the steps that end a quarantine, with or without a proof. One of an earlier boot follows its functions
+// to where they are in the snapshot.
+func (o *options) clearSteps(rec *journal.Record, snap *device.Snapshot, withoutProof bool) []plan.Step {
+	if snap != nil && snap.Host.BootID != rec.BootID {
+		own := *rec
+		own.Plan = rec.Plan.Follow(snap)
+		rec = &own
+	}
 	if !withoutProof {
 		return o.ahead(rec)
 	}
@@ -181,7 +199,7 @@ func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step
 	return rec.StepsOf(boot, rec.AheadWithoutProof(boot))
 }
 
-func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how maintain.Clearance) error {
+func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, at locations, how maintain.Clearance) error {
 	proofs, err := n.Clear(cmd.Context(), rec.ID(), how)
 	if errors.Is(err, maintain.ErrNotQuarantined) {
 		return &command.UsageError{Err: err}
@@ -189,7 +207,7 @@ func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Reco
 	if err != nil {
 		return err
 	}
-	return printCleared(cmd.OutOrStdout(), format, rec, how, proofs)
+	return printCleared(cmd.OutOrStdout(), format, rec, &at, how, proofs)
 }
 
 // clearedView is the result of clear. Its JSON names are stable.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -30,6 +32,8 @@ type quarantine struct {
 	Devices []deviceView `json:"devices"`
 	// Functions are all functions that stay on VFIO because of it.
 	Functions []pci.Address `json:"functions"`
+	// MovedTo are the present addresses of functions that have moved since, by those in Functions.
+	MovedTo map[pci.Address]pci.Address `json:"movedTo,omitempty"`
 	// Tried are the resets since the claim was prepared; NoHistory says why they are unknown.
 	Tried     []attempt `json:"tried"`
 	NoHistory string    `json:"noHistory,omitempty"`
@@ -40,7 +44,8 @@ type quarantine struct {
 	Now            []difference `json:"now,omitempty"`
 	NowUnknown     string       `json:"nowUnknown,omitempty"`
 
-	record *journal.Record
+	record    *journal.Record
+	locations locations
 }
 
 // attempt is a reset that was tried.
@@ -66,9 +71,10 @@ func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems,
 		return nil, nil, err
 	}
 	records, errs := store.List()
+	snap := o.snapshot(ctx)
 	for _, rec := range records {
 		if rec.State == journal.Quarantined {
-			all = append(all, o.quarantineOf(ctx, rec))
+			all = append(all, o.quarantineOf(ctx, rec, snap))
 		}
 	}
 	for i := range errs {
@@ -78,19 +84,20 @@ func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems,
 }
 
 func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine, error) {
-	rec, err := o.recordQuarantined(name)
+	snap := o.snapshot(ctx)
+	rec, err := o.recordQuarantined(name, snap)
 	if err != nil {
 		return nil, err
 	}
-	return o.quarantineOf(ctx, rec), nil
+	return o.quarantineOf(ctx, rec, snap), nil
 }
 
-// quarantineOf joins a record with the ledger's events of its claim.
-func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quarantine {
-	v := viewOf(rec)
+// quarantineOf joins a record with the ledger's events of its claim, and with where its functions are in a snapshot.
+func (o *options) quarantineOf(ctx context.Context, rec *journal.Record, snap *device.Snapshot) *quarantine {
+	v, at := viewOf(rec), locate(rec, snap)
 	q := &quarantine{
 		UID: v.UID, Namespace: v.Namespace, Name: v.Name, Since: v.Since, Reason: v.Reason, Devices: v.Devices,
-		Functions: rec.Plan.Addresses(), Tried: []attempt{}, record: rec,
+		Functions: rec.Plan.Addresses(), MovedTo: at.moved, Tried: []attempt{}, record: rec, locations: at,
 	}
 	events, err := writer.New(writer.Config{Dir: o.node.LedgerDir()}).Tenancy(ctx, rec.ID())
 	if err != nil {
@@ -155,8 +162,8 @@ func differences(baseline, after []isolation.Fingerprint) []difference {
 	return all
 }
 
-// lookNow compares the functions' current state with the state before their tenant. A state that can't be read counts as a
-// difference.
+// lookNow compares the functions' current state, wherever they are now, with the state before their tenant. A state that
+// can't be read counts as a difference.
 func (o *options) lookNow(q *quarantine) {
 	if q.NowUnknown != "" {
 		return
@@ -168,13 +175,23 @@ func (o *options) lookNow(q *quarantine) {
 	}
 	defer func() { _ = fs.Close() }()
 	for _, base := range q.record.Baseline {
-		now, err := bind.Fingerprint(fs, base.Address)
+		now, err := q.fingerprint(fs, base.Address)
 		if err != nil {
 			q.Now = append(q.Now, difference{base.Address, isolation.Difference{What: "configuration space", Before: "readable", After: err.Error()}})
 			continue
 		}
 		q.Now = append(q.Now, differences(q.record.Baseline, []isolation.Fingerprint{now})...)
 	}
+}
+
+// fingerprint reads the present fingerprint of the function with a recorded address.
+func (q *quarantine) fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
+	if slices.Contains(q.locations.gone, a) {
+		return isolation.Fingerprint{}, sysfs.ErrNoFunction
+	}
+	now, err := bind.Fingerprint(fs, q.locations.now(a))
+	now.Address = a
+	return now, err
 }
 
 // printQuarantines prints one row for each quarantine.
@@ -188,7 +205,7 @@ func printQuarantines(w io.Writer, format string, all []*quarantine) error {
 	}
 	rows := [][]string{{"DEVICE", "FUNCTIONS", "SINCE", "CLAIM", "TRIED", "WHY"}}
 	for _, q := range all {
-		rows = append(rows, []string{q.names(), joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), oneLineOf(q.Reason)})
+		rows = append(rows, []string{q.names(), q.locations.joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), oneLineOf(q.Reason)})
 	}
 	return table(w, rows)
 }
@@ -229,7 +246,7 @@ func printQuarantine(w io.Writer, format string, q *quarantine) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s: quarantined since %s, after claim %s\n", q.names(), orDash(q.Since), q.record.Plan.Claim)
-	fmt.Fprintf(w, "  why        %s\n  functions  %s\n", oneLineOf(q.Reason), joined(q.Functions))
+	fmt.Fprintf(w, "  why        %s\n  functions  %s\n", oneLineOf(q.Reason), q.locations.joined(q.Functions))
 	fmt.Fprintln(w, "\nTried:")
 	if q.NoHistory != "" {
 		fmt.Fprintln(w, "  not known:", q.NoHistory)
@@ -264,8 +281,8 @@ func printDifferences(w io.Writer, when string, all []difference, unknown string
 // waysOut returns what an operator can do, the mildest action first.
 func waysOut(q *quarantine) string {
 	name := q.UID
-	if len(q.Devices) > 0 {
-		name = q.Devices[0].Address
+	if devices := q.record.Plan.Devices; len(devices) > 0 {
+		name = q.locations.now(devices[0].Address).String()
 	}
 	var b strings.Builder
 	for i, way := range []string{
@@ -280,11 +297,11 @@ func waysOut(q *quarantine) string {
 }
 
 // printCleared prints what clear did.
-func printCleared(w io.Writer, format string, rec *journal.Record, how maintain.Clearance, proofs []isolation.Proof) error {
+func printCleared(w io.Writer, format string, rec *journal.Record, at *locations, how maintain.Clearance, proofs []isolation.Proof) error {
 	v := clearedView{UID: rec.ID(), Proven: len(proofs) > 0, Resets: list(proofs), Reason: how.Reason, By: how.By.String()}
 	if done, err := document(w, format, v); done {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s: quarantine %s.\n", joined(rec.Plan.Addresses()), clearedWords(how, proofs))
+	_, err := fmt.Fprintf(w, "%s: quarantine %s.\n", at.joined(rec.Plan.Addresses()), clearedWords(how, proofs))
 	return err
 }
