@@ -58,8 +58,8 @@ func way(d *plan.Device) string {
 	return string(d.Backend)
 }
 
-// takes lists the functions of the device's slot and group: the device's own, and the others by role. Those in the same slot are
-// listed by their function number: "0000:70:00.0, companions .1 .2 .3".
+// takes lists the functions of the device's card and group: the device's own, and the others by role. Those with the same
+// device number are listed by their function number: "0000:70:00.0, companions .1 .2 .3".
 func takes(pl *plan.Plan, d *plan.Device) string {
 	own, ok := pl.Function(d.Address)
 	var text strings.Builder
@@ -67,7 +67,7 @@ func takes(pl *plan.Plan, d *plan.Device) string {
 	for _, role := range []plan.Role{plan.RoleGroupMate, plan.RoleCompanion} {
 		var words []string
 		for _, fn := range pl.Functions {
-			if ok && fn.Role == role && (fn.Group == own.Group || fn.Address.SameSlot(d.Address)) {
+			if ok && fn.Role == role && (fn.Group == own.Group || fn.Card() == own.Card()) {
 				words = append(words, short(fn.Address, d.Address))
 			}
 		}
@@ -78,7 +78,7 @@ func takes(pl *plan.Plan, d *plan.Device) string {
 	return text.String()
 }
 
-// short returns an address next to another one: ".1" in the same slot.
+// short returns an address next to another one: ".1" with the same device number.
 func short(a, beside pci.Address) string {
 	if a.SameSlot(beside) {
 		return fmt.Sprintf(".%d", a.Function)

@@ -1,24 +1,25 @@
 package main
 
 import (
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// TestProgressIsForPeople: with -o json and yaml, standard error has warnings and errors only.
-func TestProgressIsForPeople(t *testing.T) {
-	for format, want := range map[string]bool{"table": true, "json": false, "yaml": false} {
-		var out strings.Builder
-		o := &options{output: format}
-		if observe := o.progress(&out); observe != nil {
-			observe(effects.Event{Step: &plan.Step{}, Took: 1500 * time.Millisecond})
-		}
-		if strings.Contains(out.String(), "ok    1500.0 ms") != want {
-			t.Errorf("%s: written %q", format, out.String())
-		}
+// TestTakes: a card's ninth function has another device number (ARI), and a function of the root complex with the same bus
+// is of another card.
+func TestTakes(t *testing.T) {
+	gpu := pci.Address{Bus: 0x70}
+	companion := func(device, function uint8, first *pci.Address) plan.Function {
+		a := pci.Address{Bus: 0x70, Device: device, Function: function}
+		return plan.Function{Address: a, Group: 2, Role: plan.RoleCompanion, FirstFunction: first}
+	}
+	pl := &plan.Plan{Functions: []plan.Function{
+		{Address: gpu, Group: 1, Role: plan.RoleDevice}, companion(0, 1, nil), companion(1, 0, &gpu), companion(2, 0, nil),
+	}}
+	const want = "0000:70:00.0, companions .1 0000:70:01.0"
+	if got := takes(pl, &plan.Device{Address: gpu}); got != want {
+		t.Errorf("takes %q, want %q", got, want)
 	}
 }

@@ -233,6 +233,15 @@ func (f *Function) Card() pci.Address {
 	return card
 }
 
+// FirstFunction returns [Function.Card] where that has another device number than f; nil elsewhere, where the address
+// shows it.
+func (f *Function) FirstFunction() *pci.Address {
+	if card := f.Card(); card.Device != f.Address.Device {
+		return &card
+	}
+	return nil
+}
+
 // onLink reports whether f is a physical function at the lower end of a PCI Express link.
 func (f *Function) onLink() bool {
 	if f.VF != nil || len(f.Upstream) == 0 || f.Capabilities.Express == nil {

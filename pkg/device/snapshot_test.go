@@ -91,6 +91,9 @@ func TestCard(t *testing.T) {
 		if f.Card() != addr(t, want[0]) {
 			t.Errorf("device of %s is %s, want %s", text, f.Card(), want[0])
 		}
+		if first := f.FirstFunction(); (first != nil) != (text == card[2]) || first != nil && *first != f.Card() {
+			t.Errorf("%s names %v as function 0 with another device number", text, first)
+		}
 	}
 }
 

@@ -249,6 +249,8 @@ type Device struct {
 	PF       *pci.Address  `json:"pf,omitempty"`
 	Switch   *pci.Address  `json:"pcieSwitch,omitempty"`
 	Upstream []pci.Address `json:"upstream,omitempty"`
+	// FirstFunction is function 0 of the physical device where that has another device number (ARI).
+	FirstFunction *pci.Address `json:"firstFunction,omitempty"`
 	// DriverBefore and DriverAfter are the kernel drivers before and after a Bind, "" for none. A failed Bind has no
 	// DriverAfter, since it may be partly done.
 	DriverBefore *string `json:"driverBefore,omitempty"`

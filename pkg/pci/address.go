@@ -111,7 +111,8 @@ func (a Address) Compare(b Address) int {
 	)
 }
 
-// SameSlot reports whether a and b are functions of one physical device.
+// SameSlot reports whether a and b have one device number. They are functions of one physical device then; a card whose
+// functions have ARI may have more, with other device numbers.
 func (a Address) SameSlot(b Address) bool {
 	a.Function, b.Function = 0, 0
 	return a == b

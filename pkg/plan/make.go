@@ -134,7 +134,7 @@ func (m *maker) function(t member) *Function {
 	f := t.f
 	fn := &Function{
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: m.node.Snapshot.Identify(f), Group: *f.Group, Role: t.role,
-		Original: Binding{Driver: f.Driver, Override: f.DriverOverride},
+		Original: Binding{Driver: f.Driver, Override: f.DriverOverride}, FirstFunction: f.FirstFunction(),
 	}
 	if f.VF != nil {
 		fn.PF = &f.VF.PF

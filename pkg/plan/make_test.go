@@ -511,6 +511,24 @@ func TestResetsCoverWhatTheVMReaches(t *testing.T) {
 	}
 }
 
+// TestCompanionWithAnotherDeviceNumber: the ninth function of a card (ARI) goes with its GPU, and the plan names the card.
+func TestCompanionWithAnotherDeviceNumber(t *testing.T) {
+	ninth := pci.Address{Bus: splitGPU.Bus, Device: 1}
+	s := fixture()
+	s = assemble(append(s.Functions, on(ninth, 0x0c0330, "xhci_hcd", 22)))
+	p, err := plan.Make(asking(s, splitGPU), node(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn, ok := p.Function(ninth)
+	if !ok || fn.Role != plan.RoleCompanion || fn.Card() != splitGPU {
+		t.Errorf("%+v, %t; want a companion on card %s", fn, ok, splitGPU)
+	}
+	if fn, _ := p.Function(splitUSB); fn.FirstFunction != nil || fn.Card() != splitGPU {
+		t.Errorf("%+v, want its card by its own address", fn)
+	}
+}
+
 func TestGiveCompanions(t *testing.T) {
 	s := fixture()
 	s.Host.IOMMUFD = true

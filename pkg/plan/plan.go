@@ -89,6 +89,8 @@ type Function struct {
 	Group int `json:"group"`
 	// PF is the physical function of a VF.
 	PF *pci.Address `json:"pf,omitempty"`
+	// FirstFunction is function 0 of the physical device where that has another device number (ARI); see [Function.Card].
+	FirstFunction *pci.Address `json:"firstFunction,omitempty"`
 	// Role says why it is taken: it is the device, a group mate or a companion.
 	Role Role `json:"role"`
 	// Original is the binding found and to be restored; Target is the binding
@@ -102,6 +104,16 @@ type Function struct {
 	Endpoint *Binding `json:"endpoint,omitempty"`
 	// VF is what changes of a VF besides its binding; nil for nothing.
 	VF *VFChange `json:"vf,omitempty"`
+}
+
+// Card returns the address of function 0 of the physical device that the function is of.
+func (fn *Function) Card() pci.Address {
+	if fn.FirstFunction != nil {
+		return *fn.FirstFunction
+	}
+	card := fn.Address
+	card.Function = 0
+	return card
 }
 
 // FindDriver means the kernel driver of a VF that has none now.
@@ -209,6 +221,7 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 		}
 		moved[fn.Address] = found.Function.Address
 		fn.Identity, fn.Address = s.Identify(found.Function), found.Function.Address
+		fn.FirstFunction = found.Function.FirstFunction()
 		if found.Function.Group != nil {
 			fn.Group = *found.Function.Group
 		}

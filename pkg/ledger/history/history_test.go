@@ -237,6 +237,8 @@ func TestRelations(t *testing.T) {
 		{ledger.Device{Address: at(0x50, 0, 0), GroupMembers: []pci.Address{at(0x40, 0, 0)}}, history.SameGroup},
 		{ledger.Device{Address: at(0x40, 1, 0), PF: new(at(0x40, 0, 0))}, history.SamePF},
 		{ledger.Device{Address: at(0x40, 0, 1)}, history.SameSlot},
+		{ledger.Device{Address: at(0x40, 1, 0), FirstFunction: new(at(0x40, 0, 0))}, history.SameSlot}, // the ninth function, by ARI
+		{ledger.Device{Address: at(0x40, 1, 0)}, history.SameNode},
 		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3c, 0, 0))}, history.SameSwitch},
 		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3b, 0, 0))}, history.SameSwitch},
 		{ledger.Device{Address: at(0x41, 0, 0), Upstream: []pci.Address{at(0x3a, 0, 0)}}, history.SamePort},

@@ -98,7 +98,7 @@ func relate(a, b *ledger.Device) Relation {
 		return SameGroup
 	case pfOf(a) == pfOf(b):
 		return SamePF
-	case a.Address.SameSlot(b.Address) && a.PF == nil && b.PF == nil:
+	case cardOf(a) == cardOf(b) && a.PF == nil && b.PF == nil:
 		return SameSlot
 	case a.Switch != nil && b.Switch != nil && (*a.Switch == *b.Switch || slices.Contains(a.Upstream, *b.Switch) || slices.Contains(b.Upstream, *a.Switch)):
 		return SameSwitch
@@ -106,6 +106,16 @@ func relate(a, b *ledger.Device) Relation {
 		return SamePort
 	}
 	return SameNode
+}
+
+// cardOf returns function 0 of a function's physical device.
+func cardOf(d *ledger.Device) pci.Address {
+	if d.FirstFunction != nil {
+		return *d.FirstFunction
+	}
+	card := d.Address
+	card.Function = 0
+	return card
 }
 
 // pfOf returns the PF of a VF, and any other function itself.

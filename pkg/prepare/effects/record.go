@@ -204,7 +204,7 @@ func DevicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 		d := &list[i]
 		*d = ledger.Device{
 			Address: fn.Address, Role: string(fn.Role), Vendor: fn.Vendor, Device: fn.Device,
-			Group: new(fn.Group), PF: fn.PF,
+			Group: new(fn.Group), PF: fn.PF, FirstFunction: fn.FirstFunction,
 		}
 		if dev := deviceOf(&rec.Plan, fn.Address); dev != nil {
 			d.Name, d.Pool, d.Backend, d.Attachment = dev.Name, dev.Pool, string(dev.Backend), string(dev.Attachment)
