@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // Files are the node's files. Package disk has those of a real node.
@@ -73,7 +74,7 @@ type Engine struct {
 	// Live: the root is that of the running system. Otherwise the engine changes
 	// nothing that runs.
 	Live bool
-	Tree state.Tree
+	Tree *sysfs.FS
 	// Files: only apply and revert write them.
 	Files Files
 	// Attributes is nil for an image.

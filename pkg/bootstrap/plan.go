@@ -73,7 +73,9 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 // wanted joins what the parts require.
 func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
 	var all state.Wanted
+	b, inUse := e.keepInUse(b)
 	b, all.Problems = host.PlaceHugePages(tree, b, p)
+	all.Problems = append(inUse, all.Problems...)
 	for _, part := range e.Parts {
 		w, err := part(tree, b, p)
 		if err != nil {

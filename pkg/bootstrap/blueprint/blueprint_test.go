@@ -112,6 +112,7 @@ func TestBlueprintErrorsNameTheLine(t *testing.T) {
 		{"hot plug with the handler for NICs", head + "containers: {nicHandler: true, hotPlug: true}\n", "containers.nicHandler: the handler kata-vfio plugs devices when the VM starts"},
 		{"early binding of nothing", head + "kernel: {earlyBinding: true}\n", "has no effect without functions"},
 		{"bad address", head + "vfio: {keepOff: [3b]}\n", "vfio.keepOff[0]"},
+		{"PF of virtualFunctions", head + "vfio: {keepOff: ['0000:5e:00.0']}\nvirtualFunctions: [{pf: '0000:5e:00.0', count: 4}]\n", "0000:5e:00.0 is a PF of virtualFunctions"},
 		{"address twice", head + "vfio: {keepOff: ['0000:3b:00.0', '0000:3b:00.0']}\n", "duplicate address"},
 		{"VFs without a count", head + "virtualFunctions:\n- pf: eth0\n", "line 4: virtualFunctions[0].count: missing"},
 		{"two versions", head + "versions: {kata: {exact: '4.0', minimum: '4.0'}}\n", "use either exact or minimum"},

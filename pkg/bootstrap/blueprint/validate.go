@@ -31,7 +31,7 @@ func (d *decoder) validate(b *Blueprint) {
 		d.at("kind", "want %s", Kind)
 	}
 	d.checkKernel(&b.Kernel, len(b.VFIO.KeepOff) > 0)
-	d.checkKeepOff(b.VFIO.KeepOff)
+	d.checkKeepOff(b.VFIO.KeepOff, b.VirtualFunctions)
 	d.checkVFs(b.VirtualFunctions)
 	d.checkContainers(&b.Containers)
 	d.checkVersions(&b.Versions)
@@ -127,8 +127,11 @@ func samePlace(a, b *HugePages) bool {
 	return a.Node != nil && b.Node != nil && *a.Node == *b.Node
 }
 
-func (d *decoder) checkKeepOff(all []pci.Address) {
+func (d *decoder) checkKeepOff(all []pci.Address, rules []v1alpha1.VFRule) {
 	for i, a := range all {
+		if slices.ContainsFunc(rules, func(r v1alpha1.VFRule) bool { return r.PF == a.String() }) {
+			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "%s is a PF of virtualFunctions, which needs its driver; remove it from one of them", a)
+		}
 		if slices.Contains(all[:i], a) {
 			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "duplicate address %s", a)
 		}

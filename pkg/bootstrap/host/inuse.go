@@ -1,0 +1,67 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// classIOMMU is the class of an IOMMU that is a PCI function, as AMD's are.
+const classIOMMU = 0x0806
+
+// KeepInUse returns a blueprint that takes no function which the running node needs: a disk that is mounted, a NIC with
+// the node's address, a bridge. Each of them in vfio.keepOff is a fatal problem, because the next boot would come up
+// without it.
+func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot) (*blueprint.Blueprint, []state.Problem) {
+	n := &node{blueprint: b}
+	free := *b
+	free.VFIO.KeepOff = slices.DeleteFunc(slices.Clone(b.VFIO.KeepOff), func(a pci.Address) bool {
+		f, there := s.Function(a)
+		return there && n.needed(f)
+	})
+	return &free, n.wanted.Problems
+}
+
+// needed reports whether the node needs a function, and records the problem. The boot console alone does not make it
+// needed: a node without its screen still boots.
+func (n *node) needed(f *device.Function) bool {
+	why, fix := needs(f)
+	shown := slices.ContainsFunc(f.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
+	switch {
+	case why != "":
+		n.problem(state.Problem{
+			Part: udevPart, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s, and the next boot would come up without it", f.Address, why),
+			Fix: fmt.Sprintf("remove %s from vfio.keepOff%s", f.Address, fix),
+		})
+	case shown:
+		n.problem(state.Problem{
+			Part: udevPart, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
+			Fix: "make sure that you reach the node by network or serial console, or make another GPU the first display in the firmware setup",
+		})
+	}
+	return why != ""
+}
+
+// needs says what the node needs a function for, and what else has to be done to assign it.
+func needs(f *device.Function) (why, fix string) {
+	var uses []string
+	for _, u := range f.Uses {
+		if u.Kind != device.UseConsole {
+			uses = append(uses, u.String())
+		}
+	}
+	switch {
+	case f.IsBridge():
+		return "it is a bridge (class " + f.Class.String() + ")", ""
+	case f.Class.Sub() == classIOMMU:
+		return "it is an IOMMU", ""
+	case len(uses) > 0:
+		return "the node uses it: " + strings.Join(uses, ", "), ", or move what uses it elsewhere first"
+	}
+	return "", ""
+}
