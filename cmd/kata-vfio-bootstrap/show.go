@@ -96,6 +96,10 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 		}
 		out.head(terminal.Yellow, "All files match. Reboot the node to put them into effect.")
 	case bootstrap.Fit:
+		if byHand(p) && len(p.Files) == 0 {
+			out.head(terminal.Yellow, "Bootstrap writes no files here. Perform the manual steps above.")
+			return
+		}
 		if byHand(p) || slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
 			out.head(terminal.Yellow, "All files match the blueprint. Perform the manual steps above.")
 			return

@@ -87,6 +87,9 @@ func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Pla
 		all.Facts = append(all.Facts, w.Facts...)
 		all.Modules = append(all.Modules, w.Modules...)
 	}
+	if m := p.Loader.Managed; m != nil && m.ReadOnly {
+		all.Files, all.Problems = nil, append(all.Problems, unwritten(all.Files, p)...)
+	}
 	slices.SortStableFunc(all.Files, func(a, b state.File) int { return strings.Compare(a.Path, b.Path) })
 	for i := 1; i < len(all.Files); i++ {
 		if a, b := all.Files[i-1], all.Files[i]; a.Path == b.Path {
@@ -94,6 +97,22 @@ func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Pla
 		}
 	}
 	return all, nil
+}
+
+// unwritten is the manual step of a system on which no file lasts: what bootstrap would write elsewhere.
+func unwritten(files []state.File, p *platform.Platform) []state.Problem {
+	if len(files) == 0 {
+		return nil
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, "/"+f.Path)
+	}
+	slices.Sort(names)
+	return []state.Problem{{
+		Part: "platform", ByHand: true, Text: fmt.Sprintf("on %s, bootstrap writes no files, so it can't set up: %s", p.Loader.Kind, strings.Join(names, ", ")),
+		Fix: "configure the same in the system's own way; `kata-vfio-audit node` checks the result",
+	}}
 }
 
 func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {

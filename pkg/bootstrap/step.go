@@ -98,8 +98,9 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 			continue
 		}
 		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
-		if s.argv = e.commands(f, p); f == state.BootConfig && generated(&p.Loader) && s.argv == nil {
-			s.Runs, s.Commands = false, []string{"the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"}
+		s.argv = e.commands(f, p)
+		if missing := missingTool(f, p); missing != "" && s.argv == nil {
+			s.Runs, s.Commands = false, []string{missing}
 		}
 		if ofImage(f) {
 			s.limit = 20 * time.Minute
@@ -110,6 +111,17 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 		steps = append(steps, s)
 	}
 	return steps
+}
+
+// missingTool describes the tool of a follow-up that the node needs, but for which no command is known.
+func missingTool(f state.FollowUp, p *platform.Platform) string {
+	switch {
+	case f == state.BootConfig && generated(&p.Loader):
+		return "the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"
+	case f == state.Initramfs:
+		return "the tool that generates the initial RAM file systems, which bootstrap does not know"
+	}
+	return ""
 }
 
 // commands returns the commands of a follow-up on this node, or none if nothing has to run.
@@ -123,10 +135,7 @@ func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
 	case state.BootConfig:
 		return bootConfig(&p.Loader)
 	case state.Initramfs:
-		if p.Initramfs == platform.Dracut {
-			return [][]string{{"dracut", "--regenerate-all", "--force"}}
-		}
-		return [][]string{{"update-initramfs", "-u", "-k", "all"}}
+		return initramfs(p.Initramfs)
 	case state.UnitsReload:
 		return [][]string{{"systemctl", "daemon-reload"}}
 	case state.ModulesLoad:
@@ -161,22 +170,26 @@ func (e *Engine) restart(r containers.Runtime) [][]string {
 // generated reports whether a tool generates the loader's configuration. In an image, the tool of a loader that was
 // found before does not help another loader.
 func generated(l *platform.Loader) bool {
-	return l.Kind == platform.GRUB || l.Kind == platform.UBootMenu
+	return l.Kind == platform.GRUB || l.Kind == platform.UBootMenu || l.Kind == platform.Proxmox
 }
 
 func bootConfig(l *platform.Loader) [][]string {
 	if !generated(l) || l.Tool == "" {
 		return nil
 	}
-	tool := "/" + l.Tool
-	if strings.HasSuffix(tool, "-mkconfig") {
-		config := l.Config
-		if config == "" {
-			config = "boot/grub2/grub.cfg"
-		}
-		return [][]string{{tool, "-o", "/" + config}}
-	}
-	return [][]string{{tool}}
+	return [][]string{append([]string{"/" + l.Tool}, l.Arguments...)}
+}
+
+// initramfs returns the commands that generate the initial RAM file systems, or none if the tool is not known.
+func initramfs(tool platform.Initramfs) [][]string {
+	return map[platform.Initramfs][][]string{
+		platform.UpdateInitramfs: {{"update-initramfs", "-u", "-k", "all"}},
+		platform.Dracut:          {{"dracut", "--regenerate-all", "--force"}},
+		// --continue: in the snapshot that has the boot loader's new configuration.
+		platform.TransactionalDracut: {{"transactional-update", "--non-interactive", "--continue", "initrd"}},
+		platform.Mkinitcpio:          {{"mkinitcpio", "-P"}},
+		platform.Booster:             {{"/usr/lib/booster/regenerate_images"}},
+	}[tool]
 }
 
 func modprobe(p *platform.Platform) [][]string {

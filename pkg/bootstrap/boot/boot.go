@@ -1,6 +1,7 @@
 // Package boot says how to configure a node's boot loader, so that the kernel starts with an IOMMU and the blueprint's
-// arguments. It supports GRUB, with and without boot loader entries, systemd-boot, u-boot-menu, extlinux and Flatcar.
-// For other loaders it describes what to add where.
+// arguments. It supports GRUB, with and without boot loader entries, systemd-boot, proxmox-boot-tool, u-boot-menu, extlinux,
+// Armbian and Flatcar. For other loaders, and where a tool of the system would write over the files, it describes what to
+// add where.
 //
 // It keeps what users wrote: fragments and marked blocks only append, and nothing is appended that the file already
 // has.
@@ -47,6 +48,10 @@ type editor struct {
 
 func (e *editor) edit(p *platform.Platform) {
 	l := e.loader
+	if l.Managed != nil {
+		e.managed(p, l.Managed)
+		return
+	}
 	switch l.Kind {
 	case platform.GRUB:
 		if l.Tool == "" {
@@ -73,13 +78,35 @@ func (e *editor) edit(p *platform.Platform) {
 			e.left(p.Live, "systemd-boot started the node, but the partition with its entries is not mounted at /boot, /efi or /boot/efi",
 				"mount the EFI system partition there (`bootctl status` names it), then run bootstrap again")
 		}
-	case platform.Talos:
-		if e.booted(p) {
-			return
-		}
-		e.problem(true, "Talos is configured by its machine config, not by files", "add to the machine config:\n"+talos(e.words))
+	case platform.Proxmox:
+		e.proxmox(p)
+	case platform.Armbian:
+		e.replace(l.Config, "adds the arguments for all kernels", addToVariable("extraargs", e.words), state.Reboot)
 	default:
 		e.byHand(p)
+	}
+}
+
+// managed describes what the system's own tool has to be told. Where no file lasts, this is so for an image too.
+func (e *editor) managed(p *platform.Platform, m *platform.Managed) {
+	if e.booted(p) {
+		return
+	}
+	e.left(p.Live || m.ReadOnly, m.Text, m.Fix(e.words))
+}
+
+func (e *editor) proxmox(p *platform.Platform) {
+	if e.loader.Tool == "" {
+		e.problem(true, "proxmox-boot-tool starts the node (/etc/kernel/proxmox-boot-uuids), but is not installed", "install the package proxmox-kernel-helper")
+	}
+	if e.loader.Defaults != "" {
+		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.BootConfig, state.Reboot)
+		return
+	}
+	e.cmdlineFile(state.BootConfig, state.Reboot)
+	if !p.Live {
+		e.left(false, "the image does not show whether proxmox-boot-tool starts it by systemd-boot, which reads /etc/kernel/cmdline, or by GRUB (Secure Boot, legacy BIOS)",
+			"where GRUB starts it, run bootstrap again on the running node")
 	}
 }
 

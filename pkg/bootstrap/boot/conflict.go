@@ -110,13 +110,21 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 		for _, word := range r.words(p.Cmdline, wanted) {
 			if len(found) == before && !r.overridden(p.Cmdline, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no known file of the boot loader has it", word, r.why),
-					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor)",
+					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, r.why, origin(&p.Loader)),
+					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor, the system's own tool)",
 				})
 			}
 		}
 	}
 	return found
+}
+
+// origin says where an argument of the running kernel is from that no file has.
+func origin(l *platform.Loader) string {
+	if l.Managed != nil {
+		return "its arguments are those of " + string(l.Kind)
+	}
+	return "no known file of the boot loader has it"
 }
 
 // words returns the words of a command line that the rule applies to, except those that the blueprint wants.
@@ -151,10 +159,11 @@ func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
 		}
 	}
 	for _, name := range append(slices.Clone(l.EntryFiles), l.Config) {
-		if l.Kind == platform.GRUB || l.Kind == platform.UBootMenu {
+		if l.Kind == platform.GRUB || l.Kind == platform.UBootMenu || l.Kind == platform.Proxmox {
 			break // Config is generated from the settings
 		}
 		all = append(all, directiveLines(name, read(tree, name))...)
+		all = append(all, variableLines(name, read(tree, name))...)
 	}
 	if l.Cmdline != "" {
 		number := 0
@@ -175,6 +184,19 @@ func directiveLines(name, content string) []commandLine {
 			if value, ok := directive(line, keyword); ok {
 				all = append(all, commandLine{name, number, value})
 			}
+		}
+	}
+	return all
+}
+
+// variableLines returns the command line in U-Boot's environment.
+func variableLines(name, content string) []commandLine {
+	var all []commandLine
+	number := 0
+	for line := range strings.Lines(content) {
+		number++
+		if value, ok := strings.CutPrefix(line, "extraargs="); ok {
+			all = append(all, commandLine{name, number, value})
 		}
 	}
 	return all

@@ -73,6 +73,28 @@ func addToDirectives(keyword string, words []string) func(string) (string, error
 	}
 }
 
+// addToVariable returns an edit that adds words to the value of a variable of U-Boot's environment, "extraargs=a b".
+func addToVariable(name string, words []string) func(string) (string, error) {
+	return func(content string) (string, error) {
+		lines := strings.SplitAfter(content, "\n")
+		for i, line := range slices.Backward(lines) {
+			value, ok := strings.CutPrefix(line, name+"=")
+			if !ok {
+				continue
+			}
+			if !kernelargs.Closed(value) {
+				return "", fmt.Errorf("line %d: %w", i+1, errOpenQuote)
+			}
+			lines[i] = name + "=" + addToLine(value, words)
+			return strings.Join(lines, ""), nil
+		}
+		if content != "" && !strings.HasSuffix(content, "\n") {
+			content += "\n"
+		}
+		return content + name + "=" + strings.Join(words, " ") + "\n", nil
+	}
+}
+
 func addToLast(lines []string, keyword string, words []string) string {
 	last, all := -1, ""
 	for i, line := range lines {
@@ -168,24 +190,6 @@ func shellWord(text string) string {
 		}
 	}
 	return word.String()
-}
-
-// talos returns the equivalent for Talos' machine config. With systemd-boot, the default on UEFI since Talos 1.10, the
-// arguments are part of the image, and the config's are ignored (docs.siderolabs.com, "Boot Loader").
-func talos(words []string) string {
-	var b strings.Builder
-	list := func(indent string) {
-		for _, word := range kernelargs.Split(strings.Join(words, " ")) {
-			fmt.Fprintf(&b, "%s- %s\n", indent, word)
-		}
-	}
-	b.WriteString("machine:\n  kernel:\n    modules:\n    - name: vfio_pci\n    - name: vfio_iommu_type1\n")
-	b.WriteString("  install: # if GRUB boots it\n    extraKernelArgs:\n")
-	list("    ")
-	b.WriteString("If systemd-boot boots it, add to the schematic of its image (Image Factory), then upgrade to that image:\n")
-	b.WriteString("customization:\n  extraKernelArgs:\n")
-	list("  ")
-	return b.String()
 }
 
 // Withdraw returns the found version of a file without bootstrap's additions: without its block, or without the words

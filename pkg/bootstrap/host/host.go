@@ -29,9 +29,6 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 	n.preflight()
 	n.speed()
 	n.observed()
-	if p.Loader.Kind == platform.Talos {
-		return n.wanted // its files can't be changed
-	}
 	n.modules()
 	n.options()
 	pfs := n.physicalFunctions()

@@ -98,7 +98,7 @@ func (n *node) earlyBinding() {
 	switch n.platform.Initramfs {
 	case platform.UpdateInitramfs:
 		f.Path, f.Content, f.Mode = "etc/initramfs-tools/hooks/kata-vfio", []byte(initramfsHook), 0o755
-	case platform.Dracut:
+	case platform.Dracut, platform.TransactionalDracut:
 		f.Path = "etc/dracut.conf.d/50-kata-vfio.conf"
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
 	default:

@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -24,7 +25,22 @@ const (
 	// Extlinux: an extlinux.conf that no tool generates.
 	Extlinux LoaderKind = "extlinux"
 	Flatcar  LoaderKind = "Flatcar's GRUB"
-	Talos    LoaderKind = "Talos"
+	// Proxmox: proxmox-boot-tool copies kernels and their command line to several partitions that are not mounted.
+	Proxmox LoaderKind = "proxmox-boot-tool"
+	// Armbian: U-Boot reads armbianEnv.txt.
+	Armbian LoaderKind = "Armbian's U-Boot"
+	// The kernels' arguments of these are [Managed].
+	Talos        LoaderKind = "Talos"
+	Bottlerocket LoaderKind = "Bottlerocket"
+	NixOS        LoaderKind = "NixOS"
+	Harvester    LoaderKind = "Harvester"
+	Elemental    LoaderKind = "Elemental"
+	UbuntuCore   LoaderKind = "Ubuntu Core"
+	OpenShift    LoaderKind = "OpenShift's OSTree"
+	OSTree       LoaderKind = "OSTree"
+	Kernelstub   LoaderKind = "kernelstub"
+	Limine       LoaderKind = "Limine"
+	REFInd       LoaderKind = "rEFInd"
 	// Unmounted: systemd-boot started the node, but its partition is not mounted.
 	Unmounted LoaderKind = "systemd-boot on a partition that is not mounted"
 	Unknown   LoaderKind = "unknown"
@@ -38,20 +54,26 @@ type Loader struct {
 	Defaults string
 	// DropIns is the directory of fragments that the tool reads after Defaults, or empty if it reads none.
 	DropIns string
-	// Tool generates Config. It is empty if none is needed or none is installed.
-	Tool   string
-	Config string
+	// Tool generates Config, run with Arguments. It is empty if none is needed or none is installed.
+	Tool      string
+	Arguments []string
+	Config    string
 	// EntryFiles have a command line each.
 	EntryFiles []string
 	// Cmdline is the file from which kernel-install takes the command line of later kernels: etc/kernel/cmdline, or
 	// usr/lib/kernel/cmdline, which must not be edited.
 	Cmdline string
+	// Managed is set if a tool of the system sets the arguments. Then no file is named here.
+	Managed *Managed
 }
 
-func (r *reader) loader(system *OS, live bool) Loader {
+func (r *reader) loader(system *OS, live bool, cmdline string) Loader {
+	if l, ok := r.managed(system, cmdline); ok {
+		return l
+	}
 	switch {
-	case system.ID == "talos":
-		return Loader{Kind: Talos}
+	case r.any("etc/kernel/proxmox-boot-uuids"):
+		return r.proxmox(live)
 	case system.ID == "flatcar":
 		return Loader{Kind: Flatcar, Defaults: r.first("oem/grub.cfg", "usr/share/oem/grub.cfg")}
 	case live && r.startedBySystemdBoot():
@@ -60,7 +82,7 @@ func (r *reader) loader(system *OS, live bool) Loader {
 		}
 		return Loader{Kind: Unmounted}
 	}
-	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.extlinux} {
+	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.extlinux, r.armbian} {
 		if l := find(); l.Kind != "" {
 			return l
 		}
@@ -86,12 +108,31 @@ func (r *reader) grub() Loader {
 	if generator != "" && strings.Contains(r.text(generator), "default/grub.d") {
 		l.DropIns = "etc/default/grub.d"
 	}
-	if l.Tool = r.first("usr/sbin/update-grub"); l.Tool == "" {
-		l.Tool = generator
+	switch {
+	case r.any(transactionalUpdate): // the root is read-only, and the tool generates the configuration in a new snapshot
+		l.Tool, l.Arguments = transactionalUpdate, []string{"--non-interactive", "grub.cfg"}
+	case r.any("usr/sbin/update-grub"):
+		l.Tool = "usr/sbin/update-grub"
+	case generator != "":
+		l.Tool, l.Arguments = generator, []string{"-o", "/" + cmp.Or(l.Config, "boot/grub2/grub.cfg")}
 	}
 	if entries := r.entryFiles("boot"); len(entries) > 0 && blsEnabled(r.text(l.Defaults)) {
-		l.Kind, l.EntryFiles, l.Tool, l.Config = GRUBEntries, entries, "", ""
+		l.Kind, l.EntryFiles, l.Tool, l.Arguments, l.Config = GRUBEntries, entries, "", nil, ""
 		l.Cmdline = r.kernelInstall()
+	}
+	return l
+}
+
+// transactionalUpdate changes systems with a read-only root, such as openSUSE MicroOS.
+const transactionalUpdate = "usr/sbin/transactional-update"
+
+// proxmox: the tool takes the arguments of systemd-boot from etc/kernel/cmdline, and those of GRUB from etc/default/grub.
+// The running node shows which of them started it. An image does not; there, etc/kernel/cmdline counts if it exists.
+func (r *reader) proxmox(live bool) Loader {
+	l := Loader{Kind: Proxmox, Tool: r.first("usr/sbin/proxmox-boot-tool"), Arguments: []string{"refresh"}, Cmdline: r.first("etc/kernel/cmdline")}
+	byGRUB := l.Cmdline == "" || live && !r.startedBySystemdBoot()
+	if grub := r.grub(); byGRUB && grub.Kind != "" {
+		l.Defaults, l.DropIns, l.Cmdline = grub.Defaults, grub.DropIns, ""
 	}
 	return l
 }
@@ -108,12 +149,12 @@ func blsEnabled(defaults string) bool {
 }
 
 func (r *reader) entriesOrImages() Loader {
-	for _, partition := range []string{"boot", "efi", "boot/efi"} {
+	for _, partition := range partitions() {
 		if entries := r.entryFiles(partition); len(entries) > 0 {
 			return Loader{Kind: Entries, EntryFiles: entries, Cmdline: r.kernelInstall()}
 		}
 	}
-	for _, partition := range []string{"boot", "efi", "boot/efi"} {
+	for _, partition := range partitions() {
 		image := func(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".efi") }
 		if slices.ContainsFunc(r.list(path.Join(partition, "EFI/Linux")), image) {
 			return Loader{Kind: UnifiedImages, Cmdline: r.kernelInstall()}
@@ -121,6 +162,9 @@ func (r *reader) entriesOrImages() Loader {
 	}
 	return Loader{}
 }
+
+// partitions are where the partition of boot loader entries is mounted.
+func partitions() []string { return []string{"boot", "efi", "boot/efi"} }
 
 func (r *reader) entryFiles(partition string) []string {
 	var files []string
@@ -155,4 +199,12 @@ func (r *reader) extlinux() Loader {
 		return Loader{}
 	}
 	return Loader{Kind: Extlinux, Config: file}
+}
+
+func (r *reader) armbian() Loader {
+	file := r.first("boot/armbianEnv.txt")
+	if file == "" {
+		return Loader{}
+	}
+	return Loader{Kind: Armbian, Config: file}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,7 +48,11 @@ type Platform struct {
 }
 
 // OS is the system according to os-release(5).
-type OS struct{ ID, Name string }
+type OS struct {
+	ID, Name string
+	// fields are the names of all its fields.
+	fields []string
+}
 
 // CPU is the processor according to /proc/cpuinfo.
 type CPU struct {
@@ -72,6 +77,10 @@ type Initramfs string
 const (
 	UpdateInitramfs Initramfs = "update-initramfs"
 	Dracut          Initramfs = "dracut"
+	// TransactionalDracut: the root is read-only, and transactional-update runs dracut in a new snapshot.
+	TransactionalDracut Initramfs = "dracut by transactional-update"
+	Mkinitcpio          Initramfs = "mkinitcpio"
+	Booster             Initramfs = "booster"
 )
 
 // Detect reads the tree. live: it is the running node's.
@@ -88,7 +97,7 @@ func Detect(tree state.Tree, live bool) *Platform {
 	}
 	p.Kernel = r.kernel(live)
 	p.Modules = r.modules(p.Kernel, live)
-	p.Loader = r.loader(&p.OS, live)
+	p.Loader = r.loader(&p.OS, live, p.Cmdline)
 	p.Initramfs = r.initramfs()
 	p.Systemd = r.any("usr/lib/systemd/systemd", "lib/systemd/systemd")
 	p.Networkd = r.any("usr/lib/systemd/systemd-networkd", "lib/systemd/systemd-networkd")
@@ -154,7 +163,7 @@ func (r *reader) system() OS {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		fields[key] = strings.Trim(value, `"'`)
 	}
-	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"]}
+	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"], fields: slices.Collect(maps.Keys(fields))}
 }
 
 // architecture reads a program's ELF header, because an image has no running kernel.
@@ -175,12 +184,22 @@ func (r *reader) architecture() string {
 	return ""
 }
 
+// initramfs returns the tool that is installed. Since version 108, Debian's package of dracut has a program
+// update-initramfs too, which runs dracut; hooks of initramfs-tools are then never run. Both packages can't be installed,
+// and only initramfs-tools has hook-functions.
 func (r *reader) initramfs() Initramfs {
+	dracut := r.any("usr/bin/dracut", "usr/sbin/dracut")
 	switch {
-	case r.any("usr/sbin/update-initramfs"):
+	case r.any("usr/sbin/update-initramfs") && (!dracut || r.any("usr/share/initramfs-tools/hook-functions")):
 		return UpdateInitramfs
-	case r.any("usr/bin/dracut", "usr/sbin/dracut"):
+	case dracut && r.any(transactionalUpdate):
+		return TransactionalDracut
+	case dracut:
 		return Dracut
+	case r.any("usr/bin/mkinitcpio"):
+		return Mkinitcpio
+	case r.any("usr/bin/booster"):
+		return Booster
 	}
 	return ""
 }

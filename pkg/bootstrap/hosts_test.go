@@ -1,0 +1,186 @@
+package bootstrap_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+)
+
+// host is a node as people have it, what they ask of bootstrap, and what it must say.
+type host struct {
+	name  string
+	files map[string]string
+	image bool
+	// fields are of the blueprint, in addition to "containers: {runtime: None}".
+	fields string
+	// want are words of the plan, and never words that it must not have.
+	want, never []string
+	// refused: apply changes nothing.
+	refused bool
+}
+
+// bare is a node without a boot loader's files.
+func bare(id, name string, more map[string]string) map[string]string {
+	return with(map[string]string{
+		"etc/os-release": fmt.Sprintf("NAME=%q\nID=%s\nPRETTY_NAME=%q\n", name, id, name), "proc/cmdline": "root=/dev/sda1 ro quiet\n",
+	}, more)
+}
+
+// told is everything that a plan says, and that apply says when it is refused.
+func told(p *bootstrap.Plan, refused error) string {
+	var b strings.Builder
+	for _, f := range p.Facts {
+		fmt.Fprintf(&b, "%s %s: %s\n", f.Part, f.Name, f.Value)
+	}
+	for _, f := range p.Files {
+		fmt.Fprintf(&b, "/%s %s\n%s\n", f.Path, f.Action, f.Diff)
+	}
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "step %s: %s\n", s.FollowUp, strings.Join(s.Commands, "; "))
+	}
+	for _, problem := range p.Problems {
+		fmt.Fprintf(&b, "problem of /%s: %s; %s\n", problem.Path, problem.Text, problem.Fix)
+	}
+	if refused != nil {
+		fmt.Fprintln(&b, refused)
+	}
+	return b.String()
+}
+
+func (h *host) run(t *testing.T) {
+	n := newNode(t, h.files)
+	n.image = h.image
+	b := parse(t, "containers: {runtime: None}\n"+h.fields)
+	p := n.plan(b)
+	before := n.snapshot()
+	_, err := n.engine().Apply(t.Context(), b, "")
+	refused, ok := errors.AsType[*bootstrap.RefusedError](err)
+	if err != nil && !ok {
+		t.Fatal(err)
+	}
+	if ok != h.refused {
+		t.Errorf("refused %t, want %t: %v", ok, h.refused, refused)
+	}
+	if h.refused {
+		n.same(before, "after the refusal")
+	}
+	said := told(p, err)
+	for _, words := range h.want {
+		if !strings.Contains(said, words) {
+			t.Errorf("%q is missing in:\n%s", words, said)
+		}
+	}
+	for _, words := range h.never {
+		if strings.Contains(said, words) {
+			t.Errorf("%q must not be in:\n%s", words, said)
+		}
+	}
+}
+
+func TestNodesAsPeopleHaveThem(t *testing.T) {
+	for _, group := range [][]host{managedHosts(), loaderHosts(), initramfsHosts()} {
+		for _, h := range group {
+			t.Run(h.name, h.run)
+		}
+	}
+}
+
+// managedHosts are nodes whose own tool sets the kernel's arguments: it is named, and its files are left alone.
+func managedHosts() []host {
+	harvester := map[string]string{
+		"etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig, "usr/bin/dracut": "", "oem/harvester.config": "os: {}\n", "oem/grubenv": "# GRUB Environment Block\n",
+		"etc/cos/bootargs.cfg": "set kernelcmd=\"root=LABEL=$label cos-img/filename=$img intel_iommu=on iommu=pt\"\n",
+	}
+	ostreeEntry := "title Fedora (ostree:0)\noptions rw ostree=/ostree/boot.1/fedora/0123/0 root=UUID=0\nlinux /ostree/fedora-0123/vmlinuz\n"
+	coreOS := map[string]string{
+		"boot/loader.1/entries/ostree-1.conf": ostreeEntry, "boot/loader": "-> loader.1", "boot/grub2/grub.cfg": "blscfg\n", "usr/bin/rpm-ostree": "", "usr/bin/dracut": "", "run/ostree-booted": "",
+	}
+	bootc := map[string]string{
+		"boot/loader/entries/ostree-1.conf": ostreeEntry, "etc/default/grub": "GRUB_ENABLE_BLSCFG=true\nGRUB_CMDLINE_LINUX=\"quiet\"\n", "usr/sbin/grub2-mkconfig": gnuMkconfig,
+		"ostree/deploy/default/x": "", "usr/bin/dracut": "",
+	}
+	nixos := map[string]string{
+		"boot/loader/entries/nixos-generation-41.conf": "title NixOS\nlinux /EFI/nixos/x.efi\noptions init=/nix/store/x/init loglevel=4\n",
+		"nix/store/x-etc/etc/modprobe.d/nixos.conf":    "softdep drm pre: vfio-pci\n", "etc/static": "-> /nix/store/x-etc/etc", "etc/modprobe.d": "-> /etc/static/modprobe.d",
+	}
+	popOS := map[string]string{
+		"etc/kernelstub/configuration": "{}\n", "boot/efi/loader/entries/Pop_OS-current.conf": entry, "usr/sbin/update-initramfs": "", "usr/share/initramfs-tools/hook-functions": "",
+	}
+	noFiles := []string{"/etc/modprobe.d/50-kata-vfio.conf create", "/etc/default/grub change", "/boot/"}
+	return []host{
+		{name: "Talos", files: bare("talos", "Talos (v1.13)", nil), refused: true, never: noFiles, want: []string{"extraKernelArgs:\n    - intel_iommu=on\n", "describes the kernel's part only", "bootstrap writes no files"}},
+		{name: "Talos with all arguments", files: bare("talos", "Talos (v1.13)", map[string]string{"proc/cmdline": "ro intel_iommu=on iommu=nopt\n"}), never: append(noFiles, "extraKernelArgs"), want: []string{"/etc/udev/rules.d/10-kata-vfio.rules"}},
+		{name: "Bottlerocket", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), refused: true, never: noFiles, want: []string{"[settings.boot.kernel-parameters]\n\"intel_iommu\" = [\"on\"]\n\"iommu\" = [\"nopt\"]\n"}},
+		{name: "Bottlerocket, an image", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), image: true, refused: true, never: noFiles, want: []string{"settings.boot.kernel-parameters"}},
+		{name: "NixOS", files: withoutFile(bare("nixos", "NixOS 25.05", nixos), "etc/modprobe.d/"), refused: true, never: append(noFiles, "path escapes", "replace the link"), want: []string{"boot.kernelParams = [ \"intel_iommu=on\" \"iommu=nopt\" ];", "nixos-rebuild boot"}},
+		{name: "Harvester", files: bare("sle-micro-rancher", "Harvester v1.4.1", harvester), refused: true, never: append(noFiles, "grub2-mkconfig"), want: []string{"grub2-editenv /oem/grubenv set third_party_kernel_args=", "/etc/cos/bootargs.cfg"}},
+		{name: "Harvester, an image", files: bare("sle-micro-rancher", "Harvester v1.4.1", harvester), image: true, refused: true, never: append(noFiles, "grub2-mkconfig"), want: []string{"third_party_kernel_args="}},
+		{name: "Elemental by its command line", files: bare("sl-micro", "SL Micro 6.1", map[string]string{"proc/cmdline": "root=LABEL=COS_ACTIVE cos-img/filename=/cOS/active.img\n", "etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig}), refused: true, never: noFiles, want: []string{"set extra_cmdline="}},
+		{name: "Fedora CoreOS", files: bare("fedora", "Fedora CoreOS 42", coreOS), refused: true, never: noFiles[1:], want: []string{"rpm-ostree kargs --append-if-missing=intel_iommu=on --append-if-missing=iommu=nopt"}},
+		{name: "Fedora CoreOS with all arguments", files: bare("fedora", "Fedora CoreOS 42", merged(coreOS, "proc/cmdline", "ostree=/x intel_iommu=on iommu=nopt\n")), never: append(noFiles[1:], "rpm-ostree"), want: []string{"/etc/modprobe.d/50-kata-vfio.conf create"}},
+		{name: "OSTree, an image", files: bare("fedora", "Fedora CoreOS 42", coreOS), image: true, never: noFiles[1:], want: []string{"rpm-ostree kargs"}},
+		{name: "RHEL CoreOS", files: bare("rhcos", "Red Hat Enterprise Linux CoreOS 9.6", coreOS), refused: true, never: noFiles[1:], want: []string{"kind: MachineConfig\nspec:\n  kernelArguments:\n  - intel_iommu=on\n"}},
+		{name: "bootc beside GRUB's settings", files: bare("fedora", "Bluefin", bootc), refused: true, never: noFiles[1:], want: []string{"/usr/lib/bootc/kargs.d: kargs = [\"intel_iommu=on\", \"iommu=nopt\"]"}},
+		{name: "Pop!_OS", files: bare("pop", "Pop!_OS 24.04 LTS", popOS), refused: true, never: noFiles[1:], want: []string{"kernelstub --add-options \"intel_iommu=on iommu=nopt\""}},
+		{name: "Ubuntu Core", files: bare("ubuntu-core", "Ubuntu Core 24", nil), refused: true, never: noFiles, want: []string{"snap set system system.kernel.dangerous-cmdline-append=\"intel_iommu=on iommu=nopt\""}},
+		{name: "rEFInd", files: bare("debian", "Debian", map[string]string{"boot/refind_linux.conf": "\"Boot\" \"root=UUID=0 ro\"\n"}), refused: true, never: noFiles[1:2], want: []string{"/boot/refind_linux.conf"}},
+		{name: "Limine", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "timeout: 5\n"}), refused: true, want: []string{"KERNEL_CMDLINE of /etc/default/limine"}},
+	}
+}
+
+// merged is a copy of files with one more.
+func merged(files map[string]string, name, content string) map[string]string {
+	all := maps.Clone(files)
+	all[name] = content
+	return all
+}
+
+// withoutFile is a copy of files without those whose name begins so.
+func withoutFile(files map[string]string, prefix string) map[string]string {
+	all := maps.Clone(files)
+	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, prefix) })
+	return all
+}
+
+const systemdBoot = "\x06\x00\x00\x00systemd-boot 257"
+
+// loaderHosts are nodes whose boot loader bootstrap configures.
+func loaderHosts() []host {
+	const loaderInfo = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+	proxmox := debian("debian", "12", "", debianGrub, map[string]string{
+		"etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "0000-0001\n0000-0002\n", "usr/sbin/proxmox-boot-tool": "", "proc/cmdline": "root=ZFS=rpool/ROOT/pve-1\n",
+	})
+	microOS := bare("opensuse-microos", "openSUSE MicroOS", map[string]string{
+		"etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig, "boot/grub2/grub.cfg": "# generated\n", "usr/sbin/transactional-update": "", "usr/bin/dracut": "",
+	})
+	armbian := bare("debian", "Armbian 24.8", map[string]string{
+		"usr/bin/env": arm64, "boot/armbianEnv.txt": "verbosity=1\nextraargs=apparmor=1\n", "boot/boot.scr": "", "usr/sbin/update-initramfs": "", "sys/firmware/acpi/tables/DMAR": "",
+	})
+	return []host{
+		{name: "Proxmox with systemd-boot", files: merged(proxmox, loaderInfo, systemdBoot), want: []string{"+root=ZFS=rpool/ROOT/pve-1 boot=zfs intel_iommu=on iommu=nopt", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/default/grub.d/50-kata-vfio.cfg", "mount the EFI"}},
+		{name: "Proxmox with GRUB", files: proxmox, want: []string{"/etc/default/grub.d/50-kata-vfio.cfg create", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/kernel/cmdline change"}},
+		{name: "Proxmox, an image", files: proxmox, image: true, want: []string{"/etc/kernel/cmdline change", "proxmox-boot-tool refresh", "run bootstrap again on the running node"}, never: []string{"/etc/default/grub.d/50-kata-vfio.cfg"}},
+		{name: "Proxmox without its tool", files: withoutFile(proxmox, "usr/sbin/proxmox-boot-tool"), refused: true, want: []string{"install the package proxmox-kernel-helper"}},
+		{name: "Harvester's own iommu=pt", files: bare("sle-micro-rancher", "Harvester v1.4.1", map[string]string{"proc/cmdline": "cos-img/filename=/cOS/active.img intel_iommu=on iommu=pt\n"}), refused: true, want: []string{"its arguments are those of Harvester"}, never: []string{"no known file"}},
+		{name: "openSUSE MicroOS", files: microOS, fields: "kernel: {earlyBinding: true}\nvfio: {keepOff: ['0000:2e:00.0']}\n", want: []string{"/etc/default/grub change", "transactional-update --non-interactive grub.cfg", "transactional-update --non-interactive --continue initrd"}, never: []string{"grub2-mkconfig", "dracut --regenerate-all"}},
+		{name: "Armbian", files: armbian, image: true, want: []string{"+extraargs=apparmor=1 iommu.passthrough=0"}},
+		{name: "Armbian with passthrough in extraargs", files: merged(armbian, "boot/armbianEnv.txt", "extraargs=iommu.passthrough=1\n"), image: true, refused: true, want: []string{"/boot/armbianEnv.txt line 1: iommu.passthrough=1 contradicts"}},
+	}
+}
+
+// initramfsHosts are nodes with early binding.
+func initramfsHosts() []host {
+	const early = "kernel: {earlyBinding: true}\nvfio: {keepOff: ['0000:2e:00.0']}\n"
+	arch := map[string]string{"boot/loader/entries/arch.conf": entry}
+	return []host{
+		{name: "initramfs-tools", files: debian("debian", "13", "", debianGrub, map[string]string{"usr/share/initramfs-tools/hook-functions": "", "usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/initramfs-tools/hooks/kata-vfio create", "update-initramfs -u -k all"}, never: []string{"dracut.conf.d"}},
+		{name: "dracut with a program update-initramfs", files: debian("ubuntu", "26.04", "debian", debianGrub, map[string]string{"usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/dracut.conf.d/50-kata-vfio.conf create", "dracut --regenerate-all --force"}, never: []string{"initramfs-tools/hooks", "update-initramfs -u"}},
+		{name: "mkinitcpio", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/mkinitcpio", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut", "mkinitcpio -P"}, never: []string{"update-initramfs -u"}},
+		{name: "booster", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/booster", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut"}, never: []string{"update-initramfs -u"}},
+		{name: "an unknown generator", files: bare("void", "Void", arch), image: true, fields: early, refused: true, want: []string{"which bootstrap does not know"}, never: []string{"update-initramfs -u"}},
+	}
+}

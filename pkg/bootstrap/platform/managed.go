@@ -1,0 +1,191 @@
+package platform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Managed says who sets the kernel's arguments instead of bootstrap: a tool of the system, which would write over edits
+// of the boot loader's files.
+type Managed struct {
+	// Text says what sets them: "Talos is configured by its machine config, not by files".
+	Text string
+	// ReadOnly: bootstrap can't keep any other file there either.
+	ReadOnly bool
+	fix      func(words []string) string
+}
+
+// Fix says how to add arguments.
+func (m *Managed) Fix(words []string) string { return m.fix(words) }
+
+// managed is a row of the table of such systems.
+type managed struct {
+	kind LoaderKind
+	signs
+	Managed
+}
+
+// signs identify a system. One of them is enough.
+type signs struct {
+	// ids are values of ID, and fields are fields of os-release(5).
+	ids, fields []string
+	files, dirs []string
+	// words are prefixes of arguments, of the running kernel and of boot loader entries.
+	words []string
+}
+
+// systems returns the table. The first row that has a sign applies, so a system is before the one it is made from.
+func systems() []managed {
+	return []managed{
+		{Talos, signs{ids: []string{"talos"}}, Managed{
+			"Talos is configured by its machine config, not by files. Bootstrap describes the kernel's part only. Runtime handlers, Kata and the " +
+				"pod-resources socket have to come from system extensions and machine.files", true, talos,
+		}},
+		{Bottlerocket, signs{ids: []string{"bottlerocket"}}, Managed{
+			"Bottlerocket is configured by its API's settings, and its /etc does not last. Bootstrap describes the kernel's part only", true, bottlerocket,
+		}},
+		{NixOS, signs{ids: []string{"nixos"}, files: []string{"etc/NIXOS"}}, Managed{
+			"NixOS generates the boot loader's entries and /etc from its configuration. Bootstrap describes the kernel's part only", true, nixos,
+		}},
+		{Harvester, signs{ids: []string{"harvester", "sle-micro-rancher"}, files: []string{"oem/harvester.config"}}, Managed{
+			"Harvester's root is an image (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/oem/grubenv", "third_party_kernel_args"),
+		}},
+		{Elemental, signs{files: []string{"etc/cos/bootargs.cfg", "etc/kairos-release"}, words: []string{"cos-img/filename="}}, Managed{
+			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/oem/grubenv", "extra_cmdline"),
+		}},
+		{UbuntuCore, signs{ids: []string{"ubuntu-core"}}, Managed{
+			"snapd sets the kernel's arguments on Ubuntu Core, and its /etc is read-only", true, snapd,
+		}},
+		{OpenShift, signs{ids: []string{"rhcos", "scos"}}, Managed{
+			"OpenShift's machine config operator sets the kernel's arguments", false, machineConfig,
+		}},
+		{OSTree, signs{
+			fields: []string{"OSTREE_VERSION"}, files: []string{"run/ostree-booted"}, dirs: []string{"sysroot/ostree", "ostree/repo", "ostree/deploy"}, words: []string{"ostree="},
+		}, Managed{
+			"OSTree (rpm-ostree, bootc) writes the boot loader's entries again with each deployment", false, ostree,
+		}},
+		{Kernelstub, signs{files: []string{"etc/kernelstub/configuration"}}, Managed{
+			"kernelstub writes the boot loader's entries again at each kernel update, from /etc/kernelstub/configuration", false, kernelstub,
+		}},
+		{Limine, signs{files: []string{"etc/default/limine", "boot/limine.conf"}}, Managed{
+			"Limine starts the kernel", false, limine,
+		}},
+		{REFInd, signs{files: []string{"boot/refind_linux.conf"}}, Managed{
+			"rEFInd starts the kernel, and bootstrap does not edit its files", false, refind,
+		}},
+	}
+}
+
+// managed returns the system whose tool sets the kernel's arguments, or false.
+func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
+	for _, s := range systems() {
+		if r.shows(&s.signs, system, cmdline) {
+			return Loader{Kind: s.kind, Managed: &s.Managed}, true
+		}
+	}
+	return Loader{}, false
+}
+
+// shows reports whether the node has one of the signs.
+func (r *reader) shows(s *signs, system *OS, cmdline string) bool {
+	return slices.Contains(s.ids, system.ID) ||
+		slices.ContainsFunc(s.fields, func(field string) bool { return slices.Contains(system.fields, field) }) ||
+		r.any(s.files...) ||
+		slices.ContainsFunc(s.dirs, func(dir string) bool { return len(r.list(dir)) > 0 }) ||
+		r.hasArgument(s.words, cmdline)
+}
+
+// hasArgument reports whether the running kernel or an entry of the boot loader has an argument with one of the
+// prefixes.
+func (r *reader) hasArgument(prefixes []string, cmdline string) bool {
+	if len(prefixes) == 0 {
+		return false
+	}
+	lines := []string{cmdline}
+	for _, partition := range partitions() {
+		for _, file := range r.entryFiles(partition) {
+			lines = append(lines, r.text(file))
+		}
+	}
+	for word := range strings.FieldsSeq(strings.Join(lines, " ")) {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(word, p) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// items returns one line for each argument.
+func items(words []string, format string) string {
+	var b strings.Builder
+	for word := range strings.FieldsSeq(strings.Join(words, " ")) {
+		fmt.Fprintf(&b, format, word)
+	}
+	return b.String()
+}
+
+// talos: with systemd-boot, the default on UEFI since Talos 1.10, the arguments are part of the image, and the config's
+// are ignored (docs.siderolabs.com, "Boot Loader").
+func talos(words []string) string {
+	return "add to the machine config:\nmachine:\n  kernel:\n    modules:\n    - name: vfio_pci\n    - name: vfio_iommu_type1\n" +
+		"  install: # if GRUB boots it\n    extraKernelArgs:\n" + items(words, "    - %s\n") +
+		"If systemd-boot boots it, add to the schematic of its image (Image Factory), then upgrade to that image:\n" +
+		"customization:\n  extraKernelArgs:\n" + items(words, "  - %s\n")
+}
+
+// bottlerocket: a parameter's values are a list (bottlerocket.dev, "settings.boot").
+func bottlerocket(words []string) string {
+	values := map[string][]string{}
+	var names []string
+	for word := range strings.FieldsSeq(strings.Join(words, " ")) {
+		name, value, _ := strings.Cut(word, "=")
+		if _, there := values[name]; !there {
+			names = append(names, name)
+		}
+		values[name] = append(values[name], fmt.Sprintf("%q", value))
+	}
+	var b strings.Builder
+	b.WriteString("add to the user data, or by `apiclient apply`, then reboot:\n[settings.boot]\nreboot-to-reconcile = true\n[settings.boot.kernel-parameters]\n")
+	for _, name := range names {
+		fmt.Fprintf(&b, "%q = [%s]\n", name, strings.Join(values[name], ", "))
+	}
+	return b.String()
+}
+
+func nixos(words []string) string {
+	return "add to /etc/nixos/configuration.nix, run `nixos-rebuild boot`, then reboot:\nboot.kernelParams = [" + items(words, " %q") + " ];\nboot.kernelModules = [ \"vfio_pci\" \"vfio_iommu_type1\" ];\n"
+}
+
+// oemVariable is for systems whose GRUB appends a variable of its environment on the OEM partition, which updates keep.
+func oemVariable(file, variable string) func([]string) string {
+	return func(words []string) string {
+		return fmt.Sprintf("append to the variable that `grub2-editenv %s list` shows (keep what it has), then reboot: `grub2-editenv %s set %s=\"... %s\"`. "+
+			"Other files that bootstrap would write belong in a cloud-config below /oem", file, file, variable, strings.Join(words, " "))
+	}
+}
+
+func snapd(words []string) string {
+	return fmt.Sprintf("run `snap set system system.kernel.dangerous-cmdline-append=%q` (cmdline-append if the gadget permits these arguments), then reboot", strings.Join(words, " "))
+}
+
+func machineConfig(words []string) string {
+	return "apply a MachineConfig for the node's pool, which reboots its nodes:\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nspec:\n  kernelArguments:\n" + items(words, "  - %s\n")
+}
+
+func ostree(words []string) string {
+	return "run `rpm-ostree kargs" + items(words, " --append-if-missing=%s") + "` (without rpm-ostree: `ostree admin kargs edit-in-place" + items(words, " --append-if-missing=%s") +
+		"`), then reboot. In an image for bootc, add a file to /usr/lib/bootc/kargs.d: kargs = [" + strings.TrimSuffix(items(words, "%q, "), ", ") + "]"
+}
+
+func kernelstub(words []string) string {
+	return fmt.Sprintf("run `kernelstub --add-options %q`, then reboot", strings.Join(words, " "))
+}
+
+func limine(words []string) string {
+	return fmt.Sprintf("add to KERNEL_CMDLINE of /etc/default/limine and run `limine-update`, or to cmdline of each entry of /boot/limine.conf, then reboot: %s", strings.Join(words, " "))
+}
+
+func refind(words []string) string {
+	return fmt.Sprintf("add to each line of /boot/refind_linux.conf, then reboot: %s", strings.Join(words, " "))
+}
