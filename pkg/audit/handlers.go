@@ -16,10 +16,17 @@ import (
 // Handlers are the runtime handlers of a node that run Kata. The JSON form is stable for machines: names are added, never changed.
 type Handlers struct {
 	Handlers []finding.KataHandler `json:"handlers"`
+	// Damaged are the files of the container runtimes that are not understood, one sentence each: handlers may be missing.
+	Damaged []string `json:"damaged,omitempty"`
+	// CRIOff says which file switches containerd's CRI plugin off; empty if none does.
+	CRIOff string `json:"criOff,omitempty"`
 }
 
 // HandlersOf returns the node's handlers.
-func HandlersOf(n *facts.Node) *Handlers { return &Handlers{Handlers: check.KataOf(n).Handlers} }
+func HandlersOf(n *facts.Node) *Handlers {
+	k := check.KataOf(n)
+	return &Handlers{Handlers: k.Handlers, Damaged: k.Damaged, CRIOff: k.CRIOff}
+}
 
 // Write writes the handlers as text, JSON or YAML.
 func (all *Handlers) Write(w io.Writer, format string) error {
@@ -30,22 +37,33 @@ func (all *Handlers) Write(w io.Writer, format string) error {
 }
 
 func (all *Handlers) writeText(w io.Writer) error {
-	var lines []string
-	for i := range all.Handlers {
-		if i > 0 {
-			lines = append(lines, "")
-		}
-		lines = append(lines, handlerLines(&all.Handlers[i])...)
-	}
-	if len(lines) == 0 {
-		lines = []string{"no runtime handler of this node runs Kata"}
-	}
-	for _, line := range lines {
+	for _, line := range all.lines() {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return fmt.Errorf("write handlers: %w", err)
 		}
 	}
 	return nil
+}
+
+// lines are what stands in the way of the handlers, and the handlers.
+func (all *Handlers) lines() []string {
+	var lines []string
+	for _, damaged := range all.Damaged {
+		lines = append(lines, terminal.Visible("the container runtime's configuration can't be read, so handlers may be missing: "+damaged))
+	}
+	if all.CRIOff != "" {
+		lines = append(lines, terminal.Visible("containerd's CRI plugin is disabled by "+all.CRIOff+", so the kubelet can't use containerd"))
+	}
+	for i := range all.Handlers {
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, handlerLines(&all.Handlers[i])...)
+	}
+	if len(all.Handlers)+len(all.Damaged) == 0 {
+		lines = append(lines, "no runtime handler of this node runs Kata")
+	}
+	return lines
 }
 
 // handlerLines are a handler and its settings, each with what it is called in Kata's files.

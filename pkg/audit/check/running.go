@@ -26,12 +26,15 @@ func restarted(n *facts.Node) Answer {
 	case running.CRI == nil:
 		return notApplicable("containerd serves no CRI", asked)
 	}
-	found := append(damagedRuntimes(r), over(r.Handlers, func(h runtimes.Handler) Answer {
+	if damaged := damagedRuntimes(r); len(damaged) > 0 {
+		return damaged // what its files say is not known
+	}
+	found := over(r.Handlers, func(h runtimes.Handler) Answer {
 		if h.Engine != runtimes.Containerd {
 			return nil
 		}
 		return outdated(&h, running.CRI, asked)
-	})...)
+	})
 	found = slices.Concat(found, leftOver(r, running.CRI, asked), outdatedDirs(r, running.CRI, asked))
 	if r.NRI != nil && r.NRI.Enabled && !running.HasNRI() {
 		found = append(found, fail("containerd has not loaded NRI, which its files enable", asked, r.NRI.Switch.Fact())...)

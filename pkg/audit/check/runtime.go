@@ -15,7 +15,7 @@ import (
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
-	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), []Check{qemuSpeedCheck()})
+	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), []Check{qemuSpeedCheck(), containerdServesCheck()})
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -125,9 +125,13 @@ func nriGuards(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	nri, found := r.NRI, damagedRuntimes(r)
 	switch {
+	case len(found) > 0 && nri == nil:
+		return found
 	case nri == nil:
 		return notApplicable("the node has no containerd or CRI-O configuration")
-	case len(r.Kata()) == 0 && len(found) == 0:
+	case len(found) > 0:
+		return append(found, nriSocket(n, nri)...) // the damaged file can have the settings
+	case len(r.Kata()) == 0:
 		return notApplicable("the node has no Kata handler", r.Files...)
 	case !nri.Enabled:
 		found = append(found, fail("NRI is off: the plugin sees no containers", nri.Switch.Fact())...)

@@ -116,6 +116,15 @@ func handlerFaults() []fault {
 		{rule: "RT-025", about: "an import that is not there", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.AddToContainerd("imports = ['elsewhere.toml']\n")
 		}},
+		{rule: "RT-026", about: "a file that containerd can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(board.ContainerdConfig, "version = 3\nversion = 3\n")
+		}},
+		containerdFault("RT-037", "no CDI", "[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n"),
+		containerdFault("RT-037", "no CDI, by the plugin's old name", "[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\n"),
+		containerdFault("RT-037", "no CRI", "disabled_plugins = ['cri']\n"),
+		{rule: "RT-037", about: "a file that containerd can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToContainerd("[plugins\n")
+		}},
 		containerdFault("RT-026", "NRI off", "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"),
 		containerdFault("RT-026", "NRI disabled as a plugin", "disabled_plugins = ['io.containerd.nri.v1.nri']\n"),
 		containerdFault("RT-026", "no validator", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = false\n"),

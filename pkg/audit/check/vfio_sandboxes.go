@@ -176,8 +176,15 @@ func sandboxName(s *runtimes.Sandbox) string {
 // KataOf returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
 func KataOf(n *facts.Node) *finding.Kata {
 	k := &finding.Kata{Handlers: []finding.KataHandler{}, Sandboxes: []finding.KataSandbox{}}
-	for _, h := range runtimes.Of(n).Kata() {
+	r := runtimes.Of(n)
+	for _, h := range r.Kata() {
 		k.Handlers = append(k.Handlers, kataHandlerOf(&h, runtimes.KataOf(n, &h)))
+	}
+	for _, f := range r.Damaged {
+		k.Damaged = append(k.Damaged, described(f))
+	}
+	if r.CRIOff.IsSet() && !r.HasCRIO {
+		k.CRIOff = fmt.Sprintf("%s of %s", r.CRIOff.Name, r.CRIOff.File)
 	}
 	found, asked := runtimes.Sandboxes(n)
 	for i := range found {
@@ -220,9 +227,18 @@ func kataHandlerOf(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 		view.Files = append(view.Files, file.Path)
 	}
 	if len(k.Damaged) > 0 {
-		view.Damaged = k.Damaged[0].Path + ": " + cmp.Or(k.Damaged[0].Err, facts.NotThere)
+		view.Damaged = described(k.Damaged[0])
 	}
 	return view
+}
+
+// described returns a file with the reason why its content is not known. Errors of parsers begin with the path.
+func described(f facts.Fact) string {
+	reason := cmp.Or(f.Err, facts.NotThere)
+	if strings.HasPrefix(reason, f.Path+":") {
+		return reason
+	}
+	return f.Path + ": " + reason
 }
 
 func kataSandboxOf(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {

@@ -158,6 +158,11 @@ func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
 		return []finding.Finding{f}
 	}
 	i := slices.IndexFunc(r.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
+	if i < 0 && len(r.Kata.Damaged) > 0 {
+		f := onNode(r.Node, fmt.Sprintf("has a container runtime whose configuration is not understood, so it is unknown whether it has the handler %s: %s", class.Handler, r.Kata.Damaged[0]))
+		f.State = finding.Unknown
+		return []finding.Finding{f}
+	}
 	if i < 0 {
 		return []finding.Finding{onNode(r.Node, fmt.Sprintf("has no handler %s that runs Kata, to which RuntimeClass %s leads", class.Handler, class.Name))}
 	}

@@ -260,7 +260,11 @@ type LedgerRecord struct {
 // Kata has the settings of a node's Kata, and its running sandboxes: `kata-vfio-audit cluster` compares them with what the cluster
 // promises, and kubectl explains a pod by them.
 type Kata struct {
-	Handlers  []KataHandler `json:"handlers"`
+	Handlers []KataHandler `json:"handlers"`
+	// Damaged are the files of the container runtimes that are not understood, one sentence each: handlers may be missing.
+	Damaged []string `json:"damaged,omitempty"`
+	// CRIOff says which file switches containerd's CRI plugin off, so that the kubelet can't use its handlers; empty if none does.
+	CRIOff    string        `json:"criOff,omitempty"`
 	Sandboxes []KataSandbox `json:"sandboxes"`
 	// Unread are the states of Kata's that could not be read, one sentence each.
 	Unread []string `json:"unread,omitempty"`

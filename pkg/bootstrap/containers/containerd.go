@@ -48,7 +48,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 
 // read reads the main file, or returns the needed content if there is none.
 func (c *containerd) read() bool {
-	if target, ok := c.node.link(c.at.main); ok && c.at.maker == nil {
+	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
 		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
 			"Replace the link with a file, or add the import to its target: imports = [\""+containerdDropIns+"/*.toml\"]")
 		return false
@@ -82,8 +82,8 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.versionOf, c.version = c.at.main, 2 // every containerd supports version 2
-	if c.major >= 2 {
+	c.versionOf, c.version = c.at.main, 2         // every containerd supports version 2
+	if c.major >= 2 || c.at.distribution != nil { // a distribution whose containerd is older is not supported
 		c.version = 3
 	}
 	return true
@@ -92,7 +92,7 @@ func (c *containerd) parseVendor() bool {
 func (c *containerd) parse(file facts.Fact) bool {
 	t, err := config.Parse(file)
 	if err != nil {
-		c.refuse(file.Path, "containerd's configuration can't be parsed: "+err.Error(), "Correct the file.")
+		c.refuse(file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false
 	}
 	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
@@ -188,7 +188,7 @@ func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
 // damaged refuses files that containerd does not start with.
 func (c *containerd) damaged(loaded *config.Containerd) bool {
 	for _, file := range loaded.Damaged {
-		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), "Correct the file, or remove it from the imports.")
+		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
 	}
 	return len(loaded.Damaged) > 0
 }
@@ -227,13 +227,13 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 
 // want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
-	c.file(c.at.dropIn, dropIn, c.at.maker.why(c.kata), state.ContainerdRestart)
+	c.file(c.at.dropIn, dropIn, c.at.why(c.kata), state.ContainerdRestart)
 	if c.rule == config.BySection {
 		// The repeated sections may have passwords of registries.
 		c.Files[len(c.Files)-1].Mode = 0o600
 	}
 	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)
-	if c.at.maker == nil {
+	if !c.at.generated {
 		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}
 	c.startsWith(c.at)

@@ -10,63 +10,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// The default files of containerd, and the name of the drop-in.
+// The directory and the name of the drop-in.
 const (
-	containerdConfig  = "/etc/containerd/config.toml"
 	containerdDropIns = "/etc/containerd/conf.d"
 	dropInName        = "kata-gpu.toml"
-	containerdService = "containerd.service"
 	// serviceDropIn makes systemd start containerd with a configuration below /etc.
 	serviceDropIn = "/etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
 )
-
-// maker is a Kubernetes distribution that rewrites containerd's configuration at each start, so that an edit would be
-// lost.
-type maker struct {
-	name   string
-	config string
-	// units are its services that may start containerd.
-	units []string
-	// program is its containerd.
-	program string
-	// alone: the service runs only containerd. Other services also restart the kubelet.
-	alone bool
-	// fix says how to add an import to the generated file.
-	fix string
-}
-
-func makers() []maker {
-	rancher := func(name, dir, program string, units ...string) maker {
-		program = path.Join(dir, program)
-		dir += "/agent/etc/containerd"
-		return maker{name: name, config: dir + "/config.toml", program: program, units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl for containerd 1.7), "+
-			"or add the first one to an existing template, restart %s, then run bootstrap again:\n"+
-			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, strings.ReplaceAll(strings.Join(units, " or "), ".service", ""), containerdDropIns)}
-	}
-	const snap = "/var/snap/microk8s/current/args/"
-	return []maker{
-		rancher("K3s", "/var/lib/rancher/k3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
-		rancher("RKE2", "/var/lib/rancher/rke2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
-		{
-			name: "k0s", config: "/etc/k0s/containerd.toml", program: "/var/lib/k0s/bin/containerd", units: []string{"k0scontroller.service", "k0sworker.service"},
-			fix: "Configure k0s to import " + containerdDropIns + "/*.toml, as its documentation says, then run bootstrap again.",
-		},
-		{
-			name: "MicroK8s", config: snap + "containerd.toml", program: "/snap/microk8s/current/bin/containerd", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
-			fix: "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
-				"containerd-template.toml, restart MicroK8s, then run bootstrap again.",
-		},
-	}
-}
-
-// why describes the drop-in, and what the restart affects.
-func (m *maker) why(k *kata) string {
-	why := k.called() + ", CDI and NRI"
-	if m == nil || m.alone {
-		return why
-	}
-	return why + "; " + m.name + " starts containerd, so " + m.name + " restarts with its kubelet (on a server also its API server); pods keep running"
-}
 
 // containerdFiles are the files of containerd's configuration.
 type containerdFiles struct {
@@ -74,66 +24,54 @@ type containerdFiles struct {
 	main, dropIn string
 	// vendor is the file below /usr that containerd is started with now, which main will import.
 	vendor string
-	// maker is the distribution that writes main, or nil.
-	maker *maker
+	// distribution starts containerd, or is nil. generated: it also writes main at each start, so that an edit would be
+	// lost.
+	distribution *config.Distribution
+	generated    bool
 	// program is the containerd that is started; empty if it is unknown.
 	program string
 	// service is the content of a drop-in for containerd's service, or empty if none is needed.
 	service string
 }
 
+// why describes the drop-in, and what the restart affects.
+func (at *containerdFiles) why(k *kata) string {
+	why := k.called() + ", CDI and NRI"
+	if at.distribution == nil || at.distribution.Alone {
+		return why
+	}
+	name := at.distribution.Name
+	return why + "; " + name + " starts containerd, so " + name + " restarts with its kubelet (on a server also its API server); pods keep running"
+}
+
 // hasContainerd reports whether the node has containerd.
 func (n node) hasContainerd() bool {
-	if _, ok := n.unit(containerdService); ok {
-		return true
-	}
-	return n.maker() != nil || n.exists(containerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
+	at := config.PlaceOf(n)
+	return at.Unit != nil || at.Distribution != nil || n.exists(config.ContainerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
 }
 
 func containerdBinaries() []string {
 	return []string{"/usr/bin/containerd", "/usr/local/bin/containerd", "/usr/sbin/containerd", "/opt/bin/containerd"}
 }
 
-func (n node) maker() *maker {
-	for _, m := range makers() {
-		if n.exists(m.config) {
-			return &m
-		}
-	}
-	return nil
-}
-
 // containerdFiles determines the files of containerd's configuration.
 func (n node) containerdFiles() containerdFiles {
+	place := config.PlaceOf(n, serviceDropIn)
 	at := containerdFiles{
-		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName), maker: n.maker(),
+		main: place.Main, dropIn: path.Join(containerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
 	}
-	if at.maker != nil {
-		at.main, at.program = at.maker.config, at.maker.program
-		return at
-	}
-	u, ok := n.unit(containerdService, serviceDropIn)
-	if !ok {
-		return at
-	}
-	args := u.args()
-	for _, arg := range args { // env may start it
-		if path.IsAbs(arg) && path.Base(arg) == "containerd" {
-			at.program = arg
-			break
+	if d := at.distribution; d != nil {
+		at.generated = d.Writes(n)
+		if d.DropIns != "" {
+			at.dropIn = path.Join(d.DropIns, dropInName)
 		}
-	}
-	name, ok := config.Option(args, "--config", "-c")
-	if !ok || !path.IsAbs(name) {
 		return at
 	}
-	if strings.HasPrefix(name, "/usr/") {
-		at.vendor = name
+	if strings.HasPrefix(place.Main, "/usr/") {
+		at.main, at.vendor = config.ContainerdConfig, place.Main
 		at.service = fmt.Sprintf("# %s belongs to the distribution; this file imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
-			name, u.startWith(containerdConfig, "--config", "-c"))
-		return at
+			at.vendor, place.Unit.StartWith(config.ContainerdConfig, "--config", "-c"))
 	}
-	at.main = name
 	return at
 }
 
@@ -143,4 +81,82 @@ func (w *wants) startsWith(at containerdFiles) {
 		w.file(serviceDropIn, []byte(at.service), "containerd reads "+at.main+", which imports "+at.vendor,
 			state.UnitsReload, state.ContainerdRestart)
 	}
+}
+
+// placeDropIn finds a directory of drop-ins that a generated configuration imports, or that its distribution reads.
+func (c *containerd) placeDropIn() bool {
+	if !c.at.generated {
+		return true
+	}
+	d := c.at.distribution
+	c.warnOfImports()
+	t, err := config.Parse(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
+	if err != nil {
+		c.refuse(c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
+		return false
+	}
+	for _, pattern := range t.Setting("", "imports").List() {
+		if path.IsAbs(pattern) && path.Base(pattern) == "*.toml" && !strings.Contains(path.Dir(pattern), "*") {
+			c.at.dropIn = path.Join(path.Dir(pattern), dropInName)
+			return true
+		}
+	}
+	if d.Merges || !c.node.exists(c.at.main) && d.DropIns != "" {
+		return c.importDropIns()
+	}
+	c.refuse(c.at.main, fmt.Sprintf("%s is written by %s at each start and imports no directory, so an edit would be lost.", c.at.main, d.Name), c.importFix())
+	return false
+}
+
+// importDropIns adds the distribution's directory to the imports, as the next start of the distribution has them in
+// effect. The file itself is not edited.
+func (c *containerd) importDropIns() bool {
+	d := c.at.distribution
+	text, err := addImport(c.at.main, c.text, path.Join(d.DropIns, "*.toml"))
+	if err != nil {
+		c.refuse(c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
+		return false
+	}
+	c.text = text
+	if !d.Merges {
+		c.warn(c.at.dropIn, fmt.Sprintf("%s did not start on this node yet. Its configuration imports %s/*.toml from %s %s on.", d.Name, d.DropIns, d.Name, d.Since),
+			"Install a release that does, and run kata-vfio-bootstrap verify after its first start.")
+	}
+	return true
+}
+
+// warnOfImports names a template with which containerd does not start after the distribution's next upgrade.
+func (c *containerd) warnOfImports() {
+	d := c.at.distribution
+	template, ok := d.Template(c.node)
+	if !ok || !config.ImportsTwice(template) {
+		return
+	}
+	c.warn(template.Path, fmt.Sprintf("%s has imports and includes the template of %s, which itself has imports from %s %s on. containerd does not start with both.", template.Path, d.Name, d.Name, d.Since),
+		fmt.Sprintf("Upgrade to %s %s or newer, and remove the line imports from the template before the upgrade restarts %s. Then run bootstrap again.", d.Name, d.Since, d.Name))
+}
+
+// importFix says how a generated configuration comes to import a directory.
+func (c *containerd) importFix() string {
+	d := c.at.distribution
+	template, has := d.Template(c.node)
+	again := fmt.Sprintf("run %s, then run bootstrap again.", d.Restart())
+	switch {
+	case d.DropIns == "":
+		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", containerdDropIns, d.Templates[0], again)
+	case has && !config.HasBase(template):
+		return fmt.Sprintf("%s replaces the template of %s. Add imports = [\"%s/*.toml\"] to its top, %s", template.Path, d.Name, d.DropIns, again)
+	}
+	return fmt.Sprintf("Upgrade to %s %s or newer, which imports %s/*.toml, then run bootstrap again. Don't add imports to a template that includes {{ template \"base\" . }}: after the upgrade containerd would not start.",
+		d.Name, d.Since, d.DropIns)
+}
+
+// repair says what to correct if a file is damaged: the file, or what its distribution writes it from.
+func (c *containerd) repair(name, otherwise string) string {
+	if d := c.at.distribution; d != nil {
+		if text := d.Repair(c.node, name); text != "" {
+			return text
+		}
+	}
+	return otherwise
 }

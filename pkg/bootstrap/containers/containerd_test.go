@@ -165,7 +165,7 @@ func TestFileThatADistributionWritesIsNotEdited(t *testing.T) {
 	// A left-over of another package does not count.
 	of := kata().and(files{k3s + "config.toml": "version = 3\n", main: "disabled_plugins = ['cri']\n"})
 	_, w := open(t, of, containers.Options{})
-	checkRefused(t, w, "containerd", k3s+"config.toml", "K3s", "config-v3.toml.tmpl", `{{ template "base" . }}`)
+	checkRefused(t, w, "containerd", k3s+"config.toml", "K3s", "config-v3.toml.d", `{{ template "base" . }}`)
 
 	of[k3s+"config.toml"] = "imports = ['/etc/containerd/conf.d/*.toml']\nversion = 3\n"
 	fsys, w := open(t, of, containers.Options{})

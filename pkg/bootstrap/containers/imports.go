@@ -153,27 +153,6 @@ func differByImport(before, after, pattern string) error {
 	return nil
 }
 
-// placeDropIn finds a directory that the generated configuration of a distribution imports.
-func (c *containerd) placeDropIn() bool {
-	if c.at.maker == nil {
-		return true
-	}
-	t, err := config.Parse(c.node.Read(c.at.main))
-	if err != nil {
-		c.refuse(c.at.main, err.Error(), "Correct the file.")
-		return false
-	}
-	for _, pattern := range t.Setting("", "imports").List() {
-		if path.IsAbs(pattern) && path.Base(pattern) == "*.toml" && !strings.Contains(path.Dir(pattern), "*") {
-			c.at.dropIn = path.Join(path.Dir(pattern), dropInName)
-			return true
-		}
-	}
-	c.refuse(c.at.main, fmt.Sprintf("%s is written by %s at each start and imports no directory, so an edit would be lost.", c.at.main, c.at.maker.name),
-		c.at.maker.fix)
-	return false
-}
-
 // imported returns the main file, with an import of the drop-in unless it is already imported, directly or indirectly.
 func (c *containerd) imported(dropIn []byte) (string, bool) {
 	for _, file := range c.load(c.text, dropIn).Files {

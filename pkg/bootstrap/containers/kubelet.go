@@ -1,6 +1,7 @@
 package containers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -40,12 +41,18 @@ type kubelet struct {
 	gateFile map[string]string
 	// cgroupFile is the file that sets the cgroup driver, or empty.
 	cgroupFile string
+	// unwritten is why settings that no file has are not known, or empty.
+	unwritten string
 }
 
 // kubelet reads the configuration: the file, then --config-dir, then flags, where later ones override earlier ones.
 func (n node) kubelet() *kubelet {
-	args, sources := n.kubeletArgs()
 	k := &kubelet{root: kubeletRoot, gateFile: map[string]string{}}
+	args, sources := n.kubeletArgs()
+	d := config.DistributionOf(n)
+	if d != nil {
+		args, sources = n.distributionKubelet(d)
+	}
 	name := kubeletConfig
 	if given, ok := config.Option(args, "--config"); ok && path.IsAbs(given) {
 		name = given
@@ -62,18 +69,21 @@ func (n node) kubelet() *kubelet {
 	for _, name := range names {
 		k.read(n.Read(name))
 	}
-	k.readFlags(args, func(flag string) string { return n.fileWith(sources, flag) })
+	k.readFlags(args, func(flag string) string { return n.fileWith(sources, strings.TrimLeft(flag, "-")) })
+	if d != nil && len(k.files) == 0 {
+		k.unwritten = "not known: " + d.Name + " writes the kubelet's configuration when it starts"
+	}
 	return k
 }
 
 // kubeletArgs returns the kubelet's flags and the files that set them: its service's, or kubeadm's.
 func (n node) kubeletArgs() (args, sources []string) {
-	if u, ok := n.unit("kubelet.service"); ok {
-		return u.args(), u.files
+	if u, ok := config.LoadUnit(n, "kubelet.service"); ok {
+		return u.Args(), u.Files
 	}
-	for _, assignment := range n.environment(kubeadmFlags) {
+	for _, assignment := range config.Environment(n, kubeadmFlags) {
 		if _, flags, ok := strings.Cut(assignment, "="); ok {
-			args = append(args, words(flags)...)
+			args = append(args, config.Words(flags)...)
 		}
 	}
 	return args, []string{kubeadmFlags}
@@ -199,7 +209,7 @@ func (k *kubelet) facts(w *wants, n node) {
 		{"feature gates", strings.Join(gates, ",")},
 	} {
 		if f.value == "" {
-			f.value = "not set"
+			f.value = cmp.Or(k.unwritten, "not set")
 		}
 		w.fact(f.name, f.value, source)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )
 
@@ -66,11 +67,11 @@ func TestCommandLineIsWhatSystemdMakesOfTheUnit(t *testing.T) {
 		"usr/lib/systemd/system/x.service.d/30.other": "[Service]\nExecStart=/bin/other\n",
 		"etc/default/x": "# A=7\nA=\"6\"\n",
 	})}
-	u, ok := n.unit("x.service")
+	u, ok := config.LoadUnit(n, "x.service")
 	if !ok {
 		t.Fatal("there is no unit")
 	}
-	if diff := cmp.Diff([]string{"/bin/x", "two words", "two", "words", "--c=6"}, u.args()); diff != "" {
+	if diff := cmp.Diff([]string{"/bin/x", "two words", "two", "words", "--c=6"}, u.Args()); diff != "" {
 		t.Errorf("the command line differs (-want +got):\n%s", diff)
 	}
 }

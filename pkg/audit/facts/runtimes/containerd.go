@@ -1,9 +1,11 @@
 package runtimes
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
@@ -18,8 +20,10 @@ func (r *Runtimes) addContainerd(n *facts.Node) {
 	if loaded == nil {
 		return
 	}
-	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, loaded.Damaged...)
+	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, repairable(n, loaded.Damaged)...)
 	r.handlers(loaded.All, file)
+	r.CRIOff = criOff(loaded.All, file)
+	r.CDI = loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "enable_cdi")
 	r.addCDIDirs(loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "cdi_spec_dirs"))
 	r.NRI = containerdNRI(loaded.All, file)
 	r.ShimCleanup = loaded.All.Timeout(file, config.ShimCleanup)
@@ -31,7 +35,7 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 	serves := false
 	for _, name := range names {
 		loaded := config.LoadContainerd(onNode{n}, name, config.ByKey)
-		on := servesCRI(loaded.All)
+		on := !criOff(loaded.All, name).IsSet()
 		switch {
 		case chosen == nil, on && !serves:
 			file, chosen, serves = name, loaded, on
@@ -43,16 +47,36 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 	return file, chosen
 }
 
-// servesCRI reports whether the CRI plugin is not switched off, as dockerd does for a
-// containerd of its own.
-func servesCRI(all config.Table) bool {
-	return !slices.ContainsFunc(all.Setting("", "disabled_plugins").List(), func(name string) bool {
-		return name == "cri" || name == config.CRIBefore || name == config.CRIRuntime
-	})
+// criOff returns the setting that switches the CRI plugin off, as dockerd does for a containerd of its own. It is not set
+// if the plugin is on.
+func criOff(all config.Table, file string) Setting {
+	s := all.Setting(file, "disabled_plugins")
+	for _, name := range s.List() {
+		if name == "cri" || name == config.CRIBefore || name == config.CRIRuntime {
+			return s
+		}
+	}
+	return Setting{Name: s.Name, File: file}
 }
 
-// containerdDefault is what containerd reads where its command line names nothing.
-const containerdDefault = "/etc/containerd/config.toml"
+// repairable adds to damaged files of a Kubernetes distribution what to correct in their place.
+func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
+	if len(damaged) == 0 {
+		return nil
+	}
+	d := config.DistributionOf(onNode{n})
+	if d == nil {
+		return damaged
+	}
+	var all []facts.Fact
+	for _, f := range damaged {
+		if fix := d.Repair(onNode{n}, f.Path); fix != "" {
+			f.Err = strings.TrimSuffix(cmp.Or(f.Err, facts.NotThere), ".") + ". " + fix
+		}
+		all = append(all, f)
+	}
+	return all
+}
 
 // containerdConfigs returns the paths of the files that the node's containerds are
 // started with, each once, or that a distribution puts where no process shows it.
@@ -60,12 +84,12 @@ const containerdDefault = "/etc/containerd/config.toml"
 func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
 	own, others := daemons(n, "containerd")
 	for _, p := range own {
-		if name := containerdFile(&p); !slices.Contains(names, name) && (name != containerdDefault || read(n, name).Status != facts.Absent) {
+		if name := containerdFile(&p); !slices.Contains(names, name) && (name != config.ContainerdConfig || read(n, name).Status != facts.Absent) {
 			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		names = usualConfig(n)
+		names = placedConfig(n)
 	}
 	if len(own) > 0 {
 		return names, nil
@@ -79,23 +103,16 @@ func containerdFile(p *process) string {
 	if name, ok := p.option("--config", "-c"); ok && path.IsAbs(name) {
 		return path.Clean(name)
 	}
-	return containerdDefault
+	return config.ContainerdConfig
 }
 
-// usualConfig returns the first of the usual files that is there.
-func usualConfig(n *facts.Node) []string {
-	for _, name := range []string{
-		containerdDefault,
-		"/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-		"/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-		"/etc/k0s/containerd.toml",
-		"/var/snap/microk8s/current/args/containerd.toml",
-	} {
-		if read(n, name).Status != facts.Absent {
-			return []string{name}
-		}
+// placedConfig returns the configuration of the next start if it exists. Bootstrap chooses the same.
+func placedConfig(n *facts.Node) []string {
+	main := config.PlaceOf(onNode{n}).Main
+	if read(n, main).Status == facts.Absent {
+		return nil
 	}
-	return nil
+	return []string{main}
 }
 
 // handlers adds containerd's handlers.
@@ -127,6 +144,7 @@ func (r *Runtimes) addCRIO(n *facts.Node) {
 	if len(loaded.Files)+len(loaded.Damaged) == 0 {
 		return
 	}
+	r.HasCRIO = true
 	first := append(slices.Clone(loaded.Files), loaded.Damaged...)[0].Path
 	r.crioHandlers(loaded.All.Sub("crio", "runtime"), first)
 	r.addCDIDirs(loaded.All.Sub("crio", "runtime").Setting(first, "cdi_spec_dirs"))

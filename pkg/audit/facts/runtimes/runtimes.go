@@ -21,6 +21,12 @@ type Runtimes struct {
 	CDIDirs []string
 	// NRI is nil without a container runtime.
 	NRI *NRI
+	// HasCRIO reports whether the node has a configuration of CRI-O.
+	HasCRIO bool
+	// CRIOff switches containerd's CRI plugin off. It is not set if the plugin is on.
+	CRIOff Setting
+	// CDI is containerd's switch for CDI devices, which is on by default.
+	CDI Setting
 	// ShimCleanup is containerd's limit for ending a VM whose shim was killed.
 	ShimCleanup Setting
 	// Files are those that were read, in the order in which they count.

@@ -1,0 +1,40 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// containerdServesCheck is about the two switches without which no device of a claim reaches a VM.
+func containerdServesCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "RT-037", Title: "Ensure that containerd serves pods and their CDI devices", Severity: isolation.Medium,
+		Why:     "Without its CRI plugin the node starts no pods. Without CDI, claims are allocated, but none of their devices reaches a VM.",
+		Fix:     "remove `enable_cdi = false` from the named file, or cri from its disabled_plugins; restart containerd. If a vendor's toolkit writes the file, change the toolkit's settings",
+		Verify:  "containerd config dump | grep -E 'enable_cdi|disabled_plugins'",
+		Sources: []string{"containerd 2.4: internal/cri/config EnableCDI (on by default), docs/cri/config.md"},
+	}, Judge: containerdServes}
+}
+
+func containerdServes(n *facts.Node) Answer {
+	r := runtimes.Of(n)
+	if found := damagedRuntimes(r); len(found) > 0 {
+		return found
+	}
+	if !slices.ContainsFunc(r.Kata(), func(h runtimes.Handler) bool { return h.Engine == runtimes.Containerd }) {
+		return notApplicable("containerd has no Kata handler", r.Files...)
+	}
+	var found Answer
+	if r.CRIOff.IsSet() {
+		found = fail(fmt.Sprintf("disabled_plugins of %s disables the CRI plugin: the kubelet can't use containerd", r.CRIOff.File), r.CRIOff.Fact())
+	}
+	if r.CDI.IsSet() && !r.CDI.On() {
+		found = append(found, fail(fmt.Sprintf("enable_cdi is false in %s: no claim's device reaches a VM", r.CDI.File), r.CDI.Fact())...)
+	}
+	return found.or(pass("CRI and CDI are on", says(r.CRIOff, r.CDI)...))
+}
