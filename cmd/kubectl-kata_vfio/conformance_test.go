@@ -30,7 +30,7 @@ import (
 func platform(t *testing.T) *fake.Clientset {
 	t.Helper()
 	clientset := client(objectsOf(t, "testdata/platform.yaml"))
-	clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.37.1"}
+	clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.37.2"}
 	for group, resources := range map[string][]string{
 		"resource.k8s.io/v1": {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"}, "kueue.x-k8s.io/v1beta2": {"workloads"}, "custom.metrics.k8s.io/v1beta2": nil,
 	} {

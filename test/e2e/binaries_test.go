@@ -22,7 +22,7 @@ func TestNodeBinaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, want := range map[string]string{
-		"kubelet":                 "Kubernetes v1.37.1",
+		"kubelet":                 "Kubernetes v1.37.2",
 		"containerd":              "v2 2.4.2",
 		"containerd-shim-runc-v2": "2.4.2",
 		"ctr":                     "2.4.2",

@@ -36,7 +36,7 @@ func testVersion(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.ClientVersion.GitVersion != "v1.37.1" || got.ServerVersion.GitVersion != "v1.37.1" {
+	if got.ClientVersion.GitVersion != "v1.37.2" || got.ServerVersion.GitVersion != "v1.37.2" {
 		t.Errorf("kubectl version says %s", out)
 	}
 	if _, err := p.Kubectl(t.Context(), "get", "nothings"); err == nil || !strings.Contains(err.Error(), "nothings") {

@@ -27,7 +27,7 @@ func TestDocumentsRender(t *testing.T) {
 			installed = true
 			args := append([]string{"template"}, command.Args[1:]...)
 			args[i] = "../../" + path
-			text, err := helm(t, append(args, "--kube-version", "1.37.1")...)
+			text, err := helm(t, append(args, "--kube-version", "1.37.2")...)
 			if err != nil {
 				t.Errorf("%s: helm %s: %v", document, strings.Join(command.Args, " "), err)
 			}

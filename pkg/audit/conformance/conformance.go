@@ -44,7 +44,7 @@ func Results() []Result { return []Result{Shown, NotShown, NotOurs} }
 // Report is the evidence. Its JSON form is stable: names are added, never changed.
 type Report struct {
 	Profile Profile `json:"profile"`
-	// Kubernetes is the API server's version, "v1.37.1".
+	// Kubernetes is the API server's version, "v1.37.2".
 	Kubernetes   string        `json:"kubernetes"`
 	Requirements []Requirement `json:"requirements"`
 }

@@ -19,7 +19,7 @@ import (
 // complete is a platform that shows all that there is to show: a node with a GPU and a VF, which two pods have.
 func complete() *conformance.State {
 	s := &conformance.State{
-		Kubernetes: "v1.37.1", Missing: map[string]string{},
+		Kubernetes: "v1.37.2", Missing: map[string]string{},
 		Fleet: &fleet.State{
 			Slices: []resourceapi.ResourceSlice{slice("worker-1", gpu()), slice("worker-1/pf-0000-5e-00-0", vf())},
 			Claims: []resourceapi.ResourceClaim{claimOf("gpu", "worker-1", "gpu-0000-3b-00-0"), claimOf("net", "worker-1/pf-0000-5e-00-0", "vf-0000-5e-00-2")},

@@ -209,7 +209,7 @@ func TestLinkerStampsTheVersionThatIsPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 -X k8s.io/component-base/version.gitMajor=1 " +
+	const want = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 " +
 		"-X k8s.io/component-base/version.gitMinor=37 -X k8s.io/component-base/version.gitTreeState=clean"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the flags differ (-want +got):\n%s", diff)
