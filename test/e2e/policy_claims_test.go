@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"testing"
 
@@ -150,6 +151,19 @@ func TestTenantsClaim(t *testing.T) {
 		wantForbidden(t, create(ns, plain), "")
 	})
 	t.Run("is the admin's business elsewhere", func(t *testing.T) { wantForbidden(t, create(namespace(t, p), trusted), "") })
+	t.Run("asks for as many devices as a claim may have", func(t *testing.T) {
+		for count, want := range map[int64]string{1: "", 32: "", 33: "a request has a count above 32", math.MaxInt64: "a request has a count above 32"} {
+			for _, alternative := range []bool{false, true} {
+				many := claimOf("gpu.kata-vfio.dev", alternative)
+				if alternative {
+					many.Spec.Devices.Requests[1].FirstAvailable[1].Count = count
+				} else {
+					many.Spec.Devices.Requests[1].Exactly.Count = count
+				}
+				wantForbidden(t, create(ns, many), want)
+			}
+		}
+	})
 	t.Run("reaches no device in use", func(t *testing.T) {
 		access := trusted.DeepCopy()
 		access.Spec.Devices.Config = nil

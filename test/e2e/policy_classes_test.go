@@ -19,7 +19,7 @@ import (
 const classesOfTheSite = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
-metadata: {name: e2e-granted.example.com, annotations: {kata-vfio.dev/namespaces: "team-z, NAMESPACE"}}
+metadata: {name: e2e-granted.example.com, annotations: {kata-vfio.dev/namespaces: "team-z, NAMESPACE", kata-vfio.dev/allow-all: "true"}}
 spec:
   extendedResourceName: e2e.example.com/granted
   config: [{opaque: {driver: kata-vfio.dev, parameters: {apiVersion: resource.kata-vfio.dev/v1alpha1, kind: VFConfig, trust: true}}}]
@@ -68,6 +68,17 @@ func claimOf(class string, alternative bool) *resourcev1.ResourceClaim {
 	}
 }
 
+// allOf is a claim for all devices of a class.
+func allOf(class string, alternative bool) *resourcev1.ResourceClaim {
+	claim := claimOf(class, alternative)
+	if r := &claim.Spec.Devices.Requests[1]; alternative {
+		r.FirstAvailable[1].AllocationMode = resourcev1.DeviceAllocationModeAll
+	} else {
+		r.Exactly.AllocationMode = resourcev1.DeviceAllocationModeAll
+	}
+	return claim
+}
+
 // A class of ours is a right: what names it is refused where it is not granted. Classes of other drivers are their own.
 func TestTenantNamesOnlyClassesThatAreGranted(t *testing.T) {
 	p := installed(t)
@@ -112,6 +123,15 @@ func TestTenantNamesOnlyClassesThatAreGranted(t *testing.T) {
 				wantForbidden(t, err, want)
 			}
 		})
+	}
+	for class, want := range map[string]string{
+		"gpu.kata-vfio.dev":       `DeviceClass gpu.kata-vfio.dev does not allow "allocationMode: All"`,
+		"e2e-granted.example.com": "", "e2e-foreign.example.com": "",
+	} {
+		for _, alternative := range []bool{false, true} {
+			_, err := api.ResourceClaims(ns).Create(t.Context(), allOf(class, alternative), dryRunCreate())
+			wantForbidden(t, err, want)
+		}
 	}
 	for resource, want := range map[string]string{
 		"e2e.example.com/granted": "", "e2e.example.com/foreign": "",

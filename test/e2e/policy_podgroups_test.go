@@ -43,11 +43,11 @@ func workload(claims ...string) *schedulingv1beta1.Workload {
 	}
 }
 
-// TestPodGroups is on a control plane that has PodGroups, which are behind feature gates.
+// TestPodGroups is on a control plane that has PodGroups, and slices that skip calls to drivers, which are behind feature gates.
 func TestPodGroups(t *testing.T) {
 	// Not the test's own context, which ends before its namespaces are deleted.
 	p, err := controlplane.Start(context.Background(), controlplane.Config{
-		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true},
+		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true, "DRAOptionalNodeOperations": true},
 		RuntimeConfig: map[string]bool{"scheduling.k8s.io/v1beta1": true},
 		Progress:      os.Stderr,
 	})
@@ -61,6 +61,7 @@ func TestPodGroups(t *testing.T) {
 	}
 	t.Run("TenantsPodGroupSharesNoClaim", func(t *testing.T) { testSharedClaims(t, p) })
 	t.Run("GangHasAllItsGPUsOrNone", func(t *testing.T) { testGang(t, p) })
+	t.Run("NoSliceSkipsPrepare", func(t *testing.T) { testSkippedOperations(t, p) })
 }
 
 // A device is in one VM only: what its pods would share is refused, for each kind that can say so, in tenants' namespaces.

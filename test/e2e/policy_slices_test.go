@@ -113,6 +113,21 @@ func TestPluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
 	})
 }
 
+// testSkippedOperations checks that a captured node's plugin can't have the kubelet use devices unprepared or without a reset.
+func testSkippedOperations(t *testing.T, p *controlplane.ControlPlane) {
+	const node = "e2e-slices-e"
+	addFitNode(t, p, node)
+	slices := pluginOn(t, p, node).ResourceV1().ResourceSlices()
+	for _, skipped := range [][]resourcev1.SkipNodeOperation{nil, {"*"}, {"NodeUnprepareResources"}, {"NodePrepareResources", "NodeUnprepareResources"}} {
+		s, want := slice(driver, node, node), ""
+		if s.Spec.SkipNodeOperations = skipped; skipped != nil {
+			want = "skipNodeOperations would have the kubelet use devices of kata-vfio.dev without preparing or resetting them"
+		}
+		_, err := slices.Create(t.Context(), s, dryRunCreate())
+		wantForbidden(t, err, want)
+	}
+}
+
 // A selector that meets a value of another type errs, and an error on one device stops the scheduling of the pod on all nodes.
 func TestPluginPublishesItsOwnAttributesOnly(t *testing.T) {
 	const node = "e2e-slices-d"

@@ -52,7 +52,7 @@ func policy(s *cluster.State, name, expression string) {
 // good is a cluster with two tenants, one of whom has a GPU.
 func good() *cluster.State {
 	s := &cluster.State{
-		Version: "v1.36.2", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
+		Version: "v1.36.6", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
 		Options: cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "probe"},
 		Namespaces: []corev1.Namespace{
 			{ObjectMeta: named("t1", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "restricted")},
@@ -239,10 +239,19 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-006", "all service accounts of a tenant", grantTo("Group", "", "system:serviceaccounts:t2"), ""},
 		{"K8S-007", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:2] }, "ValidatingAdmissionPolicy slices.kata-vfio.dev"},
 		{"K8S-008", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:3] }, ""},
-		{"K8S-009", "an old server", func(s *cluster.State) { s.Version = "v1.33.1" }, ""},
+		{"K8S-009", "mirror pods bypass the authorization", func(s *cluster.State) { s.Version = "v1.33.1" }, ""},
+		{"K8S-009", "no resource.k8s.io/v1", func(s *cluster.State) { s.Version = "v1.31.9" }, ""},
+		{"K8S-009", "counters are refused", func(s *cluster.State) { s.Version = "v1.34.99" }, ""},
+		{"K8S-009", "pairs stay pending", func(s *cluster.State) { s.Version = "v1.35.99" }, ""},
+		{"K8S-009", "a claim stops the scheduler", func(s *cluster.State) { s.Version = "v1.36.5" }, ""},
+		{"K8S-009", "the same of 1.37", func(s *cluster.State) { s.Version = "v1.37.0" }, ""},
 		{"K8S-010", "by two drivers", func(s *cluster.State) { s.Devices[2].Address = "0000:3B:00.0" }, "node n1 0000:3b:00.0"},
 		{"K8S-011", "another node's pool", func(s *cluster.State) { s.Devices[0].Pool = "n2" }, "ResourceSlice s1"},
 		{"K8S-011", "a node that is not there", func(s *cluster.State) { s.Nodes = map[string]bool{} }, "ResourceSlice s1"},
+		{"K8S-031", "a slice", func(s *cluster.State) { s.Devices[0].Skips = []resourceapi.SkipNodeOperation{"*"} }, "ResourceSlice s1"},
+		{"K8S-031", "a claim that was allocated from one", func(s *cluster.State) {
+			s.Claims[0].Status.Allocation.Devices.Results[0].SkipNodeOperations = []resourceapi.SkipNodeOperation{"NodeUnprepareResources"}
+		}, "claim t1/gpu"},
 		{"K8S-030", "an attribute of another type", func(s *cluster.State) { s.Devices[0].Misfits = []string{"isolated"} }, "node n1"},
 		{"K8S-012", "nothing enforced", func(s *cluster.State) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
 		{"K8S-013", "privileged", func(s *cluster.State) {

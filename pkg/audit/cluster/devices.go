@@ -25,14 +25,6 @@ func deviceChecks() []Check {
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-011", Title: "Ensure that the driver's slices belong to existing nodes and their pools", Severity: high,
-				Why:    "A slice in another node's pool hides that pool's devices.",
-				Fix:    "delete the slice; the plugin writes its own again",
-				Verify: "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName,POOL:.spec.pool.name",
-			}, needs: []string{"resourceslices", "nodes"}, judge: knownPools,
-		},
-		{
-			Rule: finding.Rule{
 				ID: "K8S-015", Title: "Ensure that policies cover devices requested as extended resources", Severity: high,
 				Why:    "A pod that requests devices by resources.limits has no claim that a policy could see.",
 				Fix:    "install the chart with admission.tenants.enabled=true: its policy tenant-pod-classes knows all DeviceClasses",
@@ -63,14 +55,6 @@ func deviceChecks() []Check {
 				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
 			}, needs: []string{"resourceclaims", "namespaces"}, judge: tolerations,
 		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-030", Title: "Ensure that published attributes have the driver's names and types", Severity: high,
-				Why:    "A selector errs at a value of another type, and an error on one device stops the scheduling of the pod on all nodes.",
-				Fix:    "treat the node as compromised: stop its plugin and delete its slices; install the chart with admission.slices.enabled=true, whose policy refuses such attributes",
-				Verify: "kubectl get resourceslices -o json | jq '.items[] | select(.spec.driver == \"kata-vfio.dev\") | {node: .spec.nodeName, devices: [.spec.devices[]? | {name, attributes}]}'",
-			}, needs: []string{"resourceslices"}, judge: knownAttributes,
-		},
 	}
 }
 
@@ -95,50 +79,6 @@ func publishedOnce(s *State) []finding.Finding {
 		}
 	}
 	return orPass(found, terminal.Count(len(by), "function"))
-}
-
-func knownPools(s *State) []finding.Finding {
-	var found []finding.Finding
-	ours, said := 0, map[string]bool{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		if d.Driver != v1alpha1.DriverName {
-			continue
-		}
-		ours++
-		fits := d.Pool == d.Node || strings.HasPrefix(d.Pool, d.Node+"/")
-		if d.Node != "" && s.Nodes[d.Node] && fits || said[d.Slice] {
-			continue
-		}
-		said[d.Slice] = true
-		found = append(found, fail("ResourceSlice "+d.Slice, fmt.Sprintf("slice %s belongs to pool %q on node %q", d.Slice, d.Pool, d.Node)))
-	}
-	if ours == 0 {
-		return notApplicable("the driver publishes nothing")
-	}
-	return orPass(found, terminal.Count(ours, "device"))
-}
-
-// knownAttributes names the nodes whose devices say what the driver doesn't, with the first device of each.
-func knownAttributes(s *State) []finding.Finding {
-	var found []finding.Finding
-	ours, said := 0, map[string]bool{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		if d.Driver != v1alpha1.DriverName {
-			continue
-		}
-		if ours++; len(d.Misfits) == 0 || said[d.Node] {
-			continue
-		}
-		said[d.Node] = true
-		found = append(found, onNode(d.Node, fmt.Sprintf("publishes device %s with attributes that the driver does not have, or with values of another type: %s",
-			d.Name, strings.Join(d.Misfits, ", ")), saw("ResourceSlice "+d.Slice, d.Name)))
-	}
-	if ours == 0 {
-		return notApplicable("the driver publishes nothing")
-	}
-	return orPass(found, terminal.Count(ours, "device"))
 }
 
 // extendedResources looks for a policy that knows the names: one for which each DeviceClass is

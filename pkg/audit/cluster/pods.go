@@ -225,15 +225,7 @@ func (s *State) isUsed(c *resourceapi.ResourceClaim) bool {
 
 func pluginChecks() []Check {
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-009", Title: "Ensure that the API server has no known hole in DRA's authorization", Severity: low,
-				Why:     "In 1.32.0 to 1.32.5 and 1.33.0 to 1.33.1, mirror pods bypass the authorization of claims.",
-				Fix:     "upgrade the API server",
-				Verify:  "kubectl version",
-				Sources: []string{"CVE-2025-4563"},
-			}, judge: serverVersion,
-		},
+		versionCheck(),
 		{
 			Rule: finding.Rule{
 				ID: "K8S-019", Title: "Ensure that only admins can enter the plugin's pods", Severity: high,
@@ -251,17 +243,6 @@ func pluginChecks() []Check {
 			}, needs: []string{"daemonsets"}, judge: pinned,
 		},
 	}
-}
-
-func serverVersion(s *State) []finding.Finding {
-	var minor, patch int
-	if _, err := fmt.Sscanf(s.Version, "v1.%d.%d", &minor, &patch); err != nil {
-		return unknown("the audit does not know Kubernetes version " + s.Version)
-	}
-	if minor == 32 && patch <= 5 || minor == 33 && patch <= 1 {
-		return []finding.Finding{fail("", "the API server is "+s.Version, saw("/version", s.Version))}
-	}
-	return pass(s.Version)
 }
 
 func pluginPods(s *State) []finding.Finding {

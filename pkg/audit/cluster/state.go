@@ -82,6 +82,8 @@ type Device struct {
 	Taints  []resourceapi.DeviceTaint
 	// Misfits are the attributes of a device of ours that the driver does not publish, or not of this type.
 	Misfits []string
+	// Skips are the calls to the driver that the slice tells the kubelet to leave out.
+	Skips []resourceapi.SkipNodeOperation
 }
 
 // Grant is one subject of a binding.
@@ -240,7 +242,7 @@ func (l *lister) devices() {
 func deviceOf(slice *resourceapi.ResourceSlice, d *resourceapi.Device) Device {
 	kept := Device{
 		Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Generation: slice.Spec.Pool.Generation,
-		Slice: slice.Name, Name: d.Name, Taints: d.Taints,
+		Slice: slice.Name, Name: d.Name, Taints: d.Taints, Skips: slice.Spec.SkipNodeOperations,
 	}
 	if slice.Spec.Driver == v1alpha1.DriverName {
 		kept.Misfits = publish.Misfits(d)

@@ -56,7 +56,7 @@ func dra(s *State) observation {
 	}}
 	switch {
 	case len(served) < len(draAPIs()):
-		o.reason, o.fix = "the API server does not serve all of resource.k8s.io/v1", "use Kubernetes 1.34 or newer"
+		o.reason, o.fix = "the API server does not serve all of resource.k8s.io/v1", "use Kubernetes 1.36.6 or newer"
 	case len(devices) == 0:
 		o.reason, o.fix = "no node publishes a device", "label a node with devices kata-vfio.dev/node=true, and see `kubectl kata-vfio devices`"
 	case len(classes) == 0:

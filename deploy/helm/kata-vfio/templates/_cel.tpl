@@ -110,6 +110,11 @@ variables.removed.all(key, !key.startsWith('{{ include "kata-vfio.requiredPlugin
 kata-vfio.dev/namespaces
 {{- end }}
 
+{{/* The annotation by which a DeviceClass lets claims request all of its devices. */}}
+{{- define "kata-vfio.allowAll.key" -}}
+kata-vfio.dev/allow-all
+{{- end }}
+
 {{- define "kata-vfio.cel.actions" -}}
 validationActions: [{{ .Values.admission.action }}]
 {{- end }}

@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+// sliceChecks are those of what the driver's ResourceSlices say.
+func sliceChecks() []Check {
+	return []Check{
+		{
+			Rule: finding.Rule{
+				ID: "K8S-011", Title: "Ensure that the driver's slices belong to existing nodes and their pools", Severity: high,
+				Why:    "A slice in another node's pool hides that pool's devices.",
+				Fix:    "delete the slice; the plugin of an existing node writes its own again",
+				Verify: "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName,POOL:.spec.pool.name",
+			}, needs: []string{"resourceslices", "nodes"}, judge: knownPools,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-030", Title: "Ensure that published attributes have the driver's names and types", Severity: high,
+				Why:    "A selector errs at a value of another type, and an error on one device stops the scheduling of the pod on all nodes.",
+				Fix:    "treat the node as compromised: stop its plugin and delete its slices; install the chart with admission.slices.enabled=true, whose policy refuses such attributes",
+				Verify: "kubectl get resourceslices -o json | jq '.items[] | select(.spec.driver == \"kata-vfio.dev\") | {node: .spec.nodeName, devices: [.spec.devices[]? | {name, attributes}]}'",
+			}, needs: []string{"resourceslices"}, judge: knownAttributes,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-031", Title: "Ensure that the kubelet has every device prepared and released", Severity: high,
+				Why: "With skipNodeOperations the kubelet does not call the plugin: the device stays on its host driver, or goes to the " +
+					"next tenant without a reset.",
+				Fix: "treat the node as compromised: stop its plugin and delete its slices, then delete the pods of the named claims; " +
+					"install the chart with admission.slices.enabled=true, whose policy refuses such slices",
+				Verify: "kubectl get resourceslices -o json | jq '.items[] | select(.spec.driver == \"kata-vfio.dev\" and .spec.skipNodeOperations) | .metadata.name'",
+			}, needs: []string{"resourceslices", "resourceclaims"}, judge: operationsKept,
+		},
+	}
+}
+
+// published judges the driver's devices, and returns the first finding about each object.
+func (s *State) published(judge func(d *Device) *finding.Finding) []finding.Finding {
+	var found []finding.Finding
+	ours, said := 0, map[string]bool{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if d.Driver != v1alpha1.DriverName {
+			continue
+		}
+		ours++
+		if f := judge(d); f != nil && !said[f.Object] {
+			said[f.Object] = true
+			found = append(found, *f)
+		}
+	}
+	if ours == 0 {
+		return notApplicable("the driver publishes nothing")
+	}
+	return orPass(found, terminal.Count(ours, "device"))
+}
+
+func knownPools(s *State) []finding.Finding {
+	return s.published(func(d *Device) *finding.Finding {
+		var why string
+		switch {
+		case d.Node == "":
+			why = "names no node"
+		case !s.Nodes[d.Node]:
+			why = fmt.Sprintf("is of node %q, which does not exist", d.Node)
+		case d.Pool != d.Node && !strings.HasPrefix(d.Pool, d.Node+"/"):
+			why = fmt.Sprintf("of node %q is in pool %q, which is not the node's", d.Node, d.Pool)
+		default:
+			return nil
+		}
+		f := fail("ResourceSlice "+d.Slice, "slice "+d.Slice+" "+why)
+		return &f
+	})
+}
+
+// knownAttributes names the nodes whose devices say what the driver doesn't, with the first device of each.
+func knownAttributes(s *State) []finding.Finding {
+	return s.published(func(d *Device) *finding.Finding {
+		if len(d.Misfits) == 0 {
+			return nil
+		}
+		f := onNode(d.Node, fmt.Sprintf("publishes device %s with attributes that the driver does not have, or with values of another type: %s",
+			d.Name, strings.Join(d.Misfits, ", ")), saw("ResourceSlice "+d.Slice, d.Name))
+		return &f
+	})
+}
+
+// operationsKept names slices of the driver that tell the kubelet to skip calls, and claims that were allocated from such slices:
+// the kubelet goes by the claim (KEP-5945, in Kubernetes 1.37 behind the gate DRAOptionalNodeOperations).
+func operationsKept(s *State) []finding.Finding {
+	found := s.published(func(d *Device) *finding.Finding {
+		if len(d.Skips) == 0 {
+			return nil
+		}
+		f := fail("ResourceSlice "+d.Slice, fmt.Sprintf("slice %s of node %s has skipNodeOperations: %s", d.Slice, d.Node, list(d.Skips)))
+		return &f
+	})
+	var claims []finding.Finding
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		if c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver == v1alpha1.DriverName && len(r.SkipNodeOperations) > 0 {
+				name := c.Namespace + "/" + c.Name
+				claims = append(claims, of(c.Namespace, fail("claim "+name,
+					fmt.Sprintf("claim %s has device %s with skipNodeOperations: %s", name, r.Device, list(r.SkipNodeOperations)))))
+				break
+			}
+		}
+	}
+	if len(claims) == 0 {
+		return found
+	}
+	return append(slices.DeleteFunc(found, func(f finding.Finding) bool { return f.State != finding.Fail }), claims...)
+}
+
+func list(operations []resourceapi.SkipNodeOperation) string {
+	var names []string
+	for _, o := range operations {
+		names = append(names, string(o))
+	}
+	return strings.Join(names, ", ")
+}

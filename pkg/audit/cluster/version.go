@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+// Floor is the oldest Kubernetes that none of the faults affects. The chart's kubeVersion is the same.
+const Floor = "1.36.6"
+
+func versionCheck() Check {
+	return Check{
+		Rule: finding.Rule{
+			ID: "K8S-009", Title: "Ensure that Kubernetes has no known fault in dynamic resource allocation", Severity: medium,
+			Why: "In older patch releases a tenant's claim stops kube-scheduler, satisfiable claims stay Pending, one GPU is " +
+				"allocated twice, or mirror pods bypass the authorization of claims.",
+			Fix:    "upgrade Kubernetes to " + Floor + ", 1.37.1 or newer",
+			Verify: "kubectl version",
+			Sources: []string{
+				"CVE-2025-4563", "https://github.com/kubernetes/kubernetes/pull/138885", "https://github.com/kubernetes/kubernetes/pull/140431",
+				"https://github.com/kubernetes/kubernetes/pull/140435", "https://github.com/kubernetes/kubernetes/pull/141922",
+			},
+		}, judge: serverVersion,
+	}
+}
+
+// fault is a fault of Kubernetes 1.x: since minor version since, of all patch releases up to those that end it. A minor
+// version between the first and the last of fixed that fixed does not name never got the fix.
+type fault struct {
+	what  string
+	since int
+	fixed map[int]int // the first patch release without the fault, by minor version
+}
+
+// faults are those of the API server and the scheduler that concern claims and slices of ours. Each was seen with
+// Kubernetes' own allocator or validation, or is from the named pull request.
+func faults() []fault {
+	return []fault{
+		{"it does not serve resource.k8s.io/v1", 0, map[int]int{34: 0}},
+		{"mirror pods bypass the authorization of claims (CVE-2025-4563)", 32, map[int]int{32: 6, 33: 2}},
+		{"it refuses slices with counters, which pairs and PFs beside their VFs have", 34, map[int]int{35: 0}},
+		{"a claim for very many devices stops kube-scheduler", 34, map[int]int{34: 13, 35: 10, 36: 6, 37: 1}},
+		{`a claim with "allocationMode: All" over pairs stops kube-scheduler`, 35, map[int]int{35: 6, 36: 2}},
+		{"claims for a GPU and a VF that share a root may stay Pending", 35, map[int]int{36: 3}},
+		{"a GPU may be allocated twice beside another driver whose pool has the same name", 34, map[int]int{36: 4}},
+	}
+}
+
+// affects reports whether a release has the fault.
+func (f fault) affects(minor, patch int) bool {
+	if fixed, ok := f.fixed[minor]; ok {
+		return patch < fixed
+	}
+	last := 0
+	for m := range f.fixed {
+		last = max(last, m)
+	}
+	return minor >= f.since && minor < last
+}
+
+func serverVersion(s *State) []finding.Finding {
+	var minor, patch int
+	if _, err := fmt.Sscanf(s.Version, "v1.%d.%d", &minor, &patch); err != nil {
+		return unknown("the audit does not know Kubernetes version " + s.Version)
+	}
+	var has []string
+	for _, f := range faults() {
+		if f.affects(minor, patch) {
+			has = append(has, f.what)
+		}
+	}
+	if len(has) > 0 {
+		return []finding.Finding{fail("", "Kubernetes is "+s.Version+": "+strings.Join(has, "; "), saw("/version", s.Version))}
+	}
+	return pass(s.Version)
+}
