@@ -229,7 +229,7 @@ func (g *generator) snapshot() *device.Snapshot {
 	members := map[int][]pci.Address{}
 	for i := range s.Functions {
 		f := &s.Functions[i]
-		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 		if f.Group != nil {
 			members[*f.Group] = append(members[*f.Group], f.Address)
 		}

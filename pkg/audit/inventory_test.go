@@ -65,7 +65,7 @@ func TestACSIsShownForPorts(t *testing.T) {
 
 // sited is a function at bus:00.0 below a switch (0 is none) of a root, on a NUMA node.
 func sited(bus uint8, class pci.Class, port uint8, root string, node int) device.Function {
-	f := device.Function{Address: pci.Address{Bus: bus}, Class: class, Root: root, NUMANode: &node, Type: device.Classify(class, false, false)}
+	f := device.Function{Address: pci.Address{Bus: bus}, Class: class, Root: root, NUMANode: &node, Type: device.Classify(class, "", false, false)}
 	if port > 0 {
 		f.Switch = &pci.Address{Bus: port}
 	}

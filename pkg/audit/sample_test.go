@@ -65,7 +65,7 @@ func node() *device.Snapshot {
 	}
 	for i := range s.Functions {
 		f := &s.Functions[i]
-		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	}
 	for n := 1; n <= 10; n++ {
 		g := device.Group{Number: n, Type: "DMA-FQ"}

@@ -22,29 +22,42 @@ func TestClassify(t *testing.T) {
 	tests := []struct {
 		name       string
 		class      pci.Class
+		header     pci.HeaderType
 		isPF, isVF bool
 		want       device.Type
 	}{
-		{"VGA adapter", 0x030000, false, false, device.GPU},
-		{"3D controller", 0x030200, false, false, device.GPU},
-		{"display controller", 0x038000, false, false, device.GPU},
-		{"processing accelerator", 0x120000, false, false, device.GPU},
-		{"GPU with SR-IOV", 0x030200, true, false, device.GPU},
-		{"VF of a GPU", 0x030200, false, true, device.VFType},
-		{"NIC with SR-IOV", 0x020000, true, false, device.PFType},
-		{"NIC without", 0x020000, false, false, device.PFType},
-		{"InfiniBand controller", 0x020700, true, false, device.PFType},
-		{"VF of a NIC", 0x020000, false, true, device.VFType},
-		{"NVMe controller", 0x010802, false, false, device.NVMe},
-		{"NVMe controller with SR-IOV", 0x010802, true, false, device.NVMe},
-		{"VF of an NVMe controller", 0x010802, false, true, device.VFType},
-		{"SATA controller", 0x010601, false, false, device.Other},
-		{"crypto accelerator with SR-IOV", 0x0b4000, true, false, device.PFType},
-		{"root port", 0x060400, false, false, device.Bridge},
-		{"audio function", 0x040300, false, false, device.Other},
+		{"VGA adapter", 0x030000, "", false, false, device.GPU},
+		{"3D controller", 0x030200, "", false, false, device.GPU},
+		{"display controller", 0x038000, "", false, false, device.GPU},
+		{"processing accelerator", 0x120000, "", false, false, device.GPU},
+		{"GPU with SR-IOV", 0x030200, "", true, false, device.GPU},
+		{"VF of a GPU", 0x030200, "", false, true, device.VFType},
+		{"NIC with SR-IOV", 0x020000, "", true, false, device.PFType},
+		{"NIC without", 0x020000, "", false, false, device.PFType},
+		{"InfiniBand controller", 0x020700, "", true, false, device.PFType},
+		{"VF of a NIC", 0x020000, "", false, true, device.VFType},
+		{"NVMe controller", 0x010802, "", false, false, device.NVMe},
+		{"NVMe controller with SR-IOV", 0x010802, "", true, false, device.NVMe},
+		{"VF of an NVMe controller", 0x010802, "", false, true, device.VFType},
+		{"SATA controller", 0x010601, "", false, false, device.Other},
+		{"crypto accelerator with SR-IOV", 0x0b4000, "", true, false, device.PFType},
+		{"NVSwitch", 0x068000, pci.HeaderNormal, false, false, device.Other},
+		{"NVSwitch in a capture without configuration space", 0x068000, "", false, false, device.Other},
+		{"switch port of the class of other bridges", 0x068000, pci.HeaderBridge, false, false, device.Bridge},
+		{"root port in a capture without configuration space", 0x060400, "", false, false, device.Bridge},
+		{"root port", 0x060400, pci.HeaderBridge, false, false, device.Bridge},
+		{"endpoint of the class of PCI bridges", 0x060400, pci.HeaderNormal, false, false, device.Other},
+		{"semi-transparent bridge, transparent side", 0x060940, pci.HeaderBridge, false, false, device.Bridge},
+		{"semi-transparent bridge, endpoint side", 0x060980, pci.HeaderNormal, false, false, device.Other},
+		{"bridge from InfiniBand in a capture without configuration space", 0x060a00, "", false, false, device.Bridge},
+		{"CardBus bridge", 0x060700, pci.HeaderCardBus, false, false, device.Bridge},
+		{"host bridge", 0x060000, pci.HeaderNormal, false, false, device.Bridge},
+		{"ISA bridge", 0x060100, pci.HeaderNormal, false, false, device.Bridge},
+		{"switch management function", 0x058000, pci.HeaderNormal, false, false, device.Other},
+		{"audio function", 0x040300, "", false, false, device.Other},
 	}
 	for _, tt := range tests {
-		if got := device.Classify(tt.class, tt.isPF, tt.isVF); got != tt.want {
+		if got := device.Classify(tt.class, tt.header, tt.isPF, tt.isVF); got != tt.want {
 			t.Errorf("%s (%v): %q, want %q", tt.name, tt.class, got, tt.want)
 		}
 	}

@@ -31,15 +31,15 @@ const (
 // Types lists every type, in the order in which they are shown.
 func Types() []Type { return []Type{GPU, PFType, VFType, NVMe, Bridge, Other} }
 
-// Classify returns the type of a function from its class and SR-IOV role. A
+// Classify returns the type of a function from its class, its header and its SR-IOV role. A
 // display, 3D or processing accelerator is a GPU even where it has SR-IOV
 // itself (its VFs are VFs); a network controller without SR-IOV is a PF too:
-// it is the whole physical function.
-func Classify(class pci.Class, isPF, isVF bool) Type {
+// it is the whole physical function. An NVSwitch is none of these, and of type Other.
+func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 	switch {
 	case isVF:
 		return VFType
-	case class.Base() == pci.BaseBridge:
+	case isBridge(class, header):
 		return Bridge
 	case class.Base() == pci.BaseDisplay, class.Base() == pci.BaseAccelerator:
 		return GPU
@@ -217,9 +217,6 @@ func (f *Function) Memory() (low, prefetchable uint64) {
 	}
 	return low, prefetchable
 }
-
-// IsBridge reports whether the function is a bridge, which is never assigned.
-func (f *Function) IsBridge() bool { return f.Class.Base() == pci.BaseBridge }
 
 // Card returns the address of function 0 of f's physical device. A PCI Express link has one device at its lower end, and
 // all functions of the bus are its own: with ARI, those from the ninth on have other device numbers (pci_scan_slot and

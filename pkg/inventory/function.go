@@ -73,7 +73,7 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.
 	if !readConfig(f, a, keep) {
 		a.required("vendor", 16)
 	}
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	return f, a.err
 }
 

@@ -71,6 +71,7 @@ func TestScanFunction(t *testing.T) {
 		Link:         &device.Link{Speed: "2.5 GT/s PCIe", Width: 8, MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 16},
 		ResetMethods: []string{"flr", "bus"},
 		Capabilities: pci.Capabilities{
+			Header:  pci.HeaderNormal,
 			Express: &pci.Express{Type: pci.LegacyEndpoint, FLR: true}, Power: &pci.Power{NoSoftReset: true},
 			MSI: true, AER: true, ATS: &pci.Switchable{},
 			Switches: []pci.Capability{{ID: 0x0f, Extended: true, Offset: 0x148}},
@@ -100,6 +101,27 @@ func TestScanFunction(t *testing.T) {
 	}
 	if up := function(t, snap, addr(t, "0000:3b:00.0")); up.Switch != nil {
 		t.Errorf("the switch's upstream port has switch %v above it", up.Switch)
+	}
+}
+
+// TestScanFunctionsOfABridgesClass: by their header some are bridges and some are endpoints.
+func TestScanFunctionsOfABridgesClass(t *testing.T) {
+	k := sysfstest.New(t)
+	k.AddRootPort(0x08)
+	nvSwitch := sysfstest.GPU(addr(t, "0000:08:00.0"))
+	nvSwitch.Device, nvSwitch.Class, nvSwitch.Driver = 0x22a3, 0x068000, "nvidia-nvswitch"
+	k.Add(nvSwitch)
+	node := open(t, k)
+	full := scan(t, node)
+	for when, snap := range map[string]*device.Snapshot{"read in full": full, "read lightly": rescanLightly(t, node, full, nvSwitch.Address)} {
+		f := function(t, snap, nvSwitch.Address)
+		if f.Type != device.Other || f.IsBridge() || !f.IsNVSwitch() || f.Capabilities.Header != pci.HeaderNormal {
+			t.Errorf("%s: %s, bridge %t, header %q", when, f.Type, f.IsBridge(), f.Capabilities.Header)
+		}
+		port := function(t, snap, f.Upstream[0])
+		if port.Type != device.Bridge || !port.IsBridge() || port.Capabilities.Header != pci.HeaderBridge {
+			t.Errorf("%s: the port is %s, header %q", when, port.Type, port.Capabilities.Header)
+		}
 	}
 }
 

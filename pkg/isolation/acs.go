@@ -158,10 +158,10 @@ func (j *judgement) neighbour(upstream pci.Address) (pci.Address, bool) {
 	return pci.Address{}, false
 }
 
-// isEndpoint reports whether a function sends and gets requests of its own. An NVSwitch and a non-transparent bridge do:
-// they have a bridge's class and the header of an endpoint.
+// isEndpoint reports whether a function below a switch sends and gets requests of its own: what has an endpoint's header
+// may do so, whatever its class.
 func isEndpoint(f *device.Function) bool {
-	return !f.IsBridge() || f.Class.Sub() == pci.ClassOtherBridge
+	return !f.IsBridge() || f.Capabilities.Header == pci.HeaderNormal
 }
 
 func (j *judgement) inGroup(f *device.Function) bool {

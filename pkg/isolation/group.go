@@ -66,7 +66,8 @@ func (j *judgement) groupless() {
 // viable checks that VFIO will accept the group once its endpoints are taken
 // (vfio_group_fops_open, iommu_group_claim_dma_owner): each bridge is without
 // driver or on one that leaves DMA to the group's owner, and no endpoint is
-// one that can't be taken.
+// one that can't be taken. An NVSwitch can be taken with a GPU only once it is on
+// VFIO: its host driver serves the GPUs of all tenants.
 func (j *judgement) viable() {
 	if j.group == nil {
 		return
@@ -128,6 +129,9 @@ func (j *judgement) mate(m *device.Function) {
 		r.Fix = unbindFix(m)
 	case m.IsBridge():
 		return
+	case m.IsNVSwitch() && !j.f.IsNVSwitch() && !LeavesDMA(m.Driver):
+		r.Text = fmt.Sprintf("NVSwitch %s in IOMMU group %d is bound to %s, which keeps the group's DMA for the host and serves all GPUs of the board", m.Address, j.group.Number, m.Driver)
+		r.Fix = Separate(j.s, j.f)
 	case len(m.Uses) > 0:
 		r.Text = fmt.Sprintf("%s (%s) in IOMMU group %d is used by the node itself: %s", m.Address, orNone(m.Driver), j.group.Number, uses(m))
 		r.Fix = "stop that use, or " + Separate(j.s, j.f)

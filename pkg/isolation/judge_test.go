@@ -423,15 +423,76 @@ func TestTenantsOfOneCardMeet(t *testing.T) {
 	}
 }
 
-// An NVSwitch has a bridge's class, and reads and writes memory as an endpoint does.
-func TestJudgeBesideAnNVSwitch(t *testing.T) {
+// twoBelow is a GPU and a second function below two ports of one switch that have no ACS. Each function is in a group with its
+// port.
+func twoBelow(second func(at string, group int, edits ...edit) device.Function) *device.Snapshot {
 	beside := []string{"0000:00:01.0", "0000:20:00.0"}
 	below := func(port string) edit { return under(append(slices.Clone(beside), port)...) }
-	s := node(port("0000:00:01.0", 0), switchPort("0000:20:00.0", 1, pci.UpstreamPort, under(beside[0]), noACS),
+	return node(port("0000:00:01.0", 0), switchPort("0000:20:00.0", 1, pci.UpstreamPort, under(beside[0]), noACS),
 		switchPort("0000:21:00.0", 2, pci.DownstreamPort, under(beside...), noACS), gpu("0000:22:00.0", 2, below("0000:21:00.0")),
-		switchPort("0000:21:01.0", 3, pci.DownstreamPort, under(beside...), noACS), function("0000:23:00.0", 0x068000, 3, below("0000:21:01.0")))
-	f, _ := s.Function(addr(t, "0000:22:00.0"))
-	if v := isolation.Judge(s, f); !v.Has(isolation.PeerToPeer) {
-		t.Errorf("a GPU beside an NVSwitch below ports without ACS: %+v", v.Reasons)
+		switchPort("0000:21:01.0", 3, pci.DownstreamPort, under(beside...), noACS), second("0000:23:00.0", 3, below("0000:21:01.0")))
+}
+
+// ofClass builds functions of a class with a header.
+func ofClass(class pci.Class, header pci.HeaderType) func(string, int, ...edit) device.Function {
+	return func(at string, group int, edits ...edit) device.Function {
+		return function(at, class, group, append(edits, func(f *device.Function) { f.Capabilities.Header = header })...)
+	}
+}
+
+// What has an endpoint's header sends and gets requests of its own, whatever its class.
+func TestJudgeBesideAnEndpointOfABridgesClass(t *testing.T) {
+	for name, c := range map[string]struct {
+		second func(string, int, ...edit) device.Function
+		peer   bool
+	}{
+		"a NIC":                                         {nic, true},
+		"an NVSwitch":                                   {ofClass(0x068000, pci.HeaderNormal), true},
+		"an NVSwitch without its header":                {ofClass(0x068000, ""), true},
+		"a switch's management function":                {ofClass(0x058000, pci.HeaderNormal), true},
+		"an endpoint that calls itself a bridge":        {ofClass(0x060400, pci.HeaderNormal), true},
+		"a host bridge's class below a switch":          {ofClass(0x060000, pci.HeaderNormal), true},
+		"a port with nothing below":                     {ofClass(0x060400, pci.HeaderBridge), false},
+		"a port with nothing below, without its header": {ofClass(0x060400, ""), false},
+		"a forwarding bridge of the class of others":    {ofClass(0x068000, pci.HeaderBridge), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := twoBelow(c.second)
+			f, _ := s.Function(addr(t, "0000:22:00.0"))
+			if v := isolation.Judge(s, f); v.Has(isolation.PeerToPeer) != c.peer || v.Isolated == c.peer {
+				t.Errorf("the GPU beside it: %+v", v.Reasons)
+			}
+		})
+	}
+}
+
+// inSwitchesGroup is a GPU and an NVSwitch in one IOMMU group, the NVSwitch with the driver.
+func inSwitchesGroup(text string) *device.Snapshot {
+	return node(port(rp, 1, noACS), gpu(gpuAt, 1, under(rp), driver("vfio-pci")),
+		ofClass(0x068000, pci.HeaderNormal)("0000:22:00.0", 1, under(rp), resets("flr"), driver(text)))
+}
+
+// TestJudgeNVSwitchInAGPUsGroup: the host's driver of an NVSwitch serves the GPUs of the whole board, so it is not to be unbound
+// for one of them.
+func TestJudgeNVSwitchInAGPUsGroup(t *testing.T) {
+	s := inSwitchesGroup("nvidia-nvswitch")
+	f, _ := s.Function(addr(t, gpuAt))
+	v := isolation.Judge(s, f)
+	if len(v.Reasons) != 1 || v.Reasons[0].Code != isolation.NotViable || strings.Contains(v.Reasons[0].Fix, "unbind") || !strings.Contains(v.Reasons[0].Fix, "ACS") {
+		t.Errorf("a GPU beside an NVSwitch of the host: %+v", v.Reasons)
+	}
+	second, _ := s.Function(addr(t, "0000:22:00.0"))
+	if v := isolation.Judge(s, second); !v.Isolated {
+		t.Errorf("the NVSwitch: %+v", v.Reasons)
+	}
+	for _, driver := range []string{"", "vfio-pci"} {
+		s := inSwitchesGroup(driver)
+		f, _ := s.Function(addr(t, gpuAt))
+		if v := isolation.Judge(s, f); !v.Isolated {
+			t.Errorf("a GPU beside an NVSwitch on driver %q: %+v", driver, v.Reasons)
+		}
+		if set := isolation.AssignmentSet(s, f); len(set) != 2 {
+			t.Errorf("%d functions are assigned with the GPU, want the NVSwitch too", len(set))
+		}
 	}
 }

@@ -41,7 +41,7 @@ func function(text string, class pci.Class, group int, edits ...edit) device.Fun
 	for _, e := range edits {
 		e(&f)
 	}
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	return f
 }
 

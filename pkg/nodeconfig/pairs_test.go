@@ -26,7 +26,7 @@ func (b *built) add(address string, f device.Function, at place) *built {
 	if at.port != "" {
 		f.Switch = new(addr(b, at.port))
 	}
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	f.Group = new(len(b.functions))
 	b.functions = append(b.functions, f)
 	return b

@@ -89,7 +89,7 @@ func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
 	var first *rule
 	for i := range set.list {
 		r := &set.list[i]
-		if !matches(&r.Match, s, f) {
+		if !matches(&r.Match, s, f) || f.IsSwitchPart() && !r.Exclude && !meansSwitches(&r.Match) {
 			continue
 		}
 		r.hits++
@@ -137,10 +137,11 @@ func (r *rule) problems(s *device.Snapshot) []Problem {
 		})
 	}
 	for _, f := range r.refused {
-		all = append(all, Problem{
-			r.label, fmt.Sprintf("matches %s, which must not be taken: %s", f.addr, f.why),
-			"free the function of that, or exclude it by a rule before this one",
-		})
+		fix := "free the function of that, or exclude it by a rule before this one"
+		if at, ok := s.Function(f.addr); ok && at.IsBridge() {
+			fix = "remove it from the rule, and name the functions below it if tenants may have them"
+		}
+		all = append(all, Problem{r.label, fmt.Sprintf("matches %s, which must not be taken: %s", f.addr, f.why), fix})
 	}
 	for _, f := range r.unshareable {
 		all = append(all, Problem{
@@ -162,6 +163,12 @@ func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bo
 		among(m.Addresses, f.Address) &&
 		amongClasses(m.Classes, f.Class) &&
 		amongPFs(m.PFNames, s, f)
+}
+
+// meansSwitches reports whether a match asks for more than a vendor's functions. Others don't mean its NVSwitches and
+// the like: they serve all GPUs of the board, and go to a tenant only where the operator says so.
+func meansSwitches(m *v1alpha1.DeviceMatch) bool {
+	return len(m.Types)+len(m.Classes)+len(m.Devices)+len(m.Addresses) > 0
 }
 
 // among reports whether v is in the list. An empty list doesn't ask.

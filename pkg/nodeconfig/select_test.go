@@ -27,13 +27,13 @@ func addr(t testing.TB, text string) pci.Address {
 func node(t testing.TB) *device.Snapshot {
 	pf := func(a string, f device.Function) device.Function {
 		f.Address, f.Class, f.Vendor = addr(t, a), 0x020000, 0x8086
-		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 		return f
 	}
 	gpu := func(a string, class pci.Class, uses ...device.Use) device.Function {
 		return device.Function{
 			Address: addr(t, a), Class: class, Vendor: 0x10de, Device: 0x2330,
-			Type: device.Classify(class, false, false), Uses: uses,
+			Type: device.Classify(class, "", false, false), Uses: uses,
 		}
 	}
 	vf := func(of string, index int) *device.VF { return &device.VF{PF: addr(t, of), Index: index} }
@@ -66,6 +66,44 @@ func ours(sel *nodeconfig.Selection) []string {
 		names = append(names, f.Address.String())
 	}
 	return names
+}
+
+// TestSelectNVSwitches: they are selected where a rule says more than a vendor, and excluded by any rule that matches them.
+func TestSelectNVSwitches(t *testing.T) {
+	const gpu, nvSwitch, port = "0000:3b:00.0", "0000:08:00.0", "0000:07:00.0"
+	s := &device.Snapshot{Functions: []device.Function{
+		{Address: addr(t, port), Class: 0x060400, Type: device.Bridge, Vendor: 0x10de, Capabilities: pci.Capabilities{Header: pci.HeaderBridge}},
+		{Address: addr(t, nvSwitch), Class: 0x068000, Type: device.Other, Vendor: 0x10de, Device: 0x22a3, Capabilities: pci.Capabilities{Header: pci.HeaderNormal}},
+		{Address: addr(t, gpu), Class: 0x030200, Type: device.GPU, Vendor: 0x10de, Device: 0x2330},
+	}}
+	nvidia := []pci.ID{0x10de}
+	for name, test := range map[string]struct {
+		rules []v1alpha1.DeviceRule
+		want  []string
+	}{
+		"vendor":            {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Vendors: nvidia})}, []string{gpu}},
+		"vendor and class":  {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Vendors: nvidia, Classes: []string{"0680"}})}, []string{nvSwitch}},
+		"class with ports":  {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Classes: []string{"06"}})}, []string{nvSwitch}},
+		"vendor and device": {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Vendors: nvidia, Devices: []pci.ID{0x22a3}})}, []string{nvSwitch}},
+		"address":           {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, nvSwitch)}})}, []string{nvSwitch}},
+		"type":              {[]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Types: []string{"other"}})}, []string{nvSwitch}},
+		"an exclusion by vendor": {
+			[]v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Vendors: nvidia}, Exclude: true}, rule(v1alpha1.DeviceMatch{Types: []string{"gpu", "other"}})}, []string{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sel := nodeconfig.Select(&v1alpha1.NodeConfig{Devices: test.rules}, s)
+			if diff := cmp.Diff(test.want, ours(sel)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if problems := sel.Problems(); len(problems) > 0 {
+				t.Errorf("problems: %v", problems)
+			}
+		})
+	}
+	if diff := cmp.Diff([]string{gpu}, ours(nodeconfig.Select(nil, s))); diff != "" {
+		t.Errorf("without a config (-want +got):\n%s", diff)
+	}
 }
 
 func TestSelect(t *testing.T) {
@@ -232,7 +270,7 @@ func TestProblems(t *testing.T) {
 	want := []string{
 		"rule 1 matches no function of this node; correct or remove the rule; kata-vfio-audit devices lists the node's functions",
 		"rule 2 (moved) names 0000:99:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists the node's functions",
-		"rule 3 (bridge) matches 0000:00:1c.0, which must not be taken: it is a bridge; free the function of that, or exclude it by a rule before this one",
+		"rule 3 (bridge) matches 0000:00:1c.0, which must not be taken: it is a bridge; remove it from the rule, and name the functions below it if tenants may have them",
 		"rule 5 (intel) matches 0000:5e:00.0, which must not be taken: it is a PF with VFs enabled (2), which binding it would destroy; " +
 			"free the function of that, or exclude it by a rule before this one",
 		"rule 5 (intel) matches 0000:5e:10.2, which must not be taken: netdev ens1f0v1 has address 10.0.0.5/24, " +

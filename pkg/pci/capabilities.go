@@ -15,8 +15,10 @@ type Capabilities struct {
 	// Truncated is true when only part of the space was readable (64 bytes
 	// without CAP_SYS_ADMIN, 256 for conventional PCI): absent extended
 	// capabilities then prove nothing.
-	Truncated bool     `json:"truncated,omitempty"`
-	Express   *Express `json:"express,omitempty"`
+	Truncated bool `json:"truncated,omitempty"`
+	// Header is the layout of the function's configuration header; empty where it was not read.
+	Header  HeaderType `json:"-"`
+	Express *Express   `json:"express,omitempty"`
 	// Serial is the Device Serial Number as lspci prints it, "00-15-17-ff-ff-8c-2a-10"; empty without one. All
 	// functions of a card have the same.
 	Serial string `json:"serialNumber,omitempty"`
@@ -38,6 +40,16 @@ type Capabilities struct {
 	// [Capabilities.Reread].
 	Switches []Capability `json:"-"`
 }
+
+// HeaderType is the layout of a configuration header (PCI_HEADER_TYPE_*).
+type HeaderType string
+
+// Header types, by the kernel's words.
+const (
+	HeaderNormal  HeaderType = "normal"
+	HeaderBridge  HeaderType = "bridge"
+	HeaderCardBus HeaderType = "cardbus"
+)
 
 // PortType is the device/port type of the PCI Express capability (bits 7:4
 // of the PCI Express Capabilities register).
@@ -114,6 +126,8 @@ const (
 	expressSize      = 4096
 
 	offStatus         = 0x06
+	offHeaderType     = 0x0e
+	headerTypeMask    = 0x7f // the highest bit says that the device has several functions
 	offCapabilityList = 0x34
 	statusHasList     = 0x10
 )
@@ -188,6 +202,7 @@ func ParseCapabilities(config []byte) (Capabilities, error) {
 		caps.Truncated = true
 		return caps, nil
 	}
+	caps.Header = headerType(config)
 	chain, err := Chain(config)
 	for _, c := range chain {
 		if c.isSwitch() {
@@ -200,6 +215,19 @@ func ParseCapabilities(config []byte) (Capabilities, error) {
 	}
 	caps.Truncated = err != nil || truncated(config, &caps)
 	return caps, err
+}
+
+// headerType returns the layout that a configuration header has, empty for one that PCI does not define.
+func headerType(config []byte) HeaderType {
+	switch config[offHeaderType] & headerTypeMask {
+	case 0:
+		return HeaderNormal
+	case 1:
+		return HeaderBridge
+	case 2:
+		return HeaderCardBus
+	}
+	return ""
 }
 
 // truncated reports whether the space goes on where config ends. Only PCI

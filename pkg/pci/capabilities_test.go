@@ -69,6 +69,7 @@ func nic() space {
 
 func nicCapabilities() pci.Capabilities {
 	return pci.Capabilities{
+		Header:  pci.HeaderNormal,
 		Express: &pci.Express{Type: pci.Endpoint, FLR: true},
 		AFFLR:   true,
 		Power:   &pci.Power{NoSoftReset: true, State: 3},
@@ -92,6 +93,7 @@ func nicCapabilities() pci.Capabilities {
 func hotPlug(flags, dpc uint16) space {
 	s := newSpace(4096).list([2]byte{0x40, 0x10}).extended([2]uint16{0x100, 0x1d})
 	s.word(0x42, flags)
+	s[0x0e] = 0x01
 	s.word(0x54, 0x0040)
 	s.word(0x106, dpc)
 	return s
@@ -100,6 +102,11 @@ func hotPlug(flags, dpc uint16) space {
 func TestParseCapabilities(t *testing.T) {
 	upstream := newSpace(4096).list([2]byte{0x40, 0x10})
 	upstream.word(0x42, 0x0052)
+	upstream[0x0e] = 0x81 // of a device with several functions
+	cardBus := newSpace(256)
+	cardBus[0x0e] = 0x02
+	undefined := newSpace(256)
+	undefined[0x0e] = 0x7f
 	noList := newSpace(256).list([2]byte{0x40, 0x10})
 	noList.word(0x06, 0)
 	cut := nicCapabilities()
@@ -116,20 +123,22 @@ func TestParseCapabilities(t *testing.T) {
 		want   pci.Capabilities
 	}{
 		{"a PF with everything", nic(), nicCapabilities()},
-		{"the same without privilege", nic()[:64], pci.Capabilities{Truncated: true}},
+		{"the same without privilege", nic()[:64], pci.Capabilities{Truncated: true, Header: pci.HeaderNormal}},
 		{"the same without extended space", nic()[:256], cut},
 		{"extended space that does not answer", ones, onesWant},
-		{"upstream port of a switch", upstream, pci.Capabilities{Express: &pci.Express{Type: pci.UpstreamPort}}},
+		{"upstream port of a switch", upstream, pci.Capabilities{Header: pci.HeaderBridge, Express: &pci.Express{Type: pci.UpstreamPort}}},
 		{"hot-plug port with containment", hotPlug(0x0162, 2), pci.Capabilities{
-			Express: &pci.Express{Type: pci.DownstreamPort, HotPlug: true}, DPC: &pci.Switchable{Enabled: true, Control: 2},
+			Header: pci.HeaderBridge, Express: &pci.Express{Type: pci.DownstreamPort, HotPlug: true}, DPC: &pci.Switchable{Enabled: true, Control: 2},
 		}},
 		{"a port without a slot, containment off", hotPlug(0x0062, 0), pci.Capabilities{
-			Express: &pci.Express{Type: pci.DownstreamPort}, DPC: &pci.Switchable{},
+			Header: pci.HeaderBridge, Express: &pci.Express{Type: pci.DownstreamPort}, DPC: &pci.Switchable{},
 		}},
-		{"conventional function, all of it", newSpace(256), pci.Capabilities{}},
-		{"conventional function, a part", newSpace(128), pci.Capabilities{Truncated: true}},
-		{"a pointer without a list", noList, pci.Capabilities{}},
-		{"advanced features without transactions pending", flrOnly, pci.Capabilities{}},
+		{"conventional function, all of it", newSpace(256), pci.Capabilities{Header: pci.HeaderNormal}},
+		{"conventional function, a part", newSpace(128), pci.Capabilities{Truncated: true, Header: pci.HeaderNormal}},
+		{"a pointer without a list", noList, pci.Capabilities{Header: pci.HeaderNormal}},
+		{"advanced features without transactions pending", flrOnly, pci.Capabilities{Header: pci.HeaderNormal}},
+		{"CardBus bridge", cardBus, pci.Capabilities{Header: pci.HeaderCardBus}},
+		{"a header that PCI does not define", undefined, pci.Capabilities{}},
 		{"all ones", allOnes(256), pci.Capabilities{Truncated: true}},
 	}
 	for _, tt := range tests {

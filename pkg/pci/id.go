@@ -47,7 +47,16 @@ const (
 	Class3D          = 0x0302
 	ClassAudio       = 0x0403
 	ClassHostBridge  = 0x0600
+	ClassISABridge   = 0x0601
+	ClassEISABridge  = 0x0602
+	ClassMCABridge   = 0x0603
 	ClassPCIBridge   = 0x0604
+	ClassPCMCIA      = 0x0605
+	ClassNuBus       = 0x0606
+	ClassCardBus     = 0x0607
+	ClassRACEway     = 0x0608
+	ClassSemiPCI     = 0x0609 // a semi-transparent PCI bridge
+	ClassIBBridge    = 0x060a // a bridge from InfiniBand to PCI
 	ClassOtherBridge = 0x0680 // an NVSwitch, a non-transparent bridge
 	ClassUSB         = 0x0c03
 	ClassSerialOther = 0x0c80 // USB Type-C UCSI of a GPU

@@ -407,7 +407,7 @@ func TestMakeRefuses(t *testing.T) {
 // become turns the GPU's mate into a function of another class.
 func become(s *device.Snapshot, n *plan.Node, class pci.Class) {
 	f, _ := s.Function(audio)
-	f.Class, f.Type = class, device.Classify(class, false, false)
+	f.Class, f.Type = class, device.Classify(class, "", false, false)
 	n.Selection = nodeconfig.Select(nil, s)
 }
 

@@ -35,7 +35,7 @@ var (
 func on(a pci.Address, class pci.Class, driver string, group int) device.Function {
 	f := device.Function{
 		Address: a, Vendor: 0x10de, Device: 0x2330, Class: class, Driver: driver, Group: &group,
-		Type: device.Classify(class, false, false), Root: "pci0000:00", ResetMethods: []string{"flr", "bus"},
+		Type: device.Classify(class, "", false, false), Root: "pci0000:00", ResetMethods: []string{"flr", "bus"},
 		Modalias:     "pci:v000010DEd00002330sv00000000sd00000000bc03sc02i00",
 		Upstream:     []pci.Address{{Device: a.Bus % 32, Function: a.Bus / 32}}, // a root port for each bus
 		Capabilities: pci.Capabilities{Express: &pci.Express{Type: pci.Endpoint, FLR: true}},

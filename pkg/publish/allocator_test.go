@@ -136,7 +136,7 @@ func TestAllocator(t *testing.T) {
 	mates := func() *publish.Node { // a GPU and a disk in one group, another GPU with a sound function apart
 		return nodeOf(
 			hopper(t, "0000:3b:00.0", 1), function(t, "0000:3d:00.0", nvme, 1),
-			hopper(t, "0000:4b:00.0", 2), function(t, "0000:4b:00.1", audio, 3),
+			hopper(t, "0000:4b:00.0", 2), sound(t, "0000:4b:00.1", 3),
 		)
 	}
 	withVFs := func() *publish.Node { return nodeOf(pfWith(t, "0000:5e:00.0", 7, 2, 10)...) }
@@ -147,25 +147,29 @@ func TestAllocator(t *testing.T) {
 		ask  []string
 		want []string
 	}{
-		"a GPU, the first":              {mates(), nil, []string{"gpu"}, []string{"gpu-0000-3b-00-0"}},
-		"a GPU whose mate is taken":     {mates(), []publish.Allocated{{Pool: "worker-1", Name: "nvme-0000-3d-00-0"}}, []string{"gpu"}, []string{"gpu-0000-4b-00-0"}},
-		"a disk whose mate is taken":    {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}, []string{"nvme"}, nil},
-		"a companion of a taken GPU":    {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-4b-00-0"}}, []string{"other"}, nil},
-		"a GPU of a taken companion":    {mates(), []publish.Allocated{{Pool: "worker-1", Name: "other-0000-4b-00-1"}}, []string{"gpu", "gpu"}, nil},
-		"both GPUs":                     {mates(), nil, []string{"gpu", "gpu"}, []string{"gpu-0000-3b-00-0", "gpu-0000-4b-00-0"}},
-		"three GPUs of two":             {mates(), nil, []string{"gpu", "gpu", "gpu"}, nil},
-		"a VF":                          {withVFs(), nil, []string{"vf"}, []string{"vf-0000-5e-10-0"}},
-		"both VFs":                      {withVFs(), nil, []string{"vf", "vf"}, []string{"vf-0000-5e-10-0", "vf-0000-5e-10-1"}},
-		"a PF":                          {withoutVFs(), nil, []string{"pf"}, []string{"pf-0000-5e-00-0"}},
-		"a VF of a taken PF":            {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "pf-0000-5e-00-0"}}, []string{"vf"}, nil},
-		"a PF whose VF is taken, gone":  {withoutVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-1"}}, []string{"pf"}, nil},
-		"a VF beside a taken VF":        {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf"}, []string{"vf-0000-5e-10-1"}},
-		"a taken VF":                    {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf", "vf"}, nil},
-		"of a type that is not there":   {withVFs(), nil, []string{"gpu"}, nil},
-		"a GPU and a VF of two pools":   {nodeOf(append(pfWith(t, "0000:5e:00.0", 7, 1, 10), hopper(t, "0000:3b:00.0", 1))...), nil, []string{"gpu", "vf"}, []string{"gpu-0000-3b-00-0", "vf-0000-5e-10-0"}},
-		"VFs in their PF's group":       {oneGroup(pfWith(t, "0000:5e:00.0", 7, 2, 10)), nil, []string{"vf"}, []string{"vf-0000-5e-10-0"}},
-		"VFs in one group to two":       {oneGroup(pfWith(t, "0000:5e:00.0", 7, 2, 10)), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf"}, nil},
-		"ports in one group to two":     {oneGroup([]device.Function{function(t, "0000:5e:00.0", nic, 1), function(t, "0000:5e:00.1", nic, 1)}), []publish.Allocated{{Pool: pfPool, Name: "pf-0000-5e-00-1"}}, []string{"pf"}, nil},
+		"a GPU, the first":             {mates(), nil, []string{"gpu"}, []string{"gpu-0000-3b-00-0"}},
+		"a GPU whose mate is taken":    {mates(), []publish.Allocated{{Pool: "worker-1", Name: "nvme-0000-3d-00-0"}}, []string{"gpu"}, []string{"gpu-0000-4b-00-0"}},
+		"a disk whose mate is taken":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}, []string{"nvme"}, nil},
+		"a companion of a taken GPU":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-4b-00-0"}}, []string{"other"}, nil},
+		"a GPU of a taken companion":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "other-0000-4b-00-1"}}, []string{"gpu", "gpu"}, nil},
+		"both GPUs":                    {mates(), nil, []string{"gpu", "gpu"}, []string{"gpu-0000-3b-00-0", "gpu-0000-4b-00-0"}},
+		"three GPUs of two":            {mates(), nil, []string{"gpu", "gpu", "gpu"}, nil},
+		"a VF":                         {withVFs(), nil, []string{"vf"}, []string{"vf-0000-5e-10-0"}},
+		"both VFs":                     {withVFs(), nil, []string{"vf", "vf"}, []string{"vf-0000-5e-10-0", "vf-0000-5e-10-1"}},
+		"a PF":                         {withoutVFs(), nil, []string{"pf"}, []string{"pf-0000-5e-00-0"}},
+		"a VF of a taken PF":           {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "pf-0000-5e-00-0"}}, []string{"vf"}, nil},
+		"a PF whose VF is taken, gone": {withoutVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-1"}}, []string{"pf"}, nil},
+		"a VF beside a taken VF":       {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf"}, []string{"vf-0000-5e-10-1"}},
+		"a taken VF":                   {withVFs(), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf", "vf"}, nil},
+		"of a type that is not there":  {withVFs(), nil, []string{"gpu"}, nil},
+		"a GPU and a VF of two pools":  {nodeOf(append(pfWith(t, "0000:5e:00.0", 7, 1, 10), hopper(t, "0000:3b:00.0", 1))...), nil, []string{"gpu", "vf"}, []string{"gpu-0000-3b-00-0", "vf-0000-5e-10-0"}},
+		"VFs in their PF's group":      {oneGroup(pfWith(t, "0000:5e:00.0", 7, 2, 10)), nil, []string{"vf"}, []string{"vf-0000-5e-10-0"}},
+		"VFs in one group to two":      {oneGroup(pfWith(t, "0000:5e:00.0", 7, 2, 10)), []publish.Allocated{{Pool: pfPool, Name: "vf-0000-5e-10-0"}}, []string{"vf"}, nil},
+		"ports in one group to two":    {oneGroup([]device.Function{function(t, "0000:5e:00.0", nic, 1), function(t, "0000:5e:00.1", nic, 1)}), []publish.Allocated{{Pool: pfPool, Name: "pf-0000-5e-00-1"}}, []string{"pf"}, nil},
+		"a board's GPUs and switches": {hgx(t), nil, append(slices.Repeat([]string{"gpu"}, 8), slices.Repeat([]string{"other"}, 4)...), []string{
+			"gpu-0000-18-00-0", "gpu-0000-19-00-0", "gpu-0000-3a-00-0", "gpu-0000-3b-00-0", "gpu-0000-9a-00-0", "gpu-0000-9b-00-0",
+			"gpu-0000-ba-00-0", "gpu-0000-bb-00-0", "other-0000-06-00-0", "other-0000-07-00-0", "other-0000-08-00-0", "other-0000-09-00-0",
+		}},
 		"a not isolated device":         {tainted(isolation.High), nil, []string{"gpu"}, nil},
 		"a device with a lesser reason": {tainted(isolation.Medium), nil, []string{"gpu"}, nil}, // Prepare refuses it as well
 	}

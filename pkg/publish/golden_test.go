@@ -3,14 +3,17 @@ package publish_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
@@ -21,12 +24,10 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func mixed(t testing.TB) *publish.Node {
 	second := hopper(t, "0000:3c:00.0", 21)
 	second.Driver = "vfio-pci"
-	sound := function(t, "0000:3c:00.1", audio, 22)
-	sound.Vendor = 0x10de
 	disk := function(t, "10000:01:00.0", nvme, 30)
 	disk.NUMANode, disk.Root = nil, "pci10000:00"
 	functions := []device.Function{
-		function(t, "0000:00:01.0", bridge, 1), hopper(t, "0000:3b:00.0", 20), second, sound, disk,
+		function(t, "0000:00:01.0", bridge, 1), hopper(t, "0000:3b:00.0", 20), second, sound(t, "0000:3c:00.1", 22), disk,
 	}
 	functions = append(functions, pfWith(t, "0000:5e:00.0", 7, 2, 40)...)
 	functions = append(functions, pfWith(t, "0000:81:00.0", 4, 0, 50)...)
@@ -37,6 +38,29 @@ func mixed(t testing.TB) *publish.Node {
 	v := n.Assessments[addr(t, "0000:3c:00.0")]
 	v.Verdict.Notes = []isolation.Reason{{Code: "ATSEnabled", Severity: isolation.Low, Text: "ATS is on."}}
 	n.Assessments[addr(t, "0000:3c:00.0")] = v
+	return n
+}
+
+// hgx is a node with an HGX board, eight GPUs and four NVSwitches, whose config selects both.
+func hgx(t testing.TB) *publish.Node {
+	var functions []device.Function
+	for i := range 4 {
+		f := function(t, fmt.Sprintf("0000:%02x:00.0", i+6), 0x068000, i+1)
+		f.Vendor, f.Device, f.Driver, f.Model = 0x10de, 0x22a3, "vfio-pci", "GH100 [H100 NVSwitch]"
+		f.Switch, f.Capabilities.Header = new(addr(t, "0000:04:00.0")), pci.HeaderNormal
+		f.BARs = []device.BAR{{Index: 0, Size: 32 << 20, Is64: true, Prefetchable: true}}
+		functions = append(functions, f)
+	}
+	for i, bus := range []int{0x18, 0x19, 0x3a, 0x3b, 0x9a, 0x9b, 0xba, 0xbb} {
+		f := hopper(t, fmt.Sprintf("0000:%02x:00.0", bus), i+5)
+		f.Driver, f.NUMANode, f.Switch = "vfio-pci", new(i/4), new(addr(t, fmt.Sprintf("0000:%02x:00.0", bus&^1-2)))
+		functions = append(functions, f)
+	}
+	n := nodeOf(functions...)
+	choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		{Name: "gpus", Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}, Vendors: []pci.ID{0x10de}}, Policy: v1alpha1.PolicyBound},
+		{Name: "nvswitches", Match: v1alpha1.DeviceMatch{Classes: []string{"0680"}, Vendors: []pci.ID{0x10de}}, Policy: v1alpha1.PolicyBound},
+	}})
 	return n
 }
 
@@ -69,6 +93,7 @@ func TestGolden(t *testing.T) {
 			cfg.QuotaCounters = true
 			choose(n, cfg)
 		},
+		"hgx":     func(n *publish.Node) { *n = *hgx(t) },
 		"nothing": func(n *publish.Node) { *n = *nodeOf() },
 	}
 	for name, change := range tests {

@@ -38,7 +38,7 @@ func nodeOf(functions ...device.Function) *publish.Node {
 	groups := map[int]*device.Group{}
 	for i := range functions {
 		f := &functions[i]
-		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 		assessments[f.Address] = plan.Assessment{Verdict: isolation.Verdict{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
 		if f.Group == nil {
 			continue
@@ -71,6 +71,14 @@ func function(t testing.TB, a string, class pci.Class, group int) device.Functio
 		Address: addr(t, a), Class: class, Vendor: 0x8086, Device: 0x10c9, Group: new(group),
 		Root: "pci" + a[:len(a)-5], NUMANode: new(0),
 	}
+}
+
+// sound is the audio function of a GPU.
+func sound(t testing.TB, a string, group int) device.Function {
+	t.Helper()
+	f := function(t, a, audio, group)
+	f.Vendor = 0x10de
+	return f
 }
 
 // classes of the functions in these tests.

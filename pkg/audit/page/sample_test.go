@@ -40,7 +40,7 @@ func (m *machine) add(at, root string, numa int, class pci.Class, model, driver 
 	if edit != nil {
 		edit(&f)
 	}
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	m.s.Functions = append(m.s.Functions, f)
 	return f.Address
 }

@@ -44,7 +44,7 @@ func (m *sample) add(addr, root string, numa int, class pci.Class, name string, 
 	if edit != nil {
 		edit(&f)
 	}
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 	m.s.Functions = append(m.s.Functions, f)
 	return a
 }

@@ -191,7 +191,7 @@ func (n *node) snapshot(a pci.Address) (s *device.Snapshot, there bool) {
 		all = append(all, device.Function{Address: pf, Children: device.Children{Net: nets}})
 	}
 	_, isPF := n.text(initramfsPart, function(a, "sriov_totalvfs"))
-	f.Type = device.Classify(f.Class, isPF, f.VF != nil)
+	f.Type = device.Classify(f.Class, f.Capabilities.Header, isPF, f.VF != nil)
 	all = append(all, f)
 	slices.SortFunc(all, func(a, b device.Function) int { return a.Address.Compare(b.Address) })
 	return &device.Snapshot{Functions: all}, true

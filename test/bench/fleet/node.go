@@ -31,7 +31,7 @@ func Node(name string, vfs int, config *v1alpha1.NodeConfig) *publish.Node {
 	for i := range s.Functions {
 		f := &s.Functions[i]
 		f.Group = new(i)
-		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 		s.Groups = append(s.Groups, device.Group{Number: i, Type: "DMA", Members: []pci.Address{f.Address}})
 		n.Assessments[f.Address] = plan.Assessment{Verdict: isolation.Verdict{
 			Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}},

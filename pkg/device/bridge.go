@@ -1,0 +1,39 @@
+package device
+
+import "github.com/kata-vfio/kata-vfio/pkg/pci"
+
+// IsBridge reports whether the function is a bridge, which is never assigned: it forwards the requests of others, or
+// is a part of the chipset.
+//
+// An NVSwitch, a non-transparent bridge and the like have a bridge's class and an endpoint's header. They send and get
+// requests of their own, and are no bridges.
+func (f *Function) IsBridge() bool { return isBridge(f.Class, f.Capabilities.Header) }
+
+// isBridge goes by the header, as the kernel does: what has another one than an endpoint's forwards, and vfio-pci
+// refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to the buses
+// before PCI have an endpoint's header. Where the header is not known, the class decides.
+func isBridge(class pci.Class, header pci.HeaderType) bool {
+	if header == pci.HeaderBridge || header == pci.HeaderCardBus {
+		return true
+	}
+	switch class.Sub() {
+	case pci.ClassHostBridge, pci.ClassISABridge, pci.ClassEISABridge, pci.ClassMCABridge, pci.ClassPCMCIA, pci.ClassNuBus, pci.ClassRACEway:
+		return true
+	case pci.ClassPCIBridge, pci.ClassCardBus, pci.ClassSemiPCI, pci.ClassIBBridge:
+		return header != pci.HeaderNormal
+	}
+	return false
+}
+
+// vendorNVIDIA is NVIDIA's vendor id.
+const vendorNVIDIA = 0x10de
+
+// IsNVSwitch reports whether the function is one of the switches between the GPUs of an NVIDIA board, by what NVIDIA's
+// driver nvidia-nvswitch takes (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c).
+func (f *Function) IsNVSwitch() bool {
+	return f.Vendor == vendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
+}
+
+// IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. The tenant that has
+// it reaches what others have behind it.
+func (f *Function) IsSwitchPart() bool { return f.Class.Base() == pci.BaseBridge && !f.IsBridge() }
