@@ -44,7 +44,7 @@ func node() *device.Snapshot {
 	gpu.Vendor, gpu.Device, gpu.VendorName = 0x10de, 0x2330, "NVIDIA Corporation"
 	gpu.Model = "GH100 [H100 SXM5 80GB] with a name that goes on and on"
 	sound := base(at(0x22, 0, 1), 0x040300, 5, "snd_hda_intel", at(0x20, 1, 0))
-	sound.ResetMethods = nil
+	sound.Vendor, sound.Device, sound.VendorName, sound.ResetMethods = 0x10de, 0x22ba, "NVIDIA Corporation", nil
 
 	bridge := port(at(0x23, 0, 0), 7)
 	bridge.Driver, bridge.Upstream = "shpchp", []pci.Address{at(0x20, 2, 0)}

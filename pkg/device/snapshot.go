@@ -144,26 +144,46 @@ func (s *Snapshot) Members(g *Group) []*Function {
 	return members
 }
 
-// Companions returns the functions beside a GPU, on the same physical device, that only serve it: audio, USB and UCSI.
-// f is not included. They are assigned with the GPU even where ACS puts them into groups of their own, since they share
-// its reset and power. Other types have no companions: the functions of a NIC are separate ports, and VFs that share a
-// slot number are unrelated.
+// Companions returns the functions beside a GPU, on the same physical device and of the same vendor, that only serve
+// it: audio, USB and UCSI. f is not included. They are assigned with the GPU even where ACS puts them into groups of
+// their own, since they share its reset and power. The USB and audio functions of an APU have the processor's vendor id
+// and stay with the host. Other types have no companions: the functions of a NIC are separate ports, and VFs that share
+// a slot number are unrelated.
 func (s *Snapshot) Companions(f *Function) []*Function {
 	if f.Type != GPU {
 		return nil
 	}
 	var companions []*Function
 	for _, c := range s.Slot(f) {
-		if c.Address != f.Address && Serves(c.Class) && c.VF == nil {
+		if serves(c, f) {
 			companions = append(companions, c)
 		}
 	}
 	return companions
 }
 
-// Serves reports whether a class is one of those that GPUs carry beside
-// their display function: audio, USB, and the serial controller of USB Type-C.
-func Serves(class pci.Class) bool {
+// Served returns the GPUs that f is a companion of.
+func (s *Snapshot) Served(f *Function) []*Function {
+	if !isServing(f.Class) {
+		return nil
+	}
+	var gpus []*Function
+	for _, gpu := range s.Slot(f) {
+		if gpu.Type == GPU && serves(f, gpu) {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
+// serves reports whether a function of a GPU's device only serves it.
+func serves(c, gpu *Function) bool {
+	return isServing(c.Class) && c.Vendor == gpu.Vendor && c.VF == nil
+}
+
+// isServing reports whether a class is one of those that GPUs carry beside their display function: audio, USB, and the
+// serial controller of USB Type-C.
+func isServing(class pci.Class) bool {
 	switch class.Sub() {
 	case pci.ClassAudio, pci.ClassUSB, pci.ClassSerialOther:
 		return true

@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -127,5 +128,46 @@ func TestGroupsAndSlots(t *testing.T) {
 	}
 	if !gpu.CanReset("bus") || gpu.CanReset("pm") {
 		t.Errorf("reset methods are %v", gpu.ResetMethods)
+	}
+}
+
+// TestCompanions: what serves a GPU is on its device and of its vendor.
+func TestCompanions(t *testing.T) {
+	const amd, processor, nvidia = 0x1002, 0x1022, 0x10de
+	at := func(text string, vendor pci.ID, class pci.Class) device.Function {
+		return device.Function{Address: addr(t, text), Vendor: vendor, Class: class, Type: device.Classify(class, pci.HeaderNormal, false, false)}
+	}
+	for name, c := range map[string]struct {
+		functions []device.Function
+		want      []string
+	}{
+		"a card with audio, USB and USB-C": {
+			[]device.Function{at("0000:01:00.0", nvidia, 0x030000), at("0000:01:00.1", nvidia, 0x040300), at("0000:01:00.2", nvidia, 0x0c0330), at("0000:01:00.3", nvidia, 0x0c8000)},
+			[]string{"0000:01:00.1", "0000:01:00.2", "0000:01:00.3"},
+		},
+		"an APU, whose USB, audio and security processor are the processor's": {
+			[]device.Function{
+				at("0000:01:00.0", amd, 0x030000), at("0000:01:00.1", amd, 0x040300), at("0000:01:00.2", processor, 0x108000), at("0000:01:00.3", processor, 0x0c0330),
+				at("0000:01:00.4", processor, 0x0c0330), at("0000:01:00.5", processor, 0x048000), at("0000:01:00.6", processor, 0x040300),
+			},
+			[]string{"0000:01:00.1"},
+		},
+		"functions of the GPU's vendor that don't serve it": {
+			[]device.Function{at("0000:01:00.0", nvidia, 0x030200), at("0000:01:00.1", nvidia, 0x020000), at("0000:01:00.2", nvidia, 0x068000)}, nil,
+		},
+		"audio of the vendor on another device": {[]device.Function{at("0000:01:00.0", nvidia, 0x030200), at("0000:02:00.1", nvidia, 0x040300)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &device.Snapshot{Functions: c.functions}
+			if diff := cmp.Diff(c.want, addresses(s.Companions(&s.Functions[0]))); diff != "" {
+				t.Errorf("companions (-want +got):\n%s", diff)
+			}
+			for i := range s.Functions {
+				f := &s.Functions[i]
+				if served := s.Served(f); (len(served) == 1) != slices.Contains(c.want, f.Address.String()) {
+					t.Errorf("%s serves %v", f.Address, addresses(served))
+				}
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // checks are all conditions for a claim to get a device, in the order in which they are reported. Each gives one
@@ -112,10 +113,11 @@ func (c *candidate) selected() *Refusal {
 
 // Retakeable refuses to take a function from a host driver for a record that has it, where the node needs the function by
 // now or the node config does not select it. A plan has judged the function when the record was made; somebody has given
-// it to the driver since.
-func Retakeable(selection *nodeconfig.Selection, f *device.Function, role Role) *Refusal {
+// it to the driver since. f is a function of the snapshot.
+func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, role Role) *Refusal {
 	c := candidate{f: f, choice: selection.Choice(f.Address)}
-	if role != RoleDevice && !c.choice.Forbidden && (c.choice.Rule == "" && !isHostFunction(f) || device.Serves(f.Class)) {
+	withGPU := func(pci.Address) bool { return true } // the record has it
+	if role != RoleDevice && !c.choice.Forbidden && !needsRule(s, selection, f, withGPU) {
 		return nil
 	}
 	r := c.selected()
@@ -163,6 +165,9 @@ func (c *candidate) judged(v *isolation.Verdict) *Refusal {
 			if f, ok := c.node.Snapshot.Function(*r.Culprit); ok {
 				refusal.Driver = f.Driver
 			}
+		}
+		if r.Code == isolation.NotViable {
+			refusal.join(v.Reasons[i+1:])
 		}
 		return refusal
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,12 +9,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// matesTakeable refuses a group mate or companion that the node itself needs,
+// matesTakeable refuses group mates and companions that the node itself needs,
 // which may lie in another group than the one judged.
 func (c *candidate) matesTakeable() *Refusal {
+	var first *device.Function
+	var texts []string
 	for _, t := range c.all {
 		if t.role == RoleDevice {
 			continue
@@ -23,39 +27,79 @@ func (c *candidate) matesTakeable() *Refusal {
 				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", t.f.Address, c.f.Address),
 				isolation.Fix(isolation.NoGroup))
 		}
-		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
-			return c.mate(t.f, Forbidden,
-				fmt.Sprintf("%s (driver %s) must be assigned with %s, but must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
-				"stop that use first, or claim another device")
+		if c.node.Selection.Choice(t.f.Address).Forbidden {
+			first = cmp.Or(first, t.f)
+			texts = append(texts, c.goAlong(t.f, "must not be taken"))
 		}
 	}
-	return nil
+	if first == nil {
+		return nil
+	}
+	return c.mate(first, Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
 }
 
-// matesSelected refuses a group mate that the claim does not name: a storage or network function of the host, whose
-// users may be invisible (LVM, ZFS, Ceph, a raw device, a network that the tenant must not reach), and any function that
-// a rule excludes. A companion belongs to the allocated card.
+// matesSelected refuses what the claim does not name and would take from the host. A companion belongs to the allocated
+// card. All of it is named at once.
 func (c *candidate) matesSelected() *Refusal {
+	var lacking []*device.Function
 	for _, t := range c.all {
-		choice := c.node.Selection.Choice(t.f.Address)
-		if t.role == RoleDevice || choice.Ours || choice.Forbidden || device.Serves(t.f.Class) {
-			continue
+		if t.role != RoleDevice && needsRule(c.node.Snapshot, c.node.Selection, t.f, c.takes) {
+			lacking = append(lacking, t.f)
 		}
-		if choice.Rule == "" && !isHostFunction(t.f) {
-			continue
-		}
-		return c.mate(t.f, MateNotSelected,
-			fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but does not belong to kata-vfio: %s",
-				t.f.Address, t.f.Class, driverName(t.f.Driver), c.f.Address, choice.Why),
-			fmt.Sprintf("if tenants may have it, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else %s",
-				t.f.Address, isolation.Separate(c.node.Snapshot, c.f)))
 	}
-	return nil
+	if len(lacking) == 0 {
+		return nil
+	}
+	quoted := make([]string, len(lacking))
+	for i, f := range lacking {
+		quoted[i] = fmt.Sprintf("%q", f.Address.String())
+	}
+	separate := isolation.Separate(c.node.Snapshot, c.f)
+	return c.mate(lacking[0], MateNotSelected, c.notSelected(lacking), fmt.Sprintf(
+		"%s; or, if tenants may have what goes along, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [%s]}}]`)",
+		separate, strings.Join(quoted, ", ")))
 }
 
-// isHostFunction reports whether f is a storage or network function.
-func isHostFunction(f *device.Function) bool {
-	return f.Class.Base() == pci.BaseStorage || f.Class.Base() == pci.BaseNetwork
+// notSelected names group mates that no rule selects.
+func (c *candidate) notSelected(mates []*device.Function) string {
+	if len(mates) == 1 {
+		return c.goAlong(mates[0], "does not belong to kata-vfio")
+	}
+	names := make([]string, len(mates))
+	for i, f := range mates {
+		names[i] = fmt.Sprintf("%s (class %s, driver %s)", f.Address, f.Class, driverName(f.Driver))
+		if choice := c.node.Selection.Choice(f.Address); choice.Rule != "" {
+			names[i] += ", which " + choice.Rule + " excludes"
+		}
+	}
+	return fmt.Sprintf("%s must be assigned with %s, but the node config does not select them", strings.Join(names, "; "), c.f.Address)
+}
+
+// goAlong says why a function that goes along with the device can't.
+func (c *candidate) goAlong(f *device.Function, but string) string {
+	return fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but %s: %s",
+		f.Address, f.Class, driverName(f.Driver), c.f.Address, but, c.node.Selection.Choice(f.Address).Why)
+}
+
+// needsRule reports whether a group mate must be selected by a rule of the node config and is not. Only two kinds of
+// mates go without one: companions of a GPU that is taken, and functions that the host does not use, unless a rule
+// excludes them.
+func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, taken func(pci.Address) bool) bool {
+	choice := selection.Choice(f.Address)
+	switch {
+	case choice.Ours, choice.Forbidden:
+		return false
+	case slices.ContainsFunc(s.Served(f), func(gpu *device.Function) bool { return taken(gpu.Address) }):
+		return false
+	}
+	return choice.Rule != "" || belongsToHost(f)
+}
+
+// belongsToHost reports whether the host uses f, as far as can be known: it has a host driver, or users that don't need
+// one. Those of storage and network functions may be invisible (LVM, ZFS, Ceph, a raw device, a network that the tenant
+// must not reach), and a switch serves what is behind it.
+func belongsToHost(f *device.Function) bool {
+	return f.Class.Base() == pci.BaseStorage || f.Class.Base() == pci.BaseNetwork || f.IsSwitchPart() || !isolation.LeavesDMA(f.Driver)
 }
 
 // standsAlone keeps a PF and its VFs out of two tenants' hands.
@@ -139,10 +183,13 @@ func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 // includesAll reports whether all of the addresses are among what is taken, which is in order of address. A group may have
 // hundreds of functions, and each of them asks.
 func (c *candidate) includesAll(set []pci.Address) bool {
-	return !slices.ContainsFunc(set, func(a pci.Address) bool {
-		_, taken := slices.BinarySearchFunc(c.all, a, func(t member, a pci.Address) int { return t.f.Address.Compare(a) })
-		return !taken
-	})
+	return !slices.ContainsFunc(set, func(a pci.Address) bool { return !c.takes(a) })
+}
+
+// takes reports whether the function is among what is taken.
+func (c *candidate) takes(a pci.Address) bool {
+	_, taken := slices.BinarySearchFunc(c.all, a, func(t member, a pci.Address) int { return t.f.Address.Compare(a) })
+	return taken
 }
 
 // widest drops resets whose set lies within another's. Each set has at least one function.

@@ -3,6 +3,7 @@ package plan
 import (
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -117,6 +118,18 @@ type Refusal struct {
 	// Text says what is wrong, and Fix what to do, each as a clause.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
+}
+
+// join adds the other reasons why a group is not viable: all its members are named at once.
+func (r *Refusal) join(others []isolation.Reason) {
+	for i := range others {
+		if o := &others[i]; o.Code == isolation.NotViable {
+			r.Text += "; " + o.Text
+			if !strings.Contains(r.Fix, o.Fix) {
+				r.Fix += "; " + o.Fix
+			}
+		}
+	}
 }
 
 // Error returns text and fix on one line.

@@ -159,8 +159,7 @@ func TestLimits(t *testing.T) {
 		"many units in one pool": func() *publish.Node {
 			var functions []device.Function
 			for i := range 40 {
-				gpu, sound := hopper(t, fmt.Sprintf("0000:%02x:00.0", i), 2*i), function(t, fmt.Sprintf("0000:%02x:00.1", i), audio, 2*i+1)
-				functions = append(functions, gpu, sound)
+				functions = append(functions, hopper(t, fmt.Sprintf("0000:%02x:00.0", i), 2*i), sound(t, fmt.Sprintf("0000:%02x:00.1", i), 2*i+1))
 			}
 			return nodeOf(functions...)
 		},

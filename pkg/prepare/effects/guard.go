@@ -172,7 +172,7 @@ func (g *Guard) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Fu
 	if !ok {
 		return &GoneError{Address: fn.Address, Replaced: true}
 	}
-	if refusal := plan.Retakeable(nodeconfig.Select(g.node, snap), f, fn.Role); refusal != nil {
+	if refusal := plan.Retakeable(snap, nodeconfig.Select(g.node, snap), f, fn.Role); refusal != nil {
 		return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{*refusal}}
 	}
 	return g.Untaken(ctx, snap, rec.Plan.Claim, addrs)

@@ -1,0 +1,212 @@
+package plan_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Vendors, and classes of functions beside GPUs.
+const (
+	amd       pci.ID = 0x1002
+	processor pci.ID = 0x1022 // AMD's id for what belongs to the CPU
+	nvidia    pci.ID = 0x10de
+	microchip pci.ID = 0x11f8
+
+	display    pci.Class = 0x030000
+	sound      pci.Class = 0x040300
+	memory     pci.Class = 0x058000
+	nvSwitch   pci.Class = 0x068000
+	usb        pci.Class = 0x0c0330
+	encryption pci.Class = 0x108000
+	sata       pci.Class = 0x010601
+	other      pci.Class = 0x130000
+)
+
+// mateOf returns a function of a vendor on bus a0 or a later one, in IOMMU group 60.
+func mateOf(vendor pci.ID, class pci.Class, driver string, bus, fn uint8) device.Function {
+	f := on(pci.Address{Bus: 0xa0 + bus, Function: fn}, class, driver, 60)
+	f.Vendor, f.Capabilities.Header = vendor, pci.HeaderNormal
+	f.Type = device.Classify(class, pci.HeaderNormal, false, false)
+	return f
+}
+
+// selecting returns the rules of GPUs and of the functions at the addresses.
+func selecting(addrs ...string) *v1alpha1.NodeConfig {
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}}}}
+	for _, text := range addrs {
+		a, err := pci.ParseAddress(text)
+		if err != nil {
+			panic(err)
+		}
+		cfg.Devices = append(cfg.Devices, v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{a}}})
+	}
+	return cfg
+}
+
+// apu is an APU and the disks of its node in one group.
+func apu() []device.Function {
+	return []device.Function{
+		mateOf(amd, display, "amdgpu", 0, 0), mateOf(amd, sound, "snd_hda_intel", 0, 1), mateOf(processor, encryption, "ccp", 0, 2),
+		mateOf(processor, usb, "xhci_hcd", 0, 3), mateOf(processor, sound, "snd_hda_intel", 0, 4), mateOf(processor, sata, "ahci", 1, 0), mateOf(processor, sata, "ahci", 1, 1),
+	}
+}
+
+// TestWhatGoesWithAGPU takes a GPU whose group has other functions. All those that need a rule and have none are named at once.
+func TestWhatGoesWithAGPU(t *testing.T) {
+	gpu := mateOf(nvidia, display, "nvidia", 0, 0)
+	for name, c := range map[string]struct {
+		functions []device.Function
+		config    *v1alpha1.NodeConfig
+		skip      bool     // no reset
+		lacking   []string // a rule; none if the plan is made
+		takes     int
+	}{
+		"its audio":                     {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 0, 1)}, takes: 2},
+		"audio of another vendor":       {functions: []device.Function{gpu, mateOf(processor, sound, "snd_hda_intel", 0, 1)}, lacking: []string{"0000:a0:00.1"}},
+		"audio of a card without GPU":   {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
+		"another GPU and its audio":     {functions: []device.Function{gpu, mateOf(amd, display, "amdgpu", 1, 0), mateOf(amd, sound, "snd_hda_intel", 1, 1)}, takes: 3},
+		"a function without a driver":   {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, takes: 2},
+		"a function on pci-stub":        {functions: []device.Function{gpu, mateOf(processor, other, "pci-stub", 1, 0)}, takes: 2},
+		"a function on vfio-pci":        {functions: []device.Function{gpu, mateOf(processor, other, "vfio-pci", 1, 0)}, takes: 2},
+		"a disk without a driver":       {functions: []device.Function{gpu, mateOf(processor, sata, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a switch's management":         {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"the same without resets":       {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, skip: true, lacking: []string{"0000:a1:00.0"}},
+		"a non-transparent bridge":      {functions: []device.Function{gpu, mateOf(microchip, nvSwitch, "ntb_hw_switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"two switches without a driver": {functions: []device.Function{gpu, mateOf(nvidia, nvSwitch, "", 1, 0), mateOf(nvidia, nvSwitch, "", 1, 1)}, lacking: []string{"0000:a1:00.0", "0000:a1:00.1"}},
+		"two switches by a rule": {
+			functions: []device.Function{gpu, mateOf(nvidia, nvSwitch, "vfio-pci", 1, 0), mateOf(nvidia, nvSwitch, "vfio-pci", 1, 1)},
+			config:    selecting("0000:a1:00.0", "0000:a1:00.1"), takes: 3,
+		},
+		"an APU's functions and disks": {functions: apu(), lacking: []string{"0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4", "0000:a1:00.0", "0000:a1:00.1"}},
+		"the same, disks by a rule":    {functions: apu(), config: selecting("0000:a1:00.0", "0000:a1:00.1"), lacking: []string{"0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4"}},
+		"the same, all by a rule": {
+			functions: apu(), config: selecting("0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4", "0000:a1:00.0", "0000:a1:00.1"), takes: 7,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := assemble(slices.Clone(c.functions))
+			n := node(s)
+			n.Selection = nodeconfig.Select(c.config, s)
+			n.Snapshot.Host.IOMMUFD = true
+			req := asking(s, pci.Address{Bus: 0xa0})
+			if c.skip {
+				req.Devices[0].VFIO.Reset = v1alpha1.ResetSkip
+			}
+			pl, err := plan.Make(req, n)
+			if len(c.lacking) == 0 {
+				if err != nil || len(pl.Functions) != c.takes {
+					t.Fatalf("%d functions taken, %v; want %d", len(pl.Functions), err, c.takes)
+				}
+				return
+			}
+			var refused *plan.RefusedError
+			if !errors.As(err, &refused) || refused.Refusals[0].Code != plan.MateNotSelected {
+				t.Fatalf("Make = %v; want %s", err, plan.MateNotSelected)
+			}
+			r := refused.Refusals[0]
+			if want := `addresses: ["` + strings.Join(c.lacking, `", "`) + `"]`; !strings.Contains(r.Fix, want) {
+				t.Errorf("the fix does not say %s: %s", want, r.Fix)
+			}
+			for _, a := range c.lacking {
+				if !strings.Contains(r.Text, a+" (class ") {
+					t.Errorf("%s is not named: %s", a, r.Text)
+				}
+			}
+			if r.Culprit.String() != c.lacking[0] || !strings.HasPrefix(r.Fix, "move ") {
+				t.Errorf("culprit %s, fix %q; want the first one and a separate group before a rule", r.Culprit, r.Fix)
+			}
+		})
+	}
+}
+
+// TestGroupThatTheNodeUses names all users at once.
+func TestGroupThatTheNodeUses(t *testing.T) {
+	fns := apu()
+	for _, i := range []int{5, 6} {
+		fns[i].Uses = []device.Use{{Kind: device.UseMount, Name: "sda1", Detail: "/data"}}
+	}
+	s := assemble(fns)
+	_, err := plan.Make(asking(s, pci.Address{Bus: 0xa0}), node(s))
+	var refused *plan.RefusedError
+	if !errors.As(err, &refused) || !refused.Has(plan.NotViable) {
+		t.Fatalf("Make = %v; want %s", err, plan.NotViable)
+	}
+	r := refused.Refusals[0]
+	if !strings.Contains(r.Text, "0000:a1:00.0") || !strings.Contains(r.Text, "0000:a1:00.1") || strings.Count(r.Fix, "stop that use") != 1 {
+		t.Errorf("%s; %s", r.Text, r.Fix)
+	}
+}
+
+// TestAPUWithSeparateGroups: a claim of the GPU leaves the processor's functions with the host, even if the root disk is
+// behind one.
+func TestAPUWithSeparateGroups(t *testing.T) {
+	fns := apu()[:5]
+	for i := range fns {
+		fns[i].Group, fns[i].ResetMethods = new(60+i), nil
+	}
+	fns[0].ResetMethods = []string{"device_specific"}
+	fns[3].Uses = []device.Use{{Kind: device.UseMount, Name: "sda1", Detail: "/"}}
+	s := assemble(fns)
+	pl, err := plan.Make(asking(s, pci.Address{Bus: 0xa0}), node(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]pci.Address{{Bus: 0xa0}, {Bus: 0xa0, Function: 1}}, pl.Addresses()); diff != "" {
+		t.Errorf("taken (-want +got):\n%s", diff)
+	}
+}
+
+// nvlinkBoard is a board of eight GPUs with four NVSwitches, each function in a group of its own.
+func nvlinkBoard() *device.Snapshot {
+	var fns []device.Function
+	for i := range uint8(12) {
+		class, driver := pci.Class(0x030200), "vfio-pci"
+		if i >= 8 {
+			class, driver = nvSwitch, "nvidia-nvswitch"
+		}
+		f := on(pci.Address{Bus: 0xb0 + i}, class, driver, 70+int(i))
+		f.Capabilities.Header = pci.HeaderNormal
+		fns = append(fns, f)
+	}
+	return assemble(fns)
+}
+
+// TestBoardWithItsSwitches: a claim may have all GPUs of a board and the switches between them, where a rule selects the switches.
+func TestBoardWithItsSwitches(t *testing.T) {
+	s := nvlinkBoard()
+	var all []pci.Address
+	for i := range s.Functions {
+		all = append(all, s.Functions[i].Address)
+	}
+	switches := v1alpha1.DeviceRule{Name: "switches", Match: v1alpha1.DeviceMatch{Vendors: []pci.ID{nvidia}, Classes: []string{"0680"}}}
+	n := node(s)
+	if _, err := plan.Make(asking(s, all...), n); err == nil || !strings.Contains(err.Error(), "0000:bb:00.0 (driver nvidia-nvswitch) does not belong to kata-vfio") {
+		t.Errorf("without a rule: %v", err)
+	}
+	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: append(selecting().Devices, switches)}, s)
+	pl, err := plan.Make(asking(s, all...), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pl.Devices) != 12 || pl.Devices[11].Name != "other-0000-bb-00-0" {
+		t.Errorf("%d devices, the last one %+v", len(pl.Devices), pl.Devices[len(pl.Devices)-1])
+	}
+	for _, fn := range pl.Functions {
+		if fn.Role != plan.RoleDevice || !device.IsVFIO(fn.Target.Driver) {
+			t.Errorf("%s: %+v", fn.Address, fn)
+		}
+	}
+	if resets := pl.Resets(); len(resets) != 12 {
+		t.Errorf("%d resets, want one for each function", len(resets))
+	}
+}
