@@ -193,7 +193,7 @@ func (d *Device) Against() []isolation.Reason {
 }
 
 // explained reports whether a refusal says what the verdict or the config says already.
-// Whether the config names what goes with a function matters once it names the function.
+// A function that would take along what the host uses is refused once the config names it.
 func (d *Device) explained(r *plan.Refusal) bool {
 	switch r.Code {
 	case plan.NotIsolated, plan.NotViable, plan.NoReset, plan.Dead:
@@ -201,7 +201,7 @@ func (d *Device) explained(r *plan.Refusal) bool {
 	case plan.NotOurs:
 		return true
 	case plan.MateNotSelected:
-		return d.has(plan.NotOurs)
+		return d.has(plan.NotOurs) && len(d.Reasons) > 0
 	case plan.OtherOfGroup: // matters of a function that a claim could have otherwise
 		return d.has(plan.NotOurs) || d.has(plan.Forbidden) || d.has(plan.NotViable)
 	default:

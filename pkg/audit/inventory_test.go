@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +35,38 @@ func TestStanding(t *testing.T) {
 		if got := find(t, inv, a).Grade(); got != want {
 			t.Errorf("%s: standing %d, want %d", a, got, want)
 		}
+	}
+}
+
+// TestStandingInAGroupOfTheHost: a function is not shown as isolated where a claim of it would take along what the host uses.
+func TestStandingInAGroupOfTheHost(t *testing.T) {
+	const nic, gpu, sound, usb, endpoint pci.Class = 0x020000, 0x030200, 0x040300, 0x0c0330, 0x130000
+	for name, c := range map[string]struct {
+		first, mate device.Function
+		want        audit.Grade
+	}{
+		"a port of a NIC beside one on a host driver":  {base(at(0x21, 0, 0), nic, 1, "vfio-pci"), base(at(0x21, 0, 1), nic, 1, "ice"), audit.Bad},
+		"a GPU beside a USB controller":                {base(at(0x21, 0, 0), gpu, 1, "nvidia"), base(at(0x22, 0, 0), usb, 1, "xhci_hcd"), audit.Bad},
+		"a USB controller beside one on a host driver": {base(at(0x21, 0, 0), usb, 1, "xhci_hcd"), base(at(0x22, 0, 0), usb, 1, "xhci_hcd"), audit.Bad},
+		"a GPU and its audio":                          {base(at(0x21, 0, 0), gpu, 1, "nvidia"), base(at(0x21, 0, 1), sound, 1, "snd_hda_intel"), audit.Good},
+		"the audio of a GPU":                           {base(at(0x21, 0, 1), sound, 1, "snd_hda_intel"), base(at(0x21, 0, 0), gpu, 1, "nvidia"), audit.Good},
+		"a GPU beside what has no driver":              {base(at(0x21, 0, 0), gpu, 1, "nvidia"), base(at(0x22, 0, 0), endpoint, 1, ""), audit.Good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &device.Snapshot{
+				Functions: []device.Function{c.first, c.mate},
+				Groups:    []device.Group{{Number: 1, Type: "DMA", Members: []pci.Address{c.first.Address, c.mate.Address}}},
+				Host:      device.Host{IOMMUs: []string{"dmar0"}, IRQChips: []string{"IR-PCI-MSI"}, IOMMUFD: true},
+			}
+			slices.SortFunc(s.Functions, func(a, b device.Function) int { return a.Address.Compare(b.Address) })
+			for i := range s.Functions {
+				f := &s.Functions[i]
+				f.Type = device.Classify(f.Class, f.Capabilities.Header, false, false)
+			}
+			if d := find(t, audit.NewInventory(s), c.first.Address); d.Grade() != c.want || !d.Isolated {
+				t.Errorf("standing %d, want %d: %+v", d.Grade(), c.want, d.Refusals)
+			}
+		})
 	}
 }
 
