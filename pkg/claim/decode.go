@@ -3,6 +3,7 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -40,6 +41,9 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	}
 	req := &Request{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Pods: pods, NodeSelector: c.Status.Allocation.NodeSelector}
 	if req.Devices, err = devicesOf(c.Status.Allocation.Devices.Results, driverName); err != nil {
+		return nil, err
+	}
+	if err := keepsRequests(c, driverName); err != nil {
 		return nil, err
 	}
 	settings, err := newSettings(c.Status.Allocation.Devices.Config, driverName)
@@ -86,6 +90,41 @@ func classOf(spec *resourceapi.DeviceClaim, request string) string {
 		}
 	}
 	return ""
+}
+
+// keepsRequests refuses parameters of DeviceClasses that do not say for which requests they are, if the claim has several
+// classes: each would apply to all devices, and the last one would win. The allocators of Kubernetes 1.34.0 and 1.34.1 write them
+// so (kubernetes/kubernetes#134789).
+func keepsRequests(c *resourceapi.ResourceClaim, driverName string) error {
+	classes := classesOf(&c.Spec.Devices)
+	if len(classes) < 2 {
+		return nil
+	}
+	for i, entry := range c.Status.Allocation.Devices.Config {
+		if entry.Source == resourceapi.AllocationConfigSourceClass && len(entry.Requests) == 0 &&
+			entry.Opaque != nil && entry.Opaque.Driver == driverName {
+			return fmt.Errorf("status.allocation.devices.config[%d] is from a DeviceClass and names no requests, and the claim has requests of "+
+				"DeviceClasses %s; update the scheduler, which lost them (kube-scheduler 1.34.0 and 1.34.1 do), or use a claim for each class",
+				i, strings.Join(classes, ", "))
+		}
+	}
+	return nil
+}
+
+// classesOf returns the DeviceClasses that a claim's requests name, alternatives included, sorted.
+func classesOf(spec *resourceapi.DeviceClaim) []string {
+	var classes []string
+	for i := range spec.Requests {
+		r := &spec.Requests[i]
+		if r.Exactly != nil {
+			classes = append(classes, r.Exactly.DeviceClassName)
+		}
+		for j := range r.FirstAvailable {
+			classes = append(classes, r.FirstAvailable[j].DeviceClassName)
+		}
+	}
+	slices.Sort(classes)
+	return slices.Compact(classes)
 }
 
 // checkIdentity checks what names the claim. The UID also names files and CDI

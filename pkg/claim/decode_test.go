@@ -298,13 +298,13 @@ func TestDecodeRefuses(t *testing.T) {
 		},
 		"parameters": {
 			claimOf(results(gpu), fromClass("VFIOConfig", ""), fromClass("VFIOConfig", `,"backend":"x"`)),
-			`claim ns/c: status.allocation.devices.config[1] (FromClass): VFIOConfig: backend: "x" is not one of Auto, Group, IOMMUFD`,
+			`claim ns/c: status.allocation.devices.config[1] (from the DeviceClass): VFIOConfig: backend: "x" is not one of Auto, Group, IOMMUFD`,
 		},
 		"parameters of a request that got no device": {
-			claimOf(results(gpu), fromClaim("VFConfig", `,"vlan":"x"`, "nic")), `config[0] (FromClaim): VFConfig: vlan: "x" is not a whole number`,
+			claimOf(results(gpu), fromClaim("VFConfig", `,"vlan":"x"`, "nic")), `config[0] (from the claim): VFConfig: vlan: "x" is not a whole number`,
 		},
-		"no parameters":  {claimOf(results(gpu), bare), "config[0] (FromClass): opaque.parameters is missing"},
-		"unknown source": {claimOf(results(gpu), config("FromNode", "VFIOConfig", "")), `config[0] (FromNode): source "FromNode" is neither FromClass nor FromClaim`},
+		"no parameters":  {claimOf(results(gpu), bare), "config[0] (from the DeviceClass): opaque.parameters is missing"},
+		"unknown source": {claimOf(results(gpu), config("FromNode", "VFIOConfig", "")), `config[0]: source "FromNode" is neither FromClass nor FromClaim`},
 		"VF parameters for a GPU by name": {
 			claimOf(results(gpu), fromClass("VFConfig", `,"vlan":5`, "gpu")),
 			"device gpu-0000-3b-00-0: status.allocation.devices.config[0]: a VFConfig names request gpu, which was given a device that is no VF",
@@ -529,5 +529,39 @@ func TestPairsNameIsAsSlicesHaveIt(t *testing.T) {
 		if _, err := claim.Decode(claimOf(results(result("a", name))), driver); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
+	}
+}
+
+// TestClassParametersWithoutRequests: a scheduler that loses for which requests a DeviceClass's parameters are would give one
+// tenant's VF the VLAN of another class.
+func TestClassParametersWithoutRequests(t *testing.T) {
+	blue, red := fromClass("VFConfig", `,"vlan":100`), fromClass("VFConfig", `,"vlan":200`)
+	blueOnly, redOnly := fromClass("VFConfig", `,"vlan":100`, "blue"), fromClass("VFConfig", `,"vlan":200`, "red")
+	other := *blue.DeepCopy()
+	other.Opaque.Driver = "other.example.com"
+	const lost = "is from a DeviceClass and names no requests, and the claim has requests of DeviceClasses"
+	for name, test := range map[string]struct {
+		classes [2]string
+		configs []resourceapi.DeviceAllocationConfiguration
+		want    string // no error if empty
+	}{
+		"two classes, both lost":      {[2]string{"blue-vf", "red-vf"}, []resourceapi.DeviceAllocationConfiguration{blue, red}, "config[0] " + lost + " blue-vf, red-vf"},
+		"two classes, one lost":       {[2]string{"blue-vf", "red-vf"}, []resourceapi.DeviceAllocationConfiguration{blueOnly, red}, "config[1] " + lost},
+		"two classes, none lost":      {[2]string{"blue-vf", "red-vf"}, []resourceapi.DeviceAllocationConfiguration{blueOnly, redOnly}, ""},
+		"two classes, another driver": {[2]string{"blue-vf", "red-vf"}, []resourceapi.DeviceAllocationConfiguration{other}, ""},
+		"two classes, by the claim":   {[2]string{"blue-vf", "red-vf"}, []resourceapi.DeviceAllocationConfiguration{fromClaim("VFConfig", `,"maxTxRate":50`)}, ""},
+		"one class":                   {[2]string{"blue-vf", "blue-vf"}, []resourceapi.DeviceAllocationConfiguration{blue}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claimOf(results(result("blue", "vf-0000-5e-00-3"), result("red", "vf-0000-5e-00-6")), test.configs...)
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{
+				{Name: "blue", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: test.classes[0]}},
+				{Name: "red", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "a", DeviceClassName: test.classes[1]}}},
+			}
+			_, err := claim.Decode(c, driver)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Decode = %v; want %q", err, test.want)
+			}
+		})
 	}
 }

@@ -22,6 +22,18 @@ const (
 	FromClaim Origin = "claim"
 )
 
+// words say whose the parameter is, behind the path to it.
+func (o Origin) words() string {
+	switch o {
+	case FromClass:
+		return " (from the DeviceClass)"
+	case FromClaim:
+		return " (from the claim)"
+	default:
+		return ""
+	}
+}
+
 // settings are the opaque parameters of one claim for our driver.
 type settings struct {
 	// configs are the classes' entries, then the claim's, each in the claim's
@@ -51,7 +63,7 @@ func newSettings(configs []resourceapi.DeviceAllocationConfiguration, driverName
 		p, err := decodeEntry(c)
 		p.path = fmt.Sprintf("status.allocation.devices.config[%d]", i)
 		if err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", p.path, c.Source, err)
+			return nil, fmt.Errorf("%s%s: %w", p.path, p.origin.words(), err)
 		}
 		s.decoded[c.Opaque] = p
 		if p.origin == FromClass {
