@@ -95,6 +95,7 @@ func TestGolden(t *testing.T) {
 		},
 		"hgx":     func(n *publish.Node) { *n = *hgx(t) },
 		"nothing": func(n *publish.Node) { *n = *nodeOf() },
+		"paired":  func(n *publish.Node) { *n = *pairedBoard(t) }, // test/allocator allocates from it
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
