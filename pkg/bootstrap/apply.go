@@ -234,7 +234,11 @@ func (e *Engine) intend(j *Journal, c *change) error {
 	}
 	entry := j.entry(c.file.Path)
 	if entry == nil {
-		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: c.was.Image, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
+		before := c.was.Image
+		if c.back {
+			before = c.to // a copy of bootstrap's arguments is not to be restored
+		}
+		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: before, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
 		entry = &j.Entries[len(j.Entries)-1]
 	}
 	if !c.was.Same(entry.After) && entry.Before.Kind != image.Absent {

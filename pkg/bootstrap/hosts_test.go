@@ -82,7 +82,7 @@ func (h *host) run(t *testing.T) {
 }
 
 func TestNodesAsPeopleHaveThem(t *testing.T) {
-	for _, group := range [][]host{managedHosts(), loaderHosts(), initramfsHosts()} {
+	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts()} {
 		for _, h := range group {
 			t.Run(h.name, h.run)
 		}
@@ -110,7 +110,7 @@ func managedHosts() []host {
 	popOS := map[string]string{
 		"etc/kernelstub/configuration": "{}\n", "boot/efi/loader/entries/Pop_OS-current.conf": entry, "usr/sbin/update-initramfs": "", "usr/share/initramfs-tools/hook-functions": "",
 	}
-	noFiles := []string{"/etc/modprobe.d/50-kata-vfio.conf create", "/etc/default/grub change", "/boot/"}
+	noFiles := []string{"/etc/modprobe.d/50-kata-vfio.conf create", "/etc/default/grub change", "conf change"}
 	return []host{
 		{name: "Talos", files: bare("talos", "Talos (v1.13)", nil), refused: true, never: noFiles, want: []string{"extraKernelArgs:\n    - intel_iommu=on\n", "describes the kernel's part only", "bootstrap writes no files"}},
 		{name: "Talos with all arguments", files: bare("talos", "Talos (v1.13)", map[string]string{"proc/cmdline": "ro intel_iommu=on iommu=nopt\n"}), never: append(noFiles, "extraKernelArgs"), want: []string{"/etc/udev/rules.d/10-kata-vfio.rules"}},
@@ -128,6 +128,11 @@ func managedHosts() []host {
 		{name: "Pop!_OS", files: bare("pop", "Pop!_OS 24.04 LTS", popOS), refused: true, never: noFiles[1:], want: []string{"kernelstub --add-options \"intel_iommu=on iommu=nopt\""}},
 		{name: "Ubuntu Core", files: bare("ubuntu-core", "Ubuntu Core 24", nil), refused: true, never: noFiles, want: []string{"snap set system system.kernel.dangerous-cmdline-append=\"intel_iommu=on iommu=nopt\""}},
 		{name: "rEFInd", files: bare("debian", "Debian", map[string]string{"boot/refind_linux.conf": "\"Boot\" \"root=UUID=0 ro\"\n"}), refused: true, never: noFiles[1:2], want: []string{"/boot/refind_linux.conf"}},
+		{name: "entries with $kernelopts", files: bare("rhel", "Red Hat Enterprise Linux 8.10", map[string]string{
+			"etc/default/grub": "GRUB_ENABLE_BLSCFG=true\nGRUB_CMDLINE_LINUX=\"quiet\"\n", "usr/sbin/grub2-mkconfig": gnuMkconfig, "usr/bin/dracut": "",
+			"boot/loader/entries/a.conf": "title RHEL\nlinux /vmlinuz\noptions $kernelopts $tuned_params\n", "boot/grub2/grubenv": "# GRUB Environment Block\nkernelopts=root=/dev/sda1 ro iommu=pt\n",
+		}), refused: true, never: noFiles[1:], want: []string{"grubby --update-kernel=ALL --args=\"intel_iommu=on iommu=nopt\"", "/boot/grub2/grubenv line 2: iommu=pt contradicts"}},
+		{name: "an OSTree entry with a conflict", files: bare("fedora", "Fedora CoreOS 42", merged(bootc, "boot/loader/entries/ostree-1.conf", "options ostree=/ostree/boot.1 intremap=off\nlinux /vmlinuz\n")), refused: true, want: []string{"/boot/loader/entries/ostree-1.conf line 1: intremap=off"}},
 		{name: "Limine", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "timeout: 5\n"}), refused: true, want: []string{"KERNEL_CMDLINE of /etc/default/limine"}},
 	}
 }
@@ -161,9 +166,9 @@ func loaderHosts() []host {
 		"usr/bin/env": arm64, "boot/armbianEnv.txt": "verbosity=1\nextraargs=apparmor=1\n", "boot/boot.scr": "", "usr/sbin/update-initramfs": "", "sys/firmware/acpi/tables/DMAR": "",
 	})
 	return []host{
-		{name: "Proxmox with systemd-boot", files: merged(proxmox, loaderInfo, systemdBoot), want: []string{"+root=ZFS=rpool/ROOT/pve-1 boot=zfs intel_iommu=on iommu=nopt", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/default/grub.d/50-kata-vfio.cfg", "mount the EFI"}},
-		{name: "Proxmox with GRUB", files: proxmox, want: []string{"/etc/default/grub.d/50-kata-vfio.cfg create", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/kernel/cmdline change"}},
-		{name: "Proxmox, an image", files: proxmox, image: true, want: []string{"/etc/kernel/cmdline change", "proxmox-boot-tool refresh", "run bootstrap again on the running node"}, never: []string{"/etc/default/grub.d/50-kata-vfio.cfg"}},
+		{name: "Proxmox with systemd-boot", files: merged(proxmox, loaderInfo, systemdBoot), want: []string{"+root=ZFS=rpool/ROOT/pve-1 boot=zfs intel_iommu=on iommu=nopt", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/default/grub.d/zz-kata-vfio.cfg", "mount the EFI"}},
+		{name: "Proxmox with GRUB", files: proxmox, want: []string{"/etc/default/grub.d/zz-kata-vfio.cfg create", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/kernel/cmdline change"}},
+		{name: "Proxmox, an image", files: proxmox, image: true, want: []string{"/etc/kernel/cmdline change", "proxmox-boot-tool refresh", "run bootstrap again on the running node"}, never: []string{"/etc/default/grub.d/zz-kata-vfio.cfg"}},
 		{name: "Proxmox without its tool", files: withoutFile(proxmox, "usr/sbin/proxmox-boot-tool"), refused: true, want: []string{"install the package proxmox-kernel-helper"}},
 		{name: "Harvester's own iommu=pt", files: bare("sle-micro-rancher", "Harvester v1.4.1", map[string]string{"proc/cmdline": "cos-img/filename=/cOS/active.img intel_iommu=on iommu=pt\n"}), refused: true, want: []string{"its arguments are those of Harvester"}, never: []string{"no known file"}},
 		{name: "openSUSE MicroOS", files: microOS, fields: "kernel: {earlyBinding: true}\nvfio: {keepOff: ['0000:2e:00.0']}\n", want: []string{"/etc/default/grub change", "transactional-update --non-interactive grub.cfg", "transactional-update --non-interactive --continue initrd"}, never: []string{"grub2-mkconfig", "dracut --regenerate-all"}},
@@ -182,5 +187,23 @@ func initramfsHosts() []host {
 		{name: "mkinitcpio", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/mkinitcpio", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut", "mkinitcpio -P"}, never: []string{"update-initramfs -u"}},
 		{name: "booster", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/booster", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut"}, never: []string{"update-initramfs -u"}},
 		{name: "an unknown generator", files: bare("void", "Void", arch), image: true, fields: early, refused: true, want: []string{"which bootstrap does not know"}, never: []string{"update-initramfs -u"}},
+	}
+}
+
+// nextBootHosts are nodes with arguments in places that are easy to miss.
+func nextBootHosts() []host {
+	rhel := files("RHEL 9")
+	grub := func(name, content string) map[string]string {
+		return debian("debian", "12", "", debianGrub, map[string]string{name: content, "proc/cmdline": "ro quiet\n"})
+	}
+	return []host{
+		{name: "a later fragment that replaces the variable", files: grub("etc/default/grub.d/60-x.cfg", "GRUB_CMDLINE_LINUX=\"net.ifnames=0\"\n"), want: []string{"/etc/default/grub.d/zz-kata-vfio.cfg create"}, never: []string{"60-x.cfg line"}},
+		{name: "a fragment after bootstrap's that replaces the variable", files: grub("etc/default/grub.d/zzz.cfg", "\nGRUB_CMDLINE_LINUX=\"net.ifnames=0\"\n"), refused: true, want: []string{"/etc/default/grub.d/zzz.cfg line 2 sets GRUB_CMDLINE_LINUX after /etc/default/grub.d/zz-kata-vfio.cfg does, without intel_iommu=on iommu=nopt"}},
+		{name: "a fragment after bootstrap's that appends", files: grub("etc/default/grub.d/zzz.cfg", "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX net.ifnames=0\"\n"), never: []string{"zzz.cfg line"}},
+		{name: "a conflict that a fragment replaces", files: grub("etc/default/grub.d/50-cloud.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"console=ttyS0\"\n"), never: []string{"contradicts"}},
+		{name: "a conflict on a continued line", files: grub("etc/default/grub.d/50-x.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet \\\niommu=pt\"\n"), refused: true, want: []string{"/etc/default/grub.d/50-x.cfg line 2: iommu=pt contradicts"}},
+		{name: "a conflict in a default", files: grub("etc/default/grub.d/50-x.cfg", ": ${GRUB_CMDLINE_LINUX_RECOVERY:=single}\n: ${GRUB_CMDLINE_LINUX:='intremap=off'}\n"), refused: true, want: []string{"/etc/default/grub.d/50-x.cfg line 2: intremap=off"}},
+		{name: "tuned", files: merged(rhel, "etc/tuned/bootcmdline", "TUNED_BOOT_CMDLINE=\"skew_tick=1 iommu=pt\"\n"), refused: true, want: []string{"/etc/tuned/bootcmdline line 1: iommu=pt contradicts", "of the active tuned profile"}},
+		{name: "tuned's arguments in GRUB's environment", files: merged(rhel, "boot/grub2/grubenv", "# GRUB Environment Block\ntuned_params=skew_tick=1 intel_iommu=off\n"), refused: true, want: []string{"/boot/grub2/grubenv line 2: intel_iommu=off"}},
 	}
 }

@@ -45,7 +45,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "ro\n")
 	first := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	const grub, modprobe = "etc/default/grub.d/50-kata-vfio.cfg", "etc/modprobe.d/50-kata-vfio.conf"
+	const grub, modprobe = "etc/default/grub.d/zz-kata-vfio.cfg", "etc/modprobe.d/50-kata-vfio.conf"
 	if r := n.record(first); r.Outcome != "changes needed" || kinds(r)["/"+grub] != "missing" || kinds(r)["/proc/cmdline"] != "setting" {
 		t.Errorf("before apply: %+v", r)
 	}

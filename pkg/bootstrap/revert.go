@@ -26,7 +26,7 @@ type Kept struct {
 
 // Revert restores the bytes, modes and owners of files before bootstrap: of all files, or of those at the given paths
 // below the root. It keeps a file that was edited after apply, and reports the difference. A file that was removed
-// stays removed. After an error nothing is changed.
+// stays removed. From boot loader entries that were made after apply, it removes the arguments that were copied. After an error nothing is changed.
 func (e *Engine) Revert(ctx context.Context, paths ...string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -53,6 +53,11 @@ func (e *Engine) revert(ctx context.Context, j *Journal, paths []string) (*Resul
 	}
 	all := len(paths) == 0
 	if all {
+		made, err := e.copies(j, result)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(made, changes...)
 		result.Settings = e.resettable(after)
 		after.Pending, after.Awaits = backward(after.Pending), nil
 		if !slices.ContainsFunc(result.Kept, func(k Kept) bool { return !k.Removed }) {

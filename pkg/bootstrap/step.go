@@ -116,7 +116,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 // missingTool describes the tool of a follow-up that the node needs, but for which no command is known.
 func missingTool(f state.FollowUp, p *platform.Platform) string {
 	switch {
-	case f == state.BootConfig && generated(&p.Loader):
+	case f == state.BootConfig && p.Loader.Generated():
 		return "the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"
 	case f == state.Initramfs:
 		return "the tool that generates the initial RAM file systems, which bootstrap does not know"
@@ -167,14 +167,10 @@ func (e *Engine) restart(r containers.Runtime) [][]string {
 	return [][]string{append([]string{"systemctl", "try-restart"}, units...)}
 }
 
-// generated reports whether a tool generates the loader's configuration. In an image, the tool of a loader that was
-// found before does not help another loader.
-func generated(l *platform.Loader) bool {
-	return l.Kind == platform.GRUB || l.Kind == platform.UBootMenu || l.Kind == platform.Proxmox
-}
-
+// bootConfig returns the command that generates the loader's configuration, or none. In an image, the tool of a loader
+// that was found before does not help another loader.
 func bootConfig(l *platform.Loader) [][]string {
-	if !generated(l) || l.Tool == "" {
+	if !l.Generated() || l.Tool == "" {
 		return nil
 	}
 	return [][]string{append([]string{"/" + l.Tool}, l.Arguments...)}

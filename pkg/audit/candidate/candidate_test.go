@@ -190,7 +190,7 @@ func (n *bareNode) apply() {
 // boot starts the kernel as bootstrap set the boot loader up.
 func (n *bareNode) boot() {
 	n.TB.Helper()
-	if settings := n.Text("etc/default/grub.d/50-kata-vfio.cfg"); !strings.Contains(settings, "intel_iommu=on") || !strings.Contains(settings, "iommu=nopt") {
+	if settings := n.Text("etc/default/grub.d/zz-kata-vfio.cfg"); !strings.Contains(settings, "intel_iommu=on") || !strings.Contains(settings, "iommu=nopt") {
 		n.TB.Fatal("the boot loader would not switch the IOMMU on")
 	}
 	n.Put("proc/cmdline", "root=/dev/sda1 quiet intel_iommu=on iommu=nopt\n")

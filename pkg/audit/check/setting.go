@@ -107,7 +107,7 @@ func argumentFails(name string, all []facts.Argument, bad func(string) string) (
 	var lines []facts.Fact
 	for _, a := range all {
 		if why := bad(a.Value); why != "" {
-			words = append(words, fmt.Sprintf("%s sets %s=%s, which %s", a.Line.Path, name, a.Value, why))
+			words = append(words, fmt.Sprintf("%s sets %s=%s, which %s", a.Place(), name, a.Value, why))
 			lines = append(lines, a.Line)
 		}
 	}

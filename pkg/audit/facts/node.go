@@ -47,6 +47,7 @@ type Node struct {
 	behind      func() map[string][]pci.Address
 	nodeNumbers func() map[string]string
 	links       func() (*Links, Fact)
+	nextBoot    func() []kernelargs.Line
 
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
@@ -69,6 +70,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n.processes = sync.OnceValue(n.readProcesses)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.links = sync.OnceValues(n.copiedLinks)
+	n.nextBoot = sync.OnceValue(n.readNextBoot)
 	n.readTenancies()
 	n.readOffer()
 	return n

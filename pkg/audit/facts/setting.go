@@ -2,6 +2,7 @@ package facts
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -90,48 +91,38 @@ func options(file Fact, module, name string) []Fact {
 	return found
 }
 
-// BootFiles returns the kernel command lines that are configured for later boots:
-// one fact for each line that has one, whose value is the line. Where the files
-// are depends on the boot loader: GRUB's defaults, entries of the Boot Loader
-// Specification, /etc/kernel/cmdline, extlinux.
+// BootFiles returns the kernel command lines that are configured for later boots: one fact for each line of a file that
+// has a part of one, whose value is the part. What a later line of GRUB's settings replaces is left out. See
+// [kernelargs.AllSources] for the files.
 func (n *Node) BootFiles() []Fact {
 	var lines []Fact
-	for _, file := range append(append([]Fact{n.Read("etc/default/grub")}, n.Glob("etc/default/grub.d", "*.cfg")...), n.Read("etc/kernel/cmdline")) {
-		if strings.HasSuffix(file.Path, "cmdline") && file.OK() {
-			lines = append(lines, file)
-			continue
-		}
-		lines = append(lines, assignments(file, "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT")...)
-	}
-	entries := slices.Concat(n.Glob("boot/loader/entries", "*.conf"), n.Glob("efi/loader/entries", "*.conf"), n.Glob("boot/efi/loader/entries", "*.conf"))
-	for _, file := range append(entries, n.Read("boot/extlinux/extlinux.conf")) {
-		lines = append(lines, directives(file, "options", "append")...)
+	for _, l := range n.nextBoot() {
+		lines = append(lines, Fact{Path: "/" + l.Path, Value: l.Value, How: "read"})
 	}
 	return lines
 }
 
-// assignments returns the values that a shell fragment assigns to variables.
-func assignments(file Fact, names ...string) []Fact {
-	var found []Fact
-	for line := range strings.Lines(file.Value) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if ok && slices.Contains(names, strings.TrimSpace(name)) {
-			found = append(found, Fact{Path: file.Path, Value: strings.Trim(strings.TrimSpace(value), `"'`), How: "read"})
-		}
-	}
-	return found
+func (n *Node) readNextBoot() []kernelargs.Line {
+	files := bootFiles{n}
+	return kernelargs.AllSources(files).Read(files)
 }
 
-// directives returns the rest of the lines that begin with a keyword.
-func directives(file Fact, keywords ...string) []Fact {
-	var found []Fact
-	for line := range strings.Lines(file.Value) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if slices.Contains(keywords, strings.ToLower(word)) {
-			found = append(found, Fact{Path: file.Path, Value: strings.TrimSpace(rest), How: "read"})
-		}
+// bootFiles are the node's files as package kernelargs reads them.
+type bootFiles struct{ node *Node }
+
+// Text implements [kernelargs.Files]. The numbers of lines count those that [Node.Read] leaves out.
+func (f bootFiles) Text(name string) string {
+	data, err := f.node.fs.ReadAtMost(name, maxFile)
+	if err != nil {
+		return ""
 	}
-	return found
+	return string(data)
+}
+
+// Names implements [kernelargs.Files].
+func (f bootFiles) Names(dir string) []string {
+	names, _ := f.node.List(dir)
+	return names
 }
 
 // Argument is one value that a kernel command line gives a parameter.
@@ -139,6 +130,16 @@ type Argument struct {
 	Value string
 	// Line is the command line that has it: that of the running kernel, or one that is configured for later boots.
 	Line Fact
+	// Number is the line's number in a file for later boots.
+	Number int
+}
+
+// Place names the file, and the line if there are several.
+func (a *Argument) Place() string {
+	if a.Number == 0 {
+		return a.Line.Path
+	}
+	return fmt.Sprintf("%s line %d", a.Line.Path, a.Number)
 }
 
 // RunningArguments returns the values that the running kernel's command line gives
@@ -151,8 +152,10 @@ func (n *Node) RunningArguments(name string) []Argument {
 // parameter; see [Node.BootFiles].
 func (n *Node) NextArguments(name string) []Argument {
 	var all []Argument
-	for _, line := range n.BootFiles() {
-		all = append(all, argumentsOf(line, name)...)
+	for _, l := range n.nextBoot() {
+		for _, value := range kernelargs.Values(l.Value, name) {
+			all = append(all, Argument{value, Fact{Path: "/" + l.Path, Value: l.Value, How: "read"}, l.Number})
+		}
 	}
 	return all
 }
@@ -160,7 +163,7 @@ func (n *Node) NextArguments(name string) []Argument {
 func argumentsOf(line Fact, name string) []Argument {
 	var all []Argument
 	for _, value := range kernelargs.Values(line.Value, name) {
-		all = append(all, Argument{value, line})
+		all = append(all, Argument{Value: value, Line: line})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ package boot
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
@@ -57,9 +58,9 @@ func (e *editor) edit(p *platform.Platform) {
 		if l.Tool == "" {
 			e.problem(true, "GRUB's configuration is generated, but the tool for it (update-grub, grub2-mkconfig) is not installed", "install GRUB's tools")
 		}
-		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.BootConfig, state.Reboot)
+		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
 	case platform.GRUBEntries:
-		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.Reboot)
+		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot)
 		e.entries()
 		e.cmdlineFile(state.Reboot)
 	case platform.Entries:
@@ -100,7 +101,7 @@ func (e *editor) proxmox(p *platform.Platform) {
 		e.problem(true, "proxmox-boot-tool starts the node (/etc/kernel/proxmox-boot-uuids), but is not installed", "install the package proxmox-kernel-helper")
 	}
 	if e.loader.Defaults != "" {
-		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.BootConfig, state.Reboot)
+		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
 		return
 	}
 	e.cmdlineFile(state.BootConfig, state.Reboot)
@@ -250,20 +251,24 @@ func (e *editor) uBootMenu() {
 // assigns reports whether the loader's settings set a variable.
 func (e *editor) assigns(variable string) bool {
 	for _, name := range settings(e.tree, e.loader) {
-		data, err := e.tree.ReadAtMost(name, maxFile)
-		if err == nil && len(assignments(blank(string(data)), variable)) > 0 {
+		if sets(blank(read(e.tree, name)), variable) {
 			return true
 		}
 	}
 	return false
 }
 
+// grubFragment sorts after other fragments, so that none of them replaces what it appends to.
+const grubFragment = "zz-kata-vfio.cfg"
+
 // shell appends to a variable of settings in shell syntax, in a separate fragment if the tool reads fragments.
 func (e *editor) shell(variable, standard, fragment string, then ...state.FollowUp) {
 	const why = "adds the arguments to the boot loader's generated configuration"
 	script := appendScript(variable, standard, e.words)
 	if e.loader.DropIns != "" {
-		e.file(path.Join(e.loader.DropIns, fragment), header+script, why, then...)
+		name := path.Join(e.loader.DropIns, fragment)
+		e.file(name, header+script, why, then...)
+		e.outlasts(name, header+script, variable)
 		return
 	}
 	if _, err := e.tree.ReadAtMost(e.loader.Defaults, 1); err != nil {
@@ -271,6 +276,28 @@ func (e *editor) shell(variable, standard, fragment string, then ...state.Follow
 		return
 	}
 	e.replace(e.loader.Defaults, why, func(content string) (string, error) { return withBlock(content, script) }, then...)
+}
+
+// outlasts refuses settings in which a file after bootstrap's fragment replaces the variable, so that the arguments would
+// not get into the generated configuration.
+func (e *editor) outlasts(fragment, content, variable string) {
+	ours := &kernelargs.Sources{Settings: settings(e.tree, e.loader)}
+	at := slices.IndexFunc(ours.Settings, func(name string) bool { return name != e.loader.Defaults && name > fragment })
+	if at < 0 {
+		at = len(ours.Settings)
+	}
+	ours.Settings = slices.Insert(ours.Settings, at, fragment)
+	evaluated := ours.Evaluate(files{e.tree, map[string]string{fragment: content}})
+	lost := slices.DeleteFunc(slices.Clone(e.words), func(word string) bool { return kernelargs.Has(evaluated.Text(variable), word) })
+	if len(lost) == 0 {
+		return
+	}
+	by := evaluated.Replaced(variable)
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{
+		Part: Part, Fatal: true, Path: by.Path,
+		Text: fmt.Sprintf("/%s line %d sets %s after /%s does, without %s", by.Path, by.Number, variable, fragment, strings.Join(lost, " ")),
+		Fix:  fmt.Sprintf("append to the variable there (%s=\"$%s ...\"), or rename the file so that it sorts before %s", variable, variable, path.Base(fragment)),
+	})
 }
 
 // Arguments returns what the kernel's command line must have: words, and groups of words that belong together.

@@ -13,13 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// commandLine is a kernel command line in a file.
-type commandLine struct {
-	path  string
-	line  int
-	value string
-}
-
 // rule is an argument that conflicts with the blueprint.
 type rule struct {
 	name string
@@ -99,11 +92,11 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 	for _, r := range rules(b) {
 		before := len(found)
 		for _, line := range configured {
-			for _, word := range r.words(line.value, wanted) {
+			for _, word := range r.words(line.Value, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, Fatal: !r.harmless, Path: line.path,
-					Text: fmt.Sprintf("/%s line %d: %s %s", line.path, line.line, word, r.why),
-					Fix:  fmt.Sprintf("remove %s from the line", word),
+					Part: Part, Fatal: !r.harmless, Path: line.Path,
+					Text: fmt.Sprintf("/%s line %d: %s %s", line.Path, line.Number, word, r.why),
+					Fix:  removal(line.Path, word),
 				})
 			}
 		}
@@ -117,6 +110,19 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 		}
 	}
 	return found
+}
+
+const tunedFile = "etc/tuned/bootcmdline"
+
+// removal says how to remove a word from a file.
+func removal(name, word string) string {
+	switch {
+	case name == tunedFile:
+		return fmt.Sprintf("remove %s from cmdline in the section [bootloader] of the active tuned profile, which writes the file", word)
+	case path.Base(name) == "grubenv":
+		return fmt.Sprintf("remove %s with grubby or grub2-editenv (tuned_params are from /%s), because the file's size must not change", word, tunedFile)
+	}
+	return fmt.Sprintf("remove %s from the line", word)
 }
 
 // origin says where an argument of the running kernel is from that no file has.
@@ -150,56 +156,49 @@ func (r *rule) overridden(line string, wanted []string) bool {
 	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
 }
 
-// commandLines returns the command lines of the loader's files, without bootstrap's own words.
-func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
-	var all []commandLine
-	for _, name := range settings(tree, l) {
-		for _, a := range assignments(blank(read(tree, name)), "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "set linux_append") {
-			all = append(all, commandLine{name, a.line, a.value})
-		}
+// files are the node's files as package kernelargs reads them, without bootstrap's own blocks. Those in over replace the
+// node's.
+type files struct {
+	tree state.Tree
+	over map[string]string
+}
+
+// Text implements [kernelargs.Files].
+func (f files) Text(name string) string {
+	if text, ok := f.over[name]; ok {
+		return text
 	}
-	for _, name := range append(slices.Clone(l.EntryFiles), l.Config) {
-		if l.Kind == platform.GRUB || l.Kind == platform.UBootMenu || l.Kind == platform.Proxmox {
-			break // Config is generated from the settings
-		}
-		all = append(all, directiveLines(name, read(tree, name))...)
-		all = append(all, variableLines(name, read(tree, name))...)
+	return blank(read(f.tree, name))
+}
+
+// Names implements [kernelargs.Files].
+func (f files) Names(dir string) []string {
+	names, err := f.tree.ReadDir(dir)
+	if err != nil {
+		return nil // usually it does not exist
 	}
+	return names
+}
+
+// sources are the files that the loader reads. What a tool generates is left out.
+func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
+	s := &kernelargs.Sources{
+		Settings: settings(tree, l), Variables: kernelargs.SettingsVariables(), Environment: kernelargs.Environments(files{tree: tree}),
+		Scripts: []string{"boot/grub/grub.cfg", "boot/grub2/grub.cfg"}, Entries: slices.Clone(l.EntryFiles),
+	}
+	if !l.Generated() {
+		s.Entries = append(s.Entries, l.Config)
+	}
+	s.Settings = append(s.Settings, tunedFile) // tuned adds its arguments to the loader's
 	if l.Cmdline != "" {
-		number := 0
-		for line := range strings.Lines(read(tree, l.Cmdline)) { // kernel-install joins the lines
-			number++
-			all = append(all, commandLine{l.Cmdline, number, line})
-		}
+		s.Lines = []string{l.Cmdline}
 	}
-	return all
+	return s
 }
 
-func directiveLines(name, content string) []commandLine {
-	var all []commandLine
-	number := 0
-	for line := range strings.Lines(content) {
-		number++
-		for _, keyword := range []string{"options", "append"} {
-			if value, ok := directive(line, keyword); ok {
-				all = append(all, commandLine{name, number, value})
-			}
-		}
-	}
-	return all
-}
-
-// variableLines returns the command line in U-Boot's environment.
-func variableLines(name, content string) []commandLine {
-	var all []commandLine
-	number := 0
-	for line := range strings.Lines(content) {
-		number++
-		if value, ok := strings.CutPrefix(line, "extraargs="); ok {
-			all = append(all, commandLine{name, number, value})
-		}
-	}
-	return all
+// commandLines returns the command lines of the loader's files, without bootstrap's own words.
+func commandLines(tree state.Tree, l *platform.Loader) []kernelargs.Line {
+	return sources(tree, l).Read(files{tree: tree})
 }
 
 // settings returns the loader's files of settings in the order in which its tool reads them.

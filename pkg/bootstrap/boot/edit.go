@@ -141,57 +141,6 @@ func hasDirective(content, keyword string) bool {
 	return false
 }
 
-// assignment is a value that a shell script assigns to a variable.
-type assignment struct {
-	line  int
-	value string
-}
-
-func assignments(script string, variables ...string) []assignment {
-	var found []assignment
-	number := 0
-	for rest := script; rest != ""; {
-		number++
-		line, after, _ := strings.Cut(rest, "\n")
-		name, value, ok := strings.Cut(rest[:len(line)], "=")
-		name = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(name), "export "), "+")
-		if ok && slices.Contains(variables, strings.TrimSpace(name)) {
-			found = append(found, assignment{number, shellWord(rest[len(line)-len(value):])})
-		}
-		rest = after
-	}
-	return found
-}
-
-// shellWord returns the first word that a shell reads, without its quotes, and without what follows it, such as a
-// comment. A quoted word may have several lines.
-func shellWord(text string) string {
-	var word strings.Builder
-	quote := rune(0)
-	escaped := false
-	for _, c := range text {
-		switch {
-		case escaped:
-			escaped = false
-			if c == '\n' {
-				continue // the line continues
-			}
-			word.WriteRune(c)
-		case c == '\\' && quote != '\'':
-			escaped = true
-		case c == quote:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case quote == 0 && strings.ContainsRune(" \t\r\n;&|", c):
-			return word.String()
-		default:
-			word.WriteRune(c)
-		}
-	}
-	return word.String()
-}
-
 // Withdraw returns the found version of a file without bootstrap's additions: without its block, or without the words
 // that bootstrap added between before and after.
 func Withdraw(before, after, found string) string {
@@ -246,12 +195,19 @@ func Marked(content string) bool {
 func Says(found, want string) bool {
 	if ahead, block, behind, ok := splitBlock(found); ok {
 		ours, wanted, _, _ := splitBlock(want)
-		return ahead+behind == ours && block == wanted && len(assignments(behind, "GRUB_CMDLINE_LINUX", "U_BOOT_PARAMETERS", "set linux_append")) == 0
+		return ahead+behind == ours && block == wanted && !sets(behind, "GRUB_CMDLINE_LINUX", "U_BOOT_PARAMETERS", "linux_append")
 	}
 	return slices.EqualFunc(strings.SplitAfter(found, "\n"), strings.SplitAfter(want, "\n"), func(a, b string) bool {
 		fa, fb := strings.Fields(a), strings.Fields(b)
 		return a == b || !slices.Contains(fa, "--") && slices.Equal(inOrder(fa), inOrder(fb)) && slices.Equal(sorted(fa), sorted(fb))
 	})
+}
+
+// sets reports whether a script sets one of the variables.
+func sets(script string, variables ...string) bool {
+	settings := kernelargs.NewSettings(nil)
+	settings.Source("", script)
+	return slices.ContainsFunc(variables, settings.Has)
 }
 
 // inOrder returns the words whose order matters: a number of huge pages belongs to the size before it.

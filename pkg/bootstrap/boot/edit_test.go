@@ -31,24 +31,6 @@ func TestEntriesAreExtendedInPlace(t *testing.T) {
 	}
 }
 
-// Of an assignment the word is taken that a shell takes: without a comment behind it, and with lines that it goes on in.
-func TestAssignmentsAreReadAsAShellReadsThem(t *testing.T) {
-	for script, want := range map[string][]assignment{
-		"X=\"quiet intremap=off\" # keep\n":            {{1, "quiet intremap=off"}},
-		"\nX='a b'; Y=c\n":                             {{2, "a b"}},
-		"X=\"a \\\n b\"\nexport X+=\"c\"\n":            {{1, "a  b"}, {3, "c"}},
-		"X=\"a\n b\"\n":                                {{1, "a\n b"}},
-		"X=a\" b\"'c'\n":                               {{1, "a bc"}},
-		"X=\"a \\\"b c\\\"\" #\n":                      {{1, `a "b c"`}},
-		"#X=\"a\"\nX=\n":                               {{2, ""}},
-		"case \" $X \" in *) ;;\n\tX=\"$X a\"\nesac\n": {{2, "$X a"}},
-	} {
-		if diff := cmp.Diff(want, assignments(script, "X"), cmp.AllowUnexported(assignment{})); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", script, diff)
-		}
-	}
-}
-
 func TestWithdrawnIsWhatSomebodyElseHasMadeOfTheFile(t *testing.T) {
 	const after = "linux /a\noptions ro quiet intel_iommu=on iommu=nopt\n"
 	for _, c := range []struct{ before, after, found, want string }{

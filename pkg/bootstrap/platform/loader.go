@@ -39,8 +39,10 @@ const (
 	OpenShift    LoaderKind = "OpenShift's OSTree"
 	OSTree       LoaderKind = "OSTree"
 	Kernelstub   LoaderKind = "kernelstub"
-	Limine       LoaderKind = "Limine"
-	REFInd       LoaderKind = "rEFInd"
+	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment.
+	KernelOptions LoaderKind = "GRUB with kernelopts"
+	Limine        LoaderKind = "Limine"
+	REFInd        LoaderKind = "rEFInd"
 	// Unmounted: systemd-boot started the node, but its partition is not mounted.
 	Unmounted LoaderKind = "systemd-boot on a partition that is not mounted"
 	Unknown   LoaderKind = "unknown"
@@ -63,8 +65,13 @@ type Loader struct {
 	// Cmdline is the file from which kernel-install takes the command line of later kernels: etc/kernel/cmdline, or
 	// usr/lib/kernel/cmdline, which must not be edited.
 	Cmdline string
-	// Managed is set if a tool of the system sets the arguments. Then no file is named here.
+	// Managed is set if a tool of the system sets the arguments. The files above are then only read.
 	Managed *Managed
+}
+
+// Generated reports whether a tool generates the configuration that the loader reads.
+func (l *Loader) Generated() bool {
+	return l.Kind == GRUB || l.Kind == UBootMenu || l.Kind == Proxmox
 }
 
 func (r *reader) loader(system *OS, live bool, cmdline string) Loader {

@@ -68,6 +68,9 @@ func systems() []managed {
 		{Kernelstub, signs{files: []string{"etc/kernelstub/configuration"}}, Managed{
 			"kernelstub writes the boot loader's entries again at each kernel update, from /etc/kernelstub/configuration", false, kernelstub,
 		}},
+		{KernelOptions, signs{words: []string{"$kernelopts"}}, Managed{
+			"the boot loader's entries, and those of later kernels, take their arguments from kernelopts in GRUB's environment (/boot/grub2/grubenv), which grubby sets", false, grubby,
+		}},
 		{Limine, signs{files: []string{"etc/default/limine", "boot/limine.conf"}}, Managed{
 			"Limine starts the kernel", false, limine,
 		}},
@@ -81,7 +84,7 @@ func systems() []managed {
 func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 	for _, s := range systems() {
 		if r.shows(&s.signs, system, cmdline) {
-			return Loader{Kind: s.kind, Managed: &s.Managed}, true
+			return Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}, true
 		}
 	}
 	return Loader{}, false
@@ -96,6 +99,14 @@ func (r *reader) shows(s *signs, system *OS, cmdline string) bool {
 		r.hasArgument(s.words, cmdline)
 }
 
+func (r *reader) allEntryFiles() []string {
+	var all []string
+	for _, partition := range partitions() {
+		all = append(all, r.entryFiles(partition)...)
+	}
+	return all
+}
+
 // hasArgument reports whether the running kernel or an entry of the boot loader has an argument with one of the
 // prefixes.
 func (r *reader) hasArgument(prefixes []string, cmdline string) bool {
@@ -103,10 +114,8 @@ func (r *reader) hasArgument(prefixes []string, cmdline string) bool {
 		return false
 	}
 	lines := []string{cmdline}
-	for _, partition := range partitions() {
-		for _, file := range r.entryFiles(partition) {
-			lines = append(lines, r.text(file))
-		}
+	for _, file := range r.allEntryFiles() {
+		lines = append(lines, r.text(file))
 	}
 	for word := range strings.FieldsSeq(strings.Join(lines, " ")) {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(word, p) }) {
@@ -180,6 +189,10 @@ func ostree(words []string) string {
 
 func kernelstub(words []string) string {
 	return fmt.Sprintf("run `kernelstub --add-options %q`, then reboot", strings.Join(words, " "))
+}
+
+func grubby(words []string) string {
+	return fmt.Sprintf("run `grubby --update-kernel=ALL --args=%q`, then reboot", strings.Join(words, " "))
 }
 
 func limine(words []string) string {

@@ -1,0 +1,200 @@
+package kernelargs
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Files are a node's files. Names have no leading slash. What does not exist or can't be read is empty.
+type Files interface {
+	Text(name string) string
+	Names(dir string) []string
+}
+
+// Sources are the files that give later boots their command line. The zero value has none.
+type Sources struct {
+	// Settings are in shell syntax, in the order in which they are read, and set Variables.
+	Settings, Variables []string
+	// Environment are GRUB's environment blocks, and Scripts its configuration. Entries use their variables.
+	Environment, Scripts []string
+	// Entries have lines that begin with one of [Keywords].
+	Entries []string
+	// Lines have nothing but the command line.
+	Lines []string
+}
+
+// Keywords begin the lines with a command line in entries of the Boot Loader Specification, in extlinux.conf, in
+// GRUB's own configuration, in limine.conf and in armbianEnv.txt.
+func Keywords() []string {
+	return []string{"options", "append", "linux", "linuxefi", "linux16", "cmdline:", "kernel_cmdline:", "extraargs="}
+}
+
+// SettingsVariables are the variables of boot loaders' settings, in the order in which they are joined: GRUB's,
+// u-boot-menu's, Flatcar's, Elemental's and tuned's.
+func SettingsVariables() []string {
+	return []string{"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "linux_append", "kernelcmd", "TUNED_BOOT_CMDLINE"}
+}
+
+// AllSources returns the files of every boot loader that the node may have.
+func AllSources(f Files) *Sources {
+	in := func(dir, suffix string) []string {
+		var names []string
+		for _, name := range f.Names(dir) {
+			if strings.HasSuffix(name, suffix) {
+				names = append(names, path.Join(dir, name))
+			}
+		}
+		return names
+	}
+	s := &Sources{Variables: SettingsVariables()}
+	s.Settings = slices.Concat([]string{"etc/default/grub"}, in("etc/default/grub.d", ".cfg"), []string{"etc/default/u-boot"}, in("etc/u-boot-menu/conf.d", ".conf"),
+		[]string{"usr/share/oem/grub.cfg", "oem/grub.cfg", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline"})
+	configs := []string{"boot/grub/grub.cfg", "boot/grub2/grub.cfg"}
+	s.Environment, s.Scripts = Environments(f), configs
+	s.Entries = slices.Concat(in("boot/loader/entries", ".conf"), in("efi/loader/entries", ".conf"), in("boot/efi/loader/entries", ".conf"),
+		[]string{"boot/extlinux/extlinux.conf", "boot/extlinux.conf", "boot/limine.conf", "boot/armbianEnv.txt"}, configs)
+	s.Lines = append([]string{"etc/kernel/cmdline", "boot/refind_linux.conf", "boot/firmware/cmdline.txt"}, in("etc/cmdline.d", ".conf")...)
+	if f.Text("etc/kernel/cmdline") == "" {
+		s.Lines = append(s.Lines, "usr/lib/kernel/cmdline")
+	}
+	return s
+}
+
+// Environments returns GRUB's environment blocks.
+func Environments(f Files) []string {
+	names := []string{"boot/grub/grubenv", "boot/grub2/grubenv", "oem/grubenv", "oem/grub_oem_env"}
+	for _, vendor := range f.Names("boot/efi/EFI") {
+		names = append(names, path.Join("boot/efi/EFI", vendor, "grubenv"))
+	}
+	return names
+}
+
+// Read returns the command lines that the files give later boots, with the lines that they are from. Of a variable that
+// is set several times, only what remains of it counts. Words after "--" are init's and left out.
+func (s *Sources) Read(f Files) []Line {
+	env := s.environment(f)
+	var all []Line
+	settings := s.Evaluate(f)
+	for _, variable := range s.Variables {
+		all = append(all, commandLine(env, settings.Value(variable))...)
+	}
+	for _, name := range s.Entries {
+		for _, line := range directives(name, f.Text(name), Keywords()) {
+			all = append(all, commandLine(env, []Line{line})...)
+		}
+	}
+	for _, name := range s.Lines {
+		all = append(all, numbered(name, f.Text(name))...)
+	}
+	return all
+}
+
+// Evaluate returns the variables that the settings set.
+func (s *Sources) Evaluate(f Files) *Settings {
+	settings := NewSettings(f.Text)
+	for _, name := range s.Environment {
+		settings.load(name, f.Text(name))
+	}
+	for _, name := range s.Settings {
+		settings.Source(name, f.Text(name))
+	}
+	return settings
+}
+
+// environment returns the variables of GRUB's environment.
+func (s *Sources) environment(f Files) *Settings {
+	env := NewSettings(nil)
+	for _, name := range s.Environment {
+		env.load(name, f.Text(name))
+	}
+	for _, name := range s.Scripts {
+		env.Source(name, f.Text(name))
+	}
+	return env
+}
+
+// load sets the variables of an environment block.
+func (s *Settings) load(name, text string) {
+	for _, line := range numbered(name, text) {
+		if variable, value, ok := strings.Cut(line.Value, "="); ok && isName(variable) {
+			s.values[variable] = []Line{{line.Path, line.Number, value}}
+		}
+	}
+}
+
+// numbered returns the lines of a file that are no comments.
+func numbered(name, text string) []Line {
+	var all []Line
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			all = append(all, Line{name, number, line})
+		}
+	}
+	return all
+}
+
+// directives returns the rest of the lines that begin with a keyword.
+func directives(name, text string, keywords []string) []Line {
+	var all []Line
+	for _, line := range numbered(name, text) {
+		first := strings.Fields(line.Value)[0]
+		if key, value, ok := strings.Cut(line.Value, "="); ok && slices.Contains(keywords, key+"=") {
+			all = append(all, Line{name, line.Number, value})
+			continue
+		}
+		if slices.ContainsFunc(keywords, func(k string) bool { return strings.EqualFold(k, first) }) {
+			all = append(all, Line{name, line.Number, strings.TrimSpace(line.Value[len(first):])})
+		}
+	}
+	return all
+}
+
+// commandLine returns a command line by the lines that its words are from. GRUB replaces the variables in it.
+func commandLine(env *Settings, parts []Line) []Line {
+	var all []Line
+	for _, word := range wordsOf(parts) {
+		if word.Value == "--" {
+			break
+		}
+		expanded := []Line{word}
+		if name := strings.Trim(word.Value, "${}"); strings.HasPrefix(word.Value, "$") && len(env.Value(name)) > 0 {
+			expanded = wordsOf(env.Value(name))
+		}
+		for _, w := range expanded {
+			last := len(all) - 1
+			if last >= 0 && all[last].Path == w.Path && all[last].Number == w.Number {
+				all[last].Value += " " + w.Value
+				continue
+			}
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// wordsOf returns the words of a text in parts. A word is from the line of its first byte.
+func wordsOf(parts []Line) []Line {
+	var words []Line
+	inside, quoted := false, false
+	for _, p := range parts {
+		for i := range len(p.Value) {
+			c := p.Value[i]
+			space := !quoted && (c == ' ' || c == '\t' || c == '\n')
+			if c == '"' {
+				quoted = !quoted
+			}
+			switch {
+			case space:
+				inside = false
+			case inside:
+				words[len(words)-1].Value += string(c)
+			default:
+				words, inside = append(words, Line{p.Path, p.Number, string(c)}), true
+			}
+		}
+	}
+	return words
+}

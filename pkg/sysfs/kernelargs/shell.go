@@ -1,0 +1,178 @@
+package kernelargs
+
+import (
+	"slices"
+	"strings"
+)
+
+// Line is a part of a kernel command line that a file gives to later boots, and the file's line that has it.
+type Line struct {
+	// Path is below the node's root, without a leading slash.
+	Path   string
+	Number int
+	Value  string
+}
+
+// Settings evaluates files in shell syntax, such as etc/default/grub, as far as they set variables. It runs no command,
+// and keeps both values where a condition decides: what it returns may be more than a shell would set, but not less.
+type Settings struct {
+	values map[string][]Line
+	// replaced is where a variable was last set without its earlier value.
+	replaced map[string]Line
+	// text returns a file that is sourced, or "".
+	text func(name string) string
+	// path is the file that is read. nested counts the files that source it, and depth the words around the one that is
+	// expanded.
+	path          string
+	nested, depth int
+	// blocks counts the conditions around the command that is read.
+	blocks int
+}
+
+// NewSettings returns settings without variables. Text returns a file that another one sources, or "".
+func NewSettings(text func(name string) string) *Settings {
+	return &Settings{values: map[string][]Line{}, replaced: map[string]Line{}, text: text}
+}
+
+// Value returns the value of a variable, by the lines that it is from.
+func (s *Settings) Value(variable string) []Line { return s.values[variable] }
+
+// Text returns the value of a variable.
+func (s *Settings) Text(variable string) string { return join(s.values[variable]) }
+
+// Has reports whether a variable is set, if only to nothing.
+func (s *Settings) Has(variable string) bool {
+	_, ok := s.values[variable]
+	return ok
+}
+
+// Replaced returns where a variable was last set without its earlier value. It is empty if it never was.
+func (s *Settings) Replaced(variable string) Line { return s.replaced[variable] }
+
+// Limits for files that are not what they should be: maxNested of files that source each other and of substitutions in
+// each other, maxParts of the parts of a value.
+const (
+	maxNested = 8
+	maxParts  = 4096
+)
+
+// Source evaluates a file.
+func (s *Settings) Source(path, text string) {
+	former, blocks := s.path, s.blocks
+	s.path = path
+	c := command{}
+	for _, t := range tokens(text) {
+		if t.operator {
+			c = command{conditional: t.text == "&&" || t.text == "||"}
+			continue
+		}
+		s.word(&c, t)
+	}
+	s.path, s.blocks = former, blocks
+}
+
+// command is the command that is read.
+type command struct {
+	// name is its first word that assigns nothing.
+	name string
+	// conditional: it runs only if the one before it did or failed.
+	conditional bool
+}
+
+// assigners are commands whose arguments are assignments. GRUB's own scripts have "set".
+func assigners() []string {
+	return []string{"export", "declare", "typeset", "readonly", "local", "set"}
+}
+
+func (s *Settings) word(c *command, t token) {
+	name, plus, value, assigns := cutAssignment(t.text)
+	switch {
+	case assigns:
+		parts := s.expand(value, t.line)
+		definite := s.blocks == 0 && !c.conditional && (c.name == "" || slices.Contains(assigners(), c.name))
+		s.assign(name, parts, plus, definite, t.line)
+		return
+	case c.name == "." || c.name == "source":
+		s.include(t)
+	case c.name == "":
+		s.begin(t.text)
+	}
+	s.expand(t.text, t.line) // for ${NAME:=value}
+	if c.name == "" && !slices.Contains([]string{"then", "do", "else", "!", "{"}, t.text) {
+		c.name = t.text
+	}
+}
+
+// begin counts the words that open and close conditions.
+func (s *Settings) begin(word string) {
+	switch word {
+	case "if", "case", "while", "until", "for":
+		s.blocks++
+	case "fi", "esac", "done":
+		s.blocks = max(s.blocks-1, 0)
+	}
+}
+
+func (s *Settings) include(t token) {
+	name := strings.TrimPrefix(join(s.expand(t.text, t.line)), "/")
+	if s.text == nil || s.nested >= maxNested || name == "" {
+		return
+	}
+	s.nested++
+	s.Source(name, s.text(name))
+	s.nested--
+}
+
+func (s *Settings) assign(name string, parts []Line, plus, definite bool, line int) {
+	switch {
+	case plus || !definite && !keeps(parts, s.values[name]):
+		parts = append(slices.Clone(s.values[name]), spaced(parts, !plus)...)
+	case definite && len(s.values[name]) > 0 && !keeps(parts, s.values[name]):
+		s.replaced[name] = Line{Path: s.path, Number: line}
+	}
+	s.values[name] = parts[:min(len(parts), maxParts)]
+}
+
+// keeps reports whether a value has all of an earlier one.
+func keeps(parts, former []Line) bool {
+	return len(former) > 0 && slices.Contains(parts, former[0]) && strings.Contains(join(parts), join(former))
+}
+
+// spaced separates a value from the one before it.
+func spaced(parts []Line, separate bool) []Line {
+	if !separate || len(parts) == 0 {
+		return parts
+	}
+	first := parts[0]
+	first.Value = " " + first.Value
+	return append([]Line{first}, parts[1:]...)
+}
+
+// join returns a value as it is in the shell.
+func join(parts []Line) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.Value)
+	}
+	return b.String()
+}
+
+// cutAssignment splits a word that is an assignment: NAME=value or NAME+=value.
+func cutAssignment(word string) (name string, plus bool, value string, ok bool) {
+	name, value, ok = strings.Cut(word, "=")
+	name, plus = strings.CutSuffix(name, "+")
+	return name, plus, value, ok && isName(name)
+}
+
+func isName(text string) bool {
+	for i, c := range []byte(text) {
+		if !isNameByte(c) || i == 0 && c >= '0' && c <= '9' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+func isNameByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
