@@ -172,11 +172,11 @@ func censorBundle(data []byte) []byte {
 	return kept
 }
 
-// isKataState reports whether a file is what Kata keeps of a sandbox: it has annotations
-// of the pod and Kata's whole configuration.
+// isKataState reports whether a file is what Kata keeps of a sandbox or of a directly assigned volume: it has annotations
+// of the pod and Kata's whole configuration, or what a storage driver says for the guest.
 func isKataState(place string) bool {
 	dir := path.Dir(path.Dir(place))
-	return dir == "run/vc/sbs" && path.Base(place) == "persist.json" || dir == "run/kata" && path.Base(place) == "state.json"
+	return dir == "run/kata-containers/shared/direct-volumes" && path.Base(place) == "mountInfo.json" || dir == "run/vc/sbs" && path.Base(place) == "persist.json" || dir == "run/kata" && path.Base(place) == "state.json"
 }
 
 // censorKataState leaves of it what is judged: which VM runs, and with which functions.
@@ -189,6 +189,7 @@ func censorKataState(data []byte) []byte {
 	judged := []string{
 		"SandboxContainer", "PersistVersion", "State", "Devices", "HypervisorState", "Network", // virtcontainers/persist/api
 		"sandbox_type", "resource", "hypervisor", // runtime-rs
+		"volume-type", "device", // pkg/direct-volume
 	}
 	for name := range state {
 		if !slices.Contains(judged, name) {

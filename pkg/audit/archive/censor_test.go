@@ -14,6 +14,9 @@ func TestCensorKeepsJudgedKataState(t *testing.T) {
 		"run/kata/x/state.json": {
 			`{"sandbox_type":"virt_container","hypervisor":{"id":"x","pid":7,"config":{"kernel_params":"hunter2"}}}`, `"pid":7`, "hunter2",
 		},
+		"run/kata-containers/shared/direct-volumes/L3ZvbHVtZXM=/mountInfo.json": {
+			`{"volume-type":"block","device":"/dev/sda","options":["password=hunter2"],"metadata":{"key":"hunter2"}}`, `"device":"/dev/sda"`, "hunter2",
+		},
 	} {
 		kept := string(censorKataState([]byte(c.text)))
 		if !isKataState(place) || !strings.Contains(kept, c.kept) || strings.Contains(kept, c.lost) {

@@ -39,10 +39,10 @@ func runtimeSharingChecks() []Check {
 		}, Judge: ofKata(blockDevices)},
 		{Rule: finding.Rule{
 			ID: "RT-036", Title: "Ensure that VMs have only the block devices of their pods' volumes", Severity: isolation.Critical,
-			Why:     "A VM with another disk of the node reads and writes the data of the node or of other tenants. VMs without shared directories are not judged: their root file systems can be block devices.",
+			Why:     "A VM with another disk of the node reads and writes the data of the node or of other tenants. VMs without shared directories are not judged: their root file systems can be block devices. A directly assigned volume counts for the pods that mount it.",
 			Fix:     "end the pod unless an admin gave it the disk, check what it wrote, and see RT-034 and RT-035",
 			Verify:  "for p in $(pgrep qemu-system); do ls -l /proc/$p/fd; done | grep /dev/; crictl inspect CONTAINER | grep -A6 devices",
-			Sources: []string{"Kubernetes: Raw Block Volume Support"},
+			Sources: []string{"Kubernetes: Raw Block Volume Support", "Kata 4.1: docs/design/direct-blk-device-assignment.md"},
 		}, Judge: knownBlockDevices},
 	}
 }
@@ -112,6 +112,7 @@ func mknod(n *facts.Node) Answer {
 // knownBlockDevices compares the block devices that each VMM has open with those of its pod's containers.
 func knownBlockDevices(n *facts.Node) Answer {
 	containers, listed := runtimes.Containers(n)
+	volumes, unreadVolumes := runtimes.DirectVolumes(n)
 	judged := 0
 	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
 		if v.Sandbox == "" || !v.Has("vhost-user-fs") {
@@ -119,13 +120,14 @@ func knownBlockDevices(n *facts.Node) Answer {
 		}
 		judged++
 		devices, unread := v.BlockDevices(n)
+		unread = append(unread, unreadVolumes...)
 		var answer Answer
 		if len(unread) > 0 {
 			answer = unknown("which block devices a VM has", unread...)
 		}
 		for _, d := range devices {
-			if !hasBlockDevice(containers, v.Sandbox, d.Value) {
-				answer = append(answer, fail(fmt.Sprintf("the VM of sandbox %s has the node's block device %s, which is no device of its pod's containers", v.Sandbox, d.Value), d, v.Cmdline)...)
+			if !hasBlockDevice(containers, v.Sandbox, d.Value) && !mountsDirectVolume(containers, volumes, v.Sandbox, d.Value) {
+				answer = append(answer, fail(fmt.Sprintf("the VM of sandbox %s has the node's block device %s, which is no device or directly assigned volume of its pod's containers", v.Sandbox, d.Value), d, v.Cmdline)...)
 			}
 		}
 		return answer.object(fmt.Sprintf("pid %d", v.PID))
@@ -134,6 +136,15 @@ func knownBlockDevices(n *facts.Node) Answer {
 		return notApplicable("no VM with shared directories runs")
 	}
 	return found.or(hiddenBundles(listed, "which block devices pods have")).or(pass(count(judged, "VM"), listed...))
+}
+
+// mountsDirectVolume reports whether a container of the sandbox mounts a volume whose block device has the number.
+func mountsDirectVolume(containers []runtimes.Container, volumes []runtimes.DirectVolume, sandbox, number string) bool {
+	return slices.ContainsFunc(volumes, func(v runtimes.DirectVolume) bool {
+		return v.Number == number && slices.ContainsFunc(containers, func(c runtimes.Container) bool {
+			return c.Sandbox == sandbox && slices.Contains(c.Mounts, v.Path)
+		})
+	})
 }
 
 func hasBlockDevice(containers []runtimes.Container, sandbox, number string) bool {

@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"slices"
@@ -204,6 +205,11 @@ func vmmFaults() []fault {
 		vmWithDisk("with a disk by its name", "/dev/mapper/vg-lv", finding.Fail),
 		vmWithDisk("with its volume", "/dev/dm-7", finding.Pass),
 		vmWithDisk("without a disk", "/dev/null", finding.Pass),
+		vmWithVolume("with a directly assigned volume that its pod mounts", "/volumes/data", `{"volume-type":"block","device":"/dev/mapper/vg-lv","fstype":"ext4"}`, finding.Pass),
+		vmWithVolume("with a directly assigned volume of another pod", "/volumes/other", `{"volume-type":"block","device":"/dev/mapper/vg-lv"}`, finding.Fail),
+		vmWithVolume("with another device than its volume has", "/volumes/data", `{"volume-type":"block","device":"/dev/sda"}`, finding.Fail),
+		vmWithVolume("with a volume that names no device", "/volumes/data", `{"volume-type":"nfs","device":"server:/share"}`, finding.Fail),
+		vmWithVolume("with a volume that can't be parsed", "/volumes/data", `{`, finding.Fail),
 		virtiofsd("with all capabilities", "000001ffffffffff", finding.Fail),
 		virtiofsd("with some", "00000000880000db", finding.Fail),
 		virtiofsd("without CAP_MKNOD", "00000000800000db", finding.Pass),
@@ -217,7 +223,7 @@ func vmWithDisk(about, file string, state finding.State) fault {
 		qemu(t, "-device\x00vhost-user-fs-pci,chardev=c,tag=kataShared\x00")
 		t.AskedContainerd(func(r *containerd.Running) {
 			r.Containers = append(r.Containers, containerd.Container{
-				ID: "c1", Sandbox: board.SandboxID("t1-train-0000-4000-8000-000000000000"), Namespace: "t1", Pod: "train", BlockDevices: []string{"253:7"},
+				ID: "c1", Sandbox: board.SandboxID("t1-train-0000-4000-8000-000000000000"), Namespace: "t1", Pod: "train", BlockDevices: []string{"253:7"}, Mounts: []string{"/volumes/data"},
 			})
 		})
 		for name, number := range map[string]string{"sda": "8:0", "dm-6": "253:6", "dm-7": "253:7"} {
@@ -226,6 +232,19 @@ func vmWithDisk(about, file string, state finding.State) fault {
 		t.Symlink("dev/mapper/vg-lv", "../dm-6")
 		t.Symlink("proc/902/fd/30", file)
 	}}
+}
+
+// vmWithVolume is a VM that has a disk of the node open, on a node with a directly assigned volume. Its pod mounts
+// /volumes/data.
+func vmWithVolume(about, volume, mountInfo string, state finding.State) fault {
+	f := vmWithDisk(about, "/dev/mapper/vg-lv", state)
+	plant := f.plant
+	f.plant = func(t *board.Tree) {
+		plant(t)
+		t.Put("run/kata-containers/shared/direct-volumes/"+base64.URLEncoding.EncodeToString([]byte(volume))+"/mountInfo.json", mountInfo)
+		t.Put("run/kata-containers/shared/direct-volumes/not base64/mountInfo.json", "{")
+	}
+	return f
 }
 
 // virtiofsd is a daemon with capabilities, and its parent, which has all and only waits.

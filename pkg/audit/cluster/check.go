@@ -19,7 +19,7 @@ type Check struct {
 
 // Catalogue returns all checks that a cluster's API answers, by number.
 func Catalogue() []Check {
-	checks := slices.Concat(policyChecks(), podChecks(), accessChecks(), deviceChecks(), sliceChecks(), classChecks(), pluginChecks(), nodeChecks(), promiseChecks())
+	checks := slices.Concat(policyChecks(), podChecks(), requiredChecks(), accessChecks(), deviceChecks(), sliceChecks(), classChecks(), pluginChecks(), nodeChecks(), promiseChecks())
 	slices.SortFunc(checks, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return checks
 }

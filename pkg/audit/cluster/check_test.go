@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -123,7 +124,7 @@ func claim(ns, name string) resourceapi.ResourceClaim {
 // pod has the claim gpu by a template.
 func pod(ns, name, class string) corev1.Pod {
 	p := corev1.Pod{
-		ObjectMeta: inNamespace(ns, name),
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{v1alpha1.AnnotationRequiredPlugins: "[ kata-vfio ]"}},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", Containers: []corev1.Container{{Name: "main"}},
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}},
@@ -229,6 +230,19 @@ func TestEachFaultIsFound(t *testing.T) {
 			s.Pods[0].Spec.RuntimeClassName, s.Pods[0].Status.ResourceClaimStatuses = nil, nil
 			s.Pods[0].Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
 		}, "pod t1/train"},
+		{"K8S-032", "a pod with a claim", func(s *cluster.State) { s.Pods[0].Annotations = nil }, "pod t1/train"},
+		{"K8S-032", "a pod without a claim", claimless("kata-gpu"), "pod other/p"},
+		{"K8S-032", "another RuntimeClass with the handler", func(s *cluster.State) {
+			s.RuntimeClasses = append(s.RuntimeClasses, nodev1.RuntimeClass{ObjectMeta: named("site"), Handler: "kata-gpu"})
+			claimless("site")(s)
+		}, "pod other/p"},
+		{"K8S-032", "a container that is excused", func(s *cluster.State) {
+			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.main"] = "[]"
+		}, "pod t1/train"},
+		{"K8S-032", "an init container that is excused", func(s *cluster.State) {
+			s.Pods[0].Spec.InitContainers = []corev1.Container{{Name: "init"}}
+			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.init"] = "[other]"
+		}, "pod t1/train"},
 		{"K8S-003", "no RuntimeClass", func(s *cluster.State) { s.RuntimeClasses = nil }, "RuntimeClass kata-gpu"},
 		{"K8S-003", "runc in a VM's name", func(s *cluster.State) { s.RuntimeClasses[0].Handler = "runc" }, "RuntimeClass kata-gpu"},
 		{"K8S-004", "a tenant with admin access", func(s *cluster.State) { s.Namespaces[0].Labels["resource.kubernetes.io/admin-access"] = "true" }, "namespace t1"},
@@ -298,6 +312,42 @@ func TestEachFaultIsFound(t *testing.T) {
 				t.Errorf("found as %+v", g)
 			}
 		})
+	}
+}
+
+// claimless adds a pod without claims and without the annotation, in a namespace that is no tenant's.
+func claimless(class string) func(*cluster.State) {
+	return func(s *cluster.State) {
+		s.Pods = append(s.Pods, corev1.Pod{
+			ObjectMeta: inNamespace("other", "p"), Spec: corev1.PodSpec{RuntimeClassName: &class, Containers: []corev1.Container{{Name: "main"}}},
+		})
+	}
+}
+
+// Pods without a VM, of another Kata handler, or that ended need no annotation.
+func TestPluginIsRequiredInOurVMsOnly(t *testing.T) {
+	for name, plant := range map[string]func(*cluster.State){
+		"runc": claimless("runc"),
+		"another handler of Kata's": func(s *cluster.State) {
+			s.RuntimeClasses = append(s.RuntimeClasses, nodev1.RuntimeClass{ObjectMeta: named("kata-qemu"), Handler: "kata-qemu"})
+			claimless("kata-qemu")(s)
+		},
+		"ended": func(s *cluster.State) {
+			claimless("kata-gpu")(s)
+			s.Pods[1].Status.Phase = corev1.PodSucceeded
+		},
+		"required by its own annotation": func(s *cluster.State) {
+			claimless("kata-gpu")(s)
+			s.Pods[1].Annotations = map[string]string{v1alpha1.AnnotationRequiredPlugins + "/pod": "[kata-vfio, other]"}
+		},
+	} {
+		s := good()
+		plant(s)
+		for _, f := range judge(s).Findings {
+			if f.ID == "K8S-032" && f.State != finding.Pass {
+				t.Errorf("%s: K8S-032 is %s: %s", name, f.State, f.Text)
+			}
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ type State struct {
 
 	Namespaces     []corev1.Namespace
 	Nodes          map[string]bool
-	Pods           []corev1.Pod // with claims, or in a tenant's namespace
+	Pods           []corev1.Pod // with claims or a RuntimeClass, or in a tenant's namespace
 	RuntimeClasses []nodev1.RuntimeClass
 	DaemonSets     []appsv1.DaemonSet
 	Quotas         []corev1.ResourceQuota
@@ -207,7 +207,7 @@ func (l *lister) core() {
 		if p.Namespace == s.Options.Namespace && p.Labels[componentLabel] == nodeAudit {
 			s.Auditors[p.Name] = p.Spec.NodeName
 		}
-		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || s.IsTenant(p.Namespace) {
+		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || p.Spec.RuntimeClassName != nil || s.IsTenant(p.Namespace) {
 			p.ManagedFields = nil
 			s.Pods = append(s.Pods, *p)
 		}

@@ -15,10 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-// RequiredPlugins is the pod annotation by which containerd refuses containers while an NRI plugin is not connected
-// (containerd: pkg/nri, the default validator). The chart's policy sets it.
-const RequiredPlugins = "required-plugins.noderesource.dev"
-
 func security() []requirement {
 	return []requirement{{
 		Requirement: Requirement{
@@ -137,13 +133,13 @@ func sandboxes(s *State) observation {
 		} else {
 			bare = append(bare, p.Namespace+"/"+p.Name)
 		}
-		if !requiresPlugin(p) {
+		if slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return !v1alpha1.RequiresPlugin(p.Annotations, c.Name) }) {
 			unchecked = append(unchecked, p.Namespace+"/"+p.Name)
 		}
 		classes[class]++
 	}
 	o := observation{evidence: append(counted(classes, "running pod with devices"),
-		fmt.Sprintf("running pods with devices whose containers need the NRI plugin (annotation %s): %d of %d", RequiredPlugins, len(pods)-len(unchecked), len(pods)))}
+		fmt.Sprintf("running pods with devices whose containers need the NRI plugin (annotation %s): %d of %d", v1alpha1.AnnotationRequiredPlugins, len(pods)-len(unchecked), len(pods)))}
 	switch {
 	case len(pods) == 0:
 		o.reason, o.fix = "no pod with a device runs", "start a pod with a device, such as deploy/examples/gpu-pod.yaml"
@@ -154,10 +150,6 @@ func sandboxes(s *State) observation {
 		o.fix = "install the chart with admission.requirePlugin.enabled, and create these pods again"
 	}
 	return o
-}
-
-func requiresPlugin(p *corev1.Pod) bool {
-	return slices.Contains(strings.FieldsFunc(p.Annotations[RequiredPlugins], func(r rune) bool { return strings.ContainsRune(" []\",", r) }), "kata-vfio")
 }
 
 // audit looks at the report of `kata-vfio-audit cluster`.

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
@@ -97,7 +98,7 @@ func TestNotShown(t *testing.T) {
 		"a policy that audits":   {func(s *state) { s.Bindings[5].Spec.ValidationActions = nil }, "secure_accelerator_access", "policies do not deny: slices.kata-vfio.dev"},
 		"no pod":                 {func(s *state) { s.Fleet.Pods = nil }, "secure_accelerator_access", "no pod with a device runs"},
 		"a pod without a VM":     {func(s *state) { s.Fleet.Pods[0].Spec.RuntimeClassName = nil }, "secure_accelerator_access", "without a RuntimeClass: team-a/train"},
-		"a pod without NRI":      {func(s *state) { s.Fleet.Pods[0].Annotations[conformance.RequiredPlugins] = "kata-vfio-2" }, "secure_accelerator_access", "does not require the NRI plugin for team-a/train"},
+		"a pod without NRI":      {func(s *state) { s.Fleet.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins] = "kata-vfio-2" }, "secure_accelerator_access", "does not require the NRI plugin for team-a/train"},
 		"no audit":               {func(s *state) { s.Audit = nil }, "secure_accelerator_access", "is not given"},
 		"a failed audit":         {func(s *state) { s.Audit.Findings[1].State = finding.Fail }, "secure_accelerator_access", "fails: K8S-001"},
 		"an audit without tries": {func(s *state) { s.Audit.Findings[1].State = finding.Unknown }, "secure_accelerator_access", "have no answer: K8S-001"},
@@ -143,7 +144,7 @@ func TestOtherWays(t *testing.T) {
 			s.Fleet.Pods[0].Annotations["prometheus.io/scrape"] = "true"
 		}, "accelerator_metrics"},
 		"two plugins": {func(s *conformance.State) {
-			s.Fleet.Pods[0].Annotations[conformance.RequiredPlugins] = `["other", "kata-vfio"]`
+			s.Fleet.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins] = `["other", "kata-vfio"]`
 		}, "secure_accelerator_access"},
 		"a claim of a template": {func(s *conformance.State) {
 			s.Fleet.Pods[0].Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "device", ResourceClaimName: s.Fleet.Pods[0].Spec.ResourceClaims[0].ResourceClaimName}}

@@ -90,7 +90,7 @@ func claimOf(name, pool, device string) resourceapi.ResourceClaim {
 func pod(name, claim string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "team-a", Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "gpus"}, Annotations: map[string]string{conformance.RequiredPlugins: "[ kata-vfio ]"},
+			Namespace: "team-a", Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "gpus"}, Annotations: map[string]string{v1alpha1.AnnotationRequiredPlugins: "[ kata-vfio ]"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: name + "-7d4f8"}},
 		},
 		Spec: corev1.PodSpec{
