@@ -16,11 +16,11 @@ func TestCensorBundleKeepsWhatIsJudged(t *testing.T) {
 			"io.kubernetes.cri.sandbox-name": "train", "token": "hunter2"},
 		"mounts": [{"source": "/dev/vfio", "destination": "/x"}],
 		"process": {"args": ["hunter2"], "env": ["PASSWORD=hunter2"], "capabilities": {"bounding": ["CAP_SYS_ADMIN"]}},
-		"linux": {"devices": [{"path": "/dev/vfio/15"}], "resources": {"devices": [{"allow": true, "access": "rwm"}]}}
+		"linux": {"devices": [{"path": "/dev/vfio/15", "type": "c", "major": 511, "minor": 3}, {"path": "/dev/xvda", "type": "b", "major": 253, "minor": 7}], "resources": {"devices": [{"allow": true, "access": "rwm"}]}}
 	}`
 	want, err := containerd.Describe([]byte(text))
-	if err != nil || !want.Privileged || len(want.Devices) != 1 {
-		t.Fatalf("the bundle is %+v, error %v; want a privileged container with one device", want, err)
+	if err != nil || !want.Privileged || len(want.Devices) != 2 || len(want.BlockDevices) != 1 {
+		t.Fatalf("the bundle is %+v, error %v; want a privileged container with two devices, one of them a block device", want, err)
 	}
 	kept := censorBundle([]byte(text))
 	got, err := containerd.Describe(kept)

@@ -141,7 +141,10 @@ type bundle struct {
 	} `json:"process"`
 	Linux struct {
 		Devices []struct {
-			Path string `json:"path"`
+			Path  string `json:"path"`
+			Type  string `json:"type,omitempty"`
+			Major int64  `json:"major,omitempty"`
+			Minor int64  `json:"minor,omitempty"`
 		} `json:"devices,omitempty"`
 		Resources struct {
 			Devices []specs.LinuxDeviceCgroup `json:"devices,omitempty"`
