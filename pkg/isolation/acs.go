@@ -141,7 +141,7 @@ func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 		return
 	}
 	j.reason(Reason{
-		Code: PeerToPeer, Severity: High, Culprit: new(p.Address), Evidence: j.sawACS(p),
+		Code: PeerToPeer, Culprit: new(p.Address), Evidence: j.sawACS(p),
 		Text: fmt.Sprintf("switch port %s above %s does not redirect requests by ACS: they can reach %s, which is in another group below the same switch, without passing the IOMMU",
 			p.Address, j.f.Address, neighbour),
 		Fix: fmt.Sprintf("%s; or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", Separate(j.s, j.f), upstream),
@@ -183,7 +183,7 @@ func (j *judgement) port(p *device.Function) {
 	seen := j.sawACS(p)
 	state := ACSOf(j.s, p)
 	vouched := p.Group != nil
-	r := Reason{Code: PeerToPeer, Severity: High, Culprit: new(p.Address), Evidence: seen}
+	r := Reason{Code: PeerToPeer, Culprit: new(p.Address), Evidence: seen}
 	switch {
 	case state == ACSOff:
 		r.Text = fmt.Sprintf("port %s above %s has %s switched off: requests can reach other devices below it without passing the IOMMU",
@@ -208,7 +208,7 @@ func (j *judgement) function() {
 	case ACSOn:
 	case ACSOff:
 		j.reason(Reason{
-			Code: PeerToPeer, Severity: High, Evidence: seen,
+			Code: PeerToPeer, Evidence: seen,
 			Text: fmt.Sprintf("%s has %s switched off: it can reach the other functions of its device, which are in other groups, without passing the IOMMU",
 				j.f.Address, ACSNames(missingACS(j.f.Capabilities.ACS))),
 			Fix: restoreACS(j.f),
@@ -222,7 +222,7 @@ func (j *judgement) function() {
 
 func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
 	j.note(Reason{
-		Code: ACSUnproven, Severity: Medium, Culprit: new(p.Address), Evidence: seen,
+		Code: ACSUnproven, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
 		Fix:  Fix(ACSUnproven),
 	})
@@ -230,7 +230,7 @@ func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
 
 func (j *judgement) unreadable(p *device.Function, seen []Evidence) {
 	j.note(Reason{
-		Code: ACSUnreadable, Severity: Low, Culprit: new(p.Address), Evidence: seen,
+		Code: ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
 		Fix:  Fix(ACSUnreadable),
 	})
@@ -283,7 +283,7 @@ func (j *judgement) translation() {
 		return
 	}
 	r := Reason{
-		Code: ATSEnabled, Severity: Medium,
+		Code:     ATSEnabled,
 		Text:     fmt.Sprintf("%s has ATS enabled: the IOMMU trusts addresses that it marks as translated", j.f.Address),
 		Fix:      Fix(ATSEnabled),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),
@@ -293,51 +293,12 @@ func (j *judgement) translation() {
 		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
 			continue
 		}
-		r.Severity = High
 		r.Culprit = new(addr)
 		r.Text = fmt.Sprintf("%s has ATS on and port %s has DirectTrans on: requests marked as translated reach other devices below that port without passing the IOMMU", j.f.Address, addr)
 		r.Fix = fmt.Sprintf("`%s`, or boot with `pci=noats`", SetACS(addr, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
 		r.Evidence = append(r.Evidence, j.sawACS(port)...)
 	}
 	j.note(r)
-}
-
-// WeakensACS says what is wrong with a value of the kernel's argument pci=, whose options have commas
-// between; empty where nothing is.
-func WeakensACS(value string) string {
-	for option := range strings.SplitSeq(value, ",") {
-		name, ports, _ := strings.Cut(option, "=")
-		switch name {
-		case "disable_acs_redir":
-			return "switches redirection off for " + ports
-		case "config_acs":
-			if why := configACS(ports); why != "" {
-				return why
-			}
-		}
-	}
-	return ""
-}
-
-// configACS returns what is wrong with a list of "<bits>@<ports>;...", empty if nothing is. Bits are written from right
-// to left, source validation last: 0 disables, 1 enables, x leaves unchanged.
-func configACS(list string) string {
-	for entry := range strings.SplitSeq(list, ";") {
-		bits, ports, ok := strings.Cut(entry, "@")
-		if !ok {
-			continue // more ports of the entry before
-		}
-		var off uint16
-		for i := range min(len(bits), 16) {
-			if bits[len(bits)-1-i] == '0' {
-				off |= 1 << i
-			}
-		}
-		if off&RequiredACS != 0 {
-			return fmt.Sprintf("switches %s off for %s", ACSNames(off&RequiredACS), ports)
-		}
-	}
-	return ""
 }
 
 // Separate says how f gets a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds a

@@ -54,7 +54,7 @@ func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
 func (j *judgement) remapped() bool {
 	found := InterruptsOf(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
-	r := Reason{Code: NoInterruptRemapping, Severity: Critical, Evidence: seen}
+	r := Reason{Code: NoInterruptRemapping, Evidence: seen}
 	remapped, known := found.Remapped()
 	switch {
 	case remapped:
@@ -84,7 +84,7 @@ func concerns(f *device.Function, chip string) bool {
 // interrupt remapping. Where interrupts are remapped it changes nothing today.
 func (j *judgement) unsafeParameter(path string, remapped bool) {
 	r := Reason{
-		Code: UnsafeInterrupts, Severity: Critical,
+		Code:     UnsafeInterrupts,
 		Text:     fmt.Sprintf("%s is on: VFIO assigns functions although they can forge interrupts", path),
 		Fix:      UnsafeInterruptsFix(path),
 		Evidence: j.saw(path, "Y"),
@@ -93,7 +93,7 @@ func (j *judgement) unsafeParameter(path string, remapped bool) {
 		j.reason(r)
 		return
 	}
-	r.Severity = Medium
+	r.Severity = IdleUnsafeInterrupts
 	r.Text = fmt.Sprintf("%s is on: it has no effect while interrupts are remapped, but hides the problem if they are not", path)
 	j.note(r)
 }

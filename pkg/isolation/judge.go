@@ -171,9 +171,9 @@ func (j *judgement) verdict() Verdict {
 	return j.v
 }
 
-func (j *judgement) reason(r Reason) { j.v.Reasons = append(j.v.Reasons, r) }
+func (j *judgement) reason(r Reason) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
 
-func (j *judgement) note(r Reason) { j.v.Notes = append(j.v.Notes, r) }
+func (j *judgement) note(r Reason) { j.v.Notes = append(j.v.Notes, weighed(r)) }
 
 // saw records a fact and returns it, so that a reason can cite it.
 func (j *judgement) saw(path, value string) []Evidence {
@@ -185,7 +185,7 @@ func (j *judgement) saw(path, value string) []Evidence {
 // bridge explains why the other checks are left out for a bridge.
 func (j *judgement) bridge() {
 	j.reason(Reason{
-		Code: IsBridge, Severity: Low,
+		Code:     IsBridge,
 		Text:     fmt.Sprintf("%s is a bridge, and a bridge can't be assigned to a VM", j.f.Address),
 		Fix:      "give the VM functions below it",
 		Evidence: j.saw(attribute(j.f.Address, "class"), "0x"+j.f.Class.String()),
@@ -198,7 +198,7 @@ func (j *judgement) alive() {
 		return
 	}
 	j.reason(Reason{
-		Code: Dead, Severity: High,
+		Code:     Dead,
 		Text:     fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", j.f.Address),
 		Fix:      deadFix(attribute(j.f.Address, "remove")),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ff ff ff ff"),

@@ -122,7 +122,7 @@ func (j *judgement) resettable() {
 	j.v.Reset = &resets[0]
 	if resets[0].Method == PM {
 		j.note(Reason{
-			Code: WeakReset, Severity: High, Evidence: seen,
+			Code: WeakReset, Evidence: seen,
 			Text: fmt.Sprintf("%s can only be reset by power management (D3hot to D0), which need not clear its memory", j.f.Address),
 			Fix:  Fix(WeakReset),
 		})
@@ -132,7 +132,7 @@ func (j *judgement) resettable() {
 // noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
 func (j *judgement) noReset(seen []Evidence) Reason {
 	r := Reason{
-		Code: NoReset, Severity: Critical, Evidence: seen,
+		Code: NoReset, Evidence: seen,
 		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),
 		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
 	}

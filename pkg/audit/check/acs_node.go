@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func sharedDomainChecks() []Check {
 			Fix:     "remove the option from the boot loader's configuration, or limit it to ports without assignable functions, and reboot",
 			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
-		}, Judge: func(n *facts.Node) Answer { return badArgument(n, "pci", isolation.WeakensACS) }},
+		}, Judge: noArgumentAgainstACS},
 		{Rule: finding.Rule{
 			ID: "ACS-003", Title: "Ensure that translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
 			Why:     "A port with Direct Translated P2P forwards translated requests of a device with ATS past the IOMMU.",
@@ -60,6 +61,41 @@ func sharedDomainChecks() []Check {
 			},
 		}, Judge: sharedSwitches},
 	}
+}
+
+// noArgumentAgainstACS looks at the ports above assignable functions, and at these functions: an argument about others
+// takes nothing from a tenant's isolation.
+func noArgumentAgainstACS(n *facts.Node) Answer {
+	concerned := map[pci.Address]bool{}
+	found := badArgument(n, "pci", func(value string) string {
+		var texts []string
+		for _, c := range isolation.ACSChanges(value) {
+			reached := concernedBy(n, &c)
+			for _, a := range reached {
+				concerned[a] = true
+			}
+			if len(reached) > 0 {
+				texts = append(texts, c.Text())
+			}
+		}
+		return strings.Join(texts, " and ")
+	})
+	if found[0].State != finding.Fail {
+		return found
+	}
+	return found.reaching(slices.SortedFunc(maps.Keys(concerned), pci.Address.Compare)...)
+}
+
+// concernedBy returns the assignable functions that a change of ACS names, or a port above which it names.
+func concernedBy(n *facts.Node, c *isolation.ACSChange) []pci.Address {
+	var all []pci.Address
+	for _, f := range assignable(n) {
+		way := append(upstream(n, f), f)
+		if slices.ContainsFunc(way, func(p *device.Function) bool { return c.Concerns(n.Snapshot, p) }) {
+			all = append(all, f.Address)
+		}
+	}
+	return all
 }
 
 func tenantsMeet(n *facts.Node) Answer {

@@ -71,8 +71,53 @@ func acsArgumentFaults() []fault {
 		{rule: "ACS-006", about: "after the next boot", board: board.Server, plant: func(t *board.Tree) {
 			t.Put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"pcie_acs_override=downstream\"\n")
 		}},
-		cmdline("ACS-007", "redirection off", "ro pci=realloc,disable_acs_redir=0000:22:00.0;0000:22:01.0"),
-		cmdline("ACS-007", "upstream forwarding off", "ro pci=config_acs=x0xxxx@0000:22:00.0"),
+		cmdline("ACS-007", "redirection off", "ro pci=realloc,disable_acs_redir=pci:0:0"),
+		cmdline("ACS-007", "upstream forwarding off", "ro pci=config_acs=x0xxxx@pci:0:0"),
+	}
+}
+
+// TestArgumentsAgainstACSConcernWhatTheyName: an argument concerns the functions below the ports that it names, and no
+// others. What the kernel could not read counts as naming all.
+func TestArgumentsAgainstACSConcernWhatTheyName(t *testing.T) {
+	both := []string{"left", "right"}
+	all := []string{"left", "right", "spare"}
+	for name, tt := range map[string]struct {
+		argument string
+		want     []string
+	}{
+		"a switch's port":               {"disable_acs_redir=0000:22:00.0", []string{"left"}},
+		"in the kernel's short form":    {"disable_acs_redir=22:0.0", []string{"left"}},
+		"by its way from the root port": {"disable_acs_redir=20:01.0/00.0/01.0", []string{"right"}},
+		"a way that leads elsewhere":    {"disable_acs_redir=20:02.0/00.0/01.0", nil},
+		"two ports":                     {"noats,disable_acs_redir=0000:22:00.0;0000:22:01.0", both},
+		"the root port above":           {"config_acs=xx000xx@0000:20:01.0", both},
+		"any port, by IDs":              {"disable_acs_redir=pci:0:0", all},
+		"IDs that no function has":      {"disable_acs_redir=pci:10b5:9797", nil},
+		"a port that the node lacks":    {"disable_acs_redir=0000:fe:1f.7", nil},
+		"another domain":                {"disable_acs_redir=0001:22:00.0", nil},
+		"a second entry":                {"config_acs=1111111@0000:22:00.0;xxx0xxx@0000:22:01.0", []string{"right"}},
+		"controls that are switched on": {"config_acs=xx111xx@0000:22:00.0", nil},
+		"what the kernel can't read":    {"disable_acs_redir=downstream", all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := board.Switch(t)
+			tree.Boot("pci=" + tt.argument)
+			var got, want []pci.Address
+			for _, f := range audit(t, tree).Findings {
+				if f.ID == "ACS-007" && f.State == finding.Fail {
+					got = append(got, f.Devices...)
+					if len(f.Devices) == 0 {
+						t.Errorf("fails for the whole node: %s", f.Text)
+					}
+				}
+			}
+			for _, d := range tt.want {
+				want = append(want, tree.Devices[d])
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("concerns %v, want %v", got, want)
+			}
+		})
 	}
 }
 

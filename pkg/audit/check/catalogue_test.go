@@ -216,6 +216,31 @@ func TestFaultHasOneFix(t *testing.T) {
 	}
 }
 
+// TestCodeAndCheckWeighTheSame: each code of the verdict is as severe as the checks that fail for it.
+func TestCodeAndCheckWeighTheSame(t *testing.T) {
+	rules := map[string]finding.Rule{}
+	for _, c := range check.Catalogue() {
+		rules[c.ID] = c.Rule
+	}
+	byCode := rulesByCode()
+	byCode[isolation.UnsafeInterrupts] = []string{"IOM-006", "IOM-007"}
+	byCode[isolation.NotViable] = []string{"VFIO-024"}
+	alone := []isolation.Code{isolation.IsBridge, isolation.GroupMates, isolation.ACSUnreadable} // that no check fails for
+	for code, severity := range isolation.Codes() {
+		if len(byCode[code]) == 0 && !slices.Contains(alone, code) {
+			t.Errorf("%s has no check", code)
+		}
+		for _, id := range byCode[code] {
+			if id == "IOM-026" { // of groups that are larger than need be
+				continue
+			}
+			if rules[id].Severity != severity {
+				t.Errorf("%s is %s, and its check %s is %s", code, severity, id, rules[id].Severity)
+			}
+		}
+	}
+}
+
 // TestFindingsAndRefusalsHaveTheVerdictsFix: what a rule says to do about a function with a
 // fault is what the verdict says, and what a claim for it is refused with.
 func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {

@@ -28,7 +28,7 @@ type Check struct {
 
 // Catalogue returns all checks that a node can answer, by group and number.
 func Catalogue() []Check {
-	return slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), resetChecks(), gpuChecks(), nicChecks(),
+	return slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), claimableChecks(), resetChecks(), gpuChecks(), nicChecks(),
 		hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks())
 }
 

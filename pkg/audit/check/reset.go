@@ -173,7 +173,7 @@ func resetProofChecks() []Check {
 			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
 		}, Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
 		{Rule: finding.Rule{
-			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: isolation.Medium, Cheap: true,
+			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: isolation.High, Cheap: true,
 			Why:     "A function that reads all ones dropped off the bus. Nothing about it is proven.",
 			Fix:     isolation.Fix(isolation.Dead),
 			Verify:  "lspci -x -s <address>",

@@ -51,6 +51,7 @@ func holderFaults() []fault {
 	held := "gpu0"
 	end := func(t *board.Tree, p journal.Process) { t.Delete(procOf(p)) }
 	return []fault{
+		{rule: "VFIO-024", about: "a GPU beside a drive that the node uses", board: board.New, plant: func(t *board.Tree) { t.AddWithBusyMate(0x71, 71) }},
 		{rule: "VFIO-009", about: "a process that is no VMM of the claim", board: board.Server, device: held, plant: func(t *board.Tree) {
 			end(t, record(t, "t1", "train").Sandbox.VMM)
 			t.Start(stranger(t, held))

@@ -133,7 +133,7 @@ func confidential() map[string]isolation.Severity {
 		isolation.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
 		isolation.High: {
 			"IOM-022", "RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
-			"HOST-001", "HOST-002", "HOST-003", "HOST-012", "RST-008",
+			"HOST-001", "HOST-002", "HOST-003", "HOST-012",
 		},
 		isolation.Medium: {"CC-003", "HOST-015", "RT-021"},
 	})

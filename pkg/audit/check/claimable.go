@@ -1,0 +1,76 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// claimableChecks are about what the node config selects.
+func claimableChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-024", Title: "Ensure that claims can get the functions that the node config selects", Severity: isolation.High,
+			Why:     "The plugin publishes such a function with a taint, and refuses each claim for it.",
+			Fix:     "do what the finding says, or leave the function out of the node config",
+			Verify:  "kata-vfio-plugin plan --all",
+			Sources: []string{"Linux: drivers/vfio/group.c (vfio_group_fops_open)", "Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
+		}, Judge: selectedAreClaimable},
+	}
+}
+
+// refusedAlike are selected functions that are refused for the same reason.
+type refusedAlike struct {
+	code    plan.Code
+	culprit pci.Address
+}
+
+// selectedAreClaimable asks what Prepare asks, but for the checks, which are findings of their own.
+func selectedAreClaimable(n *facts.Node) Answer {
+	planned, _ := n.Planned()
+	planned.Failing = nil
+	assessor := plan.NewAssessor(planned)
+	selected := planned.Selection.Ours()
+	var found Answer
+	at := map[refusedAlike]int{}
+	for _, f := range selected {
+		assessment := assessor.Assess(f)
+		r, refused := worthwhile(assessment.Faults())
+		if !refused {
+			continue
+		}
+		key := refusedAlike{code: r.Code}
+		if r.Culprit != nil {
+			key.culprit = *r.Culprit
+		}
+		i, known := at[key]
+		if !known {
+			i, at[key] = len(found), len(found)
+			found = append(found, unclaimable(f, r)...)
+			continue
+		}
+		found[i].Device, found[i].Object = nil, cmp.Or(found[i].Object, string(r.Code))
+		found[i].Devices = append(found[i].Devices, f.Address)
+	}
+	return conclude(found, selected, "function", "the node config selects no function", one(driverFact))
+}
+
+// worthwhile returns the first refusal that somebody has to do something about. A drain is what the operator wants.
+func worthwhile(refusals []plan.Refusal) (*plan.Refusal, bool) {
+	for i := range refusals {
+		if refusals[i].Code != plan.Drained {
+			return &refusals[i], true
+		}
+	}
+	return nil, false
+}
+
+func unclaimable(f *device.Function, r *plan.Refusal) Answer {
+	return fail(fmt.Sprintf("no claim can get %s (%s): %s", f.Address, r.Code, r.Text), driverFact(f), groupOf(f)).fix(r.Fix).on(f)
+}
