@@ -4,11 +4,13 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -64,6 +66,11 @@ type Device struct {
 	ACS isolation.ACSState `json:"acs,omitempty"`
 	// Near is set for a GPU and for a NIC's PF that belong together.
 	Near *Neighbours `json:"near,omitempty"`
+	// CompanionOf is the GPU that the function goes with and that its reset comes with, where no rule of the node config
+	// selects the function for itself.
+	CompanionOf *pci.Address `json:"companionOf,omitempty"`
+	// severities are those of the audit's checks, by ID.
+	severities map[string]isolation.Severity
 }
 
 // NewInventory judges every function of the snapshot as [NewInventoryOf] does, by the
@@ -77,11 +84,22 @@ func NewInventory(s *device.Snapshot) *Inventory {
 func NewInventoryOf(n plan.Node) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
+	severities := severitiesOfChecks()
 	for i := range s.Functions {
 		inv.Devices[i] = view(s, &s.Functions[i], assessor)
+		inv.Devices[i].severities = severities
 	}
 	inv.pairUp()
+	inv.joinCompanions(n)
 	return inv
+}
+
+func severitiesOfChecks() map[string]isolation.Severity {
+	all := map[string]isolation.Severity{}
+	for _, c := range check.Catalogue() {
+		all[c.ID] = c.Severity
+	}
+	return all
 }
 
 // InventoryOf judges every function of a node by its own config, the records and marks of
@@ -177,14 +195,14 @@ func (d *Device) Product() string {
 }
 
 // Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict,
-// and then, with severity high, everything else for which Prepare refuses a claim. It does not count that the node
-// config leaves the function out.
+// and everything else for which Prepare refuses a claim, with the severity of the failed check or else with severity
+// high. It does not count that the node config leaves the function out.
 func (d *Device) Against() []isolation.Reason {
 	all := slices.Clone(d.Reasons)
 	for i := range d.Refusals {
 		if r := &d.Refusals[i]; !d.explained(r) {
 			all = append(all, isolation.Reason{
-				Code: isolation.Code(r.Code), Severity: isolation.High, Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
+				Code: isolation.Code(r.Code), Severity: cmp.Or(d.severities[r.Check], isolation.High), Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
 			})
 		}
 	}

@@ -93,6 +93,9 @@ func (r *row) verdict() string {
 		}
 		return "isolated, in use"
 	case Good:
+		if r.CompanionOf != nil {
+			return "goes with " + r.CompanionOf.String()
+		}
 		if r.Assignable() && r.has(plan.NotOurs) {
 			return "isolated, not selected"
 		}

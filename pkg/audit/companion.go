@@ -1,0 +1,46 @@
+package audit
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// joinCompanions has the companions that a GPU's reset covers say so: that such a function has no reset of its own is no
+// fault, since it goes with the GPU. One that the node config selects for itself needs its own.
+func (inv *Inventory) joinCompanions(n plan.Node) {
+	for i := range inv.Devices {
+		gpu := &inv.Devices[i]
+		if gpu.Type != device.GPU || gpu.Reset == nil {
+			continue
+		}
+		for _, f := range n.Snapshot.Companions(gpu.Function) {
+			d := inv.device(f.Address)
+			if d != nil && slices.Contains(gpu.Reset.Set, f.Address) && !n.Selection.Choice(f.Address).Ours {
+				d.goWith(gpu)
+			}
+		}
+	}
+}
+
+// device returns the function at an address; nil for none. Devices are by address.
+func (inv *Inventory) device(a pci.Address) *Device {
+	i, found := slices.BinarySearchFunc(inv.Devices, a, func(d Device, a pci.Address) int { return d.Address.Compare(a) })
+	if !found {
+		return nil
+	}
+	return &inv.Devices[i]
+}
+
+func (d *Device) goWith(gpu *Device) {
+	d.CompanionOf = &gpu.Address
+	if d.Reset == nil {
+		d.Reset = gpu.Reset
+	}
+	d.Reasons = slices.DeleteFunc(d.Reasons, func(r isolation.Reason) bool { return r.Code == isolation.NoReset })
+	d.Refusals = slices.DeleteFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.NoReset })
+	d.Isolated = len(d.Reasons) == 0
+}
