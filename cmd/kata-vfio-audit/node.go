@@ -197,10 +197,20 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if err != nil {
 		return err
 	}
-	if err := warnOnce(cmd.ErrOrStderr(), append([]string{doc.Subject.LeftOut}, doc.Unread...)); err != nil {
+	if err := warnOnce(cmd.ErrOrStderr(), slices.Concat([]string{doc.Subject.LeftOut}, doc.Unread, unusedWords(doc.UnusedWaivers))); err != nil {
 		return err
 	}
 	return j.finish(cmd.OutOrStdout(), doc)
+}
+
+// unusedWords warns of waivers that accept nothing.
+func unusedWords(waivers []finding.Waiver) []string {
+	var all []string
+	for _, w := range waivers {
+		all = append(all, fmt.Sprintf("the waiver of %s for %q accepts nothing: no such failure is of that scope; the scope is a finding's object in -o json, a device, %q for a failure of the whole node, or \"*\"",
+			w.Rule, w.Scope, finding.WholeNode))
+	}
+	return all
 }
 
 // judge reads the node and asks the checks. For formats that tell the past, it reads

@@ -38,7 +38,7 @@ func waiveCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&w.Scope, "scope", "", "device address or object that the waiver is for; * is all")
+	f.StringVar(&w.Scope, "scope", "", "what the waiver is for: a device address, an object, node for a failure of the whole node, or * for all")
 	f.StringVar(&w.Until, "until", "", "last day, such as 2027-03-31")
 	f.StringVar(&w.Reason, "reason", "", "why the failure is acceptable")
 	f.StringVar(&w.Author, "author", "", "who accepts it")

@@ -60,6 +60,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 		}
 	}
 	finding.Apply(o.Waivers, o.Today, r.Findings)
+	r.UnusedWaivers = finding.Unused(o.Waivers, r.Findings)
 	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)

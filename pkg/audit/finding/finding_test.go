@@ -29,30 +29,57 @@ func TestApplyWaivesWhatAWaiverCovers(t *testing.T) {
 		return finding.Waiver{Rule: "IOM-001", Scope: scope, Until: until, Reason: "r", Author: "a"}
 	}
 	fails := finding.Finding{ID: "IOM-001", State: finding.Fail, Device: gpu}
+	two := finding.Finding{ID: "IOM-001", State: finding.Fail, Devices: []pci.Address{*gpu, *address(t, "0000:41:00.0")}}
 	for about, c := range map[string]struct {
 		finding finding.Finding
 		waivers []finding.Waiver
 		state   finding.State
 		expired bool
 	}{
-		"its device":        {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
-		"all":               {fails, []finding.Waiver{waiver("*", "2026-12-01")}, finding.Waived, false},
-		"the last day":      {fails, []finding.Waiver{waiver("*", today)}, finding.Waived, false},
-		"the day after":     {fails, []finding.Waiver{waiver("*", "2026-11-21")}, finding.Fail, true},
-		"another device":    {fails, []finding.Waiver{waiver("0000:41:00.0", "2026-12-01")}, finding.Fail, false},
-		"an old and a new":  {fails, []finding.Waiver{waiver("*", "2026-11-21"), waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
-		"a new and an old":  {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01"), waiver("*", "2026-11-21")}, finding.Waived, false},
-		"its object":        {finding.Finding{ID: "IOM-001", State: finding.Fail, Object: "claim t1/a"}, []finding.Waiver{waiver("claim t1/a", today)}, finding.Waived, false},
-		"no scope":          {finding.Finding{ID: "IOM-001", State: finding.Fail}, []finding.Waiver{waiver("", today)}, finding.Fail, false},
-		"another rule":      {finding.Finding{ID: "IOM-002", State: finding.Fail, Device: gpu}, []finding.Waiver{waiver("*", today)}, finding.Fail, false},
-		"what is unknown":   {finding.Finding{ID: "IOM-001", State: finding.Unknown}, []finding.Waiver{waiver("*", today)}, finding.Unknown, false},
-		"what is all right": {finding.Finding{ID: "IOM-001", State: finding.Pass}, []finding.Waiver{waiver("*", today)}, finding.Pass, false},
+		"its device":                     {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
+		"all":                            {fails, []finding.Waiver{waiver("*", "2026-12-01")}, finding.Waived, false},
+		"the last day":                   {fails, []finding.Waiver{waiver("*", today)}, finding.Waived, false},
+		"the day after":                  {fails, []finding.Waiver{waiver("*", "2026-11-21")}, finding.Fail, true},
+		"another device":                 {fails, []finding.Waiver{waiver("0000:41:00.0", "2026-12-01")}, finding.Fail, false},
+		"an old and a new":               {fails, []finding.Waiver{waiver("*", "2026-11-21"), waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
+		"a new and an old":               {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01"), waiver("*", "2026-11-21")}, finding.Waived, false},
+		"its object":                     {finding.Finding{ID: "IOM-001", State: finding.Fail, Object: "claim t1/a"}, []finding.Waiver{waiver("claim t1/a", today)}, finding.Waived, false},
+		"the whole node":                 {finding.Finding{ID: "IOM-001", State: finding.Fail}, []finding.Waiver{waiver(finding.WholeNode, today)}, finding.Waived, false},
+		"a device is not the whole node": {fails, []finding.Waiver{waiver(finding.WholeNode, today)}, finding.Fail, false},
+		"one of two devices":             {two, []finding.Waiver{waiver("0000:3b:00.0", today)}, finding.Fail, false},
+		"each of two devices":            {two, []finding.Waiver{waiver("0000:3b:00.0", today), waiver("0000:41:00.0", today)}, finding.Waived, false},
+		"no scope":                       {finding.Finding{ID: "IOM-001", State: finding.Fail}, []finding.Waiver{waiver("", today)}, finding.Fail, false},
+		"another rule":                   {finding.Finding{ID: "IOM-002", State: finding.Fail, Device: gpu}, []finding.Waiver{waiver("*", today)}, finding.Fail, false},
+		"what is unknown":                {finding.Finding{ID: "IOM-001", State: finding.Unknown}, []finding.Waiver{waiver("*", today)}, finding.Unknown, false},
+		"what is all right":              {finding.Finding{ID: "IOM-001", State: finding.Pass}, []finding.Waiver{waiver("*", today)}, finding.Pass, false},
 	} {
 		findings := []finding.Finding{c.finding}
 		finding.Apply(c.waivers, today, findings)
 		expired := findings[0].Waiver != nil && findings[0].Waiver.Expired
 		if findings[0].State != c.state || expired != c.expired {
 			t.Errorf("%s: %s, expired %t; want %s, %t", about, findings[0].State, expired, c.state, c.expired)
+		}
+	}
+}
+
+// TestUnusedWaiversAreFound: a waiver that no failure needs is one that its author believes to work.
+func TestUnusedWaiversAreFound(t *testing.T) {
+	gpu := address(t, "0000:3b:00.0")
+	findings := []finding.Finding{
+		{ID: "IOM-001", State: finding.Fail},
+		{ID: "IOM-002", State: finding.Fail, Device: gpu, Devices: []pci.Address{*gpu}},
+		{ID: "IOM-003", State: finding.Pass},
+		{ID: "IOM-004", State: finding.Fail, Object: "port 0000:3a:01.0", Devices: []pci.Address{*gpu}},
+	}
+	for scope, unused := range map[[2]string]bool{
+		{"IOM-001", "*"}: false, {"IOM-001", "node"}: false, {"IOM-001", "0000:3b:00.0"}: false, {"IOM-001", "claim a/b"}: true,
+		{"IOM-002", "0000:3b:00.0"}: false, {"IOM-002", "node"}: true, {"IOM-002", "0000:41:00.0"}: true,
+		{"IOM-003", "*"}: true, {"IOM-004", "0000:3b:00.0"}: false, {"IOM-004", "port 0000:3a:01.0"}: false,
+		{"K8S-001", "*"}: false, // which was not asked
+	} {
+		w := finding.Waiver{Rule: scope[0], Scope: scope[1], Until: "2026-12-01"}
+		if got := len(finding.Unused([]finding.Waiver{w}, findings)) > 0; got != unused {
+			t.Errorf("%v: unused %t, want %t", scope, got, unused)
 		}
 	}
 }

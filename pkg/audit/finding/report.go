@@ -15,6 +15,8 @@ type Report struct {
 	Subject Subject `json:"subject"`
 	// Profile names the profile that it was judged by.
 	Profile string `json:"profile"`
+	// FailOn is the least severity whose failures make the verdict fail; empty for every one.
+	FailOn isolation.Severity `json:"failOn,omitempty"`
 	// Basis says which functions count as those that tenants can get; nil where a
 	// report is not of a node.
 	Basis *Basis `json:"basis,omitempty"`
@@ -23,6 +25,8 @@ type Report struct {
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
+	// UnusedWaivers are those that accept nothing: no failure needs them.
+	UnusedWaivers []Waiver `json:"unusedWaivers,omitempty"`
 	// NodeRecords are set in a node's report; nil if they were not requested.
 	NodeRecords *NodeRecords `json:"books,omitempty"`
 	// Kata is set in a node's report; nil if it was not requested.
@@ -62,7 +66,8 @@ func (s *Subject) Label() string {
 
 // Summary counts a report's findings.
 type Summary struct {
-	// Verdict is fail, unknown or pass: the worst that the report holds.
+	// Verdict is fail if a check fails with the severity of [Report.FailOn] or a worse one, else unknown if a check could not
+	// tell, else pass.
 	Verdict State `json:"verdict"`
 	// States counts findings by state; all states are there.
 	States map[State]int `json:"states"`
@@ -101,7 +106,7 @@ func (r *Report) Finish() {
 	r.fillLists()
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
 	s := Summary{
-		Verdict: Pass, States: map[State]int{}, Failed: map[isolation.Severity]int{},
+		States: map[State]int{}, Failed: map[isolation.Severity]int{},
 		RuleStates: map[State]int{}, FailedRules: map[isolation.Severity]int{}, Devices: r.Summary.Devices, Claims: r.Summary.Claims,
 	}
 	for _, state := range States() {
@@ -129,14 +134,29 @@ func (r *Report) Finish() {
 		}
 	}
 	s.Rules, s.Tenants = len(rules), len(tenants)
-	switch {
-	case s.States[Fail] > 0:
-		s.Verdict = Fail
-	case s.States[Unknown]+s.States[Error] > 0:
-		s.Verdict = Unknown
-	}
+	s.Verdict = s.verdict(r.FailOn)
 	r.Summary = s
 }
+
+// JudgedAt returns the report with the verdict at the severity.
+func (r *Report) JudgedAt(failOn isolation.Severity) *Report {
+	judged := *r
+	judged.FailOn, judged.Summary.Verdict = failOn, r.Summary.verdict(failOn)
+	return &judged
+}
+
+func (s *Summary) verdict(failOn isolation.Severity) State {
+	switch {
+	case s.FailsAt(failOn):
+		return Fail
+	case s.States[Unknown]+s.States[Error] > 0:
+		return Unknown
+	}
+	return Pass
+}
+
+// Fails reports whether a check fails, whatever its severity.
+func (s *Summary) Fails() bool { return s.States[Fail] > 0 }
 
 func (r *Report) fillLists() {
 	r.Findings = list(r.Findings)

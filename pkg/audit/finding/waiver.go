@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Waiver accepts a failure for a time. The check still runs.
 type Waiver struct {
-	// Rule is the rule's id, and Scope the device address or object that the
-	// waiver is for; "*" is all.
+	// Rule is the rule's id, and Scope what the waiver is for: a device address, an object,
+	// [WholeNode] for a failure of the node as a whole, or "*" for all.
 	Rule  string `json:"rule"`
 	Scope string `json:"scope"`
 	// Until is the last day, "2027-03-31".
@@ -20,8 +21,12 @@ type Waiver struct {
 	Expired bool `json:"expired,omitempty"`
 }
 
+// WholeNode is the scope of a failure that names neither a device nor an object.
+const WholeNode = "node"
+
 // Apply marks the failures that a waiver covers: Waived, or still Fail with the
-// waiver that has expired. today is as in Waiver.Until; the day itself is covered.
+// waiver that has expired. A failure of several devices is waived if each of them is. today is as in
+// Waiver.Until; the day itself is covered.
 func Apply(waivers []Waiver, today string, findings []Finding) {
 	for i := range findings {
 		f := &findings[i]
@@ -29,7 +34,7 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 			continue
 		}
 		for _, w := range waivers {
-			if !w.covers(f) {
+			if !w.covers(f) && !(w.IsOf(f) && allWaived(waivers, today, f)) {
 				continue
 			}
 			w.Expired = w.Until < today
@@ -42,12 +47,61 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 	}
 }
 
-// covers reports whether the waiver is about the finding.
+// covers reports whether the waiver is about the whole finding.
 func (w *Waiver) covers(f *Finding) bool {
 	if w.Rule != f.ID {
 		return false
 	}
-	return w.Scope == "*" || w.Scope == f.Object && w.Scope != "" || f.Device != nil && w.Scope == f.Device.String()
+	switch w.Scope {
+	case "":
+		return false
+	case "*", f.Object:
+		return true
+	case WholeNode:
+		return f.Device == nil && f.Object == ""
+	}
+	return f.Device != nil && w.Scope == f.Device.String()
+}
+
+// IsOf reports whether the waiver is about the finding, or about a device among others that it names.
+func (w *Waiver) IsOf(f *Finding) bool {
+	return w.covers(f) || w.Rule == f.ID && slices.ContainsFunc(f.Devices, func(a pci.Address) bool { return w.Scope == a.String() })
+}
+
+// allWaived reports whether each device of a finding has a waiver of its own that counts.
+func allWaived(waivers []Waiver, today string, f *Finding) bool {
+	return len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(a pci.Address) bool { return !WaivedFor(waivers, today, f.ID, a) })
+}
+
+// WaivedFor reports whether a waiver accepts the rule's failures for one device, also those of the node as a whole.
+func WaivedFor(waivers []Waiver, today, rule string, a pci.Address) bool {
+	return slices.ContainsFunc(waivers, func(w Waiver) bool {
+		return w.Rule == rule && w.Scope == a.String() && w.Until >= today
+	})
+}
+
+// Unused returns the waivers of the rules that no finding needs: nothing fails that they accept. One that names a device
+// is used while the rule fails for the node as a whole.
+func Unused(waivers []Waiver, findings []Finding) []Waiver {
+	var unused []Waiver
+	for _, w := range waivers {
+		asked, used := false, false
+		for i := range findings {
+			f := &findings[i]
+			asked = asked || f.ID == w.Rule
+			failed := f.State == Waived || f.State == Fail
+			used = used || failed && (w.IsOf(f) || w.Rule == f.ID && len(f.Devices) == 0 && f.Object == "" && isAddress(w.Scope))
+		}
+		if asked && !used {
+			unused = append(unused, w)
+		}
+	}
+	return unused
+}
+
+func isAddress(scope string) bool {
+	_, err := pci.ParseAddress(scope)
+	return err == nil
 }
 
 // Severity returns what a rule's failure weighs under the profile.

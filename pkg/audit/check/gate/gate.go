@@ -45,7 +45,9 @@ func (g *Gate) Judge(n *facts.Node) *Failures {
 
 // Weigh returns those of the findings that count, without the failures of functions that wait is true for.
 func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.Failure) bool) *Failures {
-	found := &Failures{Devices: map[pci.Address][]finding.Failure{}}
+	found := &Failures{Devices: map[pci.Address][]finding.Failure{}, waived: func(rule string, a pci.Address) bool {
+		return finding.WaivedFor(g.Waivers, g.Today, rule, a)
+	}}
 	static := staticRules()
 	for i := range findings {
 		f := &findings[i]
@@ -57,7 +59,7 @@ func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.
 			found.Node = append(found.Node, failure)
 		}
 		for _, a := range f.Devices {
-			if !wait(a, failure) {
+			if !wait(a, failure) && !finding.WaivedFor(g.Waivers, g.Today, f.ID, a) {
 				found.Devices[a] = append(found.Devices[a], failure)
 			}
 		}
@@ -88,6 +90,8 @@ type Failures struct {
 	Node []finding.Failure
 	// Devices are those of functions.
 	Devices map[pci.Address][]finding.Failure
+	// waived reports whether a failure of the whole node is accepted for one function; nil for none.
+	waived func(rule string, a pci.Address) bool
 }
 
 func (f *Failures) sort() {
@@ -99,11 +103,20 @@ func (f *Failures) sort() {
 
 // Of returns what fails for a function, including what fails for the whole node. The slice is shared.
 func (f *Failures) Of(a pci.Address) []finding.Failure {
-	own := f.Devices[a]
+	node, own := f.nodeFor(a), f.Devices[a]
 	if len(own) == 0 {
+		return node
+	}
+	return finding.WorstFirst(slices.Concat(node, own))
+}
+
+// nodeFor returns the failures of the whole node that count for a function.
+func (f *Failures) nodeFor(a pci.Address) []finding.Failure {
+	isWaived := func(failure finding.Failure) bool { return f.waived != nil && f.waived(failure.ID, a) }
+	if !slices.ContainsFunc(f.Node, isWaived) {
 		return f.Node
 	}
-	return finding.WorstFirst(slices.Concat(f.Node, own))
+	return slices.DeleteFunc(slices.Clone(f.Node), isWaived)
 }
 
 // IDs returns the IDs of what fails for a function, as [plan.Node.Failing] has them.

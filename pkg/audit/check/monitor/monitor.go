@@ -70,6 +70,7 @@ type Monitor struct {
 	vpds      *facts.VPDs
 	published published
 	took      time.Duration // the last look
+	gate      gate.Gate     // of the last look
 
 	mu  sync.Mutex // guards now
 	now *gate.Failures
@@ -165,8 +166,8 @@ func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) 
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.Offered(snap))
-	g := gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)}
-	return n, g.Ask(n)
+	m.gate = gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)}
+	return n, m.gate.Ask(n)
 }
 
 func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {

@@ -28,8 +28,7 @@ func newDevices(now, before *gate.Failures) []pci.Address {
 // weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
 // may be in a transient state: its new failures wait for the next look.
 func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *gate.Failures {
-	g := gate.Gate{Counts: m.Counts}
-	return g.Weigh(findings, func(a pci.Address, failure finding.Failure) bool {
+	return m.gate.Weigh(findings, func(a pci.Address, failure finding.Failure) bool {
 		return !slices.Contains(m.now.Devices[a], failure) && (gate.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }
