@@ -367,6 +367,37 @@ func (n *pluginNode) run(args ...string) string {
 	return stdout
 }
 
+// TestNodeAndDevicesEndWithOneVerdict: what `devices` shows as refused to every claim makes `node` fail, and the other way
+// round.
+func TestNodeAndDevicesEndWithOneVerdict(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*board.Tree)
+		code   int
+	}{
+		"in good order": {func(*board.Tree) {}, 0},
+		"a GPU beside a drive that the node uses": {func(b *board.Tree) { b.AddWithBusyMate(0x71, 71) }, exitFindings},
+		"an argument that fakes ACS":              {func(b *board.Tree) { b.Boot("pcie_acs_override=downstream") }, exitFindings},
+		"a GPU that fell off":                     {func(b *board.Tree) { b.FallOff(b.Devices["spare"]) }, exitFindings},
+		"a port whose ACS is off":                 {func(b *board.Tree) { b.SetACS(b.Devices["port"], 0) }, exitFindings},
+		"a less severe failure":                   {func(b *board.Tree) { b.SetParameter("vfio_iommu_type1", "dma_entry_limit", "4194304") }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := board.Switch(t)
+			tt.change(tree)
+			for _, command := range []string{"node", "devices"} {
+				stdout, _, err := execute(t, command, "--fail-on", "high", "--root", tree.Root())
+				code := 0
+				if err != nil {
+					code = exitCode(err)
+				}
+				if code != tt.code {
+					t.Errorf("%s: exit code %d (%v), want %d\n%s", command, code, err, tt.code, stdout)
+				}
+			}
+		})
+	}
+}
+
 // TestAgreementNamesUnreadFiles: a verdict that rests on less than the plugin's says so.
 func TestAgreementNamesUnreadFiles(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -12,15 +14,17 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 func devicesCommand(t *tree) *cobra.Command {
 	var (
-		format string
-		style  audit.Style
+		format, failOn string
+		style          audit.Style
 	)
 	formats := command.Formats{"table", "wide", "json", "yaml", "dot"}
 	cmd := &cobra.Command{
@@ -42,23 +46,49 @@ func devicesCommand(t *tree) *cobra.Command {
 			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` say why a claim for the\n" +
 			"function is refused.\n" +
 			"\n" +
-			exitCodes,
+			"With --fail-on, the exit code is 3 if a claim can't get a function that the node config selects, for a reason of that\n" +
+			"severity or a worse one. `kata-vfio-audit node` then has the same exit code (VFIO-024).\n" +
+			"\n" +
+			exitCodes + "\n  3  with --fail-on: no claim can get a function that the node config selects",
 		Example: "  kata-vfio-audit devices\n" +
 			"  kata-vfio-audit devices -o json | jq -r '.devices[] | select(.type==\"gpu\" and (.isolated|not)) | .address'",
 		Args:    command.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(format), checkFailOn(failOn)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inv, err := t.read(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			style.Color, style.Width = terminal.Colorful(cmd.OutOrStdout()), terminal.Width(cmd.OutOrStdout())
-			return writeDevices(cmd.OutOrStdout(), inv, format, style)
+			if err := writeDevices(cmd.OutOrStdout(), inv, format, style); err != nil {
+				return err
+			}
+			return devicesVerdict(inv, isolation.Severity(failOn))
 		},
 	}
 	formats.Flag(cmd, &format)
 	cmd.Flags().BoolVar(&style.Bridges, "all", false, "list bridges in table and wide too")
+	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit code 3 if a selected function is refused with this severity or a worse one: "+finding.SeverityWords())
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+func checkFailOn(value string) error {
+	if value != "" && !slices.Contains(finding.Severities(), isolation.Severity(value)) {
+		return command.Usagef("--fail-on %q: want one of %s", value, finding.SeverityWords())
+	}
+	return nil
+}
+
+// devicesVerdict ends the program as `node` ends it for the same functions; nothing fails without a severity.
+func devicesVerdict(inv *audit.Inventory, failOn isolation.Severity) error {
+	if failOn == "" {
+		return nil
+	}
+	if refused := inv.Unclaimable(failOn); len(refused) > 0 {
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("selected functions that no claim can get, for severity %s or worse: %d", failOn, len(refused))}
+	}
+	return nil
 }
 
 func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.Style) error {

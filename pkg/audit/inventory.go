@@ -233,6 +233,24 @@ func (d *Device) InUse() bool {
 	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.Forbidden && r.Culprit == nil })
 }
 
+// Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the severity
+// or a worse one. A drained function is out of use on purpose.
+func (inv *Inventory) Unclaimable(at isolation.Severity) []*Device {
+	var all []*Device
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if d.IsBridge() || d.InUse() || d.has(plan.NotOurs) {
+			continue
+		}
+		if slices.ContainsFunc(d.Against(), func(r isolation.Reason) bool {
+			return r.Code != isolation.Code(plan.Drained) && r.Severity.Compare(at) <= 0
+		}) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 func (d *Device) has(code plan.Code) bool {
 	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == code })
 }

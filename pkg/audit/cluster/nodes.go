@@ -124,10 +124,10 @@ func auditsPass(s *State) []finding.Finding {
 		silent := r.Summary.States[finding.Unknown] + r.Summary.States[finding.Error]
 		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
 		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Summary.Verdict)))
-		switch r.Summary.Verdict {
-		case finding.Fail:
+		switch {
+		case r.Summary.Fails():
 			f.Severity = worst(r.Report)
-		case finding.Unknown:
+		case r.Summary.Verdict == finding.Unknown:
 			f.State = finding.Unknown
 		default:
 			continue

@@ -51,6 +51,8 @@ type reference struct {
 	// Direct is set where a finding is about the function itself, rather than has
 	// it in reach.
 	Direct bool
+	// Counts says that the finding fails with a severity that makes the run fail.
+	Counts bool
 }
 
 // hop is a bridge on the way to a function.
@@ -99,6 +101,7 @@ func picture(d *topology.Drawing) template.HTML {
 func nodeOf(p *Page, items []item, who *tenants, past record) *node {
 	inv := p.Inventory
 	refs := referencesOf(p.Report.Findings, items)
+	weigh(refs, p.FailOn)
 	n := &node{}
 	n.draw(inv, marksOf(p.Report.Findings, refs, who))
 	bridges := map[pci.Address]*audit.Device{}
@@ -156,9 +159,9 @@ func (f *function) grade() audit.Grade {
 	return f.Grade()
 }
 
-// failing reports whether a finding about the function itself fails.
+// failing reports whether a finding about the function itself fails, with a severity that makes the run fail.
 func (f *function) failing() bool {
-	return slices.ContainsFunc(f.Findings, func(r reference) bool { return r.Direct && r.State == finding.Fail })
+	return slices.ContainsFunc(f.Findings, func(r reference) bool { return r.Direct && r.Counts })
 }
 
 // BridgeKind names what a bridge is.
@@ -226,15 +229,24 @@ func referencesOf(findings []finding.Finding, items []item) map[pci.Address][]re
 		}
 		about, ok := aboutDevice(f)
 		if ok {
-			refer(refs, about, reference{byAnchor[anchorOf(f)], true})
+			refer(refs, about, reference{item: byAnchor[anchorOf(f)], Direct: true})
 		}
 		for _, a := range f.Devices {
 			if !ok || a != about {
-				refer(refs, a, reference{byAnchor[anchorOf(f)], false})
+				refer(refs, a, reference{item: byAnchor[anchorOf(f)]})
 			}
 		}
 	}
 	return refs
+}
+
+// weigh says which of the references fail with the severity or a worse one; with an empty one, all that fail do.
+func weigh(refs map[pci.Address][]reference, failOn isolation.Severity) {
+	for _, list := range refs {
+		for i := range list {
+			list[i].Counts = list[i].State == finding.Fail && (failOn == "" || list[i].Severity.Compare(failOn) <= 0)
+		}
+	}
 }
 
 func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
@@ -260,7 +272,7 @@ func marksOf(findings []finding.Finding, refs map[pci.Address][]reference, who *
 	for a, list := range refs {
 		var ids []string
 		for _, r := range list {
-			if r.Direct && r.State == finding.Fail {
+			if r.Direct && r.Counts {
 				ids = append(ids, r.Rule.ID)
 			}
 		}

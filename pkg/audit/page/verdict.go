@@ -39,7 +39,7 @@ const maxWorst = 5
 func verdictOf(p *Page, items []item) verdict {
 	s := &p.Report.Summary
 	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Meaning: meaning(p.Report, items), Reach: reach(s, items), Numbers: numbers(p)}
-	if s.Verdict == finding.Fail && !s.FailsAt(p.FailOn) {
+	if s.Fails() && !s.FailsAt(p.FailOn) {
 		v.State = finding.Error // the amber sign: the run itself passes
 	}
 	for _, it := range items {
@@ -53,7 +53,7 @@ func verdictOf(p *Page, items []item) verdict {
 func headline(s *finding.Summary, failOn isolation.Severity) string {
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	switch {
-	case s.Verdict == finding.Fail:
+	case s.Fails():
 		var parts []string
 		for _, severity := range finding.Severities() {
 			if n := s.FailedRules[severity]; n > 0 {
@@ -89,7 +89,7 @@ func meaning(r *finding.Report, items []item) string {
 		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be: fix the failures before another tenant gets it.", place)
 	case r.Summary.FailsAt(isolation.High):
 		return fmt.Sprintf("No tenant is affected yet, but tenants who get devices of this %s are at risk: fix the failures first.", place)
-	case r.Summary.Verdict == finding.Fail:
+	case r.Summary.Fails():
 		return fmt.Sprintf("No serious failure affects tenants, but the failures weaken this %s’s defenses.", place)
 	case r.Summary.Verdict == finding.Unknown:
 		return "Nothing shows that tenants are at risk, but checks without an answer do not prove that they are isolated."
@@ -106,7 +106,7 @@ func reach(s *finding.Summary, items []item) string {
 		}
 	}
 	switch {
-	case s.Verdict != finding.Fail:
+	case !s.Fails():
 		return "No tenant is in reach of a finding that fails."
 	case s.Tenants == 0:
 		return "It names no function that a tenant has."
@@ -146,7 +146,7 @@ func kindIf(yes bool, kind string) string {
 	return ""
 }
 
-// isolatedOf counts the functions of kinds that are given to VMs.
+// isolatedOf counts the functions of kinds that are given to VMs. One that claims are refused for does not count.
 func isolatedOf(inv *audit.Inventory) (isolated, all int) {
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
@@ -154,7 +154,7 @@ func isolatedOf(inv *audit.Inventory) (isolated, all int) {
 			continue
 		}
 		all++
-		if d.Isolated {
+		if d.Grade() != audit.Bad {
 			isolated++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // JUnit XML as CI systems read it. Time is always 0: how long a check takes says
@@ -48,7 +49,8 @@ type (
 	}
 )
 
-func writeJUnit(w io.Writer, d *Document) error {
+// writeJUnit reports failures that are less severe than failOn as skipped, so that a CI system fails where the run does.
+func writeJUnit(w io.Writer, d *Document, failOn isolation.Severity) error {
 	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
 	for _, g := range finding.Groups() {
 		suite := junitSuite{
@@ -58,7 +60,7 @@ func writeJUnit(w io.Writer, d *Document) error {
 		for i := range d.Findings {
 			f := &d.Findings[i]
 			if (&finding.Rule{ID: f.ID}).Group() == g.Letters {
-				suite.add(junitCaseOf(f))
+				suite.add(junitCaseOf(f, failOn))
 			}
 		}
 		if suite.Tests > 0 {
@@ -97,7 +99,7 @@ func (s *junitSuite) add(c junitCase) {
 }
 
 // junitCaseOf reports what could not be determined as skipped, not passed: JUnit has no other word for it.
-func junitCaseOf(f *finding.Finding) junitCase {
+func junitCaseOf(f *finding.Finding, failOn isolation.Severity) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {
 		c.Name += " [" + about(f) + "]"
@@ -105,6 +107,11 @@ func junitCaseOf(f *finding.Finding) junitCase {
 	result := &junitResult{Message: fmt.Sprintf("%s: %s", f.State, f.Text)}
 	switch f.State {
 	case finding.Fail:
+		if failOn != "" && f.Severity.Compare(failOn) > 0 {
+			result.Message = fmt.Sprintf("fails with severity %s, less severe than %s: %s", f.Severity, failOn, f.Text)
+			c.Skipped = result
+			break
+		}
 		result.Message, result.Type, result.Text = f.Text, string(f.Severity), junitText(f)
 		c.Failure = result
 	case finding.Error:

@@ -67,6 +67,9 @@ func HasHistory(format string) bool { return format == "html" }
 // nothing where it is looked at: JSON escapes it (package encode), all other formats
 // have it written out (package terminal).
 func Write(w io.Writer, d *Document, format string, o Options) error {
+	if o.FailOn != "" {
+		d = d.judgedAt(o.FailOn)
+	}
 	d = d.atLeast(o.Show)
 	switch format {
 	case "table", "wide":
@@ -80,7 +83,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "sarif":
 		return writeSARIF(w, d.visible())
 	case "junit":
-		return writeJUnit(w, d.visible())
+		return writeJUnit(w, d.visible(), o.FailOn)
 	case "ocsf":
 		return writeOCSF(w, d)
 	case "csv":
@@ -102,6 +105,13 @@ func (d *Document) inventory() *audit.Inventory {
 	inv := audit.NewInventoryOf(*d.Node)
 	inv.Basis, inv.Unread = d.Basis, d.Unread
 	return inv
+}
+
+// judgedAt returns the document with the verdict at the severity, so that all formats and the exit code say the same.
+func (d *Document) judgedAt(failOn isolation.Severity) *Document {
+	judged := *d
+	judged.Report = d.Report.JudgedAt(failOn)
+	return &judged
 }
 
 // atLeast returns the document without the findings that are less severe.

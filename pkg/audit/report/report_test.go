@@ -159,6 +159,9 @@ func TestHeadlineGoesByTheGate(t *testing.T) {
 		"table": {"! gpu-07 passes at --fail-on high; less severe failures: 1 medium", "✗ gpu-07 fails: 1 medium"},
 		"html":  {"Passes at severity high; less severe failures: 1 medium check", "Fails: 1 medium check"},
 		"md":    {"passes at --fail-on high; less severe failures: 1 medium", "fails: 1 medium"},
+		"json":  {`"verdict": "pass"`, `"verdict": "fail"`},
+		"yaml":  {"verdict: pass", "verdict: fail"},
+		"junit": {`failures="0"`, `failures="1"`},
 	} {
 		if got := write(t, medium, format, report.Options{FailOn: isolation.High}); !strings.Contains(got, c.below) || strings.Contains(got, c.at) {
 			t.Errorf("%s: a failure below the gate: %q is not there, or %q is", format, c.below, c.at)

@@ -57,7 +57,7 @@ func (t *table) verdict(d *Document) {
 	switch {
 	case d.Summary.FailsAt(t.failOn):
 		mark, color = "✗", terminal.Red
-	case d.Summary.Verdict == finding.Fail:
+	case d.Summary.Fails():
 		mark, color = "!", terminal.Yellow
 	case d.Summary.Verdict == finding.Pass:
 		mark, color = "✓", terminal.Green
@@ -83,25 +83,30 @@ func (t *table) verdict(d *Document) {
 
 // verdictWords says in words what a summary says, and whether the run fails for it.
 func verdictWords(s *finding.Summary, failOn isolation.Severity) string {
-	switch s.Verdict {
-	case finding.Fail:
-		text := "fails: " + failedWords(s)
-		if !s.FailsAt(failOn) {
-			text = fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s))
-		}
-		if s.Tenants > 0 {
-			text += fmt.Sprintf("; %s and %s affected", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
-		}
-		return text
-	case finding.Pass:
-		text := "passes"
-		if waived := s.States[finding.Waived]; waived > 0 {
-			text += fmt.Sprintf(", %s accepted by waivers", terminal.Count(waived, "failure"))
-		}
-		return text
-	default:
-		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", terminal.Count(s.RuleStates[finding.Unknown]+s.RuleStates[finding.Error], "check"))
+	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
+	switch {
+	case s.FailsAt(failOn):
+		return "fails: " + failedWords(s) + affectedWords(s)
+	case s.Fails() && unclear > 0:
+		return fmt.Sprintf("is undetermined at --fail-on %s: %s could not tell; less severe failures: %s",
+			failOn, terminal.Count(unclear, "check"), failedWords(s)+affectedWords(s))
+	case s.Fails():
+		return fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s)+affectedWords(s))
+	case unclear > 0:
+		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", terminal.Count(unclear, "check"))
 	}
+	if waived := s.States[finding.Waived]; waived > 0 {
+		return fmt.Sprintf("passes, %s accepted by waivers", terminal.Count(waived, "failure"))
+	}
+	return "passes"
+}
+
+// affectedWords says whom the failures concern; empty for nobody.
+func affectedWords(s *finding.Summary) string {
+	if s.Tenants == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s and %s affected", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
 }
 
 // failedWords counts the checks that fail, each once, as the blocks below do.
@@ -248,6 +253,11 @@ func (d *Document) visible() *Document {
 	r := *d.Report
 	r.Subject = visibleSubject(r.Subject)
 	r.Profile = terminal.Visible(r.Profile)
+	makeVisible(&r.FailOn)
+	r.UnusedWaivers = slices.Clone(r.UnusedWaivers)
+	for i := range r.UnusedWaivers {
+		visibleWaiver(&r.UnusedWaivers[i])
+	}
 	r.Findings = make([]finding.Finding, len(d.Findings))
 	for i := range d.Findings {
 		r.Findings[i] = visibleFinding(d.Findings[i])
@@ -278,10 +288,14 @@ func visibleFinding(f finding.Finding) finding.Finding {
 	}
 	if f.Waiver != nil {
 		w := *f.Waiver
-		makeVisible(&w.Rule, &w.Scope, &w.Until, &w.Reason, &w.Author)
+		visibleWaiver(&w)
 		f.Waiver = &w
 	}
 	return f
+}
+
+func visibleWaiver(w *finding.Waiver) {
+	makeVisible(&w.Rule, &w.Scope, &w.Until, &w.Reason, &w.Author)
 }
 
 func makeVisible[T ~string](texts ...*T) {
