@@ -125,7 +125,7 @@ func (i *overlaidInfo) IsDir() bool { return i.mode.IsDir() }
 
 // Sys implements [fs.FileInfo].
 func (i *overlaidInfo) Sys() any {
-	kind := map[fs.FileMode]uint32{0: syscall.S_IFREG, fs.ModeDir: syscall.S_IFDIR, fs.ModeSymlink: syscall.S_IFLNK}[i.mode.Type()]
+	kind := map[fs.FileMode]uint32{0: syscall.S_IFREG, fs.ModeDir: syscall.S_IFDIR, fs.ModeSymlink: syscall.S_IFLNK, fs.ModeSocket: syscall.S_IFSOCK}[i.mode.Type()]
 	return &syscall.Stat_t{Mode: kind | uint32(i.mode.Perm()), Uid: i.uid, Gid: i.gid, Size: i.Size()}
 }
 

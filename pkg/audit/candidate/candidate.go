@@ -93,7 +93,7 @@ type Node struct {
 
 // Judge returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
 func Judge(ctx context.Context, n *Node, o check.Options, failOn isolation.Severity) *Candidate {
-	j := &judge{ctx: ctx, node: n, options: o, outlook: n.Plan.Outlook(), before: worst(n.Report)}
+	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
 	c := &Candidate{
 		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, Blueprint: n.Blueprint, FailOn: failOn,

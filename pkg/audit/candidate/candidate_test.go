@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,21 @@ func newBareNode(t *testing.T, b board.Board) *bareNode {
 	n.evict()
 	n.move(true)
 	return n
+}
+
+// withoutSocket has the node's copy not vouch for the pod-resources socket, which only its systemd or its plugin makes.
+func (n *bareNode) withoutSocket() {
+	n.TB.Helper()
+	kept := map[string]facts.Stat{}
+	if err := json.Unmarshal([]byte(n.Text(facts.StatFile)), &kept); err != nil {
+		n.TB.Fatal(err)
+	}
+	delete(kept, "/run/kata-vfio/pod-resources.sock")
+	text, err := json.Marshal(kept)
+	if err != nil {
+		n.TB.Fatal(err)
+	}
+	n.Put(facts.StatFile, string(text))
 }
 
 // evict ends the VMs of the board's tenants, and leaves their functions without a driver.
@@ -278,6 +294,12 @@ func TestCandidateVerdicts(t *testing.T) {
 		},
 		"the kernel's mitigations are off": {
 			func(n *bareNode) { n.Put("proc/cmdline", "root=/dev/sda1 mitigations=off\n") }, candidate.Unfit, map[string]string{"HOST-005": "remaining"}, "",
+		},
+		"nothing has made the pod-resources socket": {
+			(*bareNode).withoutSocket, candidate.AfterReboot, map[string]string{"RT-004": ""}, "",
+		},
+		"nothing makes the pod-resources socket": {
+			func(n *bareNode) { n.withoutSocket(); n.Delete("usr/lib/systemd"); n.Delete("run/systemd") }, candidate.Unfit, map[string]string{"RT-004": "remaining"}, "",
 		},
 		"only the reboot is missing": {
 			func(n *bareNode) { n.apply() }, candidate.AfterReboot, map[string]string{"IOM-001": "repaired"}, "",

@@ -1,6 +1,7 @@
 package candidate
 
 import (
+	"io/fs"
 	"path"
 	"slices"
 	"sync"
@@ -81,7 +82,7 @@ func (j *judge) parts() []string {
 func (j *judge) change(part string) Change {
 	c := Change{Part: part}
 	for _, f := range j.outlook.Files {
-		if f.Path != state.Cmdline && slices.Contains(f.Parts, part) {
+		if f.Path != state.Cmdline && f.Mode.Type() != fs.ModeSocket && slices.Contains(f.Parts, part) {
 			c.Files = append(c.Files, "/"+f.Path)
 		}
 	}
