@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -47,7 +49,22 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 		}
 	}
 	fmt.Fprintln(w)
-	return printSteps(w, format, pl.Steps)
+	if err := printSteps(w, format, pl.Steps); err != nil {
+		return err
+	}
+	for _, module := range guessed(pl) {
+		fmt.Fprintf(w, "\nModule %s is not loaded: its driver may have another name than the plan shows. The name is known once the module is loaded.\n", module)
+	}
+	return nil
+}
+
+// guessed returns the modules whose drivers have a name in the plan that nobody can know before they are loaded.
+func guessed(pl *plan.Plan) []string {
+	return slices.DeleteFunc(slices.Clone(pl.Modules), func(module string) bool {
+		return device.SameDriver(module, device.GenericVFIO) || !slices.ContainsFunc(pl.Functions, func(fn plan.Function) bool {
+			return device.SameDriver(fn.Target.Driver, module)
+		})
+	})
 }
 
 // way returns how the VM gets a device: through a VFIO interface, or as a physical endpoint.
