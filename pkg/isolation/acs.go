@@ -285,7 +285,7 @@ func (j *judgement) translation() {
 	r := Reason{
 		Code:     ATSEnabled,
 		Text:     fmt.Sprintf("%s has ATS enabled: the IOMMU trusts addresses that it marks as translated", j.f.Address),
-		Fix:      Fix(ATSEnabled),
+		Fix:      atsFix(j.s, j.f),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),
 	}
 	for _, addr := range j.f.Upstream {
@@ -295,7 +295,7 @@ func (j *judgement) translation() {
 		}
 		r.Culprit = new(addr)
 		r.Text = fmt.Sprintf("%s has ATS on and port %s has DirectTrans on: requests marked as translated reach other devices below that port without passing the IOMMU", j.f.Address, addr)
-		r.Fix = fmt.Sprintf("`%s`, or boot with `pci=noats`", SetACS(addr, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
+		r.Fix = DirectTranslatedFix(j.s, port)
 		r.Evidence = append(r.Evidence, j.sawACS(port)...)
 	}
 	j.note(r)

@@ -165,7 +165,7 @@ func (j *judgement) reserved() {
 			Code: DirectRegion,
 			Text: fmt.Sprintf("the firmware requires that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
 				j.group.Number, j.f.Address, region.Start, region.End),
-			Fix:      Fix(DirectRegion),
+			Fix:      directRegionFix(j.s),
 			Evidence: j.saw(groupFile(j.group.Number, "reserved_regions"), fmt.Sprintf("0x%016x 0x%016x %s", region.Start, region.End, region.Type)),
 		})
 	}
@@ -183,7 +183,7 @@ func (j *judgement) domain() {
 	j.note(Reason{
 		Code:     IdentityDomain,
 		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it releases it, DMA of %s is not translated", j.group.Number, j.f.Address),
-		Fix:      identityFix(groupFile(j.group.Number, "type")),
+		Fix:      identityFixOn(j.s, groupFile(j.group.Number, "type")),
 		Evidence: seen,
 	})
 }

@@ -252,7 +252,8 @@ func Fix(code Code) string {
 	case DirectRegion:
 		return "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\", legacy USB), or ask the platform's vendor"
 	case ATSEnabled:
-		return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant"
+		return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant. " +
+			"GPUs that are coherent with the CPU (Grace Hopper, Grace Blackwell, GB10) need ATS: accept it with a waiver"
 	case IdentityDomain:
 		return identityFix("/sys/kernel/iommu_groups/<group>/type")
 	case ACSUnproven:

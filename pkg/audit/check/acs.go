@@ -145,11 +145,15 @@ func unreadablePorts(n *facts.Node, found Answer) Answer {
 // nothing with ATS below.
 func translationBlocked(n *facts.Node) Answer {
 	translating := functionsWhere(n, func(f *device.Function) bool { return isEnabled(f.Capabilities.ATS) })
+	fix := "" // the rule's
+	if isolation.HasCoherentGPU(n.Snapshot) {
+		fix = "enable translation blocking by `pci=config_acs=` on the kernel command line"
+	}
 	return portsThat(n, "don't block translated requests, though no function below has ATS", acsRegisters, func(p *port) bool {
 		acs := p.Capabilities.ACS
 		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 &&
 			!slices.ContainsFunc(translating, func(f *device.Function) bool { return slices.Contains(f.Upstream, p.Address) })
-	})
+	}).fix(fix)
 }
 
 func noEgressControl(n *facts.Node) Answer {
@@ -291,7 +295,7 @@ func translatedRequests(n *facts.Node) Answer {
 			}
 			return fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
 				append(switched(f, "ATS"), acsRegisters(p))...).
-				fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).
+				fix(isolation.DirectTranslatedFix(n.Snapshot, p)).
 				reaching(m.Devices...).weighs(severity).on(f)
 		})
 	})

@@ -3,6 +3,7 @@ package check
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
@@ -120,6 +121,10 @@ func signedModules(n *facts.Node) Answer {
 	enforced := n.Parameter("module", "sig_enforce")
 	disabled := n.Read("proc/sys/kernel/modules_disabled")
 	lockdown := n.Read("sys/kernel/security/lockdown")
+	if loaded, seen := unsignedModule(n); loaded {
+		return fail("an unsigned module was loaded since the boot (taint flag E)", seen...).
+			fix("unload what `grep E) /proc/modules` lists and find what loads it; enforce signatures as the check says, and reboot: the flag stays until then")
+	}
 	switch {
 	case enforced.Running.On():
 		return pass("module signatures are enforced", enforced.Running)
@@ -133,6 +138,26 @@ func signedModules(n *facts.Node) Answer {
 		return fail("the kernel does not check module signatures (CONFIG_MODULE_SIG)", enforced.Running)
 	}
 	return pending(fail("the kernel loads unsigned modules", enforced.Running), &enforced, "1", "Y")
+}
+
+// unsignedModule reports whether the kernel says that a module without a valid signature was loaded, whatever forbids it
+// now, and what it says.
+func unsignedModule(n *facts.Node) (loaded bool, seen []facts.Fact) {
+	const unsigned = 1 << 13 // TAINT_UNSIGNED_MODULE
+	tainted, modules := n.Read("proc/sys/kernel/tainted"), n.Read("proc/modules")
+	flags, err := strconv.ParseUint(tainted.Value, 10, 64)
+	if !tainted.OK() || err != nil || flags&unsigned == 0 {
+		return false, nil
+	}
+	seen = []facts.Fact{tainted}
+	if modules.OK() {
+		modules.Value = strings.Join(slices.DeleteFunc(strings.Split(modules.Value, "\n"), func(line string) bool {
+			_, taints, _ := strings.Cut(line, "(")
+			return !strings.Contains(taints, "E")
+		}), "\n")
+		seen = append(seen, modules)
+	}
+	return true, seen
 }
 
 func measuredBoot(n *facts.Node) Answer {

@@ -51,6 +51,7 @@ func hostFaults() []fault {
 			t.Put("sys/module/module/parameters/sig_enforce", "N\n")
 			t.Put("sys/kernel/security/lockdown", "[none] integrity confidentiality\n")
 		}},
+		put("HOST-003", "an unsigned module in spite of lockdown", "proc/sys/kernel/tainted", "12288\n"),
 		without("HOST-003", "lockdown does it", finding.Pass, "sys/module/module"),
 		without("HOST-015", "no TPM", finding.Fail, "sys/kernel/security/tpm0"),
 		without("HOST-015", "no securityfs", finding.Unknown, "sys/kernel/security"),

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -163,13 +164,26 @@ func mappingsBounded(n *facts.Node) Answer {
 	}
 	switch {
 	case limit.Running.OK() && tooMany(limit.Running.Value):
-		return pending(fail("a VM can create "+limit.Running.Value+" DMA mappings", limit.Running), &limit, good)
+		return pending(fail("a VM can create "+limit.Running.Value+" DMA mappings", limit.Running), &limit, good).fix(moreMappingsFix(n))
 	case !limit.Running.Known():
 		return unknown("the limit", limit.Running)
 	case limit.Running.Status == facts.Absent:
 		return setLater(notApplicable("VFIO type 1 is not loaded", limit.Running), &limit, good)
 	}
 	return setLater(pass(limit.Running.Value+" mappings", limit.Running), &limit, good)
+}
+
+// moreMappingsFix is for nodes whose confidential guests may not start with VFIO's default; empty for others.
+func moreMappingsFix(n *facts.Node) string {
+	r := runtimes.Of(n)
+	for _, h := range r.Kata() {
+		k := runtimes.KataOf(n, &h)
+		if k.OK() && confidential(n, &h, k) {
+			return fmt.Sprintf("accept it with a waiver of IOM-021, since VMs of handler %s are confidential: with a GPU they can need more than %d mappings. "+
+				"Where yours start with fewer, set that limit", h.Name, maxMappings)
+		}
+	}
+	return ""
 }
 
 func tooMany(limit string) bool {

@@ -52,7 +52,13 @@ func groupChecks() []Check {
 			Fix:     isolation.Fix(isolation.ATSEnabled),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
 			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
-		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "ATS") }},
+		}, Judge: func(n *facts.Node) Answer {
+			return switchedOff(n, "ATS").each(func(f *finding.Finding) {
+				if about, ok := aboutFunction(n, f); ok {
+					f.Remediation = advised(Answer{*f}, n.Verdict(about).Notes, isolation.ATSEnabled)[0].Remediation
+				}
+			})
+		}},
 		{Rule: finding.Rule{
 			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: isolation.Medium, Cheap: true,
 			Why:     "Both share process memory with a device and widen what the kernel does for it.",
@@ -236,6 +242,14 @@ func switchedOff(n *facts.Node, names ...string) Answer {
 		return fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), registers(f)...).on(f)
 	})
 	return ofAssignable(n, append(found, unreadable(functions)...), registers)
+}
+
+// aboutFunction returns the function that a failure is about.
+func aboutFunction(n *facts.Node, f *finding.Finding) (*device.Function, bool) {
+	if f.State != finding.Fail || f.Device == nil {
+		return nil, false
+	}
+	return n.Snapshot.Function(*f.Device)
 }
 
 func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }

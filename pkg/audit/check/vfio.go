@@ -129,20 +129,6 @@ func noIDs(n *facts.Node) Answer {
 	return fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...).reaching(addresses(taken)...)
 }
 
-// matchesIDs reports whether a function has one of the ids: "vendor:device" and
-// more, in hexadecimal, separated by commas.
-func matchesIDs(f *device.Function, ids []facts.Fact) bool {
-	name := fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device))
-	return slices.ContainsFunc(ids, func(fact facts.Fact) bool {
-		for id := range strings.SplitSeq(strings.ToLower(fact.Value), ",") {
-			if id == name || strings.HasPrefix(id, name+":") {
-				return true
-			}
-		}
-		return false
-	})
-}
-
 // onVFIO asks about each function that a VFIO driver has.
 func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
 	found := over(functionsWhere(n, func(f *device.Function) bool { return f.Locked || onVFIODriver(f) }), func(f *device.Function) Answer {

@@ -1,0 +1,81 @@
+package isolation
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// nvidia is NVIDIA's vendor ID.
+const nvidia = pci.ID(0x10de)
+
+// IsCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
+// are: it uses the CPU's page tables by ATS, and does not work without. Its root port is NVIDIA's own CPU's, or the kernel
+// has its driver for such GPUs (drivers/vfio/pci/nvgrace-gpu).
+func IsCoherent(s *device.Snapshot, f *device.Function) bool {
+	if f.Vendor != nvidia || f.Type != device.GPU {
+		return false
+	}
+	if len(f.Upstream) > 0 {
+		if root, ok := s.Function(f.Upstream[0]); ok && root.Vendor == nvidia {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.Host.VFIOAliases, func(a device.Alias) bool {
+		return a.Module == "nvgrace_gpu_vfio_pci" && a.Match(f.Modalias)
+	})
+}
+
+// HasCoherentGPU reports whether the node has a GPU that needs ATS, so that the kernel must not switch ATS off.
+func HasCoherentGPU(s *device.Snapshot) bool {
+	return slices.ContainsFunc(s.Functions, func(f device.Function) bool { return IsCoherent(s, &f) })
+}
+
+// atsFix is the fix of [ATSEnabled] for a function.
+func atsFix(s *device.Snapshot, f *device.Function) string {
+	switch {
+	case IsCoherent(s, f):
+		return "accept it with a waiver of IOM-019 if you trust the GPU's firmware against its tenant: a GPU that is coherent with the CPU needs ATS"
+	case HasCoherentGPU(s):
+		return "switch ATS off in the device's firmware, unless you trust its firmware against its tenant; leave the kernel's setting as it is, since the node's GPUs need ATS"
+	}
+	return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant"
+}
+
+// orNoATS adds the kernel argument that switches ATS off to a fix, where the node does not need ATS.
+func orNoATS(s *device.Snapshot, fix string) string {
+	if HasCoherentGPU(s) {
+		return fix
+	}
+	return fix + ", or boot with `pci=noats`"
+}
+
+// DirectTranslatedFix is the fix of a port that forwards translated requests between devices.
+func DirectTranslatedFix(s *device.Snapshot, port *device.Function) string {
+	return orNoATS(s, "run `"+SetACS(port.Address, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)+"`")
+}
+
+// isArm reports whether the node's IOMMUs are Arm's.
+func isArm(s *device.Snapshot) bool {
+	return slices.ContainsFunc(s.Host.IOMMUs, func(unit string) bool {
+		return strings.HasPrefix(unit, "smmu") || strings.HasPrefix(unit, "arm-smmu")
+	})
+}
+
+// identityFixOn is the fix of [IdentityDomain] in the words of the node's architecture.
+func identityFixOn(s *device.Snapshot, file string) string {
+	if isArm(s) {
+		return "boot with `iommu.passthrough=0`, or `echo DMA > " + file + "` while no member has a driver"
+	}
+	return identityFix(file)
+}
+
+// directRegionFix is the fix of [DirectRegion] in the words of the node's architecture.
+func directRegionFix(s *device.Snapshot) string {
+	if isArm(s) {
+		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
+	}
+	return Fix(DirectRegion)
+}
