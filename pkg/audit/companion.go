@@ -9,8 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// joinCompanions has the companions that a GPU's reset covers say so: that such a function has no reset of its own is no
-// fault, since it goes with the GPU. One that the node config selects for itself needs its own.
+// joinCompanions has companions say that they go with their GPU. That such a function has no reset of its own is no fault,
+// if the GPU's reset covers it, or if it is in another IOMMU group: then a claim without parameters takes it and does not
+// give it to the VM. One that the node config selects for itself needs a reset of its own.
 func (inv *Inventory) joinCompanions(n plan.Node) {
 	for i := range inv.Devices {
 		gpu := &inv.Devices[i]
@@ -19,8 +20,10 @@ func (inv *Inventory) joinCompanions(n plan.Node) {
 		}
 		for _, f := range n.Snapshot.Companions(gpu.Function) {
 			d := inv.device(f.Address)
-			if d != nil && slices.Contains(gpu.Reset.Set, f.Address) && !n.Selection.Choice(f.Address).Ours {
-				d.goWith(gpu)
+			covered := slices.Contains(gpu.Reset.Set, f.Address)
+			apart := f.Group != nil && gpu.Group != nil && *f.Group != *gpu.Group
+			if d != nil && (covered || apart) && !n.Selection.Choice(f.Address).Ours {
+				d.goWith(gpu, covered)
 			}
 		}
 	}
@@ -35,9 +38,9 @@ func (inv *Inventory) device(a pci.Address) *Device {
 	return &inv.Devices[i]
 }
 
-func (d *Device) goWith(gpu *Device) {
+func (d *Device) goWith(gpu *Device, covered bool) {
 	d.CompanionOf = &gpu.Address
-	if d.Reset == nil {
+	if d.Reset == nil && covered {
 		d.Reset = gpu.Reset
 	}
 	d.Reasons = slices.DeleteFunc(d.Reasons, func(r isolation.Reason) bool { return r.Code == isolation.NoReset })

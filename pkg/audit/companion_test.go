@@ -51,22 +51,25 @@ func TestCompanionThatTheGPUsResetCovers(t *testing.T) {
 	alone := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "other"}}}}}
 	for name, tt := range map[string]struct {
 		other  bool
+		own    []string // reset methods of the GPU
 		config *v1alpha1.NodeConfig
 		grade  audit.Grade
 		shown  string
 	}{
-		"goes with its GPU":                {false, nil, audit.Good, "goes with 0000:17:00.0"},
-		"selected for itself":              {false, alone, audit.Bad, "NoReset"},
-		"on a bus that has a stranger too": {true, nil, audit.Bad, "NoReset"},
+		"goes with its GPU":                    {false, nil, nil, audit.Good, "goes with 0000:17:00.0"},
+		"selected for itself":                  {false, nil, alone, audit.Bad, "NoReset"},
+		"on a bus that has a stranger too":     {true, nil, nil, audit.Bad, "NoReset"},
+		"beside a GPU with a reset of its own": {true, []string{"flr"}, nil, audit.Good, "goes with 0000:17:00.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := cardWithCompanions(tt.other)
+			s.Functions[1].ResetMethods = tt.own
 			inv := audit.NewInventoryOf(plan.Node{Snapshot: s, Selection: nodeconfig.Select(tt.config, s)})
 			audio := &inv.Devices[2]
 			if got := audio.Grade(); got != tt.grade {
 				t.Errorf("grade %v, want %v: %+v %+v", got, tt.grade, audio.Reasons, audio.Refusals)
 			}
-			if audio.Isolated != (tt.grade == audit.Good) || (audio.Reset != nil) != audio.Isolated {
+			if reset := tt.grade == audit.Good && tt.own == nil; audio.Isolated != (tt.grade == audit.Good) || (audio.Reset != nil) != reset {
 				t.Errorf("isolated %t, reset %+v", audio.Isolated, audio.Reset)
 			}
 			if out := table(t, inv, audit.Style{}); !strings.Contains(out, tt.shown) {

@@ -103,9 +103,19 @@ func (r *row) verdict() string {
 	case Concern:
 		return "isolated, " + firstCode(r.Grave())
 	case Bad:
-		return firstCode(r.Against())
+		return r.failedCheck(firstCode(r.Against()))
 	}
 	return ""
+}
+
+// failedCheck has a verdict name the check that fails, if that is the reason: "fails ACS-006".
+func (d *Device) failedCheck(verdict string) string {
+	for i := range d.Refusals {
+		if r := &d.Refusals[i]; r.Check != "" {
+			return strings.Replace(verdict, string(r.Code), "fails "+r.Check, 1)
+		}
+	}
+	return verdict
 }
 
 // firstCode names the worst of the reasons and counts the others.

@@ -53,7 +53,7 @@ func TestAdviceFitsTheMachine(t *testing.T) {
 		"more mappings for confidential guests": {
 			"IOM-021", []func(*board.Tree){moreMappings, func(t *board.Tree) { t.AddToKata(confidentialGuest) }}, "waiver of IOM-021", nil,
 		},
-		"an unsigned module": {"HOST-003", []func(*board.Tree){func(t *board.Tree) { t.Put("proc/sys/kernel/tainted", "12288\n") }}, "reboot", nil},
+		"an unsigned module": {"HOST-003", []func(*board.Tree){func(t *board.Tree) { t.Put("proc/sys/kernel/tainted", "12288\n") }}, "module.sig_enforce=1", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := board.Switch(t)

@@ -123,7 +123,7 @@ func signedModules(n *facts.Node) Answer {
 	lockdown := n.Read("sys/kernel/security/lockdown")
 	if loaded, seen := unsignedModule(n); loaded {
 		return fail("an unsigned module was loaded since the boot (taint flag E)", seen...).
-			fix("unload what `grep E) /proc/modules` lists and find what loads it; enforce signatures as the check says, and reboot: the flag stays until then")
+			fix("find what loads it (`grep E) /proc/modules` lists such modules), and boot with `module.sig_enforce=1` or with lockdown: the flag stays until then")
 	}
 	switch {
 	case enforced.Running.On():
