@@ -17,28 +17,29 @@ import (
 // Type is what an operator calls a function.
 type Type string
 
-// The types. A NIC, NVMe or accelerator that has SR-IOV is a PF first, and
-// its virtual functions are VFs.
+// The types. A NIC, NVMe or accelerator that has SR-IOV is a PF first. A virtual function has the type of what it does:
+// [VFType] is one of a NIC.
 const (
 	GPU    Type = "gpu"
 	PFType Type = "pf"
 	VFType Type = "vf"
+	GPUVF  Type = "gpuvf"
 	NVMe   Type = "nvme"
 	Bridge Type = "bridge"
 	Other  Type = "other"
 )
 
 // Types lists every type, in the order in which they are shown.
-func Types() []Type { return []Type{GPU, PFType, VFType, NVMe, Bridge, Other} }
+func Types() []Type { return []Type{GPU, PFType, VFType, GPUVF, NVMe, Bridge, Other} }
 
 // Classify returns the type of a function from its class, its header and its SR-IOV role. A
 // display, 3D or processing accelerator is a GPU even where it has SR-IOV
-// itself (its VFs are VFs); a network controller without SR-IOV is a PF too:
-// it is the whole physical function. An NVSwitch is none of these, and of type Other.
+// itself, and its VFs are of type GPUVF; a network controller without SR-IOV is a PF
+// too: it is the whole physical function. An NVSwitch, and a VF for encryption or compression, are of type Other.
 func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 	switch {
 	case isVF:
-		return VFType
+		return classifyVF(class)
 	case isBridge(class, header):
 		return Bridge
 	case class.Base() == pci.BaseDisplay, class.Base() == pci.BaseAccelerator:
@@ -49,6 +50,19 @@ func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 		return NVMe
 	case isPF:
 		return PFType
+	default:
+		return Other
+	}
+}
+
+func classifyVF(class pci.Class) Type {
+	switch {
+	case class.Base() == pci.BaseNetwork:
+		return VFType
+	case class.Base() == pci.BaseDisplay, class.Base() == pci.BaseAccelerator:
+		return GPUVF
+	case class.Sub() == pci.ClassNVMe:
+		return NVMe
 	default:
 		return Other
 	}

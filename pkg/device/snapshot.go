@@ -48,6 +48,8 @@ type Host struct {
 	UnsafeInterrupts []string `json:"unsafeInterrupts,omitempty"`
 	// NoIOMMUMode is set when vfio's enable_unsafe_noiommu_mode is on.
 	NoIOMMUMode bool `json:"noIOMMUMode,omitempty"`
+	// VFIODenylistOff is set when vfio_pci is loaded with disable_denylist.
+	VFIODenylistOff bool `json:"vfioDenylistOff,omitempty"`
 	// IOMMUFD is set when /dev/iommu exists.
 	IOMMUFD bool `json:"iommufd"`
 	// Drivers are the PCI drivers that are registered now.

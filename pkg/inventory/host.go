@@ -51,6 +51,7 @@ func (r *hostReader) refresh(h *device.Host) {
 		}
 	}
 	h.NoIOMMUMode = isOn(r.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))
+	h.VFIODenylistOff = isOn(r.text("sys/module/vfio_pci/parameters/disable_denylist"))
 	h.NVIDIAModeset = nvidiaModeset(r.fs)
 	h.IOMMUFD = r.exists("dev/iommu")
 	h.Drivers = r.list("sys/bus/pci/drivers")

@@ -22,7 +22,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated,
-		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
+		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 		(*candidate).nodeReady,
 	}
@@ -244,6 +244,24 @@ func (c *candidate) backend() *Refusal {
 			Code: NoBackend,
 			Text: "companions: Give needs the IOMMUFD backend; with a group node, Kata decides which functions of the group it plugs",
 			Fix:  "set `companions: Withhold`; if each companion has its own IOMMU group, a kernel with iommufd also works",
+		}
+	}
+	return nil
+}
+
+// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
+func (c *candidate) acceptedByVFIO() *Refusal {
+	for _, t := range c.all {
+		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
+		case device.IsVFIO(t.f.Driver):
+		case t.f.ServesVFIO():
+			return c.mate(t.f, ServesVFIO,
+				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", t.f.Driver, t.f.Address),
+				"assign the whole GPU, or exclude its VFs by a rule of the node config; kata-vfio does not assign vGPUs")
+		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
+			return c.mate(t.f, Denylisted,
+				fmt.Sprintf("%s (%s:%s) is on the denylist of vfio-pci, which refuses it because of known errata", t.f.Address, t.f.Vendor, t.f.Device),
+				"do not assign it to tenants you do not trust; else load vfio_pci with disable_denylist=1 (/etc/modprobe.d), and reboot")
 		}
 	}
 	return nil

@@ -45,6 +45,10 @@ const (
 	PFBusy Code = "PFBusy"
 	// NoBackend: the kernel does not have the VFIO interface that the config requires.
 	NoBackend Code = "BackendUnavailable"
+	// Denylisted: vfio-pci refuses the function because of known errata.
+	Denylisted Code = "OnVFIODenylist"
+	// ServesVFIO: the function's host driver serves VFIO itself, and the function must stay on it.
+	ServesVFIO Code = "DriverServesVFIO"
 	// SeveralOfGroup: the VM would get several functions of one IOMMU group, which Kata can't plug.
 	SeveralOfGroup Code = "SeveralOfIOMMUGroup"
 	// OtherOfGroup: Kata would plug another function of the IOMMU group.
@@ -163,7 +167,7 @@ func (e *RefusedError) Has(code Code) bool {
 // function as well, so that the refusal is not of this node's present state.
 func (r *Refusal) HoldsForItsKind() bool {
 	switch r.Code {
-	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, MateNotSelected, WindowTooSmall:
+	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, Denylisted, ServesVFIO, MateNotSelected, WindowTooSmall:
 		return true
 	}
 	return false

@@ -122,7 +122,7 @@ func (n *Node) pfOf(e *entry) (pci.Address, bool) {
 	switch {
 	case e.f != nil && e.f.VF != nil:
 		return e.f.VF.PF, true
-	case e.kind != device.VFType:
+	case e.f != nil:
 		return e.addr, true
 	}
 	for _, c := range n.before(e, pfSet) {
@@ -130,7 +130,11 @@ func (n *Node) pfOf(e *entry) (pci.Address, bool) {
 			return pf, true
 		}
 	}
-	return device.PFOfPool(e.pool)
+	switch e.kind {
+	case device.VFType, device.GPUVF:
+		return device.PFOfPool(e.pool)
+	}
+	return e.addr, true
 }
 
 // units adds a set for each unit with more than one device in the pool, and keeps the sets

@@ -25,7 +25,7 @@ func addr(t testing.TB, text string) pci.Address {
 // everything is a config by which all that may be taken is ours.
 func everything() *v1alpha1.NodeConfig {
 	return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "nvme", "other"}}},
+		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "other"}}},
 	}}
 }
 

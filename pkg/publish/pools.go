@@ -178,7 +178,7 @@ func (p poolsOf) other(key pci.Address, pool string) bool {
 func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
 	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
 	for _, e := range staying {
-		if pf, ok := n.pfOf(e); ok && e.f == nil && e.kind == device.VFType {
+		if pf, ok := n.pfOf(e); ok && e.f == nil && pf != e.addr {
 			all.vfs.add(pf, e.pool)
 		}
 		for _, p := range e.parts() {

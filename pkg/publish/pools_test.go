@@ -49,7 +49,7 @@ func TestPoolsByHardware(t *testing.T) {
 				"worker-1/pf-0000-81-00-0": {"pf-0000-81-00-0"},
 			},
 		},
-		"VFs of a GPU stand with it": {[]device.Function{gpuPF, gpuVF}, map[string][]string{"worker-1": {"vf-0000-3b-00-4"}}},
+		"VFs of a GPU stand with it": {[]device.Function{gpuPF, gpuVF}, map[string][]string{"worker-1": {"gpuvf-0000-3b-00-4"}}},
 		"disk with SR-IOV":           {[]device.Function{diskPF}, map[string][]string{"worker-1": nil, "worker-1/pf-0000-7e-00-0": {"nvme-0000-7e-00-0"}}},
 		"VF of an unseen PF":         {[]device.Function{orphan}, map[string][]string{"worker-1": nil, "worker-1/pf-0000-99-00-0": {"vf-0000-99-10-0"}}},
 		"ports in one group": {

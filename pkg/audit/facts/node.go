@@ -172,11 +172,11 @@ func fact(name, value, how string, err error) Fact {
 	return f
 }
 
-// Functions returns the functions of the given types, by address; without types the assignable ones: GPUs, PFs, VFs and
-// NVMe drives.
+// Functions returns the functions of the given types, by address; without types the assignable ones: GPUs and their VFs,
+// PFs, VFs and NVMe drives.
 func (n *Node) Functions(types ...device.Type) []*device.Function {
 	if len(types) == 0 {
-		types = []device.Type{device.GPU, device.PFType, device.VFType, device.NVMe}
+		types = []device.Type{device.GPU, device.PFType, device.VFType, device.GPUVF, device.NVMe}
 	}
 	var found []*device.Function
 	for i := range n.Snapshot.Functions {

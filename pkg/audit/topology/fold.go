@@ -94,6 +94,7 @@ func (t tally) typeWords() string {
 		{device.GPU, "GPU", "GPUs"},
 		{device.PFType, "PF", "PFs"},
 		{device.VFType, "VF", "VFs"},
+		{device.GPUVF, "VF of a GPU", "VFs of GPUs"},
 		{device.NVMe, "NVMe drive", "NVMe drives"},
 		{device.Other, "other", "others"},
 	} {

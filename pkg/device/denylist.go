@@ -1,0 +1,32 @@
+package device
+
+import "github.com/kata-vfio/kata-vfio/pkg/pci"
+
+// IsDenylisted reports whether the generic vfio-pci refuses the function because of known errata, unless its parameter
+// disable_denylist is set (vfio_pci_dev_in_denylist in drivers/vfio/pci/vfio_pci.c). All of them are Intel's: QuickAssist
+// with its VFs, and since Linux 6.10 the DSA and IAX of Sapphire Rapids.
+func (f *Function) IsDenylisted() bool {
+	if f.Vendor != vendorIntel {
+		return false
+	}
+	switch f.Device {
+	case 0x0435, 0x0443, // DH895xCC
+		0x19e2, 0x19e3, // C3xxx
+		0x37c8, 0x37c9, // C62x
+		0x0b25, 0x0cfe: // DSA, IAX
+		return true
+	}
+	return false
+}
+
+// ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
+// driver has made a VFIO device, or is NVIDIA's on a VF of a GPU, which is a part of vGPU and works with that driver only.
+func (f *Function) ServesVFIO() bool {
+	if f.Driver == "" || IsVFIO(f.Driver) {
+		return false
+	}
+	return f.Children.VFIO != "" || f.Type == GPUVF && f.Vendor == vendorNVIDIA && f.Driver == "nvidia"
+}
+
+// vendorIntel is Intel's vendor id.
+const vendorIntel pci.ID = 0x8086

@@ -1,0 +1,72 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// vfOf returns VF 0 of a PF on bus b0, in a group of its own.
+func vfOf(vendor, id pci.ID, class pci.Class, driver string) device.Function {
+	f := on(pci.Address{Bus: 0xb0, Device: 1}, class, driver, 70)
+	f.Vendor, f.Device, f.Capabilities.Header = vendor, id, pci.HeaderNormal
+	f.Type = device.Classify(class, pci.HeaderNormal, false, true)
+	f.VF = &device.VF{PF: pci.Address{Bus: 0xb0}}
+	f.Modalias = fmt.Sprintf("pci:v%08Xd%08Xsv00000000sd00000000bc%02Xsc00i00", uint16(vendor), uint16(id), uint8(class>>16))
+	return f
+}
+
+// TestVFIOTakesTheFunction refuses what vfio-pci would not take, or what works with its own driver only.
+func TestVFIOTakesTheFunction(t *testing.T) {
+	const (
+		intel pci.ID    = 0x8086
+		quick pci.Class = 0x0b4000
+	)
+	variant := device.Alias{Pattern: "vfio_pci:v00008086d000037C9sv*sd*bc*sc*i*", Module: "qat_vfio_pci"}
+	served := mateOf(nvidia, display, "nvidia", 0, 0)
+	served.Children.VFIO = "vfio0"
+	for name, c := range map[string]struct {
+		function device.Function
+		host     func(*device.Host)
+		want     plan.Code // none if the plan is made
+	}{
+		"QuickAssist VF":                           {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), want: plan.Denylisted},
+		"the same without a driver":                {function: vfOf(intel, 0x37c9, quick, ""), want: plan.Denylisted},
+		"the same on vfio-pci":                     {function: vfOf(intel, 0x37c9, quick, "vfio-pci")},
+		"the same, denylist off":                   {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), host: func(h *device.Host) { h.VFIODenylistOff = true }},
+		"the same, with a VFIO driver of its own":  {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), host: func(h *device.Host) { h.VFIOAliases = []device.Alias{variant} }},
+		"QuickAssist VF that is not on the list":   {function: vfOf(intel, 0x4941, quick, "4xxxvf")},
+		"the same id of another vendor":            {function: vfOf(amd, 0x37c9, quick, "")},
+		"DSA":                                      {function: vfOf(intel, 0x0b25, 0x088000, "idxd"), want: plan.Denylisted},
+		"vGPU":                                     {function: vfOf(nvidia, 0x2330, display, "nvidia"), want: plan.ServesVFIO},
+		"VF of an NVIDIA GPU without a driver":     {function: vfOf(nvidia, 0x2330, display, "")},
+		"VF of an AMD GPU":                         {function: vfOf(amd, 0x74b5, 0x120000, "")},
+		"a driver that has made a VFIO device":     {function: served, want: plan.ServesVFIO},
+		"a whole NVIDIA GPU with NVIDIA's driver":  {function: mateOf(nvidia, display, "nvidia", 0, 0)},
+		"a VF of an NVIDIA NIC on its host driver": {function: vfOf(0x15b3, 0x101e, 0x020000, "mlx5_core")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := assemble([]device.Function{c.function})
+			if c.host != nil {
+				c.host(&s.Host)
+			}
+			n := node(s)
+			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+				{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf", "other"}}},
+			}}, s)
+			req := asking(s, c.function.Address)
+			req.Devices[0].VFIO.AllowUnisolated, req.Devices[0].VFIO.Reset = new(true), v1alpha1.ResetSkip
+			_, err := plan.Make(req, n)
+			refused, _ := errors.AsType[*plan.RefusedError](err)
+			if c.want == "" && err != nil || c.want != "" && (refused == nil || !refused.Has(c.want)) {
+				t.Errorf("Make = %v; want %q", err, c.want)
+			}
+		})
+	}
+}
