@@ -82,7 +82,7 @@ func (h *host) run(t *testing.T) {
 }
 
 func TestNodesAsPeopleHaveThem(t *testing.T) {
-	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts()} {
+	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts(), firmwareHosts()} {
 		for _, h := range group {
 			t.Run(h.name, h.run)
 		}
@@ -205,5 +205,45 @@ func nextBootHosts() []host {
 		{name: "a conflict in a default", files: grub("etc/default/grub.d/50-x.cfg", ": ${GRUB_CMDLINE_LINUX_RECOVERY:=single}\n: ${GRUB_CMDLINE_LINUX:='intremap=off'}\n"), refused: true, want: []string{"/etc/default/grub.d/50-x.cfg line 2: intremap=off"}},
 		{name: "tuned", files: merged(rhel, "etc/tuned/bootcmdline", "TUNED_BOOT_CMDLINE=\"skew_tick=1 iommu=pt\"\n"), refused: true, want: []string{"/etc/tuned/bootcmdline line 1: iommu=pt contradicts", "of the active tuned profile"}},
 		{name: "tuned's arguments in GRUB's environment", files: merged(rhel, "boot/grub2/grubenv", "# GRUB Environment Block\ntuned_params=skew_tick=1 intel_iommu=off\n"), refused: true, want: []string{"/boot/grub2/grubenv line 2: intel_iommu=off"}},
+	}
+}
+
+// iort is Arm's table with nodes of these kinds.
+func iort(kinds ...byte) string {
+	table := "IORT" + strings.Repeat("\x00", 32) + string([]byte{byte(len(kinds)), 0, 0, 0, 48, 0, 0, 0}) + strings.Repeat("\x00", 4)
+	for _, kind := range kinds {
+		table += string([]byte{kind, 16, 0}) + strings.Repeat("\x00", 13)
+	}
+	return table
+}
+
+// firmwareHosts are running nodes whose kernel drives no IOMMU.
+func firmwareHosts() []host {
+	const tables = "sys/firmware/acpi/tables/"
+	node := func(more map[string]string) map[string]string {
+		all := withoutFile(withoutFile(debian("debian", "12", "", debianGrub, map[string]string{"proc/cmdline": "ro quiet\n"}), "sys/class/iommu/"), tables)
+		maps.Copy(all, more)
+		return all
+	}
+	none := map[string]string{tables + "FACP": "FACP"}
+	xen := map[string]string{tables + "FACP": "FACP", "proc/xen/capabilities": "control_d\n", "sys/hypervisor/type": "xen\n"}
+	guest := map[string]string{tables + "FACP": "FACP", "proc/cpuinfo": "flags\t\t: fpu vmx hypervisor\n"}
+	arm := func(table string) map[string]string {
+		return node(map[string]string{tables + "IORT": table, "usr/bin/env": arm64, "usr/lib/systemd/systemd": arm64, "proc/cpuinfo": "Features\t: fp asimd\n"})
+	}
+	const firmwareSetup = "in the firmware setup"
+	return []host{
+		{name: "no table", files: node(none), refused: true, want: []string{"the firmware describes no IOMMU", "Intel VT for Directed I/O"}},
+		{name: "AMD's IOMMU is described, not used", files: node(map[string]string{tables + "IVRS": "IVRS" + strings.Repeat("\x00", 60), "proc/cpuinfo": "flags\t\t: fpu svm\n"}), want: []string{"(ACPI table IVRS), but the kernel uses none", "AMD-Vi"}},
+		{name: "Intel's IOMMU is described, not switched on yet", files: node(map[string]string{tables + "DMAR": kernel()[tables+"DMAR"]}), never: []string{"uses none", "virtual machine"}},
+		{name: "Arm's table without an SMMU", files: arm(iort(0, 2)), refused: true, want: []string{"the kernel drives no SMMU, because the firmware describes none", "enable the SMMU"}, never: []string{"VT-d"}},
+		{name: "Arm's table with an SMMU that is not used", files: arm(iort(0, 2, 4)), want: []string{"the firmware describes an SMMU (ACPI table IORT), but the kernel drives no SMMU", "enable the SMMU"}, never: []string{"VT-d"}},
+		{name: "Arm's SMMU in use", files: merged(arm(iort(4)), "sys/class/iommu/smmu3.0x1/uevent", ""), never: []string{"drives no SMMU"}},
+		{name: "Xen's dom0", files: node(xen), refused: true, want: []string{"Xen owns the IOMMU", "without Xen"}, never: []string{firmwareSetup}},
+		{name: "an image that Xen starts", files: debian("debian", "12", "", debianGrub, map[string]string{"etc/default/grub.d/xen.cfg": "GRUB_CMDLINE_XEN_DEFAULT=\"dom0_mem=4G\"\n"}), image: true, want: []string{"If Xen starts the node, Xen owns the IOMMU"}},
+		{name: "a virtual machine", files: node(guest), refused: true, want: []string{"the node is a virtual machine", "virtual IOMMU"}, never: []string{firmwareSetup}},
+		{name: "a guest of Xen", files: node(map[string]string{tables + "FACP": "FACP", "sys/hypervisor/type": "xen\n"}), refused: true, want: []string{"the node is a virtual machine"}, never: []string{firmwareSetup}},
+		{name: "a virtual machine with an IOMMU that is not used", files: node(map[string]string{tables + "IVRS": "IVRS" + strings.Repeat("\x00", 60), "proc/cpuinfo": "flags\t\t: fpu svm hypervisor\n"}), want: []string{"virtual IOMMU"}, never: []string{firmwareSetup}},
+		{name: "a virtual machine without nested virtualization", files: node(merged(guest, "proc/cpuinfo", "flags\t\t: fpu hypervisor\n")), refused: true, want: []string{"enable nested virtualization"}, never: []string{"SVM Mode"}},
 	}
 }

@@ -21,16 +21,23 @@ func (n *node) preflight() {
 			Fix: "configure the node's init to do what the plan shows",
 		})
 	}
+	if n.platform.Xen == platform.XenConfigured {
+		n.problem(state.Problem{
+			Part: preflightPart, Text: "GRUB's settings have arguments for Xen (GRUB_CMDLINE_XEN). If Xen starts the node, Xen owns the IOMMU, and VFIO can't use it",
+			Fix: "make GRUB start the kernel without Xen by default",
+		})
+	}
 	if !n.platform.Live {
 		return
 	}
 	n.iommu()
 	p := n.platform
 	if p.Arch == "amd64" && !p.CPU.Virtualizes {
-		n.problem(state.Problem{
-			Part: preflightPart, Text: "the CPU's virtualization is missing or disabled, so VMs run in emulation or not at all",
-			Fix: "enable \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" in the firmware setup",
-		})
+		fix := "enable \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" in the firmware setup"
+		if p.CPU.Guest {
+			fix = "enable nested virtualization in the hypervisor of this VM, or use a bare-metal node"
+		}
+		n.problem(state.Problem{Part: preflightPart, Text: "the CPU's virtualization is missing or disabled, so VMs run in emulation or not at all", Fix: fix})
 	}
 }
 
@@ -51,36 +58,63 @@ func (n *node) kernel() {
 const (
 	switchOn = "in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
 		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" if it has them; then reboot"
-	remapping = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
+	smmuOn       = "in the firmware setup enable the SMMU (\"SMMU\", \"IOMMU\" or \"SMMU Support\"), or update the firmware; then reboot"
+	virtualIOMMU = "use a bare-metal node, or have the hypervisor give the VM a virtual IOMMU with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`)"
+	remapping    = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
 )
 
+// iommu says why the running kernel has no IOMMU that VFIO can use: the first row that applies.
 func (n *node) iommu() {
 	p := n.platform
 	f := &p.Firmware
-	switch {
-	case len(p.IOMMUs) > 0 && f.DMAR == nil:
-		return // the kernel drives one, whatever the firmware describes
-	case !f.Readable && p.Arch == "arm64":
-		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
-		})
-	case !f.Readable:
-		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: "the firmware's ACPI tables can't be read, and the kernel has no IOMMU",
-			Fix: "run bootstrap on the node as root, with the node's /sys",
-		})
-	case f.DMAR == nil && f.IVRS == nil && !f.IORT:
-		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: "the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT)", Fix: switchOn,
-		})
-	case f.DMAR != nil && !f.DMAR.InterruptRemapping:
-		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: "the firmware offers no interrupt remapping (ACPI table DMAR), so a device could forge interrupts", Fix: remapping,
-		})
-	case len(p.IOMMUs) == 0 && f.DMAR != nil && booted(p):
-		n.problem(state.Problem{
-			Part: preflightPart, Text: "the kernel was started with the IOMMU enabled, but uses none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + switchOn,
-		})
+	none, described := len(p.IOMMUs) == 0, f.DMAR != nil || f.IVRS != nil || f.IORT != nil
+	enable, smmu := switchOn, smmuOn
+	if p.CPU.Guest {
+		enable, smmu = virtualIOMMU, virtualIOMMU
+	}
+	for _, row := range []struct {
+		applies bool
+		state.Problem
+	}{
+		{p.Xen == platform.XenDom0, state.Problem{
+			Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
+		}},
+		{none && !described && (p.CPU.Guest || p.Xen == platform.XenGuest), state.Problem{
+			Fatal: true, Text: "the node is a virtual machine (/proc/cpuinfo has the flag hypervisor) without an IOMMU", Fix: virtualIOMMU,
+		}},
+		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives one, whatever the firmware describes
+		{!f.Readable && p.Arch == "arm64", state.Problem{
+			Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
+		}},
+		{!f.Readable, state.Problem{
+			Fatal: true, Text: "the firmware's ACPI tables can't be read, and the kernel has no IOMMU", Fix: "run bootstrap on the node as root, with the node's /sys",
+		}},
+		{!described, state.Problem{
+			Fatal: true, Text: "the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT)", Fix: switchOn,
+		}},
+		{f.DMAR != nil && !f.DMAR.InterruptRemapping, state.Problem{
+			Fatal: true, Text: "the firmware offers no interrupt remapping (ACPI table DMAR), so a device could forge interrupts", Fix: remapping,
+		}},
+		{f.DMAR != nil && none && booted(p), state.Problem{
+			Text: "the kernel was started with the IOMMU enabled, but uses none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + enable,
+		}},
+		{f.IVRS != nil && none, state.Problem{ // AMD's driver needs no argument
+			Text: "the firmware describes an IOMMU (ACPI table IVRS), but the kernel uses none", Fix: "read `dmesg | grep -i -e AMD-Vi -e IOMMU`; " + enable,
+		}},
+		{f.IORT != nil && f.IORT.SMMUs == 0, state.Problem{
+			Fatal: true, Text: "the kernel drives no SMMU, because the firmware describes none (ACPI table IORT)", Fix: smmuOn,
+		}},
+		{f.IORT != nil && none, state.Problem{
+			Text: "the firmware describes an SMMU (ACPI table IORT), but the kernel drives no SMMU", Fix: "read `dmesg | grep -i -e smmu -e IOMMU`; " + smmu,
+		}},
+	} {
+		if row.applies {
+			if row.Text != "" {
+				row.Part = preflightPart
+				n.problem(row.Problem)
+			}
+			return
+		}
 	}
 }
 

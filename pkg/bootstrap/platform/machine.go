@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // Module says how a kernel has a module. If both are false, it does not have it.
@@ -22,7 +23,36 @@ func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
 	flags := strings.Fields(field(r.text("proc/cpuinfo"), "flags"))
-	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm")}
+	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"), Guest: slices.Contains(flags, "hypervisor")}
+}
+
+func (r *reader) xen(live bool) Xen {
+	switch {
+	case live && strings.Contains(r.text("proc/xen/capabilities"), "control_d"):
+		return XenDom0
+	case live && strings.TrimSpace(r.text("sys/hypervisor/type")) == "xen":
+		return XenGuest
+	case !live && r.startsXen():
+		return XenConfigured
+	}
+	return ""
+}
+
+// startsXen reports whether GRUB's settings have arguments for Xen.
+func (r *reader) startsXen() bool {
+	settings := kernelargs.NewSettings(nil)
+	for _, name := range append([]string{"etc/default/grub"}, r.dropIns("etc/default/grub.d")...) {
+		settings.Source(name, r.text(name))
+	}
+	return settings.Has("GRUB_CMDLINE_XEN") || settings.Has("GRUB_CMDLINE_XEN_DEFAULT")
+}
+
+func (r *reader) dropIns(dir string) []string {
+	var all []string
+	for _, name := range r.list(dir) {
+		all = append(all, path.Join(dir, name))
+	}
+	return all
 }
 
 // field returns the first value of a name in text of the form "name : value".
@@ -40,12 +70,15 @@ const tables = "sys/firmware/acpi/tables"
 
 func (r *reader) firmware() Firmware {
 	names := r.list(tables)
-	f := Firmware{Readable: len(names) > 0, IORT: slices.Contains(names, "IORT")}
+	f := Firmware{Readable: len(names) > 0}
 	if slices.Contains(names, "DMAR") {
 		f.DMAR = parsed(r, &f, "DMAR", acpi.ParseDMAR)
 	}
 	if slices.Contains(names, "IVRS") {
 		f.IVRS = parsed(r, &f, "IVRS", acpi.ParseIVRS)
+	}
+	if slices.Contains(names, "IORT") {
+		f.IORT = parsed(r, &f, "IORT", acpi.ParseIORT)
 	}
 	return f
 }

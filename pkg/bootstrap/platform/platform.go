@@ -22,6 +22,7 @@ type Platform struct {
 	// Arch is "amd64", "arm64" or empty.
 	Arch     string
 	CPU      CPU
+	Xen      Xen
 	Firmware Firmware
 	// IOMMUs are the IOMMUs that the running kernel drives.
 	IOMMUs []string
@@ -58,14 +59,26 @@ type OS struct {
 type CPU struct {
 	// Virtualizes: VT-x or SVM is available and enabled.
 	Virtualizes bool
+	// Guest: a hypervisor runs the node.
+	Guest bool
 }
+
+// Xen says what the node is to Xen.
+type Xen string
+
+// Kinds. Xen uses the IOMMU itself, and its guests have none. An image may be started by Xen if its boot loader is
+// configured for it.
+const (
+	XenDom0       Xen = "Xen's dom0"
+	XenGuest      Xen = "a guest of Xen"
+	XenConfigured Xen = "configured for Xen"
+)
 
 // Firmware has the ACPI tables about IOMMUs. Absent tables are nil.
 type Firmware struct {
 	DMAR *acpi.DMAR
 	IVRS *acpi.IVRS
-	// IORT is Arm's table.
-	IORT bool
+	IORT *acpi.IORT
 	// Readable: the directory of tables is not empty, and the tables above could be read.
 	Readable bool
 }
@@ -95,6 +108,7 @@ func Detect(tree state.Tree, live bool) *Platform {
 		p.SystemdRuns = slices.Contains(r.list("run/systemd"), "system")
 		p.UdevRuns = slices.Contains(r.list("run/udev"), "control")
 	}
+	p.Xen = r.xen(live)
 	p.Kernel = r.kernel(live)
 	p.Modules = r.modules(p.Kernel, live)
 	p.Loader = r.loader(&p.OS, live, p.Cmdline)
@@ -223,6 +237,10 @@ func (p *Platform) Facts() []state.Fact {
 	if p.Firmware.IVRS != nil {
 		add("IVRS", fmt.Sprintf("DMA confined before boot: %t", p.Firmware.IVRS.Remapped), "/"+tables+"/IVRS")
 	}
+	if p.Firmware.IORT != nil {
+		add("IORT", fmt.Sprintf("SMMUs: %d", p.Firmware.IORT.SMMUs), "/"+tables+"/IORT")
+	}
+	add("hypervisor", string(p.Xen), "/sys/hypervisor/type, /etc/default/grub.d")
 	add("IOMMUs", strings.Join(p.IOMMUs, " "), "/sys/class/iommu")
 	add("lockdown", p.Lockdown, "/sys/kernel/security/lockdown")
 	add("Secure Boot", p.SecureBoot, "/"+efivars)

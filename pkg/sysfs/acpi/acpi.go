@@ -1,4 +1,4 @@
-// Package acpi reads the two tables by which firmware describes its IOMMUs, as
+// Package acpi reads the tables by which firmware describes its IOMMUs, as
 // /sys/firmware/acpi/tables has them.
 package acpi
 
@@ -47,6 +47,34 @@ func ParseIVRS(table string) (IVRS, error) {
 	}
 	v := binary.LittleEndian.Uint32([]byte(table[at : at+4]))
 	return IVRS{Info: v, Remapped: v&2 != 0}, nil
+}
+
+// IORT is what Arm's table says.
+type IORT struct {
+	// SMMUs is the number of IOMMUs that it describes. Firmware has the table without any of them too, because it also
+	// describes interrupt controllers and root complexes.
+	SMMUs int
+}
+
+// ParseIORT parses an IORT table (Arm DEN 0049, include/acpi/actbl2.h). It returns an error if the text is not one.
+func ParseIORT(table string) (IORT, error) {
+	const count, header, smmu, smmu3 = 36, 4, 3, 4
+	if err := check(table, "IORT", count+8); err != nil {
+		return IORT{}, err
+	}
+	nodes, at := binary.LittleEndian.Uint32([]byte(table[count:])), binary.LittleEndian.Uint32([]byte(table[count+4:]))
+	found := IORT{}
+	for ; nodes > 0 && uint64(at)+header <= uint64(len(table)); nodes-- {
+		kind, length := table[at], binary.LittleEndian.Uint16([]byte(table[at+1:]))
+		if kind == smmu || kind == smmu3 {
+			found.SMMUs++
+		}
+		if length < header {
+			break
+		}
+		at += uint32(length)
+	}
+	return found, nil
 }
 
 func check(table, name string, size int) error {
