@@ -82,7 +82,7 @@ func (h *host) run(t *testing.T) {
 }
 
 func TestNodesAsPeopleHaveThem(t *testing.T) {
-	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts(), firmwareHosts()} {
+	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts(), firmwareHosts(), moduleHosts(), vfHosts()} {
 		for _, h := range group {
 			t.Run(h.name, h.run)
 		}
@@ -246,4 +246,42 @@ func firmwareHosts() []host {
 		{name: "a virtual machine with an IOMMU that is not used", files: node(map[string]string{tables + "IVRS": "IVRS" + strings.Repeat("\x00", 60), "proc/cpuinfo": "flags\t\t: fpu svm hypervisor\n"}), want: []string{"virtual IOMMU"}, never: []string{firmwareSetup}},
 		{name: "a virtual machine without nested virtualization", files: node(merged(guest, "proc/cpuinfo", "flags\t\t: fpu hypervisor\n")), refused: true, want: []string{"enable nested virtualization"}, never: []string{"SVM Mode"}},
 	}
+}
+
+// moduleHosts are nodes whose files bind functions by ID, or run a command when vfio-pci is loaded.
+func moduleHosts() []host {
+	node := func(name, content string) map[string]string {
+		return debian("debian", "12", "", debianGrub, map[string]string{name: content, "proc/cmdline": "ro quiet\n"})
+	}
+	return []host{
+		{name: "IDs of vfio-pci in initramfs-tools' modules", files: node("etc/initramfs-tools/modules", "# List\nvfio\nvfio_pci ids=10de:2204,10de:1aef\n"), refused: true, want: []string{"/etc/initramfs-tools/modules line 3: vfio-pci binds every function with these IDs", "remove the line: vfio_pci ids="}},
+		{name: "modules without options in initramfs-tools' modules", files: node("etc/initramfs-tools/modules", "vfio\nvfio_pci\n"), never: []string{"initramfs-tools/modules"}},
+		{name: "a command in place of vfio-pci", files: node("etc/modprobe.d/vfio.conf", "install vfio-pci /usr/local/bin/override.sh\n"), refused: true, want: []string{"/etc/modprobe.d/vfio.conf line 1: it runs a command whenever vfio_pci is loaded"}},
+		{name: "a command in place of another module", files: node("etc/modprobe.d/vfio.conf", "install snd_hda_intel /usr/local/bin/x.sh\n"), never: []string{"runs a command"}},
+	}
+}
+
+// vfHosts are nodes on which other programs set numbers of VFs.
+func vfHosts() []host {
+	const fields = "virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n"
+	node := func(name, content string) map[string]string {
+		return debian("debian", "12", "", debianGrub, map[string]string{name: content})
+	}
+	all := []host{{
+		name: "a udev rule for the VFs of another PF", image: true, fields: fields, never: []string{"also sets a number of VFs"},
+		files: node("etc/udev/rules.d/99-vfs.rules", "ACTION==\"add\", KERNELS==\"0000:af:00.0\", ATTR{device/sriov_numvfs}=\"4\"\n"),
+	}}
+	for name, c := range map[string]struct{ file, content, line string }{
+		"udev":           {"etc/udev/rules.d/99-vfs.rules", "# VFs\nACTION==\"add\", KERNELS==\"0000:5e:00.0\", ATTR{device/sriov_numvfs}=\"4\"\n", "2"},
+		"a link file":    {"etc/systemd/network/10-pf.link", "[Match]\nOriginalName=ens1\n[SR-IOV]\n[Link]\nSR-IOVVirtualFunctions=4\n", "5"},
+		"sysfsutils":     {"etc/sysfs.conf", "class/net/ens1/device/sriov_numvfs = 4\n", "1"},
+		"tmpfiles":       {"etc/tmpfiles.d/vfs.conf", "w /sys/class/net/ens1/device/sriov_numvfs - - - - 4\n", "1"},
+		"a service":      {"etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 4 > /sys/class/net/ens1/device/sriov_numvfs'\n", "2"},
+		"netplan":        {"etc/netplan/50-vfs.yaml", "network:\n  ethernets:\n    ens1:\n      virtual-function-count: 4\n", "4"},
+		"NetworkManager": {"etc/NetworkManager/system-connections/ens1.nmconnection", "[sriov]\ntotal-vfs=4\n", "2"},
+		"a driver":       {"etc/modprobe.d/ixgbe.conf", "options ixgbe max_vfs=4\n", "1"},
+	} {
+		all = append(all, host{name: "VFs also set by " + name, image: true, fields: fields, files: node(c.file, c.content), want: []string{"/" + c.file + " line " + c.line + " also sets a number of VFs"}})
+	}
+	return all
 }

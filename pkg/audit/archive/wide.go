@@ -60,7 +60,7 @@ func Patterns() []string {
 		"etc/default/grub", "etc/default/grub.d/*", "etc/default/u-boot", "etc/u-boot-menu/conf.d/*", "etc/kernel/cmdline", "usr/lib/kernel/cmdline", "etc/cmdline.d/*",
 		"boot/loader/entries/*", "efi/loader/entries/*", "boot/efi/loader/entries/*", "boot/grub/grub.cfg", "boot/grub2/grub.cfg", "boot/grub/grubenv", "boot/grub2/grubenv",
 		"boot/efi/EFI/*/grubenv", "boot/extlinux/extlinux.conf", "boot/extlinux.conf", "boot/limine.conf", "boot/armbianEnv.txt", "boot/refind_linux.conf",
-		"boot/firmware/cmdline.txt", "oem/grub.cfg", "usr/share/oem/grub.cfg", "oem/grubenv", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline", "etc/modules", "etc/modules-load.d/*",
+		"boot/firmware/cmdline.txt", "oem/grub.cfg", "usr/share/oem/grub.cfg", "oem/grubenv", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline", "etc/initramfs-tools/modules", "etc/modules", "etc/modules-load.d/*",
 		"etc/os-release", "usr/lib/os-release", "etc/sysctl.conf", "etc/sysctl.d/*", "usr/lib/sysctl.d/*", "run/sysctl.d/*",
 		"etc/udev/rules.d/*", "usr/lib/udev/rules.d/*vfio*", "etc/driverctl.d/*",
 		"etc/cdi/*", "var/run/cdi/*", "run/cdi/*", "etc/containerd/*.toml", "etc/containerd/*/*.toml", "etc/crio/*", "etc/crio/*/*",

@@ -50,6 +50,7 @@ func (n *Node) Parameter(module, name string) Setting {
 	for _, file := range n.modprobeFiles() {
 		s.Configured = append(s.Configured, options(file, module, name)...)
 	}
+	s.Configured = append(s.Configured, optionsIn(n.Read(kernelargs.InitramfsModules), kernelargs.LoadedModules, module, name)...)
 	for _, file := range n.BootFiles() {
 		for _, value := range kernelargs.Values(file.Value, module+"."+name) {
 			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
@@ -78,8 +79,12 @@ func (n *Node) modprobeFiles() []Fact {
 // options returns the values that a file of modprobe.d gives a parameter
 // (modprobe.d(5): "options module name=value ...").
 func options(file Fact, module, name string) []Fact {
+	return optionsIn(file, kernelargs.ModprobeLines, module, name)
+}
+
+func optionsIn(file Fact, lines func(string) []kernelargs.ModprobeLine, module, name string) []Fact {
 	var found []Fact
-	for _, line := range kernelargs.ModprobeLines(file.Value) {
+	for _, line := range lines(file.Value) {
 		fields := strings.Fields(line.Text)
 		if len(fields) < 3 || fields[0] != "options" || !device.SameDriver(fields[1], module) {
 			continue

@@ -89,21 +89,30 @@ func (n *node) contradictions() {
 		return names
 	}) {
 		if file != optionsFile {
-			n.contradictionsIn(file)
+			n.contradictionsIn(file, kernelargs.ModprobeLines)
+		}
+	}
+	n.contradictionsIn(kernelargs.InitramfsModules, kernelargs.LoadedModules)
+}
+
+func (n *node) contradictionsIn(file string, lines func(text string) []kernelargs.ModprobeLine) {
+	content, _ := n.text(modulesPart, file)
+	for _, line := range lines(content) {
+		if why := n.contradicts(strings.Fields(line.Text)); why != "" {
+			n.problem(state.Problem{
+				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
+				Fix: "remove the line: " + strings.TrimSpace(written(file, line.Text)),
+			})
 		}
 	}
 }
 
-func (n *node) contradictionsIn(file string) {
-	content, _ := n.text(modulesPart, file)
-	for _, line := range kernelargs.ModprobeLines(content) {
-		if why := n.contradicts(strings.Fields(line.Text)); why != "" {
-			n.problem(state.Problem{
-				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
-				Fix: "remove the line: " + strings.TrimSpace(line.Text),
-			})
-		}
+// written is a line as its file has it.
+func written(file, line string) string {
+	if file == kernelargs.InitramfsModules {
+		return strings.TrimPrefix(line, "options ")
 	}
+	return line
 }
 
 // contradicts says why a line conflicts with the options, or returns "".
@@ -118,6 +127,8 @@ func (n *node) contradicts(words []string) string {
 		return ""
 	case words[0] == "blacklist", words[0] == "install" && (strings.Contains(strings.Join(words, " "), "/false") || strings.Contains(strings.Join(words, " "), "/true")):
 		return fmt.Sprintf("it prevents %s from loading", module)
+	case words[0] == "install":
+		return fmt.Sprintf("it runs a command whenever %s is loaded, which may bind other functions or set other options", module)
 	case words[0] != "options":
 		return ""
 	}

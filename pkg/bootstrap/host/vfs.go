@@ -39,6 +39,9 @@ func (n *node) physicalFunctions() []physicalFunction {
 		}
 		all = append(all, pf)
 	}
+	if len(all) > 0 {
+		n.otherWriters(all)
+	}
 	return all
 }
 

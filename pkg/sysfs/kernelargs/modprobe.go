@@ -47,6 +47,21 @@ func ModprobeFiles(list func(dir string) []string) []string {
 	return files
 }
 
+// InitramfsModules is the list of modules that initramfs-tools loads at boot, each with its options.
+const InitramfsModules = "etc/initramfs-tools/modules"
+
+// LoadedModules returns the lines of a list of modules that give options, as modprobe.d(5) would have them: "vfio_pci
+// ids=1" is "options vfio_pci ids=1".
+func LoadedModules(text string) []ModprobeLine {
+	var lines []ModprobeLine
+	for _, line := range ModprobeLines(text) {
+		if len(strings.Fields(line.Text)) > 1 {
+			lines = append(lines, ModprobeLine{line.Number, "options " + strings.TrimSpace(line.Text)})
+		}
+	}
+	return lines
+}
+
 // ModprobeLine is a line of modprobe's.
 type ModprobeLine struct {
 	// Number is the line's number in the file: of the first line if it continues over several.
