@@ -301,9 +301,16 @@ func (j *judgement) translation() {
 	j.note(r)
 }
 
+// firstVMDDomain is the first PCI domain that Intel's VMD driver gives the functions behind it (vmd_find_free_domain in
+// drivers/pci/controller/vmd.c).
+const firstVMDDomain = 0x10000
+
 // Separate says how f gets a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds a
 // function, by the ACS of the ports above it.
 func Separate(s *device.Snapshot, f *device.Function) string {
+	if f.Address.Domain >= firstVMDDomain {
+		return "disable VMD (Intel Volume Management Device) for the slot of " + f.Address.String() + " in the firmware setup: all functions behind VMD share its IOMMU group"
+	}
 	for _, addr := range slices.Backward(f.Upstream) {
 		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ACSOf(s, port) == ACSOff {
 			return fmt.Sprintf("switch ACS of port %s on: %s", addr, ACSAtBoot(port))

@@ -234,7 +234,7 @@ func unbindFix(f *device.Function) string {
 func Fix(code Code) string {
 	switch code {
 	case NoGroup:
-		return "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`"
+		return "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`. A VM needs a virtual IOMMU from its hypervisor. Xen keeps the IOMMU for itself: start the kernel without Xen"
 	case NoIOMMU:
 		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, enable the IOMMU, and reboot"
 	case NoInterruptRemapping:
