@@ -57,6 +57,7 @@ func TestHostileArchives(t *testing.T) {
 		entries        []tar.Header
 		want           string
 	}{
+		{"a link to a path that is too long", plain, []tar.Header{{Name: "node/x", Typeflag: tar.TypeSymlink, Linkname: strings.Repeat("x", 1025)}}, "leads to a path that is too long"},
 		{"a path that climbs", plain, []tar.Header{{Name: "node/../../etc/cron.d/x", Size: 1}}, "no name of a file of the node"},
 		{"an absolute path", plain, []tar.Header{{Name: "/etc/cron.d/x", Size: 1}}, "no name of a file of the node"},
 		{"a path beside the tree", plain, []tar.Header{{Name: "etc/x", Size: 1}}, "no name of a file of the node"},

@@ -3,6 +3,7 @@ package nri_test
 import (
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,10 +20,11 @@ type host struct {
 	devices map[string]nodefile.Device
 	err     error
 	asked   []string
+	tenants []string
 }
 
-func (h *host) Devices(_ string, paths []string) (map[string]nodefile.Device, error) {
-	h.asked = append(h.asked, paths...)
+func (h *host) Devices(tenant string, paths []string) (map[string]nodefile.Device, error) {
+	h.asked, h.tenants = append(h.asked, paths...), append(h.tenants, tenant)
 	return h.devices, h.err
 }
 
@@ -64,6 +66,11 @@ func TestMounts(t *testing.T) {
 				c.Mounts = []*api.Mount{{Destination: "/x", Source: "x", Options: []string{"bind"}}}
 			}), want: nri.Unverifiable,
 		},
+		"of a relative path with the other option": {
+			container: plain(func(c *api.Container) {
+				c.Mounts = []*api.Mount{{Destination: "/x", Source: "x", Options: []string{"ro", "rbind"}}}
+			}), want: nri.Unverifiable,
+		},
 		"in a pod without claims":      {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "kata-gpu"), want: nri.MountNotAllowed},
 		"in an exempt namespace":       {container: mountOf("bind", volume("block")), pod: runsIn("kube-system", "kata-gpu"), want: nri.MountNotAllowed},
 		"without a VM":                 {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "runc")},
@@ -72,6 +79,7 @@ func TestMounts(t *testing.T) {
 		"of another disk":              {container: own(mountOf("bind", volume("block")), "b", 253, 8), want: nri.MountNotAllowed},
 		"of a disk with its number":    {container: own(mountOf("bind", volume("block")), "c", 253, 7), want: nri.MountNotAllowed},
 		"of its own character device":  {container: own(mountOf("bind", volume("character")), "c", 253, 7)},
+		"of its own unbuffered device": {container: own(mountOf("bind", volume("character")), "u", 253, 7)},
 		"of a character device's disk": {container: own(mountOf("bind", volume("character")), "b", 253, 7), want: nri.MountNotAllowed},
 		"that another plugin adds": {
 			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Type: "bind", Source: volume("block")}}}, want: nri.MountNotAllowed,
@@ -134,8 +142,8 @@ func TestOnlySourcesInVMsAreLookedAt(t *testing.T) {
 	for handler, want := range map[string]int{"kata-gpu": 3, "runc": 0} {
 		h, p := &host{Kernel: n.kernel}, pod("p1", "s1")
 		p.RuntimeHandler = handler
-		if refused := r.Container(n.table, h, p, mountOf("bind", "/x"), nil); refused != nil || len(h.asked) != want {
-			t.Errorf("under %s: %v after a look at %q, want %d paths", handler, refused, h.asked, want)
+		if refused := r.Container(n.table, h, p, mountOf("bind", "/x"), nil); refused != nil || len(h.asked) != want || want > 0 && !slices.Equal(h.tenants, []string{"tenants"}) {
+			t.Errorf("under %s: %v after a look at %q for %q, want %d paths for the tenant", handler, refused, h.asked, h.tenants, want)
 		}
 	}
 }
@@ -159,18 +167,23 @@ func TestRuntimeRefusesMountsOfDeviceNodes(t *testing.T) {
 	}
 }
 
-// TestRunningMountsAreReported: of a device node, and not of what has been deleted since.
+// TestRunningMountsAreReported: of a device node and of what can't be looked at, and not of what has been deleted since.
 func TestRunningMountsAreReported(t *testing.T) {
 	n, r := tenants(t), newRuntime(t)
 	n.process("4711")
-	device, deleted := mountOf("bind", volume("block")), mountOf("bind", volume("none"))
-	device.PodSandboxId, deleted.PodSandboxId = "s1", "s2"
-	r.pods, r.containers = []*api.PodSandbox{pod("p1", "s1"), pod("p2", "s2")}, []*api.Container{deleted, device}
+	device, deleted, unread := mountOf("bind", volume("block")), mountOf("bind", volume("none")), mountOf("bind", volume("file/below"))
+	device.PodSandboxId, deleted.PodSandboxId, unread.PodSandboxId = "s1", "s2", "s3"
+	r.pods, r.containers = []*api.PodSandbox{pod("p1", "s1"), pod("p2", "s2"), pod("p3", "s3")}, []*api.Container{deleted, device, unread}
 	r.start()
 	reports := make(chan nri.Refusal, 10)
 	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
 	r.ready(p)
-	if got := <-reports; got.Code != nri.MountNotAllowed || got.Pod.UID != "p1" {
-		t.Errorf("the first report is %v, want MountNotAllowed of p1", got.Error())
+	for _, want := range []struct {
+		code nri.Code
+		uid  string
+	}{{nri.MountNotAllowed, "p1"}, {nri.Unverifiable, "p3"}} {
+		if got := <-reports; got.Code != want.code || got.Pod.UID != want.uid {
+			t.Errorf("a report is %v, want %s of %s", got.Error(), want.code, want.uid)
+		}
 	}
 }
