@@ -34,6 +34,12 @@ func (f *Function) IsNVSwitch() bool {
 	return f.Vendor == vendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
 }
 
+// IsOnNVLink reports whether the function is an NVSwitch, or a GPU that may be connected to one: cards with a display have
+// no NVLink to switches.
+func (f *Function) IsOnNVLink() bool {
+	return f.IsNVSwitch() || f.Vendor == vendorNVIDIA && f.Type == GPU && f.Class.Sub() == pci.Class3D
+}
+
 // IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. The tenant that has
 // it reaches what others have behind it.
 func (f *Function) IsSwitchPart() bool { return f.Class.Base() == pci.BaseBridge && !f.IsBridge() }

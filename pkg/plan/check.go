@@ -21,7 +21,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
-		(*candidate).isolated, (*candidate).companionsIsolated,
+		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 		(*candidate).nodeReady,

@@ -60,7 +60,7 @@ type Owner struct {
 
 // Make returns the plan for the request, or a [RefusedError] with all reasons against it.
 func Make(req *claim.Request, n Node) (*Plan, error) {
-	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot)}
+	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot), asked: askedOf(req.Devices)}
 	for i := range req.Devices {
 		m.device(&req.Devices[i])
 	}
@@ -77,8 +77,10 @@ func RefOf(req *claim.Request) Ref {
 
 // maker gathers one plan.
 type maker struct {
-	node     Node
-	ref      Ref
+	node Node
+	ref  Ref
+	// asked are the functions that the claim asks for; nil without a claim.
+	asked    map[pci.Address]bool
 	devices  []Device
 	taken    map[pci.Address]*Function
 	modules  []string

@@ -64,6 +64,8 @@ func apu() []device.Function {
 // TestWhatGoesWithAGPU takes a GPU whose group has other functions. All those that need a rule and have none are named at once.
 func TestWhatGoesWithAGPU(t *testing.T) {
 	gpu := mateOf(nvidia, display, "nvidia", 0, 0)
+	apart := mateOf(nvidia, display, "nvidia", 1, 0)
+	apart.Group = new(61)
 	for name, c := range map[string]struct {
 		functions []device.Function
 		config    *v1alpha1.NodeConfig
@@ -71,18 +73,19 @@ func TestWhatGoesWithAGPU(t *testing.T) {
 		lacking   []string // a rule; none if the plan is made
 		takes     int
 	}{
-		"its audio":                     {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 0, 1)}, takes: 2},
-		"audio of another vendor":       {functions: []device.Function{gpu, mateOf(processor, sound, "snd_hda_intel", 0, 1)}, lacking: []string{"0000:a0:00.1"}},
-		"audio of a card without GPU":   {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
-		"another GPU and its audio":     {functions: []device.Function{gpu, mateOf(amd, display, "amdgpu", 1, 0), mateOf(amd, sound, "snd_hda_intel", 1, 1)}, takes: 3},
-		"a function without a driver":   {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, takes: 2},
-		"a function on pci-stub":        {functions: []device.Function{gpu, mateOf(processor, other, "pci-stub", 1, 0)}, takes: 2},
-		"a function on vfio-pci":        {functions: []device.Function{gpu, mateOf(processor, other, "vfio-pci", 1, 0)}, takes: 2},
-		"a disk without a driver":       {functions: []device.Function{gpu, mateOf(processor, sata, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
-		"a switch's management":         {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
-		"the same without resets":       {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, skip: true, lacking: []string{"0000:a1:00.0"}},
-		"a non-transparent bridge":      {functions: []device.Function{gpu, mateOf(microchip, nvSwitch, "ntb_hw_switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
-		"two switches without a driver": {functions: []device.Function{gpu, mateOf(nvidia, nvSwitch, "", 1, 0), mateOf(nvidia, nvSwitch, "", 1, 1)}, lacking: []string{"0000:a1:00.0", "0000:a1:00.1"}},
+		"its audio":                       {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 0, 1)}, takes: 2},
+		"audio of another vendor":         {functions: []device.Function{gpu, mateOf(processor, sound, "snd_hda_intel", 0, 1)}, lacking: []string{"0000:a0:00.1"}},
+		"audio of a card without GPU":     {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
+		"audio of a GPU in another group": {functions: []device.Function{gpu, apart, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
+		"another GPU and its audio":       {functions: []device.Function{gpu, mateOf(amd, display, "amdgpu", 1, 0), mateOf(amd, sound, "snd_hda_intel", 1, 1)}, takes: 3},
+		"a function without a driver":     {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, takes: 2},
+		"a function on pci-stub":          {functions: []device.Function{gpu, mateOf(processor, other, "pci-stub", 1, 0)}, takes: 2},
+		"a function on vfio-pci":          {functions: []device.Function{gpu, mateOf(processor, other, "vfio-pci", 1, 0)}, takes: 2},
+		"a disk without a driver":         {functions: []device.Function{gpu, mateOf(processor, sata, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a switch's management":           {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"the same without resets":         {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, skip: true, lacking: []string{"0000:a1:00.0"}},
+		"a non-transparent bridge":        {functions: []device.Function{gpu, mateOf(microchip, nvSwitch, "ntb_hw_switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"two switches without a driver":   {functions: []device.Function{gpu, mateOf(nvidia, nvSwitch, "", 1, 0), mateOf(nvidia, nvSwitch, "", 1, 1)}, lacking: []string{"0000:a1:00.0", "0000:a1:00.1"}},
 		"two switches by a rule": {
 			functions: []device.Function{gpu, mateOf(nvidia, nvSwitch, "vfio-pci", 1, 0), mateOf(nvidia, nvSwitch, "vfio-pci", 1, 1)},
 			config:    selecting("0000:a1:00.0", "0000:a1:00.1"), takes: 3,
@@ -181,19 +184,23 @@ func nvlinkBoard() *device.Snapshot {
 	return assemble(fns)
 }
 
-// TestBoardWithItsSwitches: a claim may have all GPUs of a board and the switches between them, where a rule selects the switches.
+// withSwitches selects the NVSwitches of a board too.
+func withSwitches() *v1alpha1.NodeConfig {
+	cfg := selecting()
+	cfg.Devices = append(cfg.Devices, v1alpha1.DeviceRule{Name: "nvswitches", Match: v1alpha1.DeviceMatch{Vendors: []pci.ID{nvidia}, Classes: []string{"0680"}}})
+	return cfg
+}
+
+// TestBoardWithItsSwitches: a claim may have all GPUs of a board and the switches between them, where a rule selects the
+// switches.
 func TestBoardWithItsSwitches(t *testing.T) {
 	s := nvlinkBoard()
-	var all []pci.Address
-	for i := range s.Functions {
-		all = append(all, s.Functions[i].Address)
-	}
-	switches := v1alpha1.DeviceRule{Name: "switches", Match: v1alpha1.DeviceMatch{Vendors: []pci.ID{nvidia}, Classes: []string{"0680"}}}
+	all := addressesOf(s)
 	n := node(s)
 	if _, err := plan.Make(asking(s, all...), n); err == nil || !strings.Contains(err.Error(), "0000:bb:00.0 (driver nvidia-nvswitch) does not belong to kata-vfio") {
 		t.Errorf("without a rule: %v", err)
 	}
-	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: append(selecting().Devices, switches)}, s)
+	n.Selection = nodeconfig.Select(withSwitches(), s)
 	pl, err := plan.Make(asking(s, all...), n)
 	if err != nil {
 		t.Fatal(err)
@@ -208,5 +215,54 @@ func TestBoardWithItsSwitches(t *testing.T) {
 	}
 	if resets := pl.Resets(); len(resets) != 12 {
 		t.Errorf("%d resets, want one for each function", len(resets))
+	}
+}
+
+func addressesOf(s *device.Snapshot) []pci.Address {
+	var all []pci.Address
+	for i := range s.Functions {
+		all = append(all, s.Functions[i].Address)
+	}
+	return all
+}
+
+// TestSwitchNeedsItsBoard: an NVSwitch without all GPUs and NVSwitches is refused to a claim, and is no fault of the device.
+func TestSwitchNeedsItsBoard(t *testing.T) {
+	s := nvlinkBoard()
+	n := node(s)
+	n.Selection = nodeconfig.Select(withSwitches(), s)
+	all := addressesOf(s)
+	allow := true
+	for name, c := range map[string]struct {
+		ask     []pci.Address
+		allow   bool
+		lacking string // empty if the plan is made
+	}{
+		"one switch":                  {ask: all[8:9], lacking: "0000:b0:00.0, 0000:b1:00.0"},
+		"all switches, seven GPUs":    {ask: all[1:], lacking: "0000:b0:00.0"},
+		"all GPUs, three switches":    {ask: all[:11], lacking: "0000:bb:00.0"},
+		"all GPUs, no switch":         {ask: all[:8]},
+		"one GPU":                     {ask: all[:1]},
+		"one switch, class allows it": {ask: all[8:9], allow: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := asking(s, c.ask...)
+			for i := range req.Devices {
+				if c.allow {
+					req.Devices[i].VFIO.AllowUnisolated = &allow
+				}
+			}
+			_, err := plan.Make(req, n)
+			var refused *plan.RefusedError
+			switch {
+			case c.lacking == "" && err != nil:
+				t.Error(err)
+			case c.lacking != "" && (!errors.As(err, &refused) || !refused.Has(plan.NotIsolated) || !strings.Contains(err.Error(), "does not have "+c.lacking)):
+				t.Errorf("Make = %v; want a refusal for want of %s", err, c.lacking)
+			}
+		})
+	}
+	if as := plan.NewAssessor(n).Assess(&s.Functions[8]); len(as.Refusals) > 0 {
+		t.Errorf("the assessment of a switch: %+v", as.Refusals)
 	}
 }
