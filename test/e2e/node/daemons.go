@@ -29,13 +29,16 @@ const (
 )
 
 // prepareMachine does what an init system would: mounts are shared, so that those of a pod can reach the host, and each
-// PF has VFs.
+// PF has VFs. The audio function beside a GPU has another vendor's id than the GPU, since QEMU has no other, so the plugin
+// would leave it with a driver of the host. Without a driver it goes along with its group.
 const prepareMachine = `set -e
 mount --make-rshared /
 mkdir -p /etc/cdi /run/cdi /run/nri
 for pf in ` + topology.PF0 + ` ` + topology.PF1 + `; do
 	echo 3 >/sys/bus/pci/devices/$pf/sriov_numvfs
-done`
+done
+audio=` + topology.GPU1Audio + `
+if [ -e /sys/bus/pci/devices/$audio/driver ]; then echo $audio >/sys/bus/pci/devices/$audio/driver/unbind; fi`
 
 // importImages imports what stage has left. The labels are what the kubelet's own pulls would give them, and keep the
 // kubelet from collecting them.

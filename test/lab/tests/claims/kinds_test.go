@@ -31,7 +31,7 @@ func TestClaimsOfEachKind(t *testing.T) {
 		cfg   *v1alpha1.NodeConfig
 	}{
 		"a GPU alone":                  {ask: topology.GPU0},
-		"a GPU with audio":             {ask: topology.GPU1, takes: []string{topology.GPU1Audio}},
+		"a GPU with audio":             {ask: topology.GPU1, takes: []string{topology.GPU1Audio}, cfg: stage.WithAudio()},
 		"a GPU of another vendor":      {ask: topology.GPU2},
 		"a GPU with FLR":               {ask: topology.GPU3},
 		"a NIC's VF":                   {ask: topology.VF(topology.PF0, 1)},

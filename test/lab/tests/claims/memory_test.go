@@ -25,7 +25,7 @@ func TestFrameBufferSurvivesReset(t *testing.T) {
 	for name, address := range map[string]string{"bochs-display": topology.GPU0, "VGA": topology.GPU1, "ati-vga": topology.GPU2} {
 		t.Run(name, func(t *testing.T) {
 			kernel.Bind(t, address, "vfio-pci") // and it stays there, so that no driver of the host clears it
-			n := open(t, nil)
+			n := open(t, stage.WithAudio())
 			mustPrepare(t, n, stage.Request(t, "memory", address))
 			secret := []byte("tenant-a's 16 by")
 			onBAR0(t, address, func(memory []byte) { copy(memory, secret) })

@@ -29,9 +29,21 @@ func Everything(types ...string) *v1alpha1.NodeConfig {
 	return c
 }
 
-// Config is the node's config: the usual places, the machine itself, the default functions.
+// WithAudio is the default node config and a rule for the audio function in a GPU's group. QEMU's has another vendor's id
+// than the GPU, so that it is no companion.
+func WithAudio() *v1alpha1.NodeConfig {
+	c := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "vf"}}},
+		{Match: v1alpha1.DeviceMatch{Classes: []string{"0403"}}},
+	}}
+	c.Default()
+	return c
+}
+
+// Config is the node's config: the usual places, the machine itself, the functions of [WithAudio].
 func Config() node.Config {
 	return node.Config{
+		Node: WithAudio(),
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
 	}
