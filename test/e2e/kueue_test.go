@@ -417,7 +417,10 @@ func (q *queued) testQuarantined(t *testing.T) {
 }
 
 func (q *queued) testRefused(t *testing.T) {
-	grantWholeFunctions(t, q.plane, q.ns)
+	if _, err := q.plane.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", "gpu."+driver, "kata-vfio.dev/allow-all=true"); err != nil {
+		t.Fatal(err)
+	}
+	grantWholeFunctions(t, q.plane, q.ns) // the policies know of the annotation when they know of this grant
 	awaitWholeFunctions(t, q.plane, q.ns)
 	const implicit = ", deviceclass.resource.kubernetes.io/gpu.kata-vfio.dev: 1"
 	refused := map[string]struct {
