@@ -157,7 +157,7 @@ func (c *tally) try(t *testing.T, s *device.Snapshot) {
 
 func everything() *v1alpha1.NodeConfig {
 	return &v1alpha1.NodeConfig{
-		Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "nvme", "other"}}}},
+		Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "other"}}}},
 		Pairing: v1alpha1.PairingSwitch,
 	}
 }
@@ -226,10 +226,14 @@ func agree(t *testing.T, n plan.Node, rows map[pci.Address]*audit.Device, pool, 
 		req.Devices = append(req.Devices, d)
 		shown = shown && rows[part.Address].Grade() != audit.Bad && rows[part.Address].Grade() != audit.None
 	}
+	own := len(req.Devices)
+	if f, _ := n.Snapshot.Function(parts[0].Address); f.IsNVSwitch() {
+		req.Devices = append(req.Devices, boardOf(n.Snapshot, f)...)
+	}
 	_, err = plan.Make(req, n)
-	refused := err != nil && !merelyHeld(err)
+	refused, held := refusedFor(err, req.Devices[:own])
 	switch {
-	case tainted && err == nil:
+	case tainted && !refused && !held:
 		t.Errorf("%s is tainted, and plan accepts it", name)
 	case !tainted && refused:
 		t.Errorf("%s has no taint, and plan refuses it: %v", name, err)
@@ -239,16 +243,29 @@ func agree(t *testing.T, n plan.Node, rows map[pci.Address]*audit.Device, pool, 
 	}
 }
 
-// merelyHeld reports whether a claim is refused on account of other claims only.
-func merelyHeld(err error) bool {
-	refused, ok := errors.AsType[*plan.RefusedError](err)
-	if !ok {
-		return false
-	}
-	for _, r := range refused.Refusals {
-		if r.Code != plan.Held {
-			return false
+// boardOf returns the GPUs and NVSwitches that a claim for an NVSwitch has to have, without the switch itself.
+func boardOf(s *device.Snapshot, nvSwitch *device.Function) []claim.Device {
+	var board []claim.Device
+	for i := range s.Functions {
+		if f := &s.Functions[i]; f.IsOnNVLink() && f != nvSwitch {
+			d := claim.Device{Request: "board", Name: f.Name(), Address: f.Address}
+			d.VFIO.Default()
+			board = append(board, d)
 		}
 	}
-	return true
+	return board
+}
+
+// refusedFor reports whether a claim is refused because of the devices, and whether other claims hold them.
+func refusedFor(err error, devices []claim.Device) (refused, held bool) {
+	all, ok := errors.AsType[*plan.RefusedError](err)
+	if !ok {
+		return err != nil, false
+	}
+	for _, r := range all.Refusals {
+		of := slices.ContainsFunc(devices, func(d claim.Device) bool { return d.Name == r.Device })
+		refused = refused || of && r.Code != plan.Held
+		held = held || of && r.Code == plan.Held
+	}
+	return refused, held
 }
