@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
@@ -29,20 +27,6 @@ func (e *HostDriverError) Error() string {
 	return fmt.Sprintf("%s is on driver %s, and only functions on VFIO are reset: stop what moved it there, and try again", e.Address, e.Driver)
 }
 
-// offHost returns a [HostDriverError] if one of the functions is on a driver that is not VFIO's.
-func (e *Executor) offHost(set []pci.Address) error {
-	for _, a := range set {
-		driver, err := e.fs.Driver(a)
-		if err != nil {
-			return err
-		}
-		if driver != "" && !device.IsVFIO(driver) {
-			return &HostDriverError{Address: a, Driver: driver}
-		}
-	}
-	return nil
-}
-
 // An exclusion keeps other processes from the functions of one reset, from before it until after its proof.
 type exclusion struct {
 	set []pci.Address
@@ -54,7 +38,8 @@ type exclusion struct {
 	kept bool
 }
 
-// shutOut keeps other processes from functions. Where the reset of an earlier call was cut off, its exclusion is still
+// shutOut keeps other processes from functions. It returns a [HostDriverError] if one of them is on a driver that is not
+// VFIO's. Where the reset of an earlier call was cut off, its exclusion is still
 // in force: nobody has used them since.
 func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, error) {
 	places, err := e.places(set)
@@ -126,16 +111,30 @@ func (e *Executor) take(first pci.Address) *exclusion {
 	return x
 }
 
+// places returns the inodes of functions that may be reset, or a [HostDriverError].
 func (e *Executor) places(set []pci.Address) ([]uint64, error) {
 	places := make([]uint64, len(set))
 	for i, a := range set {
-		info, err := e.fs.Stat(sysfs.FunctionPath(a))
-		if err != nil {
+		var err error
+		if places[i], err = e.place(a); err != nil {
 			return nil, err
-		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			places[i] = stat.Ino
 		}
 	}
 	return places, nil
+}
+
+func (e *Executor) place(a pci.Address) (inode uint64, err error) {
+	f, err := e.Open(a)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	driver, err := f.dir.Driver(a)
+	if err != nil {
+		return 0, err
+	}
+	if driver != "" && !device.IsVFIO(driver) {
+		return 0, &HostDriverError{Address: a, Driver: driver}
+	}
+	return f.Inode()
 }

@@ -77,41 +77,31 @@ func (e *TakenError) Error() string {
 	return "driver " + e.Driver + " has it now: keep it away (blacklist it, or stop what loads it) and try again"
 }
 
-// Do carries out one step of binding and verifies it against sysfs. A step
-// that is already done is left alone, so that Do may be repeated after any
-// crash. Its errors are [StepError]s.
+// Do carries out one step of binding, as [Function.Do] does; or loads a module, which concerns no function. Its errors are
+// [StepError]s.
 func (e *Executor) Do(ctx context.Context, s plan.Step) error {
-	var err error
-	switch s.Operation {
-	case plan.Load:
-		err = e.load(ctx, s.Value)
-	case plan.Unbind:
-		err = e.unbind(ctx, s)
-	case plan.Override:
-		err = e.override(ctx, s)
-	case plan.Probe:
-		err = e.probe(ctx, s)
-	default:
-		err = fmt.Errorf("%q is no operation of binding", s.Operation)
+	if s.Operation != plan.Load {
+		f, err := e.Open(s.Address)
+		if err != nil {
+			return &StepError{Step: s, Err: err}
+		}
+		defer f.Close()
+		return f.Do(ctx, s)
 	}
-	if err != nil {
+	if err := e.load(ctx, s.Value); err != nil {
 		return &StepError{Step: s, Err: err}
 	}
 	return nil
 }
 
-// Binding returns how the kernel binds the function now, once no earlier write can change it any more. Its error
-// matches [sysfs.ErrNoFunction] when the function is gone and [sysfs.ErrLocked] when an unbind by another process
-// hangs. It is a [control.StuckError] when a write of ours does.
+// Binding is [Function.Binding] of the function that is at an address now.
 func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, error) {
-	if err := e.kernel.Settle(ctx, a); err != nil {
-		return plan.Binding{}, err
-	}
-	driver, override, err := e.fs.Binding(a)
+	f, err := e.Open(a)
 	if err != nil {
 		return plan.Binding{}, err
 	}
-	return plan.Binding{Driver: driver, Override: override}, nil
+	defer f.Close()
+	return f.Binding(ctx)
 }
 
 // load loads a module and checks that its driver is registered. The drivers of a modalias are not known in
@@ -128,102 +118,6 @@ func (e *Executor) load(ctx context.Context, module string) error {
 		return fmt.Errorf("the module is loaded, but registered no PCI driver of its name")
 	}
 	return nil
-}
-
-// unbind takes the function from the driver that the step names.
-func (e *Executor) unbind(ctx context.Context, s plan.Step) error {
-	driver, err := e.fs.Driver(s.Address)
-	if err != nil || driver == "" {
-		return err
-	}
-	if driver != s.DriverBefore {
-		return &TakenError{Driver: driver}
-	}
-	if err := e.kernel.Unbind(ctx, s.Address, driver); err != nil {
-		return err
-	}
-	return e.expectDriver(s.Address, "")
-}
-
-// override sets driver_override and reads it back.
-func (e *Executor) override(ctx context.Context, s plan.Step) error {
-	if err := e.kernel.SetDriverOverride(ctx, s.Address, s.Value); err != nil {
-		return err
-	}
-	got, err := e.fs.DriverOverride(s.Address)
-	if err != nil {
-		return err
-	}
-	if got != s.Value {
-		return fmt.Errorf("driver_override reads %q after %q was written", got, s.Value)
-	}
-	return nil
-}
-
-// probe asks for a driver and checks that the right one came.
-func (e *Executor) probe(ctx context.Context, s plan.Step) error {
-	driver, err := e.fs.Driver(s.Address)
-	if err != nil || driver == s.DriverAfter {
-		return err
-	}
-	byName, err := e.needsName(s.Address)
-	if err != nil {
-		return err
-	}
-	if byName {
-		return e.probeByName(ctx, s)
-	}
-	if err := e.kernel.Probe(ctx, s.Address); err != nil {
-		return err
-	}
-	return e.expectDriver(s.Address, s.DriverAfter)
-}
-
-// needsName reports whether the function is a VF that no driver gets without a
-// driver_override, as its PF's sriov_drivers_autoprobe is off
-// (pci_device_can_probe in drivers/pci/pci-driver.c), and has none.
-func (e *Executor) needsName(a pci.Address) (bool, error) {
-	isVF, err := e.fs.Exists(sysfs.FunctionPath(a) + "/physfn")
-	if err != nil || !isVF {
-		return false, err
-	}
-	on, err := e.autoprobe(sysfs.FunctionPath(a) + "/physfn")
-	if err != nil || on {
-		return false, err
-	}
-	override, err := e.fs.DriverOverride(a)
-	return override == "", err
-}
-
-// probeByName names the driver for as long as the probe takes. Cut off in the
-// middle it leaves the name, which the way to any binding takes away.
-func (e *Executor) probeByName(ctx context.Context, s plan.Step) error {
-	named := s
-	named.Value = s.DriverAfter
-	err := e.override(ctx, named)
-	if err == nil {
-		err = e.kernel.Probe(ctx, s.Address)
-	}
-	named.Value = ""
-	if err := errors.Join(err, e.override(ctx, named)); err != nil {
-		return err
-	}
-	return e.expectDriver(s.Address, s.DriverAfter)
-}
-
-// expectDriver checks which driver the function has.
-func (e *Executor) expectDriver(a pci.Address, want string) error {
-	got, err := e.fs.Driver(a)
-	switch {
-	case err != nil:
-		return err
-	case got == want:
-		return nil
-	case got == "":
-		return ErrNoMatch
-	default:
-		return &TakenError{Driver: got}
-	}
 }
 
 // SetVFs gives the PF that many VFs, by way of none where it has others, and

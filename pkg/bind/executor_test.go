@@ -130,7 +130,7 @@ func failures() map[string]failure {
 		},
 		"a function that is gone, at unbind": {node: gone, step: unbindStep, is: sysfs.ErrNoFunction},
 		"a function that is gone, at probe":  {node: gone, step: probeStep, is: sysfs.ErrNoFunction},
-		"an override without its function":   {node: gone, step: overrideStep, is: unix.ENOENT},
+		"an override without its function":   {node: gone, step: overrideStep, is: sysfs.ErrNoFunction},
 		"a module that is not there": {
 			step:  plan.Step{Operation: plan.Load, Value: "nvgrace_gpu_vfio_pci"},
 			words: []string{"load module nvgrace_gpu_vfio_pci", "not found"},

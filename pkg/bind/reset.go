@@ -59,18 +59,14 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	if ctx.Err() != nil {
 		return proof, &UnfinishedError{Reset: r, Err: context.Cause(ctx)}
 	}
-	err := e.offHost(r.Set)
-	if err != nil {
-		return proof, verdict(r, err)
-	}
-	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
-		return proof, verdict(r, err)
-	}
 	x, err := e.shutOut(ctx, r.Set)
 	if err != nil {
 		return proof, verdict(r, err)
 	}
 	defer func() { e.letIn(x, err) }()
+	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
+		return proof, verdict(r, err)
+	}
 	if tenancy != "" {
 		tenancy = fmt.Sprint(tenancy, x.places) // another function's reset is not this one's
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -67,33 +68,19 @@ func (d *Dir) File(claimUID string) string {
 	return filepath.Join(d.path, prefix+claimUID+".json")
 }
 
-// Write puts the claim's spec in place atomically, over an older one. A reader sees the old file or the new one. It is
-// not synced: a spec is of this boot, and the plugin removes or rewrites those that it finds at its start.
+// Write puts the claim's spec in place atomically, over an older one. A reader sees the old file or the new one. The
+// directory is not synced: a spec is of this boot, and the plugin removes or rewrites those that it finds at its start.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode CDI spec of claim %s: %w", claimUID, err)
 	}
-	if err := d.replace(d.File(claimUID), append(data, '\n')); err != nil {
+	// All may read it, whatever the plugin's umask. In the same directory, the temporary file is not looked for elsewhere.
+	err = renameio.WriteFile(d.File(claimUID), append(data, '\n'), 0o644, renameio.WithTempDir(d.path), renameio.WithStaticPermissions(0o644))
+	if err != nil {
 		return fmt.Errorf("write CDI spec %s: %w", d.File(claimUID), err)
 	}
 	return nil
-}
-
-// replace puts a file in place that all may read.
-func (d *Dir) replace(path string, data []byte) error {
-	f, err := os.CreateTemp(d.path, "."+filepath.Base(path))
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }
 
 // Read returns the claim's spec; its error matches fs.ErrNotExist when there

@@ -56,8 +56,10 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.
 	a := &attributes{dir: dir}
 	f := &device.Function{Address: addr}
 	f.Root, f.Upstream = placeOf(where)
-	f.Inode, a.err = dir.Inode()
 	readIdentity(f, a, keep)
+	if a.err == nil && f.Class.Sub() != pci.ClassPCIBridge { // no record or mark is of a port
+		f.Inode, a.err = dir.Inode()
+	}
 	keep = keep.of(f)
 	readBinding(f, a, keep)
 	readSRIOV(f, a, keep)

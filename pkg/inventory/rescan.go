@@ -16,11 +16,13 @@ import (
 // names, uses and children of other functions, interrupt chips and module aliases. An address without a function
 // drops out. After an error prev stays valid, and no snapshot is returned.
 func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pci.Address, opts ...Option) (*device.Snapshot, error) {
-	host, err := refreshHost(fs, prev.Host)
-	if err != nil {
-		return nil, fmt.Errorf("rescan host facts: %w", err)
+	s, host := newScan(fs, prev, opts), prev.Host
+	var err error
+	if !s.keepHost {
+		if host, err = refreshHost(fs, prev.Host); err != nil {
+			return nil, fmt.Errorf("rescan host facts: %w", err)
+		}
 	}
-	s := newScan(fs, prev, opts)
 	for next := addrs; len(next) > 0; {
 		for _, a := range next {
 			s.asked[a] = true

@@ -38,11 +38,16 @@ func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 // read in full. PFs that are read because of their VFs only keep more. Use it if only bindings, uses and isolation matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
+// KeepHost makes a [Rescan] keep what is loaded on the host, and how it is set. That decides on new claims only.
+func KeepHost() Option { return func(s *scan) { s.keepHost = true } }
+
 // scan is one reading of a node, or of a part of it.
 type scan struct {
 	fs    *sysfs.FS
 	names *Names
 	light bool
+	// keepHost is that of [KeepHost].
+	keepHost bool
 	// asked are the functions of a rescan that are not read because of others.
 	asked map[pci.Address]bool
 	// base is what is known already and not read again; empty for a full scan.

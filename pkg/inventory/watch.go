@@ -115,8 +115,17 @@ func (w *Watcher) Snapshot(context.Context) (*device.Snapshot, error) {
 // Refresh returns the latest snapshot with the functions at addrs, and their
 // groups, as they are now ([Lightly]). It does not wait for an update that is under way.
 func (w *Watcher) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return w.refresh(ctx, addrs)
+}
+
+// RefreshFunctions is [Watcher.Refresh] that keeps the host's facts ([KeepHost]).
+func (w *Watcher) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return w.refresh(ctx, addrs, KeepHost())
+}
+
+func (w *Watcher) refresh(ctx context.Context, addrs []pci.Address, opts ...Option) (*device.Snapshot, error) {
 	before := w.latest.Load()
-	now, err := Rescan(ctx, w.fs, before, addrs, append(slices.Clone(w.opts), Lightly())...)
+	now, err := Rescan(ctx, w.fs, before, addrs, slices.Concat(w.opts, []Option{Lightly()}, opts)...)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,10 @@ func drains() markKind[Drain] {
 func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 
 // LiftDrain lifts a mark durably, by its identity, or by its address where it has none. A missing mark is not an error.
-func (s *Store) LiftDrain(d Drain) error { return s.marksDrain().lift(d.Address, d.Identity) }
+func (s *Store) LiftDrain(d Drain) error {
+	_, err := s.marksDrain().lift(d.Address, d.Identity)
+	return err
+}
 
 // Drains returns all marks, by address. An unreadable file still marks its function. After an error it is not known which
 // functions are in use.

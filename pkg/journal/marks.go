@@ -121,28 +121,27 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	return errors.Join(syncDir(dir), s.entries.sync())
 }
 
-// lift removes the marks of a function durably. A missing mark is not an error.
-func (k marks[M]) lift(a pci.Address, id device.Identity) error {
+// lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error.
+func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
 	files, err := k.files(disk{}, k.store.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lifted := false
 	for i := range files {
 		if !k.concerns(&files[i], a, id) {
+			others = append(others, files[i])
 			continue
 		}
 		path := filepath.Join(k.store.dir, k.dir, files[i].name)
 		err := unix.Unlink(path) // os.Remove would look for a directory, too
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
+			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
 		}
-		lifted = true
 	}
-	if !lifted {
-		return nil
+	if len(others) == len(files) {
+		return others, nil
 	}
-	return syncDir(filepath.Join(k.store.dir, k.dir))
+	return others, syncDir(filepath.Join(k.store.dir, k.dir))
 }
 
 // all returns the marks by address. An unreadable file still marks its function.

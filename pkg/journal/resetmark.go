@@ -92,10 +92,7 @@ func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m)
 // been its. A missing mark is not an error.
 func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	marks := s.resetMarks()
-	if err := marks.lift(a, id); err != nil {
-		return err
-	}
-	files, err := marks.files(disk{}, s.dir)
+	files, err := marks.lift(a, id)
 	for i := range files {
 		m := &files[i].mark
 		if err == nil && m.Identity != (device.Identity{}) && m.Identity.Match(id) == device.Undecided && !m.isProven(id) {

@@ -294,11 +294,20 @@ func (s *scanning) Snapshot(ctx context.Context) (*device.Snapshot, error) {
 
 // Refresh implements [effects.Inventory].
 func (s *scanning) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return s.refresh(ctx, addrs, inventory.Lightly())
+}
+
+// RefreshFunctions implements [effects.Inventory].
+func (s *scanning) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return s.refresh(ctx, addrs, inventory.Lightly(), inventory.KeepHost())
+}
+
+func (s *scanning) refresh(ctx context.Context, addrs []pci.Address, opts ...inventory.Option) (*device.Snapshot, error) {
 	last, err := s.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	snap, err := inventory.Rescan(ctx, s.fs, last, addrs, inventory.Lightly())
+	snap, err := inventory.Rescan(ctx, s.fs, last, addrs, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -156,6 +156,10 @@ func (i lockedInventory) Refresh(ctx context.Context, addrs []pci.Address) (*dev
 	return snap, err
 }
 
+func (i lockedInventory) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return i.Refresh(ctx, addrs)
+}
+
 // TestUnprepareWhileSomebodysUnbindHangs: it waits for who has the device open,
 // whom nobody can see. No reset is begun, nothing changes, and a later try does it.
 func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {

@@ -294,6 +294,10 @@ func (s *scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapsho
 	return inventory.Scan(ctx, s.fs)
 }
 
+func (s *scanner) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return s.Refresh(ctx, addrs)
+}
+
 // errCut is what effects return once the power is off.
 var errCut = errors.New("the process is dead")
 

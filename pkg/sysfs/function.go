@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,19 +35,60 @@ func (f *FS) Driver(a pci.Address) (string, error) {
 // Binding returns the driver that is bound to the function, and the only one that it may be bound to; both are empty
 // when there is none. Its error may be [ErrNoFunction], or [ErrLocked] if an unbind of it hangs.
 func (f *FS) Binding(a pci.Address) (driver, override string, err error) {
-	dir, err := f.OpenDir(FunctionPath(a))
+	dir, err := f.OpenFunction(a)
 	if err != nil {
-		return "", "", f.gone(a, err)
+		return "", "", err
 	}
 	defer dir.Close()
-	if driver, err = dir.driver(a); err != nil {
-		return "", "", f.gone(a, err)
+	return dir.Binding(a)
+}
+
+// OpenFunction opens the function's directory; Close it. Its error may be [ErrNoFunction].
+func (f *FS) OpenFunction(a pci.Address) (*Dir, error) {
+	dir, err := f.OpenDir(FunctionPath(a))
+	if err != nil {
+		return nil, f.gone(a, err)
 	}
-	text, ok, err := dir.LockedText(a, "driver_override")
-	if err == nil && !ok { // it went away, or the kernel has no overrides
-		err = dir.wrap("read", "driver_override", fs.ErrNotExist)
+	return dir, nil
+}
+
+// There returns [ErrNoFunction] if the function at a, whose directory d is, has been removed since d was opened, whatever
+// is at its address now.
+func (d *Dir) There(a pci.Address) error {
+	_, exists, err := d.Entry("vendor") // each function has it, and a directory that was removed has nothing
+	if err == nil && !exists || err != nil && Vanished(err) {
+		return fmt.Errorf("%s: %w", a, ErrNoFunction)
 	}
-	return driver, overrideName(text), f.absent(a, err)
+	return err
+}
+
+// Binding is [FS.Binding] of the function at a, whose directory d is.
+func (d *Dir) Binding(a pci.Address) (driver, override string, err error) {
+	if driver, err = d.driver(a); err != nil {
+		return "", "", d.gone(a, err)
+	}
+	override, err = d.Override(a)
+	return driver, override, err
+}
+
+// Driver is [FS.Driver] of the function at a, whose directory d is.
+func (d *Dir) Driver(a pci.Address) (string, error) {
+	target, bound, err := d.Link("driver")
+	switch {
+	case err != nil:
+		return "", d.gone(a, err)
+	case bound:
+		return path.Base(target), nil
+	}
+	return "", d.There(a)
+}
+
+// gone returns [ErrNoFunction] in place of err if the function has been removed.
+func (d *Dir) gone(a pci.Address, err error) error {
+	if !Vanished(err) {
+		return err
+	}
+	return cmp.Or(d.There(a), err)
 }
 
 // driver returns the driver of the function at a, whose directory d is. It checks that a function without a driver's
@@ -70,10 +112,19 @@ func (f *FS) DriverOverride(a pci.Address) (string, error) {
 	return overrideName(text), err
 }
 
-// DriverOverride reads it from the function's open directory.
+// DriverOverride reads it from the function's open directory; empty also if the function has been removed.
 func (d *Dir) DriverOverride(a pci.Address) (string, error) {
 	text, _, err := d.LockedText(a, "driver_override")
 	return overrideName(text), err
+}
+
+// Override is [FS.DriverOverride] of the function at a, whose directory d is.
+func (d *Dir) Override(a pci.Address) (string, error) {
+	text, ok, err := d.LockedText(a, "driver_override")
+	if err == nil && !ok { // it went away, or the kernel has no overrides
+		err = d.There(a)
+	}
+	return overrideName(text), d.gone(a, err)
 }
 
 // overrideName undoes the kernel's "%s" of a null pointer, which is how an
@@ -124,6 +175,22 @@ func (f *FS) GroupNumber(a pci.Address) (number int, ok bool, err error) {
 	if err != nil {
 		return 0, false, f.absent(a, err)
 	}
+	return groupNumber(a, target)
+}
+
+// GroupNumber is [FS.GroupNumber] of the function at a, whose directory d is.
+func (d *Dir) GroupNumber(a pci.Address) (number int, ok bool, err error) {
+	target, ok, err := d.Link("iommu_group")
+	switch {
+	case err != nil:
+		return 0, false, d.gone(a, err)
+	case !ok:
+		return 0, false, d.There(a)
+	}
+	return groupNumber(a, target)
+}
+
+func groupNumber(a pci.Address, target string) (number int, ok bool, err error) {
 	number, err = strconv.Atoi(path.Base(target))
 	if err != nil {
 		return 0, false, fmt.Errorf("iommu_group of %s leads to %s, which ends in no group number", a, target)

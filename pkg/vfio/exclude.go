@@ -46,11 +46,7 @@ func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	driver, err := x.fs.Driver(a)
-	if err != nil || !device.IsVFIO(driver) {
-		return err
-	}
-	n, ok, err := x.fs.GroupNumber(a)
+	n, ok, err := x.group(a)
 	if _, open := x.c.groups[n]; open || !ok || err != nil {
 		return err
 	}
@@ -65,6 +61,20 @@ func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
 		}
 	}
 	return nil
+}
+
+// group returns the group of a function on a VFIO driver; false for another function.
+func (x *Exclusion) group(a pci.Address) (number int, ok bool, err error) {
+	dir, err := x.fs.OpenFunction(a)
+	if err != nil {
+		return 0, false, err
+	}
+	defer dir.Close()
+	driver, err := dir.Driver(a)
+	if err != nil || !device.IsVFIO(driver) {
+		return 0, false, err
+	}
+	return dir.GroupNumber(a)
 }
 
 // openLimit is how long the kernel may take to open a group.

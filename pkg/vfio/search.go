@@ -72,6 +72,10 @@ func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
 func (s *search) add(node string, parts map[string]uint32) error {
 	s.names[node] = true
 	numbered := s.addShared(node, parts)
+	if strings.HasSuffix(node, "/") { // a directory has no number
+		s.unnumbered = s.unnumbered || !numbered
+		return nil
+	}
 	n, ok, err := numberOf(s.fs, node)
 	if ok {
 		s.numbers[n] = node

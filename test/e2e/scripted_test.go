@@ -188,3 +188,7 @@ func (s scanner) Snapshot(ctx context.Context) (*device.Snapshot, error) {
 func (s scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot, error) {
 	return inventory.Scan(ctx, s.fs)
 }
+
+func (s scanner) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return s.Refresh(ctx, addrs)
+}

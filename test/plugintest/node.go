@@ -141,6 +141,11 @@ func (s scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot
 	return inventory.Scan(ctx, s.fs)
 }
 
+// RefreshFunctions implements [effects.Inventory].
+func (s scanner) RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return s.Refresh(ctx, addrs)
+}
+
 // Quiet is a logger for nobody.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

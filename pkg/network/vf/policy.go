@@ -80,19 +80,39 @@ func (p *Policy) look(ctx context.Context, pf pci.Address, index int) (*uplink, 
 // Read returns what the PF imposes on the VF with an index, and the addresses of its other VFs. The error matches
 // [NoInterfaceError] if the PF has no interface.
 func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, []string, error) {
-	link, state, err := p.look(ctx, pf, index)
+	s, err := p.Look(ctx, pf, index)
 	if err != nil {
 		return nil, nil, err
 	}
-	var others []string
+	return s.State, s.Others, nil
+}
+
+// Seen is a VF as its PF had it at one look.
+type Seen struct {
+	// State is what the PF imposes on the VF, and Others are the addresses of its other VFs.
+	State  *State
+	Others []string
+
+	policy *Policy
+	link   *uplink
+	index  int
+}
+
+// Look is [Policy.Read] that also answers what the PF supports.
+func (p *Policy) Look(ctx context.Context, pf pci.Address, index int) (*Seen, error) {
+	link, state, err := p.look(ctx, pf, index)
+	if err != nil {
+		return nil, err
+	}
+	seen := &Seen{State: state, policy: p, link: link, index: index}
 	for i := range link.VFs {
 		for _, s := range device.VFAddresses() {
 			if value := link.VFs[i].Settings.Value(s); i != index && value != "" {
-				others = append(others, value)
+				seen.Others = append(seen.Others, value)
 			}
 		}
 	}
-	return state, others, nil
+	return seen, nil
 }
 
 // Counters returns the counters of the PF's VFs, by index.
@@ -144,20 +164,25 @@ func (p *Policy) SetMode(ctx context.Context, pf pci.Address, m Mode) error {
 // nothing: a setting that the driver does not report can't be verified, and one that it reports is written back
 // unchanged.
 func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, state, err := p.look(ctx, pf, index)
+	s, err := p.Look(ctx, pf, index)
 	if err != nil {
 		return err
 	}
-	have := &state.Settings
+	return s.Supported(ctx, want)
+}
+
+// Supported is [Policy.Supported] of the VF that was seen.
+func (v *Seen) Supported(ctx context.Context, want *device.VFSettings) error {
+	have := &v.State.Settings
 	for _, s := range have.Differ(want) {
 		if have.Value(s) == "" {
-			return link.refused(index, s, want, nil)
+			return v.link.refused(v.index, s, want, nil)
 		}
 		if have.Value(s) == NoGUID { // nothing to write back, and drivers that report GUIDs can set them
 			continue
 		}
-		if err := p.write(ctx, link, index, s, harmless(have, want, s)); err != nil {
-			return link.refused(index, s, want, err)
+		if err := v.policy.write(ctx, v.link, v.index, s, harmless(have, want, s)); err != nil {
+			return v.link.refused(v.index, s, want, err)
 		}
 	}
 	return nil

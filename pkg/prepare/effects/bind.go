@@ -38,7 +38,7 @@ type Binding struct {
 // again, before anything is bound by it.
 func (b *Binding) LoadModules(ctx context.Context, rec *journal.Record) error {
 	for _, module := range rec.Plan.Modules {
-		if err := b.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module}); err != nil {
+		if err := b.load(ctx, rec.Plan.Claim, module); err != nil {
 			return err
 		}
 	}
@@ -143,11 +143,16 @@ const attempts = 3
 // It does not touch a function that is gone, and returns a [GoneError]. It takes a function from a host driver only if
 // that may be; see [Binding.mayUnbind].
 func (b *Binding) Drive(ctx context.Context, rec *journal.Record, fn *plan.Function, want plan.Binding) error {
-	before, err := b.now(ctx, fn)
+	at, err := b.bus.open(b.executor, fn)
 	if err != nil {
 		return err
 	}
-	err = b.driveTo(ctx, rec, fn, before, want)
+	defer at.Close()
+	before, err := at.Binding(ctx)
+	if err != nil {
+		return gone(fn, err)
+	}
+	err = b.driveTo(ctx, rec, target{fn, at}, before, want)
 	if before.Driver == want.Driver {
 		return err
 	}
@@ -159,27 +164,36 @@ func (b *Binding) Drive(ctx context.Context, rec *journal.Record, fn *plan.Funct
 	return errors.Join(err, b.recording.RecordSoon(ctx, rec.Plan.Claim, e))
 }
 
+// target is a function that is driven to a binding. Its directory is open meanwhile, so that each look at it is at this
+// function, and says if it is gone.
+type target struct {
+	fn *plan.Function
+	at *bind.Function
+}
+
 // now returns the present binding of a function, or a [GoneError].
 func (b *Binding) now(ctx context.Context, fn *plan.Function) (plan.Binding, error) {
-	now, err := b.executor.Binding(ctx, fn.Address)
+	at, err := b.bus.open(b.executor, fn)
 	if err != nil {
-		return now, err
+		return plan.Binding{}, err
 	}
-	return now, b.bus.Check(fn)
+	defer at.Close()
+	now, err := at.Binding(ctx)
+	return now, gone(fn, err)
 }
 
 // driveTo is Drive from the present binding, without its event.
-func (b *Binding) driveTo(ctx context.Context, rec *journal.Record, fn *plan.Function, now, want plan.Binding) error {
+func (b *Binding) driveTo(ctx context.Context, rec *journal.Record, t target, now, want plan.Binding) error {
 	for left := attempts; ; {
-		err := b.mayUnbind(ctx, rec, fn, now, want)
+		err := b.mayUnbind(ctx, rec, t.fn, now, want)
 		if err == nil {
-			err = b.steps(ctx, rec.Plan.Claim, fn, plan.Transition(fn.Address, now, want))
+			err = b.steps(ctx, rec.Plan.Claim, t, plan.Transition(t.fn.Address, now, want))
 		}
 		if left--; err == nil || left == 0 || !transient(err) {
 			return err
 		}
-		if now, err = b.now(ctx, fn); err != nil {
-			return err
+		if now, err = t.at.Binding(ctx); err != nil {
+			return gone(t.fn, err)
 		}
 	}
 }
@@ -196,24 +210,24 @@ func (b *Binding) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.F
 	return b.guard.retakeable(ctx, rec, fn)
 }
 
-// steps carries out steps on a function that the caller has just seen. A step may wait for long, so that the function is
-// looked at again before the next one.
-func (b *Binding) steps(ctx context.Context, claim plan.Ref, fn *plan.Function, steps []plan.Step) error {
-	for i, s := range steps {
-		if i > 0 {
-			if err := b.bus.Check(fn); err != nil {
-				return err
-			}
-		}
-		if err := b.step(ctx, claim, s); err != nil {
-			return err
+// steps carries out steps on a function that the caller has just seen. A step may wait for long: its last look is at the
+// function, so that the next one does not begin if the function has gone.
+func (b *Binding) steps(ctx context.Context, claim plan.Ref, t target, steps []plan.Step) error {
+	for _, s := range steps {
+		if err := b.step(ctx, claim, s, t.at.Do); err != nil {
+			return gone(t.fn, err)
 		}
 	}
 	return nil
 }
 
+// load loads a module, or those of a modalias, as a step.
+func (b *Binding) load(ctx context.Context, claim plan.Ref, module string) error {
+	return b.step(ctx, claim, plan.Step{Operation: plan.Load, Value: module}, b.executor.Do)
+}
+
 // step carries out one step and reports it to the observer.
-func (b *Binding) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
+func (b *Binding) step(ctx context.Context, claim plan.Ref, s plan.Step, do func(context.Context, plan.Step) error) error {
 	phase := PhaseBind
 	if s.Operation == plan.Unbind {
 		phase = PhaseUnbind
@@ -221,7 +235,7 @@ func (b *Binding) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
 	start := time.Now()
 	err := b.guard.stillFree(ctx, claim, s)
 	if err == nil {
-		err = b.executor.Do(ctx, s)
+		err = do(ctx, s)
 	}
 	b.observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(start), Err: err})
 	return err
@@ -270,10 +284,11 @@ func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 // binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
 func (b *Binding) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	if fn.RestoresVF() {
-		if b.bus.isGone(fn) {
+		err := b.configuring.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Original)
+		if err != nil && b.bus.isGone(fn) {
 			return nil
 		}
-		if err := b.configuring.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn) {
+		if err != nil {
 			return withoutLink(err)
 		}
 	}
@@ -305,7 +320,7 @@ func (b *Binding) reload(ctx context.Context, rec *journal.Record, fn *plan.Func
 		return errors.Join(err, readErr)
 	}
 	for _, module := range []string{modalias, fn.Original.Driver} {
-		loadErr := b.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module})
+		loadErr := b.load(ctx, rec.Plan.Claim, module)
 		if err = b.Drive(ctx, rec, fn, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
 			return err
 		}

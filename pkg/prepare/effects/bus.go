@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -43,6 +44,31 @@ func (b *Bus) Check(fn *plan.Function) error {
 		return &GoneError{Address: fn.Address, Replaced: true}
 	}
 	return nil
+}
+
+// open opens a function of a record for work on it, or returns a [GoneError].
+func (b *Bus) open(executor Executor, fn *plan.Function) (*bind.Function, error) {
+	f, err := executor.Open(fn.Address)
+	if err != nil {
+		return nil, gone(fn, err)
+	}
+	inode, err := f.Inode()
+	if err == nil && !fn.Identity.Is(device.Identity{BootID: fn.Identity.BootID, Inode: inode}) {
+		err = &GoneError{Address: fn.Address, Replaced: true}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// gone returns a [GoneError] in place of an error that says that there is no function.
+func gone(fn *plan.Function, err error) error {
+	if _, is := errors.AsType[*GoneError](err); !is && errors.Is(err, sysfs.ErrNoFunction) {
+		return &GoneError{Address: fn.Address}
+	}
+	return err
 }
 
 // CheckAll is [Bus.Check] of all functions of a record.

@@ -38,7 +38,7 @@ func (l *Locking) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (relea
 // LockRequest takes the locks of all functions that the request takes along,
 // and returns a fresh snapshot of them.
 func (l *Locking) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
-	return l.lockFresh(ctx, plan.RefOf(req), snap,
+	return l.lockFresh(ctx, plan.RefOf(req), snap, l.inventory.Refresh,
 		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
 		func(s *device.Snapshot) []pci.Address { return surroundings(s, req) })
 }
@@ -56,13 +56,15 @@ func (l *Locking) LockRecord(ctx context.Context, rec *journal.Record) (snap *de
 		return nil, nil, err
 	}
 	theirs := func(*device.Snapshot) []pci.Address { return slices.Clone(addrs) }
-	return l.lockFresh(ctx, claim, snap, theirs, theirs)
+	return l.lockFresh(ctx, claim, snap, l.inventory.RefreshFunctions, theirs, theirs)
 }
 
 // lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that decides on them was
 // read with the locks held. If it shows other groups than those the locks were chosen by, because a function was plugged
 // in, lockFresh starts over and reads everything again, because the inventory may be older.
-func (l *Locking) lockFresh(ctx context.Context, ref plan.Ref, snap *device.Snapshot, wanted, deciding func(*device.Snapshot) []pci.Address) (fresh *device.Snapshot, release func(), err error) {
+func (l *Locking) lockFresh(
+	ctx context.Context, ref plan.Ref, snap *device.Snapshot, refresh refresh, wanted, deciding func(*device.Snapshot) []pci.Address,
+) (fresh *device.Snapshot, release func(), err error) {
 	var seen []pci.Address
 	for {
 		chosen := locks(snap, wanted(snap))
@@ -70,7 +72,7 @@ func (l *Locking) lockFresh(ctx context.Context, ref plan.Ref, snap *device.Snap
 			return nil, nil, err
 		}
 		seen = distinct(append(seen, deciding(snap)...))
-		if snap, err = l.Refresh(ctx, ref, seen); err != nil {
+		if snap, err = l.timed(ctx, ref, refresh, seen); err != nil {
 			release()
 			return nil, nil, err
 		}
@@ -83,8 +85,15 @@ func (l *Locking) lockFresh(ctx context.Context, ref plan.Ref, snap *device.Snap
 
 // Refresh returns a snapshot in which the functions at addrs are as they are now.
 func (l *Locking) Refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {
+	return l.timed(ctx, ref, l.inventory.Refresh, addrs)
+}
+
+// refresh is one of the ways to refresh of an [Inventory].
+type refresh func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
+
+func (l *Locking) timed(ctx context.Context, ref plan.Ref, refresh refresh, addrs []pci.Address) (snap *device.Snapshot, err error) {
 	err = l.observe.Timed(ref, PhaseScan, func() error {
-		snap, err = l.inventory.Refresh(ctx, addrs)
+		snap, err = refresh(ctx, addrs)
 		return err
 	})
 	return snap, err

@@ -12,6 +12,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -32,10 +33,13 @@ type Inventory interface {
 	// Refresh returns a snapshot in which the functions at addrs, and their
 	// groups, are as they are now.
 	Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
+	// RefreshFunctions is Refresh without the host's facts, which decide on new claims only.
+	RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
 }
 
 // Executor carries out steps; see package bind.
 type Executor interface {
+	Open(a pci.Address) (*bind.Function, error)
 	Do(ctx context.Context, s plan.Step) error
 	Binding(ctx context.Context, a pci.Address) (plan.Binding, error)
 	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
@@ -123,9 +127,8 @@ type VFs interface {
 	// Read returns what the PF imposes on its VF of that index, and the addresses
 	// of its other VFs.
 	Read(ctx context.Context, pf pci.Address, index int) (*vf.State, []string, error)
-	// Supported finds out whether the PF can set what want has values for, without
-	// a change.
-	Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
+	// Look returns the VF for questions about it.
+	Look(ctx context.Context, pf pci.Address, index int) (*vf.Seen, error)
 	// Apply sets what want has values for and reads it back.
 	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
 }

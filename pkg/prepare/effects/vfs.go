@@ -50,10 +50,11 @@ func (c *Configuring) Resolve(ctx context.Context, rec *journal.Record) error {
 }
 
 func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
-	state, others, err := c.vfs.Read(ctx, *fn.PF, fn.VF.Index)
+	seen, err := c.vfs.Look(ctx, *fn.PF, fn.VF.Index)
 	if err != nil {
 		return err
 	}
+	state := seen.State
 	if err := fn.VF.SettleRate(state.Settings.Rate); err != nil {
 		return err
 	}
@@ -64,12 +65,12 @@ func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *pl
 			want.Take(s, &device.VFSettings{})
 		}
 	}
-	if err := c.chooseAddresses(rec, fn, others); err != nil {
+	if err := c.chooseAddresses(rec, fn, seen.Others); err != nil {
 		return err
 	}
 	fn.VF.Representor = state.Representor()
 	fn.VF.Original = restorable(state.Settings.Only(want))
-	return c.vfs.Supported(ctx, *fn.PF, fn.VF.Index, want)
+	return seen.Supported(ctx, want)
 }
 
 // allOnes is the GUID that takes a VF's own away: devices refuse the zero that

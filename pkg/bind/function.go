@@ -1,0 +1,166 @@
+package bind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Function is a function that steps are carried out on. What they look at is the directory that was open when they
+// began: if the kernel removes the function, it is gone for them ([sysfs.ErrNoFunction]), and not the one that comes to its
+// address. It is for one goroutine; Close it.
+type Function struct {
+	executor *Executor
+	address  pci.Address
+	dir      *sysfs.Dir
+}
+
+// Open opens the function at an address. Its error matches [sysfs.ErrNoFunction] when there is none.
+func (e *Executor) Open(a pci.Address) (*Function, error) {
+	dir, err := e.fs.OpenFunction(a)
+	if err != nil {
+		return nil, err
+	}
+	return &Function{executor: e, address: a, dir: dir}, nil
+}
+
+// Close ends the work on the function.
+func (f *Function) Close() { f.dir.Close() }
+
+// Inode returns the inode of the function's directory; see [sysfs.Dir.Inode].
+func (f *Function) Inode() (uint64, error) { return f.dir.Inode() }
+
+// Binding returns how the kernel binds the function now, once no earlier write can change it any more. Its error
+// matches [sysfs.ErrNoFunction] when the function is gone and [sysfs.ErrLocked] when an unbind by another process
+// hangs. It is a [control.StuckError] when a write of ours does.
+func (f *Function) Binding(ctx context.Context) (plan.Binding, error) {
+	if err := f.executor.kernel.Settle(ctx, f.address); err != nil {
+		return plan.Binding{}, err
+	}
+	driver, override, err := f.dir.Binding(f.address)
+	if err != nil {
+		return plan.Binding{}, err
+	}
+	return plan.Binding{Driver: driver, Override: override}, nil
+}
+
+// Do carries out one step of binding and verifies it against sysfs. A step
+// that is already done is left alone, so that Do may be repeated after any
+// crash. If it returns nil, the function was there when the step was done. Its errors are [StepError]s.
+func (f *Function) Do(ctx context.Context, s plan.Step) error {
+	var err error
+	switch s.Operation {
+	case plan.Unbind:
+		err = f.unbind(ctx, s)
+	case plan.Override:
+		err = f.override(ctx, s)
+	case plan.Probe:
+		err = f.probe(ctx, s)
+	default:
+		err = fmt.Errorf("%q is no operation of binding", s.Operation)
+	}
+	if err != nil {
+		return &StepError{Step: s, Err: err}
+	}
+	return nil
+}
+
+// unbind takes the function from the driver that the step names.
+func (f *Function) unbind(ctx context.Context, s plan.Step) error {
+	driver, err := f.dir.Driver(f.address)
+	if err != nil || driver == "" {
+		return err
+	}
+	if driver != s.DriverBefore {
+		return &TakenError{Driver: driver}
+	}
+	if err := f.executor.kernel.Unbind(ctx, f.address, driver); err != nil {
+		return err
+	}
+	return f.expectDriver("")
+}
+
+// override sets driver_override and reads it back.
+func (f *Function) override(ctx context.Context, s plan.Step) error {
+	if err := f.executor.kernel.SetDriverOverride(ctx, f.address, s.Value); err != nil {
+		return err
+	}
+	got, err := f.dir.Override(f.address)
+	if err != nil {
+		return err
+	}
+	if got != s.Value {
+		return fmt.Errorf("driver_override reads %q after %q was written", got, s.Value)
+	}
+	return nil
+}
+
+// probe asks for a driver and checks that the right one came.
+func (f *Function) probe(ctx context.Context, s plan.Step) error {
+	driver, err := f.dir.Driver(f.address)
+	if err != nil || driver == s.DriverAfter {
+		return err
+	}
+	byName, err := f.needsName()
+	if err != nil {
+		return err
+	}
+	if byName {
+		return f.probeByName(ctx, s)
+	}
+	if err := f.executor.kernel.Probe(ctx, f.address); err != nil {
+		return err
+	}
+	return f.expectDriver(s.DriverAfter)
+}
+
+// needsName reports whether the function is a VF that no driver gets without a
+// driver_override, as its PF's sriov_drivers_autoprobe is off
+// (pci_device_can_probe in drivers/pci/pci-driver.c), and has none.
+func (f *Function) needsName() (bool, error) {
+	_, isVF, err := f.dir.Entry("physfn")
+	if err != nil || !isVF {
+		return false, err
+	}
+	on, err := f.executor.autoprobe(sysfs.FunctionPath(f.address) + "/physfn")
+	if err != nil || on {
+		return false, err
+	}
+	override, err := f.dir.Override(f.address)
+	return override == "", err
+}
+
+// probeByName names the driver for as long as the probe takes. Cut off in the
+// middle it leaves the name, which the way to any binding takes away.
+func (f *Function) probeByName(ctx context.Context, s plan.Step) error {
+	named := s
+	named.Value = s.DriverAfter
+	err := f.override(ctx, named)
+	if err == nil {
+		err = f.executor.kernel.Probe(ctx, f.address)
+	}
+	named.Value = ""
+	if err := errors.Join(err, f.override(ctx, named)); err != nil {
+		return err
+	}
+	return f.expectDriver(s.DriverAfter)
+}
+
+// expectDriver checks which driver the function has.
+func (f *Function) expectDriver(want string) error {
+	got, err := f.dir.Driver(f.address)
+	switch {
+	case err != nil:
+		return err
+	case got == want:
+		return nil
+	case got == "":
+		return ErrNoMatch
+	default:
+		return &TakenError{Driver: got}
+	}
+}
