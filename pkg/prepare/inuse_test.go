@@ -58,6 +58,23 @@ func TestSeveralHolders(t *testing.T) {
 	says(t, err, "fio (pid 4194306", "stop it (delete its pod)", "run `kill -9 4194305` on the node")
 }
 
+// TestAnotherInstanceOfThePlugin that resets the device, after its call was cut off: the user waits, and stops nothing.
+func TestAnotherInstanceOfThePlugin(t *testing.T) {
+	w, gpu, vm := runVM(t)
+	vm.Release()
+	w.k.Kill(shimPID)
+	other := w.k.Hold(w.groupNode(gpu), nobody+1, "kata-vfio-plugi", container)
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	as[*effects.InUseError](t, err)
+	if says(t, err, "kata-vfio-plugi (pid 4194306", "another instance of the plugin resets the device"); strings.Contains(err.Error(), "stop it") {
+		t.Errorf("it says %q", err)
+	}
+	other.Release()
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+		t.Errorf("after the reset: %v", err)
+	}
+}
+
 // TestVFWithTheHostsAddress: an address of a single host (a virtual address, BGP on the host) has no route to its network.
 // The node uses the VF all the same.
 func TestVFWithTheHostsAddress(t *testing.T) {

@@ -71,8 +71,11 @@ func (e *InUseError) Error() string {
 // the runtime's clean-up after the shim, which may still be under way (runtimeclass/README.md).
 func (e *InUseError) advice() string {
 	var words []string
-	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return e.Abandoned[h.PID] == "" }) {
+	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return e.Abandoned[h.PID] == "" && h.Comm != pluginComm }) {
 		words = append(words, "stop it (delete its pod) and try again")
+	}
+	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return h.Comm == pluginComm }) {
+		words = append(words, "another instance of the plugin resets the device and keeps others from it for a few minutes at most; the next try continues then")
 	}
 	for _, pid := range slices.Sorted(maps.Keys(e.Abandoned)) {
 		words = append(words, fmt.Sprintf("process %d is the VM of sandbox %s, whose shim no longer runs, so deleting the pod does not end it: if the process exists "+
@@ -80,6 +83,9 @@ func (e *InUseError) advice() string {
 	}
 	return strings.Join(words, "; ")
 }
+
+// pluginComm is the kernel's short name of the plugin's process: 15 bytes of the program's.
+const pluginComm = "kata-vfio-plugi"
 
 // LockedError says that an operation on a function hangs in the kernel, usually an unbind (of the function, or of its
 // PF's driver) that waits for a process to close it. A reset would hang as well, and block readers of the bridge above
