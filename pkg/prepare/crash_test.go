@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -153,7 +154,7 @@ func acts() []act {
 // TestCrashAtEveryPoint cuts the power before and after every single effect
 // (each write to sysfs, each change of the journal and of a CDI spec) of every
 // kind of plan, once with a reboot on top, and once with the loss of all that is not
-// synced, too. After Recover each claim is
+// synced, too. At two of three points the clock has jumped by then. After Recover each claim is
 // whole or gone.
 func TestCrashAtEveryPoint(t *testing.T) {
 	points := 0
@@ -208,6 +209,9 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	if reboot {
 		w.k.Reboot()
 		original = w.bindings()
+	}
+	if jumps := []time.Duration{0, time.Hour, -time.Hour}; !loss { // the clock does not decide what is recovered
+		w.jumpClock(jumps[p.at%len(jumps)])
 	}
 	planned, mark := ahead(w.record(uid), w.bootID(), true), len(w.events)
 	r, err := w.plugin(nil).Recover(t.Context())
