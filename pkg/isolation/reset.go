@@ -129,12 +129,27 @@ func (j *judgement) resettable() {
 	}
 }
 
+// showsNoResetMethods reports whether a kernel, by its release, is older than the attribute reset_method (Linux 5.15,
+// drivers/pci/pci.c, reset_method_show).
+func showsNoResetMethods(release string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major < 5 || major == 5 && minor < 15
+}
+
 // noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
 func (j *judgement) noReset(seen []Evidence) Reason {
 	r := Reason{
 		Code: NoReset, Evidence: seen,
 		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),
 		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
+	}
+	if showsNoResetMethods(j.s.Host.Kernel) {
+		r.Text = fmt.Sprintf("no reset method of %s is known: Linux %s does not show them", j.f.Address, j.s.Host.Kernel)
+		r.Fix = "use Linux 5.15 or newer"
+		return r
 	}
 	taken := addressesOf(AssignmentSet(j.s, j.f))
 	for _, other := range sharers(j.s, j.f) {

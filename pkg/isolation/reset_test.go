@@ -252,3 +252,27 @@ func FuzzFingerprintOf(f *testing.F) {
 		}
 	})
 }
+
+// TestKernelThatShowsNoResetMethods: its sysfs lacks reset_method, so there is nothing to write to it, and no bus to blame.
+func TestKernelThatShowsNoResetMethods(t *testing.T) {
+	for release, older := range map[string]bool{
+		"5.4.0-216-generic": true, "5.14.0-427.el9.x86_64": true, "4.18.0-553.el8_10.x86_64": true,
+		"5.15.0-1": false, "6.8.12-11-pve": false, "10.0.1": false, "": false,
+	} {
+		s := node(plainGPU(resets())...)
+		s.Host.Kernel = release
+		f, _ := s.Function(addr(t, gpuAt))
+		v := isolation.Judge(s, f)
+		for _, r := range v.Reasons {
+			if r.Code != isolation.NoReset {
+				continue
+			}
+			if said := strings.Contains(r.Text, "Linux "+release+" does not show them") && r.Fix == "use Linux 5.15 or newer"; said != older {
+				t.Errorf("Linux %q: %s; fix: %s", release, r.Text, r.Fix)
+			}
+		}
+		if !v.Has(isolation.NoReset) {
+			t.Errorf("Linux %q: %+v", release, v.Reasons)
+		}
+	}
+}
