@@ -148,7 +148,8 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 	}
 	got, err := e.numVFs(pf)
 	if err == nil && got != count {
-		err = fmt.Errorf("enable %d VFs of PF %s: the kernel took it and says %d", count, pf, got)
+		err = fmt.Errorf("enable %d VFs of PF %s: the kernel took it and says %d; set the PF's interface up and try again: some drivers (bnxt_en) make no VFs while it is down",
+			count, pf, got)
 	}
 	return err
 }
@@ -184,6 +185,8 @@ func hint(err error) string {
 		return " (the PF's driver makes no VFs; load another, or enable SR-IOV in it)"
 	case errors.Is(err, syscall.ERANGE):
 		return " (more than sriov_totalvfs)"
+	case errors.Is(err, syscall.ENOSPC):
+		return " (the PF has no interrupts left for so many VFs: ask for fewer, or unload what else uses them, such as irdma beside ice)"
 	case errors.Is(err, syscall.ENOMEM):
 		return " (no room for the VFs' BARs or bus numbers: enable SR-IOV in the firmware, or boot with pci=realloc)"
 	}
