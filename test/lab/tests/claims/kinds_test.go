@@ -35,7 +35,7 @@ func TestClaimsOfEachKind(t *testing.T) {
 		"a GPU of another vendor":      {ask: topology.GPU2},
 		"a GPU with FLR":               {ask: topology.GPU3},
 		"a NIC's VF":                   {ask: topology.VF(topology.PF0, 1)},
-		"an NVMe's VF":                 {ask: topology.VF(topology.NVMe0, 0)},
+		"an NVMe's VF":                 {ask: topology.VF(topology.NVMe0, 0), cfg: stage.Everything("nvme")},
 		"a whole NIC":                  {ask: topology.NIC0, cfg: stage.Everything("pf")},
 		"a PF without VFs":             {ask: topology.PF1, cfg: stage.Everything("pf")},
 		"a device with a BAR of 4 GiB": {ask: topology.BigBAR, cfg: stage.Everything("other")},
@@ -113,7 +113,7 @@ func TestBoundByPolicy(t *testing.T) {
 	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
 		Match:  v1alpha1.DeviceMatch{Types: []string{"gpu"}, Vendors: nil, Addresses: nil, Classes: []string{"038000"}},
 		Policy: v1alpha1.PolicyBound,
-	}}}
+	}, {Match: v1alpha1.DeviceMatch{Classes: []string{"0403"}}}}} // the audio function beside one of them
 	cfg.Default()
 	before := stage.Bindings(t)
 	n := open(t, cfg)
