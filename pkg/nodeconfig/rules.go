@@ -102,7 +102,7 @@ func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
 
 func (set *rules) unmatched() string {
 	if set.standard {
-		return "it is neither a GPU nor a VF, and no node config names it"
+		return "it is neither a GPU nor the VF of a NIC, and no node config names it"
 	}
 	return "no rule of the node config matches it"
 }

@@ -234,7 +234,7 @@ func TestChoiceByDefault(t *testing.T) {
 	if diff := cmp.Diff(want, sel.Choice(addr(t, "0000:3b:00.0"))); diff != "" {
 		t.Errorf("GPU (-want +got):\n%s", diff)
 	}
-	want = nodeconfig.Choice{Why: "it is neither a GPU nor a VF, and no node config names it"}
+	want = nodeconfig.Choice{Why: "it is neither a GPU nor the VF of a NIC, and no node config names it"}
 	if diff := cmp.Diff(want, sel.Choice(addr(t, "0000:5e:00.1"))); diff != "" {
 		t.Errorf("PF (-want +got):\n%s", diff)
 	}
