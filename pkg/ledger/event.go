@@ -290,7 +290,7 @@ type ResetProof struct {
 // Memory is what a [ResetProof] says about the memory of a device: its frame buffer and other buffers.
 type Memory string
 
-// MemoryNotChecked: the memory was not read or cleared. It may still have the tenant's data.
+// MemoryNotChecked says that the memory was not read or cleared. It may still have the tenant's data.
 const MemoryNotChecked Memory = "notChecked"
 
 // Concerns reports whether the event is about the function, as one of its devices or of its reset's set.

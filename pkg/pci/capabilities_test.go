@@ -82,8 +82,10 @@ func nicCapabilities() pci.Capabilities {
 		PASID:   &pci.Switchable{},
 		SRIOV:   &pci.SRIOV{TotalVFs: 8, NumVFs: 4, VFDevice: 0x10ca},
 		Switches: []pci.Capability{
-			{ID: 0x0d, Extended: true, Offset: 0x150}, {ID: 0x0f, Extended: true, Offset: 0x1a0},
-			{ID: 0x13, Extended: true, Offset: 0x1b0}, {ID: 0x1b, Extended: true, Offset: 0x1c0},
+			{ID: 0x0d, Extended: true, Offset: 0x150},
+			{ID: 0x0f, Extended: true, Offset: 0x1a0},
+			{ID: 0x13, Extended: true, Offset: 0x1b0},
+			{ID: 0x1b, Extended: true, Offset: 0x1c0},
 		},
 	}
 }

@@ -169,6 +169,7 @@ func (r *Refusal) HoldsForItsKind() bool {
 	switch r.Code {
 	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, Denylisted, ServesVFIO, MateNotSelected, WindowTooSmall:
 		return true
+	default:
+		return false
 	}
-	return false
 }

@@ -133,8 +133,9 @@ func (n *Node) pfOf(e *entry) (pci.Address, bool) {
 	switch e.kind {
 	case device.VFType, device.GPUVF:
 		return device.PFOfPool(e.pool)
+	default:
+		return e.addr, true
 	}
-	return e.addr, true
 }
 
 // units adds a set for each unit with more than one device in the pool, and keeps the sets

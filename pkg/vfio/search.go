@@ -192,9 +192,8 @@ func (s *search) opened(o *openFile) ([]string, error) {
 // nodesOf returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
 // In a live tree the name of a plain file says nothing: any container may have one that is called like a node.
 func (s *search) nodesOf(o *openFile) ([]string, error) {
-	n, isNode := number{}, false
 	if s.live {
-		if n, isNode = o.number(); isNode {
+		if n, isNode := o.number(); isNode {
 			return s.byNumber(o, n)
 		}
 	}

@@ -51,7 +51,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 		}
 		i, known := at[key]
 		if !known {
-			i, at[key] = len(found), len(found)
+			at[key] = len(found)
 			found = append(found, unclaimable(f, r)...)
 			continue
 		}

@@ -34,7 +34,7 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 			continue
 		}
 		for _, w := range waivers {
-			if !w.covers(f) && !(w.IsOf(f) && allWaived(waivers, today, f)) {
+			if !w.covers(f) && (!w.IsOf(f) || !allWaived(waivers, today, f)) {
 				continue
 			}
 			w.Expired = w.Until < today

@@ -110,7 +110,7 @@ func (d *Document) inventory() *audit.Inventory {
 // judgedAt returns the document with the verdict at the severity, so that all formats and the exit code say the same.
 func (d *Document) judgedAt(failOn isolation.Severity) *Document {
 	judged := *d
-	judged.Report = d.Report.JudgedAt(failOn)
+	judged.Report = d.JudgedAt(failOn)
 	return &judged
 }
 

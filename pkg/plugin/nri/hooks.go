@@ -167,7 +167,7 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 	} else {
 		h.catchUp(view, running) //nolint:contextcheck // the work outlives the call
 		// Not in the call, which the runtime gives two seconds for all containers: volumes can hang.
-		h.work.background(func(ctx context.Context) { h.inspect(ctx, pods, containers) }) //nolint:contextcheck // it outlives the call
+		h.work.background(func(ctx context.Context) { h.inspect(ctx, pods, containers) })
 	}
 	h.synchronized()
 	return nil, nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -57,7 +58,7 @@ func isClosed(t *testing.T, c net.Conn) bool {
 		t.Fatal(err)
 	}
 	_, err := c.Read(make([]byte, 1))
-	timeout, ok := err.(net.Error)
+	timeout, ok := errors.AsType[net.Error](err)
 	return err != nil && (!ok || !timeout.Timeout())
 }
 

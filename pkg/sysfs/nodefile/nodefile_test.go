@@ -86,7 +86,7 @@ func TestPathsThatLeadNowhereAreErrors(t *testing.T) {
 	// What a process has open has no path on the node.
 	file, err := os.Open("/dev/null")
 	must(t, err)
-	defer file.Close() //nolint:errcheck // it was only opened
+	defer file.Close()
 	open := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
 	if got, err := New("/", longEnough).Devices("tenant", []string{open}); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("Devices of %s = %v, %v, want %v", open, got, err, unix.EXDEV)

@@ -28,8 +28,10 @@ func TestWeigh(t *testing.T) {
 		"of one function":   {[]finding.Finding{fails("ACS-001", isolation.High, one)}, isolation.High, nil, []string{"ACS-001"}, nil},
 		"of the whole node": {[]finding.Finding{fails("IOM-003", isolation.Critical)}, isolation.High, nil, []string{"IOM-003"}, []string{"IOM-003"}},
 		"the worst first": {
-			[]finding.Finding{fails("ACS-001", isolation.High, one), fails("IOM-003", isolation.Critical)}, isolation.High, nil,
-			[]string{"IOM-003", "ACS-001"}, []string{"IOM-003"},
+			[]finding.Finding{fails("ACS-001", isolation.High, one), fails("IOM-003", isolation.Critical)},
+			isolation.High, nil,
+			[]string{"IOM-003", "ACS-001"},
+			[]string{"IOM-003"},
 		},
 		"less severe":          {[]finding.Finding{fails("ACS-004", isolation.Medium, one)}, isolation.High, nil, nil, nil},
 		"less severe, counted": {[]finding.Finding{fails("ACS-004", isolation.Medium, one)}, isolation.Medium, nil, []string{"ACS-004"}, nil},
