@@ -417,9 +417,16 @@ func (q *queued) testQuarantined(t *testing.T) {
 }
 
 func (q *queued) testRefused(t *testing.T) {
-	if _, err := q.plane.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", "gpu."+driver, "kata-vfio.dev/allow-all=true"); err != nil {
+	const class, allowAll = "gpu." + driver, "kata-vfio.dev/allow-all"
+	if _, err := q.plane.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", class, allowAll+"=true"); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if _, err := q.plane.Kubectl(context.Background(), "annotate", "deviceclass", class, allowAll+"-"); err != nil {
+			t.Error(err)
+		}
+	})
 	grantWholeFunctions(t, q.plane, q.ns) // the policies know of the annotation when they know of this grant
 	awaitWholeFunctions(t, q.plane, q.ns)
 	const implicit = ", deviceclass.resource.kubernetes.io/gpu.kata-vfio.dev: 1"
