@@ -99,7 +99,7 @@ func (d *demo) provide(ctx context.Context) error {
 			return fmt.Errorf("%w (run `make build` first)", err)
 		}
 	}
-	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml", "vfs.yaml"} {
+	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml", "vfs.yaml", "waivers.yaml"} {
 		data, err := inputs.ReadFile("files/" + name)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (d *demo) provide(ctx context.Context) error {
 	if err := compile.Static(ctx, "github.com/kata-vfio/kata-vfio/test/lab/guest/showvm", filepath.Join(d.m.Share(), "showvm")); err != nil {
 		return err
 	}
-	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; ln -s "+sysfs(topology.PF0, "net/*")+" /run/pf; pf=$(basename $(readlink -f /run/pf)); "+
+	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; mkdir -p /etc/kata-vfio; cp /host/waivers.yaml /etc/kata-vfio/; ln -s "+sysfs(topology.PF0, "net/*")+" /run/pf; pf=$(basename $(readlink -f /run/pf)); "+
 		"ip link set $pf up; for i in $(seq 300); do test $(cat /run/pf/carrier) = 1 && exit 0; sleep 0.1; done; exit 1")
 }
 
