@@ -63,7 +63,15 @@ func wordSize(text string) int {
 
 // spanSize returns the size of what belongs together at the start of a text: a quoted text, a substitution, an escaped
 // character, or one character.
-func spanSize(text string) int {
+func spanSize(text string) int { return nestedSpanSize(text, 0) }
+
+// maxSpans limits the spans in each other. Deeper ones count as single characters: a hostile file must not exhaust the stack.
+const maxSpans = 100
+
+func nestedSpanSize(text string, depth int) int {
+	if depth >= maxSpans {
+		return 1
+	}
 	until := func(from int, end byte) int {
 		for i := from; i < len(text); i++ {
 			switch {
@@ -71,10 +79,8 @@ func spanSize(text string) int {
 				return i + 1
 			case text[i] == '\\' && end != '\'':
 				i++
-			case end != '\'' && text[i] == '$' && i+1 < len(text):
-				i += spanSize(text[i:]) - 1
-			case end == '}' && text[i] == '"':
-				i += spanSize(text[i:]) - 1
+			case end != '\'' && text[i] == '$' && i+1 < len(text), end == '}' && text[i] == '"':
+				i += nestedSpanSize(text[i:], depth+1) - 1
 			}
 		}
 		return len(text)
@@ -103,7 +109,7 @@ func (s *Settings) expand(word string, line int) []Line {
 	e.text(word, false)
 	e.flush()
 	s.depth--
-	return e.parts[:min(len(e.parts), maxParts)]
+	return bounded(e.parts)
 }
 
 // expansion collects the value of a word.

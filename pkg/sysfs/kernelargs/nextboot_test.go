@@ -115,3 +115,21 @@ func FuzzSettings(f *testing.F) {
 		}
 	})
 }
+
+// TestHostileSettings: a captured node's file, read from an archive, must not end the auditor's process.
+func TestHostileSettings(t *testing.T) {
+	deep := func(part string) string { return "A=" + strings.Repeat(part, (64<<20)/len(part)) }
+	long := strings.Repeat("x", 1<<15)
+	for name, text := range map[string]string{
+		"parameters in each other":           deep("${"),
+		"parameters in quotes in each other": deep(`"${`),
+		"commands in each other":             deep("$("),
+		"a value that doubles":               "A=" + long + "\n" + strings.Repeat("A=\"${A}${A}\"\n", 64),
+	} {
+		s := kernelargs.NewSettings(nil)
+		s.Source("etc/default/grub", text)
+		if got := len(s.Text("A")); got > 1<<16 {
+			t.Errorf("%s: a value of %d bytes", name, got)
+		}
+	}
+}

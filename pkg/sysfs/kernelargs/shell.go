@@ -50,11 +50,23 @@ func (s *Settings) Has(variable string) bool {
 func (s *Settings) Replaced(variable string) Line { return s.replaced[variable] }
 
 // Limits for files that are not what they should be: maxNested of files that source each other and of substitutions in
-// each other, maxParts of the parts of a value.
+// each other, maxParts of the parts of a value, and maxBytes of its text. No kernel takes a command line of that size.
 const (
 	maxNested = 8
 	maxParts  = 4096
+	maxBytes  = 1 << 16
 )
+
+// bounded returns the parts of a value up to the limits.
+func bounded(parts []Line) []Line {
+	size := 0
+	for i := range parts {
+		if size += len(parts[i].Value); i >= maxParts || size > maxBytes {
+			return parts[:i]
+		}
+	}
+	return parts
+}
 
 // Source evaluates a file.
 func (s *Settings) Source(path, text string) {
@@ -130,7 +142,7 @@ func (s *Settings) assign(name string, parts []Line, plus, definite bool, line i
 	case definite && len(s.values[name]) > 0 && !keeps(parts, s.values[name]):
 		s.replaced[name] = Line{Path: s.path, Number: line}
 	}
-	s.values[name] = parts[:min(len(parts), maxParts)]
+	s.values[name] = bounded(parts)
 }
 
 // keeps reports whether a value has all of an earlier one.
