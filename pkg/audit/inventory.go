@@ -66,8 +66,8 @@ type Device struct {
 	ACS isolation.ACSState `json:"acs,omitempty"`
 	// Near is set for a GPU and for a NIC's PF that belong together.
 	Near *Neighbours `json:"near,omitempty"`
-	// CompanionOf is the GPU that the function goes with, so that it needs no reset of its own; nil where a rule of the
-	// node config selects the function for itself.
+	// CompanionOf is the GPU that the function goes with, so that it needs no reset of its own. It is nil if a rule
+	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
 	// severities are those of the audit's checks, by ID.
 	severities map[string]isolation.Severity

@@ -9,8 +9,8 @@ import "github.com/kata-vfio/kata-vfio/pkg/pci"
 // requests of their own, and are no bridges.
 func (f *Function) IsBridge() bool { return isBridge(f.Class, f.Capabilities.Header) }
 
-// isBridge goes by the header, as the kernel does: what has another one than an endpoint's forwards, and vfio-pci
-// refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to the buses
+// isBridge goes by the header, as the kernel does: a function with another header than an endpoint's forwards requests, and
+// vfio-pci refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to the buses
 // before PCI have an endpoint's header. Where the header is not known, the class decides.
 func isBridge(class pci.Class, header pci.HeaderType) bool {
 	if header == pci.HeaderBridge || header == pci.HeaderCardBus {
@@ -25,19 +25,16 @@ func isBridge(class pci.Class, header pci.HeaderType) bool {
 	return false
 }
 
-// vendorNVIDIA is NVIDIA's vendor id.
-const vendorNVIDIA = 0x10de
-
 // IsNVSwitch reports whether the function is one of the switches between the GPUs of an NVIDIA board, by what NVIDIA's
 // driver nvidia-nvswitch takes (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c).
 func (f *Function) IsNVSwitch() bool {
-	return f.Vendor == vendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
+	return f.Vendor == pci.VendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
 }
 
 // IsOnNVLink reports whether the function is an NVSwitch, or a GPU that may be connected to one: cards with a display have
 // no NVLink to switches.
 func (f *Function) IsOnNVLink() bool {
-	return f.IsNVSwitch() || f.Vendor == vendorNVIDIA && f.Type == GPU && f.Class.Sub() == pci.Class3D
+	return f.IsNVSwitch() || f.Vendor == pci.VendorNVIDIA && f.Type == GPU && f.Class.Sub() == pci.Class3D
 }
 
 // IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. The tenant that has

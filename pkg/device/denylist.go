@@ -6,7 +6,7 @@ import "github.com/kata-vfio/kata-vfio/pkg/pci"
 // disable_denylist is set (vfio_pci_dev_in_denylist in drivers/vfio/pci/vfio_pci.c). All of them are Intel's: QuickAssist
 // with its VFs, and since Linux 6.10 the DSA and IAX of Sapphire Rapids.
 func (f *Function) IsDenylisted() bool {
-	if f.Vendor != vendorIntel {
+	if f.Vendor != pci.VendorIntel {
 		return false
 	}
 	switch f.Device {
@@ -25,8 +25,5 @@ func (f *Function) ServesVFIO() bool {
 	if f.Driver == "" || IsVFIO(f.Driver) {
 		return false
 	}
-	return f.Children.VFIO != "" || f.Type == GPUVF && f.Vendor == vendorNVIDIA && f.Driver == "nvidia"
+	return f.Children.VFIO != "" || f.Type == GPUVF && f.Vendor == pci.VendorNVIDIA && f.Driver == "nvidia"
 }
-
-// vendorIntel is Intel's vendor id.
-const vendorIntel pci.ID = 0x8086

@@ -158,8 +158,8 @@ func (j *judgement) neighbour(upstream pci.Address) (pci.Address, bool) {
 	return pci.Address{}, false
 }
 
-// isEndpoint reports whether a function below a switch sends and gets requests of its own: what has an endpoint's header
-// may do so, whatever its class.
+// isEndpoint reports whether a function below a switch sends and gets requests of its own. A function with an endpoint's
+// header may do so, whatever its class.
 func isEndpoint(f *device.Function) bool {
 	return !f.IsBridge() || f.Capabilities.Header == pci.HeaderNormal
 }

@@ -27,8 +27,8 @@ func (c *ACSChange) Text() string {
 	return fmt.Sprintf("switches %s off for %s", ACSNames(c.Off), c.Functions)
 }
 
-// WeakensACS says what is wrong with a value of the kernel's argument pci=, whose options have commas
-// between; empty where nothing is.
+// WeakensACS says what is wrong with a value of the kernel's argument pci=, whose options are separated by commas. It
+// returns "" if nothing is wrong.
 func WeakensACS(value string) string {
 	var texts []string
 	for _, c := range ACSChanges(value) {

@@ -8,18 +8,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// nvidia is NVIDIA's vendor ID.
-const nvidia = pci.ID(0x10de)
-
 // IsCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
 // are: it uses the CPU's page tables by ATS, and does not work without. Its root port is NVIDIA's own CPU's, or the kernel
 // has its driver for such GPUs (drivers/vfio/pci/nvgrace-gpu).
 func IsCoherent(s *device.Snapshot, f *device.Function) bool {
-	if f.Vendor != nvidia || f.Type != device.GPU {
+	if f.Vendor != pci.VendorNVIDIA || f.Type != device.GPU {
 		return false
 	}
 	if len(f.Upstream) > 0 {
-		if root, ok := s.Function(f.Upstream[0]); ok && root.Vendor == nvidia {
+		if root, ok := s.Function(f.Upstream[0]); ok && root.Vendor == pci.VendorNVIDIA {
 			return true
 		}
 	}

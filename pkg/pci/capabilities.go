@@ -16,7 +16,7 @@ type Capabilities struct {
 	// without CAP_SYS_ADMIN, 256 for conventional PCI): absent extended
 	// capabilities then prove nothing.
 	Truncated bool `json:"truncated,omitempty"`
-	// Header is the layout of the function's configuration header; empty where it was not read.
+	// Header is the layout of the function's configuration header, or "" if it was not read.
 	Header  HeaderType `json:"-"`
 	Express *Express   `json:"express,omitempty"`
 	// Serial is the Device Serial Number as lspci prints it, "00-15-17-ff-ff-8c-2a-10"; empty without one. All

@@ -9,6 +9,12 @@ import (
 // digits, as in pci.ids and in lspci -n: "10de".
 type ID uint16
 
+// Vendors whose functions are treated in a way of their own.
+const (
+	VendorIntel  ID = 0x8086
+	VendorNVIDIA ID = 0x10de
+)
+
 // String returns four hexadecimal digits.
 func (id ID) String() string { return fmt.Sprintf("%04x", uint16(id)) }
 

@@ -30,7 +30,7 @@ func withSockets(node *sysfs.FS, o *bootstrap.Outlook) *bootstrap.Outlook {
 	return &all
 }
 
-// unitText returns a unit as it is after the changes; empty where it can't be read.
+// unitText returns a unit as it is after the changes, or "" if it can't be read.
 func unitText(node *sysfs.FS, o *bootstrap.Outlook, name string) string {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	for i := range o.Files {

@@ -28,7 +28,7 @@ const anyID = 0xffffffff
 type moduleID struct{ vendor, device, subVendor, subDevice, class, classMask uint32 }
 
 // parseID reads "vendor:device[:subvendor[:subdevice[:class[:class_mask]]]]" in hexadecimal, as the module does
-// (vfio_pci_fill_ids in drivers/vfio/pci/vfio_pci.c). It ignores what has fewer than two fields.
+// (vfio_pci_fill_ids in drivers/vfio/pci/vfio_pci.c). It ignores entries with fewer than two fields.
 func parseID(entry string) (id moduleID, ok bool) {
 	id = moduleID{subVendor: anyID, subDevice: anyID}
 	fields := []*uint32{&id.vendor, &id.device, &id.subVendor, &id.subDevice, &id.class, &id.classMask}

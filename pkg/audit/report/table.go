@@ -101,7 +101,7 @@ func verdictWords(s *finding.Summary, failOn isolation.Severity) string {
 	return "passes"
 }
 
-// affectedWords says whom the failures concern; empty for nobody.
+// affectedWords says whom the failures concern, or "" if they concern nobody.
 func affectedWords(s *finding.Summary) string {
 	if s.Tenants == 0 {
 		return ""

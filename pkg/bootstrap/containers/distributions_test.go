@@ -37,7 +37,7 @@ type distributionCase struct {
 	files
 	// audit are words of `handlers`. read is the file that both bootstrap and the audit name as containerd's.
 	audit, read string
-	// dropIn is where bootstrap's drop-in goes; empty where it is refused.
+	// dropIn is where bootstrap's drop-in goes, or "" if it is refused.
 	dropIn string
 	// says are words of bootstrap's problems, never is one that must not be there.
 	says  []string
@@ -164,7 +164,7 @@ func TestContainerdsFileIsThatOfWhatStartsIt(t *testing.T) {
 	}
 }
 
-// fact returns a fact of a part; empty where it has none of the name.
+// fact returns a fact of a part, or "" if it has none of the name.
 func fact(w state.Wanted, part, name string) string {
 	for _, f := range w.Facts {
 		if f.Part == part && f.Name == name {
