@@ -180,21 +180,7 @@ func TestNumbersOfGroups(t *testing.T) {
 
 // rulesByCode are the rules that fail for a fault which the verdict on a function has a
 // code for.
-func rulesByCode() map[isolation.Code][]string {
-	return map[isolation.Code][]string{
-		isolation.NoGroup:              {"IOM-001"},
-		isolation.NoIOMMU:              {"IOM-002", "IOM-003"},
-		isolation.NoInterruptRemapping: {"IOM-005"},
-		isolation.PeerToPeer:           {"ACS-001", "ACS-002", "IOM-026"},
-		isolation.ACSUnproven:          {"ACS-008"},
-		isolation.NoReset:              {"RST-001"},
-		isolation.WeakReset:            {"RST-002"},
-		isolation.Dead:                 {"RST-008"},
-		isolation.DirectRegion:         {"IOM-016"},
-		isolation.ATSEnabled:           {"IOM-019"},
-		isolation.IdentityDomain:       {"IOM-013"},
-	}
-}
+func rulesByCode() map[isolation.Code][]string { return check.RulesOfCodes() }
 
 // TestFaultHasOneFix: the rule's general text begins with the code's.
 func TestFaultHasOneFix(t *testing.T) {

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -31,7 +32,25 @@ type refusedAlike struct {
 	culprit pci.Address
 }
 
-// selectedAreClaimable asks what Prepare asks, but for the checks, which are findings of their own.
+// rulesOfCodes are the rules that find what the verdict on a function has a code for. A fault is one finding, and one waiver
+// accepts it: [selectedAreClaimable] leaves it to these.
+func rulesOfCodes() map[isolation.Code][]string {
+	return map[isolation.Code][]string{
+		isolation.NoGroup:              {"IOM-001"},
+		isolation.NoIOMMU:              {"IOM-002", "IOM-003"},
+		isolation.NoInterruptRemapping: {"IOM-005"},
+		isolation.PeerToPeer:           {"ACS-001", "ACS-002", "IOM-026"},
+		isolation.ACSUnproven:          {"ACS-008"},
+		isolation.NoReset:              {"RST-001"},
+		isolation.WeakReset:            {"RST-002"},
+		isolation.Dead:                 {"RST-008"},
+		isolation.DirectRegion:         {"IOM-016"},
+		isolation.ATSEnabled:           {"IOM-019"},
+		isolation.IdentityDomain:       {"IOM-013"},
+	}
+}
+
+// selectedAreClaimable asks what Prepare asks, but for what other checks find.
 func selectedAreClaimable(n *facts.Node) Answer {
 	planned, _ := n.Planned()
 	planned.Failing = nil
@@ -42,7 +61,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 	for _, f := range selected {
 		assessment := assessor.Assess(f)
 		r, refused := worthwhile(assessment.Faults())
-		if !refused {
+		if !refused || foundByRules(r, &assessment.Verdict) {
 			continue
 		}
 		key := refusedAlike{code: r.Code}
@@ -69,6 +88,15 @@ func worthwhile(refusals []plan.Refusal) (*plan.Refusal, bool) {
 		}
 	}
 	return nil, false
+}
+
+// foundByRules reports whether rules of their own fail for all that the verdict has against the function.
+func foundByRules(r *plan.Refusal, v *isolation.Verdict) bool {
+	if !slices.Contains([]plan.Code{plan.NotIsolated, plan.NoReset, plan.Dead}, r.Code) || len(v.Reasons) == 0 {
+		return false
+	}
+	rules := rulesOfCodes()
+	return !slices.ContainsFunc(v.Reasons, func(reason isolation.Reason) bool { return len(rules[reason.Code]) == 0 })
 }
 
 func unclaimable(f *device.Function, r *plan.Refusal) Answer {

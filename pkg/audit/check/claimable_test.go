@@ -1,0 +1,76 @@
+package check_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// TestOneFaultIsOneFinding: each selected function that no claim can get has a failing finding, and VFIO-024 leaves a fault to
+// the rule that it has of its own, so that one waiver accepts it.
+func TestOneFaultIsOneFinding(t *testing.T) {
+	seen := map[plan.Code]int{}
+	for _, planted := range faults() {
+		t.Run(planted.rule+"/"+planted.about, func(t *testing.T) {
+			tree := planted.board(t)
+			planted.plant(tree)
+			fails := failuresOf(audit(t, tree).Findings)
+			for a, code := range unclaimable(tree) {
+				seen[code]++
+				ids := fails.IDs(a)
+				if len(ids) == 0 {
+					t.Errorf("no claim can get %s (%s), and no rule fails for it", a, code)
+				}
+				own := slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(rulesOfVerdicts(), id) })
+				if code == plan.NotIsolated && own && slices.Contains(ids, "VFIO-024") {
+					t.Errorf("%s is refused with %s, and two rules find it: %v", a, code, ids)
+				}
+			}
+		})
+	}
+	for _, code := range []plan.Code{plan.NotIsolated, plan.NoReset, plan.NotViable} {
+		if seen[code] == 0 {
+			t.Errorf("no fault makes a function %s", code)
+		}
+	}
+}
+
+// failuresOf returns what fails for each function, whatever its severity.
+func failuresOf(findings []finding.Finding) *gate.Failures {
+	g := gate.Gate{Counts: isolation.Low, Today: "2026-11-22"}
+	return g.Weigh(findings, func(pci.Address, finding.Failure) bool { return false })
+}
+
+// unclaimable returns why claims for selected functions are refused on a node without its plugin.
+func unclaimable(tree *board.Tree) map[pci.Address]plan.Code {
+	fsys, s := tree.Read()
+	n, _ := facts.New(fsys, s).Planned()
+	n.Failing = nil
+	refused := map[pci.Address]plan.Code{}
+	assessor := plan.NewAssessor(n)
+	for _, f := range nodeconfig.Select(nil, s).Ours() {
+		as := assessor.Assess(f)
+		for _, r := range as.Faults() {
+			if r.Code != plan.Drained && refused[f.Address] == "" {
+				refused[f.Address] = r.Code
+			}
+		}
+	}
+	return refused
+}
+
+func rulesOfVerdicts() []string {
+	var all []string
+	for _, ids := range rulesByCode() {
+		all = append(all, ids...)
+	}
+	return all
+}
