@@ -180,7 +180,7 @@ func TestPlanComparesThePoolOfANamedNode(t *testing.T) {
 			t.Errorf("%v on its node: exit code %d: %s", command, got.code, got.stderr)
 		}
 		got := invoke(t, slices.Concat(args, []string{"worker-2"})...)
-		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1, but the pools of this node are worker-2") {
+		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1/kata-vfio.dev, but the names of this node's pools begin with worker-2/kata-vfio.dev") {
 			t.Errorf("%v on another node: exit code %d: %s", command, got.code, got.stderr)
 		}
 	}
@@ -209,6 +209,7 @@ func TestUsage(t *testing.T) {
 		"no such config":                      {[]string{"plan", "--config", "testdata/nothing", "-f", claim}, "read the node config"},
 		"a config that is none":               {[]string{"plan", "--config", claim, "-f", claim}, "node config testdata/one-claim.yaml"},
 		"run without a node":                  {[]string{"run", "--node-name", ""}, "$NODE_NAME"},
+		"run on a node with a long name":      {[]string{"run", "--node-name", strings.Repeat("n", 220)}, "has 220 characters"},
 		"run in another format":               {[]string{"run", "--node-name", "n", "--log-format", "xml"}, "want text or json"},
 		"run at another level":                {[]string{"run", "--node-name", "n", "--log-level", "trace"}, "want debug, info, warn or error"},
 		"run with a collector that is no URL": {[]string{"run", "--node-name", "n", "--otlp-endpoint", "collector:4317"}, "want a URL"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
@@ -100,6 +101,9 @@ func exemptNamespaces() []string {
 func (r *runOptions) validate() error {
 	if r.plugin.Node.Name == "" {
 		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
+	}
+	if err := device.CheckNodeName(r.plugin.Node.Name); err != nil {
+		return command.Usagef("--node-name: %v", err)
 	}
 	if err := r.log.Validate(); err != nil {
 		return err

@@ -100,7 +100,7 @@ func TestGuideShowsItsNode(t *testing.T) {
 
 // guideSlices are what the plugin publishes of the guide's node: eight GPUs, and eight VFs of one NIC.
 func guideSlices() []runtime.Object {
-	gpus, vfs := newSlice("worker-1"), newSlice("worker-1/pf-0000-1a-00-0")
+	gpus, vfs := newSlice("worker-1/kata-vfio.dev"), newSlice("worker-1/kata-vfio.dev/pf-0000-1a-00-0")
 	for _, bus := range []string{"18", "19", "3a", "3b", "9a", "9b", "ba", "bb"} {
 		root, numa := map[byte]string{'1': "15", '3': "37", '9': "97", 'b': "b7"}[bus[0]], map[bool]int64{true: 1}[bus[0] > '3']
 		gpus.Spec.Devices = append(gpus.Spec.Devices, newDevice("gpu", "0000:"+bus+":00.0", root, numa))
@@ -139,8 +139,8 @@ func newDevice(kind, address, root string, numa int64) resourceapi.Device {
 func guidePods() []runtime.Object {
 	const gpu, vf = "gpu-gpu-x7k2p", "vf-net1"
 	return []runtime.Object{
-		newPod("gpu", gpu), newClaim(gpu, "gpu", "worker-1", "gpu-0000-18-00-0", "Ready", "Isolated", "Reset"),
-		newPod("vf-endpoint", vf), newClaim(vf, "vf-endpoint", "worker-1/pf-0000-1a-00-0", "vf-0000-1a-00-1", "Ready", "Isolated", "Reset", "LinkUp"),
+		newPod("gpu", gpu), newClaim(gpu, "gpu", "worker-1/kata-vfio.dev", "gpu-0000-18-00-0", "Ready", "Isolated", "Reset"),
+		newPod("vf-endpoint", vf), newClaim(vf, "vf-endpoint", "worker-1/kata-vfio.dev/pf-0000-1a-00-0", "vf-0000-1a-00-1", "Ready", "Isolated", "Reset", "LinkUp"),
 	}
 }
 

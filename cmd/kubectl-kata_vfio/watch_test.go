@@ -59,7 +59,7 @@ apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {namespace: team-c, name: late, uid: uid-late}
 status:
-  allocation: {devices: {results: [{request: device, driver: kata-vfio.dev, pool: worker-1/pf-0000-5e-00-0, device: `+device+`}]}}
+  allocation: {devices: {results: [{request: device, driver: kata-vfio.dev, pool: worker-1/kata-vfio.dev/pf-0000-5e-00-0, device: `+device+`}]}}
 `)).(*resourceapi.ResourceClaim)
 	if _, err := client.ResourceV1().ResourceClaims("team-c").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestWatchAppendsTheRowsThatChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if line := out.next(t); !strings.HasPrefix(line, "device worker-1/worker-1/pf-0000-5e-00-0/vf-") || !strings.HasSuffix(line, " is gone") {
+		if line := out.next(t); !strings.HasPrefix(line, "device worker-1/worker-1/kata-vfio.dev/pf-0000-5e-00-0/vf-") || !strings.HasSuffix(line, " is gone") {
 			t.Errorf("line %d of the devices that went: %s", i, line)
 		}
 	}
@@ -106,7 +106,7 @@ func TestWatchAsksForEachKindOnce(t *testing.T) {
 	}
 	asked := len(client.Actions())
 	take(t, client, "vf-0000-5e-00-3")
-	if line := out.next(t); !strings.HasPrefix(line, `{"type":"row","key":"device worker-1/worker-1/pf-0000-5e-00-0/vf-0000-5e-00-3","row":{"node":"worker-1",`) {
+	if line := out.next(t); !strings.HasPrefix(line, `{"type":"row","key":"device worker-1/worker-1/kata-vfio.dev/pf-0000-5e-00-0/vf-0000-5e-00-3","row":{"node":"worker-1",`) {
 		t.Errorf("the change is told as %s", line)
 	}
 	end()

@@ -89,7 +89,7 @@ func TestDecodeWholeClaim(t *testing.T) {
 		}}},
 		Devices: []claim.Device{
 			{
-				Request: "gpu", Class: "gpu.kata-vfio.dev", Pool: "worker-1", Name: "gpu-0000-3b-00-0",
+				Request: "gpu", Class: "gpu.kata-vfio.dev", Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0",
 				ClassParameters: []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","backend":"Group","kind":"VFIOConfig","reset":"Skip"}`)}, Address: pci.Address{Bus: 0x3b},
 				VFIO:    defaults(func(c *v1alpha1.VFIOConfig) { c.Backend = v1alpha1.BackendGroup }),
 				Origins: map[string]claim.Origin{"vfio.backend": claim.FromClass, "vfio.reset": claim.FromClaim},
@@ -97,7 +97,7 @@ func TestDecodeWholeClaim(t *testing.T) {
 			{
 				Request: "nic/fast", Class: "vf.kata-vfio.dev",
 				ClassParameters: []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig","trust":true,"vlan":100}`)},
-				Pool:            "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0",
+				Pool:            "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0",
 				Address: pci.Address{Bus: 0x5e, Device: 0x10}, VFIO: defaults(nil),
 				VF: &v1alpha1.VFConfig{
 					TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFConfig},

@@ -89,7 +89,7 @@ func condition(kind, reason string) metav1.Condition {
 }
 
 func entry(driver string, conditions ...metav1.Condition) resourceapi.AllocatedDeviceStatus {
-	return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: "worker-1", Device: "gpu-0", Conditions: conditions}
+	return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: "worker-1/kata-vfio.dev", Device: "gpu-0", Conditions: conditions}
 }
 
 func newClaims() *claims {
@@ -104,7 +104,7 @@ func newClaims() *claims {
 func ready(uid types.UID) *resourceac.ResourceClaimApplyConfiguration {
 	c := condition("Ready", "Now")
 	return resourceac.ResourceClaim("gpu", "team-a").WithUID(uid).WithStatus(resourceac.ResourceClaimStatus().WithDevices(
-		resourceac.AllocatedDeviceStatus().WithDriver(manager).WithPool("worker-1").WithDevice("gpu-0").WithConditions(
+		resourceac.AllocatedDeviceStatus().WithDriver(manager).WithPool("worker-1/kata-vfio.dev").WithDevice("gpu-0").WithConditions(
 			metaac.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).WithMessage(c.Message).WithLastTransitionTime(moment))))
 }
 

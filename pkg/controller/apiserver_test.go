@@ -338,7 +338,7 @@ func (s *apiServer) oursOn(kernelDriver string, taints ...string) {
 	for _, key := range taints {
 		d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
-	s.put("resourceslices", sliceOf("ours", v1alpha1.DriverName, nodeA+"/shared", d))
+	s.put("resourceslices", sliceOf("ours", v1alpha1.DriverName, nodeA+"/kata-vfio.dev/shared", d))
 }
 
 // twins publishes devices of the other driver for the same GPU.
@@ -382,7 +382,7 @@ func (s *apiServer) allocate(claim, driver, pool, device string) {
 }
 
 func (s *apiServer) allocateOurs(claim string) {
-	s.allocate(claim, v1alpha1.DriverName, nodeA+"/shared", oursName)
+	s.allocate(claim, v1alpha1.DriverName, nodeA+"/kata-vfio.dev/shared", oursName)
 }
 
 func (s *apiServer) allocateTwin(claim, device string) { s.allocate(claim, otherDriver, nodeA, device) }

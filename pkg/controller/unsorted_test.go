@@ -32,7 +32,7 @@ func TestAnswerToAClaimThatCannotBeApplied(t *testing.T) {
 		}
 		c := o.DeepCopyObject().(*resourceapi.ResourceClaim)
 		s.mu.Unlock()
-		c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: v1alpha1.DriverName, Pool: nodeA + "/shared", Device: oursName, Data: data}}
+		c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: v1alpha1.DriverName, Pool: nodeA + "/kata-vfio.dev/shared", Device: oursName, Data: data}}
 		s.put("resourceclaims", c)
 		after(4 * time.Second)
 		wantAnswer(t, s, "after the grace", "vm", "TwinReserved=True")

@@ -1,10 +1,6 @@
 package device
 
-import (
-	"strings"
-
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
-)
+import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
 // Layout says which functions belong together and in which resource pool each is published, unless the node shares it with
 // another driver. It depends on the hardware alone, not on the node's config or on claims, so that a device does not move to
@@ -100,49 +96,9 @@ func (l *Layout) Pool(node string, addr pci.Address) string {
 	set := l.neighbours.find(addr)
 	pf, ok := l.firstPF[set]
 	if l.inNodePool[set] || !ok {
-		return node
+		return NodePool(node)
 	}
-	return node + pfPool + pf.Label()
-}
-
-// pfPool separates node and PF in the name of a PF's pool, and sharedPool ends the name of the pool of shared devices. A
-// node's name has no "/" (it is a DNS subdomain).
-const (
-	pfPool     = "/pf-"
-	sharedPool = "/shared"
-)
-
-// SharedPool returns the name of the pool in which a node publishes the devices that it shares with another DRA driver. It
-// is separate because the scheduler waits for conditions before it binds a pod with one of them.
-func SharedPool(node string) string { return node + sharedPool }
-
-// NodeOfSharedPool returns the node whose shared devices are in the pool, and false for another pool.
-func NodeOfSharedPool(pool string) (string, bool) {
-	node, ok := strings.CutSuffix(pool, sharedPool)
-	return node, ok && node != "" && !strings.Contains(node, "/")
-}
-
-// IsPoolOf reports whether the pool is one that the node with the name publishes: its
-// own, that of its shared devices, or that of one of its PFs, present or not.
-func IsPoolOf(node, pool string) bool {
-	owner, _, ok := cutPool(pool)
-	return node != "" && (pool == node || pool == SharedPool(node) || ok && owner == node)
-}
-
-// PFOfPool returns the PF after which a PF's pool is named, and false for another
-// pool.
-func PFOfPool(pool string) (pci.Address, bool) {
-	_, pf, ok := cutPool(pool)
-	return pf, ok
-}
-
-func cutPool(pool string) (node string, pf pci.Address, ok bool) {
-	node, label, ok := strings.Cut(pool, pfPool)
-	if !ok {
-		return "", pci.Address{}, false
-	}
-	pf, err := pci.ParseLabel(label)
-	return node, pf, err == nil
+	return NodePool(node) + pfPool + pf.Label()
 }
 
 // sets is a partition of addresses: each maps to another of its set, and the

@@ -59,9 +59,9 @@ func TestSharedGPUs(t *testing.T) {
 			if told != (test.why != "") {
 				t.Errorf("problems %v", sel.Problems())
 			}
-			want := "worker-1"
+			want := "worker-1/kata-vfio.dev"
 			if test.why == "" {
-				want = "worker-1/shared"
+				want = "worker-1/kata-vfio.dev/shared"
 			}
 			if pool := sel.Pool(device.NewLayout(s), "worker-1", addr(t, "0000:3b:00.0")); pool != want {
 				t.Errorf("pool %s, want %s", pool, want)

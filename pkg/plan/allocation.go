@@ -65,19 +65,20 @@ func (c *candidate) allocatedHere() *Refusal {
 	}
 	return &Refusal{
 		Code: AllocatedElsewhere,
-		Text: fmt.Sprintf("it is allocated from pool %s, but the pools of this node are %s and %s/pf-...", c.claimed.Pool, c.node.Name, c.node.Name),
+		Text: fmt.Sprintf("it is allocated from pool %s, but the names of this node's pools begin with %s", c.claimed.Pool, device.NodePool(c.node.Name)),
 		Fix:  "run the pod on the node of its allocation: delete the pod and create it again without spec.nodeName, so that the scheduler places it",
 	}
 }
 
-// allocatedFromItsPool refuses a device that was allocated from another pool than the one
-// in which this node publishes it.
+// allocatedFromItsPool refuses a device that was allocated from another pool than the one in which this node publishes it.
+// A pool's former name is as good as its name: a scheduler can allocate by slices of an earlier version, and the device is
+// still given to one claim only, because claims are compared by its functions.
 func (c *candidate) allocatedFromItsPool() *Refusal {
 	if !c.comparesPools() {
 		return nil
 	}
 	published := c.node.Selection.Pool(c.pools(), c.node.Name, c.publishedAt())
-	if c.claimed.Pool == published {
+	if device.CurrentPool(c.claimed.Pool) == published {
 		return nil
 	}
 	return &Refusal{

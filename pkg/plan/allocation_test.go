@@ -2,6 +2,9 @@ package plan_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -23,18 +26,27 @@ func TestMakeComparesThePool(t *testing.T) {
 		code   plan.Code // empty for none
 		words  []string
 	}{
-		"a GPU of the node's pool":    {device: gpuAddr, pool: "node-1", node: "node-1"},
-		"a VF of its PF's pool":       {device: nicVF, pool: "node-1/pf-0000-21-00-0", node: "node-1"},
-		"a GPU of another node":       {device: gpuAddr, pool: "node-2", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"pool node-2,", "this node are node-1", "spec.nodeName"}},
-		"a VF of another node":        {device: nicVF, pool: "node-2/pf-0000-21-00-0", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"node-2/pf-0000-21-00-0", "node-1"}},
-		"of a node with a like name":  {device: gpuAddr, pool: "node-10", node: "node-1", code: plan.AllocatedElsewhere},
+		"a GPU of the node's pool":    {device: gpuAddr, pool: "node-1/kata-vfio.dev", node: "node-1"},
+		"a VF of its PF's pool":       {device: nicVF, pool: "node-1/kata-vfio.dev/pf-0000-21-00-0", node: "node-1"},
+		"a GPU of another node":       {device: gpuAddr, pool: "node-2/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"pool node-2/kata-vfio.dev,", "begin with node-1/kata-vfio.dev;", "spec.nodeName"}},
+		"a VF of another node":        {device: nicVF, pool: "node-2/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"node-2/kata-vfio.dev/pf-0000-21-00-0", "node-1"}},
+		"of a node with a like name":  {device: gpuAddr, pool: "node-10/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
 		"of no pool of any node":      {device: gpuAddr, pool: "node-1/gpus", node: "node-1", code: plan.AllocatedElsewhere},
-		"a GPU of a PF's pool":        {device: gpuAddr, pool: "node-1/pf-0000-21-00-0", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1/pf-0000-21-00-0,", "in pool node-1"}},
-		"a VF of the node's pool":     {device: nicVF, pool: "node-1", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1,", "in pool node-1/pf-0000-21-00-0"}},
-		"a VF of another PF's pool":   {device: nicVF, pool: "node-1/pf-0000-22-00-0", node: "node-1", code: plan.OtherPool},
-		"another node's and not here": {device: pci.Address{Bus: gone}, pool: "node-2", node: "node-1", code: plan.AllocatedElsewhere},
-		"this node's and not here":    {device: pci.Address{Bus: gone}, pool: "node-1", node: "node-1", code: plan.Absent},
-		"by hand, on a node unnamed":  {device: gpuAddr, pool: "node-2"},
+		"a GPU of a PF's pool":        {device: gpuAddr, pool: "node-1/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1/kata-vfio.dev/pf-0000-21-00-0,", "in pool node-1/kata-vfio.dev;"}},
+		"a VF of the node's pool":     {device: nicVF, pool: "node-1/kata-vfio.dev", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1/kata-vfio.dev,", "in pool node-1/kata-vfio.dev/pf-0000-21-00-0"}},
+		"a VF of another PF's pool":   {device: nicVF, pool: "node-1/kata-vfio.dev/pf-0000-22-00-0", node: "node-1", code: plan.OtherPool},
+		"another node's and not here": {device: pci.Address{Bus: gone}, pool: "node-2/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
+		"this node's and not here":    {device: pci.Address{Bus: gone}, pool: "node-1/kata-vfio.dev", node: "node-1", code: plan.Absent},
+		"by hand, on a node unnamed":  {device: gpuAddr, pool: "node-2/kata-vfio.dev"},
+		// Names that earlier versions gave.
+		"a GPU of the former pool":             {device: gpuAddr, pool: "node-1", node: "node-1"},
+		"a VF of its PF's former pool":         {device: nicVF, pool: "node-1/pf-0000-21-00-0", node: "node-1"},
+		"a GPU of another node's former pool":  {device: gpuAddr, pool: "node-2", node: "node-1", code: plan.AllocatedElsewhere},
+		"a VF of another node's former pool":   {device: nicVF, pool: "node-2/pf-0000-21-00-0", node: "node-1", code: plan.AllocatedElsewhere},
+		"a VF of the former pool of GPUs":      {device: nicVF, pool: "node-1", node: "node-1", code: plan.OtherPool},
+		"a GPU of a PF's former pool":          {device: gpuAddr, pool: "node-1/pf-0000-21-00-0", node: "node-1", code: plan.OtherPool},
+		"a GPU of the former pool of shared":   {device: gpuAddr, pool: "node-1/shared", node: "node-1", code: plan.OtherPool},
+		"of a pool of both names, but swapped": {device: nicVF, pool: "node-1/pf-0000-21-00-0/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture()
@@ -57,7 +69,10 @@ func TestMakeComparesThePool(t *testing.T) {
 // TestPairIsAllocatedBesideItsGPU: the VF of a pair has the pool of the GPU, and not its own.
 func TestPairIsAllocatedBesideItsGPU(t *testing.T) {
 	s := fixture()
-	for pool, accepted := range map[string]bool{"node-1": true, "node-1/pf-0000-21-00-0": false, "node-2": false} {
+	for pool, accepted := range map[string]bool{
+		"node-1/kata-vfio.dev": true, "node-1/kata-vfio.dev/pf-0000-21-00-0": false, "node-2/kata-vfio.dev": false,
+		"node-1": true, "node-1/pf-0000-21-00-0": false, "node-2": false,
+	} {
 		req, n := asking(s, gpuAddr, nicVF), node(s)
 		n.Name = "node-1"
 		name := req.Devices[0].Name + "-" + req.Devices[1].Name
@@ -73,7 +88,10 @@ func TestPairIsAllocatedBesideItsGPU(t *testing.T) {
 // TestSharedDeviceIsOfTheSharedPool: a claim that was allocated before the GPU was shared did not wait for the other driver.
 func TestSharedDeviceIsOfTheSharedPool(t *testing.T) {
 	s := fixture()
-	for pool, accepted := range map[string]bool{"node-1/shared": true, "node-1": false, "node-2/shared": false} {
+	for pool, accepted := range map[string]bool{
+		"node-1/kata-vfio.dev/shared": true, "node-1/kata-vfio.dev": false, "node-2/kata-vfio.dev/shared": false,
+		"node-1/shared": true, "node-1": false, "node-2/shared": false,
+	} {
 		req, n := asking(s, gpuAddr), node(s)
 		n.Name, req.Devices[0].Pool = "node-1", pool
 		n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
@@ -111,5 +129,51 @@ func TestAllocationAcceptsEachFunctionInItsPool(t *testing.T) {
 		if refused, ok := errors.AsType[*plan.RefusedError](err); ok && (refused.Has(plan.OtherPool) || refused.Has(plan.AllocatedElsewhere)) {
 			t.Errorf("%s: %v", f.Address, err)
 		}
+	}
+}
+
+// TestOneFunctionUnderTwoNamesOfItsPool: claims are prepared and released in any order, and each names the pool as this version or an
+// earlier one does. No function is ever two claims', and a free one is given under either name.
+func TestOneFunctionUnderTwoNamesOfItsPool(t *testing.T) {
+	s := fixture()
+	layout, r := device.NewLayout(s), rand.New(rand.NewPCG(34, 11))
+	owners, given, refused := map[pci.Address]string{}, map[string]int{}, 0
+	for step := range 3000 {
+		a := []pci.Address{gpuAddr, nicVF}[r.IntN(2)]
+		if owner := owners[a]; owner != "" && r.IntN(3) == 0 {
+			maps.DeleteFunc(owners, func(_ pci.Address, uid string) bool { return uid == owner })
+			continue
+		}
+		req, n := asking(s, a), node(s)
+		req.UID, n.Name = fmt.Sprintf("uid-%d", step), "node-1"
+		pool := layout.Pool("node-1", a)
+		if r.IntN(2) == 0 {
+			pool = device.FormerPool(pool)
+		}
+		req.Devices[0].Pool = pool
+		for addr, uid := range owners {
+			n.Owners[addr] = plan.Owner{Claim: plan.Ref{UID: uid}}
+		}
+		p, err := plan.Make(req, n)
+		if free := owners[a] == ""; (err == nil) != free {
+			t.Fatalf("step %d: %s of %s is free: %t; Make = %v", step, a, pool, free, err)
+		}
+		if err != nil {
+			refused++
+			if e, ok := errors.AsType[*plan.RefusedError](err); !ok || !e.Has(plan.Held) {
+				t.Fatalf("step %d: %v, want it refused as held", step, err)
+			}
+			continue
+		}
+		given[pool]++
+		for i := range p.Functions {
+			if f := p.Functions[i].Address; owners[f] != "" {
+				t.Fatalf("step %d: %s has two owners", step, f)
+			}
+			owners[p.Functions[i].Address] = req.UID
+		}
+	}
+	if len(given) < 4 || refused < 100 {
+		t.Errorf("given from pools %v, %d refused: that tests nothing", given, refused)
 	}
 }

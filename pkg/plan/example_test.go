@@ -28,7 +28,7 @@ func ExampleMake() {
 	}
 	node := plan.Node{Snapshot: snapshot, Selection: nodeconfig.Select(nil, snapshot)}
 	request := &claim.Request{UID: "0f8fad5b", Namespace: "tenant-a", Name: "gpu", Devices: []claim.Device{
-		{Request: "gpu", Pool: "node-1", Name: "gpu-0000-3b-00-0", Address: gpu.Address, VFIO: v1alpha1.VFIOConfig{}},
+		{Request: "gpu", Pool: "node-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0", Address: gpu.Address, VFIO: v1alpha1.VFIOConfig{}},
 	}}
 	request.Devices[0].VFIO.Default()
 

@@ -105,7 +105,7 @@ func node(s *device.Snapshot) plan.Node {
 func asking(s *device.Snapshot, addrs ...pci.Address) *claim.Request {
 	req := &claim.Request{UID: "uid-1", Namespace: "tenant-a", Name: "gpu"}
 	for _, a := range addrs {
-		d := claim.Device{Request: "gpu", Pool: "node-1", Name: "gpu-" + a.Label(), Address: a}
+		d := claim.Device{Request: "gpu", Pool: "node-1/kata-vfio.dev", Name: "gpu-" + a.Label(), Address: a}
 		if f, ok := s.Function(a); ok {
 			d.Name = f.Name()
 		}

@@ -83,6 +83,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
 			return dra.ClaimedDevices(ctx, client, s.config.Node.Name)
 		},
+		MayAsk: func(ctx context.Context) (bool, error) { return dra.MayListClaims(ctx, client) },
 		Spread: dra.StartSpread, Changed: s.wake,
 	})
 	s.outbox = dra.NewOutbox(client, s.config.Node.Name, filepath.Join(filepath.Dir(s.config.Node.JournalDir()), "events.json"), s.log)

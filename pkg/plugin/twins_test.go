@@ -122,9 +122,9 @@ func (n *poolNode) published() string {
 // vmClaim has the GPU from our pool, reserved by the controller.
 func vmClaim() *resourceapi.ResourceClaim {
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
-	c.Status.Allocation.Devices.Results[0].Pool = "worker-1/shared"
+	c.Status.Allocation.Devices.Results[0].Pool = "worker-1/kata-vfio.dev/shared"
 	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
-		Driver: v1alpha1.DriverName, Pool: "worker-1/shared", Device: "gpu-0000-3b-00-0",
+		Driver: v1alpha1.DriverName, Pool: "worker-1/kata-vfio.dev/shared", Device: "gpu-0000-3b-00-0",
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionTwinReserved, Status: metav1.ConditionTrue, Reason: "Free", LastTransitionTime: metav1.NewTime(time.Now())}},
 	}}
 	return c

@@ -132,7 +132,7 @@ func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.Resource
 }
 
 func TestAllocator(t *testing.T) {
-	pfPool := "worker-1/pf-0000-5e-00-0"
+	pfPool := "worker-1/kata-vfio.dev/pf-0000-5e-00-0"
 	mates := func() *publish.Node { // a GPU and a disk in one group, another GPU with a sound function apart
 		return nodeOf(
 			hopper(t, "0000:3b:00.0", 1), function(t, "0000:3d:00.0", nvme, 1),
@@ -148,10 +148,10 @@ func TestAllocator(t *testing.T) {
 		want []string
 	}{
 		"a GPU, the first":             {mates(), nil, []string{"gpu"}, []string{"gpu-0000-3b-00-0"}},
-		"a GPU whose mate is taken":    {mates(), []publish.Allocated{{Pool: "worker-1", Name: "nvme-0000-3d-00-0"}}, []string{"gpu"}, []string{"gpu-0000-4b-00-0"}},
-		"a disk whose mate is taken":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}, []string{"nvme"}, nil},
-		"a companion of a taken GPU":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-4b-00-0"}}, []string{"other"}, nil},
-		"a GPU of a taken companion":   {mates(), []publish.Allocated{{Pool: "worker-1", Name: "other-0000-4b-00-1"}}, []string{"gpu", "gpu"}, nil},
+		"a GPU whose mate is taken":    {mates(), []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "nvme-0000-3d-00-0"}}, []string{"gpu"}, []string{"gpu-0000-4b-00-0"}},
+		"a disk whose mate is taken":   {mates(), []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}}, []string{"nvme"}, nil},
+		"a companion of a taken GPU":   {mates(), []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-4b-00-0"}}, []string{"other"}, nil},
+		"a GPU of a taken companion":   {mates(), []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "other-0000-4b-00-1"}}, []string{"gpu", "gpu"}, nil},
 		"both GPUs":                    {mates(), nil, []string{"gpu", "gpu"}, []string{"gpu-0000-3b-00-0", "gpu-0000-4b-00-0"}},
 		"three GPUs of two":            {mates(), nil, []string{"gpu", "gpu", "gpu"}, nil},
 		"a VF":                         {withVFs(), nil, []string{"vf"}, []string{"vf-0000-5e-10-0"}},
@@ -225,7 +225,7 @@ func TestMatchingRoots(t *testing.T) {
 
 func TestSelectors(t *testing.T) {
 	attr := `device.attributes["kata-vfio.dev"]`
-	gpu := publish.Pools(mixed(t))["worker-1"].Slices[0].Devices[0]
+	gpu := publish.Pools(mixed(t))["worker-1/kata-vfio.dev"].Slices[0].Devices[0]
 	tests := map[string]struct {
 		expression string
 		want       bool

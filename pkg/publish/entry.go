@@ -110,7 +110,7 @@ func onOffer(n *Node, l *device.Layout) []*entry {
 
 // single returns the entry of one function.
 func single(n *Node, l *device.Layout, f *device.Function) *entry {
-	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: n.Selection.Pool(l, n.Name, f.Address), f: f}
+	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: n.named(n.Selection.Pool(l, n.Name, f.Address)), f: f}
 }
 
 // hold enters the functions that e has to itself, unless another device has them.
@@ -179,6 +179,18 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 		e.withdrawn = withdrawnNotOurs
 	}
 	return f
+}
+
+// leave records why a device is withdrawn that is no longer offered in its pool: the pool has another name, if there is no other
+// reason. An allocated device stays as it is in the pool with the former name. Nobody else can get it, and its pod is well.
+func (e *entry) leave(n *Node) {
+	switch {
+	case e.withdrawn != "":
+	case device.IsFormerPool(e.pool) != n.FormerNames:
+		e.withdrawn = WithdrawnRenamed
+	default:
+		e.withdrawn = withdrawnMoved
+	}
 }
 
 // staysShared records that a device is withdrawn because it is shared now and was not, or the other way round.

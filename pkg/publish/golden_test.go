@@ -75,11 +75,11 @@ func TestGolden(t *testing.T) {
 			second.Uses = []device.Use{{Kind: device.UseConsole, Name: "card0"}}
 			choose(n, nil)
 			n.Allocated = []publish.Allocated{
-				{Pool: "worker-1", Name: "gpu-0000-3c-00-0"},
-				{Pool: "worker-1", Name: "nvme-10000-01-00-0"},
-				{Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"},
-				{Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-6"},
-				{Pool: "worker-1/pf-0000-81-00-0", Name: "pf-0000-81-00-0"},
+				{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3c-00-0"},
+				{Pool: "worker-1/kata-vfio.dev", Name: "nvme-10000-01-00-0"},
+				{Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"},
+				{Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-6"},
+				{Pool: "worker-1/kata-vfio.dev/pf-0000-81-00-0", Name: "pf-0000-81-00-0"},
 			}
 		},
 		"unwell": func(n *publish.Node) {

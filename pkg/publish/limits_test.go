@@ -169,7 +169,7 @@ func TestLimits(t *testing.T) {
 			choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{}})
 			blemish(n, f.Address, isolation.NoInterruptRemapping, isolation.Critical)
 			refuse(n, f.Address, plan.Quarantined, plan.Dead, plan.LinkLost, plan.FatalErrors, plan.MateNotSelected)
-			n.Allocated = []publish.Allocated{{Pool: "worker-1/pf-ffffffff-ff-00-0", Name: "vf-ffffffff-ff-1f-7"}}
+			n.Allocated = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev/pf-ffffffff-ff-00-0", Name: "vf-ffffffff-ff-1f-7"}}
 			n.Name = strings.Repeat("n", 63)
 			n.Allocated[0].Pool = n.Name + "/pf-ffffffff-ff-00-0"
 			return n
@@ -205,7 +205,7 @@ func wantVocabulary(t *testing.T, p publish.Pool) {
 
 func TestModelIsCutBetweenCharacters(t *testing.T) {
 	pools := publish.Pools(nodeOf(worst(t)))
-	d := pools["worker-1/pf-ffffffff-ff-00-0"].Slices[0].Devices[0]
+	d := pools["worker-1/kata-vfio.dev/pf-ffffffff-ff-00-0"].Slices[0].Devices[0]
 	if got := *d.Attributes[publish.AttrModel].StringValue; got != strings.Repeat("é", 32) {
 		t.Errorf("got %q", got)
 	}
@@ -217,7 +217,7 @@ func TestLinkSpeed(t *testing.T) {
 	} {
 		f := hopper(t, "0000:3b:00.0", 1)
 		f.Link = &device.Link{MaxSpeed: text}
-		a := publish.Pools(nodeOf(f))["worker-1"].Slices[0].Devices[0].Attributes[publish.AttrLinkSpeed]
+		a := publish.Pools(nodeOf(f))["worker-1/kata-vfio.dev"].Slices[0].Devices[0].Attributes[publish.AttrLinkSpeed]
 		if a.IntValue == nil && want != 0 || a.IntValue != nil && *a.IntValue != want {
 			t.Errorf("%q: got %v, want %d", text, a.IntValue, want)
 		}

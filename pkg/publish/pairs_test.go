@@ -19,7 +19,7 @@ const (
 	pairedGPU = "gpu-0000-3b-00-0"
 	pairedVF  = "vf-0000-3d-10-1"
 	pairName  = pairedGPU + "-" + pairedVF
-	nicPool   = "worker-1/pf-0000-3d-00-0"
+	nicPool   = "worker-1/kata-vfio.dev/pf-0000-3d-00-0"
 )
 
 // paired is a node with a GPU and a NIC at one switch and a GPU at none. Of the NIC's two VFs the last is kept.
@@ -56,34 +56,34 @@ func deviceNamed(pools map[string]publish.Pool, name string) *resourceapi.Device
 }
 
 func TestPairsInPools(t *testing.T) {
-	kept := map[string][]string{"worker-1": {pairedGPU, pairName, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0"}}
-	split := map[string][]string{"worker-1": {pairedGPU, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0", pairedVF}}
+	kept := map[string][]string{"worker-1/kata-vfio.dev": {pairedGPU, pairName, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0"}}
+	split := map[string][]string{"worker-1/kata-vfio.dev": {pairedGPU, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0", pairedVF}}
 	tests := map[string]struct {
 		change func(n *publish.Node)
 		want   map[string][]string
 	}{
 		"beside the GPU, in place of the VF": {func(*publish.Node) {}, kept},
 		"not asked for":                      {func(n *publish.Node) { pair(n, v1alpha1.PairingNone) }, split},
-		"the pair is taken":                  {held("worker-1", pairName), kept},
-		"the GPU is taken":                   {held("worker-1", pairedGPU), kept},
+		"the pair is taken":                  {held("worker-1/kata-vfio.dev", pairName), kept},
+		"the GPU is taken":                   {held("worker-1/kata-vfio.dev", pairedGPU), kept},
 		"the VF was taken before it was kept": {
 			held(nicPool, pairedVF), split,
 		},
 		"the GPU was taken from another pool": {
-			held("worker-1/pf-0000-3a-00-0", pairedGPU),
-			map[string][]string{"worker-1": {"gpu-0000-4b-00-0"}, "worker-1/pf-0000-3a-00-0": {pairedGPU}, nicPool: {"vf-0000-3d-10-0"}},
+			held("worker-1/kata-vfio.dev/pf-0000-3a-00-0", pairedGPU),
+			map[string][]string{"worker-1/kata-vfio.dev": {"gpu-0000-4b-00-0"}, "worker-1/kata-vfio.dev/pf-0000-3a-00-0": {pairedGPU}, nicPool: {"vf-0000-3d-10-0"}},
 		},
 		"the pair was taken before pairs were given up": {
-			func(n *publish.Node) { pair(n, v1alpha1.PairingNone); held("worker-1", pairName)(n) },
-			map[string][]string{"worker-1": {pairedGPU, pairName, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0"}},
+			func(n *publish.Node) { pair(n, v1alpha1.PairingNone); held("worker-1/kata-vfio.dev", pairName)(n) },
+			map[string][]string{"worker-1/kata-vfio.dev": {pairedGPU, pairName, "gpu-0000-4b-00-0"}, nicPool: {"vf-0000-3d-10-0"}},
 		},
 		"a pair was taken with another VF": {
-			held("worker-1", pairedGPU+"-vf-0000-3d-10-0"),
-			map[string][]string{"worker-1": {pairedGPU, pairedGPU + "-vf-0000-3d-10-0", "gpu-0000-4b-00-0"}, nicPool: nil},
+			held("worker-1/kata-vfio.dev", pairedGPU+"-vf-0000-3d-10-0"),
+			map[string][]string{"worker-1/kata-vfio.dev": {pairedGPU, pairedGPU + "-vf-0000-3d-10-0", "gpu-0000-4b-00-0"}, nicPool: nil},
 		},
 		"a taken pair's GPU is gone": {
-			held("worker-1", "gpu-0000-99-00-0-"+pairedVF),
-			map[string][]string{"worker-1": {pairedGPU, "gpu-0000-4b-00-0", "gpu-0000-99-00-0-" + pairedVF}, nicPool: {"vf-0000-3d-10-0"}},
+			held("worker-1/kata-vfio.dev", "gpu-0000-99-00-0-"+pairedVF),
+			map[string][]string{"worker-1/kata-vfio.dev": {pairedGPU, "gpu-0000-4b-00-0", "gpu-0000-99-00-0-" + pairedVF}, nicPool: {"vf-0000-3d-10-0"}},
 		},
 	}
 	for name, test := range tests {
@@ -118,11 +118,11 @@ func TestPairOrItsParts(t *testing.T) {
 		"a pair":                 {nil, []string{"gpu-vf"}, []string{pairName}},
 		"a GPU":                  {nil, []string{"gpu"}, []string{pairedGPU}},
 		"a pair and a GPU":       {nil, []string{"gpu-vf", "gpu"}, []string{pairName, "gpu-0000-4b-00-0"}},
-		"a GPU of a taken pair":  {[]publish.Allocated{{Pool: "worker-1", Name: pairName}}, []string{"gpu", "gpu"}, nil},
-		"a pair of a taken GPU":  {[]publish.Allocated{{Pool: "worker-1", Name: pairedGPU}}, []string{"gpu-vf"}, nil},
+		"a GPU of a taken pair":  {[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: pairName}}, []string{"gpu", "gpu"}, nil},
+		"a pair of a taken GPU":  {[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: pairedGPU}}, []string{"gpu-vf"}, nil},
 		"two pairs":              {nil, []string{"gpu-vf", "gpu-vf"}, nil},
 		"the VF that is kept":    {nil, []string{"vf", "vf"}, nil},
-		"a VF beside a pair":     {[]publish.Allocated{{Pool: "worker-1", Name: pairName}}, []string{"vf"}, []string{"vf-0000-3d-10-0"}},
+		"a VF beside a pair":     {[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: pairName}}, []string{"vf"}, []string{"vf-0000-3d-10-0"}},
 		"a pair whose VF is out": {[]publish.Allocated{{Pool: nicPool, Name: pairedVF}}, []string{"gpu-vf"}, nil},
 	}
 	for name, test := range tests {
@@ -152,10 +152,10 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 		"the VF is not isolated":    {func(n *publish.Node) { blemish(n, vf, isolation.NoReset, isolation.High) }, []string{"not-isolated=NoReset"}},
 		"the VF has no verdict":     {func(n *publish.Node) { delete(n.Assessments, vf) }, []string{"not-isolated=NotJudged"}},
 		"the VF is dead":            {func(n *publish.Node) { refuse(n, vf, plan.Dead) }, []string{"dead="}},
-		"taken, and pairs given up": {func(n *publish.Node) { held("worker-1", pairName)(n); pair(n, v1alpha1.PairingNone) }, []string{"withdrawn=NotOurs"}},
+		"taken, and pairs given up": {func(n *publish.Node) { held("worker-1/kata-vfio.dev", pairName)(n); pair(n, v1alpha1.PairingNone) }, []string{"withdrawn=NotOurs"}},
 		"taken, and the VF is gone": {
 			func(n *publish.Node) {
-				held("worker-1", pairName)(n)
+				held("worker-1/kata-vfio.dev", pairName)(n)
 				n.Snapshot.Functions = slices.DeleteFunc(n.Snapshot.Functions, func(f device.Function) bool { return f.Address == vf })
 				pair(n, v1alpha1.PairingSwitch)
 			},
@@ -163,7 +163,7 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 		},
 		"taken, and the node uses the VF": {
 			func(n *publish.Node) {
-				held("worker-1", pairName)(n)
+				held("worker-1/kata-vfio.dev", pairName)(n)
 				function(n, vf).Uses = []device.Use{{Kind: device.UseMaster}}
 				pair(n, v1alpha1.PairingSwitch)
 			},

@@ -25,7 +25,7 @@ import (
 
 // Node is what there is to publish.
 type Node struct {
-	// Name is the node's name in the cluster; pools are named after it.
+	// Name is the node's name in the cluster, with which the names of its pools begin.
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
@@ -46,6 +46,8 @@ type Node struct {
 	// withdrawn ones go on with it, also where what they share it with has changed: what the
 	// scheduler has counted for a claim must not change.
 	Consumed map[Allocated][]resourceapi.DeviceCounterConsumption
+	// FormerNames is set while the node goes on with the names that earlier versions gave to its pools (device.FormerPool).
+	FormerNames bool
 	// Versions are those of the node's software.
 	Versions Versions
 }
@@ -84,12 +86,11 @@ type Slice struct {
 	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
 }
 
-// Pools returns the node's pools by name. The pool with the node's name is
-// always there, if only with an empty slice, which tells "no devices" from
+// Pools returns the node's pools by name. The pool of its GPUs is always there, if only with an empty slice, which tells "no devices" from
 // "not running".
 func Pools(n *Node) map[string]Pool {
 	l := device.NewLayout(n.Snapshot)
-	byPool := map[string][]*entry{n.Name: nil}
+	byPool := map[string][]*entry{n.named(device.NodePool(n.Name)): nil}
 	for _, e := range entries(n, l) {
 		byPool[e.pool] = append(byPool[e.pool], e)
 	}
@@ -98,6 +99,19 @@ func Pools(n *Node) map[string]Pool {
 		pools[name] = poolOf(n, l, members)
 	}
 	return pools
+}
+
+// Empty returns the node's pools without a device.
+func Empty(n *Node) map[string]Pool {
+	return map[string]Pool{n.named(device.NodePool(n.Name)): {Slices: []Slice{{}}}}
+}
+
+// named returns the name under which the node publishes the pool.
+func (n *Node) named(pool string) string {
+	if n.FormerNames {
+		return device.FormerPool(pool)
+	}
+	return pool
 }
 
 // poolOf makes the slices of one pool: devices best isolated first, then what
@@ -139,9 +153,7 @@ func lingering(n *Node, published []*entry) []*entry {
 		}
 		there[a] = true
 		if e := allocated(n, a); e != nil {
-			if e.withdrawn == "" {
-				e.withdrawn = withdrawnMoved
-			}
+			e.leave(n)
 			e.stays = true
 			all = append(all, e)
 		}

@@ -37,38 +37,38 @@ func TestPoolsByHardware(t *testing.T) {
 		functions []device.Function
 		want      map[string][]string
 	}{
-		"nothing": {nil, map[string][]string{"worker-1": nil}},
+		"nothing": {nil, map[string][]string{"worker-1/kata-vfio.dev": nil}},
 		"NIC without SR-IOV": {
 			[]device.Function{function(t, "0000:5e:00.0", nic, 1)},
-			map[string][]string{"worker-1": nil, "worker-1/pf-0000-5e-00-0": {"pf-0000-5e-00-0"}},
+			map[string][]string{"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"pf-0000-5e-00-0"}},
 		},
 		"PF without VFs and another with": {
 			append(pfWith(t, "0000:5e:00.0", 7, 2, 10), pfWith(t, "0000:81:00.0", 7, 0, 30)...),
 			map[string][]string{
-				"worker-1": nil, "worker-1/pf-0000-5e-00-0": {"vf-0000-5e-10-0", "vf-0000-5e-10-1"},
-				"worker-1/pf-0000-81-00-0": {"pf-0000-81-00-0"},
+				"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"vf-0000-5e-10-0", "vf-0000-5e-10-1"},
+				"worker-1/kata-vfio.dev/pf-0000-81-00-0": {"pf-0000-81-00-0"},
 			},
 		},
-		"VFs of a GPU stand with it": {[]device.Function{gpuPF, gpuVF}, map[string][]string{"worker-1": {"gpuvf-0000-3b-00-4"}}},
-		"disk with SR-IOV":           {[]device.Function{diskPF}, map[string][]string{"worker-1": nil, "worker-1/pf-0000-7e-00-0": {"nvme-0000-7e-00-0"}}},
-		"VF of an unseen PF":         {[]device.Function{orphan}, map[string][]string{"worker-1": nil, "worker-1/pf-0000-99-00-0": {"vf-0000-99-10-0"}}},
+		"VFs of a GPU stand with it": {[]device.Function{gpuPF, gpuVF}, map[string][]string{"worker-1/kata-vfio.dev": {"gpuvf-0000-3b-00-4"}}},
+		"disk with SR-IOV":           {[]device.Function{diskPF}, map[string][]string{"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-7e-00-0": {"nvme-0000-7e-00-0"}}},
+		"VF of an unseen PF":         {[]device.Function{orphan}, map[string][]string{"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-99-00-0": {"vf-0000-99-10-0"}}},
 		"ports in one group": {
 			[]device.Function{function(t, "0000:5e:00.0", nic, 1), function(t, "0000:5e:00.1", nic, 1)},
-			map[string][]string{"worker-1": nil, "worker-1/pf-0000-5e-00-0": {"pf-0000-5e-00-0", "pf-0000-5e-00-1"}},
+			map[string][]string{"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"pf-0000-5e-00-0", "pf-0000-5e-00-1"}},
 		},
 		"ports in groups of their own": {
 			[]device.Function{function(t, "0000:5e:00.0", nic, 1), function(t, "0000:5e:00.1", nic, 2)},
 			map[string][]string{
-				"worker-1": nil, "worker-1/pf-0000-5e-00-0": {"pf-0000-5e-00-0"}, "worker-1/pf-0000-5e-00-1": {"pf-0000-5e-00-1"},
+				"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"pf-0000-5e-00-0"}, "worker-1/kata-vfio.dev/pf-0000-5e-00-1": {"pf-0000-5e-00-1"},
 			},
 		},
 		"NIC in a GPU's group": {
 			[]device.Function{hopper(t, "0000:3b:00.0", 1), function(t, "0000:3d:00.0", nic, 1), function(t, "0000:3a:00.0", bridge, 1)},
-			map[string][]string{"worker-1": {"gpu-0000-3b-00-0", "pf-0000-3d-00-0"}},
+			map[string][]string{"worker-1/kata-vfio.dev": {"gpu-0000-3b-00-0", "pf-0000-3d-00-0"}},
 		},
 		"a bridge doesn't join what is below it": {
 			[]device.Function{function(t, "0000:3a:00.0", bridge, 1), function(t, "0000:3d:00.0", nic, 1)},
-			map[string][]string{"worker-1": nil, "worker-1/pf-0000-3d-00-0": {"pf-0000-3d-00-0"}},
+			map[string][]string{"worker-1/kata-vfio.dev": nil, "worker-1/kata-vfio.dev/pf-0000-3d-00-0": {"pf-0000-3d-00-0"}},
 		},
 	}
 	for name, test := range tests {
@@ -83,7 +83,7 @@ func TestPoolsByHardware(t *testing.T) {
 func TestPoolsAreNotRearrangedByConfig(t *testing.T) {
 	n := nodeOf(hopper(t, "0000:3b:00.0", 1), function(t, "0000:3d:00.0", nic, 1))
 	choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"pf"}}}}})
-	want := map[string][]string{"worker-1": {"pf-0000-3d-00-0"}}
+	want := map[string][]string{"worker-1/kata-vfio.dev": {"pf-0000-3d-00-0"}}
 	if diff := cmp.Diff(want, poolNames(publish.Pools(n))); diff != "" {
 		t.Errorf("a NIC moves when the GPU of its group is not ours (-want +got):\n%s", diff)
 	}
@@ -120,7 +120,7 @@ func TestOrderIsBestIsolatedFirst(t *testing.T) {
 	want := []string{
 		"gpu-0000-03-00-0", "gpu-0000-05-00-0", "gpu-0000-04-00-0", "gpu-0000-01-00-0", "gpu-0000-02-00-0", "gpu-0000-00-00-0",
 	}
-	if diff := cmp.Diff(want, names(publish.Pools(n)["worker-1"])); diff != "" {
+	if diff := cmp.Diff(want, names(publish.Pools(n)["worker-1/kata-vfio.dev"])); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -129,32 +129,32 @@ func TestAllocatedDevices(t *testing.T) {
 	fresh := func() *publish.Node {
 		return nodeOf(append(pfWith(t, "0000:5e:00.0", 7, 1, 10), hopper(t, "0000:3b:00.0", 1))...)
 	}
-	base := map[string][]string{"worker-1": {"gpu-0000-3b-00-0"}, "worker-1/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}}
+	base := map[string][]string{"worker-1/kata-vfio.dev": {"gpu-0000-3b-00-0"}, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}}
 	tests := map[string]struct {
 		held []publish.Allocated
 		want map[string][]string
 	}{
-		"where it stands anyway": {[]publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}, base},
+		"where it stands anyway": {[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}}, base},
 		"named twice": {
-			[]publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}, {Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}, base,
+			[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}, {Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}}, base,
 		},
 		"in another pool, it stays there": {
-			[]publish.Allocated{{Pool: "worker-1", Name: "vf-0000-5e-10-0"}},
-			map[string][]string{"worker-1": {"gpu-0000-3b-00-0", "vf-0000-5e-10-0"}},
+			[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "vf-0000-5e-10-0"}},
+			map[string][]string{"worker-1/kata-vfio.dev": {"gpu-0000-3b-00-0", "vf-0000-5e-10-0"}},
 		},
 		"of another type by now": {
-			[]publish.Allocated{{Pool: "worker-1", Name: "nvme-0000-3b-00-0"}},
-			map[string][]string{"worker-1": {"nvme-0000-3b-00-0"}, "worker-1/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}},
+			[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "nvme-0000-3b-00-0"}},
+			map[string][]string{"worker-1/kata-vfio.dev": {"nvme-0000-3b-00-0"}, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}},
 		},
 		"gone with its pool": {
-			[]publish.Allocated{{Pool: "worker-1/pf-0000-99-00-0", Name: "vf-0000-99-10-0"}},
+			[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev/pf-0000-99-00-0", Name: "vf-0000-99-10-0"}},
 			map[string][]string{
-				"worker-1": {"gpu-0000-3b-00-0"}, "worker-1/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}, "worker-1/pf-0000-99-00-0": {"vf-0000-99-10-0"},
+				"worker-1/kata-vfio.dev": {"gpu-0000-3b-00-0"}, "worker-1/kata-vfio.dev/pf-0000-5e-00-0": {"vf-0000-5e-10-0"}, "worker-1/kata-vfio.dev/pf-0000-99-00-0": {"vf-0000-99-10-0"},
 			},
 		},
 		"another node's":        {[]publish.Allocated{{Pool: "worker-2", Name: "gpu-0000-3b-00-0"}}, base},
 		"a node of like name":   {[]publish.Allocated{{Pool: "worker-10", Name: "gpu-0000-99-00-0"}}, base},
-		"no name of our making": {[]publish.Allocated{{Pool: "worker-1", Name: "gpu0"}}, base},
+		"no name of our making": {[]publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu0"}}, base},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestChangeStaysInItsPool(t *testing.T) {
 			choose(n, everything())
 		},
 		"allocation": func(n *publish.Node) {
-			n.Allocated = []publish.Allocated{{Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-11-7"}, {Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-15-0"}}
+			n.Allocated = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-11-7"}, {Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-15-0"}}
 		},
 		"removal": func(n *publish.Node) {
 			n.Snapshot.Functions = slices.DeleteFunc(n.Snapshot.Functions, func(f device.Function) bool { return f.Address == vf })
@@ -211,7 +211,7 @@ func TestChangeStaysInItsPool(t *testing.T) {
 			change(n)
 			after := encode(t, publish.Pools(n))
 			for pool := range before {
-				if changed := before[pool] != after[pool]; changed != (pool == "worker-1/pf-0000-5e-00-0") {
+				if changed := before[pool] != after[pool]; changed != (pool == "worker-1/kata-vfio.dev/pf-0000-5e-00-0") {
 					t.Errorf("pool %s: changed %t", pool, changed)
 				}
 			}

@@ -36,7 +36,7 @@ func TestQuotaCounters(t *testing.T) {
 		},
 		"of unknown memory": {nodeOf(unknown), map[string]string{"gpu-0000-5b-00-0": "gpus=1 use=1"}},
 		"gone": {
-			withHeld(nodeOf(), publish.Allocated{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}),
+			withHeld(nodeOf(), publish.Allocated{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}),
 			map[string]string{"gpu-0000-3b-00-0": ""},
 		},
 	}
@@ -75,7 +75,7 @@ func consumed(pools map[string]publish.Pool) map[string]string {
 
 // TestGoneGPUKeepsItsCounter: a queue knows a class only if each of its devices has the counter.
 func TestGoneGPUKeepsItsCounter(t *testing.T) {
-	gpu := publish.Allocated{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}
+	gpu := publish.Allocated{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}
 	cfg := &v1alpha1.NodeConfig{Devices: everything().Devices, QuotaCounters: true}
 	n := nodeOf(hopper(t, "0000:3b:00.0", 1))
 	choose(n, cfg)

@@ -34,22 +34,22 @@ func TestSharedPool(t *testing.T) {
 		want                map[string][]string
 		withdrawn           bool
 	}{
-		"shared":     {shares: true, want: map[string][]string{"worker-1": {second}, "worker-1/shared": {sharedGPU}}},
-		"not shared": {want: map[string][]string{"worker-1": {sharedGPU, second}}},
+		"shared":     {shares: true, want: map[string][]string{"worker-1/kata-vfio.dev": {second}, "worker-1/kata-vfio.dev/shared": {sharedGPU}}},
+		"not shared": {want: map[string][]string{"worker-1/kata-vfio.dev": {sharedGPU, second}}},
 		"shared, allocated": {
-			shares: true, allocated: "worker-1/shared", want: map[string][]string{"worker-1": {second}, "worker-1/shared": {sharedGPU}},
+			shares: true, allocated: "worker-1/kata-vfio.dev/shared", want: map[string][]string{"worker-1/kata-vfio.dev": {second}, "worker-1/kata-vfio.dev/shared": {sharedGPU}},
 		},
 		"allocated before it was shared": {
-			shares: true, allocated: "worker-1", want: map[string][]string{"worker-1": {sharedGPU, second}}, withdrawn: true,
+			shares: true, allocated: "worker-1/kata-vfio.dev", want: map[string][]string{"worker-1/kata-vfio.dev": {sharedGPU, second}}, withdrawn: true,
 		},
 		"perhaps allocated before it was shared": {
-			shares: true, lingered: "worker-1", want: map[string][]string{"worker-1": {sharedGPU, second}}, withdrawn: true,
+			shares: true, lingered: "worker-1/kata-vfio.dev", want: map[string][]string{"worker-1/kata-vfio.dev": {sharedGPU, second}}, withdrawn: true,
 		},
 		"allocated while it was shared": {
-			allocated: "worker-1/shared", want: map[string][]string{"worker-1": {second}, "worker-1/shared": {sharedGPU}}, withdrawn: true,
+			allocated: "worker-1/kata-vfio.dev/shared", want: map[string][]string{"worker-1/kata-vfio.dev": {second}, "worker-1/kata-vfio.dev/shared": {sharedGPU}}, withdrawn: true,
 		},
 		"perhaps allocated while it was shared": {
-			lingered: "worker-1/shared", want: map[string][]string{"worker-1": {second}, "worker-1/shared": {sharedGPU}}, withdrawn: true,
+			lingered: "worker-1/kata-vfio.dev/shared", want: map[string][]string{"worker-1/kata-vfio.dev": {second}, "worker-1/kata-vfio.dev/shared": {sharedGPU}}, withdrawn: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestSharingChangesOnePool(t *testing.T) {
 	shareGPU(n, addr(t, "0000:3b:00.0"))
 	after := text(n)
 	for pool := range before {
-		if changed := before[pool] != after[pool]; changed != (pool == "worker-1") {
+		if changed := before[pool] != after[pool]; changed != (pool == "worker-1/kata-vfio.dev") {
 			t.Errorf("pool %s changed: %t", pool, changed)
 		}
 	}

@@ -35,9 +35,13 @@ const (
 	// TaintNodeNotReady is on all devices of a node that refuses all new claims; the value says why ([plan.Obstacle]).
 	TaintNodeNotReady = v1alpha1.DriverName + "/node-not-ready"
 	// TaintWithdrawn is on a device that is no longer offered and may be a claim's. The value says why: Forbidden,
-	// NotOurs, Gone, Moved.
+	// NotOurs, Gone, Moved, [WithdrawnRenamed].
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
+
+// WithdrawnRenamed is the value of [TaintWithdrawn] on a healthy device that will be published in a pool with another name: an earlier
+// version named its pool (device.IsFormerPool).
+const WithdrawnRenamed = "Renamed"
 
 // DrainState is how far a drain has come.
 type DrainState string

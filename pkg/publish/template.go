@@ -30,7 +30,7 @@ func Template(n *Node) map[string]Pool {
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		as := name
 		if _, ok := device.PFOfPool(name); ok {
-			as = fmt.Sprintf("%s/nic-%d", n.Name, nics)
+			as = fmt.Sprintf("%s/nic-%d", device.NodePool(n.Name), nics)
 			nics++
 		}
 		var p Pool

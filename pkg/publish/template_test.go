@@ -19,12 +19,14 @@ func TestTemplateIsTheSameOnAllNodesOfAKind(t *testing.T) {
 	want := publish.Template(pairedBoard(t))
 	for name, change := range map[string]func(n *publish.Node){
 		"claims": func(n *publish.Node) {
-			n.Allocated = []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-11-00-0"}, {Pool: "worker-1", Name: "gpu-0000-99-00-0"}}
+			n.Allocated = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-11-00-0"}, {Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-99-00-0"}}
 		},
-		"a device that lingers": func(n *publish.Node) { n.Lingering = []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-99-00-0"}} },
-		"a quarantine":          func(n *publish.Node) { refuse(n, addr(t, "0000:11:00.0"), plan.Quarantined) },
-		"less isolation":        func(n *publish.Node) { blemish(n, addr(t, "0000:12:00.0"), isolation.DirectRegion, isolation.High) },
-		"a drain":               func(n *publish.Node) { n.Health[addr(t, "0000:11:00.0")] = publish.Health{Drained: publish.Drained} },
+		"a device that lingers": func(n *publish.Node) {
+			n.Lingering = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-99-00-0"}}
+		},
+		"a quarantine":   func(n *publish.Node) { refuse(n, addr(t, "0000:11:00.0"), plan.Quarantined) },
+		"less isolation": func(n *publish.Node) { blemish(n, addr(t, "0000:12:00.0"), isolation.DirectRegion, isolation.High) },
+		"a drain":        func(n *publish.Node) { n.Health[addr(t, "0000:11:00.0")] = publish.Health{Drained: publish.Drained} },
 		"another boot": func(n *publish.Node) {
 			for i := range n.Snapshot.Functions {
 				f := &n.Snapshot.Functions[i]
@@ -76,7 +78,7 @@ func TestTemplateGivesAwayWhatTheNodeDoes(t *testing.T) {
 func TestTemplateOfSharedGPU(t *testing.T) {
 	n := nodeOf(hopper(t, "0000:3b:00.0", 1), hopper(t, "0000:3c:00.0", 2))
 	shareGPU(n, addr(t, "0000:3b:00.0"))
-	shared := publish.Template(n)["worker-1/shared"].Slices[0].Devices[0]
+	shared := publish.Template(n)["worker-1/kata-vfio.dev/shared"].Slices[0].Devices[0]
 	want := deviceNamed(publish.Pools(n), sharedGPU)
 	if !cmp.Equal(shared.Attributes[publish.AttrSharedWith], want.Attributes[publish.AttrSharedWith]) ||
 		!slices.Equal(shared.BindingConditions, want.BindingConditions) || len(shared.BindingConditions) == 0 {
@@ -86,7 +88,7 @@ func TestTemplateOfSharedGPU(t *testing.T) {
 
 func TestTemplateOfPools(t *testing.T) {
 	got := slices.Sorted(maps.Keys(publish.Template(board(t))))
-	want := []string{"worker-1", "worker-1/nic-0", "worker-1/nic-1", "worker-1/nic-2", "worker-1/nic-3"}
+	want := []string{"worker-1/kata-vfio.dev", "worker-1/kata-vfio.dev/nic-0", "worker-1/kata-vfio.dev/nic-1", "worker-1/kata-vfio.dev/nic-2", "worker-1/kata-vfio.dev/nic-3"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the pools differ (-want +got):\n%s", diff)
 	}

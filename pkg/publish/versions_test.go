@@ -45,7 +45,7 @@ func TestVersionsAreOfGPUsAndAsTheAPITakesThem(t *testing.T) {
 // An upgrade of the plugin changes attributes of a device that a claim has, and not its name, pool or counters.
 func TestUpgradeChangesNoAllocatedDevice(t *testing.T) {
 	n := mixed(t)
-	n.Allocated = []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3b-00-0"}}
+	n.Allocated = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-3b-00-0"}}
 	n.Versions = publish.Versions{Plugin: "v0.1.0", Kata: "4.1.0"}
 	before := publish.Pools(n)
 	n.Versions = publish.Versions{Plugin: "v0.2.0", Kata: "4.2.0"}

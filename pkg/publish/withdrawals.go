@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // Listed is a device in the node's slices, as the API server or the latest pools have them.
@@ -33,6 +35,16 @@ func AddListed(all map[Allocated]Listed, pool string, devices []resourceapi.Devi
 		was, twice := all[a]
 		all[a] = Listed{Consumes: d.ConsumesCounters, Withdrawn: (was.Withdrawn || !twice) && isWithdrawn(d)}
 	}
+}
+
+// HaveFormerNames reports whether all devices of a node are in pools with names that an earlier version gave, and there is one.
+func HaveFormerNames(listed map[Allocated]Listed) bool {
+	for a := range listed {
+		if !device.IsFormerPool(a.Pool) {
+			return false
+		}
+	}
+	return len(listed) > 0
 }
 
 func isWithdrawn(d *resourceapi.Device) bool {

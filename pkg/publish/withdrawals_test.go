@@ -59,9 +59,11 @@ type cluster struct {
 	t      *testing.T
 	r      *rand.Rand
 	breach breach
-	cache  *cel.Cache
-	now    int64
-	events []string
+	// earlier is set while an earlier version of the plugin runs.
+	earlier bool
+	cache   *cel.Cache
+	now     int64
+	events  []string
 
 	// present are the functions on the bus, by address, and vfs how many each PF has.
 	absent  map[string]bool
@@ -184,7 +186,7 @@ func (c *cluster) publish() string {
 		n.Consumed = nil
 	default:
 	}
-	pools := publish.Pools(n)
+	pools := c.poolsOf(n)
 	if c.r.IntN(20) == 0 {
 		checkPools(c.t, pools)
 	}
@@ -319,8 +321,15 @@ func (c *cluster) end(what string, is func(*booking) bool) string {
 
 // prepare prepares what the node offers, as Prepare does.
 func (c *cluster) prepare() string {
-	offered := published(publish.Pools(c.node()))
-	b := c.one(func(b *booking) bool { _, ok := offered[b.device]; return ok && b.written && !b.prepared })
+	offered := published(c.poolsOf(c.node()))
+	b := c.one(func(b *booking) bool {
+		a := b.device
+		if !c.earlier {
+			a.Pool = device.CurrentPool(a.Pool) // as the plan compares pools
+		}
+		_, ok := offered[a]
+		return ok && b.written && !b.prepared
+	})
 	if b == nil {
 		return ""
 	}

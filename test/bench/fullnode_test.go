@@ -50,7 +50,7 @@ func written(before, after map[string]publish.Pool) map[string]int {
 // A change is written to the pool that it concerns, and to one slice of it unless the order changes.
 func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 	gpu, vf, kept := pci.Address{Bus: 0x12}, pci.Address{Bus: 0x14, Device: 8}, pci.Address{Bus: 0x14, Device: 15, Function: 7}
-	const nics = "node-0000/pf-0000-13-00-0"
+	const nics = "node-0000/kata-vfio.dev/pf-0000-13-00-0"
 	if kept.String() != fleet.LastVF(0, fullVFs) {
 		t.Fatalf("the last VF is %s, not %s", fleet.LastVF(0, fullVFs), kept)
 	}
@@ -64,14 +64,14 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 		want   map[string]int
 	}{
 		"a VF is tainted":                   {sick(vf), map[string]int{nics: 1}},
-		"a GPU is tainted, and so its pair": {sick(gpu), map[string]int{"node-0000": 1}},
-		"a pair's VF is tainted":            {sick(kept), map[string]int{"node-0000": 1}},
+		"a GPU is tainted, and so its pair": {sick(gpu), map[string]int{"node-0000/kata-vfio.dev": 1}},
+		"a pair's VF is tainted":            {sick(kept), map[string]int{"node-0000/kata-vfio.dev": 1}},
 		"a VF is allocated": {
 			func(n *publish.Node) { n.Allocated = []publish.Allocated{{Pool: nics, Name: "vf-0000-14-08-0"}} }, map[string]int{},
 		},
 		"a pair is allocated": {
 			func(n *publish.Node) {
-				n.Allocated = []publish.Allocated{{Pool: "node-0000", Name: "gpu-0000-12-00-0-vf-0000-14-0f-7"}}
+				n.Allocated = []publish.Allocated{{Pool: "node-0000/kata-vfio.dev", Name: "gpu-0000-12-00-0-vf-0000-14-0f-7"}}
 			}, map[string]int{},
 		},
 		"a VF is isolated no more, and goes last": {

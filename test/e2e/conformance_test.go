@@ -51,11 +51,11 @@ spec:
 func conformingDevices(node string) map[string]resourcev1.Device {
 	of := resourcev1.DeviceAttribute{StringValue: new("conforming")}
 	return map[string]resourcev1.Device{
-		node: {Name: "gpu-0000-4b-00-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		node + "/kata-vfio.dev": {Name: "gpu-0000-4b-00-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 			"type": {StringValue: new("gpu")}, "driver": {StringValue: new("vfio-pci")}, "isolated": {BoolValue: new(true)}, "rule": of,
 			"pluginVersion": {VersionValue: new("0.1.0")}, "kataVersion": {VersionValue: new("4.1.0")},
 		}},
-		node + "/pf-0000-4e-00-0": {Name: "vf-0000-4e-00-1", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		node + "/kata-vfio.dev/pf-0000-4e-00-0": {Name: "vf-0000-4e-00-1", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 			"type": {StringValue: new("vf")}, "pfInterface": {StringValue: new("ens4f0")}, "isolated": {BoolValue: new(true)}, "rule": of,
 		}},
 	}

@@ -78,12 +78,14 @@ func TestPluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
 	}{
 		"its own":                            {slice(driver, a, a), ""},
 		"a pool below its node's":            {slice(driver, a, a+"/pf-0000-5e-00-0"), ""},
+		"a pool with the driver's name":      {slice(driver, a, a+"/kata-vfio.dev/pf-0000-5e-00-0"), ""},
 		"another node's":                     {slice(driver, b, b), onlyNode},
 		"another node's, in its own pool":    {slice(driver, b, a), onlyNode},
 		"no node's":                          {everywhere(a), onlyNode},
 		"its own, in another node's pool":    {slice(driver, a, b), onlyPools},
 		"its own, below another node's pool": {slice(driver, a, b+"/"+a), onlyPools},
 		"its own, in a pool like its node's": {slice(driver, a, a+"-b"), onlyPools},
+		"below a pool like its node's":       {slice(driver, a, a+"-b/kata-vfio.dev"), onlyPools},
 		"another driver's":                   {slice("other.example.com", a, a), onlyDriver},
 	} {
 		t.Run("creating "+name, func(t *testing.T) {

@@ -145,7 +145,7 @@ func shares(t *testing.T, p *controlplane.ControlPlane, node string) {
 	theirs := resourcev1.Device{Name: "gpu-0", Attributes: attributes(map[resourcev1.QualifiedName]string{})}
 	slices := client(t, p, controlplane.Admin()).ResourceV1().ResourceSlices()
 	published(t, p, slices, slice(contend.Driver, node, node, theirs))
-	published(t, p, slices, slice(driver, node, node+"/shared", ours))
+	published(t, p, slices, slice(driver, node, node+"/kata-vfio.dev/shared", ours))
 }
 
 // claimant is a pod with a claim of a class, both by one name.
@@ -205,7 +205,7 @@ func checkScheduler(t *testing.T, p *controlplane.ControlPlane) {
 	for _, r := range list.Items {
 		rules[*r.Spec.DeviceSelector.Pool] = r.Spec.Taint.Value
 	}
-	if diff := cmp.Diff(map[string]string{first + "/shared": "Theirs", second: "Ours"}, rules); diff != "" {
+	if diff := cmp.Diff(map[string]string{first + "/kata-vfio.dev/shared": "Theirs", second: "Ours"}, rules); diff != "" {
 		t.Errorf("the rules differ (-want +got):\n%s", diff)
 	}
 	for _, kind := range []string{"pods", "resourceclaims"} {

@@ -191,10 +191,10 @@ func Allocated(uid string, devices ...string) *resourceapi.ResourceClaim {
 func PoolOf(name string) string {
 	parts, err := device.ParseParts(name)
 	if err != nil || parts[0].Type != device.VFType {
-		return "worker-1"
+		return device.NodePool("worker-1")
 	}
 	pf := pci.Address{Domain: parts[0].Address.Domain, Bus: parts[0].Address.Bus}
-	return "worker-1/pf-" + pf.Label()
+	return device.NodePool("worker-1") + "/pf-" + pf.Label()
 }
 
 // Publish publishes the node as it is now.
@@ -208,13 +208,20 @@ func (n *Node) Publish(r *Recorder) {
 // Prepare prepares a claim for the device, past the kubelet.
 func (n *Node) Prepare(uid, name string) {
 	n.T.Helper()
-	req, err := claim.Decode(Allocated(uid, name), "kata-vfio.dev")
+	if err := n.PrepareClaim(Allocated(uid, name)); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// PrepareClaim prepares a claim, past the kubelet.
+func (n *Node) PrepareClaim(c *resourceapi.ResourceClaim) error {
+	n.T.Helper()
+	req, err := claim.Decode(c, v1alpha1.DriverName)
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	if _, err := n.Claims.Prepare(n.T.Context(), req); err != nil {
-		n.T.Fatal(err)
-	}
+	_, err = n.Claims.Prepare(n.T.Context(), req)
+	return err
 }
 
 // Recorder keeps what was published.

@@ -21,8 +21,8 @@ func complete() *conformance.State {
 	s := &conformance.State{
 		Kubernetes: "v1.37.2", Missing: map[string]string{},
 		Fleet: &fleet.State{
-			Slices: []resourceapi.ResourceSlice{slice("worker-1", gpu()), slice("worker-1/pf-0000-5e-00-0", vf())},
-			Claims: []resourceapi.ResourceClaim{claimOf("gpu", "worker-1", "gpu-0000-3b-00-0"), claimOf("net", "worker-1/pf-0000-5e-00-0", "vf-0000-5e-00-2")},
+			Slices: []resourceapi.ResourceSlice{slice("worker-1/kata-vfio.dev", gpu()), slice("worker-1/kata-vfio.dev/pf-0000-5e-00-0", vf())},
+			Claims: []resourceapi.ResourceClaim{claimOf("gpu", "worker-1/kata-vfio.dev", "gpu-0000-3b-00-0"), claimOf("net", "worker-1/kata-vfio.dev/pf-0000-5e-00-0", "vf-0000-5e-00-2")},
 			Pods:   []corev1.Pod{pod("train", "gpu"), pod("relay", "net")},
 			Events: []corev1.Event{{Reason: "TriggeredScaleUp", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "team-a", Name: "train"}}},
 		},

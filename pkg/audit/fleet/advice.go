@@ -148,6 +148,9 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 	case publish.TaintNotPreparable:
 		return "every claim for it is refused: " + t.Value, cmp.Or(advice(t.Value), "`kata-vfio-audit devices` on the node says why")
 	case publish.TaintWithdrawn:
+		if t.Value == publish.WithdrawnRenamed {
+			return "its pool gets the name that this version of the plugin uses", "wait half an hour: until then a scheduler may give the device to a claim under the former name"
+		}
 		return "it is no longer published: " + t.Value, "end the claim that has it; the node config or the device changed"
 	}
 	if strings.HasPrefix(t.Key, v1alpha1.DriverName+"/") {

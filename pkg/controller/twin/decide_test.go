@@ -16,7 +16,7 @@ const (
 )
 
 func ourDevice() twin.Device {
-	return twin.Device{Driver: "kata-vfio.dev", Pool: "n/shared", Name: "gpu-0000-3b-00-0"}
+	return twin.Device{Driver: "kata-vfio.dev", Pool: "n/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
 }
 
 func twinDevice(name string) twin.Device { return twin.Device{Driver: theirs, Pool: "n", Name: name} }

@@ -128,6 +128,9 @@ func (b *builder) addPublished() {
 			continue
 		}
 		g := b.gpu(d.at)
+		if g.Ours != nil && device.IsFormerPool(d.ours.Pool) {
+			continue // the device is leaving its former pool, and already in the one that offers it
+		}
 		g.Ours, g.SharedWith = &d.ours, d.shared
 	}
 }

@@ -23,9 +23,9 @@ func fleet(nodes int) *view.Cluster {
 			ours = append(ours, fmt.Sprintf("gpu-0000-%02x-00-0 0000:%02x:00.0 sharedWith=%s driver=nvidia", 0x10+g, 0x10+g, other))
 			theirs = append(theirs, fmt.Sprintf("gpu-%d 0000:%02x:00.0", g, 0x10+g))
 		}
-		c.Slices = append(c.Slices, slice("kata-vfio.dev", n, n+"/shared", 1, ours...), slice(other, n, n, 1, theirs...))
+		c.Slices = append(c.Slices, slice("kata-vfio.dev", n, n+"/kata-vfio.dev/shared", 1, ours...), slice(other, n, n, 1, theirs...))
 		c.Claims = append(c.Claims, claim("container-"+n, n, other+" "+n+" gpu-0"), claim("gone-"+n, n, other+" "+n+" mig-7"),
-			claim("vm-"+n, n, "kata-vfio.dev "+n+"/shared gpu-0000-11-00-0"))
+			claim("vm-"+n, n, "kata-vfio.dev "+n+"/kata-vfio.dev/shared gpu-0000-11-00-0"))
 		c.Rules = append(c.Rules, rule(twin.Device{Driver: other, Pool: n, Name: "gpu-1"}, n+"/0000:11:00.0", nil))
 	}
 	return c
@@ -49,7 +49,7 @@ func TestLargeFleetIsLinear(t *testing.T) {
 func TestScopesHaveAllOfANode(t *testing.T) {
 	whole := fleet(3)
 	bare := rule(twin.Device{Driver: other, Pool: "node-1", Name: "gpu-3"}, "", nil)
-	lost := rule(twin.Device{Driver: "kata-vfio.dev", Pool: "node-1/shared", Name: "gpu-0000-77-00-0"}, "", nil)
+	lost := rule(twin.Device{Driver: "kata-vfio.dev", Pool: "node-1/kata-vfio.dev/shared", Name: "gpu-0000-77-00-0"}, "", nil)
 	whole.Rules = append(whole.Rules, bare, lost, rule(twin.Device{}, "", nil))
 	whole.Claims = append(whole.Claims, claim("anywhere", "", other+" net mig-1"), claim("by-pool", "node-2", other+" node-1 gpu-4"),
 		admin(claim("monitor", "node-1", other+" node-1 gpu-5")), claim("third", "node-1", "third.example.com node-1 x"), claim("before", "node-1", "kata-vfio.dev node-1 gpu-0000-15-00-0"))

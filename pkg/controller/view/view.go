@@ -176,12 +176,9 @@ func nodeOf(claim *resourceapi.ResourceClaim) string {
 // ourPlace returns where a device of ours is, by the names of its pool and of itself. A GPU is in the pool of shared
 // devices, or in the node's pool if its claim is older than the node config that shares it.
 func ourPlace(pool, name string) (place, bool) {
-	node, ok := device.NodeOfSharedPool(pool)
-	if !ok && !strings.Contains(pool, "/") {
-		node = pool
-	}
+	node, ok := device.NodeOfGPUPool(pool)
 	parts, err := device.ParseParts(name)
-	if err != nil || node == "" || parts[0].Type != device.GPU {
+	if err != nil || !ok || parts[0].Type != device.GPU {
 		return place{}, false
 	}
 	return place{node, parts[0].Address}, true

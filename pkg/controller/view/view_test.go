@@ -77,7 +77,7 @@ func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRu
 	r := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: v1alpha1.TwinRuleName(target.Driver, target.Pool, target.Name), UID: "uid-rule", ResourceVersion: "9",
-			Annotations: map[string]string{v1alpha1.AnnotationTwinPCI: pci, v1alpha1.AnnotationTwinOf: "kata-vfio.dev/a/shared/x", v1alpha1.AnnotationTwinClaim: "mark"},
+			Annotations: map[string]string{v1alpha1.AnnotationTwinPCI: pci, v1alpha1.AnnotationTwinOf: "kata-vfio.dev/a/kata-vfio.dev/shared/x", v1alpha1.AnnotationTwinClaim: "mark"},
 		},
 		Spec: resourceapi.DeviceTaintRuleSpec{
 			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &target.Driver, Pool: &target.Pool, Device: &target.Name},
@@ -93,7 +93,7 @@ func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRu
 const (
 	oursA  = "gpu-0000-3b-00-0 0000:3b:00.0 sharedWith=" + other + " driver=nvidia"
 	oursA2 = "gpu-0000-62-00-0 0000:62:00.0 sharedWith=" + other + " driver=vfio-pci"
-	vm     = "kata-vfio.dev a/shared gpu-0000-3b-00-0"
+	vm     = "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-3b-00-0"
 )
 
 // summary is a GPU on one line.
@@ -116,17 +116,17 @@ func summary(g *twin.GPU) string {
 }
 
 func TestGPUs(t *testing.T) {
-	ours := twin.Device{Driver: v1alpha1.DriverName, Pool: "a/shared", Name: "gpu-0000-3b-00-0"}
+	ours := twin.Device{Driver: v1alpha1.DriverName, Pool: "a/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
 	theirs := twin.Device{Driver: other, Pool: "a", Name: "gpu-0"}
 	gone := twin.Device{Driver: other, Pool: "a", Name: "mig-7"}
 	both := []*resourceapi.ResourceSlice{
-		slice("kata-vfio.dev", "a", "a/shared", 1, oursA, oursA2), slice("kata-vfio.dev", "a", "a", 1, "gpu-0000-90-00-0 0000:90:00.0"),
+		slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA, oursA2), slice("kata-vfio.dev", "a", "a", 1, "gpu-0000-90-00-0 0000:90:00.0"),
 		slice(other, "a", "a", 1, "gpu-0 0000:3b:00.0", "gpu-1 0000:62:00.0", "switch -"), slice(other, "b", "b", 1, "gpu-0 0000:3b:00.0"),
 		slice("third.example.com", "a", "a", 1, "x 0000:3b:00.0"),
 	}
 	const (
-		first  = "a/0000:3b:00.0 with " + other + ": kata-vfio.dev/a/shared/gpu-0000-3b-00-0 nvidia healthy=true; twins [" + other + "/a/gpu-0]"
-		second = "a/0000:62:00.0 with " + other + ": kata-vfio.dev/a/shared/gpu-0000-62-00-0 vfio-pci healthy=true; twins [" + other + "/a/gpu-1]"
+		first  = "a/0000:3b:00.0 with " + other + ": kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-3b-00-0 nvidia healthy=true; twins [" + other + "/a/gpu-0]"
+		second = "a/0000:62:00.0 with " + other + ": kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-62-00-0 vfio-pci healthy=true; twins [" + other + "/a/gpu-1]"
 	)
 	for name, tt := range map[string]struct {
 		slices []*resourceapi.ResourceSlice
@@ -136,15 +136,23 @@ func TestGPUs(t *testing.T) {
 	}{
 		"both drivers publish them": {slices: both, want: []string{first, second}},
 		"parts of a GPU": {
-			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/shared", 1, oursA), slice(other, "a", "a", 1, "mig-2 0000:3b:00.0", "mig-1 0000:3b:00.0")},
+			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "a", "a", 1, "mig-2 0000:3b:00.0", "mig-1 0000:3b:00.0")},
 			want:   []string{strings.Replace(first, "a/gpu-0]", "a/mig-1 "+other+"/a/mig-2]", 1)},
 		},
 		"a pool that is rewritten": {
-			slices: append(both, slice(other, "a", "a", 2, "gpu-1 0000:3b:00.0"), slice("kata-vfio.dev", "a", "a/shared", 0, strings.Replace(oursA, "nvidia", "old", 1))),
+			slices: append(both, slice(other, "a", "a", 2, "gpu-1 0000:3b:00.0"), slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 0, strings.Replace(oursA, "nvidia", "old", 1))),
 			want:   []string{strings.Replace(first, "a/gpu-0]", "a/gpu-0 "+other+"/a/gpu-1]", 1), strings.Replace(second, other+"/a/gpu-1]", "]", 1)},
 		},
+		"a pool that gets another name": {
+			slices: append(both, slice("kata-vfio.dev", "a", "a/shared", 1, oursA+" !"+publish.TaintWithdrawn, oursA2+" !"+publish.TaintWithdrawn)),
+			want:   []string{first, second},
+		},
+		"a pool with a former name": {
+			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/shared", 1, oursA), slice(other, "a", "a", 1, "gpu-0 0000:3b:00.0")},
+			want:   []string{strings.Replace(first, "a/kata-vfio.dev/shared", "a/shared", 1)},
+		},
 		"one that can't serve": {
-			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/shared", 1, oursA+" !"+publish.TaintQuarantined)},
+			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA+" !"+publish.TaintQuarantined)},
 			want:   []string{strings.Replace(strings.Replace(first, "healthy=true", "healthy=false", 1), other+"/a/gpu-0]", "]", 1)},
 		},
 		"claims of both sides": {
@@ -172,7 +180,7 @@ func TestGPUs(t *testing.T) {
 		"rules": {
 			slices: both, rules: []*resourceapi.DeviceTaintRule{rule(theirs, "a/0000:3b:00.0", nil), rule(ours, "a/0000:3b:00.0", nil), rule(gone, "a/0000:62:00.0", nil)},
 			want: []string{
-				first + "; rule gpu.example.com/a/gpu-0 damaged=false since 11; rule kata-vfio.dev/a/shared/gpu-0000-3b-00-0 damaged=false since 11",
+				first + "; rule gpu.example.com/a/gpu-0 damaged=false since 11; rule kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-3b-00-0 damaged=false since 11",
 				second + "; rule gpu.example.com/a/mig-7 damaged=false since 11",
 			},
 		},
@@ -183,7 +191,7 @@ func TestGPUs(t *testing.T) {
 				rule(gone, "a/0000:62:00.0", func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector = nil }),
 			},
 			want: []string{
-				first + "; rule gpu.example.com/a/gpu-0 damaged=true since 11; rule kata-vfio.dev/a/shared/gpu-0000-3b-00-0 damaged=true since 11",
+				first + "; rule gpu.example.com/a/gpu-0 damaged=true since 11; rule kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-3b-00-0 damaged=true since 11",
 				second + "; rule // damaged=true since 11",
 			},
 		},
@@ -210,9 +218,9 @@ func TestGPUs(t *testing.T) {
 }
 
 func TestConditionsAreThoseOfTheDevice(t *testing.T) {
-	v := claim("v", "a", vm, "kata-vfio.dev a/shared gpu-0000-62-00-0")
+	v := claim("v", "a", vm, "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-62-00-0")
 	at := metav1.NewTime(time.UnixMilli(6_000))
-	v.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "kata-vfio.dev", Pool: "a/shared", Device: "gpu-0000-3b-00-0", Conditions: []metav1.Condition{
+	v.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "kata-vfio.dev", Pool: "a/kata-vfio.dev/shared", Device: "gpu-0000-3b-00-0", Conditions: []metav1.Condition{
 		{Type: v1alpha1.ConditionTwinReserved, Status: metav1.ConditionTrue, Reason: "TwinFree", LastTransitionTime: at}, {Type: "Ready", Status: metav1.ConditionTrue},
 	}}}
 	c := view.Cluster{Drivers: []string{other}, Claims: []*resourceapi.ResourceClaim{v}}
@@ -232,8 +240,8 @@ func TestConditionsAreThoseOfTheDevice(t *testing.T) {
 func TestNodes(t *testing.T) {
 	c := view.Cluster{
 		Drivers: []string{other},
-		Slices:  []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/shared", 1, oursA), slice(other, "z", "z", 1), slice("kata-vfio.dev", "y", "y", 1)},
-		Claims:  []*resourceapi.ResourceClaim{claim("v", "b", "kata-vfio.dev b/shared gpu-0000-3b-00-0"), claim("c", "z", other+" z gpu-0"), {}},
+		Slices:  []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "z", "z", 1), slice("kata-vfio.dev", "y", "y", 1)},
+		Claims:  []*resourceapi.ResourceClaim{claim("v", "b", "kata-vfio.dev b/kata-vfio.dev/shared gpu-0000-3b-00-0"), claim("c", "z", other+" z gpu-0"), {}},
 		Rules:   []*resourceapi.DeviceTaintRule{rule(twin.Device{Driver: other, Pool: "c", Name: "x"}, "c/0000:3b:00.0", nil)},
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, c.Nodes()); diff != "" {
@@ -245,6 +253,8 @@ func TestNodes(t *testing.T) {
 		all   bool
 	}{
 		"ours":                   {claim("v", "a", vm), []string{"a"}, false},
+		"ours, by a former name": {claim("v", "a", "kata-vfio.dev a/shared gpu-0000-3b-00-0"), []string{"a"}, false},
+		"ours, and not shared":   {claim("v", "a", "kata-vfio.dev a/kata-vfio.dev gpu-0000-3b-00-0"), []string{"a"}, false},
 		"of a node":              {claim("c", "b", other+" x gpu-0"), []string{"b"}, false},
 		"of an unknown node":     {claim("c", "", other+" x gpu-0"), nil, true},
 		"of neither driver":      {claim("c", "b", "third.example.com x gpu-0"), nil, false},
@@ -259,7 +269,7 @@ func TestNodes(t *testing.T) {
 
 // TestRulesGoWithTheirNode: neither driver publishes a GPU of a node that was deleted, so that nothing else ends its rules.
 func TestRulesGoWithTheirNode(t *testing.T) {
-	ours := slice(v1alpha1.DriverName, "n", "n/shared", 1)
+	ours := slice(v1alpha1.DriverName, "n", "n/kata-vfio.dev/shared", 1)
 	ours.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Pod", Name: "n", UID: "uid-pod"}, {APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n", Controller: new(true)},
 	}

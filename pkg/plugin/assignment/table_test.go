@@ -70,7 +70,7 @@ func record(uid, podUID string) *journal.Record {
 		Kind: journal.Claim, State: journal.Prepared, BootID: thisBoot,
 		Plan: plan.Plan{
 			Claim:   plan.Ref{UID: uid, Namespace: "tenant-a", Name: "claim-" + uid, Pods: []claim.Pod{{UID: podUID, Name: "db-0"}}},
-			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1", Name: gpu, Address: pci.Address{Bus: 0x3b}}},
+			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Address: pci.Address{Bus: 0x3b}}},
 		},
 	}
 }
@@ -116,7 +116,7 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	want := &assignment.Assignment{
 		Claim: r.Plan.Claim, State: journal.Prepared,
 		Devices: []assignment.Device{{
-			Request: "gpu", Pool: "worker-1", Name: gpu, Published: gpu, Address: pci.Address{Bus: 0x3b},
+			Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Published: gpu, Address: pci.Address{Bus: 0x3b},
 			CDI: "kata-vfio.dev/vfio=c1-" + gpu, Nodes: []string{"/dev/vfio/15"},
 		}},
 	}
@@ -304,7 +304,7 @@ func TestWithdrawnClaimsAreNotUsable(t *testing.T) {
 // TestDevicesOfAnotherNodesPoolAreNotUsable, as records had them before pools were compared.
 func TestDevicesOfAnotherNodesPoolAreNotUsable(t *testing.T) {
 	for pool, usable := range map[string]bool{
-		"worker-1": true, "worker-1/pf-0000-21-00-0": true, "worker-2": false, "worker-10": false, "worker-2/pf-0000-21-00-0": false,
+		"worker-1/kata-vfio.dev": true, "worker-1": true, "worker-1/pf-0000-21-00-0": true, "worker-1/kata-vfio.dev/pf-0000-21-00-0": true, "worker-2": false, "worker-10": false, "worker-2/pf-0000-21-00-0": false,
 	} {
 		n := newNode(t)
 		r := record("c1", "p1")

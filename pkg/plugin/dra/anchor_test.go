@@ -79,7 +79,7 @@ func TestLongNoteKeepsTheCheckpoint(t *testing.T) {
 	signed := anchored(t, r)
 	var devices []plan.Device
 	for i := range 90 {
-		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1"})
+		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1/kata-vfio.dev"})
 	}
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	r.Prepared(t.Context(), c, &journal.Record{Plan: plan.Plan{Claim: plan.Ref{UID: "uid-1"}, Devices: devices}}, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })

@@ -24,7 +24,7 @@ const trusting = `{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConf
 func of(class string, parameters ...string) *claim.Request {
 	req := request()
 	d := claim.Device{
-		Request: "nic", Class: class, Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0", VF: &v1alpha1.VFConfig{VLAN: new(100)},
+		Request: "nic", Class: class, Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0", VF: &v1alpha1.VFConfig{VLAN: new(100)},
 	}
 	for _, text := range parameters {
 		d.ClassParameters = append(d.ClassParameters, json.RawMessage(text))

@@ -21,7 +21,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		known.Attempted = p.Attempts()
 	}
 	n := &publish.Node{
-		Name: p.Node, Snapshot: snap, Selection: known.Selection,
+		Name: p.Node, Snapshot: snap, Selection: known.Selection, FormerNames: p.formerNames,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
 	if p.Versions != nil {

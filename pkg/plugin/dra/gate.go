@@ -231,8 +231,8 @@ func transient(err error) bool {
 func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
 	for i := range req.Devices {
 		if d := &req.Devices[i]; !device.IsPoolOf(g.NodeName, d.Pool) {
-			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (its pools are %s, %s and %s/pf-...)",
-				d.Name, d.Pool, g.NodeName, g.NodeName, device.SharedPool(g.NodeName), g.NodeName))
+			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (the names of its pools begin with %s)",
+				d.Name, d.Pool, g.NodeName, device.NodePool(g.NodeName)))
 		}
 	}
 	if req.NodeSelector == nil {

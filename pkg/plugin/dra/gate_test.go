@@ -172,18 +172,20 @@ func TestGateComparesTheAllocation(t *testing.T) {
 		selector *corev1.NodeSelector
 		words    string // of the refusal; empty for none
 	}{
-		"the node's pool":             {pool: "worker-1", selector: named("worker-1")},
-		"the pool of one of its PFs":  {pool: "worker-1/pf-0000-21-00-0", selector: named("worker-1")},
-		"no node selector":            {pool: "worker-1"},
-		"labels of the node":          {pool: "worker-1", selector: labelled("a")},
+		"the node's pool":             {pool: "worker-1/kata-vfio.dev", selector: named("worker-1")},
+		"the pool of one of its PFs":  {pool: "worker-1/kata-vfio.dev/pf-0000-21-00-0", selector: named("worker-1")},
+		"no node selector":            {pool: "worker-1/kata-vfio.dev"},
+		"a pool's former name":        {pool: "worker-1", selector: named("worker-1")},
+		"a former name of a PF's":     {pool: "worker-1/pf-0000-21-00-0"},
+		"labels of the node":          {pool: "worker-1/kata-vfio.dev", selector: labelled("a")},
 		"another node's pool":         {pool: "worker-2", selector: named("worker-2"), words: "allocated from pool worker-2, which is not of node worker-1"},
 		"another node's PF":           {pool: "worker-2/pf-0000-21-00-0", words: "allocated from pool worker-2/pf-0000-21-00-0"},
 		"a node with a like name":     {pool: "worker-10", words: "allocated from pool worker-10"},
-		"a selector of another node":  {pool: "worker-1", selector: named("worker-2"), words: "does not match worker-1"},
-		"labels of another node":      {pool: "worker-1", selector: labelled("b"), words: "does not match worker-1"},
-		"a selector of no node":       {pool: "worker-1", selector: &corev1.NodeSelector{}, words: "does not match worker-1"},
-		"a selector nobody can read":  {pool: "worker-1", selector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "Like"}}}}}, words: "can't be read"},
-		"a selector of several nodes": {pool: "worker-1", selector: either(named("worker-2"), named("worker-1"))},
+		"a selector of another node":  {pool: "worker-1/kata-vfio.dev", selector: named("worker-2"), words: "does not match worker-1"},
+		"labels of another node":      {pool: "worker-1/kata-vfio.dev", selector: labelled("b"), words: "does not match worker-1"},
+		"a selector of no node":       {pool: "worker-1/kata-vfio.dev", selector: &corev1.NodeSelector{}, words: "does not match worker-1"},
+		"a selector nobody can read":  {pool: "worker-1/kata-vfio.dev", selector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "Like"}}}}}, words: "can't be read"},
+		"a selector of several nodes": {pool: "worker-1/kata-vfio.dev", selector: either(named("worker-2"), named("worker-1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := plugintest.Cluster(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"zone": "a"}}})

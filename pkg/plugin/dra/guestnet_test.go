@@ -61,11 +61,11 @@ func TestGuestReadsWhatThePluginWrites(t *testing.T) {
 	}
 	chosen := k.Status(other)[0].NetworkData.HardwareAddress
 	want := []seen{
-		{"claim-uid-1", "gpu", "worker-1/pf-0000-21-00-0/vf-" + vfs[0].Label(), "02:00:5e:10:00:01", v1alpha1.GuestNetwork{
+		{"claim-uid-1", "gpu", "worker-1/kata-vfio.dev/pf-0000-21-00-0/vf-" + vfs[0].Label(), "02:00:5e:10:00:01", v1alpha1.GuestNetwork{
 			Interface: "net1", MTU: new(9000), Addresses: []string{"192.0.2.10/24", "2001:db8::10/64"},
 			Routes: []v1alpha1.GuestRoute{{To: "default", Via: "192.0.2.1"}}, Table: new(300),
 		}},
-		{"claim-uid-2", "gpu", "worker-1/pf-0000-21-00-0/vf-" + vfs[1].Label(), chosen, v1alpha1.GuestNetwork{}},
+		{"claim-uid-2", "gpu", "worker-1/kata-vfio.dev/pf-0000-21-00-0/vf-" + vfs[1].Label(), chosen, v1alpha1.GuestNetwork{}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -20,7 +20,7 @@ import (
 func ignored(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetIgnored, nil }
 
 func well(name string) kubeletplugin.DeviceHealth {
-	return kubeletplugin.DeviceHealth{PoolName: "worker-1", DeviceName: name, Health: kubeletplugin.HealthStatusHealthy}
+	return kubeletplugin.DeviceHealth{PoolName: "worker-1/kata-vfio.dev", DeviceName: name, Health: kubeletplugin.HealthStatusHealthy}
 }
 
 // TestHealthStream: at once, at each change, and well within the 30 seconds
@@ -95,7 +95,7 @@ func TestHealthThroughTheSocket(t *testing.T) {
 		}
 		return resp.Devices[0]
 	}
-	if got := status(); got.Health != drahealthv1.HealthStatus_HEALTHY || got.Device.DeviceName != "gpu-0000-3b-00-0" || got.Device.PoolName != "worker-1" {
+	if got := status(); got.Health != drahealthv1.HealthStatus_HEALTHY || got.Device.DeviceName != "gpu-0000-3b-00-0" || got.Device.PoolName != "worker-1/kata-vfio.dev" {
 		t.Errorf("health %v", got)
 	}
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")

@@ -51,7 +51,7 @@ func TestClaimsThroughTheSocket(t *testing.T) {
 	}
 	dev := first.Devices[0]
 	got := []string{dev.PoolName, dev.DeviceName, dev.RequestNames[0], dev.CdiDeviceIds[0]}
-	if diff := cmp.Diff([]string{"worker-1", "gpu-0000-3b-00-0", "gpu", "kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"worker-1/kata-vfio.dev", "gpu-0000-3b-00-0", "gpu", "kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0"}, got); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 	if driver := n.Driver(gpu); driver != "vfio-pci" {
@@ -101,7 +101,7 @@ func TestErrorsAreOfTheirClaim(t *testing.T) {
 // stays where it is.
 func TestClaimOfAnotherNode(t *testing.T) {
 	for name, pool := range map[string]string{
-		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/pf-0000-21-00-0",
+		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/kata-vfio.dev/pf-0000-21-00-0",
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := plugintest.New(t)

@@ -46,11 +46,11 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 }
 
 // ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
-// it keeps it.
+// it keeps it. So does one whose pool gets another name.
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	var all []resourceapi.DeviceTaint
 	for _, t := range d.Taints {
-		if t.Key != publish.TaintDrain {
+		if t.Key != publish.TaintDrain && (t.Key != publish.TaintWithdrawn || t.Value != publish.WithdrawnRenamed) {
 			all = append(all, t)
 		}
 	}

@@ -55,6 +55,9 @@ type PublisherConfig struct {
 	// Claimed returns the node's devices that claims have ([ClaimedDevices]). Without it, and while it fails, no device that
 	// was on offer leaves its slice.
 	Claimed func(context.Context) (map[publish.Allocated]bool, error)
+	// MayAsk reports whether Claimed is permitted ([MayListClaims]). It is called once, if the node's slices are in pools with names that
+	// an earlier version gave. Without the right these names stay, because no device could ever leave them.
+	MayAsk func(context.Context) (bool, error)
 	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changed,
 	// which is required with it, is called after the pause, for another Publish.
 	Spread  time.Duration
@@ -69,10 +72,12 @@ const StartSpread = 10 * time.Second
 type Publisher struct {
 	PublisherConfig
 
-	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, seeded and last
+	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, seeded, formerNames and last
 	due        time.Time  // the end of the pause before the first request
 	seeded     bool
-	last       map[string]publish.Pool
+	// formerNames is set if the pools keep the names that an earlier version gave them.
+	formerNames bool
+	last        map[string]publish.Pool
 
 	withdrawals *withdrawals
 
@@ -106,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	pools := publish.Pools(described)
 	p.learn(pools) // before a withdrawal, for claims that are already allocated
 	if p.Health.Withdrawn() != nil {
-		pools = map[string]publish.Pool{p.Node: {Slices: []publish.Slice{{}}}}
+		pools = publish.Empty(described)
 	}
 	p.Health.Set(healthOf(pools), snap.Stale)
 	p.Health.Refuse(p.Published().NotReady)

@@ -209,7 +209,7 @@ func dropped() error {
 		}
 		return s
 	}
-	return &resourceslice.DroppedFieldsError{PoolName: "worker-1", DesiredSlice: slice(true), ActualSlice: slice(false)}
+	return &resourceslice.DroppedFieldsError{PoolName: "worker-1/kata-vfio.dev", DesiredSlice: slice(true), ActualSlice: slice(false)}
 }
 
 // TestDroppedFieldsWithdrawEverything: without counters two tenants could get
@@ -228,7 +228,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 		t.Errorf("the publisher was woken %d times", woken)
 	}
 	n.Publish(r)
-	if len(r.Devices()) != 0 || len(r.Published[1].Pools["worker-1"].Slices) != 1 {
+	if len(r.Devices()) != 0 || len(r.Published[1].Pools["worker-1/kata-vfio.dev"].Slices) != 1 {
 		t.Errorf("published %+v, want one empty slice", r.Published[1])
 	}
 	ready := n.Health.Ready()

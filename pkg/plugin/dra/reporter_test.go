@@ -34,7 +34,7 @@ func TestPreparedClaimsStatus(t *testing.T) {
 		t.Fatal(answer.Error)
 	}
 	devices := k.Status(c)
-	if len(devices) != 1 || devices[0].Driver != v1alpha1.DriverName || devices[0].Pool != "worker-1" || devices[0].Device != "gpu-0000-3b-00-0" {
+	if len(devices) != 1 || devices[0].Driver != v1alpha1.DriverName || devices[0].Pool != "worker-1/kata-vfio.dev" || devices[0].Device != "gpu-0000-3b-00-0" {
 		t.Fatalf("status.devices = %+v", devices)
 	}
 	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (MemoryNotChecked)"}

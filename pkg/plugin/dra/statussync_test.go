@@ -109,7 +109,7 @@ func TestStatusThatNeedsNoWriting(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"refused later": func(c *resourceapi.ResourceClaim) {
 			c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
-				Driver: "kata-vfio.dev", Pool: "worker-1", Device: "gpu-0000-3b-00-0",
+				Driver: "kata-vfio.dev", Pool: "worker-1/kata-vfio.dev", Device: "gpu-0000-3b-00-0",
 				Conditions: []metav1.Condition{{
 					Type: dra.ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(time.Hour)),
 				}},

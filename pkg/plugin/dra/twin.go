@@ -109,7 +109,7 @@ func (t *Twins) shared(ctx context.Context, req *claim.Request) ([]sharedDevice,
 	var all []sharedDevice
 	for i := range req.Devices {
 		d := &req.Devices[i]
-		if d.Pool != device.SharedPool(t.Node) {
+		if node, ok := device.NodeOfSharedPool(d.Pool); !ok || node != t.Node {
 			continue
 		}
 		driver, err := t.SharedWith(ctx, d.Address)

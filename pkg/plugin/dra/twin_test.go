@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	sharedPool = "worker-1/shared"
+	sharedPool = "worker-1/kata-vfio.dev/shared"
 	sharedName = "gpu-0000-3b-00-0"
 )
 
@@ -264,7 +264,7 @@ func TestTwinsOfOtherDevicesAreNotLookedFor(t *testing.T) {
 		return nil, errors.New("nobody is to ask")
 	}))
 	for name, change := range map[string]func(*claim.Device){
-		"of the node's pool":       func(d *claim.Device) { d.Pool = "worker-1" },
+		"of the node's pool":       func(d *claim.Device) { d.Pool = "worker-1/kata-vfio.dev" },
 		"of another node's":        func(d *claim.Device) { d.Pool = "worker-2/shared" },
 		"that is not shared today": func(d *claim.Device) { d.Address = otherGPU },
 	} {
@@ -305,7 +305,7 @@ func TestReservation(t *testing.T) {
 		"unknown":               {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Conditions[0].Status = metav1.ConditionUnknown }, true},
 		"of something else":     {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Conditions[0].Type = "Ready" }, true},
 		"of another device":     {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Device = "gpu-0000-3c-00-0" }, true},
-		"of another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Pool = "worker-1" }, true},
+		"of another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Pool = "worker-1/kata-vfio.dev" }, true},
 		"by another driver":     {func(c *resourceapi.ResourceClaim) { c.Status.Devices[0].Driver = vendordriver.Name }, true},
 		"none":                  {func(c *resourceapi.ResourceClaim) { c.Status.Devices = nil }, true},
 		"without an allocation": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, true},
@@ -373,8 +373,10 @@ func TestSharedGPUThroughTheSocket(t *testing.T) {
 		"taken before":            {takenAt: 1, words: "is allocated to a claim"},
 		"taken while it is bound": {takenAt: 2, words: "is allocated to a claim", bound: true},
 		"allocated before it was shared": {
-			change: func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "worker-1" },
-			words:  "this node publishes it in pool worker-1/shared",
+			change: func(c *resourceapi.ResourceClaim) {
+				c.Status.Allocation.Devices.Results[0].Pool = "worker-1/kata-vfio.dev"
+			},
+			words: "this node publishes it in pool worker-1/kata-vfio.dev/shared",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,6 +72,13 @@ func (p *Publisher) seed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if publish.HaveFormerNames(before) && p.MayAsk != nil {
+		may, err := p.MayAsk(ctx)
+		if err != nil {
+			return err
+		}
+		p.formerNames = !may
+	}
 	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Seed(before) })
 	p.seeded = true
 	return nil
@@ -161,6 +168,19 @@ func ClaimedDevices(ctx context.Context, client kubernetes.Interface, node strin
 			return all, nil
 		}
 	}
+}
+
+// MayListClaims reports whether the plugin has the right to list the cluster's claims. It asks for one claim.
+func MayListClaims(ctx context.Context, client kubernetes.Interface) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	switch _, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1}); {
+	case apierrors.IsForbidden(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("find out whether the plugin may list claims: %w", err)
+	}
+	return true, nil
 }
 
 // addDevices adds the node's devices of a claim's allocation.

@@ -272,7 +272,7 @@ func TestClaimedDevicesAreOfOneMoment(t *testing.T) {
 	})
 	got, err := dra.ClaimedDevices(t.Context(), client, "worker-1")
 	want := map[publish.Allocated]bool{
-		{Pool: "worker-1", Name: goneGPU}: true, {Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"}: true,
+		{Pool: "worker-1/kata-vfio.dev", Name: goneGPU}: true, {Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"}: true,
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

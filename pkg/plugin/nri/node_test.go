@@ -138,7 +138,7 @@ func (n *node) prepare(uid, podUID, sandbox string, change func(*journal.Record)
 	}
 	var nodes [][]cdi.Node
 	for _, d := range devices {
-		r.Plan.Devices = append(r.Plan.Devices, plan.Device{Request: d.request, Pool: "worker-1", Name: name(d), Address: d.address})
+		r.Plan.Devices = append(r.Plan.Devices, plan.Device{Request: d.request, Pool: "worker-1/kata-vfio.dev", Name: name(d), Address: d.address})
 		nodes = append(nodes, d.nodes)
 		n.write(class(d.nodes[0].Path), number(d.nodes[0]))
 	}

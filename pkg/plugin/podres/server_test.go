@@ -215,7 +215,7 @@ func TestGetRefuses(t *testing.T) {
 			node: func(w *world) {
 				w.prepared(record("c1", "p1", gpu))
 				d := dynamic("c1", gpu)
-				d.ClaimResources[0].PoolName = "worker-1/pf-0000-21-00-0"
+				d.ClaimResources[0].PoolName = "worker-1/kata-vfio.dev/pf-0000-21-00-0"
 				w.lists(d)
 			},
 			code: codes.FailedPrecondition, say: []string{"tenant-a/claim-c1"},

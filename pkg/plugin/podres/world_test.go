@@ -105,7 +105,7 @@ func record(uid, podUID string, devices ...string) *journal.Record {
 		}},
 	}
 	for i, d := range devices {
-		r.Plan.Devices = append(r.Plan.Devices, plan.Device{Pool: "worker-1", Name: d, Address: pci.Address{Bus: uint8(i)}})
+		r.Plan.Devices = append(r.Plan.Devices, plan.Device{Pool: "worker-1/kata-vfio.dev", Name: d, Address: pci.Address{Bus: uint8(i)}})
 	}
 	return r
 }
@@ -287,7 +287,7 @@ func dynamic(uid string, devices ...string) *podresourcesv1.DynamicResource {
 			&podresourcesv1.CDIDevice{Name: cdi.QualifiedName(uid, d)},
 			&podresourcesv1.CDIDevice{Name: "kata-vfio.dev/metadata=" + uid + "-" + d})
 		r.ClaimResources = append(r.ClaimResources, &podresourcesv1.ClaimResource{
-			DriverName: "kata-vfio.dev", PoolName: "worker-1", DeviceName: d, CdiDevices: slices.Clone(names),
+			DriverName: "kata-vfio.dev", PoolName: "worker-1/kata-vfio.dev", DeviceName: d, CdiDevices: slices.Clone(names),
 		})
 	}
 	return r

@@ -72,7 +72,7 @@ func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate,
 	if pair >= 0 {
 		return all[pair], nil
 	}
-	return Candidate{Pool: node, Device: resourceapi.Device{Name: f.Name()}}, nil
+	return Candidate{Pool: device.NodePool(node), Device: resourceapi.Device{Name: f.Name()}}, nil
 }
 
 // addressOf parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.

@@ -210,7 +210,7 @@ func Record(node string, i int, namespace, name, uid string) *journal.Record {
 
 // VF returns the pool and the name of a node's i-th VF.
 func VF(node string, i int) (pool, name string) {
-	return node + "/pf-0000-13-00-0", fmt.Sprintf("vf-0000-14-00-%d", i)
+	return device.NodePool(node) + "/pf-0000-13-00-0", fmt.Sprintf("vf-0000-14-00-%d", i)
 }
 
 // noOrphans is a node on which nothing is left over.
