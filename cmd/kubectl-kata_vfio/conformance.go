@@ -18,12 +18,12 @@ import (
 
 func conformanceCommand(s *session) *cobra.Command {
 	formats := command.Formats{"table", "json", "yaml"}
-	var format, file string
+	var format, file, version string
 	cmd := &cobra.Command{
 		Use:   "conformance",
 		Short: "Write the evidence for the Kubernetes AI conformance of a platform",
-		Long: "conformance reads from the API server what the cluster shows of the Kubernetes AI conformance profile " + conformance.Version + ", for\n" +
-			"each requirement: what was checked, what was observed, and the commands that repeat it. RESULT is shown, not shown\n" +
+		Long: "conformance reads from the API server what the cluster shows of the Kubernetes AI conformance profile, for each\n" +
+			"requirement: what was checked, what was observed, and the commands that repeat it. RESULT is shown, not shown\n" +
 			"(with the reason and what to do), or not ours (another part of the platform provides it). It changes nothing and\n" +
 			"certifies nothing. --cluster-report is the report of `kata-vfio-audit cluster -o json`, at most a day old, without which\n" +
 			"secure_accelerator_access is not shown. The command lists objects of all namespaces, also nodes, DaemonSets, autoscalers\n" +
@@ -32,13 +32,18 @@ func conformanceCommand(s *session) *cobra.Command {
 			exitCodes,
 		Example: "  kata-vfio-audit cluster -o json > cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json -o yaml > evidence.yaml",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		PreRunE: func(*cobra.Command, []string) error {
+			if _, ok := conformance.ProfileNamed(version); version != "" && !ok {
+				return command.Usagef("--profile %.32q: want one of %s", version, strings.Join(conformance.Versions(), ", "))
+			}
+			return formats.Check(format)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			state, err := s.survey(cmd, file)
 			if err != nil {
 				return err
 			}
-			report, out := conformance.Judge(state), cmd.OutOrStdout()
+			report, out := conformance.Judge(state, profileOf(version, state)), cmd.OutOrStdout()
 			done, err := encode.Document(out, format, "evidence", report)
 			if !done {
 				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
@@ -50,8 +55,18 @@ func conformanceCommand(s *session) *cobra.Command {
 		},
 	}
 	formats.Flag(cmd, &format)
+	cmd.Flags().StringVar(&version, "profile", "", "profile of this Kubernetes version: "+strings.Join(conformance.Versions(), ", ")+" (default: that of the cluster's version)")
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(conformance.Versions(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	cmd.Flags().StringVar(&file, "cluster-report", "", "report of kata-vfio-audit cluster -o json, at most a day old; - for standard input")
 	return cmd
+}
+
+// profileOf returns the profile of a version, or that of the cluster.
+func profileOf(version string, state *conformance.State) conformance.Profile {
+	if p, ok := conformance.ProfileNamed(version); ok {
+		return p
+	}
+	return conformance.ProfileOf(state.Kubernetes)
 }
 
 // survey lists what the evidence rests on.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,8 +55,29 @@ func TestConformanceOfAPlatform(t *testing.T) {
 	stdout, _, code = ask(t, platform(t), strings.Fields(withReport+" -o yaml")...)
 	golden.Compare(t, filepath.Join("../../..", docs.Evidence), stdout)
 	var r conformance.Report
-	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile.Version != conformance.Version || len(r.Requirements) != 15 {
+	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile != conformance.Profiles()[0] || len(r.Requirements) != 16 {
 		t.Errorf("exit code %d, %v:\n%s", code, err, stdout)
+	}
+}
+
+// TestConformanceByAnotherProfile than that of the cluster, which is the default.
+func TestConformanceByAnotherProfile(t *testing.T) {
+	older := platform(t)
+	older.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.36.6"}
+	for name, c := range map[string]struct {
+		client *fake.Clientset
+		args   string
+		want   string
+	}{
+		"the cluster's": {platform(t), "", "v1.37"}, "an older one": {platform(t), " --profile v1.36", "v1.36"},
+		"an older cluster's": {older, "", "v1.36"}, "a newer one": {older, " --profile 1.37", "v1.37"},
+	} {
+		stdout, stderr, code := ask(t, c.client, strings.Fields(withReport+c.args+" -o json")...)
+		r := documentOf[conformance.Report](t, stdout)
+		sandboxing := slices.ContainsFunc(r.Requirements, func(q conformance.Requirement) bool { return q.ID == "workload_sandboxing" })
+		if code != 0 || r.Profile.Version != c.want || sandboxing != (c.want == "v1.37") {
+			t.Errorf("%s: exit code %d, profile %s, sandboxing: %t: %s", name, code, r.Profile.Version, sandboxing, stderr)
+		}
 	}
 }
 
@@ -135,8 +157,10 @@ func TestConformanceRefusesOtherReports(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", name, code, stderr)
 		}
 	}
-	if _, stderr, code := ask(t, platform(t), "conformance", "-o", "xml"); code != command.Usage {
-		t.Errorf("exit code %d, %s", code, stderr)
+	for _, args := range []string{"-o xml", "--profile v1.35"} {
+		if _, stderr, code := ask(t, platform(t), strings.Fields("conformance "+args)...); code != command.Usage {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -49,7 +50,7 @@ func decode(t *testing.T, text []byte) runtime.Object {
 	}
 	object, ok := map[string]runtime.Object{
 		"ResourceSlice": &resourceapi.ResourceSlice{}, "ResourceClaim": &resourceapi.ResourceClaim{}, "Pod": &corev1.Pod{}, "Event": &corev1.Event{},
-		"Node": &corev1.Node{}, "DaemonSet": &appsv1.DaemonSet{}, "DeviceClass": &resourceapi.DeviceClass{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{},
+		"Node": &corev1.Node{}, "DaemonSet": &appsv1.DaemonSet{}, "DeviceClass": &resourceapi.DeviceClass{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "RuntimeClass": &nodev1.RuntimeClass{},
 		"ValidatingAdmissionPolicy": &admissionv1.ValidatingAdmissionPolicy{}, "ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 	}[kind.Kind]
 	if !ok {

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,7 @@ func listForConformance(ctx context.Context, client lister, now func() time.Time
 	each(l, conformance.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", &s.Policies)
 	each(l, conformance.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", &s.Bindings)
 	each(l, conformance.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", &s.Autoscalers)
+	each(l, conformance.Runtimes, &nodev1.RuntimeClassList{}, "", &s.Runtimes)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list the cluster's objects: %w", context.Cause(ctx))
 	}

@@ -84,11 +84,11 @@ func TestConformanceOfTheInstalledChart(t *testing.T) {
 		"ai_inference": conformance.NotOurs, "advanced_inference_ingress": conformance.NotOurs, "disaggregated_inference": conformance.NotOurs,
 		"high_performance_networking": conformance.NotShown, "gang_scheduling": conformance.NotShown, "cluster_autoscaling": conformance.NotShown,
 		"pod_autoscaling": conformance.NotShown, "accelerator_metrics": conformance.NotShown, "ai_service_metrics": conformance.NotOurs,
-		"secure_accelerator_access": conformance.NotShown, "robust_controller": conformance.NotOurs, "dra_support": conformance.Shown,
+		"secure_accelerator_access": conformance.NotShown, "workload_sandboxing": conformance.NotShown, "robust_controller": conformance.NotOurs, "dra_support": conformance.Shown,
 	}
 	s.concludes(t, "conformance", want)
 	startConforming(t, p, ns, node)
-	for _, id := range []string{"high_performance_networking", "cluster_autoscaling", "accelerator_metrics", "secure_accelerator_access"} {
+	for _, id := range []string{"high_performance_networking", "cluster_autoscaling", "accelerator_metrics", "secure_accelerator_access", "workload_sandboxing"} {
 		want[id] = conformance.Shown
 	}
 	r := s.concludes(t, "conformance --cluster-report "+clusterReport(t, p), want)

@@ -35,7 +35,7 @@ func security() []requirement {
 				{"kata-vfio-audit cluster", "✓ ... passes\n..."},
 			},
 		}, needs: []string{string(fleet.Slices), string(fleet.Claims), string(fleet.Pods), Policies, Bindings}, judge: access,
-	}}
+	}, sandboxing()}
 }
 
 // access looks at claims, policies, pods and the audit. The first that is not in order is the reason.
@@ -138,7 +138,7 @@ func sandboxes(s *State) observation {
 		}
 		classes[class]++
 	}
-	o := observation{evidence: append(counted(classes, "running pod with devices"),
+	o := observation{evidence: append(counted(classes, "running pod"),
 		fmt.Sprintf("running pods with devices whose containers need the NRI plugin (annotation %s): %d of %d", v1alpha1.AnnotationRequiredPlugins, len(pods)-len(unchecked), len(pods)))}
 	switch {
 	case len(pods) == 0:

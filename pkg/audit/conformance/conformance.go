@@ -7,15 +7,6 @@ import (
 	"slices"
 )
 
-// The profile that requirements, levels and their order are from.
-const (
-	// Version is the Kubernetes version of the profile.
-	Version = "v1.36"
-	// Source is the profile's text, and Date its last change.
-	Source = "https://github.com/cncf/k8s-ai-conformance/blob/b2c89690e77f705dd4aec8da7d33a3b5d9831d8e/docs/AIConformance-1.36.yaml"
-	Date   = "2026-06-23"
-)
-
 // Level is how much a requirement requires.
 type Level string
 
@@ -49,19 +40,12 @@ type Report struct {
 	Requirements []Requirement `json:"requirements"`
 }
 
-// Profile names the profile.
-type Profile struct {
-	Version string `json:"version"`
-	Source  string `json:"source"`
-	Date    string `json:"date"`
-}
-
 // Requirement is one requirement of the profile, and what the cluster shows of it.
 type Requirement struct {
 	// ID and Level are the profile's.
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
-	// Until is the last profile that has the requirement, if the current one does not: "v1.35".
+	// Until is the last profile that has the requirement, if newer ones do not: "v1.35".
 	Until  string `json:"until,omitempty"`
 	Result Result `json:"result"`
 	// Checked says what makes the requirement shown.
@@ -87,6 +71,8 @@ type Command struct {
 // requirement is a rule of the profile and how a cluster is judged by it.
 type requirement struct {
 	Requirement
+	// since is the first profile that has the requirement, if older ones do not: "v1.37".
+	since string
 	// needs are the kinds of objects without which nothing can be said.
 	needs []string
 	// judge returns what was observed. It is nil for a requirement that is not ours.
@@ -99,16 +85,18 @@ type observation struct {
 	reason, fix string
 }
 
-// requirements returns the profile, in its order; last those of older profiles.
+// requirements returns those of the newest profile, in its order; last those of older profiles. Profiles differ in which they have.
 func requirements() []requirement {
 	return slices.Concat(accelerators(), networking(), scheduling(), observability(), security(), operators(), former())
 }
 
-// Judge judges the cluster by each requirement.
-func Judge(s *State) *Report {
-	r := &Report{Profile: Profile{Version, Source, Date}, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
+// Judge judges the cluster by each requirement of a profile, and by those that older profiles have.
+func Judge(s *State, p Profile) *Report {
+	r := &Report{Profile: p, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
 	for _, rule := range requirements() {
-		r.Requirements = append(r.Requirements, rule.ask(s))
+		if p.has(rule.since) {
+			r.Requirements = append(r.Requirements, rule.ask(s))
+		}
 	}
 	return r
 }
@@ -137,7 +125,7 @@ func (r *requirement) ask(s *State) Requirement {
 	return out
 }
 
-// Lacking returns the IDs of the current profile's requirements of a level that are not shown.
+// Lacking returns the IDs of the profile's requirements of a level that are not shown.
 func (r *Report) Lacking(level Level) []string {
 	var ids []string
 	for i := range r.Requirements {

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -25,6 +26,7 @@ const (
 	Policies      = "validatingadmissionpolicies"
 	Bindings      = "validatingadmissionpolicybindings"
 	Autoscalers   = "horizontalpodautoscalers"
+	Runtimes      = "runtimeclasses"
 	APIs          = "APIs"
 )
 
@@ -42,6 +44,7 @@ type State struct {
 	Policies      []admissionv1.ValidatingAdmissionPolicy
 	Bindings      []admissionv1.ValidatingAdmissionPolicyBinding
 	Autoscalers   []autoscalingv2.HorizontalPodAutoscaler
+	Runtimes      []nodev1.RuntimeClass
 	// Audit is the report of `kata-vfio-audit cluster`; nil if it was not given.
 	Audit *finding.Report
 	// Missing says of a kind why it could not be listed, in addition to Fleet.Missing.

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,6 +34,7 @@ func complete() *conformance.State {
 		DaemonSets:    []appsv1.DaemonSet{daemonSet()},
 		DeviceClasses: []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu.kata-vfio.dev"}}, {ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}}},
 		Autoscalers:   []autoscalingv2.HorizontalPodAutoscaler{autoscaler()},
+		Runtimes:      []nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Handler: "runc"}, {ObjectMeta: metav1.ObjectMeta{Name: "kata-gpu"}, Handler: "kata-vm"}},
 		Audit:         passing(),
 	}
 	for _, resource := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
