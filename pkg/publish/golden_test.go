@@ -93,6 +93,15 @@ func TestGolden(t *testing.T) {
 			cfg.QuotaCounters = true
 			choose(n, cfg)
 		},
+		// A claim has a GPU since before the upgrade, and a NIC is new.
+		"upgraded": func(n *publish.Node) {
+			for a := range published(publish.Pools(n)) {
+				if a.Name != "pf-0000-81-00-0" {
+					n.Lingering = append(n.Lingering, publish.Allocated{Pool: device.FormerPool(a.Pool), Name: a.Name})
+				}
+			}
+			n.Allocated = []publish.Allocated{{Pool: "worker-1", Name: "gpu-0000-3c-00-0"}}
+		},
 		"hgx":     func(n *publish.Node) { *n = *hgx(t) },
 		"nothing": func(n *publish.Node) { *n = *nodeOf() },
 		"paired":  func(n *publish.Node) { *n = *pairedBoard(t) }, // test/allocator allocates from it

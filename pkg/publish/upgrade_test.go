@@ -174,6 +174,10 @@ func TestPoolsWithFormerNames(t *testing.T) {
 		"allocated by the former name by a scheduler that was late": {func(n *publish.Node) {
 			n.Allocated, n.Lingering = []publish.Allocated{former}, []publish.Allocated{current}
 		}, map[publish.Allocated]string{former: "-", current: "Moved"}},
+		"allocated by the former name, and evicted": {func(n *publish.Node) {
+			n.Allocated = []publish.Allocated{former}
+			n.Health[addr(t, "0000:3b:00.0")] = publish.Health{Drained: publish.Draining, Evict: true}
+		}, map[publish.Allocated]string{former: "Draining"}},
 		"former names go on": {func(n *publish.Node) {
 			n.FormerNames, n.Lingering = true, []publish.Allocated{former}
 		}, map[publish.Allocated]string{former: "-"}},

@@ -90,13 +90,14 @@ func sliceOf(driver, pool string, i, count int, devices []resourceapi.Device, co
 	}
 }
 
-// foreign is a slice pair of another driver, whose pool has the node's name as ours, and whose device has a counter.
+// foreign is a slice pair of another driver, whose device has a counter. Its pool has the name of ours: allocators up to 1.36.3 take the
+// counters of one for the other's. Most drivers name their pool after the node, as kata-vfio did.
 func foreign() []*resourceapi.ResourceSlice {
 	memory := map[string]resourceapi.Counter{"memory": {Value: resource.MustParse("80Gi")}}
 	device := resourceapi.Device{Name: "part", ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: "whole", Counters: memory}}}
 	return []*resourceapi.ResourceSlice{
-		sliceOf("foreign.example.com", node, 0, 2, nil, []resourceapi.CounterSet{{Name: "whole", Counters: memory}}),
-		sliceOf("foreign.example.com", node, 1, 2, []resourceapi.Device{device}, nil),
+		sliceOf("foreign.example.com", node+"/kata-vfio.dev", 0, 2, nil, []resourceapi.CounterSet{{Name: "whole", Counters: memory}}),
+		sliceOf("foreign.example.com", node+"/kata-vfio.dev", 1, 2, []resourceapi.Device{device}, nil),
 	}
 }
 
@@ -151,6 +152,7 @@ func TestGoldenSlices(t *testing.T) {
 		"nothing":   {},
 		"shared":    {"gpu": 1, "vf": 2, "pf": 1, "other": 1},
 		"quotas":    {"gpu": 1, "vf": 2, "pf": 1, "other": 1},
+		"upgraded":  {"gpu": 1, "pf": 1}, // the GPU is a claim's, of which this test knows nothing
 		"unwell":    {"gpu": 1, "vf": 1, "pf": 1, "other": 1},
 		"paired":    {"gpu": 8, "vf": 8, "gpu-vf": 8},
 	} {

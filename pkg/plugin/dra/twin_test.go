@@ -277,6 +277,19 @@ func TestTwinsOfOtherDevicesAreNotLookedFor(t *testing.T) {
 	}
 }
 
+// TestTwinsOfFormerPoolsAreLookedFor: a claim from before the upgrade shares its GPU as much as one from after it.
+func TestTwinsOfFormerPoolsAreLookedFor(t *testing.T) {
+	asked := errors.New("the kubelet is asked")
+	twins := twinsOf(plugintest.Cluster(), pods(func(context.Context) (*podresourcesv1.ListPodResourcesResponse, error) { return nil, asked }))
+	for pool, looked := range map[string]bool{sharedPool: true, "worker-1/shared": true, "worker-2/shared": false, "worker-1": false} {
+		req := sharedRequest()
+		req.Devices[0].Pool = pool
+		if err := twins.Free(t.Context(), req); errors.Is(err, asked) != looked {
+			t.Errorf("a device of pool %s: %v, want its twin looked for: %t", pool, err, looked)
+		}
+	}
+}
+
 // reserved is a claim of the shared GPU that the controller has reserved it for.
 func reserved(uid string) *resourceapi.ResourceClaim {
 	c := plugintest.Allocated(uid, sharedName)
