@@ -68,8 +68,8 @@ func good() *cluster.State {
 			ObjectMeta: named("gpu." + driver), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
 		}},
 		Devices: []cluster.Device{
-			{Driver: driver, Node: "n1", Pool: "n1", Slice: "s1", Name: "gpu-0000-3b-00-0", Address: "0000:3b:00.0"},
-			{Driver: driver, Node: "n1", Pool: "n1/pf-0000-5e-00-0", Slice: "s2", Name: "vf-0000-5e-10-0", Address: "0000:5e:10.0"},
+			{Driver: driver, Node: "n1", Pool: "n1/kata-vfio.dev", Slice: "s1", Name: "gpu-0000-3b-00-0", Address: "0000:3b:00.0"},
+			{Driver: driver, Node: "n1", Pool: "n1/kata-vfio.dev/pf-0000-5e-00-0", Slice: "s2", Name: "vf-0000-5e-10-0", Address: "0000:5e:10.0"},
 			{Driver: "gpu.example.com", Node: "n1", Pool: "n1", Slice: "s3", Name: "gpu-1", Address: "0000:41:00.0"},
 		},
 		Probes: []cluster.Probe{{About: "a good pod", Harmless: true}, {About: "a bad pod", Refused: true, Policy: "tenant-pods." + driver}},
@@ -113,9 +113,9 @@ func claim(ns, name string) resourceapi.ResourceClaim {
 		}}},
 		Status: resourceapi.ResourceClaimStatus{
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: driver, Pool: "n1", Device: "gpu-0000-3b-00-0"}},
+				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: driver, Pool: "n1/kata-vfio.dev", Device: "gpu-0000-3b-00-0"}},
 			}},
-			Devices:     []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: "n1", Device: "gpu-0000-3b-00-0"}},
+			Devices:     []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: "n1/kata-vfio.dev", Device: "gpu-0000-3b-00-0"}},
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "train"}},
 		},
 	}
