@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // constants are the values of those that a source declares with a prefix before their quotes.
@@ -57,5 +58,16 @@ func TestEachTaintHasAdvice(t *testing.T) {
 	}
 	if !slices.Contains(keys, "/drain") {
 		t.Errorf("the taints are %v", keys)
+	}
+}
+
+// TestRenamedDeviceIsNotTheNodesFault: the taint of an upgrade ends by itself, and no claim is to be ended because of it.
+func TestRenamedDeviceIsNotTheNodesFault(t *testing.T) {
+	text, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: publish.WithdrawnRenamed}, nil)
+	if !strings.Contains(text, "pool gets the name") || !strings.Contains(fix, "wait half an hour") || strings.Contains(fix, "end the claim") {
+		t.Errorf("%s; %s", text, fix)
+	}
+	if _, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: "Gone"}, nil); !strings.Contains(fix, "end the claim") {
+		t.Errorf("a device that is gone: %s", fix)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
@@ -77,12 +78,12 @@ func newScheduler() *scheduler {
 	return s
 }
 
-// allocated names the GPUs for the scheduler. A node's GPUs are in the pool of its name.
+// allocated names the GPUs for the scheduler.
 func (s *scheduler) allocated(node string, taken gpus) sets.Set[structured.DeviceID] {
 	ids := sets.New[structured.DeviceID]()
 	for i, name := range s.names {
 		if taken&(1<<i) != 0 {
-			ids.Insert(structured.MakeDeviceID(v1alpha1.DriverName, node, name))
+			ids.Insert(structured.MakeDeviceID(v1alpha1.DriverName, device.NodePool(node), name))
 		}
 	}
 	return ids
