@@ -177,16 +177,6 @@ type VF struct {
 	Index int
 }
 
-// BAR is one populated base address register.
-type BAR struct {
-	Index int `json:"index"`
-	// Size is in bytes.
-	Size         uint64 `json:"size"`
-	IO           bool   `json:"io,omitempty"`
-	Prefetchable bool   `json:"prefetchable,omitempty"`
-	Is64         bool   `json:"is64,omitempty"`
-}
-
 // Link is the state of the PCIe link above the function, in the kernel's words:
 // "16.0 GT/s PCIe" and a lane count. A VF has none: its link is its PF's, and of
 // its own registers hardware fills in a part at most.
@@ -215,21 +205,6 @@ type Children struct {
 	// "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3".
 	// The node of the VFIO group is not among them.
 	Nodes []string `json:"nodes,omitempty"`
-}
-
-// Memory is how much the function's BARs take of the two memory windows of the bridge above it, in bytes: prefetchable ones that are 64
-// bits wide of the one, all others of the 32-bit one.
-func (f *Function) Memory() (low, prefetchable uint64) {
-	for _, b := range f.BARs {
-		switch {
-		case b.IO:
-		case b.Prefetchable && b.Is64:
-			prefetchable += b.Size
-		default:
-			low += b.Size
-		}
-	}
-	return low, prefetchable
 }
 
 // Card returns the address of function 0 of f's physical device. A PCI Express link has one device at its lower end, and
@@ -273,61 +248,4 @@ func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label
 // CanReset reports whether the kernel offers the reset method for f.
 func (f *Function) CanReset(method string) bool {
 	return slices.Contains(f.ResetMethods, method)
-}
-
-// UseKind says how the node itself depends on a function.
-type UseKind string
-
-// Uses of a function by its own node. Any of them keeps the function from
-// being taken, whatever the config says.
-const (
-	// UseAddress: a netdev of the function, or a device stacked on it, has an IP address.
-	UseAddress UseKind = "address"
-	// UseRoute: a route of the node goes out through the function.
-	UseRoute UseKind = "route"
-	// UseMaster: a netdev of the function is enslaved to a bond, bridge or team.
-	UseMaster UseKind = "master"
-	// UseNamespace: a netdev of the function was moved to another network
-	// namespace, that of a container for example.
-	UseNamespace UseKind = "namespace"
-	// UseMount: a file system on the function's storage is mounted.
-	UseMount UseKind = "mount"
-	// UseSwap: the function's storage carries active swap.
-	UseSwap UseKind = "swap"
-	// UseStack: the function's storage backs a device-mapper or md device.
-	UseStack UseKind = "stack"
-	// UseConsole: the function drives the node's boot console.
-	UseConsole UseKind = "console"
-)
-
-// Use is one reason why the node itself needs a function.
-type Use struct {
-	Kind UseKind `json:"kind"`
-	// Name is the kernel's name of the child in use: eth0, nvme0n1p1, card0.
-	Name string `json:"name"`
-	// Detail completes the sentence: an address, a mount point, a master.
-	Detail string `json:"detail,omitempty"`
-}
-
-// String returns the use as a phrase: "netdev eth0 has address 10.0.0.5/24".
-func (u Use) String() string {
-	switch u.Kind {
-	case UseAddress:
-		return "netdev " + u.Name + " has address " + u.Detail
-	case UseRoute:
-		return "netdev " + u.Name + " carries the route " + u.Detail
-	case UseMaster:
-		return "netdev " + u.Name + " is part of " + u.Detail
-	case UseNamespace:
-		return "its netdev is in another network namespace"
-	case UseMount:
-		return "block device " + u.Name + " is mounted on " + u.Detail
-	case UseSwap:
-		return "block device " + u.Name + " is used as swap"
-	case UseStack:
-		return "block device " + u.Name + " backs " + u.Detail
-	case UseConsole:
-		return "it drives the boot console"
-	}
-	return string(u.Kind) + " " + u.Name + " " + u.Detail
 }

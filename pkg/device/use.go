@@ -1,0 +1,58 @@
+package device
+
+// UseKind says how the node itself depends on a function.
+type UseKind string
+
+// Uses of a function by its own node. Any of them keeps the function from
+// being taken, whatever the config says.
+const (
+	// UseAddress: a netdev of the function, or a device stacked on it, has an IP address.
+	UseAddress UseKind = "address"
+	// UseRoute: a route of the node goes out through the function.
+	UseRoute UseKind = "route"
+	// UseMaster: a netdev of the function is enslaved to a bond, bridge or team.
+	UseMaster UseKind = "master"
+	// UseNamespace: a netdev of the function was moved to another network
+	// namespace, that of a container for example.
+	UseNamespace UseKind = "namespace"
+	// UseMount: a file system on the function's storage is mounted.
+	UseMount UseKind = "mount"
+	// UseSwap: the function's storage carries active swap.
+	UseSwap UseKind = "swap"
+	// UseStack: the function's storage backs a device-mapper or md device.
+	UseStack UseKind = "stack"
+	// UseConsole: the function drives the node's boot console.
+	UseConsole UseKind = "console"
+)
+
+// Use is one reason why the node itself needs a function.
+type Use struct {
+	Kind UseKind `json:"kind"`
+	// Name is the kernel's name of the child in use: eth0, nvme0n1p1, card0.
+	Name string `json:"name"`
+	// Detail completes the sentence: an address, a mount point, a master.
+	Detail string `json:"detail,omitempty"`
+}
+
+// String returns the use as a phrase: "netdev eth0 has address 10.0.0.5/24".
+func (u Use) String() string {
+	switch u.Kind {
+	case UseAddress:
+		return "netdev " + u.Name + " has address " + u.Detail
+	case UseRoute:
+		return "netdev " + u.Name + " carries the route " + u.Detail
+	case UseMaster:
+		return "netdev " + u.Name + " is part of " + u.Detail
+	case UseNamespace:
+		return "its netdev is in another network namespace"
+	case UseMount:
+		return "block device " + u.Name + " is mounted on " + u.Detail
+	case UseSwap:
+		return "block device " + u.Name + " is used as swap"
+	case UseStack:
+		return "block device " + u.Name + " backs " + u.Detail
+	case UseConsole:
+		return "it drives the boot console"
+	}
+	return string(u.Kind) + " " + u.Name + " " + u.Detail
+}
