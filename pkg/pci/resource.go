@@ -14,8 +14,10 @@ const MaxBARs = 6
 // Resource flags (IORESOURCE_* in include/linux/ioport.h).
 const (
 	resourceIO       = 0x00000100
+	resourceMem      = 0x00000200
 	resourcePrefetch = 0x00002000
 	resourceMem64    = 0x00100000
+	resourceUnset    = 0x20000000
 )
 
 // Resource is one line of sysfs' "resource" attribute: an address range with
@@ -27,9 +29,23 @@ type Resource struct {
 // ParseResources reads the lines of a function's "resource" attribute that
 // belong to its BARs; index i is BAR i. A BAR that is not there reads as zero,
 // as does the upper half of a 64-bit one.
-func ParseResources(text string) ([]Resource, error) {
+func ParseResources(text string) ([]Resource, error) { return parseLines(text, 0) }
+
+// firstVFBAR is the line of the first VF BAR (PCI_IOV_RESOURCES in include/linux/pci.h): behind the BARs and the ROM.
+const firstVFBAR = MaxBARs + 1
+
+// ParseVFResources is [ParseResources] of the memory that a PF has for its VFs; index i is VF BAR i. The lines are those only
+// for a PF: other functions may have a bridge's windows there.
+func ParseVFResources(text string) ([]Resource, error) { return parseLines(text, firstVFBAR) }
+
+// parseLines reads as many lines as there are BARs, from the given one on.
+func parseLines(text string, first int) ([]Resource, error) {
 	var resources []Resource
+	index := -1
 	for line := range strings.Lines(text) {
+		if index++; index < first {
+			continue
+		}
 		if len(resources) == MaxBARs {
 			break
 		}
@@ -70,6 +86,14 @@ func (r Resource) Size() uint64 {
 		return 0
 	}
 	return r.End - r.Start + 1
+}
+
+// Unassigned reports whether the BAR is there and has no address, because the kernel found no room for it. The kernel
+// enables no function with such a BAR (drivers/pci/setup-res.c pci_enable_resources: "not assigned" for the flag, "not
+// claimed" for one that has no place in the memory map). Memory at address 0 has none: there is the host's own.
+func (r Resource) Unassigned() bool {
+	memory := r.Flags&resourceMem != 0
+	return r.Flags&resourceUnset != 0 && (memory || r.IO()) || memory && r.Start == 0 && r.End > 0
 }
 
 // IO reports whether the range is in I/O port space rather than memory.

@@ -71,6 +71,52 @@ func TestParseResourcesEdges(t *testing.T) {
 	}
 }
 
+func TestUnassigned(t *testing.T) {
+	for name, tt := range map[string]struct {
+		line string
+		want bool
+	}{
+		"memory":                          {"0x00000000c5000000 0x00000000c5ffffff 0x0000000000040200", false},
+		"memory marked as unset":          {"0x0000000000000000 0x0000000fffffffff 0x000000002014220c", true},
+		"marked, with the old address":    {"0x00000000c5000000 0x00000000c5ffffff 0x0000000020040200", true},
+		"marked, of unknown size":         {"0x0000000000000000 0x0000000000000000 0x0000000020040200", true},
+		"size without address":            {"0x0000000000000000 0x0000000000ffffff 0x0000000000040200", true},
+		"I/O ports":                       {"0x0000000000004000 0x000000000000407f 0x0000000000040101", false},
+		"I/O ports marked as unset":       {"0x0000000000000000 0x000000000000007f 0x0000000020040101", true},
+		"I/O ports from 0 on":             {"0x0000000000000000 0x000000000000007f 0x0000000000040101", false},
+		"none":                            {"0x0000000000000000 0x0000000000000000 0x0000000000000000", false},
+		"none, by other words":            {"0x0 0x0 0x0", false},
+		"neither memory nor ports, unset": {"0x0000000000000000 0x0000000000000000 0x0000000020000000", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := pci.ParseResources(tt.line + "\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[0].Unassigned() != tt.want {
+				t.Errorf("%s is unassigned: %t, want %t", tt.line, got[0].Unassigned(), tt.want)
+			}
+		})
+	}
+}
+
+func TestParseVFResources(t *testing.T) {
+	got, err := pci.ParseVFResources(resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []uint64
+	for _, r := range got {
+		sizes = append(sizes, r.Size())
+	}
+	if diff := cmp.Diff([]uint64{0, 256 << 20}, sizes); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
+	}
+	if got, err := pci.ParseVFResources("0x0 0x0 0x0\n"); err != nil || got != nil {
+		t.Errorf("a table of one line has VF BARs %v, %v", got, err)
+	}
+}
+
 func FuzzParseResources(f *testing.F) {
 	f.Add(resource)
 	f.Add("0x0 0x0 0x0\n")
