@@ -3,11 +3,32 @@ package device
 // BAR is one populated base address register.
 type BAR struct {
 	Index int `json:"index"`
+	// Start is where it is in the node's memory, or in its I/O space; 0 where it is unassigned.
+	Start uint64 `json:"-"`
 	// Size is in bytes.
 	Size         uint64 `json:"size"`
 	IO           bool   `json:"io,omitempty"`
 	Prefetchable bool   `json:"prefetchable,omitempty"`
 	Is64         bool   `json:"is64,omitempty"`
+	// Unassigned is set when the kernel found no address for it. It enables no function with such a BAR, so that VFIO
+	// can't open it.
+	Unassigned bool `json:"unassigned,omitempty"`
+}
+
+// Overlaps reports whether the BAR has a part of a range of memory, both ends included.
+func (b BAR) Overlaps(start, end uint64) bool {
+	return !b.IO && !b.Unassigned && b.Size > 0 && start <= b.Start+(b.Size-1) && b.Start <= end
+}
+
+// UnassignedBARs returns the numbers of the function's BARs that have no address.
+func (f *Function) UnassignedBARs() []int {
+	var numbers []int
+	for _, b := range f.BARs {
+		if b.Unassigned {
+			numbers = append(numbers, b.Index)
+		}
+	}
+	return numbers
 }
 
 // Memory is how much the function's BARs take of the two memory windows of the bridge above it, in bytes: prefetchable ones that are 64

@@ -150,6 +150,9 @@ type Function struct {
 	// ConfigDead is set when configuration space reads all ones: the function
 	// fell off the bus or does not answer.
 	ConfigDead bool `json:"configDead,omitempty"`
+	// D3cold is set for such a function where the kernel says why: the function is without power, and the read of its
+	// configuration space, before which the kernel powers it up, did not bring it back.
+	D3cold bool `json:"d3cold,omitempty"`
 	// FatalErrors is how many fatal errors (AER) the kernel has counted since it
 	// found the function; 0 also where it counts none.
 	FatalErrors uint64 `json:"fatalErrors,omitempty"`
@@ -169,6 +172,9 @@ type PF struct {
 	Autoprobe bool `json:"autoprobe"`
 	// VFs are the addresses of the enabled VFs, by index.
 	VFs []pci.Address `json:"vfs,omitempty"`
+	// UnassignedBARs are the VF BARs for which the kernel found no room in the node's memory. It then makes no VFs
+	// (drivers/pci/iov.c sriov_enable).
+	UnassignedBARs []int `json:"unassignedBARs,omitempty"`
 }
 
 // VF is the link from a virtual function to its PF.

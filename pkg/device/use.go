@@ -1,5 +1,7 @@
 package device
 
+import "slices"
+
 // UseKind says how the node itself depends on a function.
 type UseKind string
 
@@ -21,7 +23,7 @@ const (
 	UseSwap UseKind = "swap"
 	// UseStack: the function's storage backs a device-mapper or md device.
 	UseStack UseKind = "stack"
-	// UseConsole: the function drives the node's boot console.
+	// UseConsole: the function drives the node's boot console, or a frame buffer that the firmware set up is in its memory.
 	UseConsole UseKind = "console"
 )
 
@@ -30,7 +32,7 @@ type Use struct {
 	Kind UseKind `json:"kind"`
 	// Name is the kernel's name of the child in use: eth0, nvme0n1p1, card0.
 	Name string `json:"name"`
-	// Detail completes the sentence: an address, a mount point, a master.
+	// Detail completes the sentence: an address, a mount point, a master, the BAR with a frame buffer.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -52,7 +54,29 @@ func (u Use) String() string {
 	case UseStack:
 		return "block device " + u.Name + " backs " + u.Detail
 	case UseConsole:
+		if u.isFrameBuffer() {
+			return "the firmware's frame buffer (" + u.Name + ") is in " + u.Detail + ", which VFIO can't reserve until it is gone"
+		}
 		return "it drives the boot console"
 	}
 	return string(u.Kind) + " " + u.Name + " " + u.Detail
+}
+
+// isFrameBuffer reports whether the use is a frame buffer in the function's memory.
+func (u Use) isFrameBuffer() bool { return u.Kind == UseConsole && u.Detail != "" }
+
+// UseFix says how to end what the node uses the function for, as a clause; empty where the use says it.
+func (f *Function) UseFix() string {
+	for _, u := range f.Uses {
+		if u.isFrameBuffer() {
+			return frameBufferFix(u.Name)
+		}
+	}
+	return ""
+}
+
+// IsReserved reports whether a VFIO driver has the function and can't use it, because the kernel keeps a BAR for the firmware's
+// frame buffer. The node itself does not need the function then: somebody gave it to VFIO.
+func (f *Function) IsReserved() bool {
+	return IsVFIO(f.Driver) && len(f.Uses) > 0 && !slices.ContainsFunc(f.Uses, func(u Use) bool { return !u.isFrameBuffer() })
 }

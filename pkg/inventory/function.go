@@ -248,38 +248,12 @@ func readHardware(f *device.Function, a *attributes, keep kept) {
 	if node, ok := a.integer("numa_node"); ok && node >= 0 {
 		f.NUMANode = &node
 	}
-	f.BARs, f.ROM = readBARs(a)
+	readMemory(f, a)
 	if f.VF == nil { // its link is the PF's, and its own registers say nothing of it
 		f.Link = readLink(a)
 	}
 	f.ResetMethods = a.words("reset_method")
 	f.FatalErrors = readFatalErrors(a)
-}
-
-// readBARs reads the populated base address registers, and the size of the ROM.
-func readBARs(a *attributes) (bars []device.BAR, rom uint64) {
-	text, ok := a.text("resource")
-	if !ok {
-		return nil, 0
-	}
-	resources, err := pci.ParseResources(text)
-	if err != nil {
-		a.fail("resource", err)
-		return nil, 0
-	}
-	for i, r := range resources {
-		if r.Size() > 0 {
-			bars = append(bars, device.BAR{Index: i, Size: r.Size(), IO: r.IO(), Prefetchable: r.Prefetchable(), Is64: r.Is64()})
-		}
-	}
-	r, has, err := pci.ROM(text)
-	switch {
-	case err != nil:
-		a.fail("resource", err)
-	case has:
-		rom = r.Size()
-	}
-	return bars, rom
 }
 
 // readLink reads the state of the link; nil if the kernel reports none: for conventional and integrated functions, VFs,
@@ -332,6 +306,7 @@ func readConfig(f *device.Function, a *attributes, keep kept) bool {
 	}
 	f.ConfigDead = pci.Dead(config, f.VF != nil)
 	f.Capabilities, _ = pci.ParseCapabilities(config) // Truncated says so
+	readPower(f, a)
 	return true
 }
 
@@ -340,7 +315,7 @@ func rereadConfig(f *device.Function, a *attributes, before pci.Capabilities) bo
 	header, switches, ok := readSpace(f, a, headerBytes, before.Switches)
 	f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
 	f.Capabilities = before
-	if !ok || f.ConfigDead {
+	if readPower(f, a); !ok || f.ConfigDead {
 		return ok
 	}
 	now, same := before.Reread(switches)
@@ -350,6 +325,15 @@ func rereadConfig(f *device.Function, a *attributes, before pci.Capabilities) bo
 	}
 	f.Capabilities = now
 	return true
+}
+
+// readPower reads whether a function that does not answer is without power. The kernel powers it up before it reads its
+// registers (drivers/pci/pci-sysfs.c pci_read_config), so that one that still is did not come back.
+func readPower(f *device.Function, a *attributes) {
+	if f.ConfigDead {
+		state, _ := a.text("power_state")
+		f.D3cold = state == poweredDown
+	}
 }
 
 // readSpace reads the beginning of configuration space, and what software can switch in these capabilities. Like

@@ -64,7 +64,7 @@ func rereadHardware(f *device.Function, a *attributes, keep kept) {
 	if keep.is(f) {
 		return
 	}
-	f.BARs, f.ROM = readBARs(a) // drivers resize them
+	readMemory(f, a) // drivers resize BARs
 	f.ResetMethods = a.words("reset_method")
 }
 

@@ -62,6 +62,8 @@ type scan struct {
 	network *network
 	mounts  *mounts
 	storage *storage
+	// frames are the firmware's frame buffers, nil before they are read.
+	frames *frameBuffers
 }
 
 func newScan(fs *sysfs.FS, base *device.Snapshot, opts []Option) *scan {

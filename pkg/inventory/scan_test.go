@@ -64,9 +64,9 @@ func TestScanFunction(t *testing.T) {
 		Upstream: []pci.Address{addr(t, "0000:3a:00.0"), addr(t, "0000:3b:00.0"), addr(t, "0000:3c:00.0")},
 		Group:    new(15),
 		BARs: []device.BAR{
-			{Index: 0, Size: 16 << 20},
-			{Index: 1, Size: 32 << 30, Prefetchable: true, Is64: true},
-			{Index: 5, Size: 128, IO: true},
+			{Index: 0, Start: 0x8000_0000, Size: 16 << 20},
+			{Index: 1, Start: 0x3d28_0000_0000, Size: 32 << 30, Prefetchable: true, Is64: true},
+			{Index: 5, Start: 0x1000, Size: 128, IO: true},
 		},
 		Link:         &device.Link{Speed: "2.5 GT/s PCIe", Width: 8, MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 16},
 		ResetMethods: []string{"flr", "bus"},

@@ -57,6 +57,12 @@ func (s *scan) usesOf(ctx context.Context, f *device.Function) (uses []device.Us
 		}
 		uses = append(uses, found.uses(f)...)
 	}
+	if f.Class.Base() == pci.BaseDisplay && f.VF == nil {
+		if s.frames == nil {
+			s.frames = readFrameBuffers(s.fs)
+		}
+		uses = append(uses, device.FrameBufferUses(f, *s.frames)...)
+	}
 	return uses, nil
 }
 
