@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -134,7 +135,7 @@ func (j *judgement) mate(m *device.Function) {
 		r.Fix = Separate(j.s, j.f)
 	case len(m.Uses) > 0:
 		r.Text = fmt.Sprintf("%s (%s) in IOMMU group %d is used by the node itself: %s", m.Address, orNone(m.Driver), j.group.Number, uses(m))
-		r.Fix = "stop that use, or " + Separate(j.s, j.f)
+		r.Fix = cmp.Or(m.UseFix(), "stop that use") + ", or " + Separate(j.s, j.f)
 	case j.f.VF != nil && j.f.VF.PF == m.Address:
 		r.Text = fmt.Sprintf("%s shares IOMMU group %d with its own PF %s, and binding the PF to VFIO would remove the VF", j.f.Address, j.group.Number, m.Address)
 		r.Fix = Separate(j.s, j.f)

@@ -197,12 +197,36 @@ func (j *judgement) alive() {
 	if !j.f.ConfigDead {
 		return
 	}
-	j.reason(Reason{
+	r := Reason{
 		Code:     Dead,
-		Text:     fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", j.f.Address),
+		Text:     DeadText(j.f),
 		Fix:      deadFix(attribute(j.f.Address, "remove")),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ff ff ff ff"),
-	})
+	}
+	if j.f.D3cold {
+		r.Fix = coldFix(j.f)
+		r.Evidence = append(r.Evidence, j.saw(attribute(j.f.Address, "power_state"), "D3cold")...)
+	}
+	j.reason(r)
+}
+
+// DeadText says what is wrong with a function whose configuration space reads all ones.
+func DeadText(f *device.Function) string {
+	if f.D3cold {
+		return fmt.Sprintf("%s is in D3cold and does not come back: configuration space reads all ones", f.Address)
+	}
+	return fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", f.Address)
+}
+
+// coldFix is [deadFix] for a function that lost its power and did not come back. The kernel takes it away when the function is
+// idle, as vfio-pci has a function that no VM has open, if it and the port above allow that
+// (Documentation/ABI/testing/sysfs-bus-pci d3cold_allowed, drivers/pci/pci.c pci_dev_check_d3cold).
+func coldFix(f *device.Function) string {
+	files := attribute(f.Address, "d3cold_allowed")
+	if n := len(f.Upstream); n > 0 {
+		files += " " + attribute(f.Upstream[n-1], "d3cold_allowed")
+	}
+	return "boot with `vfio_pci.disable_idle_d3=1`, run `echo 0 | tee " + files + "` at each boot, and power-cycle the node"
 }
 
 // rank orders severities, worst first.

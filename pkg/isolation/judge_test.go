@@ -496,3 +496,48 @@ func TestJudgeNVSwitchInAGPUsGroup(t *testing.T) {
 		}
 	}
 }
+
+// A function without power needs other advice than one that fell off the bus.
+func TestFixOfAFunctionThatDoesNotAnswer(t *testing.T) {
+	const attributes = "/sys/bus/pci/devices/"
+	cold := func(f *device.Function) { f.ConfigDead, f.D3cold = true, true }
+	for name, tt := range map[string]struct {
+		functions []device.Function
+		text      string
+		fix       []string
+		never     string
+	}{
+		"no answer": {
+			plainGPU(dead), "configuration space of " + gpuAt + " reads all ones: the function does not answer",
+			[]string{"check its power and seating"}, "D3cold",
+		},
+		"in D3cold": {
+			plainGPU(cold), gpuAt + " is in D3cold and does not come back: configuration space reads all ones",
+			[]string{
+				"`echo 0 | tee " + attributes + gpuAt + "/d3cold_allowed " + attributes + rp + "/d3cold_allowed`", "`vfio_pci.disable_idle_d3=1`", "power-cycle the node",
+			}, "seating",
+		},
+		"in D3cold on a root bus": {
+			[]device.Function{gpu(gpuAt, 2, cold)}, gpuAt + " is in D3cold and does not come back: configuration space reads all ones",
+			[]string{"`echo 0 | tee " + attributes + gpuAt + "/d3cold_allowed`"}, "seating",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := node(tt.functions...)
+			f, _ := s.Function(addr(t, gpuAt))
+			reasons := isolation.Judge(s, f).Reasons
+			i := slices.IndexFunc(reasons, func(r isolation.Reason) bool { return r.Code == isolation.Dead })
+			if i < 0 || reasons[i].Text != tt.text {
+				t.Fatalf("reasons are %+v, want %q", reasons, tt.text)
+			}
+			for _, want := range tt.fix {
+				if !strings.Contains(reasons[i].Fix, want) {
+					t.Errorf("fix %q does not say %q", reasons[i].Fix, want)
+				}
+			}
+			if strings.Contains(reasons[i].Fix, tt.never) {
+				t.Errorf("fix %q says %q", reasons[i].Fix, tt.never)
+			}
+		})
+	}
+}
