@@ -126,7 +126,7 @@ func forbidden(s *device.Snapshot, f *device.Function) string {
 	switch {
 	case f.IsBridge():
 		return "it is a bridge"
-	case len(f.Uses) > 0:
+	case len(f.Uses) > 0 && !f.IsReserved(): // plan refuses claims for a reserved one
 		return uses(f)
 	case f.PF != nil && f.PF.NumVFs > 0:
 		return fmt.Sprintf("it is a PF with VFs enabled (%d), which binding it would destroy", f.PF.NumVFs)

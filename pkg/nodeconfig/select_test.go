@@ -257,6 +257,18 @@ func TestSelectForbidsDevicesInUse(t *testing.T) {
 	}
 }
 
+// A GPU that somebody gave to VFIO is not the node's, though VFIO can't use it while the firmware's frame buffer is in its memory.
+func TestSelectWithFirmwareFrameBuffer(t *testing.T) {
+	for driver, ours := range map[string]bool{"vfio-pci": true, "amdgpu": false, "": false} {
+		s := node(t)
+		gpu, _ := s.Function(addr(t, "0000:3b:00.0"))
+		gpu.Driver, gpu.Uses = driver, []device.Use{{Kind: device.UseConsole, Name: "BOOTFB", Detail: "its BAR 0"}}
+		if c := nodeconfig.Select(nil, s).Choice(gpu.Address); c.Ours != ours || c.Forbidden == ours {
+			t.Errorf("on driver %q: got %+v, want ours %t", driver, c, ours)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
 		rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x1002}}),

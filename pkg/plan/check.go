@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -22,7 +23,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
-		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
+		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 		(*candidate).nodeReady,
 	}
@@ -87,7 +88,7 @@ func (c *candidate) alive() *Refusal {
 	}
 	return &Refusal{
 		Code: Dead, Driver: c.f.Driver,
-		Text: fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", c.f.Address),
+		Text: isolation.DeadText(c.f),
 		Fix:  c.known.fix(c.f, isolation.Dead),
 	}
 }
@@ -99,7 +100,7 @@ func (c *candidate) selected() *Refusal {
 		return &Refusal{
 			Code: Forbidden, Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) must not be taken: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
-			Fix:  "stop that use first, or claim another device",
+			Fix:  cmp.Or(c.f.UseFix(), "stop that use first") + ", or claim another device",
 		}
 	case !c.choice.Ours:
 		return &Refusal{

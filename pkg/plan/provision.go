@@ -198,6 +198,8 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 		return "it has no driver, and only a driver creates VFs", "bind the PF to its driver"
 	case pf.Locked:
 		return "an operation on it hangs in the kernel", "restart the node"
+	case p.Want > 0 && noRoomForVFs(pf) != "":
+		return noRoomForVFs(pf), "switch on SR-IOV and Above 4G Decoding in the firmware setup, or boot with `pci=realloc`"
 	}
 	for _, a := range pf.PF.VFs {
 		if why := vfTaken(a, n); why != "" {

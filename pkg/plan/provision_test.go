@@ -58,7 +58,15 @@ func TestProvisions(t *testing.T) {
 				of(s, nic).PF.Autoprobe, of(s, nic).PF.NumVFs, of(s, nic).PF.VFs = true, 0, nil
 			},
 		},
-		"more than there can be":  {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it supports 7"},
+		"more than there can be": {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it supports 7"},
+		"no room for VFs in memory": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(4)}, refused: "VF BAR 0 and VF BAR 3 have no address, so the kernel can't make VFs",
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).PF.UnassignedBARs = []int{0, 3} },
+		},
+		"no room for VFs, and none wanted": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)}, due: true,
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).PF.UnassignedBARs = []int{0, 3} },
+		},
 		"no such PF":              {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8)}, refused: "no such PF"},
 		"a function that is none": {rule: v1alpha1.VFRule{PF: gpuAddr.String(), Count: new(8)}, refused: "no such PF"},
 		"a VF is a claim's":       {rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, change: held, refused: "VF 0000:21:10.0 is held by claim uid-2"},

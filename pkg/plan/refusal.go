@@ -49,6 +49,10 @@ const (
 	Denylisted Code = "OnVFIODenylist"
 	// ServesVFIO: the function's host driver serves VFIO itself, and the function must stay on it.
 	ServesVFIO Code = "DriverServesVFIO"
+	// BARsUnassigned: BARs of the function, which the VM gets, have no address.
+	BARsUnassigned Code = "BARsUnassigned"
+	// BARReserved: the kernel keeps a BAR of the function, which the VM gets, for the firmware's frame buffer.
+	BARReserved Code = "BARReserved"
 	// SeveralOfGroup: the VM would get several functions of one IOMMU group, which Kata can't plug.
 	SeveralOfGroup Code = "SeveralOfIOMMUGroup"
 	// OtherOfGroup: Kata would plug another function of the IOMMU group.
@@ -167,7 +171,7 @@ func (e *RefusedError) Has(code Code) bool {
 // function as well, so that the refusal is not of this node's present state.
 func (r *Refusal) HoldsForItsKind() bool {
 	switch r.Code {
-	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, Denylisted, ServesVFIO, MateNotSelected, WindowTooSmall:
+	case NotViable, NotIsolated, FailsAudit, NoReset, NoBackend, Denylisted, ServesVFIO, BARsUnassigned, BARReserved, MateNotSelected, WindowTooSmall:
 		return true
 	default:
 		return false

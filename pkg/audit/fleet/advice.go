@@ -113,6 +113,8 @@ func pluggingAdvice(reason string) string {
 	return map[string]string{
 		"OnVFIODenylist":        "claim another device: vfio-pci refuses this one because of known errata",
 		"DriverServesVFIO":      "claim another device, or have the whole GPU offered: kata-vfio does not assign vGPUs",
+		"BARsUnassigned":        "claim another device, or have the node's firmware or kernel settings changed, as the message says",
+		"BARReserved":           "claim another device, or have the firmware's frame buffer removed from this one, as the message says",
 		"BackendUnavailable":    "request the other backend in the parameters, or install a kernel that supports this one",
 		"SeveralOfIOMMUGroup":   "set `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
 		"OtherOfIOMMUGroup":     "remove `backend: Group` from the parameters, install a kernel with iommufd, or claim another device",

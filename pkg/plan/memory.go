@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// roomForBARs is how a node gets room for BARs without an address. "pci=realloc" has the kernel enlarge the windows of bridges
+// (Documentation/admin-guide/kernel-parameters.txt); what the firmware keeps below 4 GiB stays too small for GPUs all the same.
+const roomForBARs = "switch on Above 4G Decoding in the firmware setup (with Resizable BAR it needs room for the largest size), or boot with `pci=realloc`"
+
+// placed refuses functions with BARs that have no address. VFIO enables a function when it opens it, and the kernel enables none
+// that lacks one of its memory or I/O BARs (drivers/pci/setup-res.c pci_enable_resources). The ROM does not count.
+func (c *candidate) placed() *Refusal {
+	for _, f := range c.opened() {
+		if bars := f.UnassignedBARs(); len(bars) > 0 {
+			return c.mate(f, BARsUnassigned,
+				fmt.Sprintf("%s: %s, so the kernel can't enable the function for a VM", f.Address, withoutAddress("BAR", bars)),
+				roomForBARs)
+		}
+	}
+	return nil
+}
+
+// reservable refuses functions of whose memory the kernel keeps a part for the firmware's frame buffer: VFIO reserves a whole BAR or none
+// (drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_setup_barmap).
+func (c *candidate) reservable() *Refusal {
+	for _, f := range c.opened() {
+		if f.IsReserved() {
+			return c.mate(f, BARReserved, fmt.Sprintf("%s (driver %s): %s", f.Address, f.Driver, f.Uses[0]), f.UseFix())
+		}
+	}
+	return nil
+}
+
+// opened returns the functions that the VM gets. It does not open the others of the assignment set.
+func (c *candidate) opened() []*device.Function {
+	var all []*device.Function
+	for _, t := range c.all {
+		if t.f == c.f || t.role == RoleCompanion && c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
+			all = append(all, t.f)
+		}
+	}
+	return all
+}
+
+// withoutAddress returns "BAR 1 and BAR 3 have no address".
+func withoutAddress(kind string, bars []int) string {
+	words := make([]string, len(bars))
+	for i, n := range bars {
+		words[i] = kind + " " + strconv.Itoa(n)
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return words[0] + " has no address"
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last] + " have no address"
+}
+
+// noRoomForVFs says why the kernel makes no VFs of a PF; empty if it has memory for them. The kernel says "not enough MMIO resources
+// for SR-IOV" (drivers/pci/iov.c sriov_enable).
+func noRoomForVFs(pf *device.Function) string {
+	if len(pf.PF.UnassignedBARs) == 0 {
+		return ""
+	}
+	return withoutAddress("VF BAR", pf.PF.UnassignedBARs) + ", so the kernel can't make VFs"
+}
