@@ -177,10 +177,10 @@ func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts
 	var seen []facts.Fact
 	var below []pci.Address
 	all := ports(n)
-	hidden := 0
+	var hidden []*device.Function
 	for _, p := range all {
 		if p.Capabilities.Truncated {
-			hidden++
+			hidden = append(hidden, p.Function)
 		}
 		if so(p) {
 			names, seen, below = append(names, p.Address.String()), append(seen, evidence(p.Function)), append(below, p.below...)
@@ -192,8 +192,8 @@ func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
 		return fail(fmt.Sprintf("%s %s", listOf(names), verb), seen...).reaching(slices.Compact(below)...)
-	case hidden > 0:
-		return unknown("the settings of "+count(hidden, "port"), notReadable(all[0].Function))
+	case len(hidden) > 0:
+		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
 	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
 }
@@ -212,7 +212,7 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 		express := p.Capabilities.Express
 		switch {
 		case express == nil && p.Capabilities.Truncated:
-			return unknown("the type of bridge "+p.Address.String(), notReadable(p))
+			return unread("the type of bridge "+p.Address.String(), p)
 		case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
 			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, p.Address), config(p.Address, "PCI-Express to PCI/PCI-X bridge"))
 		}
@@ -234,7 +234,7 @@ func acsDrift(n *facts.Node) Answer {
 		case was == nil, acs == nil && !f.Capabilities.Truncated: // it came later, or another device is in its place
 			return nil
 		case acs == nil:
-			return unknown("the ACS control of "+f.Address.String(), notReadable(f)).on(f)
+			return unread("the ACS control of "+f.Address.String(), f).on(f)
 		}
 		compared++
 		if *was == acs.Control {
@@ -304,13 +304,17 @@ func translatedRequests(n *facts.Node) Answer {
 	})
 }
 
-// unreadable names the functions whose extended capabilities could not be read.
+// unreadable names the functions whose extended capabilities could not be read, those that do not answer by themselves.
 func unreadable(functions []*device.Function) Answer {
 	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
-	if len(hidden) == 0 {
-		return nil
+	var all Answer
+	for _, dead := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(hidden), func(f *device.Function) bool { return f.ConfigDead != dead })
+		if len(some) > 0 {
+			all = append(all, unread("the extended capabilities of "+count(len(some), "function"), some[0]).reaching(addresses(some)...)...)
+		}
 	}
-	return unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0])).reaching(addresses(hidden)...)
+	return all
 }
 
 // bypassesOf returns the ways of held functions past the IOMMU.

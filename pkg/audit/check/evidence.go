@@ -91,11 +91,23 @@ func acsRegisters(f *device.Function) facts.Fact {
 	return config(f.Address, "no ACS capability")
 }
 
-// notReadable says that extended capabilities could not be read.
+// notReadable says that extended capabilities could not be read: for want of a privilege, or from a device that does not answer,
+// where no privilege helps.
 func notReadable(f *device.Function) facts.Fact {
+	if f.ConfigDead {
+		return config(f.Address, "all ones")
+	}
 	seen := config(f.Address, "")
 	seen.Status, seen.Err = facts.Denied, "configuration space is readable in part only"
 	return seen
+}
+
+// unread says that something can't be told, since the configuration space of a function could not be read.
+func unread(what string, f *device.Function) Answer {
+	if f.ConfigDead {
+		what += ": " + f.Address.String() + " does not answer"
+	}
+	return unknown(what, notReadable(f))
 }
 
 // above says what kinds of ports are above a function, by their Express capabilities.

@@ -325,7 +325,11 @@ func functionsAnswer(n *facts.Node) Answer {
 		if !f.ConfigDead {
 			return nil
 		}
-		return advised(fail(f.Address.String()+" does not answer", head(f, "all ones")), n.Verdict(f).Reasons, isolation.Dead)
+		text := f.Address.String() + " does not answer"
+		if f.D3cold {
+			text = isolation.DeadText(f)
+		}
+		return advised(fail(text, head(f, "all ones")), n.Verdict(f).Reasons, isolation.Dead)
 	})
 }
 
