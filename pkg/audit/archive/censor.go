@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // censor removes what must not leave the node, and no check needs: processes that have nothing to do with devices, the
@@ -25,6 +27,8 @@ func (r *Recorder) censor() {
 			e.data = censorKataState(e.data)
 		}
 		switch {
+		case e.read && place == "proc/iomem": // the rest shows where the kernel is in memory
+			e.data = []byte(device.ExcerptFrameBuffers(string(e.data)))
 		case !e.read || !mayHaveSecrets(place):
 		case path.Ext(place) == ".json":
 			e.data = ScrubJSON(e.data)

@@ -221,6 +221,7 @@ func TestSecretsStay(t *testing.T) {
 		"etc/containerd/config.toml": "[plugins.x.auth]\nusername = \"u\"\npassword = \"hunter2\"\n",
 		"proc/7/environ":             "TOKEN=hunter2", "proc/7/cmdline": "qemu", "proc/7/maps": "1-2 r 0 0:1 5 /home/hunter2\n3-4 rw 0 0:1 6 /dev/vfio/15\n",
 		"proc/8/cmdline": "hunter2",
+		"proc/iomem":     "1000-1fff : Kernel code\nd000-dfff : 0000:01:00.0\n  d000-d7ff : BOOTFB\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -241,7 +242,7 @@ func TestSecretsStay(t *testing.T) {
 	}
 	defer func() { _ = node.Close() }()
 	seen, recorder := archive.Record(node)
-	for _, name := range []string{"etc/containerd/config.toml", "proc/7/environ", "proc/7/cmdline", "proc/7/maps", "proc/8/cmdline"} {
+	for _, name := range []string{"etc/containerd/config.toml", "proc/7/environ", "proc/7/cmdline", "proc/7/maps", "proc/8/cmdline", "proc/iomem"} {
 		if _, err := seen.ReadFile(name); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +257,7 @@ func TestSecretsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed := uncompressed(t, out.Bytes())
-	for word, want := range map[string]bool{"hunter2": false, "/dev/vfio/15": true, "proc/8": false, "username": true, "qemu": true} {
+	for word, want := range map[string]bool{"hunter2": false, "/dev/vfio/15": true, "proc/8": false, "username": true, "qemu": true, "Kernel code": false, "BOOTFB": true} {
 		if bytes.Contains(packed, []byte(word)) != want {
 			t.Errorf("the archive has %q: %v, want %v", word, !want, want)
 		}
