@@ -191,6 +191,13 @@ func events() map[string]func(*pluginNode) {
 			}
 		},
 		"a device that fell off": func(n *pluginNode) { n.FallOff(n.ours()[0].Address) },
+		"a device in D3cold":     func(n *pluginNode) { coldOff(n.Tree, n.ours()[0].Address) },
+		"BARs without an address": func(n *pluginNode) {
+			takeAddresses(n.Tree, n.ours()[0].Address)
+		},
+		"the firmware's frame buffer": func(n *pluginNode) {
+			keepFrameBuffer(n.Tree, n.gpuOnVFIO())
+		},
 		"a failed attempt": func(n *pluginNode) {
 			n.inPod, n.attempted = true, map[pci.Address]plan.Code{n.ours()[0].Address: plan.InUse}
 		},
@@ -212,6 +219,40 @@ func events() map[string]func(*pluginNode) {
 		"a check that fails": func(n *pluginNode) {
 			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: isolation.High}}}
 		},
+	}
+}
+
+// gpuOnVFIO returns a GPU that the config selects and a VFIO driver has.
+func (n *pluginNode) gpuOnVFIO() *device.Function {
+	n.t.Helper()
+	for _, f := range n.ours() {
+		if f.Type == device.GPU && device.IsVFIO(f.Driver) {
+			return f
+		}
+	}
+	n.t.Fatal("no GPU is on VFIO")
+	return nil
+}
+
+// coldOff takes a function's power away for good.
+func coldOff(b *board.Tree, a pci.Address) {
+	b.FallOff(a)
+	b.Put("sys/bus/pci/devices/"+a.String()+"/power_state", "D3cold\n")
+}
+
+// takeAddresses leaves a function's BARs without addresses.
+func takeAddresses(b *board.Tree, a pci.Address) {
+	b.Put("sys/bus/pci/devices/"+a.String()+"/resource", strings.Repeat("0x0000000000000000 0x0000000000ffffff 0x0000000020040200\n", 2)+
+		strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 11))
+}
+
+// keepFrameBuffer leaves the firmware's frame buffer in a function's memory.
+func keepFrameBuffer(b *board.Tree, f *device.Function) {
+	for _, bar := range f.BARs {
+		if !bar.IO {
+			b.Put("proc/iomem", fmt.Sprintf("%08x-%08x : %s\n  %08x-%08x : BOOTFB\n", bar.Start, bar.Start+bar.Size-1, f.Address, bar.Start, bar.Start+0xfff))
+			return
+		}
 	}
 }
 
@@ -378,8 +419,14 @@ func TestNodeAndDevicesEndWithOneVerdict(t *testing.T) {
 		"a GPU beside a drive that the node uses": {func(b *board.Tree) { b.AddWithBusyMate(0x71, 71) }, exitFindings},
 		"an argument that fakes ACS":              {func(b *board.Tree) { b.Boot("pcie_acs_override=downstream") }, exitFindings},
 		"a GPU that fell off":                     {func(b *board.Tree) { b.FallOff(b.Devices["spare"]) }, exitFindings},
-		"a port whose ACS is off":                 {func(b *board.Tree) { b.SetACS(b.Devices["port"], 0) }, exitFindings},
-		"a less severe failure":                   {func(b *board.Tree) { b.SetParameter("vfio_iommu_type1", "dma_entry_limit", "4194304") }, 0},
+		"a GPU in D3cold":                         {func(b *board.Tree) { coldOff(b, b.Devices["spare"]) }, exitFindings},
+		"a GPU whose BARs have no address":        {func(b *board.Tree) { takeAddresses(b, b.Devices["spare"]) }, exitFindings},
+		"the firmware's frame buffer in a GPU on vfio-pci": {func(b *board.Tree) {
+			f, _ := b.Scan().Function(b.Devices["spare"])
+			keepFrameBuffer(b, f)
+		}, exitFindings},
+		"a port whose ACS is off": {func(b *board.Tree) { b.SetACS(b.Devices["port"], 0) }, exitFindings},
+		"a less severe failure":   {func(b *board.Tree) { b.SetParameter("vfio_iommu_type1", "dma_entry_limit", "4194304") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := board.Switch(t)
