@@ -460,6 +460,10 @@ func TestAgreementNamesUnreadFiles(t *testing.T) {
 			func(n *pluginNode) { n.Put("run/kata-vfio/published.json", "{") },
 			"what the plugin publishes could not be read",
 		},
+		"a map of memory that can't be read": {
+			func(n *pluginNode) { n.Put("proc/iomem/x", "") },
+			"the map of memory could not be read, so that a frame buffer of the firmware in a GPU's memory may be missed: /proc/iomem: ",
+		},
 		"a journal that is no directory": {
 			func(n *pluginNode) {
 				n.Delete(journal.DefaultDir)

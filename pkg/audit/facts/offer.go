@@ -3,10 +3,12 @@ package facts
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -200,6 +202,9 @@ func (n *Node) unread(marks error) []string {
 	if f := n.offer.note; !f.Known() {
 		all = append(all, fmt.Sprintf("what the plugin publishes could not be read, so that its config and the checks that fail are not known: %s: %s", f.Path, f.Err))
 	}
+	if f := n.Read("proc/iomem"); !f.Known() && slices.ContainsFunc(n.Snapshot.Functions, mayHaveFrameBuffer) {
+		all = append(all, fmt.Sprintf("the map of memory could not be read, so that a frame buffer of the firmware in a GPU's memory may be missed: %s: %s", f.Path, f.Err))
+	}
 	if f := n.Journal(); !f.Known() {
 		return append(all, fmt.Sprintf("the journal could not be read, so that claims' devices, quarantine and drains are not known: %s: %s", f.Path, f.Err))
 	}
@@ -210,4 +215,8 @@ func (n *Node) unread(marks error) []string {
 		all = append(all, fmt.Sprintf("marks of the journal could not be read, so that drains and resets that are due are not known: %s", strings.ReplaceAll(marks.Error(), "\n", "; ")))
 	}
 	return all
+}
+
+func mayHaveFrameBuffer(f device.Function) bool {
+	return f.Class.Base() == pci.BaseDisplay && f.VF == nil
 }
