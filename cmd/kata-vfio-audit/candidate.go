@@ -62,7 +62,7 @@ func (t *tree) assess(cmd *cobra.Command, j *judging, b *bare) error {
 		return command.Usagef("--candidate needs a node's root or a copy of its whole tree: %s is an archive, which lacks the boot loader's and Kata's files", t.root)
 	}
 	engine := bootstrap.ReadOnly(node.FS)
-	plan, source, err := b.plan(engine)
+	plan, source, err := b.plan(cmd.Context(), engine)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (t *tree) assess(cmd *cobra.Command, j *judging, b *bare) error {
 }
 
 // plan returns bootstrap's plan, and where its blueprint is from.
-func (b *bare) plan(e *bootstrap.Engine) (p *bootstrap.Plan, source string, err error) {
+func (b *bare) plan(ctx context.Context, e *bootstrap.Engine) (p *bootstrap.Plan, source string, err error) {
 	wanted, source, err := b.read(e)
 	if err != nil {
 		return nil, "", err
 	}
-	if p, err = e.Plan(wanted); err != nil {
+	if p, err = e.Plan(ctx, wanted); err != nil {
 		return nil, "", fmt.Errorf("plan as kata-vfio-bootstrap does: %w", err)
 	}
 	return p, source, nil

@@ -53,7 +53,7 @@ func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan),
 	if err != nil {
 		return err
 	}
-	p, err := o.look(e)
+	p, err := o.look(cmd.Context(), e)
 	if record {
 		err = leave(cmd.Context(), e, p, err)
 	}
@@ -74,12 +74,12 @@ func leave(ctx context.Context, e *bootstrap.Engine, p *bootstrap.Plan, err erro
 	return e.Record(ctx, p)
 }
 
-func (o *options) look(e *bootstrap.Engine) (*bootstrap.Plan, error) {
+func (o *options) look(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
 	b, _, err := o.read(e)
 	if err != nil {
 		return nil, err
 	}
-	return e.Plan(b)
+	return e.Plan(ctx, b)
 }
 
 // outcome is the exit code of a plan.

@@ -138,7 +138,7 @@ func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootst
 	if err != nil {
 		return nil, err
 	}
-	p, err := e.Plan(b)
+	p, err := e.Plan(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootst
 	failed := k.fix(ctx, e, b, text)
 	k.applied = k.applied || failed == nil
 	k.backOff(p)
-	p, err = e.Plan(b)
+	p, err = e.Plan(ctx, b)
 	return p, errors.Join(failed, err)
 }
 

@@ -71,7 +71,7 @@ func (e *Engine) begin() (*Journal, error) {
 }
 
 func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string, j *Journal) (*Result, error) {
-	p, err := e.plan(b, j)
+	p, err := e.plan(ctx, b, j)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	if err := e.run(ctx, after, p.Steps, "apply"); err != nil {
 		return result, err
 	}
-	return result, e.verify(b, after, result)
+	return result, e.verify(ctx, b, after, result)
 }
 
 // note saves the text of a blueprint that requires no change, so that the next run compares with it and knows what
@@ -136,8 +136,8 @@ func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
 }
 
 // verify inspects the node again. It returns an error for each change that had no effect.
-func (e *Engine) verify(b *blueprint.Blueprint, j *Journal, result *Result) error {
-	p, err := e.plan(b, j)
+func (e *Engine) verify(ctx context.Context, b *blueprint.Blueprint, j *Journal, result *Result) error {
+	p, err := e.plan(ctx, b, j)
 	if err != nil {
 		return fmt.Errorf("inspect the node after apply: %w", err)
 	}

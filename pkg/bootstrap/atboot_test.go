@@ -121,7 +121,7 @@ func TestBlueprintWithNothingToDoIsKept(t *testing.T) {
 func TestOutdatedLookLeavesNoRecord(t *testing.T) {
 	n := fit(t)
 	e := n.engine()
-	p, err := e.Plan(blueprint.Default())
+	p, err := e.Plan(t.Context(), blueprint.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,7 +158,7 @@ func TestKilledAtEveryPointTheNextRunFinishesOrReverts(t *testing.T) {
 						break
 					}
 					points++
-					if _, err := n.engine().Plan(second); err != nil {
+					if _, err := n.engine().Plan(t.Context(), second); err != nil {
 						t.Errorf("at write %d: plan: %v", at, err)
 					}
 					n.apply(second)

@@ -396,7 +396,7 @@ func TestDamagedJournalIsNotTrusted(t *testing.T) {
 			n.apply(blueprint.Default())
 			n.put(journal, c.damage(n.read(journal)))
 			before := n.snapshot()
-			_, planErr := n.engine().Plan(blueprint.Default())
+			_, planErr := n.engine().Plan(t.Context(), blueprint.Default())
 			_, revertErr := n.engine().Revert(t.Context())
 			for _, err := range []error{planErr, revertErr} {
 				if !errors.Is(err, bootstrap.ErrDamaged) || !strings.Contains(err.Error(), c.want) {

@@ -3,21 +3,33 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// keepInUse returns the blueprint without functions that the running node needs, and a problem for each of them. An
-// image does not show what it will use.
-func (e *Engine) keepInUse(b *blueprint.Blueprint) (*blueprint.Blueprint, []state.Problem) {
-	if !e.Live || len(b.VFIO.KeepOff) == 0 {
+// Disks asks the running kernel about the disks of a function.
+type Disks interface {
+	// Claimed returns the node of a disk that is opened exclusively, or "". Proc and sysfs do not show all of them:
+	// members of ZFS pools and of btrfs file systems, and DRBD's disks, are mounted under no name of their own.
+	Claimed(ctx context.Context, f *device.Function) (node string, err error)
+}
+
+// keepInUse returns the blueprint without functions that the node needs, and a problem for each of them. An image
+// without the node's /sys does not show what it will use.
+func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*blueprint.Blueprint, []state.Problem) {
+	if len(b.VFIO.KeepOff) == 0 {
 		return b, nil
 	}
-	snapshot, err := inventory.Scan(context.Background(), e.Tree)
+	snapshot, err := inventory.Scan(ctx, e.Tree)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return b, nil // without PCI functions, package host reports each one as missing
@@ -29,5 +41,89 @@ func (e *Engine) keepInUse(b *blueprint.Blueprint) (*blueprint.Blueprint, []stat
 			Fix: "run bootstrap as root on the node, or remove vfio.keepOff from the blueprint",
 		}}
 	}
-	return host.KeepInUse(b, snapshot)
+	disks := map[pci.Address]host.DiskUse{}
+	for _, a := range b.VFIO.KeepOff {
+		if f, there := snapshot.Function(a); there && len(f.Children.Block) > 0 {
+			disks[a] = e.diskUse(ctx, f)
+		}
+	}
+	return host.KeepInUse(b, snapshot, disks)
+}
+
+// diskUse returns what the kernel knows of a function's disks. Where it can't be asked, it returns what the tree shows.
+func (e *Engine) diskUse(ctx context.Context, f *device.Function) host.DiskUse {
+	if e.Disks == nil {
+		return e.shownUse(f)
+	}
+	node, err := e.Disks.Claimed(ctx, f)
+	switch {
+	case err != nil:
+		return host.DiskUse{Unknown: err.Error()}
+	case node != "":
+		return host.DiskUse{Used: fmt.Sprintf("%s is opened exclusively (a mount, swap, LVM, RAID, ZFS, btrfs, DRBD or a program)", node)}
+	}
+	return host.DiskUse{}
+}
+
+// shownUse returns what the tree shows of disks that no mount names. /sys/fs/btrfs has the devices of each mounted btrfs
+// (fs/btrfs/sysfs.c). Nothing has the members of a ZFS pool: /etc/zfs/zpool.cache is a packed list that only ZFS's own
+// library reads.
+func (e *Engine) shownUse(f *device.Function) host.DiskUse {
+	for _, disk := range f.Children.Block {
+		name, err := e.btrfsOn(disk)
+		switch {
+		case err != nil:
+			return host.DiskUse{Unknown: err.Error()}
+		case name != "":
+			return host.DiskUse{Used: fmt.Sprintf("block device %s is part of a btrfs (/sys/fs/btrfs)", name)}
+		}
+	}
+	for _, sign := range []string{"sys/module/zfs", "etc/zfs/zpool.cache"} {
+		if e.exists(sign) {
+			return host.DiskUse{Unknown: fmt.Sprintf("the node has ZFS (/%s), and only its running kernel knows the disks of ZFS pools", sign)}
+		}
+	}
+	return host.DiskUse{}
+}
+
+// btrfsOn returns the disk, or the partition of it, that is part of a mounted btrfs; "" if none is.
+func (e *Engine) btrfsOn(disk string) (string, error) {
+	const all = "sys/fs/btrfs"
+	systems, err := e.members(all)
+	if err != nil {
+		return "", err
+	}
+	parts, err := e.members("sys/class/block/" + disk)
+	if err != nil {
+		return "", err
+	}
+	for _, system := range systems {
+		devices, err := e.members(all + "/" + system + "/devices")
+		if err != nil {
+			return "", err
+		}
+		for _, name := range devices {
+			if name == disk || strings.HasPrefix(name, disk) && slices.Contains(parts, name) {
+				return name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// members lists a directory. A missing one is empty; so is a file, such as /sys/fs/btrfs/features.
+func (e *Engine) members(dir string) ([]string, error) {
+	info, err := e.Tree.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || !info.IsDir() {
+		return nil, err
+	}
+	return e.Tree.ReadDir(dir)
+}
+
+func (e *Engine) exists(name string) bool {
+	_, err := e.Tree.Stat(name)
+	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -1,6 +1,7 @@
 package bootstrap_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -99,6 +101,60 @@ func TestKeepOffTakesNothingThatTheNodeNeeds(t *testing.T) {
 			if !ok || planned || !strings.Contains(refused.Error(), "vfio.keepOff names "+a.String()) || !strings.Contains(refused.Error(), c.want) ||
 				!strings.Contains(refused.Error(), "remove "+a.String()+" from vfio.keepOff") {
 				t.Errorf("planned %t, error %v", planned, err)
+			}
+		})
+	}
+}
+
+// answer is what the kernel answers of every function's disks.
+type answer struct {
+	node string
+	err  error
+}
+
+func (a answer) Claimed(context.Context, *device.Function) (string, error) { return a.node, a.err }
+
+// What no mount and no holder in sysfs shows is asked of the kernel, or read from the tree. What stays unknown is refused.
+func TestKeepOffTakesNoDiskThatOnlyTheKernelKnows(t *testing.T) {
+	const used, unknown = "and the next boot would come up without it", "it is unknown whether the node uses its disks: "
+	for name, c := range map[string]struct {
+		disks bootstrap.Disks
+		files map[string]string
+		image bool
+		// want are words of the refusal; none: the disk is taken.
+		want []string
+	}{
+		"a disk that the kernel calls free":        {disks: answer{}},
+		"a disk that is opened exclusively":        {disks: answer{node: "/dev/nvme0n1"}, want: []string{"/dev/nvme0n1 is opened exclusively", used}},
+		"a kernel that does not answer":            {disks: answer{err: errors.New("open /dev/nvme0n1: permission denied")}, want: []string{unknown, "permission denied"}},
+		"free for the kernel, though ZFS is there": {disks: answer{}, files: map[string]string{"etc/zfs/zpool.cache": "x"}},
+		"a copy of a node without other signs":     {},
+		"a copy, the disk in a btrfs":              {files: map[string]string{"sys/fs/btrfs/0000-1/devices/nvme0n1": "", "sys/fs/btrfs/features/raid1c34": ""}, want: []string{"block device nvme0n1 is part of a btrfs", used}},
+		"a copy, a partition in a btrfs":           {files: map[string]string{"sys/fs/btrfs/0000-1/devices/nvme0n1p1": ""}, want: []string{"block device nvme0n1p1 is part of a btrfs"}},
+		"a copy, another disk in a btrfs":          {files: map[string]string{"sys/fs/btrfs/0000-1/devices/nvme0n11": ""}},
+		"a copy, ZFS loaded":                       {files: map[string]string{"sys/module/zfs/version": "2.3\n"}, want: []string{unknown, "/sys/module/zfs"}},
+		"an image with the node's sysfs, ZFS used": {image: true, files: map[string]string{"etc/zfs/zpool.cache": "x"}, want: []string{unknown, "/etc/zfs/zpool.cache"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			a := k.AddNVMe(0x41)
+			n := onKernel(t, k)
+			n.disks, n.image = c.disks, c.image
+			for file, content := range c.files {
+				n.put(file, content)
+			}
+			b := parse(t, fmt.Sprintf("vfio: {keepOff: ['%s']}\n", a))
+			said := ""
+			for _, p := range n.plan(b).Refused() {
+				said += p.Text + "\n"
+			}
+			for _, words := range c.want {
+				if !strings.Contains(said, words) {
+					t.Errorf("%q is missing in %q", words, said)
+				}
+			}
+			if taken := len(c.want) == 0; taken != (said == "") {
+				t.Errorf("refused with %q", said)
 			}
 		})
 	}

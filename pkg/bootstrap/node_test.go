@@ -31,6 +31,8 @@ type node struct {
 	files func(bootstrap.Files) bootstrap.Files
 	// image: it is not running.
 	image bool
+	// disks answers for the kernel; nil where it can't be asked.
+	disks bootstrap.Disks
 }
 
 func newNode(t *testing.T, files ...map[string]string) *node {
@@ -95,7 +97,7 @@ func (n *node) engine() *bootstrap.Engine {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = errors.Join(tree.Close(), files.Close(), attributes.Close()) })
-	e := &bootstrap.Engine{Root: n.root, Live: !n.image, Tree: tree, Files: files, Parts: bootstrap.Parts(), Now: time.Now}
+	e := &bootstrap.Engine{Root: n.root, Live: !n.image, Tree: tree, Files: files, Parts: bootstrap.Parts(), Now: time.Now, Disks: n.disks}
 	if n.files != nil {
 		e.Files = n.files(files)
 	}
@@ -107,7 +109,7 @@ func (n *node) engine() *bootstrap.Engine {
 
 func (n *node) plan(b *blueprint.Blueprint) *bootstrap.Plan {
 	n.t.Helper()
-	p, err := n.engine().Plan(b)
+	p, err := n.engine().Plan(n.t.Context(), b)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,7 @@ import (
 )
 
 // Plan compares the node with the blueprint and changes nothing.
-func (e *Engine) Plan(b *blueprint.Blueprint) (*Plan, error) {
+func (e *Engine) Plan(ctx context.Context, b *blueprint.Blueprint) (*Plan, error) {
 	j, err := e.load()
 	if err != nil {
 		return nil, err
@@ -27,20 +28,20 @@ func (e *Engine) Plan(b *blueprint.Blueprint) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := e.plan(b, settled)
+	p, err := e.plan(ctx, b, settled)
 	if err == nil {
 		p.Unfinished, p.journal = j.unfinished(), j.sum
 	}
 	return p, err
 }
 
-func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
+func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	tree := &pristine{e.Tree, e, j}
 	p := &Plan{
 		Root: e.Root, Blueprint: b.Name, Applied: j.Applied, Files: []FilePlan{}, Settings: []SettingPlan{},
 		platform: platform.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
 	}
-	wanted, err := e.wanted(tree, b, p.platform)
+	wanted, err := e.wanted(ctx, tree, b, p.platform)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,9 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 }
 
 // wanted joins what the parts require.
-func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
+func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
 	var all state.Wanted
-	b, inUse := e.keepInUse(b)
+	b, inUse := e.keepInUse(ctx, b)
 	b, all.Problems = host.PlaceHugePages(tree, b, p)
 	all.Problems = append(inUse, all.Problems...)
 	for _, part := range e.Parts {

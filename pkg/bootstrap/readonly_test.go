@@ -34,7 +34,7 @@ func TestReadOnlyPlansAsApplyDoes(t *testing.T) {
 		} {
 			then()
 			want := n.plan(blueprint.Default())
-			got, err := n.readOnly().Plan(blueprint.Default())
+			got, err := n.readOnly().Plan(t.Context(), blueprint.Default())
 			if err != nil {
 				t.Fatal(err)
 			}

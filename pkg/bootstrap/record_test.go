@@ -17,7 +17,7 @@ func (n *node) record(at time.Time) *drift.Record {
 	n.t.Helper()
 	e := n.engine()
 	e.Now = func() time.Time { return at }
-	p, err := e.Plan(blueprint.Default())
+	p, err := e.Plan(n.t.Context(), blueprint.Default())
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func (n *bareNode) audit() *finding.Report {
 func (n *bareNode) judge(b *blueprint.Blueprint) *candidate.Candidate {
 	n.TB.Helper()
 	fs := n.open()
-	plan, err := bootstrap.ReadOnly(fs).Plan(b)
+	plan, err := bootstrap.ReadOnly(fs).Plan(n.TB.Context(), b)
 	if err != nil {
 		n.TB.Fatal(err)
 	}

@@ -14,23 +14,31 @@ import (
 // classIOMMU is the class of an IOMMU that is a PCI function, as AMD's are.
 const classIOMMU = 0x0806
 
+// DiskUse is what is known of a function's disks beyond its [device.Function.Uses]. The zero value is free.
+type DiskUse struct {
+	// Used says what the node uses, as a phrase.
+	Used string
+	// Unknown says why that can't be verified.
+	Unknown string
+}
+
 // KeepInUse returns a blueprint that takes no function which the running node needs: a disk that is mounted, a NIC with
 // the node's address, a bridge. Each of them in vfio.keepOff is a fatal problem, because the next boot would come up
-// without it.
-func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot) (*blueprint.Blueprint, []state.Problem) {
+// without it. So is a disk whose use can't be verified.
+func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot, disks map[pci.Address]DiskUse) (*blueprint.Blueprint, []state.Problem) {
 	n := &node{blueprint: b}
 	free := *b
 	free.VFIO.KeepOff = slices.DeleteFunc(slices.Clone(b.VFIO.KeepOff), func(a pci.Address) bool {
 		f, there := s.Function(a)
-		return there && n.needed(f)
+		return there && (n.needed(f, disks[a].Used) || n.unverified(f, disks[a].Unknown))
 	})
 	return &free, n.wanted.Problems
 }
 
 // needed reports whether the node needs a function, and records the problem. The boot console alone does not make it
 // needed: a node without its screen still boots.
-func (n *node) needed(f *device.Function) bool {
-	why, fix := needs(f)
+func (n *node) needed(f *device.Function, disk string) bool {
+	why, fix := needs(f, disk)
 	shown := slices.ContainsFunc(f.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
 	switch {
 	case why != "":
@@ -47,13 +55,27 @@ func (n *node) needed(f *device.Function) bool {
 	return why != ""
 }
 
+// unverified reports whether a disk's use is unknown, and records the problem.
+func (n *node) unverified(f *device.Function, why string) bool {
+	if why != "" {
+		n.problem(state.Problem{
+			Part: udevPart, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but it is unknown whether the node uses its disks: %s", f.Address, why),
+			Fix: fmt.Sprintf("run bootstrap as root on the node itself, or remove %s from vfio.keepOff", f.Address),
+		})
+	}
+	return why != ""
+}
+
 // needs says what the node needs a function for, and what else has to be done to assign it.
-func needs(f *device.Function) (why, fix string) {
+func needs(f *device.Function, disk string) (why, fix string) {
 	var uses []string
 	for _, u := range f.Uses {
 		if u.Kind != device.UseConsole {
 			uses = append(uses, u.String())
 		}
+	}
+	if disk != "" {
+		uses = append(uses, disk)
 	}
 	switch {
 	case f.IsBridge():

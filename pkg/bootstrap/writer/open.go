@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
 // Open returns the engine of the node whose root is a directory. With chrootTools it
@@ -42,7 +43,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	releaseRest := e.Release
-	e.Attributes, e.Tools = attributes, command{root: "/"}
+	e.Attributes, e.Disks, e.Tools = attributes, vfio.NewProcesses(tree), command{root: "/"}
 	e.Release = func() error { return errors.Join(attributes.Close(), releaseRest()) }
 	return e, nil
 }
