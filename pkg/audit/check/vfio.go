@@ -70,10 +70,10 @@ func vfioBindingChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "VFIO-003", Title: "Ensure that vfio-pci takes no function by ID", Severity: isolation.Medium,
-			Why:     "IDs match every function of a model, including one that is plugged in later.",
+			Why:     "IDs match every function of a model, including one that is plugged in later. So may a command that modprobe runs in place of loading vfio-pci.",
 			Fix:     "remove vfio-pci.ids from the command line and modprobe.d; the plugin binds by driver_override",
-			Verify:  "grep -o 'vfio.pci.ids=[^ ]*' /proc/cmdline; grep -r 'vfio.pci.*ids=' /etc/modprobe.d",
-			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (the parameter has no file in sysfs)"},
+			Verify:  "grep -o 'vfio.pci.ids=[^ ]*' /proc/cmdline; grep -rE 'vfio.pci.*ids=|install +vfio.pci' /etc/modprobe.d",
+			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (the parameter has no file in sysfs)", "modprobe.d(5): install"},
 		}, Judge: noIDs},
 		{Rule: finding.Rule{
 			ID: "VFIO-004", Title: "Ensure that each function on vfio-pci has a visible reason", Severity: isolation.Medium, Cheap: true,
@@ -115,9 +115,13 @@ func configuredIDs(n *facts.Node) []facts.Fact {
 	return slices.DeleteFunc(ids, func(f facts.Fact) bool { return f.Value == "" })
 }
 
+// noIDs judges the IDs, and commands that modprobe runs at each `modprobe vfio-pci`, the plugin's included.
 func noIDs(n *facts.Node) Answer {
-	ids := configuredIDs(n)
+	ids, commands := configuredIDs(n), installCommands(n)
 	if len(ids) == 0 {
+		if len(commands) > 0 {
+			return commands
+		}
 		if line := n.Cmdline(); !line.OK() {
 			return unknown("which IDs vfio-pci takes", line)
 		}
@@ -126,7 +130,18 @@ func noIDs(n *facts.Node) Answer {
 	}
 	last := ids[len(ids)-1]
 	taken := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !matchesIDs(f, ids) })
-	return fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...).reaching(addresses(taken)...)
+	byID := fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...).reaching(addresses(taken)...)
+	return append(byID, commands...)
+}
+
+func installCommands(n *facts.Node) Answer {
+	return over(n.InstallLines("vfio-pci"), func(l facts.InstallLine) Answer {
+		if name := path.Base(l.Command); name == "true" || name == "false" {
+			return nil // it only keeps the module away
+		}
+		return fail(fmt.Sprintf("%s line %d runs %s whenever vfio-pci is loaded, which may bind any function", l.File.Path, l.Number, l.Command), l.File).
+			fix("remove the line; the plugin binds by driver_override")
+	})
 }
 
 // onVFIO asks about each function that a VFIO driver has.

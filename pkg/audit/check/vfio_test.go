@@ -190,6 +190,9 @@ func bindingFaults() []fault {
 		{rule: "VFIO-003", about: "in modprobe.d", board: board.Server, plant: func(t *board.Tree) {
 			t.Put("etc/modprobe.d/x.conf", "options vfio-pci ids=10de:2330\n")
 		}},
+		{rule: "VFIO-003", about: "by a command of modprobe's", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/modprobe.d/x.conf", "install vfio_pci /usr/local/bin/override.sh\n")
+		}},
 		{rule: "VFIO-004", about: "an id was injected", board: board.Server, device: "nic0/vf3", plant: func(t *board.Tree) {
 			t.Put(bindFree(t)+"/driver_override", "(null)\n")
 		}},

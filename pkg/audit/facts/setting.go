@@ -96,6 +96,27 @@ func optionsIn(file Fact, lines func(string) []kernelargs.ModprobeLine, module, 
 	return found
 }
 
+// InstallLine is a line of modprobe.d(5) that runs a command in place of loading a module.
+type InstallLine struct {
+	File    Fact
+	Number  int
+	Command string
+}
+
+// InstallLines returns the commands that modprobe runs in place of loading a module.
+func (n *Node) InstallLines(module string) []InstallLine {
+	var found []InstallLine
+	for _, file := range n.modprobeFiles() {
+		for _, line := range kernelargs.ModprobeLines(file.Value) {
+			fields := strings.Fields(line.Text)
+			if len(fields) > 2 && fields[0] == "install" && device.SameDriver(fields[1], module) {
+				found = append(found, InstallLine{File: file, Number: line.Number, Command: strings.Join(fields[2:], " ")})
+			}
+		}
+	}
+	return found
+}
+
 // BootFiles returns the kernel command lines that are configured for later boots: one fact for each line of a file that
 // has a part of one, whose value is the part. What a later line of GRUB's settings replaces is left out. See
 // [kernelargs.AllSources] for the files.
