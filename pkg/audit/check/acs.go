@@ -149,7 +149,7 @@ func translationBlocked(n *facts.Node) Answer {
 	if isolation.HasCoherentGPU(n.Snapshot) {
 		fix = "enable translation blocking by `pci=config_acs=` on the kernel command line"
 	}
-	return portsThat(n, "don't block translated requests, though no function below has ATS", acsRegisters, func(p *port) bool {
+	return portsThat(n, verb{"doesn't block translated requests", "don't block translated requests"}, ", though no function below has ATS", acsRegisters, func(p *port) bool {
 		acs := p.Capabilities.ACS
 		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 &&
 			!slices.ContainsFunc(translating, func(f *device.Function) bool { return slices.Contains(f.Upstream, p.Address) })
@@ -157,7 +157,7 @@ func translationBlocked(n *facts.Node) Answer {
 }
 
 func noEgressControl(n *facts.Node) Answer {
-	return portsThat(n, "have egress control on", acsRegisters, func(p *port) bool {
+	return portsThat(n, verb{"has egress control on", "have egress control on"}, "", acsRegisters, func(p *port) bool {
 		return p.Capabilities.ACS != nil && p.Capabilities.ACS.Control&pci.ACSEgressControl != 0
 	})
 }
@@ -165,14 +165,24 @@ func noEgressControl(n *facts.Node) Answer {
 // errorsContained leaves out ports that have no containment to be switched on.
 func errorsContained(n *facts.Node) Answer {
 	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
-	return portsThat(n, "have containment (DPC) off", dpc, func(p *port) bool {
+	return portsThat(n, verb{"has containment (DPC) off", "have containment (DPC) off"}, "", dpc, func(p *port) bool {
 		return p.Capabilities.DPC != nil && !p.Capabilities.DPC.Enabled
 	})
 }
 
+// verb is a phrase for one subject, and for several.
+type verb struct{ one, many string }
+
+func (v verb) of(n int) string {
+	if n == 1 {
+		return v.one
+	}
+	return v.many
+}
+
 // portsThat makes one finding of all ports that are so, since what sets up ports
 // sets up all of them alike.
-func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts.Fact, so func(*port) bool) Answer {
+func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Function) facts.Fact, so func(*port) bool) Answer {
 	var names []string
 	var seen []facts.Fact
 	var below []pci.Address
@@ -191,7 +201,7 @@ func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts
 		return notApplicable("no assignable function is below a port")
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
-		return fail(fmt.Sprintf("%s %s", listOf(names), verb), seen...).reaching(slices.Compact(below)...)
+		return fail(fmt.Sprintf("%s %s%s", listOf(names), are.of(len(names)), more), seen...).reaching(slices.Compact(below)...)
 	case len(hidden) > 0:
 		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
