@@ -305,10 +305,14 @@ func (j *judgement) translation() {
 // drivers/pci/controller/vmd.c).
 const firstVMDDomain = 0x10000
 
+// BehindVMD reports whether Intel's VMD (Volume Management Device) hides a function from the platform: such a function has
+// no IOMMU group of its own.
+func BehindVMD(a pci.Address) bool { return a.Domain >= firstVMDDomain }
+
 // Separate says how f gets a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds a
 // function, by the ACS of the ports above it.
 func Separate(s *device.Snapshot, f *device.Function) string {
-	if f.Address.Domain >= firstVMDDomain {
+	if BehindVMD(f.Address) {
 		return "disable VMD (Intel Volume Management Device) for the slot of " + f.Address.String() + " in the firmware setup: all functions behind VMD share its IOMMU group"
 	}
 	for _, addr := range slices.Backward(f.Upstream) {

@@ -15,6 +15,7 @@ const preflightPart = "preflight"
 // preflight refuses a node that can't work with kata-vfio. For an image it checks only the kernel.
 func (n *node) preflight() {
 	n.kernel()
+	n.volumeManagement()
 	if m := n.platform.Loader.Managed; !n.platform.Systemd && (m == nil || !m.ReadOnly) {
 		n.problem(state.Problem{
 			Part: preflightPart, Text: "the node has no systemd, so its files for modules at boot, locked memory and huge pages have no effect",
