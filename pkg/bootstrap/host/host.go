@@ -27,6 +27,7 @@ const header = "# Written by kata-vfio-bootstrap, which restores it when it diff
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
+	n.startedCommands()
 	n.speed()
 	n.observed()
 	n.modules()

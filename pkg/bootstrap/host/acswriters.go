@@ -1,0 +1,191 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const isolationPart = "isolation"
+
+// startup is a kind of file from which the node runs commands at its start.
+type startup struct {
+	dirs     []string
+	suffixes []string
+	files    []string
+}
+
+// startups returns them: services and their drop-ins, udev's rules, cron, rc.local and tmpfiles.
+func startups() []startup {
+	return []startup{
+		{dirs: []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}, suffixes: []string{".service"}},
+		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d"}, suffixes: []string{".rules"}},
+		{dirs: []string{"etc/cron.d", "var/spool/cron", "var/spool/cron/crontabs"}, suffixes: []string{""}, files: []string{"etc/crontab"}},
+		{dirs: []string{"etc/tmpfiles.d"}, suffixes: []string{".conf"}, files: []string{"etc/rc.local", "etc/rc.d/rc.local"}},
+	}
+}
+
+// startedCommands reports commands at the node's start that undo what the plugin relies on: they clear ACS, as guides for
+// NCCL and GPUDirect say to at each boot, or set drivers and reset methods. It follows a command to its script.
+func (n *node) startedCommands() {
+	wanted := n.wantedUnits()
+	seen := map[string]bool{rulesFile: true}
+	for _, s := range startups() {
+		for _, file := range n.startupFiles(s) {
+			if seen[file] {
+				continue
+			}
+			seen[file] = true
+			text := n.script(file)
+			by := origin{file: file, runs: !strings.HasSuffix(file, ".service") || slices.Contains(wanted, path.Base(file))}
+			n.commandsIn(text, by)
+			n.followScripts(text, by, seen)
+		}
+	}
+}
+
+// followScripts looks at the scripts that a file runs. It does not follow those further.
+func (n *node) followScripts(text string, by origin, seen map[string]bool) {
+	for _, c := range commandLines(text) {
+		for _, found := range scriptPath.FindAllString(c.line, -1) {
+			name := strings.TrimPrefix(path.Clean(found), "/")
+			if script := n.script(name); !seen[name] && strings.HasPrefix(script, "#!") {
+				seen[name] = true
+				n.commandsIn(script, origin{file: name, runs: by.runs, started: fmt.Sprintf(", which /%s line %d runs,", by.file, c.number)})
+			}
+		}
+	}
+}
+
+func (n *node) startupFiles(s startup) []string {
+	files := slices.Clone(s.files)
+	for _, dir := range s.dirs {
+		names, _ := n.tree.ReadDir(dir) // usually it does not exist
+		for _, name := range names {
+			if slices.ContainsFunc(s.suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
+				files = append(files, path.Join(dir, name))
+			}
+		}
+	}
+	return files
+}
+
+// wantedUnits returns the units that are enabled: targets' directories link to them.
+func (n *node) wantedUnits() []string {
+	var all []string
+	for _, dir := range []string{"etc/systemd/system", "usr/lib/systemd/system"} {
+		names, _ := n.tree.ReadDir(dir)
+		for _, name := range names {
+			if ext := path.Ext(name); ext == ".wants" || ext == ".requires" {
+				units, _ := n.tree.ReadDir(path.Join(dir, name))
+				all = append(all, units...)
+			}
+		}
+	}
+	return all
+}
+
+// maxScript bounds a script that is read, since a command may be a program of any size.
+const maxScript = 64 << 10
+
+// script returns the start of a file, or "" if it can't be read: the audit sees what the command did to the registers.
+func (n *node) script(name string) string {
+	data, err := n.tree.ReadAtMost(n.real(name), maxScript)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// command is a line that is no comment.
+type command struct {
+	number int
+	line   string
+}
+
+func commandLines(text string) []command {
+	var all []command
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
+			all = append(all, command{number, line})
+		}
+	}
+	return all
+}
+
+// origin says where a command is.
+type origin struct {
+	file string
+	// started says what runs the file, if another file does.
+	started string
+	// runs: it runs at the node's start. A service that no target wants may run for another reason.
+	runs bool
+}
+
+var (
+	// scriptPath is a path of a program or script, outside the kernel's own file systems.
+	scriptPath = regexp.MustCompile(`/(?:usr|opt|etc|root|home|srv|var)/[A-Za-z0-9_./@+-]+`)
+	// acsWrite writes the control register of ACS, six bytes into the capability (pci_regs.h PCI_ACS_CTRL, ID 0x0d).
+	acsWrite = regexp.MustCompile(`(?i)\bsetpci\b[^;&|]*ECAP(?:_ACS|0{0,3}D)\+(?:0x)?0*6(?:\.[bwl])?=["']?([0-9a-fx]*)(?::([0-9a-fx]+))?`)
+	// plainWrite writes 0 at an offset. It is of ACS if the file is about that.
+	plainWrite = regexp.MustCompile(`(?i)\bsetpci\b.*\s(?:0x)?[0-9a-f]+\.w=["']?(?:0x)?0+\b`)
+	// driverWrite sets drivers or reset methods.
+	driverWrite = regexp.MustCompile(`(?:>|\btee\b|^w[+!-]* ).*(?:driver_override|reset_method|drivers/[^/ ]+/(?:un)?bind\b|drivers_probe)|ATTR\{(?:driver_override|reset_method)\}\s*=[^=]|\bdriverctl\b.*\bset-override\b`)
+)
+
+func (n *node) commandsIn(text string, o origin) {
+	aboutACS := strings.Contains(strings.ToUpper(text), "ACS")
+	for _, c := range commandLines(text) {
+		switch {
+		case clearsACS(c.line), aboutACS && plainWrite.MatchString(c.line):
+			n.problem(state.Problem{
+				Part: isolationPart, Fatal: o.runs, Path: o.file,
+				Text: fmt.Sprintf("/%s line %d%s switches isolation between devices (ACS) off: %s", o.file, c.number, o.started, c.line),
+				Fix:  "disable what runs it, and reboot: VMs of several tenants need ACS",
+			})
+		case !ofVendor(o.file) && driverWrite.MatchString(c.line):
+			n.problem(state.Problem{
+				Part: isolationPart, Path: o.file,
+				Text: fmt.Sprintf("/%s line %d%s also sets drivers or reset methods of PCI functions: %s", o.file, c.number, o.started, c.line),
+				Fix:  "remove it if it is for a function that the node config or vfio.keepOff selects: the plugin sets both itself",
+			})
+		}
+	}
+}
+
+// clearsACS reports whether a command clears one of the switches on which isolation depends. A value that it computes may.
+func clearsACS(line string) bool {
+	for _, m := range acsWrite.FindAllStringSubmatch(line, -1) {
+		value, mask := hexadecimal(m[1]), uint64(0xffff)
+		if m[2] != "" {
+			mask = hexadecimal(m[2])
+		}
+		const needed = pci.ACSSourceValidation | pci.ACSRequestRedirect | pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
+		if mask&needed&^value != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hexadecimal returns 0 for what is no number.
+func hexadecimal(text string) uint64 {
+	number, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 32)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// ofVendor reports whether a file is a package's: tools such as driverctl set drivers only as they are told.
+func ofVendor(file string) bool {
+	return strings.HasPrefix(file, "usr/") && !strings.HasPrefix(file, "usr/local/")
+}
