@@ -181,11 +181,19 @@ func loaderHosts() []host {
 func initramfsHosts() []host {
 	const early = "kernel: {earlyBinding: true}\nvfio: {keepOff: ['0000:2e:00.0']}\n"
 	arch := map[string]string{"boot/loader/entries/arch.conf": entry}
+	mkinitcpio := with(arch, map[string]string{
+		"usr/bin/mkinitcpio": "#!/bin/bash\n_d_config=\"${_f_config}.d\"\n", "etc/mkinitcpio.conf": "MODULES=()\nHOOKS=(base udev autodetect modconf block filesystems)\n",
+		"etc/mkinitcpio.d/linux.preset": "#ALL_config=\"/etc/mkinitcpio.conf\"\nPRESETS=('default')\n",
+	})
 	return []host{
 		{name: "initramfs-tools", files: debian("debian", "13", "", debianGrub, map[string]string{"usr/share/initramfs-tools/hook-functions": "", "usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/initramfs-tools/hooks/kata-vfio create", "update-initramfs -u -k all"}, never: []string{"dracut.conf.d"}},
 		{name: "dracut with a program update-initramfs", files: debian("ubuntu", "26.04", "debian", debianGrub, map[string]string{"usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/dracut.conf.d/50-kata-vfio.conf create", "dracut --regenerate-all --force"}, never: []string{"initramfs-tools/hooks", "update-initramfs -u"}},
-		{name: "mkinitcpio", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/mkinitcpio", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut", "mkinitcpio -P"}, never: []string{"update-initramfs -u"}},
-		{name: "booster", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/booster", "")), image: true, fields: early, refused: true, want: []string{"neither update-initramfs nor dracut"}, never: []string{"update-initramfs -u"}},
+		{name: "mkinitcpio", files: bare("arch", "Arch Linux", mkinitcpio), image: true, fields: early, want: []string{"/etc/mkinitcpio.conf.d/zz-kata-vfio.conf create", "+MODULES+=(vfio_pci)", "/etc/udev/rules.d/10-kata-vfio.rules", "mkinitcpio -P"}, never: []string{"update-initramfs -u"}},
+		{name: "mkinitcpio with the hook systemd in a drop-in", files: bare("arch", "Arch Linux", with(mkinitcpio, map[string]string{"etc/mkinitcpio.conf": "HOOKS=(base)\n", "etc/mkinitcpio.conf.d/a.conf": "HOOKS=(base\n  systemd)\n"})), image: true, fields: early, want: []string{"zz-kata-vfio.conf create"}},
+		{name: "mkinitcpio without udev", files: bare("arch", "Arch Linux", merged(mkinitcpio, "etc/mkinitcpio.conf", "# HOOKS=(udev)\nHOOKS=(base block)\n")), image: true, fields: early, refused: true, want: []string{"HOOKS of mkinitcpio has neither udev nor systemd"}},
+		{name: "mkinitcpio before drop-ins", files: bare("arch", "Arch Linux", merged(mkinitcpio, "usr/bin/mkinitcpio", "#!/bin/bash\n_f_config=mkinitcpio.conf\n")), image: true, fields: early, refused: true, want: []string{"install mkinitcpio 36 or newer"}},
+		{name: "mkinitcpio's preset with a configuration", files: bare("arch", "Arch Linux", merged(mkinitcpio, "etc/mkinitcpio.d/linux.preset", "#default_config=\"/x\"\nALL_config=\"/etc/mkinitcpio.conf\"\n")), image: true, fields: early, refused: true, want: []string{"/etc/mkinitcpio.d/linux.preset line 2 sets ALL_config"}},
+		{name: "booster", files: bare("arch", "Arch Linux", merged(arch, "usr/bin/booster", "")), image: true, fields: early, refused: true, want: []string{"booster runs no udev", "\"modules: -DRIVER\" to /etc/booster.yaml, run /usr/lib/booster/regenerate_images"}, never: []string{"update-initramfs -u"}},
 		{name: "an unknown generator", files: bare("void", "Void", arch), image: true, fields: early, refused: true, want: []string{"which bootstrap does not know"}, never: []string{"update-initramfs -u"}},
 	}
 }

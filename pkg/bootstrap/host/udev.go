@@ -101,9 +101,15 @@ func (n *node) earlyBinding() {
 	case platform.Dracut, platform.TransactionalDracut:
 		f.Path = "etc/dracut.conf.d/50-kata-vfio.conf"
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
+	case platform.Mkinitcpio:
+		f.Path, f.Content = mkinitcpioFile, []byte(header+mkinitcpioDropIn)
+		n.mkinitcpio()
+	case platform.Booster:
+		n.booster()
+		return
 	default:
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Text: "kernel.earlyBinding: the node has neither update-initramfs nor dracut to generate the initial RAM file system",
+			Part: initramfsPart, Fatal: true, Text: "kernel.earlyBinding: the node has neither update-initramfs, dracut nor mkinitcpio to generate the initial RAM file system",
 			Fix: fmt.Sprintf("add /%s to the initial RAM file system yourself, and remove kernel.earlyBinding", rulesFile),
 		})
 		return
