@@ -65,8 +65,31 @@ func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
 	if err != nil {
 		return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
 	}
+	to := entry.Before
+	if e.sharesEnvironment(entry, found) {
+		if content, err = e.withdrawn(entry, found); err != nil {
+			return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
+		}
+		to = found.Image
+		to.Sum = image.Sum(content)
+	}
 	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: backward(entry.Then)}
-	return change{file: f, back: true, over: over(entry.Then), was: found, to: entry.Before, content: content}, nil
+	return change{file: f, back: true, over: over(entry.Then), was: found, to: to, content: content}, nil
+}
+
+// sharesEnvironment reports whether others wrote to GRUB's environment since bootstrap did. Their variables stay: the
+// version before bootstrap has a kernel as saved_entry that may be removed.
+func (e *Engine) sharesEnvironment(entry *Entry, found image.Found) bool {
+	return entry.Part == boot.Part && found.Kind == image.File && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
+}
+
+// withdrawnByOthers reports whether others removed bootstrap's arguments from GRUB's environment.
+func (e *Engine) withdrawnByOthers(entry *Entry, found image.Found) bool {
+	if !e.sharesEnvironment(entry, found) {
+		return false
+	}
+	content, err := e.withdrawn(entry, found)
+	return err == nil && string(content) == string(found.Content)
 }
 
 func (c *change) action() string {

@@ -130,8 +130,8 @@ func managedHosts() []host {
 		{name: "rEFInd", files: bare("debian", "Debian", map[string]string{"boot/refind_linux.conf": "\"Boot\" \"root=UUID=0 ro\"\n"}), refused: true, never: noFiles[1:2], want: []string{"/boot/refind_linux.conf"}},
 		{name: "entries with $kernelopts", files: bare("rhel", "Red Hat Enterprise Linux 8.10", map[string]string{
 			"etc/default/grub": "GRUB_ENABLE_BLSCFG=true\nGRUB_CMDLINE_LINUX=\"quiet\"\n", "usr/sbin/grub2-mkconfig": gnuMkconfig, "usr/bin/dracut": "",
-			"boot/loader/entries/a.conf": "title RHEL\nlinux /vmlinuz\noptions $kernelopts $tuned_params\n", "boot/grub2/grubenv": "# GRUB Environment Block\nkernelopts=root=/dev/sda1 ro iommu=pt\n",
-		}), refused: true, never: noFiles[1:], want: []string{"grubby --update-kernel=ALL --args=\"intel_iommu=on iommu=nopt\"", "/boot/grub2/grubenv line 2: iommu=pt contradicts"}},
+			"boot/loader/entries/a.conf": "title RHEL\nlinux /vmlinuz\noptions $kernelopts $tuned_params\n", "boot/grub2/grubenv": environment("kernelopts=root=/dev/sda1 ro iommu=pt\n"),
+		}), refused: true, want: []string{"+kernelopts=root=/dev/sda1 ro iommu=pt intel_iommu=on iommu=nopt", "/boot/grub2/grubenv line 2: iommu=pt contradicts"}},
 		{name: "an OSTree entry with a conflict", files: bare("fedora", "Fedora CoreOS 42", merged(bootc, "boot/loader/entries/ostree-1.conf", "options ostree=/ostree/boot.1 intremap=off\nlinux /vmlinuz\n")), refused: true, want: []string{"/boot/loader/entries/ostree-1.conf line 1: intremap=off"}},
 		{name: "Limine", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "timeout: 5\n"}), refused: true, want: []string{"KERNEL_CMDLINE of /etc/default/limine"}},
 	}

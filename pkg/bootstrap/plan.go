@@ -177,7 +177,8 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 
 // asWritten reports whether a file is as bootstrap wrote it. The distribution's tool may have regenerated a boot
 // loader's file: if systemd-boot starts Debian, update-initramfs runs kernel-install, which writes the kernel's entry
-// from the words in etc/kernel/cmdline, in another order than bootstrap.
+// from the words in etc/kernel/cmdline, in another order than bootstrap. GRUB and kernels' packages write other variables
+// of its environment.
 func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
 	if found.Same(entry.After) {
 		return true
@@ -186,7 +187,7 @@ func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
 		return false
 	}
 	written, err := e.kept(entry.After)
-	return err == nil && boot.Says(string(found.Content), string(written))
+	return err == nil && (boot.Says(string(found.Content), string(written)) || boot.Holds(string(found.Content), string(written)))
 }
 
 // drifted returns how a file of bootstrap was changed since it was written, or nil.

@@ -91,7 +91,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		switch {
 		case err != nil:
 			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "it can't be read: " + err.Error()})
-		case found.Same(entry.Before):
+		case found.Same(entry.Before), e.withdrawnByOthers(&entry, found):
 			j.entry(entry.Path).After = entry.Before // it is restored already, but its follow-ups may be pending
 			e.pend(j, &change{file: state.File{Then: backward(entry.Then)}, over: over(entry.Then)})
 		case found.Kind == image.Absent:

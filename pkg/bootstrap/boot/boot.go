@@ -1,5 +1,5 @@
 // Package boot says how to configure a node's boot loader, so that the kernel starts with an IOMMU and the blueprint's
-// arguments. It supports GRUB, with and without boot loader entries, systemd-boot, proxmox-boot-tool, u-boot-menu, extlinux,
+// arguments. It supports GRUB, with and without boot loader entries and kernelopts, systemd-boot, proxmox-boot-tool, u-boot-menu, extlinux,
 // Armbian and Flatcar. For other loaders, and where a tool of the system would write over the files, it describes what to
 // add where.
 //
@@ -61,6 +61,11 @@ func (e *editor) edit(p *platform.Platform) {
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
 	case platform.GRUBEntries:
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot)
+		e.entries()
+		e.cmdlineFile(state.Reboot)
+	case platform.KernelOptions:
+		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot) // from which grub2-mkconfig sets kernelopts again
+		e.replace(l.Environment, "adds the arguments for all kernels, also for those that are installed later", addToEnvironment(kernelOptions, e.words), state.Reboot)
 		e.entries()
 		e.cmdlineFile(state.Reboot)
 	case platform.Entries:
@@ -181,10 +186,10 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 
 // entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...` does. Unlike grubby, this shows
 // the change in advance, can be reverted to the byte, and works in an image. Kernels that are installed later get their
-// command line from etc/kernel/cmdline or from the running kernel.
+// command line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts has them from there.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
-		if content, ok := e.read(name); ok && hasDirective(content, "linux") {
+		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, platform.KernelOptionsWord) {
 			e.replace(name, "adds the arguments for this kernel", addToDirectives("options", e.words), state.Reboot)
 		}
 	}

@@ -144,6 +144,9 @@ func hasDirective(content, keyword string) bool {
 // Withdraw returns the found version of a file without bootstrap's additions: without its block, or without the words
 // that bootstrap added between before and after.
 func Withdraw(before, after, found string) string {
+	if IsEnvironment(found) {
+		return withdrawEnvironment(before, after, found)
+	}
 	if ahead, _, behind, ok := splitBlock(found); ok {
 		return ahead + behind
 	}
@@ -193,6 +196,9 @@ func Marked(content string) bool {
 // Says reports whether an edited file has all wanted words and lines, in any order. Additional words or lines are not a
 // reason to rewrite the file.
 func Says(found, want string) bool {
+	if IsEnvironment(want) {
+		return environmentSays(found, want)
+	}
 	if ahead, block, behind, ok := splitBlock(found); ok {
 		ours, wanted, _, _ := splitBlock(want)
 		return ahead+behind == ours && block == wanted && !sets(behind, "GRUB_CMDLINE_LINUX", "U_BOOT_PARAMETERS", "linux_append")

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 )
 
 // LoaderKind says how kernels get their command line.
@@ -39,7 +41,7 @@ const (
 	OpenShift    LoaderKind = "OpenShift's OSTree"
 	OSTree       LoaderKind = "OSTree"
 	Kernelstub   LoaderKind = "kernelstub"
-	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment.
+	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment. Without the variable it is [Managed].
 	KernelOptions LoaderKind = "GRUB with kernelopts"
 	Limine        LoaderKind = "Limine"
 	REFInd        LoaderKind = "rEFInd"
@@ -60,6 +62,8 @@ type Loader struct {
 	Tool      string
 	Arguments []string
 	Config    string
+	// Environment is GRUB's environment block, with links followed, that sets kernelopts.
+	Environment string
 	// EntryFiles have a command line each.
 	EntryFiles []string
 	// Cmdline is the file from which kernel-install takes the command line of later kernels: etc/kernel/cmdline, or
@@ -128,6 +132,39 @@ func (r *reader) grub() Loader {
 		l.Cmdline = r.kernelInstall()
 	}
 	return l
+}
+
+const (
+	// KernelOptionsWord is what entries of RHEL 8 have in place of arguments.
+	KernelOptionsWord = "$kernelopts"
+	// GRUBEnvironment is the first line of an environment block (grub-core/lib/envblk.c).
+	GRUBEnvironment = "# GRUB Environment Block\n"
+)
+
+// kernelOptions returns GRUB with entries and an environment block whose kernelopts can be edited in the file. With
+// env_block, the variables are in the file system's header; without kernelopts, GRUB's configuration has a default that
+// setting the variable would hide. On UEFI, RHEL 8 links the block to the EFI system partition.
+func (r *reader) kernelOptions() (Loader, bool) {
+	l := r.grub()
+	l.Kind, l.Environment = KernelOptions, r.follow("boot/grub2/grubenv")
+	text := r.text(l.Environment)
+	sets := func(variable string) bool { return strings.Contains(text, "\n"+variable+"=") }
+	return l, len(l.EntryFiles) > 0 && strings.HasPrefix(text, GRUBEnvironment) && sets("kernelopts") && !sets("env_block")
+}
+
+// follow returns the target of a path below the root.
+func (r *reader) follow(name string) string {
+	tree, ok := r.tree.(interface{ ReadLink(string) (string, error) })
+	if !ok {
+		return name
+	}
+	return facts.Follow(name, func(at string) string {
+		target, err := tree.ReadLink(at)
+		if err != nil {
+			return "" // it is no link, or not there
+		}
+		return target
+	})
 }
 
 // transactionalUpdate changes systems with a read-only root, such as openSUSE MicroOS.

@@ -68,7 +68,7 @@ func systems() []managed {
 		{Kernelstub, signs{files: []string{"etc/kernelstub/configuration"}}, Managed{
 			"kernelstub writes the boot loader's entries again at each kernel update, from /etc/kernelstub/configuration", false, kernelstub,
 		}},
-		{KernelOptions, signs{words: []string{"$kernelopts"}}, Managed{
+		{KernelOptions, signs{words: []string{KernelOptionsWord}}, Managed{
 			"the boot loader's entries, and those of later kernels, take their arguments from kernelopts in GRUB's environment (/boot/grub2/grubenv), which grubby sets", false, grubby,
 		}},
 		{Limine, signs{files: []string{"etc/default/limine", "boot/limine.conf"}}, Managed{
@@ -80,10 +80,14 @@ func systems() []managed {
 	}
 }
 
-// managed returns the system whose tool sets the kernel's arguments, or false.
+// managed returns the system whose tool sets the kernel's arguments, or false. With kernelopts in GRUB's environment, the
+// file can be edited as the tool does.
 func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 	for _, s := range systems() {
 		if r.shows(&s.signs, system, cmdline) {
+			if l, ok := r.kernelOptions(); s.kind == KernelOptions && ok {
+				return l, true
+			}
 			return Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}, true
 		}
 	}
