@@ -287,3 +287,11 @@ func TestDriftIsToldWithTheWayBack(t *testing.T) {
 		t.Errorf("blast radius %v, want the port and both GPUs below it", found[0].Devices)
 	}
 }
+
+func TestOnePortIsNamedInTheSingular(t *testing.T) {
+	tree := portBoard(t, func(p *sysfstest.Port) { p.ACS = &pci.ACS{Capability: 0x1f, Control: 0x1d} })
+	found := of(audit(t, tree), "ACS-004")
+	if len(found) != 1 || !strings.HasPrefix(found[0].Text, "0000:60:01.0 doesn't block translated requests, though") {
+		t.Errorf("found %+v", found)
+	}
+}
