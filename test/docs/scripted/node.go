@@ -104,6 +104,9 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
+// Programs returns the directory of the project's programs, linked statically. They are built once for all tests of a package.
+func Programs() (string, error) { return programs() }
+
 // RemovePrograms removes the programs of all nodes. It comes after all tests.
 func RemovePrograms() error {
 	if os.Getenv(builtVariable) != "" {
