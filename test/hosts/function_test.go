@@ -18,6 +18,7 @@ import (
 //	net=NAME     its network interface
 //	vfs=N        it is a PF with so many VFs at most
 //	vf=N@PF      it is VF N of the PF
+//	sub=V:D      the IDs of its subsystem
 //	numa=N       its NUMA node, 0 if the word is missing
 //	iommu=NAME   its IOMMU
 //	config=N     so many bytes of its configuration space can be read

@@ -37,13 +37,14 @@ func (f *function) put(t *tree, attributes map[string]string) {
 }
 
 func (f *function) attributes() map[string]string {
+	subVendor, subDevice, _ := strings.Cut(f.or("sub", "0000:0000"), ":")
 	all := map[string]string{
-		"subsystem_vendor": "0x0000\n", "subsystem_device": "0x0000\n", "revision": "0xa1\n", "enable": "1\n", "msi_bus": "1\n", "ari_enabled": "0\n", "d3cold_allowed": "1\n", "power_state": "D0\n",
+		"subsystem_vendor": "0x" + subVendor + "\n", "subsystem_device": "0x" + subDevice + "\n", "revision": "0xa1\n", "enable": "1\n", "msi_bus": "1\n", "ari_enabled": "0\n", "d3cold_allowed": "1\n", "power_state": "D0\n",
 		"current_link_speed": "32.0 GT/s PCIe\n", "max_link_speed": "32.0 GT/s PCIe\n", "current_link_width": "16\n", "max_link_width": "16\n", "local_cpulist": "0-31\n",
 		"vendor": fmt.Sprintf("0x%04x\n", f.vendor), "device": fmt.Sprintf("0x%04x\n", f.model), "class": fmt.Sprintf("0x%06x\n", f.class),
 		"numa_node": f.or("numa", "0") + "\n", "driver_override": f.or("override", "(null)") + "\n",
 		"resource": "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n" + strings.Repeat("0x0 0x0 0x0\n", 12),
-		"modalias": fmt.Sprintf("pci:v%08Xd%08Xsv00000000sd00000000bc%02Xsc%02Xi%02X\n", f.vendor, f.model, f.class>>16, f.class>>8&0xff, f.class&0xff),
+		"modalias": fmt.Sprintf("pci:v%08Xd%08Xsv0000%ssd0000%sbc%02Xsc%02Xi%02X\n", f.vendor, f.model, strings.ToUpper(subVendor), strings.ToUpper(subDevice), f.class>>16, f.class>>8&0xff, f.class&0xff),
 	}
 	if value, ok := f.words["boot"]; ok {
 		all["boot_vga"] = value + "\n"
