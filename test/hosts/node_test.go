@@ -10,8 +10,8 @@ import (
 
 // A node describes a machine as far as the programs read it.
 type node struct {
-	// Kernel is its release, and Cmdline its arguments. With Functions they make a running machine.
-	Kernel, Cmdline string
+	// Kernel is its release. Cmdline are its arguments: without them the node is an image, unless it has Functions. CPU are the CPU's flags.
+	Kernel, Cmdline, CPU string
 	// IOMMUs are the names of the IOMMUs that the kernel drives. The functions are behind the first, unless they say another.
 	IOMMUs []string
 	// Domain is the default type of IOMMU groups, DMA-FQ if it is empty.
@@ -40,6 +40,9 @@ func (n *node) build(tb testing.TB) *tree {
 	if n.Functions != "" {
 		t.putAll(n.running())
 		n.plug(t)
+	}
+	if n.Functions == "" && n.Cmdline != "" {
+		t.putAll(n.booted())
 	}
 	for _, table := range n.ACPI {
 		t.put("/sys/firmware/acpi/tables/"+table[:4], acpiTable(table))
@@ -93,6 +96,14 @@ func (n *node) system() map[string]string {
 		"/etc/os-release": n.System, "/usr/bin/env": arch, "/usr/lib/systemd/systemd": arch, "/var/lib/": "", "/etc/modprobe.d/": "", "/etc/modules-load.d/": "", "/etc/udev/rules.d/": "",
 		modules + "/modules.dep": dep, modules + "/modules.builtin": "",
 		"/etc/kata-vfio/blueprint.yaml": "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\ncontainers: {runtime: None}\n",
+	}
+}
+
+// booted is what a running machine has at least.
+func (n *node) booted() map[string]string {
+	return map[string]string{
+		"/proc/cmdline": n.Cmdline + "\n", "/proc/sys/kernel/osrelease": n.Kernel + "\n", "/proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu " + n.CPU + "\n",
+		"/run/systemd/system/": "", "/dev/": "",
 	}
 }
 
