@@ -137,7 +137,7 @@ func parseFunction(line string) (*function, error) {
 
 func (f *function) has(word string) bool { _, ok := f.words[word]; return ok }
 func (f *function) slot() string         { return f.address[:strings.LastIndex(f.address, ".")] }
-func (f *function) bridge() bool         { return f.class == bridgeClass }
+func (f *function) bridge() bool         { return f.class>>8 == bridgeClass>>8 }
 
 // or returns a word's value, or what stands for it.
 func (f *function) or(word, otherwise string) string {
