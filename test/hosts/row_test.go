@@ -50,7 +50,7 @@ func load(t *testing.T) map[string][]row {
 			t.Fatal(err)
 		}
 		var file struct{ Rows []row }
-		if err := yaml.Unmarshal(text, &file); err != nil {
+		if err := yaml.Unmarshal(text, &file, yaml.DisallowUnknownFields); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		families[strings.TrimSuffix(filepath.Base(name), ".yaml")] = file.Rows
