@@ -30,6 +30,7 @@ func TestReportedNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	programs = beside(t, programs)
 	for family, rows := range load(t) {
 		for i := range rows {
 			r := &rows[i]
@@ -126,18 +127,41 @@ func (c *run) execute(t *testing.T, root, programs string) (output string, code 
 	return strings.ReplaceAll(out.String(), root, ""), 0
 }
 
-// chrooted is a command whose root is the tree. Where the test does not run as root it needs user namespaces.
-func chrooted(t *testing.T, root, program string, args []string) *exec.Cmd {
+// live is the program that runs by chroot.
+const live = "kata-vfio-bootstrap"
+
+// beside returns a directory of the programs in which live lies where trees do, so that a tree can have a link to it. It comes before the
+// first command: a program that a process still has open for writing can't be executed, and a child has what its parent has open until it
+// executes its own program.
+func beside(t *testing.T, programs string) string {
 	t.Helper()
-	const inside = "/.program"
-	if os.Link(program, root+inside) != nil && !exists(root+inside) { // another file system
-		text, err := os.ReadFile(program)
-		if err == nil {
-			err = os.WriteFile(root+inside, text, 0o755)
+	dir := t.TempDir()
+	files, err := filepath.Glob(programs + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		place := filepath.Join(dir, filepath.Base(file))
+		if filepath.Base(file) != live {
+			err = os.Symlink(file, place)
+		} else if text, unread := os.ReadFile(file); unread == nil {
+			err = os.WriteFile(place, text, 0o755)
+		} else {
+			err = unread
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	return dir
+}
+
+// chrooted is a command whose root is the tree. Where the test does not run as root it needs user namespaces.
+func chrooted(t *testing.T, root, program string, args []string) *exec.Cmd {
+	t.Helper()
+	const inside = "/.program"
+	if err := os.Link(program, root+inside); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), inside, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
@@ -148,11 +172,6 @@ func chrooted(t *testing.T, root, program string, args []string) *exec.Cmd {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
 	return cmd
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // mustExist fails unless the package has the test.
