@@ -57,13 +57,20 @@ func (s *scan) usesOf(ctx context.Context, f *device.Function) (uses []device.Us
 		}
 		uses = append(uses, found.uses(f)...)
 	}
-	if f.Class.Base() == pci.BaseDisplay && f.VF == nil {
+	if f.Class.Base() == pci.BaseDisplay && f.VF == nil && !s.hadNoFrameBuffer(f) {
 		if s.frames == nil {
 			s.frames = readFrameBuffers(s.fs)
 		}
 		uses = append(uses, device.FrameBufferUses(f, *s.frames)...)
 	}
 	return uses, nil
+}
+
+// hadNoFrameBuffer reports whether the same device had none before. The kernel makes those of the firmware at boot only
+// (drivers/firmware/sysfb.c sysfb_init), so that it has none now.
+func (s *scan) hadNoFrameBuffer(f *device.Function) bool {
+	before := s.keeps(f.Address).of(f).before
+	return before != nil && !slices.ContainsFunc(before.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
 }
 
 // owners are the functions that are being read, by address.

@@ -41,7 +41,7 @@ func setEnvironment(content, name, value string) (string, error) {
 	body := strings.Join(lines, "")
 	room := len(content) - len(body)
 	if room < 0 {
-		return "", fmt.Errorf("its %d bytes have no room for %s; shorten a variable with grub2-editenv", len(content), name)
+		return "", fmt.Errorf("its %d bytes have no room for %s=%s; shorten a variable with grub2-editenv (new blocks have 1024 bytes)", len(content), name, value)
 	}
 	return body + strings.Repeat("#", room), nil
 }

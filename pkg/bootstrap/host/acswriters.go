@@ -32,7 +32,7 @@ func startups() []startup {
 }
 
 // startedCommands reports commands at the node's start that undo what the plugin relies on: they clear ACS, as guides for
-// NCCL and GPUDirect say to at each boot, or set drivers and reset methods. It follows a command to its script.
+// NCCL and GPUDirect say to at each boot, set drivers, or switch resets off. It follows a command to its script.
 func (n *node) startedCommands() {
 	wanted := n.wantedUnits()
 	seen := map[string]bool{rulesFile: true}
@@ -137,8 +137,10 @@ var (
 	acsWrite = regexp.MustCompile(`(?i)\bsetpci\b[^;&|]*ECAP(?:_ACS|0{0,3}D)\+(?:0x)?0*6(?:\.[bwl])?=["']?([0-9a-fx]*)(?::([0-9a-fx]+))?`)
 	// plainWrite writes 0 at an offset. It is of ACS if the file is about that.
 	plainWrite = regexp.MustCompile(`(?i)\bsetpci\b.*\s(?:0x)?[0-9a-f]+\.w=["']?(?:0x)?0+\b`)
-	// driverWrite sets drivers or reset methods.
-	driverWrite = regexp.MustCompile(`(?:>|\btee\b|^w[+!-]* ).*(?:driver_override|reset_method|drivers/[^/ ]+/(?:un)?bind\b|drivers_probe)|ATTR\{(?:driver_override|reset_method)\}\s*=[^=]|\bdriverctl\b.*\bset-override\b`)
+	// driverWrite sets drivers.
+	driverWrite = regexp.MustCompile(`(?:>|\btee\b|^w[+!-]* ).*(?:driver_override|drivers/[^/ ]+/(?:un)?bind\b|drivers_probe)|ATTR\{driver_override\}\s*=[^=]|\bdriverctl\b.*\bset-override\b`)
+	// noReset empties the list of reset methods (Documentation/ABI/testing/sysfs-bus-pci). To write a method is what RST-006 says.
+	noReset = regexp.MustCompile(`ATTR\{reset_method\}\s*=\s*""|\becho\s*(?:""|''|-n)?\s*>\s*\S*reset_method|^w[+!-]*\s+\S*reset_method(?:\s+-)*\s*$`)
 )
 
 func (n *node) commandsIn(text string, o origin) {
@@ -154,8 +156,14 @@ func (n *node) commandsIn(text string, o origin) {
 		case !ofVendor(o.file) && driverWrite.MatchString(c.line):
 			n.problem(state.Problem{
 				Part: isolationPart, Path: o.file,
-				Text: fmt.Sprintf("/%s line %d%s also sets drivers or reset methods of PCI functions: %s", o.file, c.number, o.started, c.line),
-				Fix:  "remove it if it is for a function that the node config or vfio.keepOff selects: the plugin sets both itself",
+				Text: fmt.Sprintf("/%s line %d%s also sets drivers of PCI functions: %s", o.file, c.number, o.started, c.line),
+				Fix:  "remove it if it is for a function that the node config or vfio.keepOff selects: the plugin sets their drivers itself",
+			})
+		case noReset.MatchString(c.line):
+			n.problem(state.Problem{
+				Part: isolationPart, Path: o.file,
+				Text: fmt.Sprintf("/%s line %d%s switches off how PCI functions are reset: %s", o.file, c.number, o.started, c.line),
+				Fix:  "remove it if it is for a function that the node config selects: a function that can't be reset is never given to a tenant",
 			})
 		}
 	}
