@@ -144,11 +144,30 @@ func (c *containerd) importFix() string {
 	switch {
 	case d.DropIns == "":
 		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", containerdDropIns, d.Templates[0], again)
+	case has && c.otherVersion(template.Value):
+		return c.versionFix(template.Path)
 	case has && !config.HasBase(template):
 		return fmt.Sprintf("%s replaces the template of %s. Add imports = [\"%s/*.toml\"] to its top, %s", template.Path, d.Name, d.DropIns, again)
 	}
 	return fmt.Sprintf("Upgrade to %s %s or newer, which imports %s/*.toml, then run bootstrap again. Don't add imports to a template that includes {{ template \"base\" . }}: after the upgrade containerd would not start.",
 		d.Name, d.Since, d.DropIns)
+}
+
+// otherVersion reports whether a template can't have made the configuration, because each states another version.
+func (c *containerd) otherVersion(template string) bool {
+	theirs, ours := config.StatedVersion(template), config.StatedVersion(c.text)
+	return theirs != "" && ours != "" && theirs != ours
+}
+
+// versionFix says how the settings of a template of another version get into effect. K3s and RKE2 choose the version by
+// the template's name: a config.toml.tmpl left over from containerd 1 sets the configuration back to version 2 (k3s
+// pkg/agent/containerd/config.go).
+func (c *containerd) versionFix(template string) string {
+	d := c.at.distribution
+	return fmt.Sprintf("%s did not write the file from %s: their versions differ. At its next start it would. "+
+		"Move that template's own settings, in the file's version, to %s below a line {{ template \"base\" . }}, and remove %s. "+
+		"Upgrade to %s %s or newer, which imports %s/*.toml, then run bootstrap again.",
+		d.Name, template, d.Templates[0], template, d.Name, d.Since, d.DropIns)
 }
 
 // repair says what to correct if a file is damaged: the file, or what its distribution writes it from.

@@ -108,6 +108,11 @@ func distributionCases() []distributionCase {
 			audit: "no runtime handler", read: "/" + rancher + "config.toml", says: []string{"/" + rancher + "config.toml.tmpl replaces the template of K3s", "config-v3.toml.d/*.toml"},
 		},
 		{
+			name: "K3s with a template of version 2 that did not make its file", files: files{rancher + "config.toml": v3, rancher + "config.toml.tmpl": "version = 2\n"},
+			audit: "no runtime handler", read: "/" + rancher + "config.toml", never: "replaces the template",
+			says: []string{"K3s did not write the file from /" + rancher + "config.toml.tmpl", "to /" + rancher + "config-v3.toml.tmpl below", "and remove /" + rancher + "config.toml.tmpl"},
+		},
+		{
 			name: "K3s before the upgrade that breaks a template with imports", files: files{
 				rancher + "config.toml": "imports = ['/etc/containerd/conf.d/*.toml']\n" + v3, rancher + "config-v3.toml.tmpl": "imports = ['/etc/containerd/conf.d/*.toml']\n" + base3,
 			},

@@ -144,7 +144,17 @@ func (d *Distribution) Template(files Files) (facts.Fact, bool) {
 var (
 	baseTemplate   = regexp.MustCompile(`\{\{-?\s*template\s+"base"\s`)
 	importsSetting = regexp.MustCompile(`(?m)^\s*imports\s*=`)
+	versionSetting = regexp.MustCompile(`(?m)^\s*version\s*=\s*(\d+)`)
 )
+
+// StatedVersion returns the version that a configuration of containerd or a template of one states, or "". It does not
+// parse the text: a template is not TOML.
+func StatedVersion(text string) string {
+	if found := versionSetting.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return ""
+}
 
 // HasBase reports whether a template includes the distribution's own one.
 func HasBase(template facts.Fact) bool { return baseTemplate.MatchString(template.Value) }
