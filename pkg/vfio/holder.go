@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -184,8 +185,11 @@ func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		node := "/dev/" + disk
+		node := diskNode(disk)
 		claimed, err := isClaimed(filepath.Join(fs.Path(), node))
+		if errors.Is(err, errNoDisk) {
+			err = noNode(fs, disk)
+		}
 		if err != nil {
 			return "", fmt.Errorf("find the processes that have %s open: %w", node, err)
 		}
@@ -196,8 +200,15 @@ func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string
 	return "", nil
 }
 
+// diskNode returns a disk's node: sysfs writes "!" where the node's name has "/", as in cciss!c0d0 (Linux
+// drivers/base/core.c, device_get_devnode).
+func diskNode(disk string) string { return "/dev/" + strings.ReplaceAll(disk, "!", "/") }
+
+// errNoDisk: the node does not lead to a disk.
+var errNoDisk = errors.New("no disk is behind the node")
+
 // isClaimed reports whether a block device can't be opened exclusively. A disk
-// can't while one of its partitions is claimed. One that is gone is free.
+// can't while one of its partitions is claimed.
 func isClaimed(node string) (bool, error) {
 	fd, err := unix.Open(node, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -206,9 +217,27 @@ func isClaimed(node string) (bool, error) {
 	case errors.Is(err, unix.EBUSY):
 		return true, nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		return false, nil
+		return false, fmt.Errorf("%w: %w", errNoDisk, err)
 	}
 	return false, err
+}
+
+// noNode returns nil for a disk that nothing can open: it is gone, or it is a path to a multipath disk, which has no
+// node (GENHD_FL_HIDDEN of Linux block/genhd.c). The users of any other disk without its node are not known.
+func noNode(fs *sysfs.FS, disk string) error {
+	dir := "sys/class/block/" + disk
+	there, err := fs.Exists(dir)
+	if err != nil || !there {
+		return err
+	}
+	hidden, err := fs.ReadString(dir + "/hidden")
+	switch {
+	case err == nil && hidden == "1":
+		return nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	return fmt.Errorf("%s does not lead to a disk, although /%s exists, so nothing shows whether the disk is in use: let udev create the node (udevadm trigger)", diskNode(disk), dir)
 }
 
 // isPathOnly reports whether an open file of a process only names a place in the file

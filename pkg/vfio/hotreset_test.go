@@ -216,3 +216,33 @@ func TestClaimed(t *testing.T) {
 		t.Errorf("cancelled: %q, %v", node, err)
 	}
 }
+
+// A node that is not where its disk is named leads to no answer, except for a disk that never has a node.
+func TestClaimedNeedsTheNodeOfTheDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk  string
+		files []string
+		err   string
+	}{
+		"a disk of a driver that puts its nodes into a directory":  {disk: "cciss!c0d0", files: []string{"sys/class/block/cciss!c0d0/dev", "dev/cciss/c0d0"}},
+		"a disk whose node is elsewhere":                           {disk: "cciss!c0d0", files: []string{"sys/class/block/cciss!c0d0/dev", "dev/cciss!c0d0"}, err: "/dev/cciss/c0d0 does not lead to a disk"},
+		"a disk without a node":                                    {disk: "nvme0n1", files: []string{"sys/class/block/nvme0n1/hidden=0", "dev/null"}, err: "/dev/nvme0n1 does not lead to a disk"},
+		"a disk without a node, on a kernel without the attribute": {disk: "nvme0n1", files: []string{"sys/class/block/nvme0n1/dev"}, err: "/dev/nvme0n1 does not lead to a disk"},
+		"a path of a multipath disk":                               {disk: "nvme0c0n1", files: []string{"sys/class/block/nvme0c0n1/hidden=1", "dev/nvme0n1"}},
+		"a disk that is gone":                                      {disk: "nvme1n1", files: []string{"sys/class/block/nvme0n1/dev"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, file := range c.files {
+				file, text, _ := strings.Cut(file, "=")
+				must(os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
+				must(os.WriteFile(filepath.Join(root, file), []byte(text+"\n"), 0o600))
+			}
+			f := &device.Function{Children: device.Children{Block: []string{c.disk}}}
+			node, err := Claimed(t.Context(), openTree(t, root), f)
+			if node != "" || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("claimed %q, %v; want the error %q", node, err, c.err)
+			}
+		})
+	}
+}
