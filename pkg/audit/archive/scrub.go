@@ -121,11 +121,11 @@ var (
 	users      = regexp.MustCompile(`(?m)^\s*"?(users|contexts|clusters)"?:`)
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	// secretValue is a key that ends in a word for a credential, and its value, quoted or not.
-	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|access[_-]?key|private[_-]?key|key-data|certificate-data)\\?["']?[ \t]*[=:][ \t]*)` +
+	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|(?:access|secret)[_-]?key|private[_-]?key|key-data|certificate-data)\\?["']?[ \t]*[=:][ \t]*)` +
 		`(\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|(?:[^\s"',;}\]\x00\\]|\\[^nrt"])+)`)
 	// severalLines is a line with such a key whose value begins there and ends on another.
-	severalLines = regexp.MustCompile(`(?i)^(.*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|access[_-]?key|private[_-]?key|key-data|certificate-data)["']?[ \t]*[:=][ \t]*)([|>][-+0-9]*[ \t]*(?:#.*)?|"""(?:[^"\r\n]|"[^"\r\n])*|'''(?:[^'\r\n]|'[^'\r\n])*)(\r?\n)?$`)
-	secretFlag   = regexp.MustCompile(`(?i)(--?[\w-]*(?:password|passwd|secret|token)[ \x00])[^\s\x00-][^\s\x00]*`)
+	severalLines = regexp.MustCompile(`(?i)^(.*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|(?:access|secret)[_-]?key|private[_-]?key|key-data|certificate-data)["']?[ \t]*[:=][ \t]*)([|>][-+0-9]*[ \t]*(?:#.*)?|"""(?:[^"\r\n]|"[^"\r\n])*|'''(?:[^'\r\n]|'[^'\r\n])*)(\r?\n)?$`)
+	secretFlag   = regexp.MustCompile(`(?i)(--?[\w-]*(?:password|passwd|secret|token|(?:access|secret)-key)[ \x00])[^\s\x00-][^\s\x00]*`)
 	bearer       = regexp.MustCompile(`(?i)\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}`)
 	inURL        = regexp.MustCompile(`://[^\s/:@"']+:[^\s/@"']+@`)
 	// formOfToken are JSON Web Tokens, bootstrap tokens of kubeadm, and keys of clouds.
@@ -156,8 +156,8 @@ func isAnonymous(value string) bool {
 
 var (
 	// secretKey is a key whose value is a credential, and secretName a flag before one.
-	secretKey  = regexp.MustCompile(`(?i)(password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|access[_-]?key|private[_-]?key|key-data|certificate-data)$`)
-	secretName = regexp.MustCompile(`(?i)^--?[\w-]*(password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key)$`)
+	secretKey  = regexp.MustCompile(`(?i)(password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|(?:access|secret)[_-]?key|private[_-]?key|key-data|certificate-data)$`)
+	secretName = regexp.MustCompile(`(?i)^--?[\w-]*(password|passwd|passphrase|secret|token|api[_-]?key|(?:access|secret)[_-]?key)$`)
 )
 
 // ScrubJSON is [Scrub] of JSON, one document or one a line: of each string as the text that it

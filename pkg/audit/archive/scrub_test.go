@@ -36,6 +36,9 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 		"lines of TOML":         "password = \"\"\"\n" + planted + "\n\"\"\"\nuser = \"bob\"\n",
 		"lines of TOML, single": "password = '''a\n" + planted + "'''\n",
 		"no end":                "password = \"\"\"\n" + planted,
+		"K3s' key of S3":        "etcd-s3-secret-key: " + planted + "\n",
+		"K3s' flag of S3":       "k3s server --etcd-s3-secret-key " + planted + " --v 2",
+		"K3s' datastore":        "datastore-endpoint: mysql://root:" + planted + "@tcp(db)/k3s\n",
 		"key data":              "    client-key-data: " + planted + "\n",
 	} {
 		if got := string(archive.Scrub([]byte(text))); strings.Contains(got, planted) {

@@ -96,6 +96,45 @@ func distributionCases() []distributionCase {
 			audit: "no runtime handler", read: "/" + rancher + "config.toml", dropIn: rancher + "config-v3.toml.d/kata-gpu.toml", says: []string{"K3s did not start on this node yet", "from K3s 1.36 on"},
 		},
 		{
+			name: "K3s with its data elsewhere by its file", files: files{
+				"etc/rancher/k3s/config.yaml": "data-dir: /data/k3s\n", "data/k3s/agent/etc/containerd/config.toml": v3 + "imports = ['/data/k3s/agent/etc/containerd/config-v3.toml.d/*.toml']\n" + handler("kata"),
+			},
+			audit: "kata: Kata's", read: "/data/k3s/agent/etc/containerd/config.toml", dropIn: "data/k3s/agent/etc/containerd/config-v3.toml.d/kata-gpu.toml", never: "did not start",
+		},
+		{
+			name: "K3s that moved its data by a drop-in of its file, and did not start since", files: files{
+				"etc/rancher/k3s/config.yaml": "data-dir: /old\n", "etc/rancher/k3s/config.yaml.d/1.yaml": "data-dir: /new\n", "old/agent/etc/containerd/config.toml": v3, services + "k3s.service": "[Service]\n",
+			},
+			audit: "no runtime handler", read: "/new/agent/etc/containerd/config.toml", dropIn: "new/agent/etc/containerd/config-v3.toml.d/kata-gpu.toml", says: []string{"K3s did not start on this node yet"},
+		},
+		{
+			name: "K3s whose service overrides its file", files: files{
+				"etc/rancher/k3s/config.yaml": "data-dir: /data/k3s\n", services + "k3s-agent.service": "[Service]\nExecStart=/usr/local/bin/k3s agent -d /flag\n",
+				"flag/agent/etc/containerd/config.toml": v3 + "imports = ['/etc/containerd/conf.d/*.toml']\n" + handler("kata"), "data/k3s/agent/etc/containerd/config.toml": v3,
+			},
+			audit: "kata: Kata's", read: "/flag/agent/etc/containerd/config.toml", dropIn: dropIn,
+		},
+		{
+			name: "RKE2 with its data and its file elsewhere", files: files{
+				services + "rke2-agent.service": "[Service]\nEnvironment=RKE2_CONFIG_FILE=/srv/rke2.yaml RKE2_DATA_DIR=/nowhere\nExecStart=/usr/local/bin/rke2 agent\n", "srv/rke2.yaml": "data-dir: \"/srv/rke2/\"\n",
+				"srv/rke2/agent/etc/containerd/config.toml": v3 + "imports = ['/srv/rke2/agent/etc/containerd/config-v3.toml.d/*.toml']\n" + handler("kata"),
+			},
+			audit: "kata: Kata's", read: "/srv/rke2/agent/etc/containerd/config.toml", dropIn: "srv/rke2/agent/etc/containerd/config-v3.toml.d/kata-gpu.toml",
+		},
+		{
+			name: "RKE2 with its data elsewhere by a variable", files: files{
+				services + "rke2-agent.service":             "[Service]\nEnvironment=RKE2_DATA_DIR=/srv/rke2\nExecStart=/usr/local/bin/rke2 agent\n",
+				"srv/rke2/agent/etc/containerd/config.toml": v3 + "imports = ['/etc/containerd/conf.d/*.toml']\n" + handler("kata"),
+			},
+			audit: "kata: Kata's", read: "/srv/rke2/agent/etc/containerd/config.toml", dropIn: dropIn,
+		},
+		{
+			name: "k0s with its run directory elsewhere", files: files{
+				services + "k0sworker.service": "[Service]\nExecStart=/usr/local/bin/k0s worker --run-dir=/srv/run\n", k0s: k0sMark + "version = 2\nimports = ['/srv/run/containerd-cri.toml']\n", "srv/run/containerd-cri.toml": twice,
+			},
+			audit: "Correct the files in /etc/k0s/containerd.d", read: "/" + k0s, says: []string{"Correct the files in /etc/k0s/containerd.d"},
+		},
+		{
 			name: "K3s before it imported drop-ins", files: files{rancher + "config.toml": v3},
 			audit: "no runtime handler", read: "/" + rancher + "config.toml", says: []string{"Upgrade to K3s 1.36 or newer", "Don't add imports to a template"},
 		},
@@ -185,7 +224,7 @@ func checkDropIn(t *testing.T, w state.Wanted, c distributionCase) {
 	if refused := len(fatal(w)) > 0; refused == want || want && content(w, c.dropIn) == "" {
 		t.Errorf("wanted are %v, the problems %+v", paths(w), w.Problems)
 	}
-	own := strings.HasPrefix(c.files[k0s], "version") || !slices.Contains([]string{"/" + rancher + "config.toml", "/" + rke2 + "config.toml", "/" + k0s, "/" + microK8s + "containerd.toml"}, c.read)
+	own := strings.HasPrefix(c.files[k0s], "version") || !slices.Contains([]string{"/" + k0s, "/" + microK8s + "containerd.toml"}, c.read) && !strings.HasSuffix(c.read, "/agent/etc/containerd/config.toml")
 	if edits := content(w, strings.TrimPrefix(c.read, "/")) != ""; edits && !own {
 		t.Errorf("%s is edited, but its distribution writes it", c.read)
 	}

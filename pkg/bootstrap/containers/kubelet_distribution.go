@@ -5,8 +5,6 @@ import (
 	"path"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
@@ -23,77 +21,19 @@ func (n node) distributionKubelet(d *config.Distribution) (args, sources []strin
 	return n.microK8sKubelet()
 }
 
-// serviceArgs returns the command line of a distribution's service, and the service's files.
-func (n node) serviceArgs(d *config.Distribution) (args, sources []string) {
-	for _, name := range d.Units {
-		if u, ok := config.LoadUnit(n, name); ok {
-			return u.Args(), u.Files
-		}
-	}
-	return nil, nil
-}
-
-// rancherKubelet reads kubelet-arg of K3s' or RKE2's own configuration. A flag of the service adds to them.
+// rancherKubelet reads kubelet-arg of K3s' or RKE2's own configuration.
 func (n node) rancherKubelet(d *config.Distribution) (args, sources []string) {
-	dir := "/etc/rancher/" + strings.ToLower(d.Name)
-	names := []string{dir + "/config.yaml"}
-	for _, name := range n.names(dir + "/config.yaml.d") {
-		if ext := path.Ext(name); ext == ".yaml" || ext == ".yml" {
-			names = append(names, path.Join(dir, "config.yaml.d", name))
-		}
-	}
-	var flags []string
-	for _, name := range names {
-		flags = kubeletArgs(n.Read(name).Value, flags)
-	}
-	service, files := n.serviceArgs(d)
-	for i, arg := range service {
-		value, ok := strings.CutPrefix(arg, "--kubelet-arg=")
-		if arg == "--kubelet-arg" && i+1 < len(service) {
-			value, ok = service[i+1], true
-		}
-		if ok {
-			flags = append(flags, value)
-		}
-	}
+	r := d.Rancher(n)
 	args = []string{"--config-dir=" + path.Join(path.Dir(path.Dir(d.Config)), "kubelet.conf.d")}
-	for _, flag := range flags {
+	for _, flag := range r.List("kubelet-arg") {
 		args = append(args, "--"+strings.TrimLeft(flag, "-"))
 	}
-	return args, append(names, files...)
-}
-
-// kubeletArgs returns the list kubelet-arg after one more file, which replaces the list of earlier files or, with a plus
-// behind the key, adds to it.
-func kubeletArgs(text string, before []string) []string {
-	var file map[string]any
-	if len(text) >= config.MaxSize || yaml.Unmarshal([]byte(text), &file) != nil {
-		return before
-	}
-	if value, ok := file["kubelet-arg"]; ok {
-		before = stringsOf(value)
-	}
-	return append(before, stringsOf(file["kubelet-arg+"])...)
-}
-
-// stringsOf returns the strings of a list, or a single string.
-func stringsOf(value any) []string {
-	if text, ok := value.(string); ok {
-		return []string{text}
-	}
-	var all []string
-	list, _ := value.([]any)
-	for _, item := range list {
-		if text, ok := item.(string); ok {
-			all = append(all, text)
-		}
-	}
-	return all
+	return args, r.Files
 }
 
 // k0sKubelet returns the flags that k0s derives from its own.
 func (n node) k0sKubelet(d *config.Distribution) (args, sources []string) {
-	service, files := n.serviceArgs(d)
+	service, files := d.ServiceArgs(n)
 	data, _ := config.Option(service, "--data-dir")
 	run, _ := config.Option(service, "--run-dir")
 	root, _ := config.Option(service, "--kubelet-root-dir")

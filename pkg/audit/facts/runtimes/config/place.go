@@ -79,37 +79,74 @@ type Distribution struct {
 	merged string
 }
 
-// Distributions returns the known distributions, in the order in which a node is searched for them. Sources: k3s
-// pkg/agent/templates and docs.k3s.io/advanced, RKE2's documentation "Advanced", k0s pkg/component/worker/containerd and
-// docs/runtime.md, MicroK8s' documentation "Configuring services".
-func Distributions() []Distribution {
-	rancher := func(name, dir, program string, units ...string) Distribution {
-		at := dir + "/agent/etc/containerd"
-		return Distribution{
-			Name: name, Config: at + "/config.toml", Program: path.Join(dir, program), Units: units,
-			DropIns: at + "/config-v3.toml.d", Since: "1.36",
-			Templates: []string{at + "/config-v3.toml.tmpl", at + "/config.toml.tmpl"},
+// Distributions returns the known distributions with the directories that their configuration on the node sets, in the
+// order in which a node is searched for them. Sources: k3s pkg/agent/templates and docs.k3s.io/advanced, RKE2's
+// documentation "Advanced", k0s pkg/component/worker/containerd, docs/runtime.md and docs/directories.md, MicroK8s'
+// documentation "Configuring services".
+func Distributions(node Node) []Distribution {
+	return []Distribution{
+		rancher(node, "K3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
+		rancher(node, "RKE2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
+		k0s(node),
+		microK8s(),
+	}
+}
+
+// rancher returns K3s or RKE2. program is the place of containerd below the directory of data.
+func rancher(node Node, name, program string, units ...string) Distribution {
+	d := Distribution{Name: name, Units: units, Since: "1.36"}
+	dir := d.Rancher(node).Dir("data-dir", path.Join("/var/lib/rancher", strings.ToLower(name)))
+	at := path.Join(dir, "agent/etc/containerd")
+	d.Config, d.Program, d.DropIns = at+"/config.toml", path.Join(dir, program), at+"/config-v3.toml.d"
+	d.Templates = []string{at + "/config-v3.toml.tmpl", at + "/config.toml.tmpl"}
+	return d
+}
+
+func k0s(node Node) Distribution {
+	d := Distribution{
+		Name: "k0s", Config: "/etc/k0s/containerd.toml", Units: []string{"k0scontroller.service", "k0sworker.service"},
+		DropIns: "/etc/k0s/containerd.d", Since: "1.27.1", Merges: true, marker: "# k0s_managed=true",
+	}
+	args, _ := d.ServiceArgs(node)
+	dir := func(flag, standard string) string {
+		if value, ok := Option(args, flag); ok && path.IsAbs(value) {
+			return value
+		}
+		return standard
+	}
+	d.Program = path.Join(dir("--data-dir", "/var/lib/k0s"), "bin/containerd")
+	d.merged = path.Join(dir("--run-dir", "/run/k0s"), "containerd-cri.toml")
+	return d
+}
+
+func microK8s() Distribution {
+	const snap = "/var/snap/microk8s/current/args/"
+	return Distribution{
+		Name: "MicroK8s", Config: snap + "containerd.toml", Program: "/snap/microk8s/current/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
+		Templates: []string{snap + "containerd-template.toml"},
+	}
+}
+
+// ServiceArgs returns the command line of the distribution's service, and the service's files.
+func (d *Distribution) ServiceArgs(node Node) (args, files []string) {
+	u := d.service(node)
+	return u.Args(), u.Files
+}
+
+// service returns the first of the distribution's services that the node has, or an empty one.
+func (d *Distribution) service(node Node) *Unit {
+	for _, name := range d.Units {
+		if u, ok := LoadUnit(node, name); ok {
+			return u
 		}
 	}
-	const snap = "/var/snap/microk8s/current/args/"
-	return []Distribution{
-		rancher("K3s", "/var/lib/rancher/k3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
-		rancher("RKE2", "/var/lib/rancher/rke2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
-		{
-			Name: "k0s", Config: "/etc/k0s/containerd.toml", Program: "/var/lib/k0s/bin/containerd", Units: []string{"k0scontroller.service", "k0sworker.service"},
-			DropIns: "/etc/k0s/containerd.d", Since: "1.27.1", Merges: true, marker: "# k0s_managed=true", merged: "/run/k0s/containerd-cri.toml",
-		},
-		{
-			Name: "MicroK8s", Config: snap + "containerd.toml", Program: "/snap/microk8s/current/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
-			Templates: []string{snap + "containerd-template.toml"},
-		},
-	}
+	return &Unit{}
 }
 
 // DistributionOf returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
 // node on which it was installed and not started yet, its service.
 func DistributionOf(node Node) *Distribution {
-	all := Distributions()
+	all := Distributions(node)
 	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != facts.Absent })
 	if i < 0 {
 		i = slices.IndexFunc(all, func(d Distribution) bool {
