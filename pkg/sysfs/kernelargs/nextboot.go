@@ -22,6 +22,8 @@ type Sources struct {
 	Entries []string
 	// Lines have nothing but the command line.
 	Lines []string
+	// Quoted have lines of a title and a command line, both in quotes.
+	Quoted []string
 }
 
 // Keywords begin the lines with a command line in entries of the Boot Loader Specification, in extlinux.conf, in
@@ -31,9 +33,12 @@ func Keywords() []string {
 }
 
 // SettingsVariables are the variables of boot loaders' settings, in the order in which they are joined: GRUB's,
-// u-boot-menu's, Flatcar's, Elemental's and tuned's.
+// u-boot-menu's, Flatcar's, Elemental's, tuned's, Limine's, Garden Linux' and update-extlinux'.
 func SettingsVariables() []string {
-	return []string{"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "linux_append", "kernelcmd", "TUNED_BOOT_CMDLINE"}
+	return []string{
+		"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "linux_append", "kernelcmd", "TUNED_BOOT_CMDLINE",
+		"KERNEL_CMDLINE", "CMDLINE_LINUX", "default_kernel_opts",
+	}
 }
 
 // AllSources returns the files of every boot loader that the node may have.
@@ -49,12 +54,13 @@ func AllSources(f Files) *Sources {
 	}
 	s := &Sources{Variables: SettingsVariables()}
 	s.Settings = slices.Concat([]string{"etc/default/grub"}, in("etc/default/grub.d", ".cfg"), []string{"etc/default/u-boot"}, in("etc/u-boot-menu/conf.d", ".conf"),
-		[]string{"usr/share/oem/grub.cfg", "oem/grub.cfg", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline"})
+		[]string{"usr/share/oem/grub.cfg", "oem/grub.cfg", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline", "etc/default/limine"}, in("etc/kernel/cmdline.d", ".cfg"), []string{"etc/update-extlinux.conf"})
 	configs := []string{"boot/grub/grub.cfg", "boot/grub2/grub.cfg"}
 	s.Environment, s.Scripts = Environments(f), configs
 	s.Entries = slices.Concat(in("boot/loader/entries", ".conf"), in("efi/loader/entries", ".conf"), in("boot/efi/loader/entries", ".conf"),
 		[]string{"boot/extlinux/extlinux.conf", "boot/extlinux.conf", "boot/limine.conf", "boot/armbianEnv.txt"}, configs)
-	s.Lines = append([]string{"etc/kernel/cmdline", "boot/refind_linux.conf", "boot/firmware/cmdline.txt"}, in("etc/cmdline.d", ".conf")...)
+	s.Lines = append([]string{"etc/kernel/cmdline", "boot/firmware/cmdline.txt"}, in("etc/cmdline.d", ".conf")...)
+	s.Quoted = []string{"boot/refind_linux.conf"}
 	if f.Text("etc/kernel/cmdline") == "" {
 		s.Lines = append(s.Lines, "usr/lib/kernel/cmdline")
 	}
@@ -87,7 +93,46 @@ func (s *Sources) Read(f Files) []Line {
 	for _, name := range s.Lines {
 		all = append(all, numbered(name, f.Text(name))...)
 	}
+	for _, name := range s.Quoted {
+		all = append(all, quoted(name, f.Text(name))...)
+	}
 	return all
+}
+
+// quoted returns the second text in quotes of each line. Two quotes in such a text are one of its own
+// (rodsbooks.com/refind/linux.html).
+func quoted(name, text string) []Line {
+	var all []Line
+	for _, line := range numbered(name, text) {
+		_, rest := cutQuoted(line.Value)
+		line.Value, _ = cutQuoted(rest)
+		if line.Value != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// cutQuoted returns the first text in quotes, or the first word if it has none, and what is behind it.
+func cutQuoted(text string) (first, rest string) {
+	text = strings.TrimLeft(text, " \t")
+	if !strings.HasPrefix(text, `"`) {
+		first, rest, _ = strings.Cut(text, " ")
+		return first, rest
+	}
+	var b strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] != '"':
+			b.WriteByte(text[i])
+		case strings.HasPrefix(text[i:], `""`):
+			b.WriteByte('"')
+			i++
+		default:
+			return b.String(), text[i+1:]
+		}
+	}
+	return b.String(), ""
 }
 
 // Evaluate returns the variables that the settings set.

@@ -97,12 +97,12 @@ func assigners() []string {
 }
 
 func (s *Settings) word(c *command, t token) {
-	name, plus, value, assigns := cutAssignment(t.text)
+	a, assigns := cutAssignment(t.text)
 	switch {
 	case assigns:
-		parts := s.expand(value, t.line)
-		definite := s.blocks == 0 && !c.conditional && (c.name == "" || slices.Contains(assigners(), c.name))
-		s.assign(name, parts, plus, definite, t.line)
+		parts := s.expand(a.value, t.line)
+		definite := s.blocks == 0 && !c.conditional && !a.element && (c.name == "" || slices.Contains(assigners(), c.name))
+		s.assign(a.name, parts, a.plus, definite, t.line)
 		return
 	case c.name == "." || c.name == "source":
 		s.include(t)
@@ -169,11 +169,22 @@ func join(parts []Line) string {
 	return b.String()
 }
 
-// cutAssignment splits a word that is an assignment: NAME=value or NAME+=value.
-func cutAssignment(word string) (name string, plus bool, value string, ok bool) {
-	name, value, ok = strings.Cut(word, "=")
-	name, plus = strings.CutSuffix(name, "+")
-	return name, plus, value, ok && isName(name)
+// assignment is NAME=value, NAME+=value, or either for an element: NAME[key]=value.
+type assignment struct {
+	name, value string
+	plus        bool
+	// element: the variable is an array, all of whose elements count as one value, with spaces between.
+	element bool
+}
+
+// cutAssignment splits a word that is an assignment.
+func cutAssignment(word string) (assignment, bool) {
+	name, value, ok := strings.Cut(word, "=")
+	name, plus := strings.CutSuffix(name, "+")
+	if array, key, has := strings.Cut(name, "["); has && strings.HasSuffix(key, "]") {
+		return assignment{name: array, value: value, element: true}, ok && isName(array)
+	}
+	return assignment{name: name, value: value, plus: plus}, ok && isName(name)
 }
 
 func isName(text string) bool {
