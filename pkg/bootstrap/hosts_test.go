@@ -117,6 +117,13 @@ func managedHosts() []host {
 		{name: "Bottlerocket", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), refused: true, never: noFiles, want: []string{"[settings.boot.kernel-parameters]\n\"intel_iommu\" = [\"on\"]\n\"iommu\" = [\"nopt\"]\n"}},
 		{name: "Bottlerocket, an image", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), image: true, refused: true, never: noFiles, want: []string{"settings.boot.kernel-parameters"}},
 		{name: "NixOS", files: withoutFile(bare("nixos", "NixOS 25.05", nixos), "etc/modprobe.d/"), refused: true, never: append(noFiles, "path escapes", "replace the link"), want: []string{"boot.kernelParams = [ \"intel_iommu=on\" \"iommu=nopt\" ];", "nixos-rebuild boot"}},
+		{name: "NixOS with a conflict in an entry that it generates", files: withoutFile(bare("nixos", "NixOS 25.05", merged(nixos, "boot/loader/entries/nixos-generation-41.conf", "options init=/nix/store/x/init vfio-pci.ids=10de:13c2\nlinux /x\n")), "etc/modprobe.d/"), refused: true, want: []string{"line 1: vfio-pci.ids=10de:13c2", "remove vfio-pci.ids=10de:13c2 from boot.kernelParams", "/etc/nixos/configuration.nix"}, never: []string{"from the line"}},
+		{name: "Container-Optimized OS", files: bare("cos", "Container-Optimized OS from Google", nil), refused: true, never: noFiles, want: []string{"/etc does not last", "grub.cfg on the EFI system partition", "intel_iommu=on iommu=nopt", "bootstrap writes no files"}},
+		{name: "Vanilla OS", files: bare("vanilla", "Vanilla OS", map[string]string{"usr/bin/abroot": "", "etc/default/grub": debianGrub, "usr/sbin/update-grub": "", "boot/grub/grub.cfg": "x\n"}), refused: true, never: append(noFiles[1:], "update-grub"), want: []string{"abroot kargs edit", "intel_iommu=on iommu=nopt"}},
+		{name: "Pop!_OS with a conflict in an entry", files: bare("pop", "Pop!_OS 24.04 LTS", merged(popOS, "boot/efi/loader/entries/Pop_OS-current.conf", "options ro iommu=pt\nlinux /x\n")), refused: true, want: []string{"kernelstub --delete-options \"iommu=pt\""}},
+		{name: "rEFInd with a conflict", files: bare("debian", "Debian", map[string]string{"boot/refind_linux.conf": "# menu\n\"Boot iommu=off\" \"root=UUID=0 ro iommu=pt\"\n"}), refused: true, want: []string{"/boot/refind_linux.conf line 2: iommu=pt contradicts", "remove iommu=pt from the line"}, never: []string{"iommu=off"}},
+		{name: "Limine with a conflict in its settings", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "/Linux\n  cmdline: root=UUID=0 iommu=pt\n", "etc/default/limine": "KERNEL_CMDLINE[default]=\"root=UUID=0\"\nKERNEL_CMDLINE[default]+=\" iommu=pt\"\n"}), refused: true, want: []string{"/etc/default/limine line 2: iommu=pt contradicts", "/boot/limine.conf line 2: iommu=pt contradicts", "from KERNEL_CMDLINE of /etc/default/limine, run `limine-update`"}},
+		{name: "Limine with a conflict in its own file", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "/Linux\n  cmdline: root=UUID=0 iommu=pt\n"}), refused: true, want: []string{"/boot/limine.conf line 2: iommu=pt contradicts", "remove iommu=pt from the line"}},
 		{name: "Harvester", files: bare("sle-micro-rancher", "Harvester v1.4.1", harvester), refused: true, never: append(noFiles, "grub2-mkconfig"), want: []string{"grub2-editenv /oem/grubenv set third_party_kernel_args=", "/etc/cos/bootargs.cfg"}},
 		{name: "Harvester, an image", files: bare("sle-micro-rancher", "Harvester v1.4.1", harvester), image: true, refused: true, never: append(noFiles, "grub2-mkconfig"), want: []string{"third_party_kernel_args="}},
 		{name: "Elemental by its command line", files: bare("sl-micro", "SL Micro 6.1", map[string]string{"proc/cmdline": "root=LABEL=COS_ACTIVE cos-img/filename=/cOS/active.img\n", "etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig}), refused: true, never: noFiles, want: []string{"set extra_cmdline="}},
@@ -132,7 +139,7 @@ func managedHosts() []host {
 			"etc/default/grub": "GRUB_ENABLE_BLSCFG=true\nGRUB_CMDLINE_LINUX=\"quiet\"\n", "usr/sbin/grub2-mkconfig": gnuMkconfig, "usr/bin/dracut": "",
 			"boot/loader/entries/a.conf": "title RHEL\nlinux /vmlinuz\noptions $kernelopts $tuned_params\n", "boot/grub2/grubenv": environment("kernelopts=root=/dev/sda1 ro iommu=pt\n"),
 		}), refused: true, want: []string{"+kernelopts=root=/dev/sda1 ro iommu=pt intel_iommu=on iommu=nopt", "/boot/grub2/grubenv line 2: iommu=pt contradicts"}},
-		{name: "an OSTree entry with a conflict", files: bare("fedora", "Fedora CoreOS 42", merged(bootc, "boot/loader/entries/ostree-1.conf", "options ostree=/ostree/boot.1 intremap=off\nlinux /vmlinuz\n")), refused: true, want: []string{"/boot/loader/entries/ostree-1.conf line 1: intremap=off"}},
+		{name: "an OSTree entry with a conflict", files: bare("fedora", "Fedora CoreOS 42", merged(bootc, "boot/loader/entries/ostree-1.conf", "options ostree=/ostree/boot.1 intremap=off\nlinux /vmlinuz\n")), refused: true, want: []string{"/boot/loader/entries/ostree-1.conf line 1: intremap=off", "rpm-ostree kargs --delete-if-present=intremap=off"}},
 		{name: "Limine", files: bare("arch", "CachyOS", map[string]string{"boot/limine.conf": "timeout: 5\n"}), refused: true, want: []string{"KERNEL_CMDLINE of /etc/default/limine"}},
 	}
 }
@@ -166,6 +173,27 @@ func loaderHosts() []host {
 		"usr/bin/env": arm64, "boot/armbianEnv.txt": "verbosity=1\nextraargs=apparmor=1\n", "boot/boot.scr": "", "usr/sbin/update-initramfs": "", "sys/firmware/acpi/tables/DMAR": "",
 	})
 	return []host{
+		{name: "openSUSE MicroOS by sdbootutil", files: bare("opensuse-microos", "openSUSE MicroOS", map[string]string{
+			"usr/bin/dracut": "", "usr/sbin/transactional-update": "", "usr/bin/sdbootutil": "", "etc/kernel/cmdline": "root=UUID=0 quiet\n", "boot/efi/loader/entries/opensuse-1.conf": entry,
+		}), want: []string{"+root=UUID=0 quiet intel_iommu=on iommu=nopt", "step BootConfig: /usr/bin/sdbootutil update-all-entries"}, never: []string{"/boot/efi/loader/entries/opensuse-1.conf change"}},
+		{name: "openSUSE MicroOS by sdbootutil, without a file of arguments", files: bare("opensuse-microos", "openSUSE MicroOS", map[string]string{
+			"usr/bin/dracut": "", "usr/bin/sdbootutil": "", "boot/efi/loader/entries/opensuse-1.conf": entry,
+		}), want: []string{"/boot/efi/loader/entries/opensuse-1.conf change"}, never: []string{"update-all-entries"}},
+		{name: "Garden Linux", files: bare("gardenlinux", "Garden Linux 1592", map[string]string{
+			"usr/bin/dracut": "", "etc/kernel/cmdline.d/10-default.cfg": "CMDLINE_LINUX=\"ro\"\n", "etc/kernel/cmdline": "root=gpt-auto ro\n", "efi/loader/entries/Default-1.conf": entry,
+		}), want: []string{"/etc/kernel/cmdline.d/zz-kata-vfio.cfg create", "+root=gpt-auto ro intel_iommu=on iommu=nopt", "/efi/loader/entries/Default-1.conf change"}},
+		{name: "Garden Linux with a conflict in a fragment", files: bare("gardenlinux", "Garden Linux 1592", map[string]string{
+			"usr/bin/dracut": "", "etc/kernel/cmdline.d/10-default.cfg": "CMDLINE_LINUX=\"ro iommu=pt\"\n", "efi/loader/entries/Default-1.conf": entry,
+		}), refused: true, want: []string{"/etc/kernel/cmdline.d/10-default.cfg line 1: iommu=pt contradicts"}},
+		{name: "Alpine", files: bare("alpine", "Alpine Linux v3.21", map[string]string{
+			"etc/update-extlinux.conf": "overwrite=1\ndefault_kernel_opts=\"quiet\"\n", "sbin/update-extlinux": "", "boot/extlinux.conf": "LABEL lts\n  LINUX vmlinuz-lts\n  APPEND root=UUID=0 quiet\n",
+		}), want: []string{"/etc/update-extlinux.conf change", "step BootConfig: /sbin/update-extlinux"}, never: []string{"/boot/extlinux.conf change"}},
+		{name: "Alpine with a conflict", files: bare("alpine", "Alpine Linux v3.21", map[string]string{
+			"etc/update-extlinux.conf": "overwrite=1\ndefault_kernel_opts=\"quiet iommu=pt\"\n", "sbin/update-extlinux": "", "boot/extlinux.conf": "LABEL lts\n  LINUX vmlinuz-lts\n  APPEND root=UUID=0 quiet iommu=pt\n",
+		}), refused: true, want: []string{"/etc/update-extlinux.conf line 2: iommu=pt contradicts"}},
+		{name: "Alpine that keeps its own extlinux.conf", files: bare("alpine", "Alpine Linux v3.21", map[string]string{
+			"etc/update-extlinux.conf": "overwrite=0\ndefault_kernel_opts=\"quiet\"\n", "sbin/update-extlinux": "", "boot/extlinux.conf": "LABEL lts\n  LINUX vmlinuz-lts\n  APPEND root=UUID=0 quiet\n",
+		}), want: []string{"/boot/extlinux.conf change"}, never: []string{"/etc/update-extlinux.conf change"}},
 		{name: "Proxmox with systemd-boot", files: merged(proxmox, loaderInfo, systemdBoot), want: []string{"+root=ZFS=rpool/ROOT/pve-1 boot=zfs intel_iommu=on iommu=nopt", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/default/grub.d/zz-kata-vfio.cfg", "mount the EFI"}},
 		{name: "Proxmox with GRUB", files: proxmox, want: []string{"/etc/default/grub.d/zz-kata-vfio.cfg create", "step BootConfig: /usr/sbin/proxmox-boot-tool refresh"}, never: []string{"/etc/kernel/cmdline change"}},
 		{name: "Proxmox, an image", files: proxmox, image: true, want: []string{"/etc/kernel/cmdline change", "proxmox-boot-tool refresh", "run bootstrap again on the running node"}, never: []string{"/etc/default/grub.d/zz-kata-vfio.cfg"}},
@@ -249,6 +277,8 @@ func firmwareHosts() []host {
 		{name: "Arm's SMMU in use", files: merged(arm(iort(4)), "sys/class/iommu/smmu3.0x1/uevent", ""), never: []string{"drives no SMMU"}},
 		{name: "Xen's dom0", files: node(xen), refused: true, want: []string{"Xen owns the IOMMU", "without Xen"}, never: []string{firmwareSetup}},
 		{name: "an image that Xen starts", files: debian("debian", "12", "", debianGrub, map[string]string{"etc/default/grub.d/xen.cfg": "GRUB_CMDLINE_XEN_DEFAULT=\"dom0_mem=4G\"\n"}), image: true, want: []string{"If Xen starts the node, Xen owns the IOMMU"}},
+		{name: "an image with Xen and arguments for it", files: debian("debian", "12", "", debianGrub, map[string]string{"etc/default/grub.d/xen.cfg": "GRUB_CMDLINE_XEN=\"loglvl=all\"\n", "boot/xen-4.17-amd64.gz": ""}), image: true, want: []string{"If Xen starts the node, Xen owns the IOMMU"}},
+		{name: "an image with openSUSE's settings for Xen, without Xen", files: debian("debian", "12", "", debianGrub+"GRUB_CMDLINE_XEN_DEFAULT=\"vga=gfx-1024x768x16\"\n", map[string]string{"boot/xenon.conf": ""}), image: true, never: []string{"Xen"}},
 		{name: "a virtual machine", files: node(guest), refused: true, want: []string{"the node is a virtual machine", "virtual IOMMU"}, never: []string{firmwareSetup}},
 		{name: "a guest of Xen", files: node(map[string]string{tables + "FACP": "FACP", "sys/hypervisor/type": "xen\n"}), refused: true, want: []string{"the node is a virtual machine"}, never: []string{firmwareSetup}},
 		{name: "a virtual machine with an IOMMU that is not used", files: node(map[string]string{tables + "IVRS": "IVRS" + strings.Repeat("\x00", 60), "proc/cpuinfo": "flags\t\t: fpu svm hypervisor\n"}), want: []string{"virtual IOMMU"}, never: []string{firmwareSetup}},

@@ -71,6 +71,13 @@ func (e *editor) edit(p *platform.Platform) {
 	case platform.Entries:
 		e.entries()
 		e.cmdlineFile(state.Reboot)
+		if l.DropIns != "" {
+			e.shell("CMDLINE_LINUX", "", grubFragment, state.Reboot)
+		}
+	case platform.SDBootUtil:
+		e.cmdlineFile(state.BootConfig, state.Reboot)
+	case platform.UpdateExtlinux:
+		e.shell("default_kernel_opts", "", "", state.BootConfig, state.Reboot)
 	case platform.UBootMenu:
 		e.uBootMenu()
 	case platform.Extlinux:

@@ -96,7 +96,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 				found = append(found, state.Problem{
 					Part: Part, Fatal: !r.harmless, Path: line.Path,
 					Text: fmt.Sprintf("/%s line %d: %s %s", line.Path, line.Number, word, r.why),
-					Fix:  removal(line.Path, word),
+					Fix:  removal(&p.Loader, line.Path, word),
 				})
 			}
 		}
@@ -115,7 +115,10 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 const tunedFile = "etc/tuned/bootcmdline"
 
 // removal says how to remove a word from a file.
-func removal(name, word string) string {
+func removal(l *platform.Loader, name, word string) string {
+	if text := l.Removal(name, word); text != "" {
+		return text
+	}
 	switch {
 	case name == tunedFile:
 		return fmt.Sprintf("remove %s from cmdline in the section [bootloader] of the active tuned profile, which writes the file", word)
@@ -188,6 +191,9 @@ func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
 	}
 	if !l.Generated() {
 		s.Entries = append(s.Entries, l.Config)
+	}
+	if l.Kind == platform.REFInd {
+		s.Quoted = []string{"boot/refind_linux.conf"}
 	}
 	s.Settings = append(s.Settings, tunedFile) // tuned adds its arguments to the loader's
 	if l.Cmdline != "" {

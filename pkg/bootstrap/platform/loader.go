@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // LoaderKind says how kernels get their command line.
@@ -20,13 +21,17 @@ const (
 	GRUBEntries LoaderKind = "GRUB with boot loader entries"
 	// Entries: another loader, usually systemd-boot, reads the entries.
 	Entries LoaderKind = "systemd-boot"
+	// SDBootUtil: openSUSE's sdbootutil writes the entries from Cmdline.
+	SDBootUtil LoaderKind = "systemd-boot by sdbootutil"
 	// UnifiedImages: the command line is in the signed image of each kernel.
 	UnifiedImages LoaderKind = "unified kernel images"
 	// UBootMenu: Debian's u-boot-menu generates extlinux.conf.
 	UBootMenu LoaderKind = "u-boot-menu"
 	// Extlinux: an extlinux.conf that no tool generates.
 	Extlinux LoaderKind = "extlinux"
-	Flatcar  LoaderKind = "Flatcar's GRUB"
+	// UpdateExtlinux: Alpine's update-extlinux generates extlinux.conf.
+	UpdateExtlinux LoaderKind = "update-extlinux"
+	Flatcar        LoaderKind = "Flatcar's GRUB"
 	// Proxmox: proxmox-boot-tool copies kernels and their command line to several partitions that are not mounted.
 	Proxmox LoaderKind = "proxmox-boot-tool"
 	// Armbian: U-Boot reads armbianEnv.txt.
@@ -34,12 +39,14 @@ const (
 	// The kernels' arguments of these are [Managed].
 	Talos        LoaderKind = "Talos"
 	Bottlerocket LoaderKind = "Bottlerocket"
+	COS          LoaderKind = "Container-Optimized OS"
 	NixOS        LoaderKind = "NixOS"
 	Harvester    LoaderKind = "Harvester"
 	Elemental    LoaderKind = "Elemental"
 	UbuntuCore   LoaderKind = "Ubuntu Core"
 	OpenShift    LoaderKind = "OpenShift's OSTree"
 	OSTree       LoaderKind = "OSTree"
+	ABRoot       LoaderKind = "ABRoot"
 	Kernelstub   LoaderKind = "kernelstub"
 	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment. Without the variable it is [Managed].
 	KernelOptions LoaderKind = "GRUB with kernelopts"
@@ -75,7 +82,7 @@ type Loader struct {
 
 // Generated reports whether a tool generates the configuration that the loader reads.
 func (l *Loader) Generated() bool {
-	return l.Kind == GRUB || l.Kind == UBootMenu || l.Kind == Proxmox
+	return slices.Contains([]LoaderKind{GRUB, UBootMenu, Proxmox, SDBootUtil, UpdateExtlinux}, l.Kind)
 }
 
 func (r *reader) loader(system *OS, live bool, cmdline string) Loader {
@@ -93,7 +100,7 @@ func (r *reader) loader(system *OS, live bool, cmdline string) Loader {
 		}
 		return Loader{Kind: Unmounted}
 	}
-	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.extlinux, r.armbian} {
+	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.updateExtlinux, r.extlinux, r.armbian} {
 		if l := find(); l.Kind != "" {
 			return l
 		}
@@ -195,7 +202,7 @@ func blsEnabled(defaults string) bool {
 func (r *reader) entriesOrImages() Loader {
 	for _, partition := range partitions() {
 		if entries := r.entryFiles(partition); len(entries) > 0 {
-			return Loader{Kind: Entries, EntryFiles: entries, Cmdline: r.kernelInstall()}
+			return r.withGenerator(Loader{Kind: Entries, EntryFiles: entries, Cmdline: r.kernelInstall()})
 		}
 	}
 	for _, partition := range partitions() {
@@ -205,6 +212,20 @@ func (r *reader) entriesOrImages() Loader {
 		}
 	}
 	return Loader{}
+}
+
+// withGenerator adds what writes the entries. sdbootutil writes all of them again from etc/kernel/cmdline; without the
+// file it takes the arguments of the running kernel (github.com/openSUSE/sdbootutil). Garden Linux makes the file from
+// fragments at each installation of a kernel (its features/_boot, update-kernel-cmdline).
+func (r *reader) withGenerator(l Loader) Loader {
+	const fragments = "etc/kernel/cmdline.d"
+	switch {
+	case l.Cmdline != "" && r.any("usr/bin/sdbootutil"):
+		return Loader{Kind: SDBootUtil, Cmdline: l.Cmdline, Tool: "usr/bin/sdbootutil", Arguments: []string{"update-all-entries"}}
+	case r.system().ID == "gardenlinux" && len(r.list(fragments)) > 0:
+		l.DropIns = fragments
+	}
+	return l
 }
 
 // partitions are where the partition of boot loader entries is mounted.
@@ -233,6 +254,17 @@ func (r *reader) uBootMenu() Loader {
 	l := Loader{Kind: UBootMenu, Tool: tool, Config: "boot/extlinux/extlinux.conf", Defaults: "etc/default/u-boot"}
 	if strings.Contains(r.text(tool), "/etc/u-boot-menu/conf.d") { // since u-boot-menu 4.2
 		l.DropIns = "etc/u-boot-menu/conf.d"
+	}
+	return l
+}
+
+// updateExtlinux: the tool replaces the configuration only with overwrite=1.
+func (r *reader) updateExtlinux() Loader {
+	l := Loader{Kind: UpdateExtlinux, Defaults: r.first("etc/update-extlinux.conf"), Tool: r.first("sbin/update-extlinux", "usr/sbin/update-extlinux"), Config: "boot/extlinux.conf"}
+	settings := kernelargs.NewSettings(nil)
+	settings.Source(l.Defaults, r.text(l.Defaults))
+	if l.Defaults == "" || l.Tool == "" || settings.Text("overwrite") != "1" {
+		return Loader{}
 	}
 	return l
 }

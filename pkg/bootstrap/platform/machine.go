@@ -38,13 +38,27 @@ func (r *reader) xen(live bool) Xen {
 	return ""
 }
 
-// startsXen reports whether GRUB's settings have arguments for Xen.
+// startsXen reports whether GRUB's settings have arguments for Xen, and Xen is installed or the arguments are for its
+// dom0. Every openSUSE has GRUB_CMDLINE_XEN_DEFAULT with a video mode, with or without Xen.
 func (r *reader) startsXen() bool {
 	settings := kernelargs.NewSettings(nil)
 	for _, name := range append([]string{"etc/default/grub"}, r.dropIns("etc/default/grub.d")...) {
 		settings.Source(name, r.text(name))
 	}
-	return settings.Has("GRUB_CMDLINE_XEN") || settings.Has("GRUB_CMDLINE_XEN_DEFAULT")
+	set, dom0 := false, false
+	for _, name := range []string{"GRUB_CMDLINE_XEN", "GRUB_CMDLINE_XEN_DEFAULT"} {
+		set = set || settings.Has(name)
+		dom0 = dom0 || slices.ContainsFunc(strings.Fields(settings.Text(name)), func(word string) bool { return strings.HasPrefix(word, "dom0") })
+	}
+	return dom0 || set && r.hasXen()
+}
+
+// hasXen reports whether a Xen that a boot loader can start is installed: GRUB looks for /boot/xen*.gz and the like
+// (GRUB's util/grub.d/20_linux_xen.in).
+func (r *reader) hasXen() bool {
+	return slices.ContainsFunc(r.list("boot"), func(name string) bool {
+		return strings.HasPrefix(name, "xen") && slices.Contains([]string{".gz", ".efi", ".xz"}, path.Ext(name))
+	})
 }
 
 func (r *reader) dropIns(dir string) []string {

@@ -54,6 +54,9 @@ func systems() []managed {
 		{Elemental, signs{files: []string{"etc/cos/bootargs.cfg", "etc/kairos-release"}, words: []string{"cos-img/filename="}}, Managed{
 			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/oem/grubenv", "extra_cmdline"),
 		}},
+		{COS, signs{ids: []string{"cos"}}, Managed{
+			"Container-Optimized OS has the kernel's arguments in its image, and its /etc does not last. Bootstrap describes the kernel's part only", true, cos,
+		}},
 		{UbuntuCore, signs{ids: []string{"ubuntu-core"}}, Managed{
 			"snapd sets the kernel's arguments on Ubuntu Core, and its /etc is read-only", true, snapd,
 		}},
@@ -64,6 +67,9 @@ func systems() []managed {
 			fields: []string{"OSTREE_VERSION"}, files: []string{"run/ostree-booted"}, dirs: []string{"sysroot/ostree", "ostree/repo", "ostree/deploy"}, words: []string{"ostree="},
 		}, Managed{
 			"OSTree (rpm-ostree, bootc) writes the boot loader's entries again with each deployment", false, ostree,
+		}},
+		{ABRoot, signs{files: []string{"usr/bin/abroot"}}, Managed{
+			"ABRoot (Vanilla OS) has the kernel's arguments, and writes GRUB's configuration again with each new root", false, abroot,
 		}},
 		{Kernelstub, signs{files: []string{"etc/kernelstub/configuration"}}, Managed{
 			"kernelstub writes the boot loader's entries again at each kernel update, from /etc/kernelstub/configuration", false, kernelstub,
@@ -88,7 +94,11 @@ func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 			if l, ok := r.kernelOptions(); s.kind == KernelOptions && ok {
 				return l, true
 			}
-			return Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}, true
+			l := Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}
+			if s.kind == Limine {
+				l.Defaults, l.EntryFiles = r.first("etc/default/limine"), []string{"boot/limine.conf"}
+			}
+			return l, true
 		}
 	}
 	return Loader{}, false
@@ -129,6 +139,26 @@ func (r *reader) hasArgument(prefixes []string, cmdline string) bool {
 	return false
 }
 
+// Removal says how to remove an argument from a file that a tool of the system writes again. It is empty if the file
+// itself can be edited.
+func (l *Loader) Removal(name, word string) string {
+	written := slices.Contains(l.EntryFiles, name) || l.Kind == Limine && name == l.Defaults
+	if !written || l.Kind == Limine && l.Defaults == "" {
+		return ""
+	}
+	format, ok := map[LoaderKind]string{
+		NixOS:      "remove %s from boot.kernelParams or what else sets it in /etc/nixos/configuration.nix, from which NixOS writes the line, and run `nixos-rebuild boot`",
+		OpenShift:  "remove %s from kernelArguments in the MachineConfig of the node's pool",
+		OSTree:     "run `rpm-ostree kargs --delete-if-present=%s` (without rpm-ostree: `ostree admin kargs edit-in-place`). In an image for bootc, remove it from /usr/lib/bootc/kargs.d",
+		Kernelstub: "run `kernelstub --delete-options %q`",
+		Limine:     "remove %s from KERNEL_CMDLINE of /etc/default/limine, run `limine-update`, then reboot",
+	}[l.Kind]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(format, word)
+}
+
 // items returns one line for each argument.
 func items(words []string, format string) string {
 	var b strings.Builder
@@ -164,6 +194,16 @@ func bottlerocket(words []string) string {
 		fmt.Fprintf(&b, "%q = [%s]\n", name, strings.Join(values[name], ", "))
 	}
 	return b.String()
+}
+
+// cos: the EFI system partition has GRUB's configuration, which an update of the image replaces.
+func cos(words []string) string {
+	return fmt.Sprintf("append to each line linux of efi/boot/grub.cfg on the EFI system partition (/dev/disk/by-label/EFI-SYSTEM), then reboot: %s. "+
+		"An update of the system replaces that file. Other files that bootstrap would write belong in the node's cloud-init user data", strings.Join(words, " "))
+}
+
+func abroot(words []string) string {
+	return fmt.Sprintf("run `abroot kargs edit`, add the arguments, then reboot: %s", strings.Join(words, " "))
 }
 
 func nixos(words []string) string {
