@@ -178,6 +178,23 @@ func (s *Snapshot) Served(f *Function) []*Function {
 	return gpus
 }
 
+// ServedBehindSwitch returns the GPUs of f's IOMMU group that f probably serves from another device of their card: the card
+// has a switch, and they are of one vendor. Intel's Arc cards have their audio there. That is no proof, since several cards
+// may be behind one switch.
+func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
+	group, ok := s.GroupOf(f)
+	if !ok || f.Switch == nil || !isServing(f.Class) {
+		return nil
+	}
+	var gpus []*Function
+	for _, gpu := range s.Members(group) {
+		if gpu.Type == GPU && serves(f, gpu) && Near(f, gpu) == SameSwitch {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
 // serves reports whether a function of a GPU's device only serves it.
 func serves(c, gpu *Function) bool {
 	return isServing(c.Class) && c.Vendor == gpu.Vendor && c.VF == nil

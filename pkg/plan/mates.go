@@ -81,25 +81,20 @@ func (c *candidate) goAlong(f *device.Function, but string) string {
 		f.Address, f.Class, driverName(f.Driver), c.f.Address, but, c.node.Selection.Choice(f.Address).Why)
 }
 
-// needsRule reports whether a group mate must be selected by a rule of the node config and is not. Only two kinds of
-// mates go without one: companions of a GPU that is taken, and functions that the host does not use, unless a rule
-// excludes them.
+// needsRule reports whether a group mate must be selected by a rule of the node config and is not. Only what serves a GPU
+// that is taken goes along without one. A function does not belong to the tenant because no driver has it: nobody needs a
+// driver for a processor's security processor or a switch's management function, the users of storage and network functions
+// may be invisible (LVM, ZFS, Ceph, a raw device), and the tenant of a group reaches all of it.
 func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, taken func(pci.Address) bool) bool {
+	isTaken := func(gpu *device.Function) bool { return taken(gpu.Address) }
 	choice := selection.Choice(f.Address)
 	switch {
 	case choice.Ours, choice.Forbidden:
 		return false
-	case slices.ContainsFunc(s.Served(f), func(gpu *device.Function) bool { return taken(gpu.Address) }):
+	case slices.ContainsFunc(s.Served(f), isTaken):
 		return false
 	}
-	return choice.Rule != "" || belongsToHost(f)
-}
-
-// belongsToHost reports whether the host uses f, as far as can be known: it has a host driver, or users that don't need
-// one. Those of storage and network functions may be invisible (LVM, ZFS, Ceph, a raw device, a network that the tenant
-// must not reach), and a switch serves what is behind it.
-func belongsToHost(f *device.Function) bool {
-	return f.Class.Base() == pci.BaseStorage || f.Class.Base() == pci.BaseNetwork || f.IsSwitchPart() || !isolation.LeavesDMA(f.Driver)
+	return choice.Rule != "" || !isolation.LeavesDMA(f.Driver) || !slices.ContainsFunc(s.ServedBehindSwitch(f), isTaken)
 }
 
 // standsAlone keeps a PF and its VFs out of two tenants' hands.

@@ -25,9 +25,12 @@ const (
 	display    pci.Class = 0x030000
 	sound      pci.Class = 0x040300
 	memory     pci.Class = 0x058000
+	hostBridge pci.Class = 0x060000
 	nvSwitch   pci.Class = 0x068000
+	system     pci.Class = 0x088000
 	usb        pci.Class = 0x0c0330
 	encryption pci.Class = 0x108000
+	signal     pci.Class = 0x118000
 	sata       pci.Class = 0x010601
 	other      pci.Class = 0x130000
 )
@@ -37,6 +40,12 @@ func mateOf(vendor pci.ID, class pci.Class, driver string, bus, fn uint8) device
 	f := on(pci.Address{Bus: 0xa0 + bus, Function: fn}, class, driver, 60)
 	f.Vendor, f.Capabilities.Header = vendor, pci.HeaderNormal
 	f.Type = device.Classify(class, pci.HeaderNormal, false, false)
+	return f
+}
+
+// behind returns the function below a switch, whose upstream port has the bus.
+func behind(f device.Function, bus uint8) device.Function {
+	f.Switch = &pci.Address{Bus: bus}
 	return f
 }
 
@@ -61,6 +70,13 @@ func apu() []device.Function {
 	}
 }
 
+func driverless(fns []device.Function) []device.Function {
+	for i := range fns {
+		fns[i].Driver = ""
+	}
+	return fns
+}
+
 // TestWhatGoesWithAGPU takes a GPU whose group has other functions. All those that need a rule and have none are named at once.
 func TestWhatGoesWithAGPU(t *testing.T) {
 	gpu := mateOf(nvidia, display, "nvidia", 0, 0)
@@ -78,9 +94,21 @@ func TestWhatGoesWithAGPU(t *testing.T) {
 		"audio of a card without GPU":     {functions: []device.Function{gpu, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
 		"audio of a GPU in another group": {functions: []device.Function{gpu, apart, mateOf(nvidia, sound, "snd_hda_intel", 1, 1)}, lacking: []string{"0000:a1:00.1"}},
 		"another GPU and its audio":       {functions: []device.Function{gpu, mateOf(amd, display, "amdgpu", 1, 0), mateOf(amd, sound, "snd_hda_intel", 1, 1)}, takes: 3},
-		"a function without a driver":     {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, takes: 2},
-		"a function on pci-stub":          {functions: []device.Function{gpu, mateOf(processor, other, "pci-stub", 1, 0)}, takes: 2},
-		"a function on vfio-pci":          {functions: []device.Function{gpu, mateOf(processor, other, "vfio-pci", 1, 0)}, takes: 2},
+		"a function without a driver":     {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a function on pci-stub":          {functions: []device.Function{gpu, mateOf(processor, other, "pci-stub", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a function on vfio-pci":          {functions: []device.Function{gpu, mateOf(processor, other, "vfio-pci", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"the same by a rule":              {functions: []device.Function{gpu, mateOf(processor, other, "", 1, 0)}, config: selecting("0000:a1:00.0"), takes: 2},
+		"its vendor's, for another use":   {functions: []device.Function{gpu, mateOf(nvidia, memory, "", 0, 1)}, lacking: []string{"0000:a0:00.1"}},
+		"management without a driver":     {functions: []device.Function{gpu, mateOf(microchip, memory, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a system function, no driver":    {functions: []device.Function{gpu, mateOf(microchip, system, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"signal processing, no driver":    {functions: []device.Function{gpu, mateOf(processor, signal, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"audio behind its switch":         {functions: []device.Function{behind(gpu, 0x90), behind(mateOf(nvidia, sound, "", 1, 0), 0x90)}, takes: 2},
+		"the same on VFIO":                {functions: []device.Function{behind(gpu, 0x90), behind(mateOf(nvidia, sound, "vfio-pci", 1, 0), 0x90)}, takes: 2},
+		"the same on the host's driver":   {functions: []device.Function{behind(gpu, 0x90), behind(mateOf(nvidia, sound, "snd_hda_intel", 1, 0), 0x90)}, lacking: []string{"0000:a1:00.0"}},
+		"audio behind another switch":     {functions: []device.Function{behind(gpu, 0x90), behind(mateOf(nvidia, sound, "", 1, 0), 0x91)}, lacking: []string{"0000:a1:00.0"}},
+		"another vendor's, same switch":   {functions: []device.Function{behind(gpu, 0x90), behind(mateOf(processor, sound, "", 1, 0), 0x90)}, lacking: []string{"0000:a1:00.0"}},
+		"audio on the root, no driver":    {functions: []device.Function{gpu, mateOf(nvidia, sound, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
+		"a host bridge without a driver":  {functions: []device.Function{gpu, mateOf(processor, hostBridge, "", 1, 0)}, takes: 1},
 		"a disk without a driver":         {functions: []device.Function{gpu, mateOf(processor, sata, "", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
 		"a switch's management":           {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, lacking: []string{"0000:a1:00.0"}},
 		"the same without resets":         {functions: []device.Function{gpu, mateOf(microchip, memory, "switchtec", 1, 0)}, skip: true, lacking: []string{"0000:a1:00.0"}},
@@ -91,6 +119,7 @@ func TestWhatGoesWithAGPU(t *testing.T) {
 			config:    selecting("0000:a1:00.0", "0000:a1:00.1"), takes: 3,
 		},
 		"an APU's functions and disks": {functions: apu(), lacking: []string{"0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4", "0000:a1:00.0", "0000:a1:00.1"}},
+		"the same without drivers":     {functions: driverless(apu()), lacking: []string{"0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4", "0000:a1:00.0", "0000:a1:00.1"}},
 		"the same, disks by a rule":    {functions: apu(), config: selecting("0000:a1:00.0", "0000:a1:00.1"), lacking: []string{"0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4"}},
 		"the same, all by a rule": {
 			functions: apu(), config: selecting("0000:a0:00.2", "0000:a0:00.3", "0000:a0:00.4", "0000:a1:00.0", "0000:a1:00.1"), takes: 7,
