@@ -72,7 +72,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		decided.refused = append(decided.refused, refusal{f.Address, why})
 	case choice.Forbidden:
 	case decided == nil:
-		choice.Why = set.unmatched()
+		choice.Why = set.unmatched(f)
 	case decided.Exclude:
 		choice.Why = decided.label + " of the node config excludes it"
 	default:
@@ -89,7 +89,7 @@ func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
 	var first *rule
 	for i := range set.list {
 		r := &set.list[i]
-		if !matches(&r.Match, s, f) || f.IsSwitchPart() && !r.Exclude && !meansSwitches(&r.Match) {
+		if !matches(&r.Match, s, f) || !r.Exclude && !means(&r.Match, f) {
 			continue
 		}
 		r.hits++
@@ -100,7 +100,10 @@ func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
 	return first
 }
 
-func (set *rules) unmatched() string {
+func (set *rules) unmatched(f *device.Function) string {
+	if f.IsBMCDisplay() {
+		return "it is the display of the management controller (BMC), and no rule of the node config names its device ID or address"
+	}
 	if set.standard {
 		return "it is neither a GPU nor the VF of a NIC, and no node config names it"
 	}
@@ -165,10 +168,18 @@ func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bo
 		amongPFs(m.PFNames, s, f)
 }
 
-// meansSwitches reports whether a match asks for more than a vendor's functions. Others don't mean its NVSwitches and
-// the like: they serve all GPUs of the board, and go to a tenant only where the operator says so.
-func meansSwitches(m *v1alpha1.DeviceMatch) bool {
-	return len(m.Types)+len(m.Classes)+len(m.Devices)+len(m.Addresses) > 0
+// means reports whether a match that f has also means it. Some functions go to a tenant only where the operator says so.
+// NVSwitches and the like serve all GPUs of the board: a vendor's functions don't mean them. The display of the management
+// controller is a display to its class, and who has it may reach the controller: only its device ID or address means it.
+func means(m *v1alpha1.DeviceMatch, f *device.Function) bool {
+	named := len(m.Devices)+len(m.Addresses) > 0
+	switch {
+	case f.IsBMCDisplay():
+		return named
+	case f.IsSwitchPart():
+		return named || len(m.Types)+len(m.Classes) > 0
+	}
+	return true
 }
 
 // among reports whether v is in the list. An empty list doesn't ask.

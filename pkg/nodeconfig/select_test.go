@@ -106,6 +106,45 @@ func TestSelectNVSwitches(t *testing.T) {
 	}
 }
 
+// TestSelectBMCDisplays: only a rule that names one selects it, and any rule that matches it excludes it.
+func TestSelectBMCDisplays(t *testing.T) {
+	const gpu, bmc = "0000:3b:00.0", "0000:03:00.0"
+	s := &device.Snapshot{Functions: []device.Function{
+		{Address: addr(t, bmc), Class: 0x030000, Type: device.GPU, Vendor: 0x1a03, Device: 0x2000},
+		{Address: addr(t, gpu), Class: 0x030200, Type: device.GPU, Vendor: 0x10de, Device: 0x2330},
+	}}
+	byType := v1alpha1.DeviceMatch{Types: []string{"gpu"}}
+	for name, test := range map[string]struct {
+		cfg  *v1alpha1.NodeConfig
+		want []string
+		why  string // said of the display
+	}{
+		"no config": {nil, []string{gpu}, "names its device ID or address"},
+		"type":      {selecting(rule(byType)), []string{gpu}, "names its device ID or address"},
+		"class":     {selecting(rule(v1alpha1.DeviceMatch{Classes: []string{"03"}})), []string{gpu}, "management controller"},
+		"vendor":    {selecting(rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x1a03}})), []string{}, "management controller"},
+		"device":    {selecting(rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x1a03}, Devices: []pci.ID{0x2000}})), []string{bmc}, ""},
+		"address":   {selecting(rule(byType), rule(v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, bmc)}})), []string{bmc, gpu}, ""},
+		"an exclusion by type": {
+			selecting(v1alpha1.DeviceRule{Match: byType, Exclude: true}, rule(v1alpha1.DeviceMatch{Devices: []pci.ID{0x2000}})), []string{}, "rule 1 of the node config excludes it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sel := nodeconfig.Select(test.cfg, s)
+			if diff := cmp.Diff(test.want, ours(sel)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if why := sel.Choice(addr(t, bmc)).Why; !strings.Contains(why, test.why) || (why == "") != (test.why == "") {
+				t.Errorf("the choice says %q, want %q", why, test.why)
+			}
+		})
+	}
+}
+
+func selecting(rules ...v1alpha1.DeviceRule) *v1alpha1.NodeConfig {
+	return &v1alpha1.NodeConfig{Devices: rules}
+}
+
 func TestSelect(t *testing.T) {
 	tests := map[string]struct {
 		cfg  *v1alpha1.NodeConfig
