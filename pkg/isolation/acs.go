@@ -320,6 +320,9 @@ func Separate(s *device.Snapshot, f *device.Function) string {
 			return fmt.Sprintf("switch ACS of port %s on: %s", addr, ACSAtBoot(port))
 		}
 	}
+	if f.IsNVSwitch() { // soldered to its board
+		return "enable ACS of the ports above " + f.Address.String() + " in the firmware setup, or update the firmware"
+	}
 	return otherSlotFix(f.Address.String())
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -32,7 +33,40 @@ func (c *candidate) wholeBoard() *Refusal {
 	}
 	return c.mate(first, NotIsolated,
 		fmt.Sprintf("NVSwitch %s reaches the memory of all GPUs of its board, and the claim does not have %s", c.f.Address, strings.Join(lacking, ", ")),
-		"request all GPUs and NVSwitches of the node in one claim")
+		c.wholeBoardFix())
+}
+
+// wholeBoardFix says how a claim gets a whole board. One that shares an IOMMU group has to be separated first, unless Kata plugs
+// all of the group: see [candidate.pluggableTogether].
+func (c *candidate) wholeBoardFix() string {
+	const together = "request all GPUs and NVSwitches of the node in one claim"
+	shared := c.sharingBoard()
+	if shared == nil || c.plugsGroups() {
+		return together
+	}
+	return fmt.Sprintf("%s; then %s. Kata plugs one function of a group into a VM, and %s shares group %d with another of the board",
+		isolation.Separate(c.node.Snapshot, shared), together, shared.Address, *shared.Group)
+}
+
+// sharingBoard returns the first GPU or NVSwitch of the board in a group with another one; nil for none.
+func (c *candidate) sharingBoard() *device.Function {
+	first := map[int]*device.Function{} // of each group
+	for i := range c.node.Snapshot.Functions {
+		f := &c.node.Snapshot.Functions[i]
+		if f.Group == nil || !f.IsOnNVLink() {
+			continue
+		}
+		if other, ok := first[*f.Group]; ok {
+			return other
+		}
+		first[*f.Group] = f
+	}
+	return nil
+}
+
+// plugsGroups is [candidate.plugsWholeGroups] before the backend is settled.
+func (c *candidate) plugsGroups() bool {
+	return c.node.HotPlug && (c.claimed.VFIO.Backend == v1alpha1.BackendGroup || !c.node.Snapshot.Host.IOMMUFD)
 }
 
 // askedOf returns the functions that a claim asks for.

@@ -124,6 +124,9 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *Refusal
 		Text: fmt.Sprintf("the claim has %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group),
 		Fix:  fmt.Sprintf("claim one of the two; for both, %s", isolation.Separate(c.node.Snapshot, c.f)),
 	}
+	if c.f.IsNVSwitch() && !c.tolerated(isolation.PeerToPeer) { // not without the others: see wholeBoard
+		r.Fix = isolation.Separate(c.node.Snapshot, c.f)
+	}
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
 		r.Culprit = &second
 		r.Text = fmt.Sprintf("companions: Give has the VM get %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group)

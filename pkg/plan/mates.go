@@ -33,9 +33,24 @@ func (c *candidate) matesTakeable() *Refusal {
 		}
 	}
 	if first == nil {
-		return nil
+		return c.withVMD()
 	}
 	return c.mate(first, Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
+}
+
+// withVMD refuses a function behind VMD that takes VMD along, where a rule selects that: it would end with VMD's driver.
+func (c *candidate) withVMD() *Refusal {
+	if !isolation.BehindVMD(c.f.Address) {
+		return nil
+	}
+	for _, t := range c.all {
+		if isVMD(t.f) && c.node.Selection.Choice(t.f.Address).Ours {
+			return c.mate(t.f, Forbidden,
+				fmt.Sprintf("%s (class %s, driver vmd) must be assigned with %s, which exists only while driver vmd has VMD", t.f.Address, t.f.Class, c.f.Address),
+				isolation.Separate(c.node.Snapshot, c.f))
+		}
+	}
+	return nil
 }
 
 // matesSelected refuses what the claim does not name and would take from the host. A companion belongs to the allocated
@@ -50,15 +65,28 @@ func (c *candidate) matesSelected() *Refusal {
 	if len(lacking) == 0 {
 		return nil
 	}
-	quoted := make([]string, len(lacking))
-	for i, f := range lacking {
+	return c.mate(lacking[0], MateNotSelected, c.notSelected(lacking), c.separateOrSelect(lacking))
+}
+
+// separateOrSelect is the fix for group mates that no rule selects. A rule for VMD is no way out, as the drives behind it
+// exist only while its driver has it.
+func (c *candidate) separateOrSelect(mates []*device.Function) string {
+	separate := isolation.Separate(c.node.Snapshot, c.f)
+	if slices.ContainsFunc(mates, isVMD) {
+		return separate
+	}
+	quoted := make([]string, len(mates))
+	for i, f := range mates {
 		quoted[i] = fmt.Sprintf("%q", f.Address.String())
 	}
-	separate := isolation.Separate(c.node.Snapshot, c.f)
-	return c.mate(lacking[0], MateNotSelected, c.notSelected(lacking), fmt.Sprintf(
+	return fmt.Sprintf(
 		"%s; or, if tenants may have what goes along, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [%s]}}]`)",
-		separate, strings.Join(quoted, ", ")))
+		separate, strings.Join(quoted, ", "))
 }
+
+// isVMD reports whether the function is Intel's VMD (Volume Management Device) with its driver, which makes the PCI domain
+// that its drives are in (drivers/pci/controller/vmd.c).
+func isVMD(f *device.Function) bool { return f.Driver == "vmd" }
 
 // notSelected names group mates that no rule selects.
 func (c *candidate) notSelected(mates []*device.Function) string {

@@ -295,3 +295,66 @@ func TestSwitchNeedsItsBoard(t *testing.T) {
 		t.Errorf("the assessment of a switch: %+v", as.Refusals)
 	}
 }
+
+// TestBoardInOneGroupNeedsItsOwnGroups: no refusal of a board whose NVSwitches share a group points to a claim that is refused too.
+func TestBoardInOneGroupNeedsItsOwnGroups(t *testing.T) {
+	shared := nvlinkBoard().Functions
+	for i := 8; i < 12; i++ {
+		shared[i].Group = new(78)
+	}
+	s := assemble(shared)
+	const separate, together = "enable ACS of the ports above 0000:b8:00.0", "request all GPUs and NVSwitches of the node in one claim"
+	all := addressesOf(s)
+	for name, c := range map[string]struct {
+		ask          []pci.Address
+		iommufd, hot bool
+		want, never  string
+	}{
+		"one switch":                          {ask: all[8:9], want: separate, never: "claim one of the two"},
+		"the whole board":                     {ask: all, want: "enable ACS of the ports above 0000:b9:00.0", never: "claim one of the two"},
+		"one switch, iommufd and hot plug":    {ask: all[8:9], iommufd: true, hot: true, want: separate},
+		"one switch, by the group's hot plug": {ask: all[8:9], hot: true, want: together, never: separate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node(s)
+			n.Selection, n.HotPlug = nodeconfig.Select(withSwitches(), s), c.hot
+			s.Host.IOMMUFD = c.iommufd
+			_, err := plan.Make(asking(s, c.ask...), n)
+			refused, ok := errors.AsType[*plan.RefusedError](err)
+			if !ok {
+				t.Fatalf("Make = %v; want a refusal", err)
+			}
+			if fix := refused.Refusals[0].Fix; !strings.Contains(fix, c.want) || c.never != "" && strings.Contains(fix, c.never) {
+				t.Errorf("the fix says %q; want %q and not %q", fix, c.want, c.never)
+			}
+		})
+	}
+}
+
+// TestDriveBehindVMDLeavesVMD: a drive that shares VMD's group is refused, even where a rule selects VMD, and no fix gives VMD away.
+func TestDriveBehindVMDLeavesVMD(t *testing.T) {
+	vmd := on(pci.Address{Bus: 0x5d, Device: 5, Function: 5}, 0x010400, "vmd", 80)
+	drive := on(pci.Address{Domain: 0x10000, Bus: 1}, 0x010802, "nvme", 80)
+	s := assemble([]device.Function{vmd, drive})
+	drives := v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Types: []string{"nvme"}}}
+	for name, c := range map[string]struct {
+		rules []v1alpha1.DeviceRule
+		want  plan.Code
+	}{
+		"drives":         {[]v1alpha1.DeviceRule{drives}, plan.MateNotSelected},
+		"drives and VMD": {[]v1alpha1.DeviceRule{drives, {Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{vmd.Address}}}}, plan.Forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node(s)
+			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: c.rules}, s)
+			_, err := plan.Make(asking(s, drive.Address), n)
+			refused, ok := errors.AsType[*plan.RefusedError](err)
+			if !ok || refused.Refusals[0].Code != c.want {
+				t.Fatalf("Make = %v; want %s", err, c.want)
+			}
+			if fix := refused.Refusals[0].Fix; !strings.HasPrefix(fix, "disable VMD") || strings.Contains(fix, "addresses:") {
+				t.Errorf("the fix is %q; want VMD disabled", fix)
+			}
+		})
+	}
+}
