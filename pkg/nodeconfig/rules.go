@@ -170,7 +170,7 @@ func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bo
 
 // means reports whether a match that f has also means it. Some functions go to a tenant only where the operator says so.
 // NVSwitches and the like serve all GPUs of the board: a vendor's functions don't mean them. The display of the management
-// controller is a display to its class, and who has it may reach the controller: only its device ID or address means it.
+// controller is a display to its class, and the tenant that has it may reach the controller: only its device ID or address means it.
 func means(m *v1alpha1.DeviceMatch, f *device.Function) bool {
 	named := len(m.Devices)+len(m.Addresses) > 0
 	switch {
