@@ -15,6 +15,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	daemon "github.com/kata-vfio/kata-vfio/pkg/plugin"
@@ -143,10 +144,10 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 }
 
 // mustPrepare has the node's kubelet ask for a claim, which gets the one device.
-func mustPrepare(t *testing.T, n *scripted, claim *resourcev1.ResourceClaim, device string) {
+func mustPrepare(t *testing.T, n *scripted, claim *resourcev1.ResourceClaim, name string) {
 	t.Helper()
 	devices, problem := n.prepare(claim)
-	if problem != "" || !slices.Equal(devices, []string{n.name + " " + device}) {
+	if problem != "" || !slices.Equal(devices, []string{device.NodePool(n.name) + " " + name}) {
 		t.Fatalf("claim %s gets %v: %s", claim.Name, devices, problem)
 	}
 }
