@@ -94,12 +94,25 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 		}
 		return c.planNamed(cmd, opts, n, named, class)
 	}
+	none := noDevice(class, len(all))
 	if class != nil {
 		if all, err = preflight.Select(cmd.Context(), class, all); err != nil {
 			return err
 		}
 	}
-	return planEach(cmd, opts, n, all, class)
+	return planEach(cmd, opts, n, all, class, none)
+}
+
+// noDevice says why there is no device to plan for on a node that publishes so many.
+func noDevice(class *resourceapi.DeviceClass, published int) string {
+	const see = "See `kata-vfio-audit devices`, and "
+	switch {
+	case class == nil || published == 0:
+		return "No device: the node publishes none. " + see + "the node config's rules."
+	case published == 1:
+		return fmt.Sprintf("No device: DeviceClass %s does not select the device that the node publishes. "+see+"the class's selectors.", class.Name)
+	}
+	return fmt.Sprintf("No device: DeviceClass %s selects none of the %d devices that the node publishes. "+see+"the class's selectors.", class.Name, published)
 }
 
 // planNamed prints the plan of one claim for the devices.
@@ -133,8 +146,8 @@ type devicePlan struct {
 	Refusals []plan.Refusal `json:"refusals,omitempty"`
 }
 
-// planEach prints whether a claim for each device by itself would be prepared.
-func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.Candidate, class *resourceapi.DeviceClass) error {
+// planEach prints whether a claim for each device by itself would be prepared, or none if there is no device.
+func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.Candidate, class *resourceapi.DeviceClass, none string) error {
 	plans := []devicePlan{}
 	for _, c := range all {
 		req, err := preflight.Request([]preflight.Candidate{c}, class)
@@ -153,7 +166,7 @@ func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.C
 	if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"devices": plans}); done || err != nil {
 		return errors.Join(err, refusedOf(plans))
 	}
-	return errors.Join(printPlans(cmd.OutOrStdout(), plans), refusedOf(plans))
+	return errors.Join(printPlans(cmd.OutOrStdout(), plans, none), refusedOf(plans))
 }
 
 func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflight.Candidate) (devicePlan, error) {
@@ -170,10 +183,10 @@ func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflig
 	return one, nil
 }
 
-// printPlans prints a line for each device, and below the table why some are refused.
-func printPlans(w io.Writer, plans []devicePlan) error {
+// printPlans prints a line for each device, and below the table why some are refused. Without devices it prints none.
+func printPlans(w io.Writer, plans []devicePlan, none string) error {
 	if len(plans) == 0 {
-		_, err := fmt.Fprintln(w, "No device: the node publishes none of them. See `kata-vfio-audit devices`, and the node config's rules.")
+		_, err := fmt.Fprintln(w, none)
 		return err
 	}
 	rows := [][]string{{"DEVICE", "CLAIM", "STEPS", "BACKEND", "RESET", "TAKES"}}

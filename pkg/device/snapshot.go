@@ -38,6 +38,8 @@ type Host struct {
 	BootID string `json:"bootID"`
 	// Kernel is the kernel release, as uname -r prints it.
 	Kernel string `json:"kernel"`
+	// Machine is what the kernel runs on.
+	Machine Machine `json:"machine,omitzero"`
 	// IOMMUs are the names under /sys/class/iommu: "dmar0", "ivhd0", "smmu3...".
 	IOMMUs []string `json:"iommus"`
 	// IRQChips are the distinct interrupt chip names of MSI interrupts; those

@@ -30,7 +30,7 @@ func (j *judgement) grouped() {
 		j.reason(Reason{
 			Code:     NoIOMMU,
 			Text:     fmt.Sprintf("group %d of %s is one of VFIO's no-IOMMU groups: nothing confines its DMA", j.group.Number, j.f.Address),
-			Fix:      Fix(NoIOMMU),
+			Fix:      FixOn(j.s, NoIOMMU),
 			Evidence: append(seen, j.saw(groupFile(j.group.Number, "name"), "vfio-noiommu")...),
 		})
 		return
@@ -52,7 +52,7 @@ func (j *judgement) groupless() {
 	r := Reason{
 		Code:     NoGroup,
 		Text:     fmt.Sprintf("%s is in no IOMMU group: this node has no working IOMMU, so nothing confines its DMA", j.f.Address),
-		Fix:      Fix(NoGroup),
+		Fix:      FixOn(j.s, NoGroup),
 		Evidence: j.saw(attribute(j.f.Address, "iommu_group"), "absent"),
 	}
 	units := strings.Join(j.s.Host.IOMMUs, " ")

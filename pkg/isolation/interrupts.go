@@ -61,7 +61,7 @@ func (j *judgement) remapped() bool {
 		return true
 	case known:
 		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(found.Plain, ", "), j.f.Address)
-		r.Fix = Fix(NoInterruptRemapping)
+		r.Fix = FixOn(j.s, NoInterruptRemapping)
 	default:
 		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it is unknown whether those of %s would be remapped", j.f.Address)
 		r.Fix = "ensure that /sys/kernel/irq exists and a device uses MSI; a captured tree must contain sys/kernel/irq/*/chip_name"

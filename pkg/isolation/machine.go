@@ -54,9 +54,9 @@ func DirectTranslatedFix(s *device.Snapshot, port *device.Function) string {
 	return orNoATS(s, "run `"+SetACS(port.Address, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)+"`")
 }
 
-// isArm reports whether the node's IOMMUs are Arm's.
+// isArm reports whether the node's IOMMUs are Arm's, or would be.
 func isArm(s *device.Snapshot) bool {
-	return slices.ContainsFunc(s.Host.IOMMUs, func(unit string) bool {
+	return s.Host.Machine.Arch == device.Arm || slices.ContainsFunc(s.Host.IOMMUs, func(unit string) bool {
 		return strings.HasPrefix(unit, "smmu") || strings.HasPrefix(unit, "arm-smmu")
 	})
 }
@@ -75,4 +75,58 @@ func directRegionFix(s *device.Snapshot) string {
 		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
 	}
 	return Fix(DirectRegion)
+}
+
+// FixOn is [Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
+// architecture and on what is below the kernel.
+func FixOn(s *device.Snapshot, code Code) string {
+	switch code {
+	case NoGroup:
+		return iommuFix(s)
+	case NoIOMMU:
+		if s.Host.Machine.Hypervisor == "" && !isArm(s) {
+			return Fix(NoIOMMU)
+		}
+		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, and reboot. For an IOMMU, " + iommuFix(s)
+	case NoInterruptRemapping:
+		return remappingFix(s)
+	case DirectRegion:
+		return directRegionFix(s)
+	}
+	return Fix(code)
+}
+
+// iommuFix says how the node gets an IOMMU.
+func iommuFix(s *device.Snapshot) string {
+	switch m := s.Host.Machine; {
+	case m.Hypervisor == device.XenDom0:
+		return "Xen keeps the IOMMU for itself: start the kernel without Xen"
+	case m.IsVM():
+		return "the node is a VM: " + VirtualIOMMUFix(m.Arch)
+	case isArm(s):
+		return "switch on the SMMU in the firmware setup, or update the firmware if it describes none (ACPI table IORT)"
+	case m.Arch == device.X86:
+		return "switch on VT-d or AMD-Vi in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`"
+	}
+	return Fix(NoGroup)
+}
+
+// VirtualIOMMUFix says how a VM gets an IOMMU.
+func VirtualIOMMUFix(arch device.Arch) string {
+	const fix = "use a bare-metal node, or have the provider of the VM give it a virtual IOMMU"
+	if arch == device.Arm {
+		return fix + " (QEMU: `-machine virt,iommu=smmuv3`)"
+	}
+	return fix + " with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`)"
+}
+
+// remappingFix says how the node gets interrupt remapping.
+func remappingFix(s *device.Snapshot) string {
+	switch m := s.Host.Machine; {
+	case m.Hypervisor == device.XenDom0, m.IsVM():
+		return iommuFix(s)
+	case isArm(s):
+		return "use a machine whose interrupt controller isolates MSIs of devices (GICv3 with an ITS), with Linux 6.11 or later, which shows it"
+	}
+	return Fix(NoInterruptRemapping)
 }

@@ -279,7 +279,7 @@ func (m *memo) fix(f *device.Function, code isolation.Code) string {
 			return r.Fix
 		}
 	}
-	return isolation.Fix(code)
+	return isolation.FixOn(m.snapshot, code)
 }
 
 // vfioDriver returns the VFIO driver for f: the module whose "vfio_pci:" alias

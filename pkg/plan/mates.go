@@ -25,7 +25,7 @@ func (c *candidate) matesTakeable() *Refusal {
 		if t.f.Group == nil {
 			return c.mate(t.f, NotIsolated,
 				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", t.f.Address, c.f.Address),
-				isolation.Fix(isolation.NoGroup))
+				isolation.FixOn(c.node.Snapshot, isolation.NoGroup))
 		}
 		if c.node.Selection.Choice(t.f.Address).Forbidden {
 			first = cmp.Or(first, t.f)

@@ -51,7 +51,7 @@ func Patterns() []string {
 		"sys/kernel/mm/transparent_hugepage/enabled", "sys/kernel/livepatch/*/enabled",
 		"sys/class/iommu/*/*/*", "sys/class/net/*/*", "sys/class/net/*/statistics/*", "sys/class/infiniband/*/*",
 		"sys/class/dmi/id/sys_vendor", "sys/class/dmi/id/product_name", "sys/class/dmi/id/bios_*", "sys/class/dmi/id/board_name",
-		"sys/class/dmi/id/board_vendor", "sys/class/dmi/id/chassis_type", "sys/hypervisor/type",
+		"sys/class/dmi/id/board_vendor", "sys/class/dmi/id/chassis_type", "sys/hypervisor/type", "sys/hypervisor/properties/features", "proc/xen/capabilities",
 		"sys/devices/system/cpu/*", "sys/devices/system/cpu/vulnerabilities/*", "sys/devices/system/cpu/smt/*",
 		"sys/devices/system/cpu/*/microcode/version", "sys/devices/system/node/*", "sys/devices/system/edac/mc/*/*",
 		"sys/devices/system/clocksource/*/*",

@@ -48,6 +48,10 @@ func TestAdviceFitsTheMachine(t *testing.T) {
 		"an identity domain on Arm":           {"IOM-013", []func(*board.Tree){identity, asArm}, "iommu.passthrough=0", x86},
 		"an identity domain on x86":           {"IOM-013", []func(*board.Tree){identity}, "iommu=pt", nil},
 		"a direct region on Arm":              {"IOM-016", []func(*board.Tree){direct, asArm}, "IORT", x86},
+		"no IOMMU on Arm":                     {"IOM-001", []func(*board.Tree){noIOMMU, withFile("proc/sys/kernel/arch", "aarch64\n")}, "the SMMU in the firmware setup", []string{"VT-d", "AMD-Vi", "intel_iommu", "VM", "Xen"}},
+		"no IOMMU on x86":                     {"IOM-001", []func(*board.Tree){noIOMMU, withFile("proc/sys/kernel/arch", "x86_64\n")}, "VT-d or AMD-Vi in the firmware setup", []string{"SMMU", "VM", "Xen"}},
+		"no IOMMU in a VM":                    {"IOM-001", []func(*board.Tree){noIOMMU, withFile("proc/cpuinfo", "flags\t: fpu hypervisor\n")}, "use a bare-metal node", []string{"firmware setup", "Xen"}},
+		"no IOMMU in Xen's dom0":              {"IOM-001", []func(*board.Tree){noIOMMU, withFile("proc/xen/capabilities", "control_d\n")}, "start the kernel without Xen", []string{"firmware setup", "VM"}},
 		"a direct region on x86":              {"IOM-016", []func(*board.Tree){direct}, "RMRR", []string{"IORT"}},
 		"more mappings than VFIO's default":   {"IOM-021", []func(*board.Tree){moreMappings}, "echo 65535", []string{"waiver"}},
 		"more mappings for confidential guests": {
@@ -87,6 +91,15 @@ func enableATSOf(name string) func(*board.Tree) {
 }
 
 func directTranslated(t *board.Tree) { t.SetACS(t.Devices["left/port"], acsDirect) }
+
+// noIOMMU has the kernel find no IOMMU.
+func noIOMMU(t *board.Tree) {
+	t.Delete("sys/class/iommu")
+}
+
+func withFile(name, content string) func(*board.Tree) {
+	return func(t *board.Tree) { t.Put(name, content) }
+}
 
 func moreMappings(t *board.Tree) {
 	t.SetParameter("vfio_iommu_type1", "dma_entry_limit", "4194304")

@@ -66,9 +66,9 @@ func hasIOMMU(n *facts.Node) Answer {
 	case !class.Known() || !kernel.Known():
 		return unknown("whether the node has an IOMMU", class, kernel)
 	case len(units) == 0:
-		return fail("the kernel has no IOMMU", class, kernel)
+		return fail("the kernel has no IOMMU", class, kernel).fix(isolation.FixOn(n.Snapshot, isolation.NoGroup))
 	case len(groups) == 0:
-		return fail("the node has an IOMMU, but no function is in a group", class, kernel)
+		return fail("the node has an IOMMU, but no function is in a group", class, kernel).fix(isolation.FixOn(n.Snapshot, isolation.NoGroup))
 	}
 	return pass(fmt.Sprintf("%s, %s", count(len(units), "IOMMU unit"), count(len(groups), "group")), class)
 }
@@ -81,7 +81,7 @@ func realGroups(n *facts.Node) Answer {
 		case !ok:
 			return ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))
 		case group.NoIOMMU:
-			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...)
+			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...).fix(isolation.FixOn(n.Snapshot, isolation.NoIOMMU))
 		}
 		return nil
 	})
@@ -168,7 +168,8 @@ func interruptsRemapped(n *facts.Node) Answer {
 	case remapped:
 		return pass(strings.Join(found.Safe, ", "), seen)
 	case known && isX86(n):
-		return fail(fmt.Sprintf("interrupts are not remapped (chip %s)", strings.Join(found.Plain, ", ")), seen).reaching(devices...)
+		return fail(fmt.Sprintf("interrupts are not remapped (chip %s)", strings.Join(found.Plain, ", ")), seen).reaching(devices...).
+			fix(isolation.FixOn(n.Snapshot, isolation.NoInterruptRemapping))
 	case known:
 		return say(finding.Unknown, "interrupt chip names don't show isolation on this architecture; VFIO checks it while allow_unsafe_interrupts is off", []facts.Fact{seen})
 	}
@@ -205,7 +206,11 @@ func firmwareOffersRemapping(n *facts.Node) Answer {
 	case !table.OK():
 		return unknown("what the firmware offers", table)
 	case !flags.InterruptRemapping:
-		return fail("the firmware's DMAR table does not support interrupt remapping", table)
+		found := fail("the firmware's DMAR table does not support interrupt remapping", table)
+		if n.Snapshot.Host.Machine.IsVM() {
+			return found.fix(isolation.FixOn(n.Snapshot, isolation.NoInterruptRemapping))
+		}
+		return found
 	case flags.X2APICOptOut:
 		return pass("offered, but the firmware asks the kernel not to use x2APIC", table)
 	}

@@ -170,17 +170,38 @@ func mappingsBounded(n *facts.Node) Answer {
 	case limit.Running.Status == facts.Absent:
 		return setLater(notApplicable("VFIO type 1 is not loaded", limit.Running), &limit, good)
 	}
-	return setLater(pass(limit.Running.Value+" mappings", limit.Running), &limit, good)
+	found := setLater(pass(limit.Running.Value+" mappings", limit.Running), &limit, good)
+	if handler := confidentialHandler(n); handler != "" && found[0].State == finding.Pass {
+		return tooFewFor(handler, limit.Running)
+	}
+	return found
+}
+
+// tooFewFor has a person look at a limit that may be too low for confidential guests. VFIO maps each of their pages by
+// itself, and QEMU fails to start large ones (kata-containers/kata-containers issue 11721).
+func tooFewFor(handler string, limit facts.Fact) Answer {
+	text := fmt.Sprintf("dma_entry_limit is %s, and VMs of handler %s are confidential: with a GPU they can need more mappings, and then fail to start "+
+		"(\"VFIO_MAP_DMA failed: No space left on device\")", limit.Value, handler)
+	return say(finding.Manual, text, []facts.Fact{limit}).
+		fix("if yours fail to start, set `options vfio_iommu_type1 dma_entry_limit=` to what they need in /etc/modprobe.d, and accept that with a waiver of IOM-021")
 }
 
 // moreMappingsFix is for nodes whose confidential guests may not start with VFIO's default; empty for others.
 func moreMappingsFix(n *facts.Node) string {
+	handler := confidentialHandler(n)
+	if handler == "" {
+		return ""
+	}
+	return fmt.Sprintf("accept it with a waiver of IOM-021, since VMs of handler %s are confidential: with a GPU they can need more than %d mappings. "+
+		"Where yours start with fewer, set that limit", handler, maxMappings)
+}
+
+// confidentialHandler returns the first handler whose VMs are confidential, or "".
+func confidentialHandler(n *facts.Node) string {
 	r := runtimes.Of(n)
 	for _, h := range r.Kata() {
-		k := runtimes.KataOf(n, &h)
-		if k.OK() && confidential(n, &h, k) {
-			return fmt.Sprintf("accept it with a waiver of IOM-021, since VMs of handler %s are confidential: with a GPU they can need more than %d mappings. "+
-				"Where yours start with fewer, set that limit", h.Name, maxMappings)
+		if k := runtimes.KataOf(n, &h); k.OK() && confidential(n, &h, k) {
+			return h.Name
 		}
 	}
 	return ""

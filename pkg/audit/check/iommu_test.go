@@ -87,6 +87,9 @@ func dmaFaults() []fault {
 		{rule: "IOM-014", about: "no IOMMU", board: withoutIOMMU, plant: func(*board.Tree) {}},
 		{rule: "IOM-015", about: "lazy", board: board.Server, device: "nic0", plant: groupType("nic0", "DMA-FQ")},
 		{rule: "IOM-021", about: "no bound", board: board.Server, plant: func(t *board.Tree) { t.SetParameter(type1, "dma_entry_limit", "4294967295") }},
+		{rule: "IOM-021", about: "VFIO's default for confidential guests", board: board.Server, state: finding.Manual, plant: func(t *board.Tree) {
+			t.AddToKata(confidentialGuest)
+		}},
 		{rule: "IOM-021", about: "none after the next boot", board: board.Server, plant: func(t *board.Tree) {
 			t.Put("etc/modprobe.d/vfio.conf", "options vfio_iommu_type1 dma_entry_limit=1000000\n")
 		}},

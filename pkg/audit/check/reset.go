@@ -79,9 +79,10 @@ func canReset(n *facts.Node) Answer {
 
 func strongReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
-		r, weak := reasonOf(n.Verdict(f).Notes, isolation.WeakReset)
+		v := n.Verdict(f)
+		r, weak := reasonOf(v.Notes, isolation.WeakReset)
 		if !weak {
-			return nil
+			return foreignReset(n, f, v.Reset)
 		}
 		said := reasonFinding(f, r)
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
@@ -89,6 +90,25 @@ func strongReset(n *facts.Node) Answer {
 		}
 		return Answer{said}
 	})
+}
+
+// foreignReset has a person look at a device-specific reset that is not the kernel's. The kernel has none for GPUs of AMD
+// (drivers/pci/quirks.c pci_dev_reset_methods): module vendor_reset puts its own in place of pci_dev_specific_reset
+// (gnif/vendor-reset, src/hooks.c).
+func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answer {
+	if best == nil || best.Method != isolation.DeviceSpecific || f.Vendor != vendorAMD || f.Type != device.GPU {
+		return nil
+	}
+	modules := n.Read("proc/modules")
+	from := "a module from outside the kernel, or a patched kernel"
+	loaded := strings.Split(modules.Value, "\n")
+	modules.Value = ""
+	if i := slices.IndexFunc(loaded, func(line string) bool { return strings.HasPrefix(line, "vendor_reset ") }); i >= 0 {
+		modules.Value = loaded[i]
+		from = "module vendor_reset, which is not the kernel's"
+	}
+	return say(finding.Manual, fmt.Sprintf("the reset device_specific of %s is from %s: no file shows what it clears", f.Address, from), []facts.Fact{resetMethods(f), modules}).
+		fix("check that the module supports this model, load it at each boot before the plugin starts, and test that the reset clears what a tenant leaves")
 }
 
 // resetSetsApart looks at functions that can only be reset with all that is below

@@ -27,6 +27,14 @@ func methodFaults() []fault {
 		{rule: "RST-002", about: "power management alone", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			setMethods(t, "gpu0", "pm")
 		}},
+		{rule: "RST-002", about: "the method of a module from outside the kernel", board: board.AMD, device: "gpu0", state: finding.Manual, plant: func(t *board.Tree) {
+			setMethods(t, "gpu0", "device_specific bus")
+			t.Put("proc/modules", "vendor_reset 118784 0 - Live 0x0 (OE)\n")
+		}},
+		{rule: "RST-002", about: "a method of the kernel's own", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			setMethods(t, "gpu0", "device_specific bus")
+			t.Put("proc/modules", "vendor_reset 118784 0 - Live 0x0 (OE)\n")
+		}},
 		{rule: "RST-003", about: "two tenants below one bridge", board: board.Server, device: "gpu1", plant: func(t *board.Tree) {
 			rec := record(t, "t2", "serve")
 			rec.Plan.Functions = rec.Plan.Functions[:0]

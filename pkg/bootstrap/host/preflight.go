@@ -7,6 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -59,15 +61,15 @@ func (n *node) kernel() {
 const (
 	switchOn = "in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
 		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" if it has them; then reboot"
-	smmuOn       = "in the firmware setup enable the SMMU (\"SMMU\", \"IOMMU\" or \"SMMU Support\"), or update the firmware; then reboot"
-	virtualIOMMU = "use a bare-metal node, or have the hypervisor give the VM a virtual IOMMU with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`)"
-	remapping    = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
+	smmuOn    = "in the firmware setup enable the SMMU (\"SMMU\", \"IOMMU\" or \"SMMU Support\"), or update the firmware; then reboot"
+	remapping = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
 )
 
 // iommu says why the running kernel has no IOMMU that VFIO can use: the first row that applies.
 func (n *node) iommu() {
 	p := n.platform
 	f := &p.Firmware
+	virtualIOMMU := isolation.VirtualIOMMUFix(archs()[p.Arch])
 	none, described := len(p.IOMMUs) == 0, f.DMAR != nil || f.IVRS != nil || f.IORT != nil
 	enable, smmu := switchOn, smmuOn
 	if p.CPU.Guest {
@@ -81,7 +83,7 @@ func (n *node) iommu() {
 			Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
 		}},
 		{none && !described && (p.CPU.Guest || p.Xen == platform.XenGuest), state.Problem{
-			Fatal: true, Text: "the node is a virtual machine (/proc/cpuinfo has the flag hypervisor) without an IOMMU", Fix: virtualIOMMU,
+			Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
 		}},
 		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives one, whatever the firmware describes
 		{!f.Readable && p.Arch == "arm64", state.Problem{
@@ -117,6 +119,11 @@ func (n *node) iommu() {
 			return
 		}
 	}
+}
+
+// archs returns the architectures by Go's names of them.
+func archs() map[string]device.Arch {
+	return map[string]device.Arch{"amd64": device.X86, "arm64": device.Arm}
 }
 
 // booted reports whether the running kernel's command line enables Intel's IOMMU.

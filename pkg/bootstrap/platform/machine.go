@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -22,18 +23,25 @@ type Module struct {
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
-	flags := strings.Fields(field(r.text("proc/cpuinfo"), "flags"))
-	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"), Guest: slices.Contains(flags, "hypervisor")}
+	flags := device.CPUFlags(r.text("proc/cpuinfo"))
+	return CPU{
+		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
+		Guest:       device.MachineOf(r.text).Hypervisor != "",
+	}
 }
 
 func (r *reader) xen(live bool) Xen {
-	switch {
-	case live && strings.Contains(r.text("proc/xen/capabilities"), "control_d"):
+	if !live {
+		if r.startsXen() {
+			return XenConfigured
+		}
+		return ""
+	}
+	switch device.MachineOf(r.text).Hypervisor {
+	case device.XenDom0:
 		return XenDom0
-	case live && strings.TrimSpace(r.text("sys/hypervisor/type")) == "xen":
+	case device.XenGuest:
 		return XenGuest
-	case !live && r.startsXen():
-		return XenConfigured
 	}
 	return ""
 }
@@ -67,17 +75,6 @@ func (r *reader) dropIns(dir string) []string {
 		all = append(all, path.Join(dir, name))
 	}
 	return all
-}
-
-// field returns the first value of a name in text of the form "name : value".
-func field(text, name string) string {
-	for line := range strings.Lines(text) {
-		key, value, ok := strings.Cut(line, ":")
-		if ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 const tables = "sys/firmware/acpi/tables"
