@@ -32,6 +32,13 @@ metadata: {name: broken}
 spec:
   selectors:
   - cel: {expression: "device.attributes['kata-vfio.dev'].pf == ''"}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: nothing}
+spec:
+  selectors:
+  - cel: {expression: "device.driver == 'other.example.com'"}
 `
 
 func classFile(t *testing.T) string {
@@ -102,6 +109,10 @@ func TestPlanOfAClassUsesItsSelectorsAndParameters(t *testing.T) {
 	}
 	if got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "broken", "-f", file); got.code == 0 || !strings.Contains(got.stderr, "spec.selectors[0] fails for device") {
 		t.Errorf("a selector that fails: %+v", got)
+	}
+	if got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "nothing", "-f", file); got.code != 0 ||
+		!strings.Contains(got.stdout, "No device: DeviceClass nothing selects none of the 6 devices that the node publishes") {
+		t.Errorf("a class that selects nothing: %+v", got)
 	}
 	if got := invoke(t, "plan", "--root", root, "--class", "none", "-f", file); got.code != exitUsage || !strings.Contains(got.stderr, `no DeviceClass "none"`) {
 		t.Errorf("a class that the file lacks: %+v", got)

@@ -236,6 +236,22 @@ func TestScanVFIO(t *testing.T) {
 	}
 }
 
+// TestScanMachine: a scan says what the kernel runs on, and a rescan keeps it.
+func TestScanMachine(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu := k.AddGPU(0x3b)
+	k.PutFile("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vmx hypervisor\n"+strings.Repeat("processor\t: 1\n", 10000))
+	want := device.Machine{Arch: device.X86, Hypervisor: device.VM}
+	snap := scan(t, open(t, k))
+	if snap.Host.Machine != want {
+		t.Errorf("the machine is %+v, want %+v", snap.Host.Machine, want)
+	}
+	again, err := inventory.Rescan(t.Context(), open(t, k), snap, []pci.Address{gpu})
+	if err != nil || again.Host.Machine != want {
+		t.Errorf("after a rescan the machine is %+v (error %v), want %+v", again.Host.Machine, err, want)
+	}
+}
+
 func TestScanNVIDIA(t *testing.T) {
 	k := sysfstest.New(t)
 	k.AddGPU(0x3b)

@@ -58,7 +58,7 @@ func translationChecks() []Check {
 			Why:     "Without the limit, a VM can exhaust kernel memory with DMA mappings.",
 			Fix:     "`echo 65535 > /sys/module/vfio_iommu_type1/parameters/dma_entry_limit`, and remove the option from modprobe.d and the kernel command line",
 			Verify:  "cat /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
-			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c (dma_entry_limit)", "CVE-2019-3882"},
+			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c (dma_entry_limit)", "CVE-2019-3882", "kata-containers/kata-containers issue 11721"},
 		}, Judge: mappingsBounded},
 		{Rule: finding.Rule{
 			ID: "IOM-023", Title: "Ensure that DMA is confined before the kernel enables the IOMMU", Severity: isolation.Low,

@@ -41,7 +41,7 @@ func resetMethodChecks() []Check {
 			Why:     "A power cycle (D3hot to D0) may not clear memory, and does nothing on a function with No_Soft_Reset.",
 			Fix:     isolation.Fix(isolation.WeakReset),
 			Verify:  methods,
-			Sources: []string{"Linux: drivers/pci/pci.c pci_pm_reset"},
+			Sources: []string{"Linux: drivers/pci/pci.c pci_pm_reset", "Linux: drivers/pci/quirks.c pci_dev_reset_methods", "gnif/vendor-reset: src/hooks.c"},
 		}, Judge: strongReset},
 		{Rule: finding.Rule{
 			ID: "RST-003", Title: "Ensure that functions that are reset together belong to one tenant", Severity: isolation.High, Cheap: true,

@@ -105,7 +105,7 @@ func (n *node) iommu() {
 			Text: "the firmware describes an IOMMU (ACPI table IVRS), but the kernel uses none", Fix: "read `dmesg | grep -i -e AMD-Vi -e IOMMU`; " + enable,
 		}},
 		{f.IORT != nil && f.IORT.SMMUs == 0, state.Problem{
-			Fatal: true, Text: "the kernel drives no SMMU, because the firmware describes none (ACPI table IORT)", Fix: smmuOn,
+			Fatal: true, Text: "the kernel drives no SMMU, because the firmware describes none (ACPI table IORT)", Fix: smmu,
 		}},
 		{f.IORT != nil && none, state.Problem{
 			Text: "the firmware describes an SMMU (ACPI table IORT), but the kernel drives no SMMU", Fix: "read `dmesg | grep -i -e smmu -e IOMMU`; " + smmu,
