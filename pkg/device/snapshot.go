@@ -197,6 +197,31 @@ func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	return gpus
 }
 
+// SoundBeside returns the GPUs of f's IOMMU group whose PCI device consists of them and of f as its audio function, of whatever
+// vendor: emulated cards have one of another. A processor's GPU has more beside it, and its audio is the platform's.
+func (s *Snapshot) SoundBeside(f *Function) []*Function {
+	group, ok := s.GroupOf(f)
+	if !ok || f.Class.Sub() != pci.ClassAudio {
+		return nil
+	}
+	var gpus []*Function
+	for _, other := range s.Members(group) {
+		switch {
+		case other == f || !sameDevice(f.Address, other.Address):
+		case other.Type != GPU:
+			return nil
+		default:
+			gpus = append(gpus, other)
+		}
+	}
+	return gpus
+}
+
+func sameDevice(a, b pci.Address) bool {
+	a.Function, b.Function = 0, 0
+	return a == b
+}
+
 // serves reports whether a function of a GPU's device only serves it.
 func serves(c, gpu *Function) bool {
 	return isServing(c.Class) && c.Vendor == gpu.Vendor && c.VF == nil

@@ -122,7 +122,8 @@ func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Fu
 	case slices.ContainsFunc(s.Served(f), isTaken):
 		return false
 	}
-	return choice.Rule != "" || !isolation.LeavesDMA(f.Driver) || !slices.ContainsFunc(s.ServedBehindSwitch(f), isTaken)
+	servesTaken := slices.ContainsFunc(s.ServedBehindSwitch(f), isTaken) || slices.ContainsFunc(s.SoundBeside(f), isTaken)
+	return choice.Rule != "" || !isolation.LeavesDMA(f.Driver) || !servesTaken
 }
 
 // standsAlone keeps a PF and its VFs out of two tenants' hands.
