@@ -117,7 +117,7 @@ func VirtualIOMMUFix(arch device.Arch) string {
 	if arch == device.Arm {
 		return fix + " (QEMU: `-machine virt,iommu=smmuv3`)"
 	}
-	return fix + " with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`)"
+	return fix + " with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`), and boot with `intel_iommu=on`"
 }
 
 // remappingFix says how the node gets interrupt remapping.
