@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -74,6 +75,9 @@ func (n *network) of4(netdev string) ([]string, error) {
 		return nil, nil
 	}
 	text, err := readOptional(n.fs, path.Join("sys/class/net", netdev, "ifindex"))
+	if errors.Is(err, syscall.EINVAL) { // it is going: no attribute of it answers (net/core/net-sysfs.c dev_isalive)
+		return nil, nil
+	}
 	if text == "" || err != nil { // it has gone
 		return nil, err
 	}
