@@ -220,6 +220,21 @@ func Follow(name string, link func(name string) string) string {
 	return done
 }
 
+// FollowIn is [Follow] in a tree of files. In a tree that can't read links, such as an archive without them, the path stays as it is.
+func FollowIn(tree any, name string) string {
+	links, ok := tree.(interface{ ReadLink(string) (string, error) })
+	if !ok {
+		return name
+	}
+	return Follow(name, func(at string) string {
+		target, err := links.ReadLink(at)
+		if err != nil {
+			return "" // it is no link, or not there
+		}
+		return target
+	})
+}
+
 // Link returns the target of a link, as it is written. Use it for links that lead to no file, such as the
 // namespaces of a process.
 func (n *Node) Link(name string) Fact {

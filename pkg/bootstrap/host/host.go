@@ -87,19 +87,7 @@ func (n *node) text(part, name string) (string, bool) {
 }
 
 // real returns the target of a path, with links followed below the root.
-func (n *node) real(name string) string {
-	tree, ok := n.tree.(interface{ ReadLink(string) (string, error) })
-	if !ok {
-		return name
-	}
-	return facts.Follow(name, func(at string) string {
-		target, err := tree.ReadLink(at)
-		if err != nil {
-			return "" // it is no link, or not there
-		}
-		return target
-	})
-}
+func (n *node) real(name string) string { return facts.FollowIn(n.tree, name) }
 
 // observed records facts for the cluster's administrator, such as the command that sets the labels. A node may not set
 // its own.

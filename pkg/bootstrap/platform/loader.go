@@ -160,19 +160,7 @@ func (r *reader) kernelOptions() (Loader, bool) {
 }
 
 // follow returns the target of a path below the root.
-func (r *reader) follow(name string) string {
-	tree, ok := r.tree.(interface{ ReadLink(string) (string, error) })
-	if !ok {
-		return name
-	}
-	return facts.Follow(name, func(at string) string {
-		target, err := tree.ReadLink(at)
-		if err != nil {
-			return "" // it is no link, or not there
-		}
-		return target
-	})
-}
+func (r *reader) follow(name string) string { return facts.FollowIn(r.tree, name) }
 
 // transactionalUpdate changes systems with a read-only root, such as openSUSE MicroOS.
 const transactionalUpdate = "usr/sbin/transactional-update"
