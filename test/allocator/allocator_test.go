@@ -2,13 +2,9 @@ package allocator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,11 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/kata-vfio/kata-vfio/test/allocator/golden"
 )
 
 const (
-	driver = "kata-vfio.dev"
-	node   = "worker-1"
+	driver = golden.Driver
+	node   = golden.Node
 )
 
 // kinds are the types of devices, with a DeviceClass of the same name each, and another driver's class.
@@ -57,37 +55,7 @@ func (c classes) List() ([]*resourceapi.DeviceClass, error) {
 // goldenSlices are the ResourceSlices of a golden file of package publish.
 func goldenSlices(t *testing.T, name string) []*resourceapi.ResourceSlice {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../pkg/publish/testdata", name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pools map[string]struct {
-		Slices []struct {
-			Devices        []resourceapi.Device
-			SharedCounters []resourceapi.CounterSet
-		}
-	}
-	if err := json.Unmarshal(text, &pools); err != nil {
-		t.Fatal(err)
-	}
-	var all []*resourceapi.ResourceSlice
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		for i, s := range pools[pool].Slices {
-			all = append(all, sliceOf(driver, pool, i, len(pools[pool].Slices), s.Devices, s.SharedCounters))
-		}
-	}
-	return all
-}
-
-func sliceOf(driver, pool string, i, count int, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
-	name := node
-	return &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%d", driver, pool, i)},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, NodeName: &name, Devices: devices, SharedCounters: counters,
-			Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(count)},
-		},
-	}
+	return golden.Slices(t, filepath.Join("../../pkg/publish/testdata", name+".json"))
 }
 
 // foreign is a slice pair of another driver, whose device has a counter. Its pool has the name of ours: allocators up to 1.36.3 take the
@@ -96,8 +64,8 @@ func foreign() []*resourceapi.ResourceSlice {
 	memory := map[string]resourceapi.Counter{"memory": {Value: resource.MustParse("80Gi")}}
 	device := resourceapi.Device{Name: "part", ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: "whole", Counters: memory}}}
 	return []*resourceapi.ResourceSlice{
-		sliceOf("foreign.example.com", node+"/kata-vfio.dev", 0, 2, nil, []resourceapi.CounterSet{{Name: "whole", Counters: memory}}),
-		sliceOf("foreign.example.com", node+"/kata-vfio.dev", 1, 2, []resourceapi.Device{device}, nil),
+		golden.Slice("foreign.example.com", node+"/kata-vfio.dev", 0, 2, nil, []resourceapi.CounterSet{{Name: "whole", Counters: memory}}),
+		golden.Slice("foreign.example.com", node+"/kata-vfio.dev", 1, 2, []resourceapi.Device{device}, nil),
 	}
 }
 

@@ -2,62 +2,29 @@ package validation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install" // registers the API's versions with the scheme
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
+
+	"github.com/kata-vfio/kata-vfio/test/allocator/golden"
 )
 
-const node = "worker-1"
+const node = golden.Node
 
-// goldenSlices are the ResourceSlices of a golden file of package publish, as the plugin creates them.
-func goldenSlices(t *testing.T, path string) []*resourceapi.ResourceSlice {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pools map[string]struct {
-		Slices []struct {
-			Devices        []resourceapi.Device
-			SharedCounters []resourceapi.CounterSet
-		}
-	}
-	if err := json.Unmarshal(text, &pools); err != nil {
-		t.Fatal(err)
-	}
-	var all []*resourceapi.ResourceSlice
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		for i, s := range pools[pool].Slices {
-			slice := sliceOf(pool, len(pools[pool].Slices), s.Devices, s.SharedCounters)
-			slice.Name = fmt.Sprintf("slice-%d-%d", len(all), i)
-			all = append(all, slice)
-		}
-	}
-	return all
-}
-
-func sliceOf(pool string, count int, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
-	return &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "slice"},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver: "kata-vfio.dev", NodeName: new(node), Devices: devices, SharedCounters: counters,
-			Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(count)},
-		},
-	}
+// sliceOf is the only slice of a pool.
+func sliceOf(pool string, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
+	s := golden.Slice(golden.Driver, pool, 0, 1, devices, counters)
+	s.Name = "slice" // whatever the pool's name is
+	return s
 }
 
 // refused returns why the API server refuses to create a slice: by its validation functions, and by the rules that are declared in the
@@ -94,7 +61,7 @@ func TestGoldenSlices(t *testing.T) {
 	}
 	for _, path := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".json"), func(t *testing.T) {
-			for _, slice := range goldenSlices(t, path) {
+			for _, slice := range golden.Slices(t, path) {
 				if err := refused(t, slice); err != nil {
 					t.Errorf("pool %s: %v", slice.Spec.Pool.Name, err)
 				}
@@ -110,15 +77,15 @@ func TestRefusedSlices(t *testing.T) {
 		slice *resourceapi.ResourceSlice
 		want  string
 	}{
-		"a pool's name of 254 characters":  {sliceOf(node+"/"+strings.Repeat("a", 254-len(node)-1), 1, nil, nil), "spec.pool.name"},
-		"a pool's name with an empty part": {sliceOf(node+"/kata-vfio.dev/", 1, nil, nil), "spec.pool.name"},
-		"a pool's name with upper case":    {sliceOf(node+"/PF-0000-3b-00-0", 1, nil, nil), "spec.pool.name"},
-		"two devices of one name":          {sliceOf(node, 1, []resourceapi.Device{gpu(), gpu()}, nil), "spec.devices[1]"},
-		"129 devices":                      {sliceOf(node, 1, many(129), nil), "spec.devices"},
-		"devices and counters": {sliceOf(node, 1, []resourceapi.Device{gpu()}, []resourceapi.CounterSet{{
+		"a pool's name of 254 characters":  {sliceOf(node+"/"+strings.Repeat("a", 254-len(node)-1), nil, nil), "spec.pool.name"},
+		"a pool's name with an empty part": {sliceOf(node+"/kata-vfio.dev/", nil, nil), "spec.pool.name"},
+		"a pool's name with upper case":    {sliceOf(node+"/PF-0000-3b-00-0", nil, nil), "spec.pool.name"},
+		"two devices of one name":          {sliceOf(node, []resourceapi.Device{gpu(), gpu()}, nil), "spec.devices[1]"},
+		"129 devices":                      {sliceOf(node, many(129), nil), "spec.devices"},
+		"devices and counters": {sliceOf(node, []resourceapi.Device{gpu()}, []resourceapi.CounterSet{{
 			Name: "unit", Counters: map[string]resourceapi.Counter{"use": {}},
 		}}), "spec"},
-		"a counter of no set's name": {sliceOf(node, 1, nil, []resourceapi.CounterSet{{Counters: map[string]resourceapi.Counter{"use": {}}}}), "spec.sharedCounters[0].name"},
+		"a counter of no set's name": {sliceOf(node, nil, []resourceapi.CounterSet{{Counters: map[string]resourceapi.Counter{"use": {}}}}), "spec.sharedCounters[0].name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := refused(t, test.slice); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -132,7 +99,7 @@ func TestRefusedSlices(t *testing.T) {
 func TestPoolNames(t *testing.T) {
 	for _, rest := range []string{"", "/shared", "/pf-0000-3b-00-0", "/pf-ffffffff-ff-1f-7"} {
 		name := strings.Repeat("n", 253-len("/kata-vfio.dev/pf-ffffffff-ff-1f-7")) + "/kata-vfio.dev" + rest
-		if err := refused(t, sliceOf(name, 1, nil, nil)); err != nil {
+		if err := refused(t, sliceOf(name, nil, nil)); err != nil {
 			t.Errorf("%s: %v", rest, err)
 		}
 	}
