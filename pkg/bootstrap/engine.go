@@ -79,7 +79,7 @@ type Engine struct {
 	Files Files
 	// Attributes is nil for an image.
 	Attributes Attributes
-	// Disks is nil where the kernel can't be asked: for an image or a copy of a node's tree.
+	// Disks is nil if the kernel can't be asked, because the tree is an image or a copy of a node.
 	Disks Disks
 	// Tools is nil if tools are listed, but not run.
 	Tools Runner

@@ -31,7 +31,7 @@ type node struct {
 	files func(bootstrap.Files) bootstrap.Files
 	// image: it is not running.
 	image bool
-	// disks answers for the kernel; nil where it can't be asked.
+	// disks asks the kernel which disks are in use; nil if it can't be asked.
 	disks bootstrap.Disks
 }
 

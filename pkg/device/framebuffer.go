@@ -17,9 +17,9 @@ type FrameBuffer struct {
 	Name string
 	// Start and End are both ends of the memory, both 0 where that is not known.
 	Start, End uint64
-	// Function is the function in whose BAR the memory is, nil where that is not known.
+	// Function is the function in whose BAR the memory is, or nil if that is unknown.
 	Function *pci.Address
-	// OfBootVGA is set where the function is known to be the boot VGA adapter only.
+	// OfBootVGA is set if Function is unknown, and the frame buffer is that of the boot VGA adapter, whichever that is.
 	OfBootVGA bool
 }
 

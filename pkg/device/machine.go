@@ -8,7 +8,7 @@ import (
 
 // Machine is what the kernel runs on, where that decides how the node gets an IOMMU.
 type Machine struct {
-	// Arch is empty where no file shows it, as in a partial copy of a node.
+	// Arch is empty if no file shows it, as in a partial copy of a node.
 	Arch Arch `json:"arch,omitempty"`
 	// Hypervisor is empty on bare metal, and where no file shows one.
 	Hypervisor Hypervisor `json:"hypervisor,omitempty"`

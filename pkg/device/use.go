@@ -65,7 +65,7 @@ func (u Use) String() string {
 // isFrameBuffer reports whether the use is a frame buffer in the function's memory.
 func (u Use) isFrameBuffer() bool { return u.Kind == UseConsole && u.Detail != "" }
 
-// UseFix says how to end what the node uses the function for, as a clause; empty where the use says it.
+// UseFix says how to end what the node uses the function for, as a clause; and is empty if the description of the use says it already.
 func (f *Function) UseFix() string {
 	for _, u := range f.Uses {
 		if u.isFrameBuffer() {

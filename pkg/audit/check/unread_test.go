@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// TestWhyRegistersAreUnread: what can't be told of a device that does not answer is not for want of a privilege.
+// TestWhyRegistersAreUnread: registers of a device that does not answer are unread because of the device, and not because the audit lacks a privilege.
 func TestWhyRegistersAreUnread(t *testing.T) {
 	cut := func(t *board.Tree, name string) { t.CutConfig(t.Devices[name]) }
 	dead := func(t *board.Tree, name string) { t.FallOff(t.Devices[name]) }
