@@ -1,0 +1,184 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// resetProofChecks are about what a reset leaves, and proves.
+func resetProofChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RST-004", Title: "Ensure that the reset of a function is proven before a tenant gets it, and its next reset can be proven", Severity: isolation.Critical,
+			Why:    "Without a reset, the next tenant gets the previous one's memory, code and settings.",
+			Fix:    "delete the pod, so that the function is reset; require resets in its DeviceClass",
+			Verify: "ls /var/lib/kata-vfio/journal/unclean; grep -lE '\"proofs\"|\"baseline\"' /var/lib/kata-vfio/journal/*.json",
+		}, Judge: provenClean},
+		{Rule: finding.Rule{
+			ID: "RST-005", Title: "Ensure that a function whose reset failed is out of use", Severity: isolation.Critical,
+			Why:    "The next tenant would get what the previous one left.",
+			Fix:    "restart the plugin, which removes it from its slice; if resets keep failing, reboot the node or replace the device",
+			Verify: "grep -l '\"quarantined\"' /var/lib/kata-vfio/journal/*.json; cat /run/kata-vfio/published.json",
+		}, Judge: quarantineHolds},
+		{Rule: finding.Rule{
+			ID: "RST-006", Title: "Ensure that NVIDIA Hopper and later GPUs use the bus reset", Severity: isolation.High,
+			Why:     "On an H200, FLR kept the security processor's session state. A bus reset clears it.",
+			Fix:     "`echo bus > /sys/bus/pci/devices/<address>/reset_method` at boot, before claims are prepared",
+			Verify:  "grep -H . /sys/bus/pci/devices/*/reset_method",
+			Sources: []string{"Dstack-TEE/dstack pull request 1048"},
+		}, Judge: busResetGPUs},
+		{Rule: finding.Rule{
+			ID: "RST-007", Title: "Ensure that GPU memory is cleared between tenants", Severity: isolation.High, Static: true,
+			Why:     "A reset may not clear GPU memory. Tenants have read data of others before.",
+			Fix:     "use the vendor's means between tenants: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
+			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
+		}, Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
+		{Rule: finding.Rule{
+			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: isolation.High, Cheap: true,
+			Why:     "A function that reads all ones dropped off the bus. Nothing about it is proven.",
+			Fix:     isolation.Fix(isolation.Dead),
+			Verify:  "lspci -x -s <address>",
+			Sources: []string{"amd/MxGPU issue 25"},
+		}, Judge: functionsAnswer},
+		{Rule: finding.Rule{
+			ID: "RST-010", Title: "Ensure that NVMe drives are sanitized between tenants", Severity: isolation.High, Static: true,
+			Why:    "No reset clears stored data.",
+			Fix:    "run `nvme sanitize` or `nvme format --ses` between tenants and keep its log, or give tenants volumes instead of drives",
+			Verify: "nvme sanitize-log <drive>",
+		}, Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
+		{Rule: finding.Rule{
+			ID: "RST-012", Title: "Ensure that VMs don't see the option ROM of their functions", Severity: isolation.Medium,
+			Why:     "The VM's firmware runs the ROM. Code that a tenant writes to the device's flash survives every reset.",
+			Fix:     "start the VMM with `rombar=0` or an empty `romfile=` for the device. Kata's Go runtime can't: use cards that accept signed firmware only, and guest firmware with Secure Boot, and waive this",
+			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
+			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
+		}, Judge: noOptionROM},
+	}
+}
+
+// judgeRecords judges each claim's record, and adds those that can't be read.
+func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer) Answer {
+	records, dir := n.Records(), n.Journal()
+	found := over(records, func(rec *journal.Record) Answer { return wrong(rec).object(claimName(rec)) })
+	found = append(found, over(n.Damaged, func(file facts.Fact) Answer { return unknown(what, file) })...)
+	if len(found) == 0 && !dir.Known() {
+		return unknown(what, dir)
+	}
+	if len(records) == 0 {
+		return found.or(notApplicable("no claim is prepared", dir))
+	}
+	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateOf))
+}
+
+// provenClean reads what the journal knows: marks of functions without a proven
+// reset, the proofs themselves, and fingerprints to prove the next by. What was
+// before is for the ledger to say.
+func provenClean(n *facts.Node) Answer {
+	marks, dir := n.NeedsReset()
+	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) Answer {
+		found := over(rec.Plan.Reachable(), func(a pci.Address) Answer { return cleanliness(n, rec, a, marks).at(a) })
+		return append(found, badProofs(rec)...)
+	})
+	if !dir.Known() {
+		return append(said, unknown("which functions need a reset", dir)...)
+	}
+	return said
+}
+
+// cleanliness says what is wrong with one function in a claim's hands, nil for
+// nothing.
+func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) Answer {
+	if !n.IsThisBoot(rec) {
+		return nil // nobody has it by that record; that it is still there is another check's
+	}
+	mark, unclean := markOf(n, rec, a, marks)
+	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
+	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
+	switch {
+	case rec.State == journal.Prepared && unclean && !hasProof:
+		return fail(fmt.Sprintf("%s has %s without a proven reset since its last tenant", claimName(rec), a), mark)
+	case rec.State == journal.Prepared && !measured:
+		return fail(fmt.Sprintf("%s has no fingerprint from before %s: its next reset can't be proven", a, claimName(rec)), recordFact(rec, "no baseline"))
+	case rec.State == journal.Cleaned && !unclean && !hasProof:
+		return fail(fmt.Sprintf("%s counts as clean after %s without a proven reset", a, claimName(rec)), recordFact(rec, "cleaned without proof"))
+	}
+	return nil
+}
+
+// markOf returns the file of the mark that a record's function has, whatever the address in its name is.
+func markOf(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
+	var id device.Identity
+	if fn, ok := rec.Plan.Function(a); ok {
+		id = fn.Identity
+	}
+	for i := range marks {
+		if marks[i].Mark.Concerns(a, id, n.Snapshot) {
+			return marks[i].File, true
+		}
+	}
+	return facts.Fact{}, false
+}
+
+// badProofs returns the proofs that prove nothing.
+func badProofs(rec *journal.Record) Answer {
+	return over(rec.Proofs, func(p isolation.Proof) Answer {
+		return over(p.Set, func(a pci.Address) Answer {
+			why := disproof(&p, a)
+			if why == "" {
+				return nil
+			}
+			return fail("the reset is not proven: "+why, recordFact(rec, fmt.Sprintf("reset by %s in %d ms", p.Method, p.Milliseconds))).at(a)
+		})
+	})
+}
+
+func disproof(p *isolation.Proof, a pci.Address) string {
+	is := func(fp isolation.Fingerprint) bool { return fp.Address == a }
+	before, after := slices.IndexFunc(p.Before, is), slices.IndexFunc(p.After, is)
+	if before < 0 || after < 0 {
+		return fmt.Sprintf("no fingerprints of %s", a)
+	}
+	return isolation.Compare(p.Before[before], p.After[after])
+}
+
+// quarantineHolds looks at functions that a failed reset has left.
+func quarantineHolds(n *facts.Node) Answer {
+	return judgeRecords(n, "which resets failed", func(rec *journal.Record) Answer {
+		if rec.State != journal.Quarantined {
+			return nil
+		}
+		return over(rec.Plan.Reachable(), func(a pci.Address) Answer {
+			why, seen := inUse(n, rec, a)
+			if why == "" {
+				return nil
+			}
+			return fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, cmp.Or(rec.Reason, "no reason recorded"), why), seen, stateOf(rec)).at(a)
+		})
+	})
+}
+
+// inUse says how a function of a quarantine is in use all the same.
+func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fact) {
+	if offered, seen := n.IsOffered(a); offered {
+		return "it is still published", seen
+	}
+	if claims := preparedFor(n, a); len(claims) > 0 {
+		return "it is prepared for " + claimName(claims[0]), stateOf(claims[0])
+	}
+	if held := n.HoldersOf(a); len(held) > 0 {
+		return "it is held by " + held[0].Process.String(), held[0].Fact()
+	}
+	f, ok := n.Snapshot.Function(a)
+	if ok && n.IsThisBoot(rec) && f.Driver != "" && !onVFIODriver(f) {
+		return "the node uses it with driver " + f.Driver, driverFact(f)
+	}
+	return "", facts.Fact{}
+}
