@@ -45,8 +45,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	c := &Client{scheme: scheme, params: runtime.NewParameterCodec(scheme), groups: map[schema.GroupVersion]rest.Interface{}}
 	config = rest.CopyConfig(config)
-	// All groups together keep to client-go's limit of requests.
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(rest.DefaultQPS, rest.DefaultBurst)
+	config.RateLimiter = limiter(config.QPS)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
@@ -58,6 +57,14 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	c.server, err = c.group(config, schema.GroupVersion{})
 	return c, err
+}
+
+// limiter returns what all groups together keep to: client-go's own limit of requests, or none if QPS is negative, as in client-go.
+func limiter(qps float32) flowcontrol.RateLimiter {
+	if qps < 0 {
+		return flowcontrol.NewFakeAlwaysRateLimiter()
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(rest.DefaultQPS, rest.DefaultBurst)
 }
 
 // group returns a client of one API group.

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -110,6 +112,33 @@ func TestClientCreates(t *testing.T) {
 	var sent metav1.TypeMeta
 	if err := json.Unmarshal([]byte(bodies[url]), &sent); err != nil || sent.Kind != "ResourceClaim" || sent.APIVersion != "resource.k8s.io/v1" {
 		t.Errorf("sent %s, %v", bodies[url], err)
+	}
+}
+
+// forbids answers each request at once.
+type forbids struct{}
+
+func (forbids) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Header: http.Header{}, Request: r}, nil
+}
+
+// TestClientLimitsItsRequests of all groups together, unless a negative QPS says that there is no limit.
+func TestClientLimitsItsRequests(t *testing.T) {
+	for qps, want := range map[float32]time.Duration{0: 10 * time.Second, -1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			client, err := kube.NewClient(&rest.Config{Host: "https://api.example.com", Transport: forbids{}, QPS: qps})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			for range (rest.DefaultBurst + 10*int(rest.DefaultQPS)) / 2 {
+				_ = client.List(t.Context(), "", &corev1.PodList{}, metav1.ListOptions{})
+				_ = client.List(t.Context(), "", &resourceapi.ResourceClaimList{}, metav1.ListOptions{})
+			}
+			if took := time.Since(start).Round(time.Second); took != want {
+				t.Errorf("60 requests with QPS %v take %s, want %s", qps, took, want)
+			}
+		})
 	}
 }
 
