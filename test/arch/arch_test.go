@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -116,8 +117,20 @@ type source struct {
 	doc     bool
 }
 
+// load returns the tree's directories of Go code.
 func load(t *testing.T) map[string]*source {
 	t.Helper()
+	sources, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+// parsed parses the tree once for all tests, which only read it.
+//
+//nolint:gochecknoglobals // parsing takes longer than all that is done with it
+var parsed = sync.OnceValues(func() (map[string]*source, error) {
 	sources := map[string]*source{}
 	root := os.DirFS("../..")
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
@@ -140,11 +153,8 @@ func load(t *testing.T) map[string]*source {
 		s.add(f)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sources
-}
+	return sources, err
+})
 
 func (s *source) add(f *ast.File) {
 	s.doc = s.doc || f.Doc != nil
