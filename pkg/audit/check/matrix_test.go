@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -38,6 +39,13 @@ func faults() []fault {
 // audit judges the node of a tree.
 func audit(tb testing.TB, tree *board.Tree) *finding.Report {
 	tb.Helper()
+	report, _ := auditNode(tb, tree)
+	return report
+}
+
+// auditNode also returns the node, which has read what the checks asked for.
+func auditNode(tb testing.TB, tree *board.Tree) (*finding.Report, *facts.Node) {
+	tb.Helper()
 	fsys, err := sysfs.Open(tree.Root())
 	if err != nil {
 		tb.Fatal(err)
@@ -48,11 +56,13 @@ func audit(tb testing.TB, tree *board.Tree) *finding.Report {
 		tb.Fatal(err)
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
-	return check.Run(facts.New(fsys, s), check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"})
+	n := facts.New(fsys, s)
+	return check.Run(n, check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"}), n
 }
 
 // TestMatrix: no rule fails on a board in good order, each that can pass does on
-// one at least, and each finds what is planted. It prints who says what of whom.
+// one at least, and each finds what is planted. Each selected function that no claim can
+// get has a failing finding. It prints who says what of whom.
 func TestMatrix(t *testing.T) {
 	good := map[string]map[string]finding.State{"planted": {}}
 	for _, b := range board.All() {
@@ -67,11 +77,15 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 	}
-	found := map[string]int{}
+	found, refused := map[string]int{}, map[plan.Code]int{}
 	for _, planted := range faults() {
 		t.Run(planted.rule+"/"+planted.about, func(t *testing.T) {
+			tree := planted.board(t)
+			planted.plant(tree)
+			report, n := auditNode(t, tree)
+			eachRefusalIsFound(t, n, report.Findings, refused)
 			switch {
-			case !planted.find(t):
+			case !planted.find(t, tree, report.Findings):
 			case planted.state == finding.Pass:
 				good["planted"][planted.rule] = finding.Pass
 			default:
@@ -79,20 +93,23 @@ func TestMatrix(t *testing.T) {
 			}
 		})
 	}
+	for _, code := range []plan.Code{plan.NotIsolated, plan.NoReset, plan.NotViable} {
+		if refused[code] == 0 {
+			t.Errorf("no fault makes a function %s", code)
+		}
+	}
 	printMatrix(t, good, found)
 }
 
-// find plants the fault and reports whether its rule says so.
-func (p *fault) find(t *testing.T) bool {
+// find reports whether the fault's rule is among the findings of the tree that has it.
+func (p *fault) find(t *testing.T, tree *board.Tree, findings []finding.Finding) bool {
 	t.Helper()
-	tree := p.board(t)
-	p.plant(tree)
 	want := finding.Fail
 	if p.state != "" {
 		want = p.state
 	}
 	var said []string
-	for _, f := range audit(t, tree).Findings {
+	for _, f := range findings {
 		hasEvidence(t, &f)
 		saysWhatIsWrong(t, &f)
 		if f.Exposure == finding.CrossTenant && len(f.Tenants) < 2 {
