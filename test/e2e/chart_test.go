@@ -52,6 +52,7 @@ func TestAPIServerTakesEveryRendering(t *testing.T) {
 	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings(), networkRenderings()} {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				one := table[name]
 				got := render(t, one.values, one.args...)
 				if !one.offline {

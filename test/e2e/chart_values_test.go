@@ -156,6 +156,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}": "add gpu.example.com to sharedPool.drivers",
 	} {
 		t.Run(values, func(t *testing.T) {
+			t.Parallel()
 			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("want a refusal with %q, got %v\n%s", want, err, text)
 			}
