@@ -117,7 +117,7 @@ demo: ## show the main job end to end in the lab, then with a cluster and its au
 	@$(GO) build -o bin/demo-machine ./test/lab/cmd/demo
 	@$(LABGO) run ./test/e2e/cmd/demo
 
-# What takes seconds for each of hundreds of points is sampled (-short of go test) but for soak.
+# What takes seconds for each of hundreds of points is sampled (-short of go test) but for soak, and what takes long to compile is left out.
 SHORT := -short
 
 .PHONY: test
@@ -167,7 +167,7 @@ unit: ## run the tests that need no kernel of their own
 .PHONY: cluster
 cluster: ## run the tests against a real control plane
 	$(LABGO) -C test/e2e/containerd test -count=1 ./...
-	$(LABGO) test -count=1 -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata)$$' ./test/e2e
+	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata)$$' ./test/e2e
 
 .PHONY: node
 node: ## run the tests on a node of a real cluster, in a lab machine
