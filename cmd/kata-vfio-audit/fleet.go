@@ -8,15 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/posture"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func fleetCommand() *cobra.Command {
 	var format, file, nodeName string
-	var in posture.Period
-	formats := command.Formats(posture.Formats())
+	var in report.Period
+	formats := command.Formats(report.FleetFormats())
 	cmd := &cobra.Command{
 		Use:   "fleet REPORT...|DIRECTORY",
 		Short: "Show the posture of many nodes on one page",
@@ -50,7 +50,7 @@ func fleetCommand() *cobra.Command {
 					return err
 				}
 			}
-			f := posture.Of(reports, in)
+			f := report.NewFleet(reports, in)
 			if len(f.Nodes) == 0 {
 				return command.Usagef("no report is %s: choose other days with --from and --to", in)
 			}

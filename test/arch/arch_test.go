@@ -76,7 +76,7 @@ func layers() [][]string {
 		{"audit/page", "audit/nodereport"},
 		{"audit/candidate"},               // a node before bootstrap
 		{"audit/candidate/candidatetest"}, // what holds of it after
-		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet", "audit/posture"},
+		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
 		{"audit/conformance"}, // what a platform with all that shows
 	}
 }

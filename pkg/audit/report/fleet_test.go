@@ -1,4 +1,4 @@
-package posture_test
+package report_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/posture"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
@@ -26,12 +26,12 @@ const monday, tuesday = "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"
 
 func TestWorstComesFirstWithItsTrend(t *testing.T) {
 	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: isolation.High}
-	f := posture.Of([]*finding.Report{
+	f := report.NewFleet([]*finding.Report{
 		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: isolation.High}),
 		reportOf("low", tuesday, fails("HOST-003", isolation.Low), unknown),
 		reportOf("bad", tuesday, fails("ACS-001", isolation.Critical), fails("ACS-001", isolation.Critical), fails("ACS-002", isolation.High)),
 		reportOf("bad", monday, fails("ACS-001", isolation.Critical), fails("IOM-001", isolation.High), fails("IOM-002", isolation.High)),
-	}, posture.Period{})
+	}, report.Period{})
 	if !slices.Equal(f.Groups, []string{"ACS", "HOST", "RT"}) {
 		t.Errorf("groups %q", f.Groups)
 	}
@@ -62,8 +62,8 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 		list = append(list, finding.Finding{ID: "OBS-001", Title: nasty, State: finding.Unknown, Severity: isolation.High})
 		reports = append(reports, reportOf(fmt.Sprintf("node-%03d%s", i/2, nasty), []string{monday, tuesday}[i%2], list...))
 	}
-	f := posture.Of(reports, posture.Period{})
-	for _, format := range posture.Formats() {
+	f := report.NewFleet(reports, report.Period{})
+	for _, format := range report.FleetFormats() {
 		var b bytes.Buffer
 		if err := f.Write(&b, format, 0); err != nil {
 			t.Fatal(err)
@@ -101,16 +101,21 @@ func TestPeriodChoosesReports(t *testing.T) {
 		reportOf("a", wednesday, finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}),
 		reportOf("b", monday, fails("ACS-001", isolation.High)),
 	}
-	for in, want := range map[posture.Period]struct{ trend, unseen string }{
+	for in, want := range map[report.Period]struct{ trend, unseen string }{
 		{}:                                     {"1 → 0 ▼", ""},
 		{To: "2026-11-24"}:                     {"1 → 2 ▲", ""},
 		{From: "2026-11-24", To: "2026-11-25"}: {"2 → 0 ▼", "No report from 2026-11-24 to 2026-11-25"},
 		{From: "2026-11-25"}:                   {"", "No report since 2026-11-25"},
 	} {
-		f := posture.Of(reports, in)
-		at := slices.IndexFunc(f.Nodes, func(n posture.Node) bool { return n.Name == "a" })
-		if at < 0 || f.Nodes[at].Trend() != want.trend {
-			t.Errorf("%+v: %+v, want the trend %q", in, f.Nodes, want.trend)
+		f := report.NewFleet(reports, in)
+		trend := "no node a"
+		for i := range f.Nodes {
+			if n := &f.Nodes[i]; n.Name == "a" {
+				trend = n.Trend()
+			}
+		}
+		if trend != want.trend {
+			t.Errorf("%+v: the trend is %q, want %q", in, trend, want.trend)
 		}
 		for _, format := range []string{"table", "html"} {
 			var b bytes.Buffer
@@ -128,7 +133,7 @@ func TestPeriodChoosesReports(t *testing.T) {
 }
 
 func TestPeriodRefusesWrongDates(t *testing.T) {
-	for in, want := range map[posture.Period]string{
+	for in, want := range map[report.Period]string{
 		{From: "yesterday"}:                    `--from "yesterday": want a date such as 2026-11-25`,
 		{To: "2026-02-30"}:                     `--to "2026-02-30": want a date`,
 		{From: "2026-11-25", To: "2026-11-01"}: "--from 2026-11-25 is after --to 2026-11-01",
@@ -137,7 +142,7 @@ func TestPeriodRefusesWrongDates(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", in, err, want)
 		}
 	}
-	if err := (posture.Period{From: "2026-11-01", To: "2026-11-01"}).Check(); err != nil {
+	if err := (report.Period{From: "2026-11-01", To: "2026-11-01"}).Check(); err != nil {
 		t.Error(err)
 	}
 }

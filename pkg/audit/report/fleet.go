@@ -1,6 +1,4 @@
-// Package posture shows how many nodes are isolated, and how that changes: nodes by groups of rules, the worst first,
-// with each node's trend between its oldest and its latest report.
-package posture
+package report
 
 import (
 	"cmp"
@@ -12,7 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-// Fleet is the posture of all nodes.
+// Fleet says how many nodes are isolated, and how that changes: nodes by groups of rules, the worst first, with each node's trend between
+// its oldest and its latest report.
 type Fleet struct {
 	// Chosen is the period whose reports count; nil for all.
 	Chosen *Period `json:"chosen,omitempty"`
@@ -21,11 +20,11 @@ type Fleet struct {
 	// Groups are the groups of rules that fail or have no answer on a node, in order.
 	Groups []string `json:"groups"`
 	// Nodes are the worst first.
-	Nodes []Node `json:"nodes"`
+	Nodes []fleetNode `json:"nodes"`
 }
 
-// Node is one node's posture.
-type Node struct {
+// fleetNode is one node's posture.
+type fleetNode struct {
 	Name string `json:"name"`
 	// From and To are the times of its oldest and latest report, RFC 3339.
 	From    string        `json:"from"`
@@ -33,34 +32,34 @@ type Node struct {
 	Reports int           `json:"reports"`
 	Verdict finding.State `json:"verdict"`
 	// Before and Now count rules in the oldest and the latest report.
-	Before Count `json:"before"`
-	Now    Count `json:"now"`
+	Before tally `json:"before"`
+	Now    tally `json:"now"`
 	// Cells are the groups, in the order of [Fleet.Groups].
-	Cells []Cell `json:"cells"`
+	Cells []fleetCell `json:"cells"`
 	// Open are rules that fail or have no answer now.
-	Open []Open `json:"open"`
+	Open []openRule `json:"open"`
 	// New fail now and did not in the oldest report; Fixed are the reverse.
 	New   []string `json:"new"`
 	Fixed []string `json:"fixed"`
 }
 
-// Count is how many rules fail, by severity, and how many have no answer.
-type Count struct {
+// tally is how many rules fail, by severity, and how many have no answer.
+type tally struct {
 	Fails    int                        `json:"fails"`
 	Failed   map[isolation.Severity]int `json:"failed"`
 	NoAnswer int                        `json:"noAnswer"`
 }
 
-// Cell is a group of rules on a node.
-type Cell struct {
+// fleetCell is a group of rules on a node.
+type fleetCell struct {
 	// Worst is the worst severity that fails; empty if none does.
 	Worst    isolation.Severity `json:"worst,omitempty"`
 	Fails    int                `json:"fails"`
 	NoAnswer int                `json:"noAnswer"`
 }
 
-// Open is a rule that fails or has no answer.
-type Open struct {
+// openRule is a rule that fails or has no answer.
+type openRule struct {
 	ID       string             `json:"id"`
 	Title    string             `json:"title"`
 	State    finding.State      `json:"state"`
@@ -68,16 +67,16 @@ type Open struct {
 	Findings int                `json:"findings"`
 }
 
-// Of returns the posture of the reports in a period, of which a node may have several.
-func Of(reports []*finding.Report, in Period) *Fleet {
-	f := &Fleet{Groups: []string{}, Nodes: []Node{}}
+// NewFleet returns the posture of the reports in a period, of which a node may have several.
+func NewFleet(reports []*finding.Report, in Period) *Fleet {
+	f := &Fleet{Groups: []string{}, Nodes: []fleetNode{}}
 	if in != (Period{}) {
 		f.Chosen = &in
 	}
 	every := func(string) bool { return true }
 	seen := map[string]bool{}
 	for _, latest := range nodereport.Latest(in.reports(reports), every) {
-		f.Nodes = append(f.Nodes, nodeOf(&latest))
+		f.Nodes = append(f.Nodes, newFleetNode(&latest))
 		seen[latest.Node] = true
 	}
 	for _, r := range nodereport.Latest(reports, every) {
@@ -87,7 +86,7 @@ func Of(reports []*finding.Report, in Period) *Fleet {
 	}
 	for i := range f.Nodes {
 		for _, o := range f.Nodes[i].Open {
-			f.Groups = append(f.Groups, groupOf(o.ID))
+			f.Groups = append(f.Groups, ruleGroup(o.ID))
 		}
 	}
 	slices.Sort(f.Groups)
@@ -95,32 +94,32 @@ func Of(reports []*finding.Report, in Period) *Fleet {
 	for i := range f.Nodes {
 		f.Nodes[i].fill(f.Groups)
 	}
-	slices.SortStableFunc(f.Nodes, func(a, b Node) int { return a.compare(&b) })
+	slices.SortStableFunc(f.Nodes, func(a, b fleetNode) int { return a.compare(&b) })
 	return f
 }
 
-func nodeOf(r *nodereport.NodeReport) Node {
+func newFleetNode(r *nodereport.NodeReport) fleetNode {
 	oldest := r.Report
 	for _, o := range r.Older {
-		if timeOf(o).Before(timeOf(oldest)) {
+		if reportTime(o).Before(reportTime(oldest)) {
 			oldest = o
 		}
 	}
-	before, now := openOf(oldest), openOf(r.Report)
-	return Node{
+	before, now := openRules(oldest), openRules(r.Report)
+	return fleetNode{
 		Name: r.Node, From: oldest.Subject.Time, To: r.Subject.Time, Reports: 1 + len(r.Older), Verdict: r.Summary.Verdict,
-		Before: countOf(before), Now: countOf(now), Open: now, New: failsOnly(now, before), Fixed: failsOnly(before, now),
+		Before: newTally(before), Now: newTally(now), Open: now, New: failsOnly(now, before), Fixed: failsOnly(before, now),
 	}
 }
 
-func timeOf(r *finding.Report) time.Time {
+func reportTime(r *finding.Report) time.Time {
 	t, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
 	return t
 }
 
-// openOf returns each rule that fails or has no answer once, by the worst of its findings, the worst rule first.
-func openOf(r *finding.Report) []Open {
-	open, at := []Open{}, map[string]int{}
+// openRules returns each rule that fails or has no answer once, by the worst of its findings, the worst rule first.
+func openRules(r *finding.Report) []openRule {
+	open, at := []openRule{}, map[string]int{}
 	for _, f := range slices.SortedStableFunc(slices.Values(r.Findings), func(a, b finding.Finding) int { return a.Compare(&b) }) {
 		if f.State != finding.Fail && f.State != finding.Unknown && f.State != finding.Error {
 			continue
@@ -128,15 +127,15 @@ func openOf(r *finding.Report) []Open {
 		i, ok := at[f.ID]
 		if !ok {
 			i, at[f.ID] = len(open), len(open)
-			open = append(open, Open{ID: f.ID, Title: f.Title, State: f.State, Severity: f.Severity})
+			open = append(open, openRule{ID: f.ID, Title: f.Title, State: f.State, Severity: f.Severity})
 		}
 		open[i].Findings++
 	}
 	return open
 }
 
-func countOf(open []Open) Count {
-	c := Count{Failed: map[isolation.Severity]int{}}
+func newTally(open []openRule) tally {
+	c := tally{Failed: map[isolation.Severity]int{}}
 	for _, o := range open {
 		if o.State != finding.Fail {
 			c.NoAnswer++
@@ -149,10 +148,10 @@ func countOf(open []Open) Count {
 }
 
 // failsOnly returns the rules that fail in one list and not in the other.
-func failsOnly(in, not []Open) []string {
+func failsOnly(in, not []openRule) []string {
 	list := []string{}
 	for _, o := range in {
-		fails := func(p Open) bool { return p.ID == o.ID && p.State == finding.Fail }
+		fails := func(p openRule) bool { return p.ID == o.ID && p.State == finding.Fail }
 		if o.State == finding.Fail && !slices.ContainsFunc(not, fails) {
 			list = append(list, o.ID)
 		}
@@ -161,13 +160,13 @@ func failsOnly(in, not []Open) []string {
 	return list
 }
 
-func groupOf(id string) string { return (&finding.Rule{ID: id}).Group() }
+func ruleGroup(id string) string { return (&finding.Rule{ID: id}).Group() }
 
 // fill sums the open rules up by group.
-func (n *Node) fill(groups []string) {
-	n.Cells = make([]Cell, len(groups))
+func (n *fleetNode) fill(groups []string) {
+	n.Cells = make([]fleetCell, len(groups))
 	for _, o := range n.Open {
-		i, _ := slices.BinarySearch(groups, groupOf(o.ID))
+		i, _ := slices.BinarySearch(groups, ruleGroup(o.ID))
 		c := &n.Cells[i]
 		if o.State != finding.Fail {
 			c.NoAnswer++
@@ -181,7 +180,7 @@ func (n *Node) fill(groups []string) {
 }
 
 // compare orders nodes, the worst first.
-func (n *Node) compare(m *Node) int {
+func (n *fleetNode) compare(m *fleetNode) int {
 	for _, s := range finding.Severities() {
 		if c := m.Now.Failed[s] - n.Now.Failed[s]; c != 0 {
 			return c

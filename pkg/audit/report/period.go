@@ -1,4 +1,4 @@
-package posture
+package report
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func (p Period) String() string {
 // reports returns the reports of the period.
 func (p Period) reports(all []*finding.Report) []*finding.Report {
 	return slices.DeleteFunc(slices.Clone(all), func(r *finding.Report) bool {
-		day := timeOf(r).UTC().Format(time.DateOnly)
+		day := reportTime(r).UTC().Format(time.DateOnly)
 		return p.From != "" && day < p.From || p.To != "" && day > p.To
 	})
 }

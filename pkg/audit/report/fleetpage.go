@@ -1,4 +1,4 @@
-package posture
+package report
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-// Formats returns the formats of [Fleet.Write].
-func Formats() []string { return []string{"html", "table", "json", "yaml"} }
+// FleetFormats returns the formats of [Fleet.Write].
+func FleetFormats() []string { return []string{"html", "table", "json", "yaml"} }
 
 // Write writes the posture in a format. Width is the terminal's, for the table; 0 is no limit.
 func (f *Fleet) Write(w io.Writer, format string, width int) error {
@@ -56,7 +56,7 @@ func (f *Fleet) writeTable(w io.Writer, width int) error {
 }
 
 // Trend compares the failing rules of the oldest and the latest report; empty for a node with one report.
-func (n *Node) Trend() string {
+func (n *fleetNode) Trend() string {
 	if n.Reports < 2 {
 		return ""
 	}
@@ -71,7 +71,7 @@ func (n *Node) Trend() string {
 }
 
 // Text is the number of failing rules with the worst severity's letter, and a question mark with those without an answer.
-func (c Cell) Text() string {
+func (c fleetCell) Text() string {
 	var parts []string
 	if c.Fails > 0 {
 		parts = append(parts, fmt.Sprintf("%d%.1s", c.Fails, strings.ToUpper(string(c.Worst))))
@@ -83,7 +83,7 @@ func (c Cell) Text() string {
 }
 
 // Class colours a cell of the heat map.
-func (c Cell) Class() string {
+func (c fleetCell) Class() string {
 	switch {
 	case c.Fails > 0:
 		return "h-" + string(c.Worst)
@@ -122,8 +122,8 @@ func (f *Fleet) Totals() (before, now int) {
 	return before, now
 }
 
-// view is what the page's template has.
-type view struct {
+// fleetView is what the page's template has.
+type fleetView struct {
 	*Fleet
 	From, To    string
 	Before, Now int
@@ -134,12 +134,12 @@ type view struct {
 
 // writePage writes a page that loads nothing and has no script. html/template escapes what comes from reports.
 func (f *Fleet) writePage(w io.Writer) error {
-	t, err := template.New("fleet").Parse(pageTemplate)
+	t, err := template.New("fleet").Parse(fleetTemplate)
 	if err != nil {
 		return fmt.Errorf("parse the page's template: %w", err)
 	}
-	sum := sha256.Sum256([]byte(styleSheet))
-	v := view{Fleet: f, Style: template.CSS(styleSheet)} //nolint:gosec // our own file
+	sum := sha256.Sum256([]byte(fleetStyle))
+	v := fleetView{Fleet: f, Style: template.CSS(fleetStyle)} //nolint:gosec // our own file
 	v.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 	v.From, v.To = f.Period()
 	v.Before, v.Now = f.Totals()
@@ -158,7 +158,7 @@ func (f *Fleet) writePage(w io.Writer) error {
 
 var (
 	//go:embed fleet.html
-	pageTemplate string
+	fleetTemplate string
 	//go:embed fleet.css
-	styleSheet string
+	fleetStyle string
 )
