@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -328,8 +329,11 @@ func askedCluster() lister {
 	waits := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "initech", Name: "tps-report"}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "waits-for", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}},
 	}}}
+	byOtherName := waits.DeepCopy()
+	byOtherName.Name, byOtherName.Spec.Devices.Requests[0].Name, byOtherName.Spec.Devices.Requests[0].Exactly.DeviceClassName = "second-report", "also-waits", "fast"
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{v1alpha1.AnnotationNamespaces: "*"}}}
 	return kubetest.New(fake.NewClientset(
-		waits, claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
+		waits, byOtherName, class, claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "s"}, Data: map[string][]byte{"k": []byte(secretWord)}},
 		&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "kata-vfio-plugin-x"},
@@ -373,6 +377,9 @@ func TestGatherReadsCluster(t *testing.T) {
 		}
 		if !strings.Contains(files["cluster/resourceclaims.json"], "waits-for") || !strings.Contains(files["manifest.json"], "namespace kata-vfio has no DaemonSet") {
 			t.Errorf("masked %t: the bundle lacks a claim that waits, or a note: %s", masked, all)
+		}
+		if !strings.Contains(files["cluster/resourceclaims.json"], "also-waits") {
+			t.Errorf("masked %t: the bundle lacks a claim that waits by a DeviceClass of the site's own name: %s", masked, all)
 		}
 		if !strings.Contains(files["cluster/resourceclaims.json"], "gpu-0000-3b-00-0") || !strings.Contains(files["cluster/pods.json"], "kata-vfio-plugin-x") {
 			t.Errorf("masked %t: the bundle lacks our objects: %s", masked, all)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // maxObjects is how many objects of one kind a bundle has.
@@ -65,6 +65,7 @@ func (g *gathering) addCluster(ctx context.Context, b *bundle.Bundle, mask *bund
 }
 
 func addObjects(ctx context.Context, client lister, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {
+	known := &cluster.Cluster{}
 	for _, kind := range ownObjects(namespace) {
 		objects, err := listAll(ctx, client, kind)
 		if err != nil {
@@ -77,7 +78,7 @@ func addObjects(ctx context.Context, client lister, namespace string, b *bundle.
 		if len(objects) == maxObjects {
 			b.Note(fmt.Sprintf("the bundle has the first %[2]d of %[1]s", kind.name, maxObjects))
 		}
-		objects = kept(objects, mask)
+		objects = kept(objects, known, mask)
 		if err := b.AddJSON("cluster/"+kind.name+".json", objects); err != nil {
 			return err
 		}
@@ -114,8 +115,8 @@ func listAll(ctx context.Context, client lister, kind listed) ([]runtime.Object,
 }
 
 // kept returns the objects that concern the driver, without fields of no use, and hides the tenants that they
-// name.
-func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
+// name. The DeviceClasses among them become known: they say which waiting claims are for the driver.
+func kept(objects []runtime.Object, known *cluster.Cluster, mask *bundle.Mask) []runtime.Object {
 	left := []runtime.Object{}
 	for _, o := range objects {
 		if m, err := meta.Accessor(o); err == nil {
@@ -127,12 +128,14 @@ func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
 			hideEnvironment(&o.Spec)
 		case *appsv1.DaemonSet:
 			hideEnvironment(&o.Spec.Template.Spec)
+		case *resourceapi.DeviceClass:
+			known.Add(o)
 		case *resourceapi.ResourceSlice:
 			if o.Spec.Driver != v1alpha1.DriverName {
 				continue
 			}
 		case *resourceapi.ResourceClaim:
-			if !fleet.IsOurs(o) {
+			if !known.IsOurs(cluster.DecodeClaim(o)) {
 				continue
 			}
 			hideClaim(o, mask)

@@ -117,14 +117,14 @@ func (s *session) completeExplain(cmd *cobra.Command, args []string, _ string) (
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	w := want{also: []fleet.Kind{fleet.Claims, fleet.Pods, fleet.Slices}}
+	w := want{also: []fleet.Kind{fleet.Claims, fleet.Classes, fleet.Pods, fleet.Slices}}
 	return s.complete(cmd, w, func(state *fleet.State) []string {
 		var names []string
 		for _, c := range state.ClaimRows() {
 			names = append(names, c.Name)
 		}
-		for i := range state.Pods {
-			names = append(names, state.Pods[i].Name)
+		for _, p := range state.Cluster.Pods() {
+			names = append(names, p.Object.Name)
 		}
 		for _, d := range state.Devices() {
 			names = append(names, d.Node+"/"+d.Name)

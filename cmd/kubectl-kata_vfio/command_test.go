@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
@@ -36,7 +38,7 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"devices", "claims", "topology", "audit", "explain", "conformance", ""} {
-		if stdout, _, _ := ask(t, cluster(t), append(strings.Fields(name), "--help")...); !strings.Contains(stdout, exitCodes) || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
+		if stdout, _, _ := ask(t, sample(t), append(strings.Fields(name), "--help")...); !strings.Contains(stdout, exitCodes) || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
 			t.Errorf("help of %q:\n%s", name, stdout)
 		}
 	}
@@ -45,7 +47,7 @@ func TestExitCodes(t *testing.T) {
 // TestTenantSeesItsOwn: who may list nothing but a namespace's claims, pods and events
 // sees those, and is told what is not shown, and whom to ask for more.
 func TestTenantSeesItsOwn(t *testing.T) {
-	tenant := cluster(t)
+	tenant := sample(t)
 	forbid(tenant, "resourceslices")
 	stdout, stderr, code := ask(t, tenant, "claims")
 	if code != 0 || stderr != "" || !strings.Contains(stdout, "train-net") || strings.Contains(stdout, "infer") {
@@ -63,9 +65,27 @@ func TestTenantSeesItsOwn(t *testing.T) {
 	}
 }
 
+// TestWaitingClaimIsListedByItsDeviceClass, whatever the class is called; without the right to list DeviceClasses, by the domain of its name.
+func TestWaitingClaimIsListedByItsDeviceClass(t *testing.T) {
+	waiting := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "waits-for-fast"}}
+	waiting.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "fast-gpu"}}}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "fast-gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespaces: "team-a"}}}
+	objects := append(sampleObjects(t), waiting, class)
+	for _, permitted := range []bool{true, false} {
+		c := client(objects)
+		if !permitted {
+			forbid(c, "deviceclasses")
+		}
+		stdout, stderr, code := ask(t, c, "claims")
+		if code != 0 || stderr != "" || strings.Contains(stdout, "waits-for-fast") != permitted || !strings.Contains(stdout, "train-net") {
+			t.Errorf("may list DeviceClasses: %v: got exit code %d, %s\n%s", permitted, code, stderr, stdout)
+		}
+	}
+}
+
 // TestDevicesOfUnknownClaimsAreUnknown: without the right to list claims, no device is shown as free.
 func TestDevicesOfUnknownClaimsAreUnknown(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	forbid(client, "resourceclaims")
 	stdout, stderr, code := ask(t, client, "devices")
 	if code != 0 || strings.Contains(stdout, "free") || !strings.Contains(stdout, "unknown") || !strings.Contains(stderr, "the claims of devices are unknown") {
@@ -75,11 +95,11 @@ func TestDevicesOfUnknownClaimsAreUnknown(t *testing.T) {
 
 // TestDocuments: what programs read has the rows of the tables.
 func TestDocuments(t *testing.T) {
-	stdout, _, _ := ask(t, cluster(t), "devices", "-o", "json")
+	stdout, _, _ := ask(t, sample(t), "devices", "-o", "json")
 	if doc := documentOf[struct{ Devices []fleet.Device }](t, stdout); len(doc.Devices) != 10 || doc.Devices[0].Claim != "team-a/lab" {
 		t.Errorf("devices: %+v", doc)
 	}
-	stdout, _, _ = ask(t, cluster(t), "claims", "-A", "-o", "json")
+	stdout, _, _ = ask(t, sample(t), "claims", "-A", "-o", "json")
 	claims := documentOf[struct{ Claims []fleet.Claim }](t, stdout)
 	if len(claims.Claims) != 5 || claims.Claims[3].Devices[0].Ledger == "" || claims.Claims[3].Devices[0].Functions[0] != "0000:3c:00.0" {
 		t.Errorf("claims: %+v", claims)
@@ -88,7 +108,7 @@ func TestDocuments(t *testing.T) {
 		"devices -o yaml": "devices:\n- address: ", "topology -o json": "{\n  \"nodes\": [\n", "audit -o json": "{\n  \"nodes\": [\n",
 		"explain train-gpu -o yaml": "moments:\n", "explain train-gpu -o json": "{\n  \"subject\": \"claim team-a/train-gpu\",\n",
 	} {
-		if stdout, stderr, _ := ask(t, cluster(t), strings.Fields(line)...); !strings.HasPrefix(stdout, want) {
+		if stdout, stderr, _ := ask(t, sample(t), strings.Fields(line)...); !strings.HasPrefix(stdout, want) {
 			t.Errorf("%s: %s\n%s", line, stderr, stdout)
 		}
 	}
@@ -96,7 +116,7 @@ func TestDocuments(t *testing.T) {
 
 // TestClaimsThatWereNotSeenAreNotCounted as none.
 func TestClaimsThatWereNotSeenAreNotCounted(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	forbid(client, "resourceclaims")
 	stdout, _, _ := ask(t, client, "audit", "worker-2")
 	if row := strings.Fields(strings.Split(stdout, "\n")[1]); len(row) < 8 || row[7] != "?" {
@@ -181,7 +201,7 @@ func poisoned(t *testing.T, o runtime.Object) runtime.Object {
 
 // TestCompletion: by kubectl's way of asking plugins.
 func TestCompletion(t *testing.T) {
-	stdout, _, _ := ask(t, cluster(t), "completion")
+	stdout, _, _ := ask(t, sample(t), "completion")
 	file := filepath.Join(t.TempDir(), "kubectl_complete-kata_vfio")
 	if err := os.WriteFile(file, []byte(stdout), 0o700); err != nil || !strings.HasPrefix(stdout, "#!/bin/sh\n") {
 		t.Fatalf("%v: %s", err, stdout)
@@ -192,7 +212,7 @@ func TestCompletion(t *testing.T) {
 		"conformance -o ": "table\njson\nyaml\n:4\n", "conformance ": ":4\n",
 	} {
 		words := append([]string{"__complete"}, strings.Split(line, " ")...)
-		if stdout, _, _ := ask(t, cluster(t), words...); !strings.HasPrefix(stdout, want) {
+		if stdout, _, _ := ask(t, sample(t), words...); !strings.HasPrefix(stdout, want) {
 			t.Errorf("%q is completed by %s", line, stdout)
 		}
 	}

@@ -73,7 +73,7 @@ func TestREADMEShowsWhatCommandsPrint(t *testing.T) {
 	const readme = "cmd/kubectl-kata_vfio/README.md"
 	for _, heading := range []string{"Find out why a pod does not start", "See claims"} {
 		for _, step := range stepsOf(t, readme, heading, 1) {
-			follow(t, cluster(t), step)
+			follow(t, sample(t), step)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestREADMEShowsTheTopology(t *testing.T) {
 	section := docs.Section(t, "README.md", "What you see")
 	_, shown, _ := strings.Cut(section, "```text\n")
 	shown, _, _ = strings.Cut(shown, "```")
-	stdout, stderr, code := ask(t, cluster(t), "topology", "worker-1")
+	stdout, stderr, code := ask(t, sample(t), "topology", "worker-1")
 	if err := docs.Match(shown, stdout); err != nil || code != 0 {
 		t.Errorf("exit code %d: %s%v", code, stderr, err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // TestGoldenOutputs compares each command's output for the sample.
 func TestGoldenOutputs(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	for name, line := range map[string]string{
 		"devices.txt": "devices", "devices-wide.txt": "devices --node worker-1 -o wide",
 		"claims.txt": "claims -A", "claims-wide.txt": "claims -o wide",

@@ -44,9 +44,9 @@ func TestOutputAsInKubectl(t *testing.T) {
 // TestNamesAreArguments of explain.
 func TestNamesAreArguments(t *testing.T) {
 	for _, line := range []string{"claims -o name", "devices --node worker-1 -o name"} {
-		names, _, _ := ask(t, cluster(t), strings.Fields(line)...)
+		names, _, _ := ask(t, sample(t), strings.Fields(line)...)
 		for name := range strings.FieldsSeq(names) {
-			if _, stderr, code := ask(t, cluster(t), "explain", name); code != 0 {
+			if _, stderr, code := ask(t, sample(t), "explain", name); code != 0 {
 				t.Errorf("explain %s: exit code %d: %s", name, code, stderr)
 			}
 		}
@@ -83,7 +83,7 @@ func TestWrongQueries(t *testing.T) {
 		"devices -o jsonpath={.a", "devices -o custom-columns=", "devices -o custom-columns=A", "devices -o jsonpath", "devices -o table=x", "devices --sort-by {",
 		"devices -o json --sort-by .name", "devices --watch -o name", "claims -l ===", "topology --no-headers",
 	} {
-		if stdout, stderr, code := ask(t, cluster(t), strings.Fields(line)...); code != command.Usage || stdout != "" {
+		if stdout, stderr, code := ask(t, sample(t), strings.Fields(line)...); code != command.Usage || stdout != "" {
 			t.Errorf("%s: exit code %d, %q, %s", line, code, stdout, stderr)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // want is what is to be listed.
@@ -77,6 +78,8 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 		return kindOf{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, "", w.labels}
 	case fleet.Pods:
 		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, "", ""}
+	case fleet.Classes:
+		return kindOf{client, &resourceapi.DeviceClass{}, &resourceapi.DeviceClassList{}, "", "", ""}
 	case fleet.Events:
 	}
 	selector := ""
@@ -117,7 +120,7 @@ func (w *want) state(missing map[fleet.Kind]string) *fleet.State {
 	if missing == nil {
 		missing = map[fleet.Kind]string{}
 	}
-	return &fleet.State{Missing: missing, Namespace: w.namespace, Now: w.now()}
+	return &fleet.State{Cluster: &cluster.Cluster{}, Missing: missing, Namespace: w.namespace, Now: w.now()}
 }
 
 func (w *want) readKind(ctx context.Context, k kindOf, state *fleet.State) error {
@@ -134,20 +137,22 @@ func (w *want) put(s *fleet.State, o any) {
 	switch o := o.(type) {
 	case *resourceapi.ResourceSlice:
 		if w.node == "" || o.Spec.NodeName != nil && *o.Spec.NodeName == w.node {
-			s.Slices = append(s.Slices, *o)
+			s.Cluster.Add(o)
 		}
 	case *resourceapi.ResourceClaim:
 		c := *o // what a watch holds is others' too
 		c.ManagedFields = nil
-		s.Claims = append(s.Claims, c)
+		s.Cluster.Add(&c)
 	case *corev1.Pod:
 		if len(o.Spec.ResourceClaims) > 0 || o.Status.ExtendedResourceClaimStatus != nil {
 			p := *o
 			p.ManagedFields = nil
-			s.Pods = append(s.Pods, p)
+			s.Cluster.Add(&p)
 		}
 	case *corev1.Event:
 		s.Events = append(s.Events, *o)
+	default:
+		s.Cluster.Add(o)
 	}
 }
 

@@ -62,8 +62,8 @@ func decode(t *testing.T, text []byte) runtime.Object {
 	return object
 }
 
-// cluster is an API server with the sample's objects.
-func cluster(t *testing.T) *fake.Clientset {
+// sample is an API server with the sample's objects.
+func sample(t *testing.T) *fake.Clientset {
 	t.Helper()
 	return client(sampleObjects(t))
 }

@@ -57,7 +57,7 @@ func TestTerminalIsRedrawn(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "1")
 	program, seen := pty(t, 6)
-	client := cluster(t)
+	client := sample(t)
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

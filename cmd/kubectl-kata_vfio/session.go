@@ -193,6 +193,9 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 		fleet.Events: "events are not shown",
 	}
 	for _, kind := range slices.Sorted(maps.Keys(state.Missing)) {
+		if kind == fleet.Classes {
+			continue // the role view does not grant them, and the help of claims says what that means
+		}
 		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, terminal.Visible(state.Missing[kind]))
 	}
 	for _, name := range state.Unfinished() {

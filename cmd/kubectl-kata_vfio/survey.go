@@ -40,13 +40,14 @@ func listForConformance(ctx context.Context, client lister, now func() time.Time
 	s := &conformance.State{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
 	l := &survey{ctx: ctx, client: client, missing: s.Missing}
 	l.apis(s)
-	each(l, conformance.Nodes, &corev1.NodeList{}, "", &s.Nodes)
-	each(l, conformance.DaemonSets, &appsv1.DaemonSetList{}, chartLabels, &s.DaemonSets)
-	each(l, conformance.DeviceClasses, &resourceapi.DeviceClassList{}, "", &s.DeviceClasses)
-	each(l, conformance.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", &s.Policies)
-	each(l, conformance.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", &s.Bindings)
-	each(l, conformance.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", &s.Autoscalers)
-	each(l, conformance.Runtimes, &nodev1.RuntimeClassList{}, "", &s.Runtimes)
+	each(l, conformance.Nodes, &corev1.NodeList{}, "", appendTo(&s.Nodes))
+	each(l, conformance.DaemonSets, &appsv1.DaemonSetList{}, chartLabels, appendTo(&s.DaemonSets))
+	each(l, conformance.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", appendTo(&s.Autoscalers))
+	model := func(o metav1.Object) { listed.Cluster.Add(o) }
+	each(l, string(fleet.Classes), &resourceapi.DeviceClassList{}, "", model)
+	each(l, conformance.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", model)
+	each(l, conformance.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", model)
+	each(l, conformance.Runtimes, &nodev1.RuntimeClassList{}, "", model)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list the cluster's objects: %w", context.Cause(ctx))
 	}
@@ -78,20 +79,19 @@ func (l *survey) apis(s *conformance.State) {
 	}
 }
 
-// each appends the objects of a list's kind, without what managed their fields.
-func each[T any, P interface {
-	*T
-	metav1.Object
-	runtime.Object
-}](l *survey, kind string, list runtime.Object, labels string, to *[]T) {
+// each calls keep for the objects of a list's kind, without what managed their fields.
+func each[T metav1.Object](l *survey, kind string, list runtime.Object, labels string, keep func(T)) {
 	k := kindOf{client: l.client, page: list, labels: labels}
 	p := pager.New(k.list)
 	p.PageSize = pageSize
 	l.note(kind, p.EachListItem(l.ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		if item, ok := o.(P); ok {
+		if item, ok := o.(T); ok {
 			item.SetManagedFields(nil)
-			*to = append(*to, *item)
+			keep(item)
 		}
 		return nil
 	}))
 }
+
+// appendTo returns a keep that appends.
+func appendTo[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *item) } }

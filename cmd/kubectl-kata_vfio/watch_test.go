@@ -69,7 +69,7 @@ status:
 // TestWatchAppendsTheRowsThatChanged, and only those, where there is no terminal, and
 // ends without an error.
 func TestWatchAppendsTheRowsThatChanged(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	out, end, done := watching(t, client, "devices", "--node", "worker-1")
 	for i := range 8 {
 		if line := out.next(t); (i == 0) != strings.HasPrefix(line, "NODE ") {
@@ -99,7 +99,7 @@ func TestWatchAppendsTheRowsThatChanged(t *testing.T) {
 
 // TestWatchAsksForEachKindOnce, however much changes.
 func TestWatchAsksForEachKindOnce(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	out, end, done := watching(t, client, "devices", "-o", "json")
 	for range 10 {
 		out.next(t)
@@ -120,7 +120,7 @@ func TestWatchAsksForEachKindOnce(t *testing.T) {
 
 // TestWatchRedrawsADrawingThatChanged as a whole.
 func TestWatchRedrawsADrawingThatChanged(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	out, end, done := watching(t, client, "topology", "worker-1")
 	if line := out.next(t); line != "worker-1: 7 devices, 3 claimed, 2 free, 1 withheld, 1 tainted" {
 		t.Errorf("it begins with %s", line)
@@ -137,7 +137,7 @@ func TestWatchRedrawsADrawingThatChanged(t *testing.T) {
 
 // TestWatchEndsWithTheRight to watch.
 func TestWatchEndsWithTheRight(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, forbidden("resourceslices")
 	})
@@ -150,7 +150,7 @@ func TestWatchEndsWithTheRight(t *testing.T) {
 
 // TestWatchThatIsNotKnownAnyMore ends, which is no lack of rights.
 func TestWatchThatIsNotKnownAnyMore(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, apierrors.NewUnauthorized("expired")
 	})
@@ -163,7 +163,7 @@ func TestWatchThatIsNotKnownAnyMore(t *testing.T) {
 
 // TestWatchGoesOnWithout a kind that adds to what is shown, and which may be listed but not watched.
 func TestWatchGoesOnWithout(t *testing.T) {
-	client := cluster(t)
+	client := sample(t)
 	client.PrependWatchReactor("resourceclaims", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, forbidden("resourceclaims")
 	})
@@ -200,7 +200,7 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") 
 // TestWatchEndsWithItsReader: nobody reads what it goes on writing.
 func TestWatchEndsWithItsReader(t *testing.T) {
 	for _, line := range []string{"devices", "devices -o json", "topology"} {
-		err := execute(t.Context(), sessionOf(cluster(t)), append(strings.Fields(line), "--watch"), failing{}, io.Discard)
+		err := execute(t.Context(), sessionOf(sample(t)), append(strings.Fields(line), "--watch"), failing{}, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), "broken pipe") {
 			t.Errorf("%s: %v", line, err)
 		}

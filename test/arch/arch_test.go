@@ -41,8 +41,8 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
 		{"containerd/ask"},             // a running containerd
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger"},         // effects
-		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"}, // addresses for guests; vf's double; copies; the ledger's only writer
+		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"}, // effects; the API server's objects
+		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"},    // addresses for guests; vf's double; copies; the ledger's only writer
 		{"ledger/history"},                               // what the ledger's events come to
 		{"plugin/podpolicy"},                             // what a pod must not ask for
 		{"plugin/ration"},                                // how much of a tenant is told
@@ -86,7 +86,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
-		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "controller/twin", "controller/view", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "controller/view", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

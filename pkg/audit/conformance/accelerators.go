@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -62,7 +61,7 @@ func accelerators() []requirement {
 // versions looks at the plugins' rollout, and at the versions that GPUs have.
 func versions(s *State) observation {
 	gpus := s.devices(isGPU)
-	seen := observation{evidence: slices.Concat(rollouts(s.DaemonSets), nodeVersions(s, nodesOf(s.devices(every))))}
+	seen := observation{evidence: slices.Concat(rollouts(s.DaemonSets), nodeVersions(s, nodes(s.devices(every))))}
 	var unknown []string
 	for _, d := range gpus {
 		if d.Driver == "" || d.PluginVersion == "" || d.KataVersion == "" {
@@ -114,14 +113,14 @@ type stack struct{ driver, plugin, kata, kernel, runtime string }
 
 // nodeVersions says which versions the nodes have, each combination once.
 func nodeVersions(s *State, names []string) []string {
+	have := stacks(s)
 	byStack := map[stack]int{}
 	var order []stack
 	for _, name := range names {
-		have := stackOf(s, name)
-		if byStack[have] == 0 {
-			order = append(order, have)
+		if byStack[have[name]] == 0 {
+			order = append(order, have[name])
 		}
-		byStack[have]++
+		byStack[have[name]]++
 	}
 	var all []string
 	for _, have := range order {
@@ -131,18 +130,19 @@ func nodeVersions(s *State, names []string) []string {
 	return all
 }
 
-func stackOf(s *State, node string) stack {
-	var have stack
+// stacks returns the software of each node, by its name.
+func stacks(s *State) map[string]stack {
+	all := map[string]stack{}
 	for _, d := range s.devices(isGPU) {
-		if d.Node == node {
-			have.driver, have.plugin, have.kata = d.Driver, d.PluginVersion, d.KataVersion
-		}
+		all[d.Node] = stack{driver: d.Driver, plugin: d.PluginVersion, kata: d.KataVersion}
 	}
-	if i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == node }); i >= 0 {
-		info := &s.Nodes[i].Status.NodeInfo
+	for i := range s.Nodes {
+		n, info := &s.Nodes[i], &s.Nodes[i].Status.NodeInfo
+		have := all[n.Name]
 		have.kernel, have.runtime = info.KernelVersion, info.ContainerRuntimeVersion
+		all[n.Name] = have
 	}
-	return have
+	return all
 }
 
 func orUnknown(version string) string { return cmp.Or(version, "unknown") }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -100,7 +99,7 @@ func policies(s *State) observation {
 	var denying, lacking []string
 	for _, name := range tenantPolicies() {
 		name += "." + v1alpha1.DriverName
-		if s.denies(name) {
+		if s.Fleet.Cluster.Denies(name) {
 			denying = append(denying, name)
 		} else {
 			lacking = append(lacking, name)
@@ -112,13 +111,6 @@ func policies(s *State) observation {
 		o.fix = "install the chart with admission.tenants.enabled, admission.slices.enabled, admission.claims.enabled and admission.action=Deny"
 	}
 	return o
-}
-
-func (s *State) denies(name string) bool {
-	return slices.ContainsFunc(s.Policies, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name }) &&
-		slices.ContainsFunc(s.Bindings, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
-			return b.Spec.PolicyName == name && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
-		})
 }
 
 // sandboxes looks at the pods that have devices: each has a VM, and containerd asks the NRI plugin about its containers.

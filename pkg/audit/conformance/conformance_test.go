@@ -43,7 +43,7 @@ func TestRequirementsOfEachProfile(t *testing.T) {
 		if !ok {
 			t.Fatalf("there is no profile %s", version)
 		}
-		r := conformance.Judge(complete(), p)
+		r := conformance.Judge(complete().state(), p)
 		if r.Profile != p {
 			t.Errorf("the report is by profile %v, want %v", r.Profile, p)
 		}
@@ -64,7 +64,7 @@ func TestRequirementsOfEachProfile(t *testing.T) {
 
 // TestCompletePlatform: each requirement with its level and the result, in the profile's order.
 func TestCompletePlatform(t *testing.T) {
-	r := conformance.Judge(complete(), newest())
+	r := conformance.Judge(complete().state(), newest())
 	var got []string
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
@@ -89,7 +89,7 @@ func TestCompletePlatform(t *testing.T) {
 
 // TestEmptyCluster shows nothing, and says of each what to do. What the current profile lacks is not counted.
 func TestEmptyCluster(t *testing.T) {
-	r := conformance.Judge(&conformance.State{Fleet: &fleet.State{}}, newest())
+	r := conformance.Judge((&platform{Fleet: &objects{}}).state(), newest())
 	for i := range r.Requirements {
 		if q := &r.Requirements[i]; q.Result == conformance.Shown || q.Result == conformance.NotShown && (q.Reason == "" || q.Fix == "") {
 			t.Errorf("%s: %s: %q, %q", q.ID, q.Result, q.Reason, q.Fix)
@@ -103,7 +103,7 @@ func TestEmptyCluster(t *testing.T) {
 
 // TestNotShown changes one thing of the complete platform. The requirement that rests on it is not shown, and says why.
 func TestNotShown(t *testing.T) {
-	type state = conformance.State
+	type state = platform
 	for name, c := range map[string]struct {
 		change     func(*state)
 		id, reason string
@@ -165,7 +165,7 @@ func TestNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := complete()
 			c.change(s)
-			q := of(t, conformance.Judge(s, newest()), c.id)
+			q := of(t, conformance.Judge(s.state(), newest()), c.id)
 			if q.Result != conformance.NotShown || !strings.Contains(q.Reason, c.reason) || q.Fix == "" {
 				t.Errorf("%s is %s: %q, %q; want %q", c.id, q.Result, q.Reason, q.Fix, c.reason)
 			}
@@ -174,47 +174,47 @@ func TestNotShown(t *testing.T) {
 }
 
 // condition is one of the GPU's claim: Ready, Isolated, Reset.
-func condition(s *conformance.State, i int) *metav1.Condition {
+func condition(s *platform, i int) *metav1.Condition {
 	return &s.Fleet.Claims[0].Status.Devices[0].Conditions[i]
 }
 
 // TestOtherWays: what shows the same.
 func TestOtherWays(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*conformance.State)
+		change func(*platform)
 		id     string
 	}{
-		"a PodGroup": {func(s *conformance.State) {
+		"a PodGroup": {func(s *platform) {
 			s.APIs = append(s.APIs[:4], conformance.API{Group: "scheduling.k8s.io", Resource: "podgroups"})
 			s.Fleet.Pods[0].Labels, s.Fleet.Pods[0].Spec.SchedulingGroup = nil, &corev1.PodSchedulingGroup{}
 		}, "gang_scheduling"},
-		"Karpenter": {func(s *conformance.State) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
-		"a scale-up while pending": {func(s *conformance.State) {
+		"Karpenter": {func(s *platform) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
+		"a scale-up while pending": {func(s *platform) {
 			s.Fleet.Pods[0].Status.Phase, s.Fleet.Claims[0].Status = corev1.PodPending, resourceapi.ResourceClaimStatus{}
 			s.Fleet.Claims[0].Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}}
 		}, "cluster_autoscaling"},
-		"external metrics": {func(s *conformance.State) { s.APIs = append(s.APIs, conformance.API{Group: "external.metrics.k8s.io"}) }, "pod_autoscaling"},
-		"a StatefulSet": {func(s *conformance.State) {
+		"external metrics": {func(s *platform) { s.APIs = append(s.APIs, conformance.API{Group: "external.metrics.k8s.io"}) }, "pod_autoscaling"},
+		"a StatefulSet": {func(s *platform) {
 			s.Fleet.Pods[0].OwnerReferences[0] = metav1.OwnerReference{Kind: "StatefulSet", Name: "db-1"}
 			s.Autoscalers[0].Spec.ScaleTargetRef.Kind, s.Autoscalers[0].Spec.ScaleTargetRef.Name = "StatefulSet", "db-1"
 		}, "pod_autoscaling"},
-		"an annotation": {func(s *conformance.State) {
+		"an annotation": {func(s *platform) {
 			s.Fleet.Pods[0].Spec.Containers[0].Ports = nil
 			s.Fleet.Pods[0].Annotations["prometheus.io/scrape"] = "true"
 		}, "accelerator_metrics"},
-		"two plugins": {func(s *conformance.State) {
+		"two plugins": {func(s *platform) {
 			s.Fleet.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins] = `["other", "kata-vfio"]`
 		}, "secure_accelerator_access"},
-		"a claim of a template": {func(s *conformance.State) {
+		"a claim of a template": {func(s *platform) {
 			s.Fleet.Pods[0].Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "device", ResourceClaimName: s.Fleet.Pods[0].Spec.ResourceClaims[0].ResourceClaimName}}
 			s.Fleet.Pods[0].Spec.ResourceClaims[0].ResourceClaimName = nil
 		}, "accelerator_metrics"},
-		"another driver's claim": {func(s *conformance.State) {
+		"another driver's claim": {func(s *platform) {
 			other := claimOf("other", "worker-1", "gpu-0")
 			other.Status.Allocation.Devices.Results[0].Driver, other.Status.Devices = "gpu.example.com", nil
 			s.Fleet.Claims = append(s.Fleet.Claims, other)
 		}, "secure_accelerator_access"},
-		"a node without GPUs": {func(s *conformance.State) {
+		"a node without GPUs": {func(s *platform) {
 			second := slice("worker-2/pf-0000-5e-00-0", vf())
 			second.Spec.NodeName = new("worker-2")
 			s.Fleet.Slices = append(s.Fleet.Slices, second)
@@ -223,7 +223,7 @@ func TestOtherWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := complete()
 			c.change(s)
-			if q := of(t, conformance.Judge(s, newest()), c.id); q.Result != conformance.Shown {
+			if q := of(t, conformance.Judge(s.state(), newest()), c.id); q.Result != conformance.Shown {
 				t.Errorf("%s is %s: %s", c.id, q.Result, q.Reason)
 			}
 		})
@@ -234,7 +234,7 @@ func TestOtherWays(t *testing.T) {
 func TestEvidenceNamesWhatIsThere(t *testing.T) {
 	s := complete()
 	s.Fleet.Slices[0].Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "kata-vfio.dev/fatal-errors", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	r := conformance.Judge(s, newest())
+	r := conformance.Judge(s.state(), newest())
 	for id, want := range map[string]string{
 		"dra_support":                 "published: 2 devices of kata-vfio.dev on 1 node",
 		"driver_runtime_management":   "1 node: plugin 0.1.0, Kata 4.1.0, containerd://2.4.2, kernel 6.12.0, GPUs on vfio-pci",

@@ -41,8 +41,8 @@ func notOurs(id string, level Level, provider, command string) requirement {
 func nics(s *State) observation {
 	devices := s.devices(isNIC)
 	kinds := map[string]int{}
-	for i := range devices {
-		kinds[networkWords(&devices[i])]++
+	for _, d := range devices {
+		kinds[networkWords(d)]++
 	}
 	pods := s.holders(isNIC)
 	o := observation{evidence: append(counted(kinds, "device"), terminal.Count(len(pods), "running pod")+" with a NIC: "+orNone(podNames(pods)))}

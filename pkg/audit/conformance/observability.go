@@ -62,11 +62,11 @@ func servesMetrics(p *corev1.Pod) bool {
 func hostEvidence(s *State) []string {
 	gpus := s.devices(isGPU)
 	links, unhealthy := 0, 0
-	for i := range gpus {
-		if gpus[i].LinkSpeed != nil {
+	for _, gpu := range gpus {
+		if gpu.LinkSpeed != nil {
 			links++
 		}
-		if len(gpus[i].Health) > 0 {
+		if len(gpu.Health) > 0 {
 			unhealthy++
 		}
 	}

@@ -2,8 +2,6 @@ package conformance
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -31,7 +29,7 @@ func former() []requirement {
 				{"kubectl get resourceslices --field-selector spec.driver=kata-vfio.dev", "NAME NODE DRIVER POOL AGE\n...\n... kata-vfio.dev ...\n..."},
 				{"kubectl get deviceclasses", "NAME AGE\n...\ngpu.kata-vfio.dev ...\n..."},
 			},
-		}, needs: []string{string(fleet.Slices), DeviceClasses, APIs}, judge: dra,
+		}, needs: []string{string(fleet.Slices), string(fleet.Classes), APIs}, judge: dra,
 	}}
 }
 
@@ -44,15 +42,12 @@ func draAPIs() []API {
 func dra(s *State) observation {
 	served, devices := s.serves(draAPIs()...), s.devices(every)
 	var classes []string
-	for i := range s.DeviceClasses {
-		if name := s.DeviceClasses[i].Name; strings.HasSuffix(name, "."+v1alpha1.DriverName) {
-			classes = append(classes, name)
-		}
+	for _, class := range s.Fleet.Cluster.OurClasses() {
+		classes = append(classes, class.Name)
 	}
-	slices.Sort(classes)
 	o := observation{evidence: []string{
 		"served: " + orNone(served), "DeviceClasses: " + orNone(classes),
-		fmt.Sprintf("published: %s of %s on %s", terminal.Count(len(devices), "device"), v1alpha1.DriverName, terminal.Count(len(nodesOf(devices)), "node")),
+		fmt.Sprintf("published: %s of %s on %s", terminal.Count(len(devices), "device"), v1alpha1.DriverName, terminal.Count(len(nodes(devices)), "node")),
 	}}
 	switch {
 	case len(served) < len(draAPIs()):

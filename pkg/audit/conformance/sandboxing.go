@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
@@ -42,7 +41,7 @@ func sandboxed(s *State) observation {
 	classes := map[string]int{}
 	var bare, open []string
 	for _, p := range pods {
-		class, ok := s.runtimeOf(p)
+		class, ok := s.runtime(p)
 		if !ok {
 			bare = append(bare, p.Namespace+"/"+p.Name)
 		}
@@ -61,23 +60,23 @@ func sandboxed(s *State) observation {
 	case len(open) > 0:
 		o.reason = "pods share a namespace or a directory with their node, or have a privileged container: " + list(open)
 		o.fix = "remove hostPID, hostIPC, hostNetwork, hostPath volumes and privileged from them, and label their namespaces as tenants (" + v1alpha1.DriverName + "/tenant)"
-	case !s.denies(policy):
+	case !s.Fleet.Cluster.Denies(policy):
 		o.reason, o.fix = "the admission policy "+policy+" does not deny", "install the chart with admission.tenants.enabled and admission.action=Deny"
 	}
 	return o
 }
 
-// runtimeOf describes a pod's RuntimeClass, and reports whether it exists.
-func (s *State) runtimeOf(p *corev1.Pod) (words string, ok bool) {
+// runtime describes a pod's RuntimeClass, and reports whether it exists.
+func (s *State) runtime(p *corev1.Pod) (words string, ok bool) {
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return "no RuntimeClass", false
 	}
 	name := *p.Spec.RuntimeClassName
-	i := slices.IndexFunc(s.Runtimes, func(c nodev1.RuntimeClass) bool { return c.Name == name })
-	if i < 0 {
+	handler, ok := s.Fleet.Cluster.Handler(name)
+	if !ok {
 		return "RuntimeClass " + name + ", which does not exist", false
 	}
-	return "RuntimeClass " + name + ", handler " + s.Runtimes[i].Handler, true
+	return "RuntimeClass " + name + ", handler " + handler, true
 }
 
 // reachesNode reports whether a pod's specification gives it something of its node past the sandbox.

@@ -95,22 +95,24 @@ func scalers() []API {
 // scaleUps looks for nodes that were added for pods with claims of ours: by the cluster autoscaler
 // (processors/status/eventing_scale_up_processor.go) or Karpenter (pkg/controllers/provisioning/scheduling/events.go).
 func scaleUps(s *State) observation {
+	claimants := map[string]bool{}
+	for _, p := range s.claimants() {
+		claimants[p.Namespace+"/"+p.Name] = true
+	}
 	var found []string
 	for i := range s.Fleet.Events {
 		e := &s.Fleet.Events[i]
 		if e.InvolvedObject.Kind != "Pod" || e.Reason != "TriggeredScaleUp" && e.Reason != "Nominated" {
 			continue
 		}
-		if slices.ContainsFunc(s.claimants(), func(p *corev1.Pod) bool {
-			return p.Namespace == e.InvolvedObject.Namespace && p.Name == e.InvolvedObject.Name
-		}) {
-			found = append(found, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name+" ("+e.Reason+")")
+		if name := e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name; claimants[name] {
+			found = append(found, name+" ("+e.Reason+")")
 		}
 	}
 	gpus := s.devices(isGPU)
 	o := observation{evidence: []string{
 		"served: " + orNone(s.serves(scalers()...)),
-		fmt.Sprintf("published: %s on %s, from whose slices an autoscaler simulates a new node", terminal.Count(len(gpus), "GPU"), terminal.Count(len(nodesOf(gpus)), "node")),
+		fmt.Sprintf("published: %s on %s, from whose slices an autoscaler simulates a new node", terminal.Count(len(gpus), "GPU"), terminal.Count(len(nodes(gpus)), "node")),
 		"nodes added for pods with claims: " + orNone(found),
 	}}
 	if len(found) == 0 {
@@ -124,10 +126,14 @@ func scaleUps(s *State) observation {
 // podScaling looks for an active autoscaler of pods with devices.
 func podScaling(s *State) observation {
 	served := s.serves(API{Group: "custom.metrics.k8s.io"}, API{Group: "external.metrics.k8s.io"})
+	pods := map[string][]*corev1.Pod{}
+	for _, p := range s.holders(every) {
+		pods[p.Namespace] = append(pods[p.Namespace], p)
+	}
 	var active []string
 	for i := range s.Autoscalers {
 		a := &s.Autoscalers[i]
-		if isActive(a) && slices.ContainsFunc(s.holders(every), func(p *corev1.Pod) bool { return isTarget(a, p) }) {
+		if isActive(a) && slices.ContainsFunc(pods[a.Namespace], func(p *corev1.Pod) bool { return isTarget(a, p) }) {
 			active = append(active, a.Namespace+"/"+a.Name)
 		}
 	}

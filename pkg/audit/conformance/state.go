@@ -6,45 +6,37 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // Kinds of objects, by their names in the API, that [State.Missing] may have beside those of package fleet.
 const (
-	Nodes         = "nodes"
-	DaemonSets    = "daemonsets"
-	DeviceClasses = "deviceclasses"
-	Policies      = "validatingadmissionpolicies"
-	Bindings      = "validatingadmissionpolicybindings"
-	Autoscalers   = "horizontalpodautoscalers"
-	Runtimes      = "runtimeclasses"
-	APIs          = "APIs"
+	Nodes       = "nodes"
+	DaemonSets  = "daemonsets"
+	Policies    = "validatingadmissionpolicies"
+	Bindings    = "validatingadmissionpolicybindings"
+	Autoscalers = "horizontalpodautoscalers"
+	Runtimes    = "runtimeclasses"
+	APIs        = "APIs"
 )
 
 // State is what was listed of all namespaces.
 type State struct {
 	// Kubernetes is the API server's version.
 	Kubernetes string
-	// Fleet has the slices, claims, pods with claims, and events.
+	// Fleet has the slices, claims, pods with claims, classes, policies and events.
 	Fleet *fleet.State
 	// APIs are the resources that the API server serves.
-	APIs          []API
-	Nodes         []corev1.Node
-	DaemonSets    []appsv1.DaemonSet // the chart's
-	DeviceClasses []resourceapi.DeviceClass
-	Policies      []admissionv1.ValidatingAdmissionPolicy
-	Bindings      []admissionv1.ValidatingAdmissionPolicyBinding
-	Autoscalers   []autoscalingv2.HorizontalPodAutoscaler
-	Runtimes      []nodev1.RuntimeClass
+	APIs        []API
+	Nodes       []corev1.Node
+	DaemonSets  []appsv1.DaemonSet // the chart's
+	Autoscalers []autoscalingv2.HorizontalPodAutoscaler
 	// Audit is the report of `kata-vfio-audit cluster`; nil if it was not given.
 	Audit *finding.Report
 	// Missing says of a kind why it could not be listed, in addition to Fleet.Missing.
@@ -89,15 +81,22 @@ func isNIC(d *fleet.Device) bool {
 }
 
 // devices returns the published devices of a kind.
-func (s *State) devices(is deviceKind) []fleet.Device {
-	return slices.DeleteFunc(s.Fleet.Devices(), func(d fleet.Device) bool { return !is(&d) })
+func (s *State) devices(is deviceKind) []*fleet.Device {
+	var devices []*fleet.Device
+	all := s.Fleet.Devices()
+	for i := range all {
+		if is(&all[i]) {
+			devices = append(devices, &all[i])
+		}
+	}
+	return devices
 }
 
-// nodesOf returns the nodes of devices, sorted.
-func nodesOf(devices []fleet.Device) []string {
+// nodes returns the nodes of devices, sorted.
+func nodes(devices []*fleet.Device) []string {
 	var names []string
-	for i := range devices {
-		names = append(names, devices[i].Node)
+	for _, d := range devices {
+		names = append(names, d.Node)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -109,26 +108,24 @@ func (s *State) holders(is deviceKind) []*corev1.Pod {
 	for _, d := range s.devices(is) {
 		claims[d.Claim] = true
 	}
-	return slices.DeleteFunc(s.podsOf(claims), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+	var running []*corev1.Pod
+	for _, p := range s.users(func(c *cluster.Claim) bool { return claims[c.Name()] }) {
+		if p.Status.Phase == corev1.PodRunning {
+			running = append(running, p)
+		}
+	}
+	return running
 }
 
 // claimants returns the pods that have a device of kata-vfio, or wait for one.
-func (s *State) claimants() []*corev1.Pod {
-	claims := map[string]bool{}
-	for i := range s.Fleet.Claims {
-		c := &s.Fleet.Claims[i]
-		claims[c.Namespace+"/"+c.Name] = fleet.IsOurs(c)
-	}
-	return s.podsOf(claims)
-}
+func (s *State) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOurs) }
 
-// podsOf returns the pods that have one of the claims, by namespace and name.
-func (s *State) podsOf(claims map[string]bool) []*corev1.Pod {
+// users returns the pods that have one of the claims, in the order of the list.
+func (s *State) users(of func(*cluster.Claim) bool) []*corev1.Pod {
 	var pods []*corev1.Pod
-	for i := range s.Fleet.Pods {
-		p := &s.Fleet.Pods[i]
-		if slices.ContainsFunc(claim.NamesOfPod(p), func(name string) bool { return claims[p.Namespace+"/"+name] }) {
-			pods = append(pods, p)
+	for _, p := range s.Fleet.Cluster.Pods() {
+		if slices.ContainsFunc(s.Fleet.Cluster.ClaimsOf(p), of) {
+			pods = append(pods, p.Object)
 		}
 	}
 	return pods

@@ -15,27 +15,66 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
+// platform is what the API server has: what a state has itself, and the objects of its cluster.
+type platform struct {
+	conformance.State
+	Fleet         *objects
+	DeviceClasses []resourceapi.DeviceClass
+	Policies      []admissionv1.ValidatingAdmissionPolicy
+	Bindings      []admissionv1.ValidatingAdmissionPolicyBinding
+	Runtimes      []nodev1.RuntimeClass
+}
+
+type objects struct {
+	Slices  []resourceapi.ResourceSlice
+	Claims  []resourceapi.ResourceClaim
+	Pods    []corev1.Pod
+	Events  []corev1.Event
+	Missing map[fleet.Kind]string
+}
+
+// state is the state of the objects as they are now.
+func (p *platform) state() *conformance.State {
+	s, c := p.State, &cluster.Cluster{}
+	s.Fleet = &fleet.State{Cluster: c, Events: p.Fleet.Events, Missing: p.Fleet.Missing}
+	add(c, p.Fleet.Slices)
+	add(c, p.Fleet.Claims)
+	add(c, p.Fleet.Pods)
+	add(c, p.DeviceClasses)
+	add(c, p.Policies)
+	add(c, p.Bindings)
+	add(c, p.Runtimes)
+	return &s
+}
+
+func add[T any](to *cluster.Cluster, objects []T) {
+	for i := range objects {
+		to.Add(&objects[i])
+	}
+}
+
 // complete is a platform that shows all that there is to show: a node with a GPU and a VF, which two pods have.
-func complete() *conformance.State {
-	s := &conformance.State{
-		Kubernetes: "v1.37.2", Missing: map[string]string{},
-		Fleet: &fleet.State{
+func complete() *platform {
+	s := &platform{
+		Fleet: &objects{
 			Slices: []resourceapi.ResourceSlice{slice("worker-1/kata-vfio.dev", gpu()), slice("worker-1/kata-vfio.dev/pf-0000-5e-00-0", vf())},
 			Claims: []resourceapi.ResourceClaim{claimOf("gpu", "worker-1/kata-vfio.dev", "gpu-0000-3b-00-0"), claimOf("net", "worker-1/kata-vfio.dev/pf-0000-5e-00-0", "vf-0000-5e-00-2")},
 			Pods:   []corev1.Pod{pod("train", "gpu"), pod("relay", "net")},
 			Events: []corev1.Event{{Reason: "TriggeredScaleUp", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "team-a", Name: "train"}}},
 		},
-		Nodes: []corev1.Node{{
-			ObjectMeta: metav1.ObjectMeta{Name: "worker-1"},
-			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6.12.0", ContainerRuntimeVersion: "containerd://2.4.2"}},
-		}},
-		DaemonSets:    []appsv1.DaemonSet{daemonSet()},
+		State: conformance.State{
+			Kubernetes: "v1.37.2", Missing: map[string]string{},
+			Nodes: []corev1.Node{{
+				ObjectMeta: metav1.ObjectMeta{Name: "worker-1"},
+				Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6.12.0", ContainerRuntimeVersion: "containerd://2.4.2"}},
+			}},
+			DaemonSets: []appsv1.DaemonSet{daemonSet()}, Autoscalers: []autoscalingv2.HorizontalPodAutoscaler{autoscaler()}, Audit: passing(),
+		},
 		DeviceClasses: []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu.kata-vfio.dev"}}, {ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}}},
-		Autoscalers:   []autoscalingv2.HorizontalPodAutoscaler{autoscaler()},
 		Runtimes:      []nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Handler: "runc"}, {ObjectMeta: metav1.ObjectMeta{Name: "kata-gpu"}, Handler: "kata-vm"}},
-		Audit:         passing(),
 	}
 	for _, resource := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		s.APIs = append(s.APIs, conformance.API{Group: "resource.k8s.io", Resource: resource})

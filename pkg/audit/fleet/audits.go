@@ -71,16 +71,18 @@ func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAud
 	for _, name := range s.Nodes() {
 		node(name)
 	}
+	onNode := map[string][]*Device{}
 	for i := range devices {
-		node(devices[i].Node).published(&devices[i], known)
+		d := &devices[i]
+		onNode[d.Node] = append(onNode[d.Node], d)
+		node(d.Node).published(d, known)
 	}
-	published := s.Nodes()
 	reports, refused := nodereport.Credible(reports, s.Now)
 	for _, r := range refused {
 		node(r.Subject.Name).untimely(r.Why)
 	}
-	for _, r := range nodereport.Latest(reports, func(name string) bool { return slices.Contains(published, name) }) {
-		node(r.Node).reported(&r, devices, known)
+	for _, r := range nodereport.Latest(reports, s.publishes()) {
+		node(r.Node).reported(&r, onNode[r.Node], known)
 		if text := r.Untimely(s.Now); text != "" {
 			node(r.Node).untimely(text)
 		}
@@ -92,6 +94,15 @@ func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAud
 	}
 	slices.SortFunc(all, func(a, b NodeAudit) int { return cmp.Or(compareWorst(&a, &b), cmp.Compare(a.Node, b.Node)) })
 	return all
+}
+
+// publishes returns whether a node publishes something, by its name.
+func (s *State) publishes() func(node string) bool {
+	nodes := map[string]bool{}
+	for _, n := range s.Nodes() {
+		nodes[n] = true
+	}
+	return func(node string) bool { return nodes[node] }
 }
 
 func compareFailed(a, b FailedCheck) int {
@@ -128,7 +139,7 @@ func (n *NodeAudit) published(d *Device, known map[string]*finding.Rule) {
 
 // reported adds what the node's own report says. Which of its functions is whose is
 // what is published.
-func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []Device, known map[string]*finding.Rule) {
+func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []*Device, known map[string]*finding.Rule) {
 	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
 	for i := range r.Findings {
 		found := &r.Findings[i]
@@ -138,8 +149,8 @@ func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []Device, known m
 		f := n.failed(found.ID, found.Severity, known, byReport)
 		f.Texts = append(f.Texts, found.Text)
 		for _, a := range found.Devices {
-			for j := range devices {
-				if d := &devices[j]; d.Node == n.Node && (d.Address == a.String() || d.VF == a.String()) {
+			for _, d := range devices {
+				if d.Address == a.String() || d.VF == a.String() {
 					f.concerns(d)
 				}
 			}

@@ -40,7 +40,7 @@ func report(node, at string, f finding.Finding) *finding.Report {
 func TestAuditRollsUp(t *testing.T) {
 	n2 := slice("n2", resourceapi.Device{Name: "gpu-0000-01-00-0"})
 	n2.Spec.NodeName = new("n2")
-	s := fleet.State{
+	s := listed{
 		Slices: []resourceapi.ResourceSlice{n2, slice("n1", fails(gpu, "IOM-003,NEW-001", "IOM-003"), fails("gpu-0000-3c-00-0", "IOM-003", ""))},
 		Claims: claims(holds("n1", gpu)), Now: minute(30).Time,
 	}
@@ -53,7 +53,7 @@ func TestAuditRollsUp(t *testing.T) {
 	old.ID = "IOM-003"
 	unpublished := failed
 	unpublished.Devices = nil
-	got := s.Audit([]*finding.Report{
+	got := s.state().Audit([]*finding.Report{
 		report("n2", "2026-11-22T10:00:00Z", failed), report("n2", "2026-11-22T09:00:00Z", old), report("n3", "2026-11-22T09:00:00Z", unpublished),
 	}, rules())
 	want := []fleet.NodeAudit{
@@ -83,20 +83,20 @@ func TestAuditRollsUp(t *testing.T) {
 
 // TestWorstCheckThatTheListHasNoRoomForIsTold: the taint names it.
 func TestWorstCheckThatTheListHasNoRoomForIsTold(t *testing.T) {
-	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1", fails(gpu, "", "IOM-003"))}}
-	if got := s.Audit(nil, rules()); len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].ID != "IOM-003" {
+	s := listed{Slices: []resourceapi.ResourceSlice{slice("n1", fails(gpu, "", "IOM-003"))}}
+	if got := s.state().Audit(nil, rules()); len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].ID != "IOM-003" {
 		t.Errorf("%+v", got)
 	}
 }
 
 // TestWorstOfACheckCounts: reports have the worst finding of a check first, and milder ones behind.
 func TestWorstOfACheckCounts(t *testing.T) {
-	s := fleet.State{Now: minute(30).Time}
+	s := listed{Now: minute(30).Time}
 	r := report("n1", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.Critical})
 	for _, severity := range []isolation.Severity{isolation.Medium, isolation.High} {
 		r.Findings = append(r.Findings, finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: severity})
 	}
-	got := s.Audit([]*finding.Report{r}, rules())
+	got := s.state().Audit([]*finding.Report{r}, rules())
 	if len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].Severity != isolation.Critical {
 		t.Errorf("%+v", got)
 	}
@@ -104,13 +104,13 @@ func TestWorstOfACheckCounts(t *testing.T) {
 
 // TestReportOfAnotherDayIsNoneOfNow, nor is one of tomorrow.
 func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
-	s := fleet.State{Now: minute(30).Time}
+	s := listed{Now: minute(30).Time}
 	passes := finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}
 	for at, want := range map[string]string{
 		"2026-11-22T10:00:00Z": "", "2026-11-21T10:31:00Z": "", "2026-11-22T10:34:00Z": "",
 		"2026-11-21T08:00:00Z": "node n1 was audited 27h0m0s ago", "2026-11-22T10:40:00Z": "node n1 has a report from the future: a clock is wrong",
 	} {
-		failed := s.Audit([]*finding.Report{report("n1", at, passes)}, rules())[0].Failed
+		failed := s.state().Audit([]*finding.Report{report("n1", at, passes)}, rules())[0].Failed
 		got := ""
 		if len(failed) == 1 && failed[0].Severity == isolation.Medium && failed[0].Fix != "" {
 			got = strings.Join(failed[0].Texts, "; ")
@@ -123,10 +123,10 @@ func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 
 // TestReportIsItsNodes, which may have another hostname: its ledger has the name that the cluster knows.
 func TestReportIsItsNodes(t *testing.T) {
-	s := fleet.State{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
+	s := listed{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
 	r := report("host-7.example", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.High})
 	r.NodeRecords = &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: "kata-vfio.dev/n1\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— kata-vfio.dev/n1 AAAAAAAAAAAAAAAA\n"}}
-	if got := s.Audit([]*finding.Report{r}, rules()); len(got) != 1 || got[0].Node != "n1" || got[0].Reported == nil {
+	if got := s.state().Audit([]*finding.Report{r}, rules()); len(got) != 1 || got[0].Node != "n1" || got[0].Reported == nil {
 		t.Errorf("%+v", got)
 	}
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // ClaimState says how a claim fares.
@@ -65,19 +64,7 @@ type ClaimDevice struct {
 	MAC       string   `json:"mac,omitempty"`
 	Interface string   `json:"interface,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
-	Data
-}
-
-// Data is what the plugin writes into status.devices[].data.
-type Data struct {
-	Address     string   `json:"address,omitempty"`
-	IOMMUGroup  *int     `json:"iommuGroup,omitempty"`
-	VFIODriver  string   `json:"vfioDriver,omitempty"`
-	Functions   []string `json:"functions,omitempty"`
-	Representor string   `json:"representor,omitempty"`
-	Evidence    string   `json:"evidence,omitempty"`
-	// Ledger is a signed checkpoint of the node's ledger, several lines.
-	Ledger string `json:"ledger,omitempty"`
+	cluster.Data
 }
 
 // Condition is one of a device's conditions.
@@ -92,9 +79,9 @@ type Condition struct {
 // ClaimRows returns the claims for devices of ours: first those that need attention, then by namespace and name.
 func (s *State) ClaimRows() []Claim {
 	rows := []Claim{}
-	for i := range s.Claims {
-		if IsOurs(&s.Claims[i]) {
-			rows = append(rows, s.claimOf(&s.Claims[i]))
+	for _, c := range s.Cluster.Claims() {
+		if s.Cluster.IsOurs(c) {
+			rows = append(rows, s.rowClaim(c))
 		}
 	}
 	slices.SortFunc(rows, func(a, b Claim) int {
@@ -103,82 +90,57 @@ func (s *State) ClaimRows() []Claim {
 	return rows
 }
 
-func (s *State) claimOf(c *resourceapi.ResourceClaim) Claim {
+func (s *State) rowClaim(c *cluster.Claim) Claim {
+	o := c.Object
 	row := Claim{
-		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Pods: podsOf(c), Devices: []ClaimDevice{}, Created: c.CreationTimestamp.UTC(),
+		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Pods: c.Pods, Devices: []ClaimDevice{}, Created: o.CreationTimestamp.UTC(),
 	}
 	if len(row.Pods) == 0 {
-		row.Pods = ownersOf(c)
+		row.Pods = c.Owners
 	}
-	for _, r := range results(c) {
-		row.Node = nodeOf(r.Pool)
-		row.Devices = append(row.Devices, claimDevice(c, r))
+	for _, a := range c.Ours() {
+		row.Node = a.ID.Node()
+		row.Devices = append(row.Devices, claimDevice(c, a.ID))
 	}
-	if p := s.podOf(c.Namespace, row.Pods); p != nil {
+	if p := s.pod(o.Namespace, row.Pods); p != nil {
 		row.VM, row.PodPhase = cmp.Or(deref(p.Spec.RuntimeClassName), "none"), string(p.Status.Phase)
 		row.Node = cmp.Or(row.Node, p.Spec.NodeName)
 	}
-	row.State, row.Reason = stateOf(c, row.Devices)
+	row.State, row.Reason = summary(o, row.Devices)
 	return row
 }
 
-// podsOf returns the names of the pods that a claim is reserved for.
-func podsOf(c *resourceapi.ResourceClaim) []string {
-	names := []string{}
-	for _, r := range c.Status.ReservedFor {
-		if r.APIGroup == "" && r.Resource == "pods" {
-			names = append(names, r.Name)
-		}
-	}
-	return names
-}
-
-// ownersOf returns the pod that a claim was made for from a template.
-func ownersOf(c *resourceapi.ResourceClaim) []string {
-	names := []string{}
-	for _, o := range c.OwnerReferences {
-		if o.Kind == "Pod" && o.APIVersion == "v1" {
-			names = append(names, o.Name)
-		}
-	}
-	return names
-}
-
-// podOf returns the first of the pods that was listed.
-func (s *State) podOf(namespace string, names []string) *corev1.Pod {
+// pod returns the first of the pods that was listed.
+func (s *State) pod(namespace string, names []string) *corev1.Pod {
 	for _, name := range names {
-		for i := range s.Pods {
-			if p := &s.Pods[i]; p.Namespace == namespace && p.Name == name {
-				return p
-			}
+		if p := s.Cluster.Pod(namespace, name); p != nil {
+			return p.Object
 		}
 	}
 	return nil
 }
 
-func claimDevice(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) ClaimDevice {
-	d := ClaimDevice{Pool: r.Pool, Name: r.Device, Conditions: []Condition{}}
-	for i := range c.Status.Devices {
-		status := &c.Status.Devices[i]
-		if status.Driver != v1alpha1.DriverName || status.Pool != r.Pool || status.Device != r.Device {
+func claimDevice(c *cluster.Claim, id cluster.ID) ClaimDevice {
+	d := ClaimDevice{Pool: id.Pool, Name: id.Name, Conditions: []Condition{}}
+	for _, status := range c.Statuses {
+		if status.ID != id {
 			continue
 		}
-		for _, have := range status.Conditions {
+		for _, have := range status.Object.Conditions {
 			d.Conditions = append(d.Conditions, Condition{have.Type, have.Status, have.Reason, have.Message, have.LastTransitionTime.UTC()})
 		}
-		if n := status.NetworkData; n != nil {
+		if n := status.Object.NetworkData; n != nil {
 			d.MAC, d.Interface, d.IPs = n.HardwareAddress, n.InterfaceName, n.IPs
 		}
-		if status.Data != nil {
-			// A document that is not ours is ignored.
-			_ = json.Unmarshal(status.Data.Raw, &d.Data)
+		if status.Object.Data != nil {
+			d.Data = status.Data
 		}
 	}
 	return d
 }
 
-// stateOf sums the conditions of a claim's devices up.
-func stateOf(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState, reason string) {
+// summary is the state of a claim by the conditions of its devices.
+func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState, reason string) {
 	for i := range devices {
 		if ready := devices[i].condition(ready); ready != nil && ready.Status == metav1.ConditionFalse {
 			return Refused, ready.Reason

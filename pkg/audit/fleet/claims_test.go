@@ -88,8 +88,8 @@ func TestStandingOfAClaim(t *testing.T) {
 		"it is to go":                        {deleted, "deleting", []string{"Ready", "Isolated", "Reset"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fleet.State{Claims: claims(tt.claim)}
-			rows := s.ClaimRows()
+			s := listed{Claims: claims(tt.claim)}
+			rows := s.state().ClaimRows()
 			if tt.want == "" {
 				if len(rows) > 0 {
 					t.Errorf("a claim that does not belong to kata-vfio: %+v", rows)
@@ -119,8 +119,8 @@ func TestClaimDevices(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p"}, Spec: corev1.PodSpec{RuntimeClassName: new("kata-gpu")}, Status: corev1.PodStatus{Phase: "Running"}}
 	namesake := pod
 	namesake.Namespace, namesake.Spec.RuntimeClassName = "t2", new("other")
-	s := fleet.State{Claims: claims(c), Pods: []corev1.Pod{namesake, pod}}
-	got := s.ClaimRows()[0]
+	s := listed{Claims: claims(c), Pods: []corev1.Pod{namesake, pod}}
+	got := s.state().ClaimRows()[0]
 	want := []string{"n1", "p", "kata-gpu", "Running", "0000:5e:00.2", "a\n1\n"}
 	if diff := cmp.Diff(want, []string{got.Node, got.Pods[0], got.VM, got.PodPhase, got.Devices[0].Functions[0], got.Devices[0].Ledger}); diff != "" || len(got.Pods) != 1 {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -129,12 +129,12 @@ func TestClaimDevices(t *testing.T) {
 		t.Errorf("network (-want +got):\n%s", diff)
 	}
 	s.Claims[0].Status.Devices[0].Data.Raw = []byte(`{"address":7}`)
-	if got := s.ClaimRows()[0]; got.Devices[0].Address != "" || got.State != fleet.Ready {
+	if got := s.state().ClaimRows()[0]; got.Devices[0].Address != "" || got.State != fleet.Ready {
 		t.Errorf("of a damaged document: %+v", got)
 	}
 	s.Claims[0].Status.ReservedFor = nil
 	s.Claims[0].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p"}}
-	if got := s.ClaimRows()[0]; len(got.Pods) != 1 || got.Pods[0] != "p" {
+	if got := s.state().ClaimRows()[0]; len(got.Pods) != 1 || got.Pods[0] != "p" {
 		t.Errorf("a claim that was made for a pod has the pods %v", got.Pods)
 	}
 }

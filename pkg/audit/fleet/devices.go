@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -34,30 +34,7 @@ type Device struct {
 	Node string `json:"node"`
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Address is the function's, of a pair the GPU's; VF is a pair's second.
-	Address string `json:"address,omitempty"`
-	VF      string `json:"vf,omitempty"`
-	Kind    string `json:"kind,omitempty"`
-	Model   string `json:"model,omitempty"`
-	Driver  string `json:"driver,omitempty"`
-	Root    string `json:"pcieRoot,omitempty"`
-	// Switch is the lowest switch above the device; where there is none, what is
-	// closest to the root complex on the way to it.
-	Switch  string `json:"pcieSwitch,omitempty"`
-	PF      string `json:"pf,omitempty"`
-	VFIndex *int64 `json:"vfIndex,omitempty"`
-	NUMA    *int64 `json:"numaNode,omitempty"`
-	Group   *int64 `json:"iommuGroup,omitempty"`
-	Reset   string `json:"reset,omitempty"`
-	// LinkSpeed is the highest speed per lane of the PCIe link in MT/s.
-	LinkSpeed *int64 `json:"linkSpeed,omitempty"`
-	// Interface is the PF's on the node, PortSpeed its port's in Mbit/s. RDMA says that the PF has an RDMA device.
-	Interface string `json:"interface,omitempty"`
-	PortSpeed *int64 `json:"portSpeed,omitempty"`
-	RDMA      bool   `json:"rdma,omitempty"`
-	// PluginVersion and KataVersion are those of the node, "4.1.0"; GPUs and pairs have them.
-	PluginVersion string `json:"pluginVersion,omitempty"`
-	KataVersion   string `json:"kataVersion,omitempty"`
+	cluster.Attributes
 
 	Use Use `json:"use"`
 	// Claim is the one that has the device, and Pods the pods that it is reserved for.
@@ -77,24 +54,44 @@ type Device struct {
 	Failed   []string           `json:"auditFailed"`
 	Severity isolation.Severity `json:"auditSeverity,omitempty"`
 
-	taints []resourceapi.DeviceTaint
+	published *cluster.Device
 }
 
-// Devices returns the devices of all nodes, by node and address.
+// Devices returns the devices of all nodes, by node and address. Don't change them: they are made once.
 func (s *State) Devices() []Device {
-	held := s.holders()
+	if s.devices == nil {
+		s.rowDevices()
+	}
+	return s.devices
+}
+
+func (s *State) rowDevices() {
 	_, unseen := s.Missing[Claims]
 	unseen = unseen || s.Namespace != ""
-	devices := []Device{}
-	for _, p := range s.pools() {
-		for i := range p.devices {
-			d := deviceOf(p, &p.devices[i])
-			d.resolve(p, &p.devices[i], held, unseen)
-			devices = append(devices, d)
+	s.devices = []Device{}
+	for _, p := range s.Cluster.Pools() {
+		withheld := s.Cluster.Withheld(p)
+		for _, d := range p.Devices {
+			row := published(d)
+			row.By = withheld[d]
+			row.resolve(s.Cluster.Holder(d.ID), unseen)
+			s.devices = append(s.devices, row)
 		}
 	}
-	slices.SortStableFunc(devices, compareDevices)
-	return devices
+	slices.SortStableFunc(s.devices, compareDevices)
+	s.rows = make(map[*cluster.Device]int, len(s.devices))
+	for i := range s.devices {
+		s.rows[s.devices[i].published] = i
+	}
+}
+
+// row returns the device's row; nil if no current slice has it.
+func (s *State) row(id cluster.ID) *Device {
+	devices := s.Devices()
+	if i, ok := s.rows[s.Cluster.Device(id)]; ok {
+		return &devices[i]
+	}
+	return nil
 }
 
 func compareDevices(a, b Device) int {
@@ -116,60 +113,37 @@ func compareAddresses(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// deviceOf is what the node says of a device.
-func deviceOf(p *pool, d *resourceapi.Device) Device {
-	text := func(name resourceapi.QualifiedName) string { return deref(d.Attributes[name].StringValue) }
-	number := func(name resourceapi.QualifiedName) *int64 { return d.Attributes[name].IntValue }
+// published is what the node says of a device.
+func published(d *cluster.Device) Device {
 	return Device{
-		Node: p.node, Pool: p.name, Name: d.Name,
-		Address: cmp.Or(text(publish.AttrPCIBusID), addressOf(d.Name)), VF: text(publish.AttrVF), Kind: text(publish.AttrType),
-		Model: cmp.Or(text(publish.AttrModel), ids(text(publish.AttrVendor), text(publish.AttrDevice))), Driver: text(publish.AttrDriver),
-		Root: text(publish.AttrPCIeRoot), Switch: text(publish.AttrPCIeSwitch), PF: cmp.Or(text(publish.AttrPF), pfOf(p.name, text(publish.AttrType))), VFIndex: number(publish.AttrVFIndex),
-		NUMA: number(publish.AttrNUMANode), Group: number(publish.AttrIOMMUGroup), Reset: text(publish.AttrReset),
-		LinkSpeed: number(publish.AttrLinkSpeed), Interface: text(publish.AttrPFInterface), PortSpeed: number(publish.AttrPortSpeed),
-		RDMA:          deref(d.Attributes[publish.AttrRDMA].BoolValue),
-		PluginVersion: deref(d.Attributes[publish.AttrPluginVersion].VersionValue), KataVersion: deref(d.Attributes[publish.AttrKataVersion].VersionValue),
-		Isolated: d.Attributes[publish.AttrIsolated].BoolValue,
-		Failed:   split(text(publish.AttrAuditFailed)), Severity: isolation.Severity(text(publish.AttrAuditSeverity)),
-		Taints: []string{}, Health: []string{}, taints: d.Taints,
+		Node: d.Node, Pool: d.ID.Pool, Name: d.ID.Name, Attributes: d.Details.Attributes,
+		Isolated: d.Details.Isolated, Failed: d.Details.Failed, Severity: d.Details.Severity,
+		Taints: []string{}, Health: []string{}, published: d,
 	}
 }
 
-// addressOf is the address that a device's name says; empty for none.
-func addressOf(name string) string {
-	parts, err := device.ParseParts(name)
-	if err != nil {
-		return ""
+// resolve adds taints, and from them and the claim that has the device how it is used.
+func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
+	quarantined := d.addTaints()
+	switch {
+	case holder != nil:
+		d.Use, d.Claim, d.Pods, d.By = Claimed, holder.Name(), holder.Pods, nil
+	case quarantined:
+		d.Use = Quarantined
+	case len(d.Taints) > 0:
+		d.Use = Tainted
+	case len(d.By) > 0:
+		d.Use = Withheld
+	case unseen:
+		d.Use = Unseen
+	default:
+		d.Use = Free
 	}
-	return parts[0].Address.String()
 }
 
-// pfOf returns the PF of a VF by its pool, for nodes that publish few attributes of VFs; empty for another device.
-func pfOf(pool, kind string) string {
-	if pf, ok := device.PFOfPool(pool); ok && kind == string(device.VFType) {
-		return pf.String()
-	}
-	return ""
-}
-
-func ids(vendor, id string) string {
-	if vendor == "" {
-		return ""
-	}
-	return vendor + ":" + id
-}
-
-func split(list string) []string {
-	if list == "" {
-		return []string{}
-	}
-	return strings.Split(list, ",")
-}
-
-// resolve adds taints, and from them and the claims how the device is used.
-func (d *Device) resolve(p *pool, raw *resourceapi.Device, held map[allocated]*resourceapi.ResourceClaim, unseen bool) {
-	quarantined := false
-	for _, t := range raw.Taints {
+// addTaints adds the taints that keep claims away, and reports whether one is a quarantine.
+func (d *Device) addTaints() (quarantined bool) {
+	for _, t := range d.published.Taints {
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
 			continue
 		}
@@ -182,22 +156,7 @@ func (d *Device) resolve(p *pool, raw *resourceapi.Device, held map[allocated]*r
 			d.Health = append(d.Health, taintWord(t))
 		}
 	}
-	claim := held[allocated{p.name, raw.Name}]
-	d.By = p.withheldBy(raw, held)
-	switch {
-	case claim != nil:
-		d.Use, d.Claim, d.Pods, d.By = Claimed, nameOf(claim), podsOf(claim), nil
-	case quarantined:
-		d.Use = Quarantined
-	case len(d.Taints) > 0:
-		d.Use = Tainted
-	case len(d.By) > 0:
-		d.Use = Withheld
-	case unseen:
-		d.Use = Unseen
-	default:
-		d.Use = Free
-	}
+	return quarantined
 }
 
 func taintWord(t resourceapi.DeviceTaint) string {

@@ -83,37 +83,37 @@ func TestStateOfADevice(t *testing.T) {
 	family := shares(slice("n1/pf", uses("pf-0000-5e-00-0", "pf", 8), uses("vf-0000-5e-00-2", "pf", 1), uses("vf-0000-5e-00-3", "pf", 1)), "pf", 8)
 	unit := shares(slice("n1", uses(gpu, "unit", 1), uses(pair, "unit", 1)), "unit", 1)
 	for name, tt := range map[string]struct {
-		state fleet.State
+		state listed
 		want  map[string]string
 	}{
-		"nobody has it":                  {fleet.State{Slices: one(plain)}, map[string]string{gpu: "free"}},
-		"a claim has it":                 {fleet.State{Slices: one(plain), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
-		"a claim has its namesake":       {fleet.State{Slices: one(plain), Claims: claims(holds("n2", gpu))}, map[string]string{gpu: "free"}},
-		"another driver's claim":         {fleet.State{Slices: one(plain), Claims: claims(otherDriver)}, map[string]string{gpu: "free"}},
-		"somebody looks at it":           {fleet.State{Slices: one(plain), Claims: claims(adminAccess)}, map[string]string{gpu: "free"}},
-		"claims are not seen":            {fleet.State{Slices: one(plain), Missing: map[fleet.Kind]string{fleet.Claims: "no"}}, map[string]string{gpu: "unknown"}},
-		"a namespace's claims are seen":  {fleet.State{Slices: one(plain), Namespace: "t1"}, map[string]string{gpu: "unknown"}},
-		"it is tainted":                  {fleet.State{Slices: one(tainted(plain, taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))}, map[string]string{gpu: "tainted: audit,example.com/x"}},
-		"it is tainted, claims not seen": {fleet.State{Slices: one(tainted(plain, taint(driver+"/dead", ""))), Namespace: "t1"}, map[string]string{gpu: "tainted: dead"}},
-		"a taint that only informs":      {fleet.State{Slices: one(tainted(plain, informs))}, map[string]string{gpu: "free"}},
-		"it is quarantined":              {fleet.State{Slices: one(tainted(plain, taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
-		"claimed, tainted since":         {fleet.State{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
-		"an older generation is gone":    {fleet.State{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
-		"an older generation came first": {fleet.State{Slices: append([]resourceapi.ResourceSlice{older}, one(plain)...)}, map[string]string{gpu: "free"}},
-		"another driver's slice":         {fleet.State{Slices: append(one(plain), foreign)}, map[string]string{gpu: "free"}},
-		"its VF is claimed":              {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
-		"its VFs are claimed":            {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2", "vf-0000-5e-00-3"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed, and more", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "claimed t1/c"}},
-		"its PF is claimed":              {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "pf-0000-5e-00-0"))}, map[string]string{"pf-0000-5e-00-0": "claimed t1/c", "vf-0000-5e-00-2": "withheld: pf-0000-5e-00-0 is claimed", "vf-0000-5e-00-3": "withheld: pf-0000-5e-00-0 is claimed"}},
-		"its GPU is claimed alone":       {fleet.State{Slices: []resourceapi.ResourceSlice{unit}, Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c", pair: "withheld: " + gpu + " is claimed"}},
-		"its PF has one VF left": {fleet.State{
+		"nobody has it":                  {listed{Slices: one(plain)}, map[string]string{gpu: "free"}},
+		"a claim has it":                 {listed{Slices: one(plain), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"a claim has its namesake":       {listed{Slices: one(plain), Claims: claims(holds("n2", gpu))}, map[string]string{gpu: "free"}},
+		"another driver's claim":         {listed{Slices: one(plain), Claims: claims(otherDriver)}, map[string]string{gpu: "free"}},
+		"somebody looks at it":           {listed{Slices: one(plain), Claims: claims(adminAccess)}, map[string]string{gpu: "free"}},
+		"claims are not seen":            {listed{Slices: one(plain), Missing: map[fleet.Kind]string{fleet.Claims: "no"}}, map[string]string{gpu: "unknown"}},
+		"a namespace's claims are seen":  {listed{Slices: one(plain), Namespace: "t1"}, map[string]string{gpu: "unknown"}},
+		"it is tainted":                  {listed{Slices: one(tainted(plain, taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))}, map[string]string{gpu: "tainted: audit,example.com/x"}},
+		"it is tainted, claims not seen": {listed{Slices: one(tainted(plain, taint(driver+"/dead", ""))), Namespace: "t1"}, map[string]string{gpu: "tainted: dead"}},
+		"a taint that only informs":      {listed{Slices: one(tainted(plain, informs))}, map[string]string{gpu: "free"}},
+		"it is quarantined":              {listed{Slices: one(tainted(plain, taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
+		"claimed, tainted since":         {listed{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
+		"an older generation is gone":    {listed{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
+		"an older generation came first": {listed{Slices: append([]resourceapi.ResourceSlice{older}, one(plain)...)}, map[string]string{gpu: "free"}},
+		"another driver's slice":         {listed{Slices: append(one(plain), foreign)}, map[string]string{gpu: "free"}},
+		"its VF is claimed":              {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
+		"its VFs are claimed":            {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2", "vf-0000-5e-00-3"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed, and more", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "claimed t1/c"}},
+		"its PF is claimed":              {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "pf-0000-5e-00-0"))}, map[string]string{"pf-0000-5e-00-0": "claimed t1/c", "vf-0000-5e-00-2": "withheld: pf-0000-5e-00-0 is claimed", "vf-0000-5e-00-3": "withheld: pf-0000-5e-00-0 is claimed"}},
+		"its GPU is claimed alone":       {listed{Slices: []resourceapi.ResourceSlice{unit}, Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c", pair: "withheld: " + gpu + " is claimed"}},
+		"its PF has one VF left": {listed{
 			Slices: []resourceapi.ResourceSlice{shares(slice("n1/pf", uses("vf-0000-5e-00-2", "pf", 1), uses("vf-0000-5e-00-3", "pf", 1)), "pf", 2)},
 			Claims: claims(holds("n1/pf", "vf-0000-5e-00-2")),
 		}, map[string]string{"vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
-		"a counter that nobody has set up": {fleet.State{Slices: one(uses(gpu, "none", 1))}, map[string]string{gpu: "free"}},
+		"a counter that nobody has set up": {listed{Slices: one(uses(gpu, "none", 1))}, map[string]string{gpu: "free"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
-			for _, d := range tt.state.Devices() {
+			for _, d := range tt.state.state().Devices() {
 				got[d.Name] = d.State()
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -135,8 +135,8 @@ func TestIsolationOfADevice(t *testing.T) {
 	for want, d := range map[string]resourceapi.Device{
 		"yes": with(new(true)), "no": with(new(false)), "unknown": with(nil), "no: GroupNotViable": with(new(false), taint(driver+"/not-isolated", "GroupNotViable")),
 	} {
-		s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1", d)}}
-		if got := s.Devices()[0].Isolation(); got != want {
+		s := listed{Slices: []resourceapi.ResourceSlice{slice("n1", d)}}
+		if got := s.state().Devices()[0].Isolation(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -146,18 +146,18 @@ func TestIsolationOfADevice(t *testing.T) {
 func TestDevicesAreInOrder(t *testing.T) {
 	other := slice("n0", resourceapi.Device{Name: "gpu-0000-ff-00-0"})
 	other.Spec.NodeName = new("n0")
-	s := fleet.State{Slices: []resourceapi.ResourceSlice{
+	s := listed{Slices: []resourceapi.ResourceSlice{
 		slice("n1", resourceapi.Device{Name: "what"}, resourceapi.Device{Name: "nvme-10000-01-00-0"}, resourceapi.Device{Name: "gpu-0000-3b-00-0"}),
 		slice("n1/pf", resourceapi.Device{Name: "vf-0000-03-00-1"}), other,
 	}}
 	var got []string
-	for _, d := range s.Devices() {
+	for _, d := range s.state().Devices() {
 		got = append(got, d.Name)
 	}
 	if diff := cmp.Diff([]string{"gpu-0000-ff-00-0", "vf-0000-03-00-1", "gpu-0000-3b-00-0", "nvme-10000-01-00-0", "what"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"n0", "n1"}, s.Nodes()); diff != "" {
+	if diff := cmp.Diff([]string{"n0", "n1"}, s.state().Nodes()); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 }
@@ -166,8 +166,8 @@ func TestDevicesAreInOrder(t *testing.T) {
 func TestPoolThatIsBeingWrittenIsTold(t *testing.T) {
 	half := slice("n1/pf", resourceapi.Device{Name: "vf-0000-03-00-1"})
 	half.Spec.Pool.ResourceSliceCount = 2
-	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1"), half}}
-	if diff := cmp.Diff([]string{"n1/pf"}, s.Unfinished()); diff != "" {
+	s := listed{Slices: []resourceapi.ResourceSlice{slice("n1"), half}}
+	if diff := cmp.Diff([]string{"n1/pf"}, s.state().Unfinished()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -177,9 +177,9 @@ func TestPFOfVFByItsPool(t *testing.T) {
 	typed := func(name, kind string) resourceapi.Device {
 		return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: &kind}}}
 	}
-	state := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1/pf-0000-5e-00-0", typed("pf-0000-5e-00-0", "pf"), typed("vf-0000-5e-10-0", "vf"))}}
+	s := listed{Slices: []resourceapi.ResourceSlice{slice("n1/pf-0000-5e-00-0", typed("pf-0000-5e-00-0", "pf"), typed("vf-0000-5e-10-0", "vf"))}}
 	got := map[string]string{}
-	for _, d := range state.Devices() {
+	for _, d := range s.state().Devices() {
 		got[d.Name] = d.PF
 	}
 	if diff := cmp.Diff(map[string]string{"pf-0000-5e-00-0": "", "vf-0000-5e-10-0": "0000:5e:00.0"}, got); diff != "" {

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // Explanation says why something is as it is. Its JSON form is stable: names are
@@ -66,35 +64,35 @@ func (s *State) explaining(rules []finding.Rule) *explaining {
 
 // ExplainClaim explains a claim, its pods and its devices. The error is a [NotFoundError].
 func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Explanation, error) {
-	c := s.claim(namespace, name)
+	c := s.Cluster.Claim(namespace, name)
 	if c == nil {
 		return nil, &NotFoundError{fmt.Sprintf("claim %s/%s", namespace, name)}
 	}
 	e := s.explaining(rules)
 	e.claim(c)
-	for _, pod := range s.claimOf(c).Pods {
+	for _, pod := range s.rowClaim(c).Pods {
 		e.pod(namespace, pod)
 	}
-	return e.finish("claim "+nameOf(c), claimNow(s, c)), nil
+	return e.finish("claim "+c.Name(), claimNow(s, c)), nil
 }
 
 // ExplainPod explains a pod and its claims. State without pods is allowed; the error is a [NotFoundError] only if
 // pods were listed.
 func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
-	p := s.podOf(namespace, []string{name})
-	if p == nil {
+	listed := s.Cluster.Pod(namespace, name)
+	if listed == nil {
 		if why, missing := s.Missing[Pods]; missing {
 			return nil, fmt.Errorf("pod %s/%s can't be explained: pods could not be listed: %s", namespace, name, why)
 		}
 		return nil, &NotFoundError{fmt.Sprintf("pod with a claim, %s/%s", namespace, name)}
 	}
-	e := s.explaining(rules)
+	e, p := s.explaining(rules), listed.Object
 	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
 	e.pod(namespace, name)
 	now := []string{"is " + cmp.Or(string(p.Status.Phase), "Pending")}
-	names := claim.NamesOfPod(p)
+	names := listed.Claims
 	for _, name := range names {
-		if c := s.claim(namespace, name); c != nil {
+		if c := s.Cluster.Claim(namespace, name); c != nil {
 			e.claim(c)
 			now = append(now, "its claim "+name+" "+claimNow(s, c))
 		} else {
@@ -123,24 +121,15 @@ func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explana
 		e.device(d)
 		e.vmOfDevice(node, d.Address)
 		if namespace, claim, ok := strings.Cut(d.Claim, "/"); ok {
-			e.claimOnly(s.claim(namespace, claim))
+			e.claimOnly(s.Cluster.Claim(namespace, claim))
 		}
 		return e.finish("device "+node+"/"+d.Name, "is "+d.State()+"; isolated: "+d.Isolation()), nil
 	}
 	return nil, &NotFoundError{fmt.Sprintf("device %s on node %s; `kubectl kata-vfio devices --node %s` lists them", name, node, node)}
 }
 
-func (s *State) claim(namespace, name string) *resourceapi.ResourceClaim {
-	for i := range s.Claims {
-		if c := &s.Claims[i]; c.Namespace == namespace && c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
-
-func claimNow(s *State, c *resourceapi.ResourceClaim) string {
-	row := s.claimOf(c)
+func claimNow(s *State, c *cluster.Claim) string {
+	row := s.rowClaim(c)
 	switch row.State {
 	case Refused:
 		return "is refused: " + row.Reason
@@ -186,8 +175,7 @@ func (e *explaining) vmOfDevice(node, address string) {
 
 // latest returns the latest report of each node that has Kata's own view.
 func (e *explaining) latest() []nodereport.NodeReport {
-	published := e.Nodes()
-	all := nodereport.Latest(e.Reports, func(name string) bool { return slices.Contains(published, name) })
+	all := nodereport.Latest(e.Reports, e.publishes())
 	return slices.DeleteFunc(all, func(r nodereport.NodeReport) bool { return r.Kata == nil })
 }
 

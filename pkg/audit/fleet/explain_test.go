@@ -73,7 +73,7 @@ func wantMoments(t *testing.T, x *fleet.Explanation, err error, now string, todo
 func TestWhyAClaimIsRefused(t *testing.T) {
 	poisoned := taint(driver+"/audit", "IOM-003")
 	poisoned.TimeAdded = new(minute(3))
-	s := fleet.State{
+	s := listed{
 		Slices: []resourceapi.ResourceSlice{slice("n1", tainted(resourceapi.Device{Name: gpu}, poisoned))},
 		Claims: claims(refused("FailsAudit")),
 		Events: []corev1.Event{
@@ -85,7 +85,7 @@ func TestWhyAClaimIsRefused(t *testing.T) {
 	former := event("ResourceClaim", "c", "e2", "NotIsolated", "of the former", minute(2))
 	former.InvolvedObject.UID = "another"
 	s.Events = append(s.Events, former)
-	x, err := s.ExplainClaim("t1", "c", rules())
+	x, err := s.state().ExplainClaim("t1", "c", rules())
 	wantMoments(t, x, err, "is refused: FailsAudit", 3, "created", "! taint audit=IOM-003 of device n1/"+gpu,
 		"! event FailedCreatePodSandBox of pod t1/p", "! condition Ready=False", "! event FailsAudit", "has")
 	if !strings.Contains(strings.Join(x.Todo, "; "), "switch it off") {
@@ -100,10 +100,10 @@ func TestExplainIgnoresEndedClaims(t *testing.T) {
 	for i := range c.Status.Devices[0].Conditions {
 		c.Status.Devices[0].Conditions[i].LastTransitionTime = minute(5)
 	}
-	s := fleet.State{Claims: claims(c), Events: []corev1.Event{
+	s := listed{Claims: claims(c), Events: []corev1.Event{
 		event("ResourceClaim", "c", "e1", "InUse", "before", minute(4)), event("ResourceClaim", "c", "e2", "Quarantined", "after", minute(6)),
 	}}
-	x, err := s.ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", nil)
 	wantMoments(t, x, err, "is ready on node n1", 1, "created", "(event InUse)", "condition Ready", "condition Isolated", "condition Reset", "! event Quarantined", "has")
 }
 
@@ -118,18 +118,18 @@ func TestWhyAClaimWaits(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}},
 	}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", LastTransitionTime: minute(3)}}}}
-	s := fleet.State{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
+	s := listed{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
 		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
-	x, err := s.ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", nil)
 	wantMoments(t, x, err, "waits for a device", 1, "! condition PodScheduled=False of pod t1/p", "created", "waits for a device")
 	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu" {
 		t.Errorf("on offer: %s", got)
 	}
 	s.Namespace = "t1"
-	if x, _ := s.ExplainClaim("t1", "c", nil); strings.Contains(x.Moments[2].Text, "free: ") {
+	if x, _ := s.state().ExplainClaim("t1", "c", nil); strings.Contains(x.Moments[2].Text, "free: ") {
 		t.Errorf("other namespaces' claims are not seen, and it says %s", x.Moments[2].Text)
 	}
-	x, err = s.ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", nil)
 	wantMoments(t, x, err, "is Pending; its claim c waits for a device", 1, "! condition PodScheduled=False", "created", "created of claim t1/c", "waits for a device of claim t1/c")
 }
 
@@ -138,23 +138,23 @@ func TestNodeThatSaysNothingIsTrouble(t *testing.T) {
 	c := holds("n1", gpu)
 	c.CreationTimestamp = minute(1)
 	c.Status.Allocation.AllocationTimestamp = new(minute(2))
-	s := fleet.State{Claims: claims(c), Now: minute(2).Add(30 * time.Second)}
+	s := listed{Claims: claims(c), Now: minute(2).Add(30 * time.Second)}
 	const now = "has devices of node n1, which has not said that they are ready"
-	x, err := s.ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", nil)
 	wantMoments(t, x, err, now, 0, "created", "allocated")
 	s.Now = minute(4).Time
-	x, err = s.ExplainClaim("t1", "c", nil)
+	x, err = s.state().ExplainClaim("t1", "c", nil)
 	wantMoments(t, x, err, now, 1, "created", "allocated", "! no word from node n1")
 }
 
 // TestWhyADeviceIsKeptAway: by its name and its address, with its claim; other nodes' devices are others.
 func TestWhyADeviceIsKeptAway(t *testing.T) {
-	s := fleet.State{
+	s := listed{
 		Slices: []resourceapi.ResourceSlice{slice("n1", tainted(fails(gpu, "IOM-003,ACS-001", ""), taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))},
 		Claims: claims(refused("FailsAudit")),
 	}
 	for _, name := range []string{gpu, "0000:3b:00.0", "0000:3B:00.0"} {
-		x, err := s.ExplainDevice("n1", name, rules())
+		x, err := s.state().ExplainDevice("n1", name, rules())
 		wantMoments(t, x, err, "is claimed t1/c, tainted: audit,example.com/x; isolated: unknown", 4, "created of claim t1/c", "! condition Ready=False of claim t1/c",
 			"! taint audit=IOM-003", "! taint example.com/x=y", "! check ACS-001", "has of claim t1/c")
 	}
@@ -162,10 +162,10 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 
 // TestExplainNamesMissingObject gives the kind of the missing object.
 func TestExplainNamesMissingObject(t *testing.T) {
-	s := fleet.State{Claims: claims(refused("x")), Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
-	_, err1 := s.ExplainClaim("t2", "c", nil)
-	_, err2 := s.ExplainPod("t1", "p", nil)
-	_, err3 := s.ExplainDevice("n2", gpu, nil)
+	s := listed{Claims: claims(refused("x")), Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
+	_, err1 := s.state().ExplainClaim("t2", "c", nil)
+	_, err2 := s.state().ExplainPod("t1", "p", nil)
+	_, err3 := s.state().ExplainDevice("n2", gpu, nil)
 	for want, err := range map[string]error{"claim t2/c": err1, "pod with a claim, t1/p": err2, "device " + gpu + " on node n2": err3} {
 		if e, ok := errors.AsType[*fleet.NotFoundError](err); !ok || !strings.HasPrefix(e.Name, want) {
 			t.Errorf("%v, want that there is no %s", err, want)
@@ -175,15 +175,15 @@ func TestExplainNamesMissingObject(t *testing.T) {
 
 // TestPodsThatWereNotSeenMayBeThere, and one whose template's claim is not made yet has one.
 func TestPodsThatWereNotSeenMayBeThere(t *testing.T) {
-	s := fleet.State{Missing: map[fleet.Kind]string{fleet.Pods: "it is not permitted"}}
-	_, err := s.ExplainPod("t1", "p", nil)
+	s := listed{Missing: map[fleet.Kind]string{fleet.Pods: "it is not permitted"}}
+	_, err := s.state().ExplainPod("t1", "p", nil)
 	if _, none := errors.AsType[*fleet.NotFoundError](err); err == nil || none || !strings.Contains(err.Error(), "could not be listed: it is not permitted") {
 		t.Errorf("%v", err)
 	}
-	s = fleet.State{Pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p"}, Spec: corev1.PodSpec{
+	s = listed{Pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p"}, Spec: corev1.PodSpec{
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimTemplateName: new("t")}},
 	}}}}
-	if x, err := s.ExplainPod("t1", "p", nil); err != nil || x.Now != "is Pending; its claims are not made yet" {
+	if x, err := s.state().ExplainPod("t1", "p", nil); err != nil || x.Now != "is Pending; its claims are not made yet" {
 		t.Errorf("%v, %+v", err, x)
 	}
 }
@@ -200,13 +200,13 @@ func TestExplainKeepsClaimsApart(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}, {Name: "b", ResourceClaimName: new("d")}},
 	}}
-	s := fleet.State{Claims: claims(good, waits), Pods: []corev1.Pod{pod}, Events: []corev1.Event{
+	s := listed{Claims: claims(good, waits), Pods: []corev1.Pod{pod}, Events: []corev1.Event{
 		event("ResourceClaim", "c", "e1", "InUse", "before", minute(2)), event("ResourceClaim", "d", "e2", "PFBusy", "before", minute(3)),
 		event("Pod", "p", "e3", "FailedCreatePodSandBox", "before", minute(4)),
 	}}
 	past := func() string {
 		t.Helper()
-		x, err := s.ExplainPod("t1", "p", nil)
+		x, err := s.state().ExplainPod("t1", "p", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,25 +251,25 @@ func TestPodsVMIsThatOfItsNodesReport(t *testing.T) {
 			Kata:    &finding.Kata{Sandboxes: []finding.KataSandbox{{ID: "other", Namespace: "t2", Pod: "p"}, vm}},
 		}
 	}
-	s := fleet.State{Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
+	s := listed{Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
 	s.Reports = []*finding.Report{report(minute(3), vm)}
-	x, err := s.ExplainPod("t1", "p", nil)
+	x, err := s.state().ExplainPod("t1", "p", nil)
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "VM on node n1", "has of claim t1/c")
 	const text = "sandbox 0123456789ab of Kata's go runtime; process 4711 runs it; 0000:3b:00.0 is at 05/00 in the guest; 0000:5e:10.0 is a network interface of the guest"
 	if got := x.Moments[5].Text; got != text {
 		t.Errorf("the VM is %q, want %q", got, text)
 	}
-	x, err = s.ExplainDevice("n1", gpu, nil)
+	x, err = s.state().ExplainDevice("n1", gpu, nil)
 	if err != nil || !strings.Contains(strings.Join(words(x), ", "), "VM on node n1 of pod t1/p") {
 		t.Errorf("of the device: %v, %q", err, words(x))
 	}
 
 	vm.Running = false
 	s.Reports = []*finding.Report{report(minute(4), vm), report(minute(3), finding.KataSandbox{})}
-	x, err = s.ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", nil)
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 1, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "! VM on node n1", "has of claim t1/c")
 
 	s.Reports = []*finding.Report{report(minute(0), vm)}
-	x, err = s.ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", nil)
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "has of claim t1/c")
 }

@@ -9,26 +9,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 func (e *explaining) add(m Moment) { e.moments = append(e.moments, m) }
 
 // claim explains a claim and its devices.
-func (e *explaining) claim(c *resourceapi.ResourceClaim) {
+func (e *explaining) claim(c *cluster.Claim) {
 	e.claimOnly(c)
-	devices := e.Devices()
-	for _, r := range results(c) {
-		for i := range devices {
-			if d := &devices[i]; d.Pool == r.Pool && d.Name == r.Device {
-				e.device(d)
-			}
+	for _, a := range c.Ours() {
+		if d := e.row(a.ID); d != nil {
+			e.device(d)
 		}
 	}
 }
 
-func (e *explaining) claimOnly(c *resourceapi.ResourceClaim) {
-	of := "claim " + nameOf(c)
-	row := e.claimOf(c)
+func (e *explaining) claimOnly(listed *cluster.Claim) {
+	of, c := "claim "+listed.Name(), listed.Object
+	row := e.rowClaim(listed)
 	e.add(Moment{At: c.CreationTimestamp.UTC(), Of: of, What: "created"})
 	if c.Status.Allocation != nil {
 		e.allocation(of, c.Status.Allocation, &row)
@@ -115,7 +114,7 @@ func (e *explaining) condition(of, device string, c *Condition) {
 // pod explains a pod, which may be gone.
 func (e *explaining) pod(namespace, name string) {
 	of, uid := "pod "+namespace+"/"+name, ""
-	if p := e.podOf(namespace, []string{name}); p != nil {
+	if p := e.State.pod(namespace, []string{name}); p != nil {
 		uid = string(p.UID)
 		e.vmOfPod(namespace, name, p.CreationTimestamp.Time)
 		for _, c := range p.Status.Conditions {
@@ -166,7 +165,7 @@ func eventTime(ev *corev1.Event) time.Time {
 
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
-	for _, t := range d.taints {
+	for _, t := range d.published.Taints {
 		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: true}
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()

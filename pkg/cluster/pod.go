@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+)
+
+// Pod is a pod that was listed.
+type Pod struct {
+	Object *corev1.Pod
+	// Claims are the names of its claims, those made from templates and for extended resources included. One that is not made yet is
+	// not among them.
+	Claims []string
+}
+
+// Name returns "<namespace>/<name>".
+func (p *Pod) Name() string { return p.Object.Namespace + "/" + p.Object.Name }
+
+// Ended reports whether all containers of the pod have ended for good.
+func (p *Pod) Ended() bool {
+	return p.Object.Status.Phase == corev1.PodSucceeded || p.Object.Status.Phase == corev1.PodFailed
+}
+
+func (c *Cluster) addPod(o *corev1.Pod) {
+	p := &Pod{Object: o, Claims: claim.NamesOfPod(o)}
+	c.pods = append(c.pods, p)
+	put(&c.podNames, objectKey{o.Namespace, o.Name}, p)
+	for _, name := range p.Claims {
+		appendTo(&c.users, objectKey{o.Namespace, name}, p)
+	}
+}
+
+// Pods returns the pods in the order in which they were added.
+func (c *Cluster) Pods() []*Pod {
+	c.passes.Add(1)
+	return c.pods
+}
+
+// Pod returns a pod; nil if none of the name was added.
+func (c *Cluster) Pod(namespace, name string) *Pod { return c.podNames[objectKey{namespace, name}] }
+
+// ClaimsOf returns the claims of a pod that are there, by name.
+func (c *Cluster) ClaimsOf(p *Pod) []*Claim {
+	var claims []*Claim
+	for _, name := range p.Claims {
+		if one := c.Claim(p.Object.Namespace, name); one != nil {
+			claims = append(claims, one)
+		}
+	}
+	return claims
+}
+
+// IsUsed reports whether a pod that has not ended names the claim.
+func (c *Cluster) IsUsed(claim *Claim) bool {
+	users := c.users[objectKey{claim.Object.Namespace, claim.Object.Name}]
+	return slices.ContainsFunc(users, func(p *Pod) bool { return !p.Ended() })
+}
