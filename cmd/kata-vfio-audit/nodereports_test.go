@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // TestNodeReportsAreReadAsTheyCome: as files, as a directory, as a stream, and as
@@ -108,7 +109,7 @@ func FuzzNodeReports(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := &cluster.State{Reports: reports, Nodes: map[string]bool{"n1": true}, Now: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)}
+		s := &cluster.State{Cluster: &model.Cluster{}, Reports: reports, Nodes: map[string]bool{"n1": true}, Now: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)}
 		if r := cluster.Run(s, profile, nil, "2026-11-22"); len(r.Findings) < len(cluster.Catalogue()) {
 			t.Errorf("%d findings", len(r.Findings))
 		}

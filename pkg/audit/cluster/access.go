@@ -87,7 +87,7 @@ func isControlPlane(sub *rbacv1.Subject) bool {
 func (s *State) isBroad(sub *rbacv1.Subject) bool {
 	switch sub.Kind {
 	case rbacv1.ServiceAccountKind:
-		return s.IsTenant(sub.Namespace)
+		return s.isTenant(sub.Namespace)
 	case rbacv1.UserKind:
 		return sub.Name == "system:anonymous"
 	}
@@ -95,7 +95,7 @@ func (s *State) isBroad(sub *rbacv1.Subject) bool {
 		return true
 	}
 	namespace, ok := strings.CutPrefix(sub.Name, "system:serviceaccounts:")
-	return ok && s.IsTenant(namespace)
+	return ok && s.isTenant(namespace)
 }
 
 // String names the subject and how it comes by it.
@@ -156,7 +156,7 @@ func adminNamespaces(s *State) []finding.Finding {
 			continue
 		}
 		labelled = append(labelled, n.Name)
-		if s.IsTenant(n.Name) {
+		if s.isTenant(n.Name) {
 			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" is a tenant's and has admin access", saw("Namespace "+n.Name+" "+adminLabel, "true"))))
 		}
 	}
@@ -165,17 +165,16 @@ func adminNamespaces(s *State) []finding.Finding {
 
 func adminClaims(s *State) []finding.Finding {
 	var found []finding.Finding
-	for i := range s.Claims {
-		c := &s.Claims[i]
+	for _, one := range s.Cluster.Claims() {
+		c := one.Object
 		asks := slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
 			return r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess
 		})
-		if asks && s.IsTenant(c.Namespace) {
-			name := c.Namespace + "/" + c.Name
-			found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" has admin access")))
+		if asks && s.isTenant(c.Namespace) {
+			found = append(found, of(c.Namespace, fail("claim "+one.Name(), "claim "+one.Name()+" has admin access")))
 		}
 	}
-	return orPass(found, terminal.Count(len(s.Claims), "claim"))
+	return orPass(found, terminal.Count(len(s.Cluster.Claims()), "claim"))
 }
 
 // nobodyBroad fails for each subject that may do one of the actions and includes all users, or those of a tenant;

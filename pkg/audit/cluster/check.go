@@ -43,7 +43,7 @@ func Run(s *State, profile finding.Profile, waivers []finding.Waiver, today stri
 	}
 	finding.Apply(waivers, today, r.Findings)
 	r.Findings = append(r.Findings, s.rolledUp(waivers, today)...)
-	r.Summary.Devices = len(s.Devices)
+	r.Summary.Devices = len(s.Cluster.Devices())
 	r.Finish()
 	return r
 }
@@ -83,18 +83,14 @@ func ask(s *State, c *Check, profile *finding.Profile) []finding.Finding {
 // exposure of something that concerns the tenants. Without names it concerns all tenants that use our devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
 	if len(tenants) == 0 {
-		for i := range s.Claims {
-			if c := &s.Claims[i]; holds(c) && !slices.Contains(tenants, c.Namespace) {
-				tenants = append(tenants, c.Namespace)
-			}
-		}
+		tenants = s.holding()
 	}
 	switch {
 	case len(tenants) > 1:
 		return finding.CrossTenant
 	case len(tenants) == 1:
 		return finding.Allocated
-	case len(s.Devices) > 0:
+	case len(s.Cluster.Devices()) > 0:
 		return finding.Published
 	}
 	return finding.Unexposed

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
@@ -36,7 +37,7 @@ func inNamespace(ns, name string) metav1.ObjectMeta {
 }
 
 // policy is one of the chart's, and its binding.
-func policy(s *cluster.State, name, expression string) {
+func policy(s *world, name, expression string) {
 	name += "." + driver
 	s.Policies = append(s.Policies, admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: named(name),
@@ -50,16 +51,73 @@ func policy(s *cluster.State, name, expression string) {
 	})
 }
 
+// world is what the API server has: what a state has itself, and the objects of its cluster.
+type world struct {
+	cluster.State
+	Slices         []resourceapi.ResourceSlice
+	Claims         []resourceapi.ResourceClaim
+	Pods           []corev1.Pod
+	RuntimeClasses []nodev1.RuntimeClass
+	DeviceClasses  []resourceapi.DeviceClass
+	Policies       []admissionv1.ValidatingAdmissionPolicy
+	Bindings       []admissionv1.ValidatingAdmissionPolicyBinding
+}
+
+// state is the state of the objects as they are now.
+func (w *world) state() *cluster.State {
+	s := w.State
+	s.Cluster = &model.Cluster{}
+	addAll(s.Cluster, w.Slices)
+	addAll(s.Cluster, w.Claims)
+	addAll(s.Cluster, w.Pods)
+	addAll(s.Cluster, w.RuntimeClasses)
+	addAll(s.Cluster, w.DeviceClasses)
+	addAll(s.Cluster, w.Policies)
+	addAll(s.Cluster, w.Bindings)
+	return &s
+}
+
+func addAll[T any](to *model.Cluster, objects []T) {
+	for i := range objects {
+		to.Add(&objects[i])
+	}
+}
+
+// slice has one device of node n1.
+func slice(name, driverName, pool, deviceName, address string) resourceapi.ResourceSlice {
+	return resourceapi.ResourceSlice{
+		ObjectMeta: named(name),
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: driverName, NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: pool, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: deviceName, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"resource.kubernetes.io/pciBusID": {StringValue: &address},
+			}}},
+		},
+	}
+}
+
 // good is a cluster with two tenants, one of whom has a GPU.
-func good() *cluster.State {
-	s := &cluster.State{
-		Version: "v1.36.6", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
-		Options: cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "probe"},
-		Namespaces: []corev1.Namespace{
-			{ObjectMeta: named("t1", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "restricted")},
-			{ObjectMeta: named("t2", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "baseline")},
-			{ObjectMeta: named("probe", "kata-vfio.dev/tenant", "")},
-			{ObjectMeta: named("kata-vfio")},
+func good() *world {
+	s := &world{
+		State: cluster.State{
+			Version: "v1.36.6", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
+			Options: cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "probe"},
+			Namespaces: []corev1.Namespace{
+				{ObjectMeta: named("t1", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "restricted")},
+				{ObjectMeta: named("t2", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "baseline")},
+				{ObjectMeta: named("probe", "kata-vfio.dev/tenant", "")},
+				{ObjectMeta: named("kata-vfio")},
+			},
+			Probes: []cluster.Probe{{About: "a good pod", Harmless: true}, {About: "a bad pod", Refused: true, Policy: "tenant-pods." + driver}},
+			Roles: []rbacv1.ClusterRole{
+				{ObjectMeta: named("cluster-admin"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
+				{ObjectMeta: named("everything"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
+			},
+			Grants: []cluster.Grant{{Subject: rbacv1.Subject{Kind: "Group", Name: "platform"}, Role: "cluster-admin", RoleKind: "ClusterRole", Binding: "platform"}},
+			DaemonSets: []appsv1.DaemonSet{{
+				ObjectMeta: named("kata-vfio-plugin", "app.kubernetes.io/name", "kata-vfio"),
+				Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "r.example.com/p@sha256:00"}}}}},
+			}},
 		},
 		RuntimeClasses: []nodev1.RuntimeClass{{
 			ObjectMeta: named("kata-gpu"), Handler: "kata-gpu", Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"memory": resource.MustParse("10240Mi")}},
@@ -67,21 +125,11 @@ func good() *cluster.State {
 		DeviceClasses: []resourceapi.DeviceClass{{
 			ObjectMeta: named("gpu." + driver), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
 		}},
-		Devices: []cluster.Device{
-			{Driver: driver, Node: "n1", Pool: "n1/kata-vfio.dev", Slice: "s1", Name: "gpu-0000-3b-00-0", Address: "0000:3b:00.0"},
-			{Driver: driver, Node: "n1", Pool: "n1/kata-vfio.dev/pf-0000-5e-00-0", Slice: "s2", Name: "vf-0000-5e-10-0", Address: "0000:5e:10.0"},
-			{Driver: "gpu.example.com", Node: "n1", Pool: "n1", Slice: "s3", Name: "gpu-1", Address: "0000:41:00.0"},
+		Slices: []resourceapi.ResourceSlice{
+			slice("s1", driver, "n1/kata-vfio.dev", "gpu-0000-3b-00-0", "0000:3b:00.0"),
+			slice("s2", driver, "n1/kata-vfio.dev/pf-0000-5e-00-0", "vf-0000-5e-10-0", "0000:5e:10.0"),
+			slice("s3", "gpu.example.com", "n1", "gpu-1", "0000:41:00.0"),
 		},
-		Probes: []cluster.Probe{{About: "a good pod", Harmless: true}, {About: "a bad pod", Refused: true, Policy: "tenant-pods." + driver}},
-		Roles: []rbacv1.ClusterRole{
-			{ObjectMeta: named("cluster-admin"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
-			{ObjectMeta: named("everything"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
-		},
-		Grants: []cluster.Grant{{Subject: rbacv1.Subject{Kind: "Group", Name: "platform"}, Role: "cluster-admin", RoleKind: "ClusterRole", Binding: "platform"}},
-		DaemonSets: []appsv1.DaemonSet{{
-			ObjectMeta: named("kata-vfio-plugin", "app.kubernetes.io/name", "kata-vfio"),
-			Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "r.example.com/p@sha256:00"}}}}},
-		}},
 	}
 	policy(s, "tenant-pods", "name in ['example.com/gpu']")
 	policy(s, "tenant-claims", "true")
@@ -140,16 +188,16 @@ func pod(ns, name, class string) corev1.Pod {
 	return p
 }
 
-func grantTo(kind, ns, name string) func(*cluster.State) {
-	return func(s *cluster.State) {
+func grantTo(kind, ns, name string) func(*world) {
+	return func(s *world) {
 		s.Grants = append(s.Grants, cluster.Grant{Subject: rbacv1.Subject{Kind: kind, Namespace: ns, Name: name}, Role: "everything", RoleKind: "ClusterRole", Binding: "oops"})
 	}
 }
 
 // plantClass adds a DeviceClass of the site's that is granted to namespaces, with
 // parameters for our driver.
-func plantClass(namespaces, parameters string) func(*cluster.State) {
-	return func(s *cluster.State) {
+func plantClass(namespaces, parameters string) func(*world) {
+	return func(s *world) {
 		c := resourceapi.DeviceClass{ObjectMeta: named("fast.example.com")}
 		if namespaces != "" {
 			c.Annotations = map[string]string{"kata-vfio.dev/namespaces": namespaces}
@@ -167,7 +215,7 @@ func plantClass(namespaces, parameters string) func(*cluster.State) {
 // can't be read is unknown.
 func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	for name, tt := range map[string]struct {
-		plant    func(*cluster.State)
+		plant    func(*world)
 		state    finding.State
 		severity isolation.Severity
 	}{
@@ -191,9 +239,9 @@ func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	}
 }
 
-func judge(s *cluster.State) *finding.Report {
+func judge(s *world) *finding.Report {
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
-	return cluster.Run(s, profile, nil, "2026-11-22")
+	return cluster.Run(s.state(), profile, nil, "2026-11-22")
 }
 
 func TestGoodClusterPasses(t *testing.T) {
@@ -211,7 +259,7 @@ func TestGoodClusterPasses(t *testing.T) {
 // fault is one thing that is wrong with a cluster, and which rule has to say so.
 type fault struct {
 	rule, about string
-	plant       func(*cluster.State)
+	plant       func(*world)
 	// object is the finding's; empty for any.
 	object string
 }
@@ -219,71 +267,84 @@ type fault struct {
 func TestEachFaultIsFound(t *testing.T) {
 	everybody := grantTo("Group", "", "system:authenticated")
 	faults := []fault{
-		{"K8S-001", "no policy", func(s *cluster.State) { s.Policies = s.Policies[1:] }, "ValidatingAdmissionPolicy tenant-pods.kata-vfio.dev"},
-		{"K8S-001", "no binding", func(s *cluster.State) { s.Bindings = nil }, ""},
-		{"K8S-001", "it only warns", func(s *cluster.State) { s.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{"Warn"} }, ""},
-		{"K8S-001", "it ignores its failures", func(s *cluster.State) { s.Policies[1].Spec.FailurePolicy = new(admissionv1.Ignore) }, "ValidatingAdmissionPolicy tenant-claims.kata-vfio.dev"},
-		{"K8S-001", "it does not work", func(s *cluster.State) { s.Probes[1].Refused = false }, "dry run"},
-		{"K8S-002", "no RuntimeClass", func(s *cluster.State) { s.Pods[0] = pod("t1", "train", "") }, "pod t1/train"},
-		{"K8S-002", "another RuntimeClass", func(s *cluster.State) { s.Pods[0] = pod("t1", "train", "runc") }, "pod t1/train"},
-		{"K8S-002", "by an extended resource", func(s *cluster.State) {
+		{"K8S-001", "no policy", func(s *world) { s.Policies = s.Policies[1:] }, "ValidatingAdmissionPolicy tenant-pods.kata-vfio.dev"},
+		{"K8S-001", "no binding", func(s *world) { s.Bindings = nil }, ""},
+		{"K8S-001", "it only warns", func(s *world) { s.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{"Warn"} }, ""},
+		{"K8S-001", "it ignores its failures", func(s *world) { s.Policies[1].Spec.FailurePolicy = new(admissionv1.Ignore) }, "ValidatingAdmissionPolicy tenant-claims.kata-vfio.dev"},
+		{"K8S-001", "it does not work", func(s *world) { s.Probes[1].Refused = false }, "dry run"},
+		{"K8S-002", "no RuntimeClass", func(s *world) { s.Pods[0] = pod("t1", "train", "") }, "pod t1/train"},
+		{"K8S-002", "another RuntimeClass", func(s *world) { s.Pods[0] = pod("t1", "train", "runc") }, "pod t1/train"},
+		{"K8S-002", "by an extended resource", func(s *world) {
 			s.Pods[0].Spec.RuntimeClassName, s.Pods[0].Status.ResourceClaimStatuses = nil, nil
 			s.Pods[0].Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
 		}, "pod t1/train"},
-		{"K8S-032", "a pod with a claim", func(s *cluster.State) { s.Pods[0].Annotations = nil }, "pod t1/train"},
+		{"K8S-032", "a pod with a claim", func(s *world) { s.Pods[0].Annotations = nil }, "pod t1/train"},
 		{"K8S-032", "a pod without a claim", claimless("kata-gpu"), "pod other/p"},
-		{"K8S-032", "another RuntimeClass with the handler", func(s *cluster.State) {
+		{"K8S-032", "another RuntimeClass with the handler", func(s *world) {
 			s.RuntimeClasses = append(s.RuntimeClasses, nodev1.RuntimeClass{ObjectMeta: named("site"), Handler: "kata-gpu"})
 			claimless("site")(s)
 		}, "pod other/p"},
-		{"K8S-032", "a container that is excused", func(s *cluster.State) {
+		{"K8S-032", "a container that is excused", func(s *world) {
 			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.main"] = "[]"
 		}, "pod t1/train"},
-		{"K8S-032", "an init container that is excused", func(s *cluster.State) {
+		{"K8S-032", "an init container that is excused", func(s *world) {
 			s.Pods[0].Spec.InitContainers = []corev1.Container{{Name: "init"}}
 			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.init"] = "[other]"
 		}, "pod t1/train"},
-		{"K8S-003", "no RuntimeClass", func(s *cluster.State) { s.RuntimeClasses = nil }, "RuntimeClass kata-gpu"},
-		{"K8S-003", "runc in a VM's name", func(s *cluster.State) { s.RuntimeClasses[0].Handler = "runc" }, "RuntimeClass kata-gpu"},
-		{"K8S-004", "a tenant with admin access", func(s *cluster.State) { s.Namespaces[0].Labels["resource.kubernetes.io/admin-access"] = "true" }, "namespace t1"},
+		{"K8S-003", "no RuntimeClass", func(s *world) { s.RuntimeClasses = nil }, "RuntimeClass kata-gpu"},
+		{"K8S-003", "runc in a VM's name", func(s *world) { s.RuntimeClasses[0].Handler = "runc" }, "RuntimeClass kata-gpu"},
+		{"K8S-004", "a tenant with admin access", func(s *world) { s.Namespaces[0].Labels["resource.kubernetes.io/admin-access"] = "true" }, "namespace t1"},
 		{"K8S-004", "everybody labels namespaces", everybody, ""},
-		{"K8S-005", "a tenant's claim", func(s *cluster.State) { s.Claims[0].Spec.Devices.Requests[0].Exactly.AdminAccess = new(true) }, "claim t1/gpu"},
+		{"K8S-005", "a tenant's claim", func(s *world) { s.Claims[0].Spec.Devices.Requests[0].Exactly.AdminAccess = new(true) }, "claim t1/gpu"},
 		{"K8S-006", "everybody", everybody, ""},
 		{"K8S-006", "a tenant's service account", grantTo("ServiceAccount", "t1", "default"), ""},
 		{"K8S-006", "all service accounts of a tenant", grantTo("Group", "", "system:serviceaccounts:t2"), ""},
-		{"K8S-007", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:2] }, "ValidatingAdmissionPolicy slices.kata-vfio.dev"},
-		{"K8S-008", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:3] }, ""},
-		{"K8S-009", "mirror pods bypass the authorization", func(s *cluster.State) { s.Version = "v1.33.1" }, ""},
-		{"K8S-009", "no resource.k8s.io/v1", func(s *cluster.State) { s.Version = "v1.31.9" }, ""},
-		{"K8S-009", "counters are refused", func(s *cluster.State) { s.Version = "v1.34.99" }, ""},
-		{"K8S-009", "pairs stay pending", func(s *cluster.State) { s.Version = "v1.35.99" }, ""},
-		{"K8S-009", "a claim stops the scheduler", func(s *cluster.State) { s.Version = "v1.36.5" }, ""},
-		{"K8S-009", "the same of 1.37", func(s *cluster.State) { s.Version = "v1.37.0" }, ""},
-		{"K8S-010", "by two drivers", func(s *cluster.State) { s.Devices[2].Address = "0000:3B:00.0" }, "node n1 0000:3b:00.0"},
-		{"K8S-011", "another node's pool", func(s *cluster.State) { s.Devices[0].Pool = "n2" }, "ResourceSlice s1"},
-		{"K8S-011", "a node that is not there", func(s *cluster.State) { s.Nodes = map[string]bool{} }, "ResourceSlice s1"},
-		{"K8S-031", "a slice", func(s *cluster.State) { s.Devices[0].Skips = []resourceapi.SkipNodeOperation{"*"} }, "ResourceSlice s1"},
-		{"K8S-031", "a claim that was allocated from one", func(s *cluster.State) {
+		{"K8S-007", "no policy", func(s *world) { s.Policies = s.Policies[:2] }, "ValidatingAdmissionPolicy slices.kata-vfio.dev"},
+		{"K8S-008", "no policy", func(s *world) { s.Policies = s.Policies[:3] }, ""},
+		{"K8S-009", "mirror pods bypass the authorization", func(s *world) { s.Version = "v1.33.1" }, ""},
+		{"K8S-009", "no resource.k8s.io/v1", func(s *world) { s.Version = "v1.31.9" }, ""},
+		{"K8S-009", "counters are refused", func(s *world) { s.Version = "v1.34.99" }, ""},
+		{"K8S-009", "pairs stay pending", func(s *world) { s.Version = "v1.35.99" }, ""},
+		{"K8S-009", "a claim stops the scheduler", func(s *world) { s.Version = "v1.36.5" }, ""},
+		{"K8S-009", "the same of 1.37", func(s *world) { s.Version = "v1.37.0" }, ""},
+		{"K8S-010", "by two drivers", func(s *world) { s.Slices[2] = slice("s3", "gpu.example.com", "n1", "gpu-1", "0000:3B:00.0") }, "node n1 0000:3b:00.0"},
+		{"K8S-010", "by another driver's own attribute", func(s *world) {
+			s.Slices[2].Spec.Devices[0].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"pciAddress": {StringValue: new("0000:3b:00.0")}}
+		}, "node n1 0000:3b:00.0"},
+		{"K8S-010", "a VF that has no attribute", func(s *world) {
+			s.Slices[1].Spec.Devices[0].Attributes = nil
+			s.Slices[2] = slice("s3", "sriov.example.com", "n1", "vf-1", "0000:5e:10.0")
+		}, "node n1 0000:5e:10.0"},
+		{"K8S-010", "the VF of a pair", func(s *world) {
+			s.Slices[0].Spec.Devices[0].Name = "gpu-0000-3b-00-0-vf-0000-5e-00-2"
+			s.Slices[2] = slice("s3", "sriov.example.com", "n1", "vf-1", "0000:5e:00.2")
+		}, "node n1 0000:5e:00.2"},
+		{"K8S-011", "another node's pool", func(s *world) { s.Slices[0].Spec.Pool.Name = "n2" }, "ResourceSlice s1"},
+		{"K8S-011", "a node that is not there", func(s *world) { s.Nodes = map[string]bool{} }, "ResourceSlice s1"},
+		{"K8S-031", "a slice", func(s *world) { s.Slices[0].Spec.SkipNodeOperations = []resourceapi.SkipNodeOperation{"*"} }, "ResourceSlice s1"},
+		{"K8S-031", "a claim that was allocated from one", func(s *world) {
 			s.Claims[0].Status.Allocation.Devices.Results[0].SkipNodeOperations = []resourceapi.SkipNodeOperation{"NodeUnprepareResources"}
 		}, "claim t1/gpu"},
-		{"K8S-030", "an attribute of another type", func(s *cluster.State) { s.Devices[0].Misfits = []string{"isolated"} }, "node n1"},
-		{"K8S-012", "nothing enforced", func(s *cluster.State) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
-		{"K8S-013", "privileged", func(s *cluster.State) {
+		{"K8S-030", "an attribute of another type", func(s *world) {
+			s.Slices[0].Spec.Devices[0].Attributes["isolated"] = resourceapi.DeviceAttribute{StringValue: new("true")}
+		}, "node n1"},
+		{"K8S-012", "nothing enforced", func(s *world) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
+		{"K8S-013", "privileged", func(s *world) {
 			s.Pods[0].Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 		}, "pod t1/train"},
-		{"K8S-013", "the root of the node", func(s *cluster.State) {
+		{"K8S-013", "the root of the node", func(s *world) {
 			s.Pods[0].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		}, "pod t1/train"},
-		{"K8S-015", "a name that no policy knows", func(s *cluster.State) { s.DeviceClasses[0].Spec.ExtendedResourceName = new("example.com/other") }, ""},
-		{"K8S-016", "two pods", func(s *cluster.State) {
+		{"K8S-015", "a name that no policy knows", func(s *world) { s.DeviceClasses[0].Spec.ExtendedResourceName = new("example.com/other") }, ""},
+		{"K8S-016", "two pods", func(s *world) {
 			s.Claims[0].Status.ReservedFor = append(s.Claims[0].Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Name: "b"})
 		}, "claim t1/gpu"},
-		{"K8S-016", "a PodGroup", func(s *cluster.State) { s.Claims[0].Status.ReservedFor = podGroup() }, "claim t1/gpu"},
-		{"K8S-018", "prepared and not allocated", func(s *cluster.State) { s.Claims[0].Status.Allocation = nil }, "claim t1/gpu"},
-		{"K8S-018", "prepared for nobody", func(s *cluster.State) { s.Claims[0].Status.ReservedFor = nil }, "claim t1/gpu"},
+		{"K8S-016", "a PodGroup", func(s *world) { s.Claims[0].Status.ReservedFor = podGroup() }, "claim t1/gpu"},
+		{"K8S-018", "prepared and not allocated", func(s *world) { s.Claims[0].Status.Allocation = nil }, "claim t1/gpu"},
+		{"K8S-018", "prepared for nobody", func(s *world) { s.Claims[0].Status.ReservedFor = nil }, "claim t1/gpu"},
 		{"K8S-019", "everybody", everybody, ""},
-		{"K8S-021", "no quota", func(s *cluster.State) { s.Quotas = s.Quotas[:1] }, "namespace t2"},
-		{"K8S-022", "it tolerates", func(s *cluster.State) {
+		{"K8S-021", "no quota", func(s *world) { s.Quotas = s.Quotas[:1] }, "namespace t2"},
+		{"K8S-022", "it tolerates", func(s *world) {
 			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: "Exists"}}
 		}, "claim t1/gpu"},
 		{"K8S-028", "trust for everybody", plantClass("*", `"kind":"VFConfig","trust":true`), "DeviceClass fast.example.com"},
@@ -291,7 +352,14 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-028", "an address for everybody", plantClass("*", `"kind":"VFConfig","mac":"02:00:00:00:00:01"`), "DeviceClass fast.example.com"},
 		{"K8S-028", "no reset for a tenant", plantClass("t1", `"kind":"VFIOConfig","reset":"Skip"`), "DeviceClass fast.example.com"},
 		{"K8S-028", "the control node for a tenant", plantClass("kata-vfio, t2", `"kind":"VFIOConfig","controlNode":true`), "DeviceClass fast.example.com"},
-		{"K8S-023", "a tag", func(s *cluster.State) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
+		{"K8S-022", "by a DeviceClass of the site's own name", func(s *world) {
+			s.DeviceClasses = append(s.DeviceClasses, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{
+				Name: "fast-gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespaces: "t1"},
+			}})
+			r := s.Claims[0].Spec.Devices.Requests[0].Exactly
+			r.DeviceClassName, r.Tolerations = "fast-gpu", []resourceapi.DeviceToleration{{Operator: "Exists"}}
+		}, "claim t1/gpu"},
+		{"K8S-023", "a tag", func(s *world) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
 	}
 	for _, c := range cluster.Catalogue() {
 		seen := slices.ContainsFunc(faults, func(f fault) bool { return f.rule == c.ID })
@@ -316,8 +384,8 @@ func TestEachFaultIsFound(t *testing.T) {
 }
 
 // claimless adds a pod without claims and without the annotation, in a namespace that is no tenant's.
-func claimless(class string) func(*cluster.State) {
-	return func(s *cluster.State) {
+func claimless(class string) func(*world) {
+	return func(s *world) {
 		s.Pods = append(s.Pods, corev1.Pod{
 			ObjectMeta: inNamespace("other", "p"), Spec: corev1.PodSpec{RuntimeClassName: &class, Containers: []corev1.Container{{Name: "main"}}},
 		})
@@ -326,17 +394,17 @@ func claimless(class string) func(*cluster.State) {
 
 // Pods without a VM, of another Kata handler, or that ended need no annotation.
 func TestPluginIsRequiredInOurVMsOnly(t *testing.T) {
-	for name, plant := range map[string]func(*cluster.State){
+	for name, plant := range map[string]func(*world){
 		"runc": claimless("runc"),
-		"another handler of Kata's": func(s *cluster.State) {
+		"another handler of Kata's": func(s *world) {
 			s.RuntimeClasses = append(s.RuntimeClasses, nodev1.RuntimeClass{ObjectMeta: named("kata-qemu"), Handler: "kata-qemu"})
 			claimless("kata-qemu")(s)
 		},
-		"ended": func(s *cluster.State) {
+		"ended": func(s *world) {
 			claimless("kata-gpu")(s)
 			s.Pods[1].Status.Phase = corev1.PodSucceeded
 		},
-		"required by its own annotation": func(s *cluster.State) {
+		"required by its own annotation": func(s *world) {
 			claimless("kata-gpu")(s)
 			s.Pods[1].Annotations = map[string]string{v1alpha1.AnnotationRequiredPlugins + "/pod": "[kata-vfio, other]"}
 		},
@@ -359,13 +427,13 @@ func podGroup() []resourceapi.ResourceClaimConsumerReference {
 func TestClaimOfPodGroup(t *testing.T) {
 	const shared, abandoned = `claim t1/gpu is reserved for PodGroup "ring"`, `claim t1/gpu holds its devices for PodGroup "ring", and no pod uses it`
 	for about, test := range map[string]struct {
-		plant func(*cluster.State)
+		plant func(*world)
 		want  string
 	}{
-		"with a pod":      {func(*cluster.State) {}, shared},
-		"its pods ended":  {func(s *cluster.State) { s.Pods[0].Status.Phase = corev1.PodSucceeded }, abandoned},
-		"without pods":    {func(s *cluster.State) { s.Pods = nil }, abandoned},
-		"pods not listed": {func(s *cluster.State) { s.Pods, s.Missing = nil, map[string]string{"pods": "forbidden"} }, shared},
+		"with a pod":      {func(*world) {}, shared},
+		"its pods ended":  {func(s *world) { s.Pods[0].Status.Phase = corev1.PodSucceeded }, abandoned},
+		"without pods":    {func(s *world) { s.Pods = nil }, abandoned},
+		"pods not listed": {func(s *world) { s.Pods, s.Missing = nil, map[string]string{"pods": "forbidden"} }, shared},
 	} {
 		t.Run(about, func(t *testing.T) {
 			s := good()

@@ -28,13 +28,8 @@ func classChecks() []Check {
 
 func weakeningClasses(s *State) []finding.Finding {
 	var found []finding.Finding
-	ours := 0
-	for i := range s.DeviceClasses {
-		c := &s.DeviceClasses[i]
-		if !isOurs(c) {
-			continue
-		}
-		ours++
+	ours := s.Cluster.OurClasses()
+	for _, c := range ours {
 		settings, err := weakeningSettings(c)
 		if err != nil {
 			found = append(found, finding.Finding{
@@ -45,10 +40,10 @@ func weakeningClasses(s *State) []finding.Finding {
 		}
 		found = append(found, s.mayWeaken(c, settings)...)
 	}
-	if ours == 0 {
+	if len(ours) == 0 {
 		return notApplicable("no DeviceClass belongs to kata-vfio")
 	}
-	return orPass(found, terminal.Count(ours, "DeviceClass of kata-vfio"))
+	return orPass(found, terminal.Count(len(ours), "DeviceClass of kata-vfio"))
 }
 
 // mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
@@ -62,7 +57,7 @@ func (s *State) mayWeaken(c *resourceapi.DeviceClass, settings []string) []findi
 	settings = slices.DeleteFunc(settings, func(setting string) bool { return !isHazard(setting) })
 	var tenants []string
 	for i := range s.Namespaces {
-		if n := s.Namespaces[i].Name; s.IsTenant(n) && v1alpha1.Grants(c.Annotations, n) {
+		if n := s.Namespaces[i].Name; s.isTenant(n) && v1alpha1.Grants(c.Annotations, n) {
 			tenants = append(tenants, n)
 		}
 	}
@@ -129,11 +124,10 @@ func promisesKept(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		if !s.publishes(r.Node) {
+		if !s.Cluster.Publishes(r.Node) {
 			continue
 		}
-		for j := range s.RuntimeClasses {
-			class := &s.RuntimeClasses[j]
+		for _, class := range s.Cluster.RuntimeClasses() {
 			if slices.Contains(s.Options.RuntimeClasses, class.Name) {
 				found = append(found, promiseKept(r, class)...)
 				compared++
@@ -144,11 +138,6 @@ func promisesKept(s *State) []finding.Finding {
 		return notApplicable("no node with devices has a report, or no RuntimeClass that may have devices exists")
 	}
 	return orPass(found, terminal.Count(compared, "RuntimeClass and node"))
-}
-
-// publishes reports whether a node publishes kata-vfio's devices.
-func (s *State) publishes(node string) bool {
-	return slices.ContainsFunc(s.Devices, func(d Device) bool { return d.Driver == v1alpha1.DriverName && d.Node == node })
 }
 
 func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 func deviceChecks() []Check {
@@ -53,32 +54,26 @@ func deviceChecks() []Check {
 				Why:    "A tainted device is not isolated, or its reset is not proven.",
 				Fix:    "delete the claim, or its tolerations",
 				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
-			}, needs: []string{"resourceclaims", "namespaces"}, judge: tolerations,
+			}, needs: []string{"resourceclaims", "namespaces", "deviceclasses"}, judge: tolerations,
 		},
 	}
 }
 
 func publishedOnce(s *State) []finding.Finding {
-	type function struct{ node, address string }
-	by := map[function][]string{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		if d.Address == "" || d.Node == "" {
-			continue
-		}
-		at := function{d.Node, strings.ToLower(d.Address)}
-		if !slices.Contains(by[at], d.Driver) {
-			by[at] = append(by[at], d.Driver)
-		}
-	}
 	var found []finding.Finding
-	for at, drivers := range by {
+	places := s.Cluster.Places()
+	for _, at := range places {
+		var drivers []string
+		for _, d := range s.Cluster.At(at) {
+			drivers = append(drivers, d.ID.Driver)
+		}
+		slices.Sort(drivers)
+		drivers = slices.Compact(drivers)
 		if len(drivers) > 1 && slices.Contains(drivers, v1alpha1.DriverName) {
-			slices.Sort(drivers)
-			found = append(found, fail("node "+at.node+" "+at.address, fmt.Sprintf("function %s of node %s is published by %s", at.address, at.node, strings.Join(drivers, " and "))))
+			found = append(found, fail("node "+at.Node+" "+at.Address.String(), fmt.Sprintf("function %s of node %s is published by %s", at.Address, at.Node, strings.Join(drivers, " and "))))
 		}
 	}
-	return orPass(found, terminal.Count(len(by), "function"))
+	return orPass(found, terminal.Count(len(places), "function"))
 }
 
 // extendedResources looks for a policy that knows the names: one for which each DeviceClass is
@@ -87,9 +82,8 @@ func extendedResources(s *State) []finding.Finding {
 	all, text := s.looksAtClasses(), s.expressions()
 	var found []finding.Finding
 	named := 0
-	for i := range s.DeviceClasses {
-		c := &s.DeviceClasses[i]
-		if c.Spec.ExtendedResourceName == nil || !isOurs(c) {
+	for _, c := range s.Cluster.OurClasses() {
+		if c.Spec.ExtendedResourceName == nil {
 			continue
 		}
 		named++
@@ -110,8 +104,7 @@ func (s *State) looksAtClasses() bool {
 	if s.bound(name)[0].State != finding.Pass {
 		return false
 	}
-	i := slices.IndexFunc(s.Policies, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name+"."+v1alpha1.DriverName })
-	spec := &s.Policies[i].Spec
+	spec := &s.Cluster.Policy(name + "." + v1alpha1.DriverName).Object.Spec
 	return spec.ParamKind != nil && spec.ParamKind.Kind == "DeviceClass" &&
 		slices.ContainsFunc(spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Expression, "runtimeClassName") })
 }
@@ -119,9 +112,9 @@ func (s *State) looksAtClasses() bool {
 // expressions returns those of all policies of the chart.
 func (s *State) expressions() string {
 	var text strings.Builder
-	for i := range s.Policies {
-		for _, v := range s.Policies[i].Spec.Validations {
-			if strings.HasSuffix(s.Policies[i].Name, "."+v1alpha1.DriverName) {
+	for _, p := range s.Cluster.Policies() {
+		for _, v := range p.Object.Spec.Validations {
+			if strings.HasSuffix(p.Object.Name, "."+v1alpha1.DriverName) {
 				text.WriteString(v.Expression + "\n")
 			}
 		}
@@ -132,16 +125,11 @@ func (s *State) expressions() string {
 func preparedAgrees(s *State) []finding.Finding {
 	var found []finding.Finding
 	prepared := 0
-	for i := range s.Claims {
-		c := &s.Claims[i]
-		for _, d := range c.Status.Devices {
-			if d.Driver != v1alpha1.DriverName {
-				continue
-			}
+	for _, c := range s.Cluster.Claims() {
+		for _, status := range c.Statuses {
 			prepared++
-			if text := disagrees(c, &d); text != "" {
-				name := c.Namespace + "/" + c.Name
-				found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" "+text)))
+			if text := disagrees(status); text != "" {
+				found = append(found, of(c.Object.Namespace, fail("claim "+c.Name(), "claim "+c.Name()+" "+text)))
 			}
 		}
 	}
@@ -151,18 +139,17 @@ func preparedAgrees(s *State) []finding.Finding {
 	return orPass(found, terminal.Count(prepared, "prepared device"))
 }
 
-func disagrees(c *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
-	if c.Status.Allocation == nil {
-		return "is not allocated, and device " + d.Device + " is prepared for it"
+// disagrees says how what is prepared for a claim differs from what it is given; empty if it does not.
+func disagrees(status *cluster.Status) string {
+	c := status.Claim
+	if c.Object.Status.Allocation == nil {
+		return "is not allocated, and device " + status.ID.Name + " is prepared for it"
 	}
-	allocated := slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		return r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device
-	})
 	switch {
-	case !allocated:
-		return "has device " + d.Device + " prepared that is not allocated to it"
-	case len(c.Status.ReservedFor) == 0:
-		return "has device " + d.Device + " prepared, and no pod"
+	case !slices.ContainsFunc(c.Allocated, func(a cluster.Allocated) bool { return a.ID == status.ID }):
+		return "has device " + status.ID.Name + " prepared that is not allocated to it"
+	case len(c.Object.Status.ReservedFor) == 0:
+		return "has device " + status.ID.Name + " prepared, and no pod"
 	}
 	return ""
 }
@@ -172,7 +159,7 @@ func quotas(s *State) []finding.Finding {
 	tenants := 0
 	for i := range s.Namespaces {
 		n := s.Namespaces[i].Name
-		if !s.IsTenant(n) || n == s.Options.ProbeNamespace {
+		if !s.isTenant(n) || n == s.Options.ProbeNamespace {
 			continue
 		}
 		tenants++
@@ -201,21 +188,26 @@ func (s *State) hasQuota(namespace string) bool {
 
 func tolerations(s *State) []finding.Finding {
 	var found []finding.Finding
-	for i := range s.Claims {
-		c := &s.Claims[i]
-		if !s.IsTenant(c.Namespace) {
+	for _, one := range s.Cluster.Claims() {
+		c := one.Object
+		if !s.isTenant(c.Namespace) {
 			continue
 		}
-		for _, r := range c.Spec.Devices.Requests {
-			tolerates := r.Exactly != nil && len(r.Exactly.Tolerations) > 0 && strings.HasSuffix(r.Exactly.DeviceClassName, "."+v1alpha1.DriverName)
-			for _, sub := range r.FirstAvailable {
-				tolerates = tolerates || len(sub.Tolerations) > 0 && strings.HasSuffix(sub.DeviceClassName, "."+v1alpha1.DriverName)
-			}
-			if tolerates {
-				name := c.Namespace + "/" + c.Name
-				found = append(found, of(c.Namespace, fail("claim "+name, "request "+r.Name+" of claim "+name+" tolerates taints of devices")))
+		for i := range c.Spec.Devices.Requests {
+			if r := &c.Spec.Devices.Requests[i]; s.tolerates(r) {
+				found = append(found, of(c.Namespace, fail("claim "+one.Name(), "request "+r.Name+" of claim "+one.Name()+" tolerates taints of devices")))
 			}
 		}
 	}
-	return orPass(found, terminal.Count(len(s.Claims), "claim"))
+	return orPass(found, terminal.Count(len(s.Cluster.Claims()), "claim"))
+}
+
+// tolerates reports whether a request for devices of ours tolerates taints.
+func (s *State) tolerates(r *resourceapi.DeviceRequest) bool {
+	if r.Exactly != nil && len(r.Exactly.Tolerations) > 0 && s.Cluster.IsOurClass(r.Exactly.DeviceClassName) {
+		return true
+	}
+	return slices.ContainsFunc(r.FirstAvailable, func(sub resourceapi.DeviceSubRequest) bool {
+		return len(sub.Tolerations) > 0 && s.Cluster.IsOurClass(sub.DeviceClassName)
+	})
 }

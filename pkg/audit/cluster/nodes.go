@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,12 +8,11 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
-	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -89,8 +87,8 @@ func auditedLately(s *State) []finding.Finding {
 		return noReports()
 	}
 	missing := map[string]bool{}
-	for i := range s.Devices {
-		if d := &s.Devices[i]; d.Driver == v1alpha1.DriverName && d.Node != "" {
+	for _, d := range s.Cluster.Devices() {
+		if d.IsOurs() && d.Node != "" {
 			missing[d.Node] = true
 		}
 	}
@@ -161,40 +159,25 @@ func worst(r *finding.Report) isolation.Severity {
 	return isolation.Info
 }
 
-// held is a device that a node has prepared, according to the API server.
+// held is a device that a node has prepared, according to the API server. Address and ledger are the plugin's own words.
 type held struct {
-	claim *resourceapi.ResourceClaim
-	node  string
-	// address and ledger are the plugin's own words, from the status' data.
-	address, ledger string
-	// since is when it was prepared; zero for not known.
+	status *cluster.Status
+	// since is when it was prepared.
 	since time.Time
 }
 
-// heldDevices returns kata-vfio's devices that are ready according to the API server.
-func (s *State) heldDevices() []held {
+// held returns kata-vfio's devices on a node that are ready according to the API server.
+func (s *State) held(node string) []held {
 	var all []held
-	for i := range s.Claims {
-		c := &s.Claims[i]
-		for j := range c.Status.Devices {
-			d := &c.Status.Devices[j]
-			if d.Driver != v1alpha1.DriverName {
-				continue
+	for _, status := range s.Cluster.StatusesOn(node) {
+		h := held{status: status}
+		for _, condition := range status.Object.Conditions {
+			if condition.Type == "Ready" && condition.Status == "True" {
+				h.since = condition.LastTransitionTime.Time
 			}
-			h := held{claim: c}
-			h.node, _, _ = strings.Cut(d.Pool, "/")
-			for _, condition := range d.Conditions {
-				if condition.Type == "Ready" && condition.Status == "True" {
-					h.since = condition.LastTransitionTime.Time
-				}
-			}
-			var data struct{ Address, Ledger string }
-			if d.Data != nil && json.Unmarshal(d.Data.Raw, &data) == nil {
-				h.address, h.ledger = data.Address, data.Ledger
-			}
-			if !h.since.IsZero() {
-				all = append(all, h)
-			}
+		}
+		if !h.since.IsZero() {
+			all = append(all, h)
 		}
 	}
 	return all
@@ -208,7 +191,8 @@ func recordsAgree(s *State) []finding.Finding {
 	}
 	var found []finding.Finding
 	compared := 0
-	reports, devices := s.reports(), s.heldDevices()
+	reports := s.reports()
+	others := recordedClaims(reports)
 	for i := range reports {
 		r := &reports[i]
 		if r.NodeRecords == nil {
@@ -216,14 +200,15 @@ func recordsAgree(s *State) []finding.Finding {
 			continue
 		}
 		compared++
-		for j := range devices {
-			if h := &devices[j]; h.node == r.Node && h.since.Before(r.At.Add(-clockSkew)) {
-				found = append(found, r.lacks(h)...)
+		for _, h := range s.held(r.Node) {
+			if h.since.Before(r.At.Add(-clockSkew)) {
+				found = append(found, r.lacks(&h)...)
 			}
 		}
 		for j := range r.NodeRecords.Claims {
-			found = append(found, s.outlives(r, &r.NodeRecords.Claims[j])...)
-			found = append(found, twice(reports[i+1:], r, &r.NodeRecords.Claims[j])...)
+			c := &r.NodeRecords.Claims[j]
+			found = append(found, s.outlives(r, c)...)
+			found = append(found, twice(others[c.UID], record{i, r, c})...)
 		}
 	}
 	return orPass(found, terminal.Count(compared, "node"))
@@ -232,21 +217,21 @@ func recordsAgree(s *State) []finding.Finding {
 // lacks compares a device that the API server says is ready on the node with the
 // node's journal.
 func (r *nodeReport) lacks(h *held) []finding.Finding {
-	name := "claim " + h.claim.Namespace + "/" + h.claim.Name
+	name, owner := "claim "+h.status.Claim.Name(), h.status.Claim.Object
 	at := func(text string) []finding.Finding {
 		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.Node, h.since.UTC().Format(time.RFC3339), text),
-			saw("ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", h.address))
-		return []finding.Finding{of(h.claim.Namespace, f)}
+			saw("ResourceClaim "+h.status.Claim.Name()+" status.devices", h.status.Data.Address))
+		return []finding.Finding{of(owner.Namespace, f)}
 	}
-	i := slices.IndexFunc(r.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(h.claim.UID) })
+	i := slices.IndexFunc(r.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(owner.UID) })
 	if i < 0 {
 		return at("the node's journal does not know it")
 	}
 	c := &r.NodeRecords.Claims[i]
-	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.address })
+	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.status.Data.Address })
 	switch {
-	case h.address != "" && !has:
-		return at("has other functions than " + h.address + " by the node's journal")
+	case h.status.Data.Address != "" && !has:
+		return at("has other functions than " + h.status.Data.Address + " by the node's journal")
 	case c.State == string(journal.Quarantined):
 		return at("is in quarantine on the node")
 	}
@@ -256,35 +241,51 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 // outlives finds a claim that the node had though it was deleted before: another
 // of its name was there already.
 func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
-	for i := range s.Claims {
-		k := &s.Claims[i]
-		if k.Namespace == c.Namespace && k.Name == c.Name && string(k.UID) != c.UID && k.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
-			name := "claim " + c.Namespace + "/" + c.Name
-			f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.Node, name, c.UID, c.State, c.Since),
-				saw("ResourceClaim "+c.Namespace+"/"+c.Name+" metadata.uid", string(k.UID)))
-			return []finding.Finding{of(c.Namespace, f)}
-		}
+	k := s.Cluster.Claim(c.Namespace, c.Name)
+	if k == nil || string(k.Object.UID) == c.UID || !k.Object.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
+		return nil
 	}
-	return nil
+	name := "claim " + c.Namespace + "/" + c.Name
+	f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.Node, name, c.UID, c.State, c.Since),
+		saw("ResourceClaim "+c.Namespace+"/"+c.Name+" metadata.uid", string(k.Object.UID)))
+	return []finding.Finding{of(c.Namespace, f)}
 }
 
-// twice finds a claim that another node had at the same time.
-func twice(others []nodeReport, r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
+// record is what one of the reports says of a claim.
+type record struct {
+	report int
+	by     *nodeReport
+	claim  *finding.ClaimRecord
+}
+
+// recordedClaims returns the records of all reports by the claim's UID.
+func recordedClaims(reports []nodeReport) map[string][]record {
+	all := map[string][]record{}
+	for i := range reports {
+		if r := &reports[i]; r.NodeRecords != nil {
+			for j := range r.NodeRecords.Claims {
+				c := &r.NodeRecords.Claims[j]
+				all[c.UID] = append(all[c.UID], record{i, r, c})
+			}
+		}
+	}
+	return all
+}
+
+// twice finds a claim that another node had at the same time, once for each pair of nodes.
+func twice(all []record, r record) []finding.Finding {
 	var found []finding.Finding
-	for i := range others {
-		o := &others[i]
-		if o.NodeRecords == nil {
+	for _, o := range all {
+		if o.report <= r.report {
 			continue
 		}
-		for _, k := range o.NodeRecords.Claims {
-			first := r.At
-			if o.At.Before(first) {
-				first = o.At
-			}
-			if k.UID == c.UID && before(c.Since, first) && before(k.Since, first) {
-				name := "claim " + c.Namespace + "/" + c.Name
-				found = append(found, of(c.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.Node, o.Node))))
-			}
+		first := r.by.At
+		if o.by.At.Before(first) {
+			first = o.by.At
+		}
+		if before(r.claim.Since, first) && before(o.claim.Since, first) {
+			name := "claim " + r.claim.Namespace + "/" + r.claim.Name
+			found = append(found, of(r.claim.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.by.Node, o.by.Node))))
 		}
 	}
 	return found
@@ -352,11 +353,8 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 			}
 		}
 	}
-	for _, h := range s.heldDevices() {
-		if h.node != r.Node {
-			continue
-		}
-		add(h.ledger, "ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", s.Written[h.claim.UID])
+	for _, h := range s.held(r.Node) {
+		add(h.status.Data.Ledger, "ResourceClaim "+h.status.Claim.Name()+" status.devices", s.Written[h.status.Claim.Object.UID])
 	}
 	for _, o := range r.Older {
 		if o.NodeRecords != nil && o.NodeRecords.Ledger != nil {

@@ -61,7 +61,7 @@ func claimsOf(r *finding.Report, checkpoint string) []resourceapi.ResourceClaim 
 }
 
 // withNodes is a good cluster of which two nodes have been audited.
-func withNodes(t *testing.T) (s *cluster.State, server *board.Tree) {
+func withNodes(t *testing.T) (s *world, server *board.Tree) {
 	t.Helper()
 	server = board.Server(t)
 	empty := board.New(t)
@@ -115,31 +115,31 @@ func TestGoodNodesOfAGoodCluster(t *testing.T) {
 // and the API server.
 type nodeFault struct {
 	rule, about string
-	plant       func(t *testing.T, s *cluster.State, server *board.Tree)
+	plant       func(t *testing.T, s *world, server *board.Tree)
 	state       finding.State
 	says        string
 }
 
 // reportNamed returns the report of a node.
-func reportNamed(s *cluster.State, node string) *finding.Report {
+func reportNamed(s *world, node string) *finding.Report {
 	i := slices.IndexFunc(s.Reports, func(r *finding.Report) bool { return r.Subject.Name == node })
 	return s.Reports[i]
 }
 
 func nodeFaults() []nodeFault {
 	return []nodeFault{
-		{rule: "K8S-024", about: "a node without a report", says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Reports = s.Reports[:2] }},
-		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
-		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
-		{rule: "K8S-024", about: "a node that nobody knows", says: "is not in the cluster", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
-		{rule: "K8S-024", about: "a report in another node's name", says: "node n2 wrote a report in the name of node n1, by its pod audit-2", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-024", about: "a node without a report", says: "node n1", plant: func(_ *testing.T, s *world, _ *board.Tree) { s.Reports = s.Reports[:2] }},
+		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *world, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
+		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *world, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
+		{rule: "K8S-024", about: "a node that nobody knows", says: "is not in the cluster", plant: func(_ *testing.T, s *world, _ *board.Tree) { delete(s.Nodes, "n2") }},
+		{rule: "K8S-024", about: "a report in another node's name", says: "node n2 wrote a report in the name of node n1, by its pod audit-2", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Auditors = map[string]string{"audit-1": "n1", "audit-2": "n2"}
 			s.Reports = append(s.Reports, inNameOf(s, "n1", "audit-2", 0))
 		}},
-		{rule: "K8S-024", about: "a report of an unknown pod", says: "pod gone", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-024", about: "a report of an unknown pod", says: "pod gone", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Reports = append(s.Reports, inNameOf(s, "n1", "gone", 0))
 		}},
-		{rule: "K8S-024", about: "a report of its own pod", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-024", about: "a report of its own pod", state: finding.Pass, plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Auditors = map[string]string{"audit-1": "n1"}
 			reportNamed(s, "n1").Source = "audit-1"
 		}},
@@ -148,34 +148,34 @@ func nodeFaults() []nodeFault {
 		{rule: "IOM-003", about: "a failure that another node's pod hides", says: "n1", plant: maskNoIOMMU("audit-1", "audit-2", time.Minute)},
 		{rule: "IOM-003", about: "a failure that a report of the future hides", says: "n1", plant: maskNoIOMMU("", "", 3*time.Hour)},
 		{rule: "K8S-024", about: "a repair that the node's own pod reports", state: finding.Pass, plant: maskNoIOMMU("audit-1", "audit-1", time.Minute)},
-		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
-		{rule: "K8S-025", about: "a node that can't tell", state: finding.Unknown, says: "node n1", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-025", about: "a node that can't tell", state: finding.Unknown, says: "node n1", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.Delete("run/kata-vfio/acs.json")
 			r := reportOf(t, server, "n1")
 			r.Findings = slices.DeleteFunc(r.Findings, func(f finding.Finding) bool { return f.State == finding.Fail })
 			r.Finish()
 			*reportNamed(s, "n1") = *r
 		}},
-		{rule: "K8S-026", about: "the node does not know a claim", says: "journal does not know it", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "the node does not know a claim", says: "journal does not know it", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			b := reportNamed(s, "n1").NodeRecords
 			b.Claims = b.Claims[1:]
 		}},
-		{rule: "K8S-026", about: "other functions", says: "has other functions", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "other functions", says: "has other functions", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			reportNamed(s, "n1").NodeRecords.Claims[0].Devices = nil
 		}},
-		{rule: "K8S-026", about: "a quarantine", says: "quarantine", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "a quarantine", says: "quarantine", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			reportNamed(s, "n1").NodeRecords.Claims[0].State = "quarantined"
 		}},
-		{rule: "K8S-026", about: "another claim of the name", says: "had been deleted before", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "another claim of the name", says: "had been deleted before", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Claims[0].UID, s.Claims[0].Status.Devices = "new", nil
 		}},
-		{rule: "K8S-026", about: "a claim on two nodes", says: "at one time", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "a claim on two nodes", says: "at one time", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			reportNamed(s, "n2").NodeRecords.Claims = append(reportNamed(s, "n2").NodeRecords.Claims, reportNamed(s, "n1").NodeRecords.Claims[0])
 		}},
-		{rule: "K8S-026", about: "a claim that came since", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "a claim that came since", state: finding.Pass, plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			b := reportNamed(s, "n1").NodeRecords
 			gone := b.Claims[0]
 			b.Claims = b.Claims[1:]
@@ -187,60 +187,60 @@ func nodeFaults() []nodeFault {
 				}
 			}
 		}},
-		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").NodeRecords = nil }},
-		{rule: "K8S-029", about: "no overhead", says: "node n1 gives each VM of handler kata-gpu 8192 MiB", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.RuntimeClasses[0].Overhead = nil }},
-		{rule: "K8S-029", about: "an overhead of less than the VM takes", says: "the overhead of RuntimeClass kata-gpu is 8Gi", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *world, _ *board.Tree) { reportNamed(s, "n1").NodeRecords = nil }},
+		{rule: "K8S-029", about: "no overhead", says: "node n1 gives each VM of handler kata-gpu 8192 MiB", plant: func(_ *testing.T, s *world, _ *board.Tree) { s.RuntimeClasses[0].Overhead = nil }},
+		{rule: "K8S-029", about: "an overhead of less than the VM takes", says: "the overhead of RuntimeClass kata-gpu is 8Gi", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.RuntimeClasses[0].Overhead.PodFixed["memory"] = resource.MustParse("8Gi")
 		}},
-		{rule: "K8S-029", about: "a VM of its own cgroup", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-029", about: "a VM of its own cgroup", state: finding.Pass, plant: func(t *testing.T, s *world, server *board.Tree) {
 			s.RuntimeClasses[0].Overhead = nil
 			server.AddToKata("[runtime]\nsandbox_cgroup_only = false\n")
 			reportNamed(s, "n1").Kata = reportOf(t, server, "n1").Kata
 		}},
-		{rule: "K8S-029", about: "a handler that the node lacks", says: "node n1 has no handler kata-other", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-029", about: "a handler that the node lacks", says: "node n1 has no handler kata-other", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.RuntimeClasses[0].Handler = "kata-other"
 		}},
-		{rule: "K8S-029", about: "settings that are not understood", state: finding.Unknown, says: "99-fault.toml", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-029", about: "settings that are not understood", state: finding.Unknown, says: "99-fault.toml", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.AddToKata("=")
 			reportNamed(s, "n1").Kata = reportOf(t, server, "n1").Kata
 		}},
-		{rule: "K8S-029", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").Kata = nil }},
-		{rule: "K8S-029", about: "a node without devices", state: finding.NotApplicable, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Devices = nil }},
-		{rule: "K8S-027", about: "no checkpoint anywhere", state: finding.Unknown, says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-029", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *world, _ *board.Tree) { reportNamed(s, "n1").Kata = nil }},
+		{rule: "K8S-029", about: "a node without devices", state: finding.NotApplicable, plant: func(_ *testing.T, s *world, _ *board.Tree) { s.Slices = nil }},
+		{rule: "K8S-027", about: "no checkpoint anywhere", state: finding.Unknown, says: "node n1", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			for i := range s.Claims {
 				for j := range s.Claims[i].Status.Devices {
 					s.Claims[i].Status.Devices[j].Data = nil
 				}
 			}
 		}},
-		{rule: "K8S-027", about: "an older ledger was put back", says: "cut off", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-027", about: "an older ledger was put back", says: "cut off", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.Record(ledger.Event{Type: ledger.Start})
 			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").NodeRecords.Ledger.Checkpoint)
 		}},
-		{rule: "K8S-027", about: "the ledger went on since", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-027", about: "the ledger went on since", state: finding.Pass, plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.Record(ledger.Event{Type: ledger.Start})
 			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").NodeRecords.Ledger.Checkpoint)
 			for i := range s.Claims {
 				s.Written[s.Claims[i].UID] = audited().Add(time.Minute)
 			}
 		}},
-		{rule: "K8S-027", about: "a new key", says: "another key", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-027", about: "a new key", says: "another key", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.Delete(ledger.DefaultDir)
 			server.NewLedger()
 			server.Record(ledger.Event{Type: ledger.Start})
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
-		{rule: "K8S-027", about: "a ledger written anew with the old key", says: "has other events", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-027", about: "a ledger written anew with the old key", says: "has other events", plant: func(t *testing.T, s *world, server *board.Tree) {
 			rewrite(t, server)
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
-		{rule: "K8S-027", about: "another node's words about its ledger", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-027", about: "another node's words about its ledger", state: finding.Pass, plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Claims = append(s.Claims, wordsOf("n2", "n1", s))
 		}},
-		{rule: "K8S-027", about: "its own words about its ledger", says: "another key", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+		{rule: "K8S-027", about: "its own words about its ledger", says: "another key", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Claims = append(s.Claims, wordsOf("n1", "n1", s))
 		}},
-		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *world, server *board.Tree) {
 			older := *reportNamed(s, "n1")
 			older.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
 			server.Record(ledger.Event{Type: ledger.Start})
@@ -250,15 +250,15 @@ func nodeFaults() []nodeFault {
 }
 
 // inNameOf is a copy of a node's report that a pod wrote some time later.
-func inNameOf(s *cluster.State, node, pod string, later time.Duration) *finding.Report {
+func inNameOf(s *world, node, pod string, later time.Duration) *finding.Report {
 	r := *reportNamed(s, node)
 	r.Subject.Time, r.Source = audited().Add(later).Format(time.RFC3339), pod
 	return &r
 }
 
 // maskNoIOMMU has node n1 report a critical failure by one pod, and another report in its name without the failure.
-func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *cluster.State, *board.Tree) {
-	return func(t *testing.T, s *cluster.State, server *board.Tree) {
+func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *world, *board.Tree) {
+	return func(t *testing.T, s *world, server *board.Tree) {
 		good := inNameOf(s, "n1", masked, later)
 		server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 		*reportNamed(s, "n1") = *reportOf(t, server, "n1")
@@ -269,7 +269,7 @@ func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *clust
 }
 
 // wordsOf is a claim with a device of a node, whose status has a checkpoint of another node's ledger that no key has signed.
-func wordsOf(node, about string, s *cluster.State) resourceapi.ResourceClaim {
+func wordsOf(node, about string, s *world) resourceapi.ResourceClaim {
 	origin := strings.Fields(reportNamed(s, about).NodeRecords.Ledger.Checkpoint)[0]
 	forged := origin + " 3 " + strings.Repeat("A", 43) + "= — " + origin + " " + strings.Repeat("A", 96)
 	data, _ := json.Marshal(map[string]string{"address": "0000:01:00.0", "ledger": forged})
@@ -350,7 +350,7 @@ func TestSameOnManyNodesIsSaidOnce(t *testing.T) {
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	accepted := []finding.Waiver{{Rule: "IOM-003", Scope: "*", Until: "2026-12-31"}}
-	if found := of(cluster.Run(s, profile, accepted, "2026-11-22")); len(found) != 1 || found[0].State != finding.Waived {
+	if found := of(cluster.Run(s.state(), profile, accepted, "2026-11-22")); len(found) != 1 || found[0].State != finding.Waived {
 		t.Errorf("with a waiver %+v", found)
 	}
 }

@@ -8,12 +8,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 func podChecks() []Check {
@@ -64,10 +62,9 @@ func podChecks() []Check {
 func podsInVMs(s *State) []finding.Finding {
 	var found []finding.Finding
 	holding := 0
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		claims := s.claimsOf(p)
-		if len(claims) == 0 || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	for _, one := range s.Cluster.Pods() {
+		p, claims := one.Object, s.devicesOf(one)
+		if len(claims) == 0 || p.Spec.NodeName == "" || one.Ended() {
 			continue
 		}
 		holding++
@@ -78,12 +75,12 @@ func podsInVMs(s *State) []finding.Finding {
 		if slices.Contains(s.Options.RuntimeClasses, class) {
 			continue
 		}
-		name := p.Namespace + "/" + p.Name
+		name := one.Name()
 		how := "RuntimeClass " + class
 		if class == "" {
 			how = "no RuntimeClass"
 		}
-		found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s on %s holds claim %s and has %s", name, p.Spec.NodeName, claims[0].Name, how),
+		found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s on %s holds claim %s and has %s", name, p.Spec.NodeName, claims[0].Object.Name, how),
 			saw("Pod "+name+" spec.runtimeClassName", class))))
 	}
 	if holding == 0 {
@@ -95,13 +92,13 @@ func podsInVMs(s *State) []finding.Finding {
 func runtimeClasses(s *State) []finding.Finding {
 	var found []finding.Finding
 	for _, name := range s.Options.RuntimeClasses {
-		i := slices.IndexFunc(s.RuntimeClasses, func(c nodev1.RuntimeClass) bool { return c.Name == name })
+		handler, ok := s.Cluster.Handler(name)
 		switch {
-		case i < 0:
+		case !ok:
 			found = append(found, fail("RuntimeClass "+name, "RuntimeClass "+name+" is not there"))
-		case !strings.HasPrefix(s.RuntimeClasses[i].Handler, "kata"):
-			found = append(found, fail("RuntimeClass "+name, fmt.Sprintf("RuntimeClass %s leads to handler %s, which has no Kata runtime's name", name, s.RuntimeClasses[i].Handler),
-				saw("RuntimeClass "+name+" handler", s.RuntimeClasses[i].Handler)))
+		case !strings.HasPrefix(handler, "kata"):
+			found = append(found, fail("RuntimeClass "+name, fmt.Sprintf("RuntimeClass %s leads to handler %s, which has no Kata runtime's name", name, handler),
+				saw("RuntimeClass "+name+" handler", handler)))
 		}
 	}
 	return orPass(found, strings.Join(s.Options.RuntimeClasses, ", ")+"; what runtime the handler is, each node's audit says (RT-025)")
@@ -114,7 +111,7 @@ func podSecurity(s *State) []finding.Finding {
 	tenants := 0
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
-		if !s.IsTenant(n.Name) || n.Name == s.Options.ProbeNamespace {
+		if !s.isTenant(n.Name) || n.Name == s.Options.ProbeNamespace {
 			continue
 		}
 		tenants++
@@ -131,15 +128,14 @@ func podSecurity(s *State) []finding.Finding {
 func escapes(s *State) []finding.Finding {
 	var found []finding.Finding
 	pods := 0
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if !s.IsTenant(p.Namespace) {
+	for _, one := range s.Cluster.Pods() {
+		p := one.Object
+		if !s.isTenant(p.Namespace) {
 			continue
 		}
 		pods++
 		if how := reachesOut(&p.Spec); how != "" {
-			name := p.Namespace + "/" + p.Name
-			found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s %s", name, how))))
+			found = append(found, of(p.Namespace, fail("pod "+one.Name(), fmt.Sprintf("pod %s %s", one.Name(), how))))
 		}
 	}
 	return orPass(found, terminal.Count(pods, "tenants' pod"))
@@ -180,15 +176,13 @@ func isDangerous(name string) bool {
 func sharedClaims(s *State) []finding.Finding {
 	var found []finding.Finding
 	held := 0
-	for i := range s.Claims {
-		c := &s.Claims[i]
-		if !holds(c) {
+	for _, c := range s.Cluster.Claims() {
+		if !c.HasOurs() {
 			continue
 		}
 		held++
 		if text := s.sharing(c); text != "" {
-			name := c.Namespace + "/" + c.Name
-			found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" "+text)))
+			found = append(found, of(c.Object.Namespace, fail("claim "+c.Name(), "claim "+c.Name()+" "+text)))
 		}
 	}
 	if held == 0 {
@@ -199,28 +193,17 @@ func sharedClaims(s *State) []finding.Finding {
 
 // sharing says by what a claim is not one pod's; empty if it is. The plugin prepares no claim of a PodGroup, and it stays allocated
 // after the group's pods have ended.
-func (s *State) sharing(c *resourceapi.ResourceClaim) string {
-	for _, ref := range c.Status.ReservedFor {
-		if !claim.IsPodGroup(&ref) {
-			continue
-		}
-		if s.Missing["pods"] == "" && !s.isUsed(c) {
-			return fmt.Sprintf("holds its devices for PodGroup %q, and no pod uses it", ref.Name)
-		}
-		return fmt.Sprintf("is reserved for PodGroup %q, whose pods would share its devices", ref.Name)
-	}
-	if n := len(c.Status.ReservedFor); n > 1 {
+func (s *State) sharing(c *cluster.Claim) string {
+	n := len(c.Object.Status.ReservedFor)
+	switch {
+	case c.PodGroup != "" && s.Missing["pods"] == "" && !s.Cluster.IsUsed(c):
+		return fmt.Sprintf("holds its devices for PodGroup %q, and no pod uses it", c.PodGroup)
+	case c.PodGroup != "":
+		return fmt.Sprintf("is reserved for PodGroup %q, whose pods would share its devices", c.PodGroup)
+	case n > 1:
 		return fmt.Sprintf("is reserved for %d pods", n)
 	}
 	return ""
-}
-
-// isUsed reports whether a pod that has not ended names the claim.
-func (s *State) isUsed(c *resourceapi.ResourceClaim) bool {
-	return slices.ContainsFunc(s.Pods, func(p corev1.Pod) bool {
-		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		return !ended && p.Namespace == c.Namespace && slices.Contains(claim.NamesOfPod(&p), c.Name)
-	})
 }
 
 func pluginChecks() []Check {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -68,22 +67,18 @@ func tenantPolicies(s *State) []finding.Finding {
 func (s *State) bound(name string) []finding.Finding {
 	name += "." + v1alpha1.DriverName
 	object := "ValidatingAdmissionPolicy " + name
-	i := slices.IndexFunc(s.Policies, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name })
-	if i < 0 {
+	listed := s.Cluster.Policy(name)
+	if listed == nil {
 		return []finding.Finding{fail(object, name+" is not there")}
 	}
-	p := &s.Policies[i]
+	p := listed.Object
 	if p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionv1.Fail {
 		return []finding.Finding{fail(object, name+" lets requests pass where it can't be evaluated", saw(object+" spec.failurePolicy", string(*p.Spec.FailurePolicy)))}
 	}
 	if check := p.Status.TypeChecking; check != nil && len(check.ExpressionWarnings) > 0 {
 		return []finding.Finding{fail(object, name+" has expressions that don't pass the type check", saw(object+" status.typeChecking", check.ExpressionWarnings[0].Warning))}
 	}
-	for j := range s.Bindings {
-		b := &s.Bindings[j]
-		if b.Spec.PolicyName != name || !slices.Contains(b.Spec.ValidationActions, admissionv1.Deny) {
-			continue
-		}
+	for _, b := range listed.Denying() {
 		if p.Spec.ParamKind != nil && b.Spec.ParamRef == nil {
 			continue
 		}
@@ -215,9 +210,8 @@ func byClass(withheld, namespace string) Probe {
 
 // withheld returns the name of a DeviceClass of kata-vfio that is not granted to the probe namespace, empty for none.
 func (s *State) withheld() string {
-	for i := range s.DeviceClasses {
-		c := &s.DeviceClasses[i]
-		if isOurs(c) && !v1alpha1.Grants(c.Annotations, s.Options.ProbeNamespace) {
+	for _, c := range s.Cluster.OurClasses() {
+		if !v1alpha1.Grants(c.Annotations, s.Options.ProbeNamespace) {
 			return c.Name
 		}
 	}

@@ -27,14 +27,15 @@ func requiredChecks() []Check {
 func pluginRequired(s *State) []finding.Finding {
 	var found []finding.Finding
 	inVM := 0
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if !s.runsInOurVM(p) || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	handlers := s.ourHandlers()
+	for _, one := range s.Cluster.Pods() {
+		p := one.Object
+		if one.Ended() || !s.runsInOurVM(p, handlers) {
 			continue
 		}
 		inVM++
-		name := p.Namespace + "/" + p.Name
-		for _, container := range containersOf(&p.Spec) {
+		name := one.Name()
+		for _, container := range containers(&p.Spec) {
 			if !v1alpha1.RequiresPlugin(p.Annotations, container) {
 				text := fmt.Sprintf("pod %s with RuntimeClass %s starts container %s also while the plugin is not connected", name, *p.Spec.RuntimeClassName, container)
 				found = append(found, of(p.Namespace, fail("pod "+name, text, saw("Pod "+name+" "+v1alpha1.AnnotationRequiredPlugins, p.Annotations[v1alpha1.AnnotationRequiredPlugins]))))
@@ -49,37 +50,28 @@ func pluginRequired(s *State) []finding.Finding {
 }
 
 // runsInOurVM reports whether the pod's RuntimeClass is one that may have devices, or leads to the handler of one.
-func (s *State) runsInOurVM(p *corev1.Pod) bool {
+func (s *State) runsInOurVM(p *corev1.Pod, ourHandlers []string) bool {
 	if p.Spec.RuntimeClassName == nil {
 		return false
 	}
 	name := *p.Spec.RuntimeClassName
-	return slices.Contains(s.Options.RuntimeClasses, name) || slices.Contains(s.ourHandlers(), s.handlerOf(name))
+	handler, _ := s.Cluster.Handler(name)
+	return slices.Contains(s.Options.RuntimeClasses, name) || slices.Contains(ourHandlers, handler)
 }
 
 // ourHandlers returns the handlers of the RuntimeClasses that may have devices.
 func (s *State) ourHandlers() []string {
 	var handlers []string
 	for _, name := range s.Options.RuntimeClasses {
-		if handler := s.handlerOf(name); handler != "" {
+		if handler, _ := s.Cluster.Handler(name); handler != "" {
 			handlers = append(handlers, handler)
 		}
 	}
 	return handlers
 }
 
-// handlerOf returns the handler of a RuntimeClass, or "" if there is no such class.
-func (s *State) handlerOf(class string) string {
-	for i := range s.RuntimeClasses {
-		if s.RuntimeClasses[i].Name == class {
-			return s.RuntimeClasses[i].Handler
-		}
-	}
-	return ""
-}
-
-// containersOf returns the names of all containers of a pod.
-func containersOf(spec *corev1.PodSpec) []string {
+// containers returns the names of all containers of a pod.
+func containers(spec *corev1.PodSpec) []string {
 	var names []string
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		names = append(names, c.Name)

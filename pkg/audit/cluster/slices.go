@@ -7,9 +7,9 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // sliceChecks are those of what the driver's ResourceSlices say.
@@ -45,12 +45,11 @@ func sliceChecks() []Check {
 }
 
 // published judges the driver's devices, and returns the first finding about each object.
-func (s *State) published(judge func(d *Device) *finding.Finding) []finding.Finding {
+func (s *State) published(judge func(d *cluster.Device) *finding.Finding) []finding.Finding {
 	var found []finding.Finding
 	ours, said := 0, map[string]bool{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		if d.Driver != v1alpha1.DriverName {
+	for _, d := range s.Cluster.Devices() {
+		if !d.IsOurs() {
 			continue
 		}
 		ours++
@@ -66,15 +65,15 @@ func (s *State) published(judge func(d *Device) *finding.Finding) []finding.Find
 }
 
 func knownPools(s *State) []finding.Finding {
-	return s.published(func(d *Device) *finding.Finding {
+	return s.published(func(d *cluster.Device) *finding.Finding {
 		var why string
 		switch {
 		case d.Node == "":
 			why = "names no node"
 		case !s.Nodes[d.Node]:
 			why = fmt.Sprintf("is of node %q, which does not exist", d.Node)
-		case d.Pool != d.Node && !strings.HasPrefix(d.Pool, d.Node+"/"):
-			why = fmt.Sprintf("of node %q is in pool %q, which is not the node's", d.Node, d.Pool)
+		case d.ID.Pool != d.Node && !strings.HasPrefix(d.ID.Pool, d.Node+"/"):
+			why = fmt.Sprintf("of node %q is in pool %q, which is not the node's", d.Node, d.ID.Pool)
 		default:
 			return nil
 		}
@@ -85,12 +84,12 @@ func knownPools(s *State) []finding.Finding {
 
 // knownAttributes names the nodes whose devices say what the driver doesn't, with the first device of each.
 func knownAttributes(s *State) []finding.Finding {
-	return s.published(func(d *Device) *finding.Finding {
-		if len(d.Misfits) == 0 {
+	return s.published(func(d *cluster.Device) *finding.Finding {
+		if len(d.Details.Misfits) == 0 {
 			return nil
 		}
 		f := onNode(d.Node, fmt.Sprintf("publishes device %s with attributes that the driver does not have, or with values of another type: %s",
-			d.Name, strings.Join(d.Misfits, ", ")), saw("ResourceSlice "+d.Slice, d.Name))
+			d.ID.Name, strings.Join(d.Details.Misfits, ", ")), saw("ResourceSlice "+d.Slice, d.ID.Name))
 		return &f
 	})
 }
@@ -98,7 +97,7 @@ func knownAttributes(s *State) []finding.Finding {
 // operationsKept names slices of the driver that tell the kubelet to skip calls, and claims that were allocated from such slices:
 // the kubelet goes by the claim (KEP-5945, in Kubernetes 1.37 behind the gate DRAOptionalNodeOperations).
 func operationsKept(s *State) []finding.Finding {
-	found := s.published(func(d *Device) *finding.Finding {
+	found := s.published(func(d *cluster.Device) *finding.Finding {
 		if len(d.Skips) == 0 {
 			return nil
 		}
@@ -106,16 +105,11 @@ func operationsKept(s *State) []finding.Finding {
 		return &f
 	})
 	var claims []finding.Finding
-	for i := range s.Claims {
-		c := &s.Claims[i]
-		if c.Status.Allocation == nil {
-			continue
-		}
-		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.Driver == v1alpha1.DriverName && len(r.SkipNodeOperations) > 0 {
-				name := c.Namespace + "/" + c.Name
-				claims = append(claims, of(c.Namespace, fail("claim "+name,
-					fmt.Sprintf("claim %s has device %s with skipNodeOperations: %s", name, r.Device, list(r.SkipNodeOperations)))))
+	for _, c := range s.Cluster.Claims() {
+		for _, a := range c.Ours() {
+			if len(a.Skips) > 0 {
+				claims = append(claims, of(c.Object.Namespace, fail("claim "+c.Name(),
+					fmt.Sprintf("claim %s has device %s with skipNodeOperations: %s", c.Name(), a.ID.Name, list(a.Skips)))))
 				break
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -25,8 +24,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // State is what the API server says, as far as the checks look at it.
@@ -35,20 +33,15 @@ type State struct {
 	Version string
 	Options Options
 
-	Namespaces     []corev1.Namespace
-	Nodes          map[string]bool
-	Pods           []corev1.Pod // with claims or a RuntimeClass, or in a tenant's namespace
-	RuntimeClasses []nodev1.RuntimeClass
-	DaemonSets     []appsv1.DaemonSet
-	Quotas         []corev1.ResourceQuota
-	DeviceClasses  []resourceapi.DeviceClass
-	Claims         []resourceapi.ResourceClaim
-	Devices        []Device
-	Policies       []admissionv1.ValidatingAdmissionPolicy
-	Bindings       []admissionv1.ValidatingAdmissionPolicyBinding
-	Roles          []rbacv1.ClusterRole // those of namespaces have their Namespace set
-	Grants         []Grant
-	Probes         []Probe
+	// Cluster has slices, claims, classes, policies, and the pods that have claims or a RuntimeClass, or are in a tenant's namespace.
+	Cluster    *cluster.Cluster
+	Namespaces []corev1.Namespace
+	Nodes      map[string]bool
+	DaemonSets []appsv1.DaemonSet
+	Quotas     []corev1.ResourceQuota
+	Roles      []rbacv1.ClusterRole // those of namespaces have their Namespace set
+	Grants     []Grant
+	Probes     []Probe
 	// Written is when the plugin last wrote a claim's status, by the claim's UID.
 	Written map[types.UID]time.Time
 	// Reports are nodes' own audits, several of a node included, and Now is the time
@@ -59,6 +52,11 @@ type State struct {
 	Now      time.Time
 	// Missing says of a kind of object why it could not be listed.
 	Missing map[string]string
+
+	// tenants are the namespaces that are tenants'; nil before the first question.
+	tenants map[string]bool
+	// holders are the namespaces whose claims have devices of ours; nil before the first question.
+	holders []string
 }
 
 // Options say what is ours in the cluster.
@@ -73,19 +71,6 @@ type Options struct {
 	ProbeNamespace string
 }
 
-// Device is one device of a ResourceSlice.
-type Device struct {
-	Driver, Node, Pool, Slice, Name string
-	Generation                      int64
-	// Address is what the device says of its PCI address; empty for none.
-	Address string
-	Taints  []resourceapi.DeviceTaint
-	// Misfits are the attributes of a device of ours that the driver does not publish, or not of this type.
-	Misfits []string
-	// Skips are the calls to the driver that the slice tells the kubelet to leave out.
-	Skips []resourceapi.SkipNodeOperation
-}
-
 // Grant is one subject of a binding.
 type Grant struct {
 	Subject rbacv1.Subject
@@ -94,47 +79,36 @@ type Grant struct {
 	Role, RoleKind, Binding, Namespace string
 }
 
-// IsTenant reports whether a namespace is a tenant's: it has the label.
-func (s *State) IsTenant(namespace string) bool {
-	return slices.ContainsFunc(s.Namespaces, func(n corev1.Namespace) bool {
-		_, ok := n.Labels[s.Options.TenantLabel]
-		return n.Name == namespace && ok
-	})
-}
-
-// holds reports whether a claim is allocated with a device of kata-vfio.
-func holds(c *resourceapi.ResourceClaim) bool {
-	return c.Status.Allocation != nil && slices.ContainsFunc(c.Status.Allocation.Devices.Results,
-		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.DriverName })
-}
-
-// isOurs reports whether a DeviceClass asks for kata-vfio's driver: it has its domain or annotation, or its parameters or
-// selectors name the driver. The chart's policy tenant-classes uses the same rule.
-func isOurs(c *resourceapi.DeviceClass) bool {
-	_, annotated := c.Annotations[v1alpha1.AnnotationNamespaces]
-	if annotated || strings.HasSuffix(c.Name, "."+v1alpha1.DriverName) {
-		return true
-	}
-	if slices.ContainsFunc(c.Spec.Config, func(config resourceapi.DeviceClassConfiguration) bool {
-		return config.Opaque != nil && config.Opaque.Driver == v1alpha1.DriverName
-	}) {
-		return true
-	}
-	return slices.ContainsFunc(c.Spec.Selectors, func(sel resourceapi.DeviceSelector) bool {
-		return sel.CEL != nil && strings.Contains(sel.CEL.Expression, v1alpha1.DriverName)
-	})
-}
-
-// claimsOf returns a pod's claims that have a device of kata-vfio.
-func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
-	names := claim.NamesOfPod(p)
-	var claims []*resourceapi.ResourceClaim
-	for i := range s.Claims {
-		if c := &s.Claims[i]; c.Namespace == p.Namespace && slices.Contains(names, c.Name) && holds(c) {
-			claims = append(claims, c)
+// isTenant reports whether a namespace is a tenant's: it has the label.
+func (s *State) isTenant(namespace string) bool {
+	if s.tenants == nil {
+		s.tenants = map[string]bool{}
+		for i := range s.Namespaces {
+			_, labelled := s.Namespaces[i].Labels[s.Options.TenantLabel]
+			s.tenants[s.Namespaces[i].Name] = labelled
 		}
 	}
-	return claims
+	return s.tenants[namespace]
+}
+
+// holding returns the namespaces whose claims have devices of ours, sorted.
+func (s *State) holding() []string {
+	if s.holders == nil {
+		s.holders = []string{}
+		for _, c := range s.Cluster.Claims() {
+			if c.HasOurs() {
+				s.holders = append(s.holders, c.Object.Namespace)
+			}
+		}
+		slices.Sort(s.holders)
+		s.holders = slices.Compact(s.holders)
+	}
+	return s.holders
+}
+
+// devicesOf returns a pod's claims that have a device of kata-vfio.
+func (s *State) devicesOf(p *cluster.Pod) []*cluster.Claim {
+	return slices.DeleteFunc(s.Cluster.ClaimsOf(p), func(c *cluster.Claim) bool { return !c.HasOurs() })
 }
 
 // pageSize is how many objects are requested at once: all pods of a cluster may not fit in memory.
@@ -155,7 +129,7 @@ func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	s := &State{Version: server.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}, Auditors: map[string]string{}}
+	s := &State{Version: server.GitVersion, Options: o, Cluster: &cluster.Cluster{}, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}, Auditors: map[string]string{}}
 	l := &lister{ctx: ctx, client: client, state: s}
 	l.core()
 	l.devices()
@@ -196,6 +170,9 @@ func each[T runtime.Object](l *lister, kind, namespace string, list runtime.Obje
 	}
 }
 
+// model is a keep that adds to the model of the cluster.
+func (l *lister) model(o runtime.Object) { l.state.Cluster.Add(o) }
+
 // add returns a keep that appends.
 func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *item) } }
 
@@ -207,21 +184,22 @@ func (l *lister) core() {
 		if p.Namespace == s.Options.Namespace && p.Labels[componentLabel] == nodeAudit {
 			s.Auditors[p.Name] = p.Spec.NodeName
 		}
-		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || p.Spec.RuntimeClassName != nil || s.IsTenant(p.Namespace) {
-			p.ManagedFields = nil
-			s.Pods = append(s.Pods, *p)
+		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || p.Spec.RuntimeClassName != nil || s.isTenant(p.Namespace) {
+			kept := *p // a pointer to the item would keep its page
+			kept.ManagedFields = nil
+			s.Cluster.Add(&kept)
 		}
 	})
-	each(l, "runtimeclasses", "", &nodev1.RuntimeClassList{}, add(&s.RuntimeClasses))
+	each(l, "runtimeclasses", "", &nodev1.RuntimeClassList{}, l.model)
 	each(l, "daemonsets", s.Options.Namespace, &appsv1.DaemonSetList{}, add(&s.DaemonSets))
 	each(l, "resourcequotas", "", &corev1.ResourceQuotaList{}, add(&s.Quotas))
-	each(l, "validatingadmissionpolicies", "", &admissionv1.ValidatingAdmissionPolicyList{}, add(&s.Policies))
-	each(l, "validatingadmissionpolicybindings", "", &admissionv1.ValidatingAdmissionPolicyBindingList{}, add(&s.Bindings))
+	each(l, "validatingadmissionpolicies", "", &admissionv1.ValidatingAdmissionPolicyList{}, l.model)
+	each(l, "validatingadmissionpolicybindings", "", &admissionv1.ValidatingAdmissionPolicyBindingList{}, l.model)
 }
 
 func (l *lister) devices() {
 	s := l.state
-	each(l, "deviceclasses", "", &resourceapi.DeviceClassList{}, add(&s.DeviceClasses))
+	each(l, "deviceclasses", "", &resourceapi.DeviceClassList{}, l.model)
 	each(l, "resourceclaims", "", &resourceapi.ResourceClaimList{}, func(c *resourceapi.ResourceClaim) {
 		for _, m := range c.ManagedFields {
 			if m.Manager == v1alpha1.DriverName && m.Time != nil {
@@ -229,34 +207,9 @@ func (l *lister) devices() {
 			}
 		}
 		c.ManagedFields = nil
-		s.Claims = append(s.Claims, *c)
+		s.Cluster.Add(c)
 	})
-	each(l, "resourceslices", "", &resourceapi.ResourceSliceList{}, func(slice *resourceapi.ResourceSlice) {
-		for i := range slice.Spec.Devices {
-			s.Devices = append(s.Devices, deviceOf(slice, &slice.Spec.Devices[i]))
-		}
-	})
-}
-
-// deviceOf keeps of a device what is looked at: a large cluster has a million.
-func deviceOf(slice *resourceapi.ResourceSlice, d *resourceapi.Device) Device {
-	kept := Device{
-		Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Generation: slice.Spec.Pool.Generation,
-		Slice: slice.Name, Name: d.Name, Taints: d.Taints, Skips: slice.Spec.SkipNodeOperations,
-	}
-	if slice.Spec.Driver == v1alpha1.DriverName {
-		kept.Misfits = publish.Misfits(d)
-	}
-	if slice.Spec.NodeName != nil {
-		kept.Node = *slice.Spec.NodeName
-	}
-	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/pciBusID", "pciBusID", "pciAddress"} {
-		if a := d.Attributes[name].StringValue; a != nil {
-			kept.Address = *a
-			break
-		}
-	}
-	return kept
+	each(l, "resourceslices", "", &resourceapi.ResourceSliceList{}, l.model)
 }
 
 func (l *lister) access() {
