@@ -18,36 +18,36 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // do executes one action. Each write carries the UID and the resource version of the object that it was decided on, so
 // that the API server refuses it if the object changed: what a controller that lost its lease does late has no effect.
-func (c *Controller) do(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.Action) error {
+func (c *Controller) do(ctx context.Context, view *twin.View, g *twin.GPU, a twin.Action) error {
 	switch a := a.(type) {
 	case twin.CreateRule:
-		return c.createRule(ctx, cluster, g, a)
+		return c.createRule(ctx, view, g, a)
 	case twin.TouchRule:
 		return c.touchRule(ctx, g, a)
 	case twin.DeleteRule:
 		return c.deleteRule(ctx, a)
 	case twin.SetCondition:
-		return c.setCondition(ctx, cluster, g, a)
+		return c.setCondition(ctx, view, g, a)
 	}
 	return fmt.Errorf("execute %T: unknown action", a)
 }
 
-func (c *Controller) createRule(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.CreateRule) error {
+func (c *Controller) createRule(ctx context.Context, view *twin.View, g *twin.GPU, a twin.CreateRule) error {
 	node, _, _ := strings.Cut(g.PCI, "/")
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}, Annotations: annotations(g, a.TwinOf, a.Mark),
-			OwnerReferences: cluster.OwnersOn(node),
+			OwnerReferences: view.Owners(node),
 		},
-		Spec: specOf(a.Target, a.Has),
+		Spec: ruleSpec(a.Target, a.Has),
 	}
 	if _, err := c.config.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{FieldManager: Name}); err != nil {
 		return fmt.Errorf("create DeviceTaintRule %s for %s: %w", rule.Name, a.Target, err)
@@ -55,11 +55,11 @@ func (c *Controller) createRule(ctx context.Context, cluster *view.Cluster, g *t
 	return nil
 }
 
-func annotations(g *twin.GPU, twinOf twin.Device, mark string) map[string]string {
+func annotations(g *twin.GPU, twinOf cluster.ID, mark string) map[string]string {
 	return map[string]string{v1alpha1.AnnotationTwinPCI: g.PCI, v1alpha1.AnnotationTwinOf: twinOf.String(), v1alpha1.AnnotationTwinClaim: mark}
 }
 
-func specOf(target twin.Device, side string) resourceapi.DeviceTaintRuleSpec {
+func ruleSpec(target cluster.ID, side string) resourceapi.DeviceTaintRuleSpec {
 	return resourceapi.DeviceTaintRuleSpec{
 		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &target.Driver, Pool: &target.Pool, Device: &target.Name},
 		Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintTwin, Value: side, Effect: resourceapi.DeviceTaintEffectNoSchedule},
@@ -74,7 +74,7 @@ func (c *Controller) touchRule(ctx context.Context, g *twin.GPU, a twin.TouchRul
 			"uid": a.Rule.UID, "resourceVersion": a.Rule.ResourceVersion,
 			"annotations": annotations(g, a.TwinOf, a.Mark), "labels": map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
 		},
-		"spec": specOf(a.Rule.Target, a.Has),
+		"spec": ruleSpec(a.Rule.Target, a.Has),
 	})
 	if err != nil {
 		return fmt.Errorf("encode the patch of DeviceTaintRule %s: %w", a.Rule.Name, err)
@@ -99,8 +99,8 @@ func (c *Controller) deleteRule(ctx context.Context, a twin.DeleteRule) error {
 
 // setCondition applies all conditions of the controller to the claim's devices: applying is to say what one wants to have
 // there, and leaves out nothing that stays.
-func (c *Controller) setCondition(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.SetCondition) error {
-	claim := find(cluster, &a.Claim)
+func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.GPU, a twin.SetCondition) error {
+	claim := find(view, &a.Claim)
 	if claim == nil {
 		return apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), a.Claim.Name)
 	}
@@ -138,14 +138,12 @@ func (c *Controller) whole(namespace, name string) claimstatus.Read {
 }
 
 // find returns the claim as it was when it was decided about.
-func find(cluster *view.Cluster, c *twin.Claim) *resourceapi.ResourceClaim {
-	i := slices.IndexFunc(cluster.Claims, func(o *resourceapi.ResourceClaim) bool {
-		return string(o.UID) == c.UID && o.ResourceVersion == c.ResourceVersion
-	})
-	if i < 0 {
+func find(view *twin.View, c *twin.Claim) *resourceapi.ResourceClaim {
+	listed := view.Cluster.Claim(c.Namespace, c.Name)
+	if listed == nil || string(listed.Object.UID) != c.UID || listed.Object.ResourceVersion != c.ResourceVersion {
 		return nil
 	}
-	return cluster.Claims[i]
+	return listed.Object
 }
 
 // sharedDevices returns the devices of a claim for which the scheduler waits.
@@ -160,7 +158,7 @@ func sharedDevices(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequest
 // device.
 func conditionsFor(claim *resourceapi.ResourceClaim, d *resourceapi.DeviceRequestAllocationResult, g *twin.GPU, a *twin.SetCondition) []*metaac.ConditionApplyConfiguration {
 	var all []*metaac.ConditionApplyConfiguration
-	concerned := a.AllDevices || view.Holds(g, d)
+	concerned := a.AllDevices || g.Holds(cluster.ID{Driver: d.Driver, Pool: d.Pool, Name: d.Device})
 	for _, s := range claim.Status.Devices {
 		if s.Driver != d.Driver || s.Pool != d.Pool || s.Device != d.Device {
 			continue

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
 // listLimit bounds one consistent list of all that the controller decides on, and writeLimit one write. The one goroutine that
@@ -96,11 +97,15 @@ func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{AddFunc: of, UpdateFunc: func(before, after any) { of(before); of(after) }, DeleteFunc: of}
 }
 
-func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) { c.enqueue(view.NodesOfSlice(s)...) }
+func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) {
+	if s.Spec.NodeName != nil {
+		c.enqueue(*s.Spec.NodeName)
+	}
+}
 
 func (c *Controller) ruleChanged(r *resourceapi.DeviceTaintRule) {
 	c.since(r)
-	nodes := view.NodesOfRule(r)
+	nodes := twin.RuleNodes(r)
 	if len(nodes) == 0 {
 		nodes = c.informers.cached().whole(c).Nodes() // its annotations are not as the controller writes them
 	}
@@ -113,8 +118,7 @@ func (c *Controller) ruleGone(r *resourceapi.DeviceTaintRule) {
 }
 
 func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
-	cluster := view.Cluster{Drivers: c.config.Drivers}
-	nodes, all := cluster.NodesOfClaim(claim)
+	nodes, all := twin.ClaimNodes(cluster.DecodeClaim(claim), c.config.Drivers)
 	if all {
 		nodes = c.informers.cached().whole(c).Nodes()
 	}

@@ -65,16 +65,17 @@ func TestOneNodeIsNotTheCluster(t *testing.T) {
 		s.allocate("elsewhere", "third.example.com", "n-1", "x")
 		after(soon)
 		on, whole := c.informers.cached().on(c.Controller, nodeA), c.informers.cached().whole(c.Controller)
-		for _, slice := range on.Slices {
-			if *slice.Spec.NodeName != nodeA {
-				t.Errorf("a slice of %s is among those of the node", *slice.Spec.NodeName)
+		near, all := on.Cluster.Devices(), whole.Cluster.Devices()
+		for _, d := range near {
+			if d.Node != nodeA {
+				t.Errorf("a device of %s is among those of the node", d.Node)
 			}
 		}
-		if len(on.Slices) == 0 || len(on.Claims) != 1 || len(on.Rules) != 1 {
-			t.Errorf("the node has %d slices, %d claims and %d rules", len(on.Slices), len(on.Claims), len(on.Rules))
+		if len(near) == 0 || len(on.Cluster.Claims()) != 1 || len(on.Rules) != 1 {
+			t.Errorf("the node has %d devices, %d claims and %d rules", len(near), len(on.Cluster.Claims()), len(on.Rules))
 		}
-		if len(whole.Claims) != 2 || len(whole.Slices) <= len(on.Slices) {
-			t.Errorf("the cluster has %d slices and %d claims", len(whole.Slices), len(whole.Claims))
+		if len(whole.Cluster.Claims()) != 2 || len(all) <= len(near) {
+			t.Errorf("the cluster has %d devices and %d claims", len(all), len(whole.Cluster.Claims()))
 		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 )
 
 // Metrics are what /metrics shows. Only the leader's counters grow. It is safe for concurrent use.
@@ -71,14 +70,14 @@ func (c *cacheCollector) Describe(into chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *cacheCollector) Collect(into chan<- prometheus.Metric) {
-	cluster := c.controller.informers.cached().whole(c.controller)
+	view := c.controller.informers.cached().whole(c.controller)
 	rules, published, waiting := map[string]int{v1alpha1.TwinOurs: 0, v1alpha1.TwinTheirs: 0}, 0, twin.Millis(0)
-	for _, g := range cluster.GPUs(cluster.Nodes()...) {
+	for _, g := range view.GPUs(view.Nodes()...) {
 		if g.Ours != nil {
 			published++
 		}
 		for _, r := range g.Rules {
-			rules[view.SideOf(r.Target)]++
+			rules[twin.Side(r.Target)]++
 		}
 		waiting = max(waiting, longest(g, c.controller.millis()))
 	}
@@ -114,7 +113,7 @@ func (m *Metrics) count(a twin.Action, now twin.Millis) {
 	case twin.TouchRule:
 		m.rules.WithLabelValues(a.Has, "touch").Inc()
 	case twin.DeleteRule:
-		m.rules.WithLabelValues(view.SideOf(a.Rule.Target), "delete").Inc()
+		m.rules.WithLabelValues(twin.Side(a.Rule.Target), "delete").Inc()
 	case twin.SetCondition:
 		m.answers.WithLabelValues(a.Type, map[bool]string{true: "True", false: "False"}[a.True], a.Reason).Inc()
 		if a.Type == v1alpha1.ConditionTwinReserved && a.True {

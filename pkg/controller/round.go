@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 )
 
 // round decides about the GPUs of some nodes: first by the caches and then, about those that need it, by one list of
@@ -35,15 +34,15 @@ func (c *Controller) round(ctx context.Context, nodes []string) {
 func (c *Controller) act(ctx context.Context, objects *store, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
 	for _, node := range nodes {
 		done, needsFresh := true, false
-		cluster := objects.on(c, node)
-		for _, g := range cluster.GPUs(node) {
+		view := objects.on(c, node)
+		for _, g := range view.GPUs(node) {
 			g.Fresh = fresh
 			d := twin.Decide(g, now)
 			needsFresh = needsFresh || d.NeedsFresh
 			if d.RequeueAfter > 0 {
 				c.queue.AddAfter(node, time.Duration(d.RequeueAfter)*time.Millisecond)
 			}
-			done = c.execute(ctx, cluster, g, d.Actions) && done
+			done = c.execute(ctx, view, g, d.Actions) && done
 		}
 		switch {
 		case !done:
@@ -64,12 +63,12 @@ func (c *Controller) retry(nodes ...string) {
 }
 
 // execute executes actions in their order up to the first that fails. It reports whether all were done.
-func (c *Controller) execute(ctx context.Context, cluster *view.Cluster, g *twin.GPU, actions []twin.Action) bool {
+func (c *Controller) execute(ctx context.Context, view *twin.View, g *twin.GPU, actions []twin.Action) bool {
 	for _, a := range actions {
 		if ctx.Err() != nil {
 			return false
 		}
-		err := c.doInTime(ctx, cluster, g, a)
+		err := c.doInTime(ctx, view, g, a)
 		c.report(ctx, g, a, err)
 		if err != nil {
 			return false
@@ -79,10 +78,10 @@ func (c *Controller) execute(ctx context.Context, cluster *view.Cluster, g *twin
 }
 
 // doInTime is do with a limit in time.
-func (c *Controller) doInTime(ctx context.Context, cluster *view.Cluster, g *twin.GPU, a twin.Action) error {
+func (c *Controller) doInTime(ctx context.Context, view *twin.View, g *twin.GPU, a twin.Action) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
 	defer cancel()
-	return c.do(ctx, cluster, g, a)
+	return c.do(ctx, view, g, a)
 }
 
 // report logs and counts what became of an action.

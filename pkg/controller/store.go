@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
-// byScope is the index of objects by what a decision about one node selects them by: see [view.Scope].
+// byScope is the index of objects by what a decision about one node selects them by: see [twin.Scope].
 const byScope = "scope"
 
 // A store has the objects that the controller decides on, indexed by scope: those of the informers, or those of one list.
@@ -23,14 +24,16 @@ type store struct {
 // indexers index objects by the scopes that concern them.
 func indexers(drivers []string) cache.Indexers {
 	return cache.Indexers{byScope: func(object any) ([]string, error) {
-		var scopes []view.Scope
+		var scopes []twin.Scope
 		switch o := object.(type) {
 		case *resourceapi.ResourceSlice:
-			scopes = view.ScopesOfSlice(o)
+			if o.Spec.NodeName != nil { // nothing is decided on a slice of no node
+				scopes = append(scopes, twin.NodeScope(*o.Spec.NodeName))
+			}
 		case *resourceapi.DeviceTaintRule:
-			scopes = view.ScopesOfRule(o)
+			scopes = twin.RuleScopes(o)
 		case *resourceapi.ResourceClaim:
-			scopes = view.ScopesOfClaim(o, drivers)
+			scopes = twin.ClaimScopes(cluster.DecodeClaim(o), drivers)
 		default:
 			return nil, fmt.Errorf("index %T: no object that the controller decides on", object)
 		}
@@ -57,31 +60,40 @@ func listed(drivers []string, list runtime.Object) (cache.Indexer, error) {
 	return indexer, nil
 }
 
-// whole returns all objects.
-func (s *store) whole(c *Controller) *view.Cluster {
-	cluster := c.empty()
-	cluster.Rules, cluster.Claims = stored[*resourceapi.DeviceTaintRule](s.rules), stored[*resourceapi.ResourceClaim](s.claims)
+// whole returns a view of all objects.
+func (s *store) whole(c *Controller) *twin.View {
+	v := c.empty()
+	v.Rules = stored[*resourceapi.DeviceTaintRule](s.rules)
+	addAll(v.Cluster, stored[*resourceapi.ResourceClaim](s.claims))
 	for _, one := range s.slices {
-		cluster.Slices = append(cluster.Slices, stored[*resourceapi.ResourceSlice](one)...)
+		addAll(v.Cluster, stored[*resourceapi.ResourceSlice](one))
 	}
-	return cluster
+	return v
 }
 
-// on returns the objects that a decision about a node needs. What it costs does not grow with the cluster.
-func (s *store) on(c *Controller, node string) *view.Cluster {
-	cluster := c.empty()
+// on returns a view of the objects that a decision about a node needs. What it costs does not grow with the cluster.
+func (s *store) on(c *Controller, node string) *twin.View {
+	v := c.empty()
+	var slices []*resourceapi.ResourceSlice
 	for _, one := range s.slices {
-		cluster.Slices = append(cluster.Slices, scoped[*resourceapi.ResourceSlice](one, view.ScopeOfNode(node))...)
+		slices = append(slices, scoped[*resourceapi.ResourceSlice](one, twin.NodeScope(node))...)
 	}
-	scopes := view.ScopesOn(node, cluster.Slices)
-	cluster.Rules = scoped[*resourceapi.DeviceTaintRule](s.rules, scopes...)
-	cluster.Claims = scoped[*resourceapi.ResourceClaim](s.claims, scopes...)
-	return cluster
+	scopes := twin.Scopes(node, slices)
+	v.Rules = scoped[*resourceapi.DeviceTaintRule](s.rules, scopes...)
+	addAll(v.Cluster, slices)
+	addAll(v.Cluster, scoped[*resourceapi.ResourceClaim](s.claims, scopes...))
+	return v
 }
 
 // empty returns a view of no objects.
-func (c *Controller) empty() *view.Cluster {
-	return &view.Cluster{Drivers: c.config.Drivers, Since: c.since}
+func (c *Controller) empty() *twin.View {
+	return &twin.View{Drivers: c.config.Drivers, Cluster: &cluster.Cluster{}, Since: c.since}
+}
+
+func addAll[T any](to *cluster.Cluster, objects []T) {
+	for _, o := range objects {
+		to.Add(o)
+	}
 }
 
 func stored[T any](i cache.Indexer) []T {
@@ -95,7 +107,7 @@ func stored[T any](i cache.Indexer) []T {
 }
 
 // scoped returns the objects with one of the scopes, each once. An object that changes meanwhile counts as it was seen first.
-func scoped[T runtime.Object](i cache.Indexer, scopes ...view.Scope) []T {
+func scoped[T runtime.Object](i cache.Indexer, scopes ...twin.Scope) []T {
 	var all []T
 	seen := map[string]bool{}
 	for _, scope := range scopes {

@@ -32,7 +32,7 @@ func layers() [][]string {
 		{"cli/command/commandtest"},                               // what all of them are tested for
 		{"cli/kube"},                                              // and which cluster they ask
 		{"cli/kube/kubetest"},                                     // that cluster's double
-		{"isolation", "nodeconfig", "controller/twin"},            // judgements
+		{"isolation", "nodeconfig"},                               // judgements
 		{"audit/finding"},                                         // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
 		{"claim", "sysfs", "sysfs/nodefile"},                                         // one source each
@@ -41,13 +41,12 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
 		{"containerd/ask"},             // a running containerd
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"}, // effects; the API server's objects
-		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"},    // addresses for guests; vf's double; copies; the ledger's only writer
+		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},                 // effects; the API server's objects
+		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
 		{"ledger/history"},                               // what the ledger's events come to
 		{"plugin/podpolicy"},                             // what a pod must not ask for
 		{"plugin/ration"},                                // how much of a tenant is told
 		{"plugin/serving"},                               // probes and metrics over HTTP
-		{"controller/view"},                              // GPUs that two drivers publish, as the API server has them
 		{"controller"},                                   // what one node can't see
 		{"audit/archive/bundle"},                         // a node's copy with what else support needs
 		{"plugin/assignment", "audit/facts"},             // who has what; what a node says of itself
@@ -86,7 +85,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
-		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "controller/view", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

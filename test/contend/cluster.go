@@ -12,18 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 const address = "0000:3b:00.0"
 
 // ours is our device, twin one of the other driver's.
-func (r *contest) ours() twin.Device {
-	return twin.Device{Driver: v1alpha1.DriverName, Pool: r.Node + "/shared", Name: "gpu-0000-3b-00-0"}
+func (r *contest) ours() cluster.ID {
+	return cluster.ID{Driver: v1alpha1.DriverName, Pool: r.Node + "/shared", Name: "gpu-0000-3b-00-0"}
 }
 
-func (r *contest) twin(name string) twin.Device {
-	return twin.Device{Driver: Driver, Pool: r.Node, Name: name}
+func (r *contest) twin(name string) cluster.ID {
+	return cluster.ID{Driver: Driver, Pool: r.Node, Name: name}
 }
 
 func (r *contest) createClaim(ctx context.Context, name string) error {
@@ -38,7 +38,7 @@ func (r *contest) createClaim(ctx context.Context, name string) error {
 }
 
 // schedule allocates a device to a claim if it is free by a view that is a while old by then. Some claims tolerate taints.
-func (r *contest) schedule(ctx context.Context, claim string, d twin.Device) bool {
+func (r *contest) schedule(ctx context.Context, claim string, d cluster.ID) bool {
 	tolerates := r.chance(7)
 	r.mu.Lock()
 	mine := r.taken[d.Name] == ""
@@ -65,7 +65,7 @@ func (r *contest) schedule(ctx context.Context, claim string, d twin.Device) boo
 }
 
 // allocatable reports whether a device is published, and without a taint that matters.
-func (r *contest) allocatable(ctx context.Context, d twin.Device, tolerates bool) (bool, error) {
+func (r *contest) allocatable(ctx context.Context, d cluster.ID, tolerates bool) (bool, error) {
 	rules, err := r.rules(ctx)
 	if err != nil {
 		return false, err
@@ -86,7 +86,7 @@ func (r *contest) allocatable(ctx context.Context, d twin.Device, tolerates bool
 
 // rules are the rules for devices of this schedule, by the device.
 func (r *contest) rules(ctx context.Context) (map[string]*resourceapi.DeviceTaintRule, error) {
-	devices := []twin.Device{r.ours()}
+	devices := []cluster.ID{r.ours()}
 	for _, name := range r.twins {
 		devices = append(devices, r.twin(name))
 	}
@@ -111,7 +111,7 @@ func (r *contest) noRules(ctx context.Context) error {
 }
 
 // allocate writes an allocation to a claim, as the scheduler does.
-func (r *contest) allocate(ctx context.Context, name string, d twin.Device) error {
+func (r *contest) allocate(ctx context.Context, name string, d cluster.ID) error {
 	claims := r.Client.ResourceV1().ResourceClaims(r.Namespace)
 	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *contest) allocate(ctx context.Context, name string, d twin.Device) erro
 }
 
 // release deallocates a claim, and has the scheduler know that the device is free.
-func (r *contest) release(ctx context.Context, name string, d twin.Device) {
+func (r *contest) release(ctx context.Context, name string, d cluster.ID) {
 	forget := func(from map[string]string) {
 		if from[d.Name] == name {
 			delete(from, d.Name)
@@ -233,7 +233,7 @@ func attributes(of map[string]string) map[resourceapi.QualifiedName]resourceapi.
 }
 
 // publish creates or updates a slice. It reads the devices after the slice, so that of two writes the later one has the later state.
-func (r *contest) publish(ctx context.Context, name string, of twin.Device, devices func() []resourceapi.Device) error {
+func (r *contest) publish(ctx context.Context, name string, of cluster.ID, devices func() []resourceapi.Device) error {
 	all := r.Client.ResourceV1().ResourceSlices()
 	for {
 		s, err := all.Get(ctx, name, metav1.GetOptions{})

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // Decide returns what to do about a GPU. The caller decides after each change of it, and after RequeueAfter.
@@ -38,7 +39,7 @@ func (g *GPU) missing(now Millis) []Action {
 }
 
 // enforce returns the action that puts a device's rule in force, none if it is.
-func (g *GPU) enforce(target, twinOf Device, has, mark string) []Action {
+func (g *GPU) enforce(target, twinOf cluster.ID, has, mark string) []Action {
 	if g.rule(target) != nil {
 		return nil
 	}
@@ -79,17 +80,17 @@ func (g *GPU) oursFree() bool {
 }
 
 // ourDevice returns our device, the zero value if it isn't published.
-func (g *GPU) ourDevice() Device {
+func (g *GPU) ourDevice() cluster.ID {
 	if g.Ours == nil {
-		return Device{}
+		return cluster.ID{}
 	}
 	return g.Ours.Device
 }
 
 // twinDevice returns one of the twins, or the driver's name alone if none is published.
-func (g *GPU) twinDevice() Device {
+func (g *GPU) twinDevice() cluster.ID {
 	if !g.published() {
-		return Device{Driver: g.SharedWith}
+		return cluster.ID{Driver: g.SharedWith}
 	}
 	return g.Twins[0]
 }

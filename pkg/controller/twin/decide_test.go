@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
@@ -15,11 +16,11 @@ const (
 	now    = twin.Millis(1_000_000)
 )
 
-func ourDevice() twin.Device {
-	return twin.Device{Driver: "kata-vfio.dev", Pool: "n/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
+func ourDevice() cluster.ID {
+	return cluster.ID{Driver: "kata-vfio.dev", Pool: "n/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
 }
 
-func twinDevice(name string) twin.Device { return twin.Device{Driver: theirs, Pool: "n", Name: name} }
+func twinDevice(name string) cluster.ID { return cluster.ID{Driver: theirs, Pool: "n", Name: name} }
 
 func vm(conditions ...twin.Condition) twin.Claim {
 	return twin.Claim{UID: "vm", Namespace: "a", Name: "vm", ResourceVersion: "7", AllocatedAt: now - 5_000, Conditions: conditions}
@@ -29,7 +30,7 @@ func container() twin.Claim {
 	return twin.Claim{UID: "container", Namespace: "b", Name: "container", ResourceVersion: "9", AllocatedAt: now - 9_000}
 }
 
-func rule(d twin.Device, c twin.Claim, age twin.Millis) twin.Rule {
+func rule(d cluster.ID, c twin.Claim, age twin.Millis) twin.Rule {
 	return twin.Rule{Name: "rule-" + d.Name, UID: "u-" + d.Name, ResourceVersion: "3", Target: d, Mark: c.Mark(), Since: now - age}
 }
 
@@ -38,7 +39,7 @@ func free(edits ...func(*twin.GPU)) *twin.GPU {
 	g := &twin.GPU{
 		PCI: "n/0000:3b:00.0", SharedWith: theirs, Fresh: true,
 		Ours:  &twin.Ours{Device: ourDevice(), KernelDriver: "nvidia", Healthy: true},
-		Twins: []twin.Device{twinDevice("gpu-0")},
+		Twins: []cluster.ID{twinDevice("gpu-0")},
 	}
 	for _, edit := range edits {
 		edit(g)
@@ -160,7 +161,7 @@ func TestDecide(t *testing.T) {
 		}},
 		"VM, twin not published, explained": {free(ours(waiting), twins()), twin.Decision{RequeueAfter: twin.PublishWait - 5_000}},
 		"VM, twin not published for long": {free(ours(late), twins()), do(
-			twin.CreateRule{Target: ourDevice(), TwinOf: twin.Device{Driver: theirs}, Has: v1alpha1.TwinTheirs})},
+			twin.CreateRule{Target: ourDevice(), TwinOf: cluster.ID{Driver: theirs}, Has: v1alpha1.TwinTheirs})},
 		"VM, twin not published for long, with rule": {free(ours(late), twins(), rules(onOurs)), do(refuse(late, twin.ReasonNotPublished, notPublished))},
 		"twin not published, rule stays":             {free(twins(), rules(onOurs)), do()},
 	} {

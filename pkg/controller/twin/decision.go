@@ -1,5 +1,7 @@
 package twin
 
+import "github.com/kata-vfio/kata-vfio/pkg/cluster"
+
 // Decision is what to do about a GPU now.
 type Decision struct {
 	// Actions are to be executed in their order. After the first that fails, drop the rest and decide again.
@@ -18,10 +20,10 @@ type Action interface{ action() }
 
 // CreateRule creates the rule of a device. That it exists is an error: the caller's cache is behind.
 type CreateRule struct {
-	Target Device
+	Target cluster.ID
 	// TwinOf is the device of the other side, the annotation kata-vfio.dev/twin-of. Only its driver is known if the
 	// other side publishes none.
-	TwinOf Device
+	TwinOf cluster.ID
 	// Has is the side that has the GPU, the value of the taint: TwinOurs of v1alpha1 in a rule on a twin, TwinTheirs in one
 	// on our device.
 	Has string
@@ -33,7 +35,7 @@ type CreateRule struct {
 // the resource version, so that a deletion that another controller decided on before fails.
 type TouchRule struct {
 	Rule   Rule
-	TwinOf Device
+	TwinOf cluster.ID
 	Has    string
 	Mark   string
 }

@@ -1,7 +1,8 @@
 // Package twin decides which side gets a GPU that two DRA drivers publish: kata-vfio for VMs, and another driver for
 // containers. Each device of the other driver for the same GPU is a twin of the device of kata-vfio.
 //
-// [Decide] answers for one GPU at a time, from values that pkg/controller reads. It keeps three promises:
+// A [View] of the API server's objects has the GPUs, and [Decide] answers for one of them at a time. Both are pure: pkg/controller lists
+// the objects and acts. Decide keeps three promises:
 //
 //   - While a claim has one side, a DeviceTaintRule keeps new claims from the other side.
 //   - A claim that has our side is reserved once no claim has a twin, and none can get one any more.
@@ -11,7 +12,10 @@
 // that: its Prepare looks again before a VM gets the GPU. The model checker of the tests explores both.
 package twin
 
-import "github.com/kata-vfio/kata-vfio/pkg/device"
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
 
 // Millis is a time since 1970 UTC or a duration, in milliseconds. The package has no clock: the caller passes the time.
 type Millis int64
@@ -25,20 +29,9 @@ const (
 	PublishWait Millis = 60_000
 )
 
-// Device names a published device.
-type Device struct {
-	// Driver is the DRA driver.
-	Driver string
-	Pool   string
-	Name   string
-}
-
-// String returns driver/pool/name. A pool name may contain slashes.
-func (d Device) String() string { return d.Driver + "/" + d.Pool + "/" + d.Name }
-
 // Ours is what our slice says of the GPU.
 type Ours struct {
-	Device
+	Device cluster.ID
 	// KernelDriver is the attribute driver: the kernel driver that the function is on, "" if none.
 	KernelDriver string
 	// Healthy is false if the device has a taint that says that it can't serve: dead, link-lost, fatal-errors,
@@ -83,7 +76,7 @@ type Rule struct {
 	UID             string
 	ResourceVersion string
 	// Target is the device that the rule's selector names.
-	Target Device
+	Target cluster.ID
 	// Mark is the annotation AnnotationTwinClaim of v1alpha1: the claim that the rule was last written for.
 	Mark string
 	// Damaged is true if selector or taint are not as the controller writes them. Such a rule keeps no claim away.
@@ -103,7 +96,7 @@ type GPU struct {
 	// Ours is our published device, nil if it isn't published.
 	Ours *Ours
 	// Twins are the devices that the other driver publishes for the GPU. With MIG there are several.
-	Twins []Device
+	Twins []cluster.ID
 	// OurClaims are the claims that have our device, by UID.
 	OurClaims []Claim
 	// TwinClaims are the claims that have a twin, and those that have a device of the other driver on the node that
@@ -117,7 +110,7 @@ type GPU struct {
 }
 
 // rule returns the rule that keeps claims from a device, nil if there is none in force.
-func (g *GPU) rule(d Device) *Rule {
+func (g *GPU) rule(d cluster.ID) *Rule {
 	for i := range g.Rules {
 		if r := &g.Rules[i]; r.Target == d && !r.Damaged {
 			return r

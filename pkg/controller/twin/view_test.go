@@ -1,4 +1,4 @@
-package view_test
+package twin_test
 
 import (
 	"fmt"
@@ -13,12 +13,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 const other = "gpu.example.com"
+
+// apiServer has the objects of a view.
+type apiServer struct {
+	Slices []*resourceapi.ResourceSlice
+	Claims []*resourceapi.ResourceClaim
+	Rules  []*resourceapi.DeviceTaintRule
+}
+
+// view is that of a controller that shares GPUs with the driver other.
+func (a *apiServer) view() *twin.View {
+	v := &twin.View{
+		Drivers: []string{other}, Cluster: &cluster.Cluster{}, Rules: a.Rules,
+		Since: func(*resourceapi.DeviceTaintRule) twin.Millis { return 11 },
+	}
+	for _, s := range a.Slices {
+		v.Cluster.Add(s)
+	}
+	for _, c := range a.Claims {
+		v.Cluster.Add(c)
+	}
+	return v
+}
 
 // device is "name address" with attributes "key=value" and taints "!key".
 func device(words string) resourceapi.Device {
@@ -47,8 +69,8 @@ func slice(driver, node, pool string, generation int64, devices ...string) *reso
 	return s
 }
 
-// claim has devices "driver pool name" and is bound to a node, if any.
-func claim(name, node string, devices ...string) *resourceapi.ResourceClaim {
+// allocated has devices "driver pool name" and is bound to a node, if any.
+func allocated(name, node string, devices ...string) *resourceapi.ResourceClaim {
 	at := metav1.NewTime(time.UnixMilli(5_000))
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", UID: types.UID("uid-" + name), ResourceVersion: "7"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{AllocationTimestamp: &at}
@@ -72,8 +94,8 @@ func admin(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return c
 }
 
-// rule is as the controller writes it for a device, with another device in its selector if one is named.
-func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRule)) *resourceapi.DeviceTaintRule {
+// written is a rule as the controller writes it for a device, with another device in its selector if one is named.
+func written(target cluster.ID, pci string, change func(*resourceapi.DeviceTaintRule)) *resourceapi.DeviceTaintRule {
 	r := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: v1alpha1.TwinRuleName(target.Driver, target.Pool, target.Name), UID: "uid-rule", ResourceVersion: "9",
@@ -81,7 +103,7 @@ func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRu
 		},
 		Spec: resourceapi.DeviceTaintRuleSpec{
 			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &target.Driver, Pool: &target.Pool, Device: &target.Name},
-			Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintTwin, Value: view.SideOf(target), Effect: resourceapi.DeviceTaintEffectNoSchedule},
+			Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintTwin, Value: twin.Side(target), Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		},
 	}
 	if change != nil {
@@ -91,9 +113,9 @@ func rule(target twin.Device, pci string, change func(*resourceapi.DeviceTaintRu
 }
 
 const (
-	oursA  = "gpu-0000-3b-00-0 0000:3b:00.0 sharedWith=" + other + " driver=nvidia"
-	oursA2 = "gpu-0000-62-00-0 0000:62:00.0 sharedWith=" + other + " driver=vfio-pci"
-	vm     = "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-3b-00-0"
+	oursA    = "gpu-0000-3b-00-0 0000:3b:00.0 sharedWith=" + other + " driver=nvidia"
+	oursA2   = "gpu-0000-62-00-0 0000:62:00.0 sharedWith=" + other + " driver=vfio-pci"
+	sharedVM = "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-3b-00-0"
 )
 
 // summary is a GPU on one line.
@@ -116,9 +138,9 @@ func summary(g *twin.GPU) string {
 }
 
 func TestGPUs(t *testing.T) {
-	ours := twin.Device{Driver: v1alpha1.DriverName, Pool: "a/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
-	theirs := twin.Device{Driver: other, Pool: "a", Name: "gpu-0"}
-	gone := twin.Device{Driver: other, Pool: "a", Name: "mig-7"}
+	ours := cluster.ID{Driver: v1alpha1.DriverName, Pool: "a/kata-vfio.dev/shared", Name: "gpu-0000-3b-00-0"}
+	theirs := cluster.ID{Driver: other, Pool: "a", Name: "gpu-0"}
+	gone := cluster.ID{Driver: other, Pool: "a", Name: "mig-7"}
 	both := []*resourceapi.ResourceSlice{
 		slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA, oursA2), slice("kata-vfio.dev", "a", "a", 1, "gpu-0000-90-00-0 0000:90:00.0"),
 		slice(other, "a", "a", 1, "gpu-0 0000:3b:00.0", "gpu-1 0000:62:00.0", "switch -"), slice(other, "b", "b", 1, "gpu-0 0000:3b:00.0"),
@@ -156,29 +178,29 @@ func TestGPUs(t *testing.T) {
 			want:   []string{strings.Replace(strings.Replace(first, "healthy=true", "healthy=false", 1), other+"/a/gpu-0]", "]", 1)},
 		},
 		"claims of both sides": {
-			slices: both, claims: []*resourceapi.ResourceClaim{claim("c", "a", other+" a gpu-0", other+" a gpu-0"), claim("v", "a", vm), claim("x", "a", other+" a switch"), claim("b", "b", other+" b gpu-0"), claim("third", "a", "third.example.com a x")},
+			slices: both, claims: []*resourceapi.ResourceClaim{allocated("c", "a", other+" a gpu-0", other+" a gpu-0"), allocated("v", "a", sharedVM), allocated("x", "a", other+" a switch"), allocated("b", "b", other+" b gpu-0"), allocated("third", "a", "third.example.com a x")},
 			want: []string{first + "; vm v at 5000 []; container c", second},
 		},
 		"a claim of a device that is not published": {
-			slices: both, claims: []*resourceapi.ResourceClaim{claim("c", "a", other+" a mig-7"), claim("b", "b", other+" b mig-7")},
+			slices: both, claims: []*resourceapi.ResourceClaim{allocated("c", "a", other+" a mig-7"), allocated("b", "b", other+" b mig-7")},
 			want: []string{first + "; container c", second + "; container c"},
 		},
 		"a claim of a device that is not published, on an unknown node": {
-			slices: both, claims: []*resourceapi.ResourceClaim{claim("c", "", other+" net mig-7")}, want: []string{first + "; container c", second + "; container c"},
+			slices: both, claims: []*resourceapi.ResourceClaim{allocated("c", "", other+" net mig-7")}, want: []string{first + "; container c", second + "; container c"},
 		},
 		"a monitor, which has nothing to itself": {
-			slices: both, claims: []*resourceapi.ResourceClaim{admin(claim("m", "a", other+" a gpu-0", other+" a mig-7")), admin(claim("n", "", other+" net mig-7")), admin(claim("o", "a", vm))},
+			slices: both, claims: []*resourceapi.ResourceClaim{admin(allocated("m", "a", other+" a gpu-0", other+" a mig-7")), admin(allocated("n", "", other+" net mig-7")), admin(allocated("o", "a", sharedVM))},
 			want: []string{first, second},
 		},
 		"a claim that is older than the sharing": {
-			slices: both, claims: []*resourceapi.ResourceClaim{claim("v", "a", "kata-vfio.dev a gpu-0000-3b-00-0")},
+			slices: both, claims: []*resourceapi.ResourceClaim{allocated("v", "a", "kata-vfio.dev a gpu-0000-3b-00-0")},
 			want: []string{first + "; vm v at 5000 [{kata-vfio.dev/TwinReserved true  5000}]", second},
 		},
 		"a claim of a device of ours that is gone": {
-			claims: []*resourceapi.ResourceClaim{claim("v", "a", vm)}, want: []string{"a/0000:3b:00.0 with " + other + ": -; twins []; vm v at 5000 []"},
+			claims: []*resourceapi.ResourceClaim{allocated("v", "a", sharedVM)}, want: []string{"a/0000:3b:00.0 with " + other + ": -; twins []; vm v at 5000 []"},
 		},
 		"rules": {
-			slices: both, rules: []*resourceapi.DeviceTaintRule{rule(theirs, "a/0000:3b:00.0", nil), rule(ours, "a/0000:3b:00.0", nil), rule(gone, "a/0000:62:00.0", nil)},
+			slices: both, rules: []*resourceapi.DeviceTaintRule{written(theirs, "a/0000:3b:00.0", nil), written(ours, "a/0000:3b:00.0", nil), written(gone, "a/0000:62:00.0", nil)},
 			want: []string{
 				first + "; rule gpu.example.com/a/gpu-0 damaged=false since 11; rule kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-3b-00-0 damaged=false since 11",
 				second + "; rule gpu.example.com/a/mig-7 damaged=false since 11",
@@ -186,9 +208,9 @@ func TestGPUs(t *testing.T) {
 		},
 		"rules that somebody changed": {
 			slices: both, rules: []*resourceapi.DeviceTaintRule{
-				rule(theirs, "a/0000:3b:00.0", func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector.Device = &ours.Name }),
-				rule(ours, "", func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNone }),
-				rule(gone, "a/0000:62:00.0", func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector = nil }),
+				written(theirs, "a/0000:3b:00.0", func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector.Device = &ours.Name }),
+				written(ours, "", func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNone }),
+				written(gone, "a/0000:62:00.0", func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector = nil }),
 			},
 			want: []string{
 				first + "; rule gpu.example.com/a/gpu-0 damaged=true since 11; rule kata-vfio.dev/a/kata-vfio.dev/shared/gpu-0000-3b-00-0 damaged=true since 11",
@@ -196,16 +218,13 @@ func TestGPUs(t *testing.T) {
 			},
 		},
 		"a rule alone": {
-			rules: []*resourceapi.DeviceTaintRule{rule(theirs, "a/0000:3b:00.0", nil)},
+			rules: []*resourceapi.DeviceTaintRule{written(theirs, "a/0000:3b:00.0", nil)},
 			want:  []string{"a/0000:3b:00.0 with " + other + ": -; twins []; rule gpu.example.com/a/gpu-0 damaged=false since 11"},
 		},
-		"a rule of nothing that is known": {rules: []*resourceapi.DeviceTaintRule{rule(theirs, "", nil)}},
+		"a rule of nothing that is known": {rules: []*resourceapi.DeviceTaintRule{written(theirs, "", nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := view.Cluster{
-				Drivers: []string{other}, Slices: tt.slices, Claims: tt.claims, Rules: tt.rules,
-				Since: func(*resourceapi.DeviceTaintRule) twin.Millis { return 11 },
-			}
+			c := (&apiServer{Slices: tt.slices, Claims: tt.claims, Rules: tt.rules}).view()
 			var got []string
 			for _, g := range c.GPUs("a") {
 				got = append(got, summary(g))
@@ -218,12 +237,12 @@ func TestGPUs(t *testing.T) {
 }
 
 func TestConditionsAreThoseOfTheDevice(t *testing.T) {
-	v := claim("v", "a", vm, "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-62-00-0")
+	v := allocated("v", "a", sharedVM, "kata-vfio.dev a/kata-vfio.dev/shared gpu-0000-62-00-0")
 	at := metav1.NewTime(time.UnixMilli(6_000))
 	v.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "kata-vfio.dev", Pool: "a/kata-vfio.dev/shared", Device: "gpu-0000-3b-00-0", Conditions: []metav1.Condition{
 		{Type: v1alpha1.ConditionTwinReserved, Status: metav1.ConditionTrue, Reason: "TwinFree", LastTransitionTime: at}, {Type: "Ready", Status: metav1.ConditionTrue},
 	}}}
-	c := view.Cluster{Drivers: []string{other}, Claims: []*resourceapi.ResourceClaim{v}}
+	c := (&apiServer{Claims: []*resourceapi.ResourceClaim{v}}).view()
 	gpus := c.GPUs("a")
 	if len(gpus) != 2 {
 		t.Fatalf("there are %d GPUs", len(gpus))
@@ -238,12 +257,11 @@ func TestConditionsAreThoseOfTheDevice(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
-	c := view.Cluster{
-		Drivers: []string{other},
-		Slices:  []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "z", "z", 1), slice("kata-vfio.dev", "y", "y", 1)},
-		Claims:  []*resourceapi.ResourceClaim{claim("v", "b", "kata-vfio.dev b/kata-vfio.dev/shared gpu-0000-3b-00-0"), claim("c", "z", other+" z gpu-0"), {}},
-		Rules:   []*resourceapi.DeviceTaintRule{rule(twin.Device{Driver: other, Pool: "c", Name: "x"}, "c/0000:3b:00.0", nil)},
-	}
+	c := (&apiServer{
+		Slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "z", "z", 1), slice("kata-vfio.dev", "y", "y", 1)},
+		Claims: []*resourceapi.ResourceClaim{allocated("v", "b", "kata-vfio.dev b/kata-vfio.dev/shared gpu-0000-3b-00-0"), allocated("c", "z", other+" z gpu-0"), {}},
+		Rules:  []*resourceapi.DeviceTaintRule{written(cluster.ID{Driver: other, Pool: "c", Name: "x"}, "c/0000:3b:00.0", nil)},
+	}).view()
 	if diff := cmp.Diff([]string{"a", "b", "c"}, c.Nodes()); diff != "" {
 		t.Errorf("the nodes differ (-want +got):\n%s", diff)
 	}
@@ -252,16 +270,16 @@ func TestNodes(t *testing.T) {
 		nodes []string
 		all   bool
 	}{
-		"ours":                   {claim("v", "a", vm), []string{"a"}, false},
-		"ours, by a former name": {claim("v", "a", "kata-vfio.dev a/shared gpu-0000-3b-00-0"), []string{"a"}, false},
-		"ours, and not shared":   {claim("v", "a", "kata-vfio.dev a/kata-vfio.dev gpu-0000-3b-00-0"), []string{"a"}, false},
-		"of a node":              {claim("c", "b", other+" x gpu-0"), []string{"b"}, false},
-		"of an unknown node":     {claim("c", "", other+" x gpu-0"), nil, true},
-		"of neither driver":      {claim("c", "b", "third.example.com x gpu-0"), nil, false},
+		"ours":                   {allocated("v", "a", sharedVM), []string{"a"}, false},
+		"ours, by a former name": {allocated("v", "a", "kata-vfio.dev a/shared gpu-0000-3b-00-0"), []string{"a"}, false},
+		"ours, and not shared":   {allocated("v", "a", "kata-vfio.dev a/kata-vfio.dev gpu-0000-3b-00-0"), []string{"a"}, false},
+		"of a node":              {allocated("c", "b", other+" x gpu-0"), []string{"b"}, false},
+		"of an unknown node":     {allocated("c", "", other+" x gpu-0"), nil, true},
+		"of neither driver":      {allocated("c", "b", "third.example.com x gpu-0"), nil, false},
 		"of nothing":             {&resourceapi.ResourceClaim{}, nil, false},
-		"of a VF, which is ours": {claim("c", "b", "kata-vfio.dev b/pf-0000-3b-00-0 vf-0000-3b-00-1"), nil, false},
+		"of a VF, which is ours": {allocated("c", "b", "kata-vfio.dev b/pf-0000-3b-00-0 vf-0000-3b-00-1"), nil, false},
 	} {
-		if nodes, all := c.NodesOfClaim(tt.claim); !cmp.Equal(nodes, tt.nodes) || all != tt.all {
+		if nodes, all := twin.ClaimNodes(cluster.DecodeClaim(tt.claim), []string{other}); !cmp.Equal(nodes, tt.nodes) || all != tt.all {
 			t.Errorf("a claim %s is of %q, all %v", name, nodes, all)
 		}
 	}
@@ -273,11 +291,11 @@ func TestRulesGoWithTheirNode(t *testing.T) {
 	ours.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Pod", Name: "n", UID: "uid-pod"}, {APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n", Controller: new(true)},
 	}
-	cluster := view.Cluster{Slices: []*resourceapi.ResourceSlice{slice(other, "m", "m", 1), ours}}
-	if diff := cmp.Diff([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n"}}, cluster.OwnersOn("n")); diff != "" {
+	v := (&apiServer{Slices: []*resourceapi.ResourceSlice{slice(other, "m", "m", 1), ours}}).view()
+	if diff := cmp.Diff([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "uid-n"}}, v.Owners("n")); diff != "" {
 		t.Errorf("owners on n (-want +got):\n%s", diff)
 	}
-	if got := cluster.OwnersOn("m"); got != nil {
+	if got := v.Owners("m"); got != nil {
 		t.Errorf("owners on m, whose slice has none: %v", got)
 	}
 }

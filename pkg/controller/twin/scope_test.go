@@ -1,4 +1,4 @@
-package view_test
+package twin_test
 
 import (
 	"fmt"
@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
-	"github.com/kata-vfio/kata-vfio/pkg/controller/view"
 )
 
 // fleet is a cluster of nodes with eight shared GPUs each, and a container and a VM on each node.
-func fleet(nodes int) *view.Cluster {
-	c := &view.Cluster{Drivers: []string{other}, Since: func(*resourceapi.DeviceTaintRule) twin.Millis { return 11 }}
+func fleet(nodes int) *apiServer {
+	c := &apiServer{}
 	for i := range nodes {
 		n := fmt.Sprintf("node-%d", i)
 		var ours, theirs []string
@@ -24,9 +23,9 @@ func fleet(nodes int) *view.Cluster {
 			theirs = append(theirs, fmt.Sprintf("gpu-%d 0000:%02x:00.0", g, 0x10+g))
 		}
 		c.Slices = append(c.Slices, slice("kata-vfio.dev", n, n+"/kata-vfio.dev/shared", 1, ours...), slice(other, n, n, 1, theirs...))
-		c.Claims = append(c.Claims, claim("container-"+n, n, other+" "+n+" gpu-0"), claim("gone-"+n, n, other+" "+n+" mig-7"),
-			claim("vm-"+n, n, "kata-vfio.dev "+n+"/kata-vfio.dev/shared gpu-0000-11-00-0"))
-		c.Rules = append(c.Rules, rule(twin.Device{Driver: other, Pool: n, Name: "gpu-1"}, n+"/0000:11:00.0", nil))
+		c.Claims = append(c.Claims, allocated("container-"+n, n, other+" "+n+" gpu-0"), allocated("gone-"+n, n, other+" "+n+" mig-7"),
+			allocated("vm-"+n, n, "kata-vfio.dev "+n+"/kata-vfio.dev/shared gpu-0000-11-00-0"))
+		c.Rules = append(c.Rules, written(cluster.ID{Driver: other, Pool: n, Name: "gpu-1"}, n+"/0000:11:00.0", nil))
 	}
 	return c
 }
@@ -34,7 +33,7 @@ func fleet(nodes int) *view.Cluster {
 // TestLargeFleetIsLinear: each scrape of the controller looks at all GPUs. What compares each GPU with each device of the other driver
 // takes minutes for this many; the limit is far above what a look at each takes.
 func TestLargeFleetIsLinear(t *testing.T) {
-	c := fleet(5000)
+	c := fleet(5000).view()
 	start := time.Now()
 	gpus := c.GPUs(c.Nodes()...)
 	if took := time.Since(start); took > 20*time.Second {
@@ -48,11 +47,11 @@ func TestLargeFleetIsLinear(t *testing.T) {
 // TestScopesHaveAllOfANode: what the scopes select for a node decides as the whole cluster does.
 func TestScopesHaveAllOfANode(t *testing.T) {
 	whole := fleet(3)
-	bare := rule(twin.Device{Driver: other, Pool: "node-1", Name: "gpu-3"}, "", nil)
-	lost := rule(twin.Device{Driver: "kata-vfio.dev", Pool: "node-1/kata-vfio.dev/shared", Name: "gpu-0000-77-00-0"}, "", nil)
-	whole.Rules = append(whole.Rules, bare, lost, rule(twin.Device{}, "", nil))
-	whole.Claims = append(whole.Claims, claim("anywhere", "", other+" net mig-1"), claim("by-pool", "node-2", other+" node-1 gpu-4"),
-		admin(claim("monitor", "node-1", other+" node-1 gpu-5")), claim("third", "node-1", "third.example.com node-1 x"), claim("before", "node-1", "kata-vfio.dev node-1 gpu-0000-15-00-0"))
+	bare := written(cluster.ID{Driver: other, Pool: "node-1", Name: "gpu-3"}, "", nil)
+	lost := written(cluster.ID{Driver: "kata-vfio.dev", Pool: "node-1/kata-vfio.dev/shared", Name: "gpu-0000-77-00-0"}, "", nil)
+	whole.Rules = append(whole.Rules, bare, lost, written(cluster.ID{}, "", nil))
+	whole.Claims = append(whole.Claims, allocated("anywhere", "", other+" net mig-1"), allocated("by-pool", "node-2", other+" node-1 gpu-4"),
+		admin(allocated("monitor", "node-1", other+" node-1 gpu-5")), allocated("third", "node-1", "third.example.com node-1 x"), allocated("before", "node-1", "kata-vfio.dev node-1 gpu-0000-15-00-0"))
 	for _, node := range []string{"node-0", "node-1", "node-2", "node-9"} {
 		want, got := summaries(whole, node), summaries(selected(whole, node), node)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -65,33 +64,33 @@ func TestScopesHaveAllOfANode(t *testing.T) {
 }
 
 // selected returns the part of a cluster that the node's scope selects.
-func selected(c *view.Cluster, node string) *view.Cluster {
-	one := &view.Cluster{Drivers: c.Drivers, Since: c.Since}
+func selected(c *apiServer, node string) *apiServer {
+	one := &apiServer{}
 	for _, s := range c.Slices {
-		if slices.Contains(view.ScopesOfSlice(s), view.ScopeOfNode(node)) {
+		if *s.Spec.NodeName == node {
 			one.Slices = append(one.Slices, s)
 		}
 	}
-	scopes := view.ScopesOn(node, one.Slices)
-	concerns := func(of []view.Scope) bool {
-		return slices.ContainsFunc(of, func(s view.Scope) bool { return slices.Contains(scopes, s) })
+	scopes := twin.Scopes(node, one.Slices)
+	concerns := func(of []twin.Scope) bool {
+		return slices.ContainsFunc(of, func(s twin.Scope) bool { return slices.Contains(scopes, s) })
 	}
 	for _, r := range c.Rules {
-		if concerns(view.ScopesOfRule(r)) {
+		if concerns(twin.RuleScopes(r)) {
 			one.Rules = append(one.Rules, r)
 		}
 	}
 	for _, claim := range c.Claims {
-		if concerns(view.ScopesOfClaim(claim, c.Drivers)) {
+		if concerns(twin.ClaimScopes(cluster.DecodeClaim(claim), []string{other})) {
 			one.Claims = append(one.Claims, claim)
 		}
 	}
 	return one
 }
 
-func summaries(c *view.Cluster, node string) []string {
+func summaries(c *apiServer, node string) []string {
 	var all []string
-	for _, g := range c.GPUs(node) {
+	for _, g := range c.view().GPUs(node) {
 		all = append(all, summary(g))
 	}
 	return all

@@ -1,0 +1,105 @@
+package twin
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// addClaim adds a claim to the GPUs that it has to itself. One with adminAccess allocates nothing, so that a monitor, which has all GPUs
+// of the other driver, would keep each from VMs for ever. What its containers have open is seen by Prepare, which refuses the device and
+// names the process.
+func (b *builder) addClaim(c *cluster.Claim) {
+	for _, id := range c.Owned() {
+		switch {
+		case id.IsOurs():
+			b.addOurClaim(c, id)
+		case slices.Contains(b.view.Drivers, id.Driver):
+			b.addTwinClaim(c, id)
+		}
+	}
+}
+
+// addOurClaim adds a claim of our device. Only a device of the pool of shared ones has conditions that wait for an answer.
+func (b *builder) addOurClaim(listed *cluster.Claim, id cluster.ID) {
+	at, ok := ourPlace(id)
+	g := b.gpus[at]
+	if !ok || g == nil {
+		return
+	}
+	c := newClaim(listed)
+	c.Conditions = conditions(listed, id)
+	if _, shared := device.NodeOfSharedPool(id.Pool); !shared {
+		c.Conditions = []Condition{{Type: v1alpha1.ConditionTwinReserved, True: true, At: c.AllocatedAt}}
+	}
+	g.OurClaims = appendOnce(g.OurClaims, &c)
+}
+
+// addTwinClaim adds a claim of a twin. A device that is not published may be the twin of any GPU of its node.
+func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
+	c := newClaim(listed)
+	if d := b.theirs[id]; d != nil {
+		at, ok := located(d) // one that is no PCI function is no twin
+		if g := b.gpus[at]; ok && g != nil && g.SharedWith == id.Driver {
+			g.TwinClaims = appendOnce(g.TwinClaims, &c)
+		}
+		return
+	}
+	for _, g := range b.on(listed.Node) {
+		if g.SharedWith == id.Driver {
+			g.TwinClaims = appendOnce(g.TwinClaims, &c)
+		}
+	}
+}
+
+// appendOnce appends a claim unless it is there. A claim may have several devices of one GPU.
+func appendOnce(claims []Claim, c *Claim) []Claim {
+	i, known := slices.BinarySearchFunc(claims, c, func(a Claim, b *Claim) int { return cmp.Compare(a.UID, b.UID) })
+	if known {
+		return claims
+	}
+	return slices.Insert(claims, i, *c)
+}
+
+func newClaim(listed *cluster.Claim) Claim {
+	o := listed.Object
+	return Claim{
+		UID: string(o.UID), Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion,
+		AllocatedAt: millis(o.Status.Allocation.AllocationTimestamp),
+	}
+}
+
+// conditions returns the conditions of a claim's device that the controller sets.
+func conditions(listed *cluster.Claim, id cluster.ID) []Condition {
+	var all []Condition
+	for _, s := range listed.Statuses {
+		if s.ID != id {
+			continue
+		}
+		for i := range s.Object.Conditions {
+			if c := &s.Object.Conditions[i]; c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse {
+				all = append(all, Condition{Type: c.Type, True: c.Status == metav1.ConditionTrue, Reason: c.Reason, At: millis(&c.LastTransitionTime)})
+			}
+		}
+	}
+	return all
+}
+
+// millis returns a time of the API server, 0 for none.
+func millis(t *metav1.Time) Millis {
+	if t.IsZero() {
+		return 0
+	}
+	return Millis(t.UnixMilli())
+}
+
+// Holds reports whether a device of a claim is our device of the GPU.
+func (g *GPU) Holds(id cluster.ID) bool {
+	at, ok := ourPlace(id)
+	return ok && id.IsOurs() && at.String() == g.PCI
+}
