@@ -43,7 +43,7 @@ func conformanceCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, out := conformance.Judge(state, profileOf(version, state)), cmd.OutOrStdout()
+			report, out := conformance.Judge(state, chosenProfile(version, state)), cmd.OutOrStdout()
 			done, err := encode.Document(out, format, "evidence", report)
 			if !done {
 				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
@@ -61,12 +61,12 @@ func conformanceCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// profileOf returns the profile of a version, or that of the cluster.
-func profileOf(version string, state *conformance.State) conformance.Profile {
+// chosenProfile returns the profile of a version, or that of the cluster.
+func chosenProfile(version string, state *conformance.State) conformance.Profile {
 	if p, ok := conformance.ProfileNamed(version); ok {
 		return p
 	}
-	return conformance.ProfileOf(state.Kubernetes)
+	return conformance.ProfileFor(state.Kubernetes)
 }
 
 // survey lists what the evidence rests on.

@@ -39,7 +39,7 @@ func explainCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x, err := s.explain(cmd, subjectOf(args[0]), reports)
+			x, err := s.explain(cmd, parseSubject(args[0]), reports)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func explainCommand(s *session) *cobra.Command {
 // subject is what is to be explained; a kind that is empty is a claim or a pod.
 type subject struct{ kind, node, name string }
 
-func subjectOf(text string) subject {
+func parseSubject(text string) subject {
 	first, rest, ok := strings.Cut(text, "/")
 	switch first {
 	case "claim", "claims", "resourceclaim", "resourceclaims", "resourceclaim.resource.k8s.io":
@@ -95,10 +95,10 @@ func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Rep
 	}
 	v.warn(cmd.ErrOrStderr(), state)
 	state.Reports = reports
-	return explanationOf(state, of, namespace)
+	return explanation(state, of, namespace)
 }
 
-func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
+func explanation(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
 	rules, err := catalogue.Rules()
 	if err != nil {
 		return nil, err

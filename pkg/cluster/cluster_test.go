@@ -230,7 +230,7 @@ func TestPodsAndTheirClaimsFindEachOther(t *testing.T) {
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t2", Name: "p"}, Status: pod.Status}
 	c := listed(t, other, pod, allocated("a"), allocated("b"), allocated("c"))
 	var got []string
-	for _, claim := range c.ClaimsOf(c.Pod("t1", "p")) {
+	for _, claim := range c.PodClaims(c.Pod("t1", "p")) {
 		got = append(got, claim.Name())
 	}
 	if diff := cmp.Diff([]string{"t1/a", "t1/b"}, got); diff != "" {

@@ -129,7 +129,7 @@ func decodeDevice(s *resourceapi.ResourceSlice, d *resourceapi.Device) *Device {
 		ID: ID{s.Spec.Driver, s.Spec.Pool.Name, d.Name}, Node: deref(s.Spec.NodeName), Slice: s.Name, Generation: s.Spec.Pool.Generation,
 		Taints: d.Taints, Skips: s.Spec.SkipNodeOperations,
 	}
-	addresses := []string{addressOfAny(d)}
+	addresses := []string{anyAddress(d)}
 	if kept.ID.IsOurs() {
 		address, vf := namedAddresses(d.Name)
 		kept.Details = decodeDetails(s.Spec.Pool.Name, address, d)
@@ -143,8 +143,8 @@ func decodeDevice(s *resourceapi.ResourceSlice, d *resourceapi.Device) *Device {
 	return kept
 }
 
-// addressOfAny returns the PCI address of any driver's device: by the standard attribute, or by those that drivers had before it.
-func addressOfAny(d *resourceapi.Device) string {
+// anyAddress returns the PCI address of any driver's device: by the standard attribute, or by those that drivers had before it.
+func anyAddress(d *resourceapi.Device) string {
 	for _, name := range []resourceapi.QualifiedName{publish.AttrPCIBusID, "pciBusID", "pciAddress"} {
 		if a := d.Attributes[name].StringValue; a != nil {
 			return *a

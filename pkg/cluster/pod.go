@@ -42,8 +42,8 @@ func (c *Cluster) Pods() []*Pod {
 // Pod returns a pod; nil if none of the name was added.
 func (c *Cluster) Pod(namespace, name string) *Pod { return c.podNames[objectKey{namespace, name}] }
 
-// ClaimsOf returns the claims of a pod that are there, by name.
-func (c *Cluster) ClaimsOf(p *Pod) []*Claim {
+// PodClaims returns the claims of a pod that are there, by name.
+func (c *Cluster) PodClaims(p *Pod) []*Claim {
 	var claims []*Claim
 	for _, name := range p.Claims {
 		if one := c.Claim(p.Object.Namespace, name); one != nil {

@@ -319,7 +319,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 			continue
 		}
 		ledgers++
-		anchors := s.anchorsOf(r, now.Origin)
+		anchors := s.checkpoints(r, now.Origin)
 		if len(anchors) == 0 {
 			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
 			f[0].Object = "node " + r.Node
@@ -340,10 +340,10 @@ func ledgersGoOn(s *State) []finding.Finding {
 	return orPass(found, terminal.Count(anchored, "ledger"))
 }
 
-// anchorsOf returns the checkpoints of the ledger that claims' statuses and older
+// checkpoints returns the checkpoints of the ledger that claims' statuses and older
 // reports hold. A status counts for the node of the device's pool only: that node
 // alone may write it, and says there what it likes, of another node's ledger too.
-func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
+func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {

@@ -63,7 +63,7 @@ func podsInVMs(s *State) []finding.Finding {
 	var found []finding.Finding
 	holding := 0
 	for _, one := range s.Cluster.Pods() {
-		p, claims := one.Object, s.devicesOf(one)
+		p, claims := one.Object, s.deviceClaims(one)
 		if len(claims) == 0 || p.Spec.NodeName == "" || one.Ended() {
 			continue
 		}

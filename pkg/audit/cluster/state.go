@@ -106,9 +106,9 @@ func (s *State) holding() []string {
 	return s.holders
 }
 
-// devicesOf returns a pod's claims that have a device of kata-vfio.
-func (s *State) devicesOf(p *cluster.Pod) []*cluster.Claim {
-	return slices.DeleteFunc(s.Cluster.ClaimsOf(p), func(c *cluster.Claim) bool { return !c.HasOurs() })
+// deviceClaims returns a pod's claims that have a device of kata-vfio.
+func (s *State) deviceClaims(p *cluster.Pod) []*cluster.Claim {
+	return slices.DeleteFunc(s.Cluster.PodClaims(p), func(c *cluster.Claim) bool { return !c.HasOurs() })
 }
 
 // pageSize is how many objects are requested at once: all pods of a cluster may not fit in memory.

@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Floor is the oldest Kubernetes that none of the faults affects. The chart's kubeVersion is the same.
-const Floor = "1.36.6"
+// floor is the oldest Kubernetes that none of the faults affects. The chart's kubeVersion is the same.
+const floor = "1.36.6"
 
 func versionCheck() Check {
 	return Check{
@@ -16,7 +16,7 @@ func versionCheck() Check {
 			ID: "K8S-009", Title: "Ensure that Kubernetes has no known fault in dynamic resource allocation", Severity: medium,
 			Why: "In older patch releases a tenant's claim stops kube-scheduler, satisfiable claims stay Pending, one GPU is " +
 				"allocated twice, or mirror pods bypass the authorization of claims.",
-			Fix:    "upgrade Kubernetes to " + Floor + ", 1.37.1 or newer",
+			Fix:    "upgrade Kubernetes to " + floor + ", 1.37.1 or newer",
 			Verify: "kubectl version",
 			Sources: []string{
 				"CVE-2025-4563", "https://github.com/kubernetes/kubernetes/pull/138885", "https://github.com/kubernetes/kubernetes/pull/140431",

@@ -25,7 +25,7 @@ func TestProfileOfACluster(t *testing.T) {
 	for kubernetes, want := range map[string]string{
 		"v1.37.2": "v1.37", "v1.37.2+k3s1": "v1.37", "v1.36.6": "v1.36", "v1.36+": "v1.36", "v1.35.10": "v1.36", "v1.38.0-alpha.1": "v1.37", "v2.0.0": "v1.37", "": "v1.37",
 	} {
-		if got := conformance.ProfileOf(kubernetes); got.Version != want {
+		if got := conformance.ProfileFor(kubernetes); got.Version != want {
 			t.Errorf("Kubernetes %q has the profile %s, want %s", kubernetes, got.Version, want)
 		}
 	}

@@ -41,24 +41,24 @@ func ProfileNamed(version string) (Profile, bool) {
 	return Profiles()[i], true
 }
 
-// ProfileOf returns the profile for a cluster by its API server's version, "v1.37.2": the newest that is not newer than the cluster. It
+// ProfileFor returns the profile for a cluster by its API server's version, "v1.37.2": the newest that is not newer than the cluster. It
 // returns the oldest for an older cluster, and the newest for a version that can't be parsed.
-func ProfileOf(kubernetes string) Profile {
+func ProfileFor(kubernetes string) Profile {
 	all := Profiles()
-	have, ok := minorOf(kubernetes)
+	have, ok := parseMinor(kubernetes)
 	if !ok {
 		return all[0]
 	}
 	for _, p := range all {
-		if of, _ := minorOf(p.Version); of <= have {
+		if of, _ := parseMinor(p.Version); of <= have {
 			return p
 		}
 	}
 	return all[len(all)-1]
 }
 
-// minorOf returns the minor version of a Kubernetes version 1.
-func minorOf(version string) (int, bool) {
+// parseMinor returns the minor version of a Kubernetes version 1.
+func parseMinor(version string) (int, bool) {
 	rest, ok := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
 	if !ok {
 		return 0, false
@@ -73,7 +73,7 @@ func (p *Profile) has(since string) bool {
 	if since == "" {
 		return true
 	}
-	from, _ := minorOf(since)
-	of, _ := minorOf(p.Version)
+	from, _ := parseMinor(since)
+	of, _ := parseMinor(p.Version)
 	return from <= of
 }

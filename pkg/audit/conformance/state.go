@@ -124,7 +124,7 @@ func (s *State) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOur
 func (s *State) users(of func(*cluster.Claim) bool) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, p := range s.Fleet.Cluster.Pods() {
-		if slices.ContainsFunc(s.Fleet.Cluster.ClaimsOf(p), of) {
+		if slices.ContainsFunc(s.Fleet.Cluster.PodClaims(p), of) {
 			pods = append(pods, p.Object)
 		}
 	}

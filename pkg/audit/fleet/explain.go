@@ -119,7 +119,7 @@ func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explana
 			continue
 		}
 		e.device(d)
-		e.vmOfDevice(node, d.Address)
+		e.deviceVM(node, d.Address)
 		if namespace, claim, ok := strings.Cut(d.Claim, "/"); ok {
 			e.claimOnly(s.Cluster.Claim(namespace, claim))
 		}
@@ -148,9 +148,9 @@ func claimNow(s *State, c *cluster.Claim) string {
 
 // Kata's own view of a VM, which is in no object of the API: the nodes' reports have it.
 
-// vmOfPod describes the pod's VM by the latest report of each node. A report from before the pod's creation is
+// podVM describes the pod's VM by the latest report of each node. A report from before the pod's creation is
 // about a former pod of that name.
-func (e *explaining) vmOfPod(namespace, name string, created time.Time) {
+func (e *explaining) podVM(namespace, name string, created time.Time) {
 	for _, r := range e.latest() {
 		for i := range r.Kata.Sandboxes {
 			s := &r.Kata.Sandboxes[i]
@@ -161,8 +161,8 @@ func (e *explaining) vmOfPod(namespace, name string, created time.Time) {
 	}
 }
 
-// vmOfDevice describes the VM that has a function of a node.
-func (e *explaining) vmOfDevice(node, address string) {
+// deviceVM describes the VM that has a function of a node.
+func (e *explaining) deviceVM(node, address string) {
 	for _, r := range e.latest() {
 		for i := range r.Kata.Sandboxes {
 			s := &r.Kata.Sandboxes[i]

@@ -116,7 +116,7 @@ func (e *explaining) pod(namespace, name string) {
 	of, uid := "pod "+namespace+"/"+name, ""
 	if p := e.State.pod(namespace, []string{name}); p != nil {
 		uid = string(p.UID)
-		e.vmOfPod(namespace, name, p.CreationTimestamp.Time)
+		e.podVM(namespace, name, p.CreationTimestamp.Time)
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
 				e.add(Moment{
@@ -213,7 +213,7 @@ func (e *explaining) finish(subject, now string) *Explanation {
 // when all its claims in the explanation are prepared.
 func (e *explaining) markPast() {
 	well := e.prepared()
-	all := lastOf(well)
+	all := latestTime(well)
 	for i := range e.moments {
 		m := &e.moments[i]
 		since, isClaim := well[m.Of]
@@ -240,8 +240,8 @@ func (e *explaining) prepared() map[string]time.Time {
 	return well
 }
 
-// lastOf returns the latest of some times; zero where one of them is.
-func lastOf(times map[string]time.Time) (last time.Time) {
+// latestTime returns the latest of some times; zero where one of them is.
+func latestTime(times map[string]time.Time) (last time.Time) {
 	for _, at := range times {
 		if at.IsZero() {
 			return at

@@ -110,8 +110,8 @@ func (b *builder) addPublished() {
 	}
 }
 
-// addPlaceOfRule adds the GPU that a rule is about.
-func (b *builder) addPlaceOfRule(r *resourceapi.DeviceTaintRule) {
+// addRulePlace adds the GPU that a rule is about.
+func (b *builder) addRulePlace(r *resourceapi.DeviceTaintRule) {
 	if at, ok := b.locate(r); ok {
 		b.gpu(at)
 	}

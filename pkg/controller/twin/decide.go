@@ -28,11 +28,11 @@ func Decide(g *GPU, now Millis) Decision {
 func (g *GPU) missing(now Millis) []Action {
 	var actions []Action
 	if g.Ours != nil && (len(g.TwinClaims) > 0 || g.unpublishedFor(now)) {
-		actions = append(actions, g.enforce(g.Ours.Device, g.twinDevice(), v1alpha1.TwinTheirs, markOf(g.TwinClaims))...)
+		actions = append(actions, g.enforce(g.Ours.Device, g.twinDevice(), v1alpha1.TwinTheirs, mark(g.TwinClaims))...)
 	}
 	if len(g.OurClaims) > 0 || g.Ours != nil && !g.Ours.fit() {
 		for _, t := range g.Twins {
-			actions = append(actions, g.enforce(t, g.ourDevice(), v1alpha1.TwinOurs, markOf(g.OurClaims))...)
+			actions = append(actions, g.enforce(t, g.ourDevice(), v1alpha1.TwinOurs, mark(g.OurClaims))...)
 		}
 	}
 	return actions
@@ -95,8 +95,8 @@ func (g *GPU) twinDevice() cluster.ID {
 	return g.Twins[0]
 }
 
-// markOf returns the mark of the first claim, "" without one.
-func markOf(claims []Claim) string {
+// mark returns the mark of the first claim, "" without one.
+func mark(claims []Claim) string {
 	if len(claims) == 0 {
 		return ""
 	}

@@ -37,7 +37,7 @@ func (v *View) collect(nodes []string) *builder {
 	b := newBuilder(v, nodes)
 	b.addPublished()
 	for _, r := range v.Rules {
-		b.addPlaceOfRule(r)
+		b.addRulePlace(r)
 	}
 	for _, c := range v.Cluster.Claims() {
 		b.addPlaces(c)

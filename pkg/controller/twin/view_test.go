@@ -157,6 +157,10 @@ func TestGPUs(t *testing.T) {
 		want   []string
 	}{
 		"both drivers publish them": {slices: both, want: []string{first, second}},
+		"the other driver has an attribute of its own": {
+			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "a", "a", 1, "gpu-0 - pciBusID=0000:3b:00.0")},
+			want:   []string{first},
+		},
 		"parts of a GPU": {
 			slices: []*resourceapi.ResourceSlice{slice("kata-vfio.dev", "a", "a/kata-vfio.dev/shared", 1, oursA), slice(other, "a", "a", 1, "mig-2 0000:3b:00.0", "mig-1 0000:3b:00.0")},
 			want:   []string{strings.Replace(first, "a/gpu-0]", "a/mig-1 "+other+"/a/mig-2]", 1)},
