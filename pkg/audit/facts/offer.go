@@ -23,8 +23,7 @@ const (
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
-// can be allocated, and the inputs of its judgement that no other file of the node has. Older plugins write the
-// first two only.
+// can be allocated, and the inputs of its judgement that no other file of the node has.
 type Published struct {
 	BootID  string        `json:"bootID"`
 	Devices []pci.Address `json:"devices"`
@@ -51,7 +50,7 @@ type offer struct {
 	config *v1alpha1.NodeConfig // nil for the default one
 	note   Fact                 // the plugin's file
 	said   Published            // what it says; empty where no plugin said anything
-	// spoke says that said is of a plugin which also says what fails: one that says its node's name.
+	// spoke says that a plugin has published since the node's start.
 	spoke bool
 	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
 	// driver has.
@@ -105,7 +104,7 @@ func (n *Node) readOffer() {
 	n.offer.basis.By = finding.ByDefault
 	n.offer.note = n.Read(publishedFile)
 	if n.offer.note.OK() && n.readPublished() {
-		n.offer.spoke = n.offer.said.NodeName != ""
+		n.offer.spoke = true
 		return
 	}
 	n.readConfig()
