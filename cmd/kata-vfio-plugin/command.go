@@ -72,7 +72,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	opts.register(cmd)
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
-		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts), journalCommand(&opts),
+		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts),
 		templateCommand(&opts), runCommand(&opts), serving.ProbeCommand("kata-vfio-plugin"),
 	)
 	command.AddVersion(cmd, version())

@@ -179,25 +179,6 @@ func TestQuarantinesAreListedAndExplained(t *testing.T) {
 	sameTree(t, before, tree(t, root))
 }
 
-// TestJournalVersions of what can be read, and the error of what can't.
-func TestJournalVersions(t *testing.T) {
-	root := newRoot(t)
-	seed(t, root)
-	dir := filepath.Join(root, "var/lib/kata-vfio/journal")
-	if err := os.WriteFile(filepath.Join(dir, oneUID2+".json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := invoke(t, "journal", "versions", "--root", root)
-	if got.code != 1 || !strings.Contains(got.stdout, oneUID1+"  prepared  1") || !strings.Contains(got.stderr, oneUID2+".json: record is damaged") {
-		t.Errorf("%+v", got)
-	}
-	to := filepath.Join(t.TempDir(), "export")
-	got = invoke(t, "journal", "export", "--root", root, "--state-dir", "var/lib/kata-vifo", "--as", "1", "--to", to)
-	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "kata-vifo") {
-		t.Errorf("from a path that is mistyped: %+v", got)
-	}
-}
-
 // TestStepsOfAClearance are those that it takes, by what it is to do without.
 func TestStepsOfAClearance(t *testing.T) {
 	root := newRoot(t)

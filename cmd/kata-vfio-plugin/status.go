@@ -341,9 +341,6 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	for _, uid := range r.Specs {
 		fmt.Fprintf(w, "%-13s  CDI spec of claim %s, which is not prepared\n", "removed", uid)
 	}
-	for _, id := range r.Upgraded {
-		fmt.Fprintf(w, "%-13s  record %s had an older format; a copy is in journal/former until its claim has ended\n", "upgraded", id)
-	}
 	for _, a := range r.Orphans {
 		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
 	}
@@ -358,7 +355,6 @@ type recoveryView struct {
 	Released     []plan.Ref    `json:"released"`
 	Quarantined  []view        `json:"quarantined"`
 	RemovedSpecs []string      `json:"removedSpecs"`
-	Upgraded     []string      `json:"upgraded"`
 	Orphans      []pci.Address `json:"strays"`
 	Unfinished   []string      `json:"unfinished"`
 }
@@ -366,7 +362,7 @@ type recoveryView struct {
 func recoveryViewOf(r *prepare.Recovery) *recoveryView {
 	v := &recoveryView{
 		Kept: list(r.Kept), Undone: list(r.Undone), Released: list(r.Released), Quarantined: []view{},
-		RemovedSpecs: list(r.Specs), Upgraded: list(r.Upgraded), Orphans: list(r.Orphans), Unfinished: []string{},
+		RemovedSpecs: list(r.Specs), Orphans: list(r.Orphans), Unfinished: []string{},
 	}
 	for _, rec := range r.Quarantined {
 		v.Quarantined = append(v.Quarantined, viewOf(rec))

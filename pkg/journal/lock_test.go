@@ -203,7 +203,7 @@ func TestTransientLocksLeaveNoFile(t *testing.T) {
 	}
 }
 
-// TestSweepRemovesFilesOfNobody: a killed process, or an older version, left them.
+// TestSweepRemovesFilesOfNobody: a killed process left them.
 func TestSweepRemovesFilesOfNobody(t *testing.T) {
 	dir := t.TempDir()
 	locks, err := journal.NewLocks(dir)

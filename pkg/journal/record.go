@@ -9,7 +9,6 @@ package journal
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -63,11 +62,8 @@ const orphanPrefix = "stray-"
 // OrphanID is the ID of the record of an orphaned function.
 func OrphanID(a pci.Address) string { return orphanPrefix + a.Label() }
 
-// IsOrphan reports whether this is the record of an orphaned function. Earlier plugins wrote these as records of
-// claims.
-func (r *Record) IsOrphan() bool {
-	return r.Kind == Orphan || r.Kind == Claim && r.Plan.Claim.Name == "" && strings.HasPrefix(r.ID(), orphanPrefix)
-}
+// IsOrphan reports whether this is the record of an orphaned function.
+func (r *Record) IsOrphan() bool { return r.Kind == Orphan }
 
 // Record is one claim's entry.
 type Record struct {
@@ -112,8 +108,7 @@ type Sandbox struct {
 	// monitor. Zero while it is not known.
 	VMM Process `json:"vmm,omitzero"`
 	// Shim is the runtime's process that asked for the functions and starts the VM with
-	// them. Zero where no process asked, and in records from before it was kept: the
-	// sandbox's ID leads to its shim then.
+	// them. Zero if no process asked: the sandbox's ID leads to its shim then.
 	Shim Process `json:"shim,omitzero"`
 	// NetNS is the pod's network namespace as a path of the node, where the
 	// runtime has named it. Physical endpoints are put there.

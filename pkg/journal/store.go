@@ -43,7 +43,7 @@ type FileError struct {
 func (e *FileError) Error() string {
 	switch {
 	case errors.Is(e.Err, ErrNewer):
-		return fmt.Sprintf("%s: %v; run the plugin version that wrote it, or unprepare its claim there first (`kata-vfio-plugin journal export` of that version says what an older one can't keep)", e.Path, e.Err)
+		return fmt.Sprintf("%s: %v; run the plugin version that wrote it; before you go back to this one, delete the claim's pods", e.Path, e.Err)
 	case errors.Is(e.Err, ErrDamaged):
 		return fmt.Sprintf("%s: %v; put it back from a backup, or move it away once no VM uses its devices and their drivers are restored", e.Path, e.Err)
 	}

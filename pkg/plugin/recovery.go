@@ -75,7 +75,7 @@ func (r *Recovery) run(ctx context.Context) error {
 	}
 	r.Log.InfoContext(ctx, "recovered", slog.Int("kept", len(found.Kept)), slog.Int("undone", len(found.Undone)),
 		slog.Int("released", len(found.Released)), slog.Int("quarantined", len(found.Quarantined)),
-		slog.Any("removedSpecs", found.Specs), slog.Any("strays", found.Orphans), slog.Any("upgraded", found.Upgraded))
+		slog.Any("removedSpecs", found.Specs), slog.Any("strays", found.Orphans))
 	for _, err := range found.Unfinished {
 		r.Log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}

@@ -47,7 +47,7 @@ func spoilt() map[string]struct {
 		word     string
 	}{
 		"damaged": {`"nvidia"`, `"nvidiA"`, journal.ErrDamaged, "put it back from a backup"},
-		"newer":   {`"version": 1`, `"version": 3`, journal.ErrNewer, "run the plugin version that wrote it"},
+		"newer":   {`"version": 1`, `"version": 2`, journal.ErrNewer, "run the plugin version that wrote it"},
 	}
 }
 

@@ -28,8 +28,6 @@ type Recovery struct {
 	// Orphans are selected functions on a VFIO driver without a record: bound by hand, or by a record that is damaged.
 	// They are not changed.
 	Orphans []pci.Address
-	// Upgraded are the records that were written in an older format.
-	Upgraded []string
 	// Unfinished are the claims that could not be recovered, and why.
 	Unfinished []error
 }
@@ -55,13 +53,7 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	for _, one := range p.recoverAll(ctx, records) {
 		r.add(one)
 	}
-	if err := errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r)); err != nil {
-		return r, err
-	}
-	if err := p.order.Journal.DropFormer(); err != nil {
-		r.Unfinished = append(r.Unfinished, err)
-	}
-	return r, nil
+	return r, errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r))
 }
 
 // MarkEarlier marks the functions of claims that the node's stop interrupted, so that the next claim has them reset first. A
@@ -120,7 +112,6 @@ func (r *Recovery) add(one *Recovery) {
 	r.Undone = append(r.Undone, one.Undone...)
 	r.Released = append(r.Released, one.Released...)
 	r.Quarantined = append(r.Quarantined, one.Quarantined...)
-	r.Upgraded = append(r.Upgraded, one.Upgraded...)
 	r.Unfinished = append(r.Unfinished, one.Unfinished...)
 }
 
@@ -182,13 +173,6 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	rec, err := p.order.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
-	}
-	upgraded, err := p.order.Journal.Upgrade(id)
-	if err != nil {
-		return err
-	}
-	if upgraded {
-		r.Upgraded = append(r.Upgraded, id)
 	}
 	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {

@@ -63,10 +63,6 @@ type Journal interface {
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
-	// Upgrade writes a record of an older format in the oldest format that has all its fields, and keeps a copy.
-	// DropFormer removes the copies of records that no longer exist.
-	Upgrade(id string) (bool, error)
-	DropFormer() error
 	// MarkNeedsReset and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkNeedsReset(m journal.ResetMark) error
