@@ -79,7 +79,7 @@ func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
 				}
 				var c tally
 				c.node(t, n)
-				inv := audit.NewInventoryOf(n)
+				inv := audit.NewInventory(n)
 				for i := range inv.Devices {
 					d := &inv.Devices[i]
 					fails := slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.FailsAudit && strings.Contains(r.Text, tt.check) })
@@ -189,7 +189,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 
 // rowsOf returns what the tables and pictures show, by address.
 func rowsOf(n plan.Node) map[pci.Address]*audit.Device {
-	inv := audit.NewInventoryOf(n)
+	inv := audit.NewInventory(n)
 	rows := map[pci.Address]*audit.Device{}
 	var enter func(nodes []*topology.Node)
 	enter = func(nodes []*topology.Node) {

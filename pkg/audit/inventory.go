@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -73,15 +72,9 @@ type Device struct {
 	severities map[string]isolation.Severity
 }
 
-// NewInventory judges every function of the snapshot as [NewInventoryOf] does, by the
-// default node config and without records of claims. The result points into the snapshot.
-func NewInventory(s *device.Snapshot) *Inventory {
-	return NewInventoryOf(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
-}
-
-// NewInventoryOf judges every function of a node by the judgement that Prepare and the
+// NewInventory judges every function of a node by the judgement that Prepare and the
 // node's ResourceSlices go by. The result points into the node's snapshot.
-func NewInventoryOf(n plan.Node) *Inventory {
+func NewInventory(n plan.Node) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
 	severities := severitiesOfChecks()
@@ -109,7 +102,7 @@ func severitiesOfChecks() map[string]isolation.Severity {
 // "2026-11-22".
 func InventoryOf(n *facts.Node, today string) *Inventory {
 	planned, unread := gate.Planned(n, today)
-	inv := NewInventoryOf(planned)
+	inv := NewInventory(planned)
 	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv
 }

@@ -63,7 +63,7 @@ func TestStandingInAGroupOfTheHost(t *testing.T) {
 				f := &s.Functions[i]
 				f.Type = device.Classify(f.Class, f.Capabilities.Header, false, false)
 			}
-			if d := find(t, audit.NewInventory(s), c.first.Address); d.Grade() != c.want || !d.Isolated {
+			if d := find(t, assess(s), c.first.Address); d.Grade() != c.want || !d.Isolated {
 				t.Errorf("standing %d, want %d: %+v", d.Grade(), c.want, d.Refusals)
 			}
 		})
@@ -107,7 +107,7 @@ func sited(bus uint8, class pci.Class, port uint8, root string, node int) device
 
 func TestInventoryPairsNearestDevices(t *testing.T) {
 	const gpu, nic, disk = 0x030200, 0x020000, 0x010802
-	inv := audit.NewInventory(&device.Snapshot{Functions: []device.Function{
+	inv := assess(&device.Snapshot{Functions: []device.Function{
 		sited(0x12, gpu, 0x11, "a", 0), sited(0x13, gpu, 0x11, "a", 0), sited(0x14, nic, 0x11, "a", 0), sited(0x15, nic, 0x11, "a", 0),
 		sited(0x16, disk, 0x11, "a", 0),
 		sited(0x22, gpu, 0x21, "a", 0),                           // no NIC at its switch: the root's

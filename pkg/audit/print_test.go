@@ -45,7 +45,7 @@ func TestPrintGolden(t *testing.T) {
 	golden.Compare(t, "wide.txt", wide(t, inv, audit.Style{}))
 	golden.Compare(t, "devices.json", text(t, inv.WriteJSON))
 	golden.Compare(t, "devices.yaml", text(t, inv.WriteYAML))
-	golden.Compare(t, "empty.txt", table(t, audit.NewInventory(&device.Snapshot{}), audit.Style{}))
+	golden.Compare(t, "empty.txt", table(t, assess(&device.Snapshot{}), audit.Style{}))
 }
 
 func TestTableKeepsToThePage(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHintsAreWorstLast(t *testing.T) {
 func TestManyWithTheSameTroubleAreOneHint(t *testing.T) {
 	s := node()
 	s.Host.IRQChips = []string{"PCI-MSI"}
-	out := table(t, audit.NewInventory(s), audit.Style{})
+	out := table(t, assess(s), audit.Style{})
 	if n := strings.Count(out, "interrupts are not remapped"); n != 1 {
 		t.Errorf("%d hints, want 1:\n%s", n, out)
 	}

@@ -3,7 +3,9 @@ package audit_test
 import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 func at(bus, dev, fn uint8) pci.Address { return pci.Address{Bus: bus, Device: dev, Function: fn} }
@@ -79,4 +81,9 @@ func node() *device.Snapshot {
 	return s
 }
 
-func sample() *audit.Inventory { return audit.NewInventory(node()) }
+func sample() *audit.Inventory { return assess(node()) }
+
+// assess judges a snapshot by the default node config, without records of claims.
+func assess(s *device.Snapshot) *audit.Inventory {
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+}

@@ -214,15 +214,6 @@ func shared(found map[Domain]*SharedDomain) []SharedDomain {
 	return meetings
 }
 
-// MissingACS returns the ACS controls that the kernel requires of a port and that the port has but does not enable; 0
-// for a port without the capability.
-func MissingACS(port *device.Function) uint16 {
-	if port.Capabilities.ACS == nil {
-		return 0
-	}
-	return missingACS(port.Capabilities.ACS)
-}
-
 // SetACS returns the command that writes a port's ACS control register, which is
 // ECAP_ACS+6 in setpci's words.
 func SetACS(port pci.Address, control uint16) string {

@@ -108,7 +108,13 @@ func openInTime(ctx context.Context, node string) (int, error) {
 	}
 }
 
-// HotReset is [HotReset] of all functions.
+// HotReset resets the excluded functions by a secondary bus reset of the bridge above them. They must be all functions
+// behind that bridge, each bound to a VFIO driver and held by no process. The reset takes a second, or up to a minute for a
+// slow device; control.ResetTogether cuts its caller off. Functions that are not excluded are never reset: the error is a
+// *[ForeignError].
+//
+// The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET, drivers/vfio/pci/vfio_pci_core.c). It
+// needs the group interface of VFIO, not iommufd.
 func (x *Exclusion) HotReset() error {
 	groups, err := groupsOf(x.fs, x.set)
 	if err != nil {

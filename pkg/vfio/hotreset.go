@@ -1,7 +1,6 @@
 package vfio
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,23 +34,6 @@ func list(addrs []pci.Address) string {
 		text[i] = a.String()
 	}
 	return strings.Join(text, ", ")
-}
-
-// HotReset resets the functions of set by a secondary bus reset of the bridge above them. The set must have all
-// functions behind that bridge. Each must be bound to a VFIO driver and held by no process. Their groups are held
-// during the reset: a second, or up to a minute for a slow device, during which ctx is not checked;
-// control.ResetTogether cuts its caller off. Functions outside of set are never reset: the error is a
-// *[ForeignError]. A held group is [ErrBusy].
-//
-// The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET,
-// drivers/vfio/pci/vfio_pci_core.c). It needs the group interface of VFIO, not iommufd.
-func HotReset(ctx context.Context, fs *sysfs.FS, set []pci.Address) error {
-	x, err := Exclude(ctx, fs, set)
-	if err != nil {
-		return fmt.Errorf("hot reset of %s: %w", list(set), err)
-	}
-	defer x.End()
-	return x.HotReset()
 }
 
 // groupsOf returns the groups of the functions, in the functions' order.

@@ -106,20 +106,20 @@ func TestHotResetRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = fsys.Close() }()
-	if err := HotReset(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), "nvidia") {
+	if err := resetTogether(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), "nvidia") {
 		t.Errorf("a GPU on its host driver: %v, want an error that names the driver", err)
 	}
-	if err := HotReset(t.Context(), fsys, []pci.Address{{Bus: 0x77}}); !errors.Is(err, sysfs.ErrNoFunction) {
+	if err := resetTogether(t.Context(), fsys, []pci.Address{{Bus: 0x77}}); !errors.Is(err, sysfs.ErrNoFunction) {
 		t.Errorf("no such function: %v", err)
 	}
-	if err := HotReset(t.Context(), fsys, nil); err == nil {
+	if err := resetTogether(t.Context(), fsys, nil); err == nil {
 		t.Error("a reset of nothing succeeded")
 	}
 	bindTo(t, k, gpu, "vfio-pci")
 	// The nodes of a scripted kernel are files: what is asked of them fails, and
 	// the descriptors are given back.
 	before := descriptors(t)
-	if err := HotReset(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), gpu.String()) {
+	if err := resetTogether(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), gpu.String()) {
 		t.Errorf("nodes that are files: %v, want an error with the address", err)
 	}
 	if after := descriptors(t); after > before {
@@ -245,4 +245,14 @@ func TestClaimedNeedsTheNodeOfTheDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// resetTogether excludes the functions of set, and resets them.
+func resetTogether(ctx context.Context, fs *sysfs.FS, set []pci.Address) error {
+	x, err := Exclude(ctx, fs, set)
+	if err != nil {
+		return err
+	}
+	defer x.End()
+	return x.HotReset()
 }

@@ -37,13 +37,13 @@ func TestLabHotReset(t *testing.T) {
 	node.Bind(t, topology.GPU1, "vfio-pci")
 	node.Bind(t, topology.GPU1Audio, "vfio-pci")
 
-	err := HotReset(t.Context(), fs, []pci.Address{gpu})
+	err := resetTogether(t.Context(), fs, []pci.Address{gpu})
 	var foreign *ForeignError
 	if !errors.As(err, &foreign) || !slices.Equal(foreign.Foreign, []pci.Address{audio}) {
 		t.Errorf("a reset of the GPU alone: %v, want a ForeignError with %v", err, audio)
 	}
 
-	if err := HotReset(t.Context(), fs, []pci.Address{audio, gpu}); err != nil {
+	if err := resetTogether(t.Context(), fs, []pci.Address{audio, gpu}); err != nil {
 		t.Fatalf("a reset of both: %v", err)
 	}
 	for _, a := range []pci.Address{gpu, audio} {
@@ -99,7 +99,7 @@ func TestLabHolders(t *testing.T) {
 	if open, err := Opened(t.Context(), fs, f); err != nil || open != GroupNode(group) {
 		t.Errorf("the kernel says that %q is open, %v", open, err)
 	}
-	if err := HotReset(t.Context(), fs, []pci.Address{gpu}); !errors.Is(err, ErrBusy) {
+	if err := resetTogether(t.Context(), fs, []pci.Address{gpu}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a reset of what is held: %v, want ErrBusy", err)
 	}
 	release()

@@ -29,9 +29,6 @@ const (
 	NotOurs Result = "not ours"
 )
 
-// Results returns all results, for documents.
-func Results() []Result { return []Result{Shown, NotShown, NotOurs} }
-
 // Report is the evidence. Its JSON form is stable: names are added, never changed.
 type Report struct {
 	Profile Profile `json:"profile"`

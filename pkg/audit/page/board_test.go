@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
@@ -41,7 +40,7 @@ func TestEveryBoardHasAPage(t *testing.T) {
 		t.Run(b.Name, func(t *testing.T) {
 			n := read(t, b.Build(t))
 			profile, _ := finding.ProfileNamed(finding.MultiTenant)
-			p := &page.Page{Inventory: audit.NewInventory(n.Snapshot), Tenancies: page.TenanciesNow(n)}
+			p := &page.Page{Inventory: assess(n.Snapshot), Tenancies: page.TenanciesNow(n)}
 			checks := check.Catalogue()
 			for i := range checks {
 				p.Rules = append(p.Rules, checks[i].Rule)

@@ -13,7 +13,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // machine makes up the functions of a node.
@@ -103,7 +105,12 @@ func (m *machine) inventory() *audit.Inventory {
 		m.s.Groups = append(m.s.Groups, device.Group{Number: n, Type: "DMA-FQ", Members: members})
 	}
 	slices.SortFunc(m.s.Groups, func(a, b device.Group) int { return a.Number - b.Number })
-	return audit.NewInventory(&m.s)
+	return assess(&m.s)
+}
+
+// assess judges a snapshot by the default node config, without records of claims.
+func assess(s *device.Snapshot) *audit.Inventory {
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
 }
 
 // server is a machine of two sockets: one switch does not redirect, so that two

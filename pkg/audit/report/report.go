@@ -102,7 +102,7 @@ func (d *Document) inventory() *audit.Inventory {
 	if d.Node == nil {
 		return nil
 	}
-	inv := audit.NewInventoryOf(*d.Node)
+	inv := audit.NewInventory(*d.Node)
 	inv.Basis, inv.Unread = d.Basis, d.Unread
 	return inv
 }

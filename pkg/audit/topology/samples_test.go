@@ -7,7 +7,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // sample builds the snapshot of a made-up node.
@@ -102,7 +104,12 @@ func (m *sample) snapshot() *device.Snapshot {
 	return &m.s
 }
 
-func (m *sample) inventory() *audit.Inventory { return audit.NewInventory(m.snapshot()) }
+func (m *sample) inventory() *audit.Inventory { return assess(m.snapshot()) }
+
+// assess judges a snapshot by the default node config, without records of claims.
+func assess(s *device.Snapshot) *audit.Inventory {
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+}
 
 func on() *pci.ACS { return &pci.ACS{Capability: 0x5f, Control: 0x1d} }
 
@@ -229,6 +236,6 @@ func inventories(t *testing.T) map[string]*audit.Inventory {
 	t.Helper()
 	return map[string]*audit.Inventory{
 		"lab": lab().inventory(), "server": server().inventory(), "desktop": desktop().inventory(),
-		"empty": audit.NewInventory(&device.Snapshot{}),
+		"empty": assess(&device.Snapshot{}),
 	}
 }
