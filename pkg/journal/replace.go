@@ -15,8 +15,8 @@ import (
 // replace writes a file whole, with its content on disk: after a crash the former file is there or this one, and maybe a
 // temporary one. The new name is durable once the directory is synced.
 //
-// It doesn't ask for the former file's permissions, as renameio.WriteFile does: these are all 0600, and a claim writes its
-// record four times.
+// renameio.WriteFile would also stat the former file for its permissions, which are always 0600. A claim writes its record
+// four times.
 func replace(path string, data []byte) (err error) {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {

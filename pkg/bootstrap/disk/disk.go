@@ -123,7 +123,8 @@ func fill(f *renameio.PendingFile, content []byte, like image.Image) error {
 	return f.Sync() // a full disk may be reported only now
 }
 
-// Symlink creates a link, or replaces the existing file.
+// Symlink creates a link, or replaces the existing file. renameio.Symlink does the same, but follows links out of the tree,
+// because it takes no [os.Root], and leaves the directory unsynced.
 func (d *Disk) Symlink(name, target string) error {
 	return d.in(name, "link", func(dir *os.Root, base string) error {
 		temporary := "." + base + "0"
