@@ -401,7 +401,7 @@ func TestPageTellsThePast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"node": page("node", "--root", tree.Root()), "archive": page("eval", file)} {
-		for _, want := range []string{"The ledger verifies: chain, tree and signatures of its 700 events", "team-a/c349", "and 340 more: ask <code>kata-vfio-audit device "} {
+		for _, want := range []string{"The ledger verifies: chain, tree and signatures of its 700 events", "team-a/c349", "and 340 more: <code>kata-vfio-audit who --device "} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the page lacks %q", what, want)
 			}

@@ -25,12 +25,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 )
 
+// supportLedger is how many MiB of a ledger a support bundle has, unless --ledger says otherwise.
+const supportLedger = 16
+
 func collectCommand(t *tree) *cobra.Command {
 	var file string
 	var limit int64
+	var bundle bool
+	var s support
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "Copy what the checks read of a node into one file, to judge it elsewhere",
+		Short: "Copy what the checks read of a node into one file, to judge it elsewhere, or for support",
 		Long: "collect reads the node as `kata-vfio-audit node` does, and data for later versions, and writes one archive (.tar.gz).\n" +
 			"Use it in place of the node: with `eval`, or with --root of any command. The archive records what could not be\n" +
 			"read and what was not read: checks treat neither as good.\n" +
@@ -38,21 +43,62 @@ func collectCommand(t *tree) *cobra.Command {
 			"It contains names of tenants and claims, addresses and host names, kernel and runtime configuration, and the\n" +
 			"command lines of the node's runtimes and of processes that hold devices. It contains no environment variables, keys\n" +
 			"or tokens. Its mode is 0600.\n" +
-			"\n" +
+			"\n" + supportHelp +
 			exitCodes,
-		Example: "  kata-vfio-audit collect --file node7.tgz\n  kata-vfio-audit eval node7.tgz",
-		Args:    command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var out bytes.Buffer
-			if err := t.collect(cmd.Context(), &out, cmd.ErrOrStderr(), limit<<20); err != nil {
-				return err
-			}
-			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		Example: "  kata-vfio-audit collect --file node7.tgz\n  kata-vfio-audit eval node7.tgz\n" +
+			"  kata-vfio-audit collect --support --mask --file node7-support.tgz\n" +
+			"  kata-vfio-audit collect --support --file node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
+		Args: command.NoArgs,
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file to write; - or none is standard output, which must not be a terminal")
-	cmd.Flags().Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events,\n"+
-		"so that the whole ledger still verifies")
+	f := cmd.Flags()
+	f.StringVar(&file, "file", "", "file to write; - or none is standard output, which must not be a terminal")
+	f.Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events,\n"+
+		fmt.Sprintf("so that the whole ledger still verifies; with --support: %d by default", supportLedger))
+	f.BoolVar(&bundle, "support", false, "make a support bundle")
+	only := s.flags(cmd)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range only {
+			if !bundle && cmd.Flags().Changed(name) {
+				return command.Usagef("--%s needs --support", name)
+			}
+		}
+		if bundle && !cmd.Flags().Changed("ledger") {
+			limit = supportLedger
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var out bytes.Buffer
+		write := t.collect
+		if bundle {
+			write = func(ctx context.Context, w, warnings io.Writer, limit int64) error {
+				return s.write(ctx, t, w, warnings, limit)
+			}
+		}
+		if err := write(cmd.Context(), &out, cmd.ErrOrStderr(), limit<<20); err != nil {
+			return err
+		}
+		return deliverArchive(out.Bytes(), file, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+const supportHelp = "--support writes a bundle for a support case instead: node.tgz (the archive), devices and findings as JSON, the\n" +
+	"journal's records, the end of the ledger and the result of its verification, versions, and the ends of log files.\n" +
+	"With --kubeconfig it adds the plugin's own objects, its slices, and the claims that have or wait for devices of\n" +
+	"kata-vfio (use an administrator's kubeconfig: other users may list little). Its manifest.json has the hash of every\n" +
+	"file and lists what was left out. It contains no Secrets, keys, tokens, passwords or kubeconfigs in any known form.\n" +
+	"--mask replaces the names of tenants' namespaces, pods and claims with pseudonyms, the same for the same name, and\n" +
+	"leaves out the logs of runtimes. Names that are also common words, such as dev or gpu, stay in running text. The masked\n" +
+	"ledger does not verify, so the bundle contains the earlier result. Host names and addresses stay.\n" +
+	"\n"
+
+// gatherCommand is hidden: it is `collect --support`, under the name that it had before.
+func gatherCommand(t *tree) *cobra.Command {
+	cmd := collectCommand(t)
+	cmd.Use, cmd.Hidden = "gather", true
+	cmd.Short, cmd.Long, cmd.Example = "The same as `kata-vfio-audit collect --support`", exitCodes, ""
+	_ = cmd.Flags().Set("support", "true") // the flag is there, and a boolean
 	return cmd
 }
 

@@ -69,8 +69,9 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(
 		nodeCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
 		clusterCommand(), fleetCommand(), collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t),
-		podCommand(&t), claimCommand(&t), deviceCommand(&t), whoCommand(&t), neighboursCommand(&t), ledgerCommand(&t), verifyCommand(),
+		whoCommand(&t), ledgerCommand(&t), verifyCommand(),
 	)
+	cmd.AddCommand(former(&t)...)
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }

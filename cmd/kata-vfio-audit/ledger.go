@@ -34,7 +34,7 @@ func ledgerCommand(t *tree) *cobra.Command {
 	h := &book{tree: t}
 	cmd := &cobra.Command{
 		Use:   "ledger",
-		Short: "Show, verify and prove the node's history: who held which device, when",
+		Short: "Verify and prove the node's history: who held which device, when",
 		Long: "The plugin keeps a ledger on each node: every prepare, bind, reset, hand-over to a VM and release, chained by\n" +
 			"hashes and signed. The ledger proves that nothing before an anchor was rewritten, left out or restored from a backup.\n" +
 			"An anchor is a checkpoint that is kept off the node; the plugin writes anchors to claims' statuses and Events. The\n" +

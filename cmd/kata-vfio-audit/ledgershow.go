@@ -30,40 +30,43 @@ type showOptions struct {
 	filter                                   ledger.Filter
 }
 
+// ledgerShowCommand is hidden: `who --events` is the same.
 func ledgerShowCommand(h *book) *cobra.Command {
 	var o showOptions
 	formats := command.Formats{"table", "json", "yaml", "ndjson"}
 	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Show the events, the oldest first",
-		Long: "show prints the events of a node's ledger. ndjson prints each line as stored; json is {\"events\": [...]}.\n" +
-			"show does not verify the events: use `ledger verify`. If the ledger has pseudonyms and the key is beside it,\n" +
-			"you can search by name.\n" +
-			"\n" +
-			ledgerExitCodes,
-		Example: "  kata-vfio-audit ledger show --device 0000:3b:00.0 --since 2026-11-01\n" +
-			"  kata-vfio-audit ledger show --claim tenant-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
-		Args:    command.NoArgs,
+		Use: "show", Hidden: true, Args: command.NoArgs,
+		Short: "The same as `kata-vfio-audit who --events`", Long: ledgerExitCodes,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(o.format), o.resolve()) },
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := h.open()
-			if err != nil {
-				return err
-			}
-			err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.FS)
-			return errors.Join(l.failed(cmd.Context(), err), warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, h) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.claim, "claim", "", "only events of this claim: its UID, its name, or namespace/name")
 	f.StringVar(&o.pod, "pod", "", "only events of this pod: its UID, its name, or namespace/name")
 	f.StringVar(&o.device, "device", "", "only events of this function, such as 0000:3b:00.0")
-	f.StringVar(&o.since, "since", "", "only events since this time: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for 24 hours ago")
-	f.StringVar(&o.until, "until", "", "only events up to this time")
-	f.StringSliceVar(&o.types, "type", nil, "only events of these types: "+strings.Join(typeWords(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(typeWords(), cobra.ShellCompDirectiveNoFileComp))
+	o.flags(cmd, "")
 	formats.Flag(cmd, &o.format)
 	return cmd
+}
+
+// flags adds those that select events by more than what they are about.
+func (o *showOptions) flags(cmd *cobra.Command, about string) {
+	f := cmd.Flags()
+	f.StringVar(&o.since, "since", "", about+"only events since this time: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for 24 hours ago")
+	f.StringVar(&o.until, "until", "", about+"only events up to this time")
+	f.StringSliceVar(&o.types, "type", nil, about+"only events of these types: "+strings.Join(typeWords(), ", "))
+	// The only possible error is an unknown flag.
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(typeWords(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// run prints the events of a ledger.
+func (o *showOptions) run(cmd *cobra.Command, h *book) error {
+	l, err := h.open()
+	if err != nil {
+		return err
+	}
+	err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.FS)
+	return errors.Join(l.failed(cmd.Context(), err), warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
 }
 
 func typeWords() []string {

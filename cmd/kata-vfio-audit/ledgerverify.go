@@ -184,7 +184,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove [EVENT]",
 		Short: "Write a small file that proves an event, or that an anchor belongs to this history",
-		Long: "prove EVENT writes a proof that the event with this number (SEQ of `ledger show`) is in the ledger. prove --from FILE\n" +
+		Long: "prove EVENT writes a proof that the event with this number (SEQ of `who --events`) is in the ledger. prove --from FILE\n" +
 			"writes a proof that the ledger's current checkpoint continues the history of the checkpoint in the file. The recipient\n" +
 			"checks it without the ledger: `kata-vfio-audit ledger verify --proof`. A damaged ledger gives no proofs.\n" +
 			"\n" +
@@ -239,7 +239,7 @@ func proofOf(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.
 	}
 	seq, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil || seq < 0 {
-		return nil, command.Usagef("event %q: want its number, SEQ of `kata-vfio-audit ledger show`", args[0])
+		return nil, command.Usagef("event %q: want its number, SEQ of `kata-vfio-audit who --events`", args[0])
 	}
 	return func(fsys fs.FS) (*ledger.Proof, error) { return ledger.ProveEvent(fsys, seq) }, nil
 }

@@ -25,7 +25,7 @@ func claimsCommand(s *session) *cobra.Command {
 		Long: "claims lists the claims that have or wait for devices of kata-vfio, those that need attention first. STATE is refused\n" +
 			"(with the reason), pending, allocated, deleting, weakened (its DeviceClass waives isolation or reset) or ready.\n" +
 			"Conditions that are not true have a ! (false) or a ? (unknown) and their reason. VM is the pod's RuntimeClass and the\n" +
-			"pod's phase; the sandbox's ID is not in the API: use `kata-vfio-audit claim` on the node. A waiting claim is listed\n" +
+			"pod's phase; the sandbox's ID is not in the API: use `kata-vfio-audit who --claim` on the node. A waiting claim is listed\n" +
 			"if its DeviceClass is for kata-vfio; if you may not list DeviceClasses, only if the class's name ends in .kata-vfio.dev.\n" +
 			"\n" +
 			exitCodes,

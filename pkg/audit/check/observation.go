@@ -45,7 +45,7 @@ func observationChecks() []Check {
 			ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
 			Why:    "After an unrecorded change, the device's tenants can't be identified.",
 			Fix:    "find out what changed it: only the plugin should. At its next start, the plugin adds the missing events, marked as late",
-			Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
+			Verify: "kata-vfio-audit who; kata-vfio-audit who --events --since 24h",
 		}, Judge: checkReplay},
 		{Rule: finding.Rule{
 			ID: "OBS-004", Title: "Ensure that the audit could answer all checks of severity High or worse", Severity: isolation.Medium,

@@ -37,10 +37,11 @@ func About(question string, h *history.History, tenancies []*history.Tenancy, le
 	return answer(question, h, tenancies, OtherTenants(h.Neighbours(tenancies)), ledger)
 }
 
-// At returns the answer to a question about a moment. All tenancies of that moment are listed. A tenancy that
-// began later, or had ended, was not near any of them, and later refusals are left out.
-func At(question string, h *history.History, when time.Time, ledger history.Verification) *Document {
-	d := answer(question, h, h.At(when), nil, ledger)
+// At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
+// any of them, and later refusals are left out.
+func At(question string, h *history.History, tenancies []*history.Tenancy, when time.Time, ledger history.Verification) *Document {
+	near := slices.DeleteFunc(OtherTenants(h.Neighbours(tenancies)), func(n history.Neighbour) bool { return !n.Other.At(when) })
+	d := answer(question, h, tenancies, near, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })
 	return d
 }

@@ -249,7 +249,7 @@ func notAskedOfClusters() []NotAsked {
 		{
 			"K8S-020", "Tenants are placed as the site wants",
 			"no object shows what the site wants; ACS-019 shows who shares a switch, and GPU-002 a fabric",
-			"kata-vfio-audit neighbours <namespace>/<pod>",
+			"kata-vfio-audit who --near <namespace>/<pod>",
 		},
 	}
 }

@@ -48,7 +48,7 @@ type Claim struct {
 	Pods []string `json:"pods"`
 	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase how
 	// far that has come; empty where no pod is seen. The sandbox's own id is not in the
-	// API: `kata-vfio-audit claim` on the node knows it.
+	// API: `kata-vfio-audit who --claim` on the node knows it.
 	VM       string        `json:"vm,omitempty"`
 	PodPhase string        `json:"podPhase,omitempty"`
 	Devices  []ClaimDevice `json:"devices"`

@@ -169,7 +169,7 @@ const maxTenancies = 200
 
 // tableOf returns the table of all functions.
 func tableOf(r record, who *tenants) tenancyTable {
-	t := tenancyTable{Where: "see the device, or ask `kata-vfio-audit device ADDRESS --history`"}
+	t := tenancyTable{Where: "see the device, or ask `kata-vfio-audit who --device ADDRESS --history`"}
 	for i := range r.shown {
 		if len(t.Rows) == maxTenancies {
 			t.Left = len(r.shown) - i
@@ -185,7 +185,7 @@ func tableOf(r record, who *tenants) tenancyTable {
 
 // historyOf returns the past tenancies of some functions, the first of which is the subject; nil without any.
 func historyOf(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
-	t := &tenancyTable{Caption: "Tenancies on record" + r.doubt, Where: "ask `kata-vfio-audit device " + addrs[0].String() + " --history`"}
+	t := &tenancyTable{Caption: "Tenancies on record" + r.doubt, Where: "`kata-vfio-audit who --device " + addrs[0].String() + " --history`"}
 	for _, a := range addrs {
 		t.Left += r.left[a]
 		if !slices.ContainsFunc(who.ever[a], func(held *Tenancy) bool { return !held.Open() }) {

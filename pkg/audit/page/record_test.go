@@ -203,7 +203,7 @@ func TestLongHistoryIsCutToItsLatest(t *testing.T) {
 	if !strings.Contains(part, "claim-99-") || !strings.Contains(part, "claim-90-") || strings.Contains(part, "claim-89-") {
 		t.Error("it has not the latest ten")
 	}
-	if want := "and 90 more: ask <code>kata-vfio-audit device 0000:13:00.0 --history</code>"; !strings.Contains(part, want) {
+	if want := "and 90 more: <code>kata-vfio-audit who --device 0000:13:00.0 --history</code>"; !strings.Contains(part, want) {
 		t.Errorf("%q is missing", want)
 	}
 	p = large()

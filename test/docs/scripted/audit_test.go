@@ -87,7 +87,7 @@ func TestAuditAsksTheLedger(t *testing.T) {
 	}
 	n := scripted.Open(t, tree.Root())
 	n.Script("usr/local/bin/kubectl", "cat anchors.json\n") // what an API server has: claims with a checkpoint
-	n.Follow(docs.Step{Command: "kata-vfio-audit ledger prove 42 > anchors.json\ncat /var/lib/kata-vfio/ledger/*.pub > key.pub\nkata-vfio-audit pod team-a/train --bundle train.json"})
+	n.Follow(docs.Step{Command: "kata-vfio-audit ledger prove 42 > anchors.json\ncat /var/lib/kata-vfio/ledger/*.pub > key.pub\nkata-vfio-audit who --pod team-a/train --bundle train.json"})
 	section := docs.Section(t, auditREADME, "Ask the ledger")
 	for _, m := range regexp.MustCompile("`(kata-vfio-audit [^`]+)`").FindAllStringSubmatch(section, -1) {
 		out := n.Follow(docs.Step{Command: strings.ReplaceAll(m[1], "FILE", "anchors.json")})

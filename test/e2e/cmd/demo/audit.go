@@ -135,7 +135,7 @@ func (s *story) bringReport(ctx context.Context) error {
 
 // history asks the node's ledger about the device that was given back.
 func (s *story) history(ctx context.Context) error {
-	return s.onNode(ctx, 0, "kata-vfio-audit device "+topology.GPU0+" --history")
+	return s.onNode(ctx, 0, "kata-vfio-audit who --device "+topology.GPU0+" --history")
 }
 
 // exitFindings is the audit's exit code where something fails.

@@ -50,18 +50,18 @@ func ownObjects(namespace string) []listed {
 }
 
 // addCluster asks the cluster, if one is named. What it does not tell is noted.
-func (g *gathering) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
-	if !g.cluster.kube.Named() {
+func (s *support) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
+	if !s.cluster.kube.Named() {
 		b.Note("the bundle has no cluster objects: --kubeconfig is not set")
 		return nil
 	}
-	client, _, err := g.cluster.connect()
+	client, _, err := s.cluster.connect()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	return addObjects(ctx, client, g.namespace, b, mask)
+	return addObjects(ctx, client, s.namespace, b, mask)
 }
 
 func addObjects(ctx context.Context, client lister, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {

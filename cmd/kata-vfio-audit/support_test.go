@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,12 +63,18 @@ func plantedNode(t *testing.T) *board.Tree {
 	return tree
 }
 
-// gathered returns a bundle's files by name, and those of its archive of the node
+// gathered returns the files of a bundle by name, and those of its archive of the node
 // below "node.tgz/"; names and links are part of the contents.
 func gathered(t *testing.T, root string, args ...string) (files map[string]string, file string) {
 	t.Helper()
+	return gatheredBy(t, root, append([]string{"collect", "--support"}, args...)...)
+}
+
+// gatheredBy is gathered by a command line.
+func gatheredBy(t *testing.T, root string, args ...string) (files map[string]string, file string) {
+	t.Helper()
 	file = filepath.Join(t.TempDir(), "support.tgz")
-	if _, stderr, err := execute(t, append([]string{"gather", "--root", root, "--file", file}, args...)...); err != nil {
+	if _, stderr, err := execute(t, append(args, "--root", root, "--file", file)...); err != nil {
 		t.Fatal(err, stderr)
 	}
 	data, err := os.ReadFile(file)
@@ -415,6 +423,22 @@ func TestGatherHasWhatBootstrapDid(t *testing.T) {
 			if strings.Contains(name, "backups") || strings.Contains(text, secretWord) {
 				t.Errorf("%v: %s has %q", args, name, text)
 			}
+		}
+	}
+}
+
+// TestFormerNameOfSupportBundles: gather makes the bundle that `collect --support` makes, which no flag of it makes alone.
+func TestFormerNameOfSupportBundles(t *testing.T) {
+	root := plantedNode(t).Root()
+	now, file := gathered(t, root)
+	former, _ := gatheredBy(t, root, "gather")
+	got, want := slices.Sorted(maps.Keys(former)), slices.Sorted(maps.Keys(now))
+	if diff := cmp.Diff(want, got); diff != "" || !slices.Contains(got, "status.json") {
+		t.Errorf("gather has other files (-want +got):\n%s", diff)
+	}
+	for _, flag := range []string{"--mask", "--namespace=a", "--kubeconfig=a"} {
+		if _, _, err := execute(t, "collect", flag, "--root", root, "--file", file); err == nil || exitCode(err) != exitUsage {
+			t.Errorf("collect %s: %v, want a usage error", flag, err)
 		}
 	}
 }

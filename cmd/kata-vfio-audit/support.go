@@ -26,69 +26,40 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// gathering are the flags of gather.
-type gathering struct {
-	file      string
+// support is a support bundle of a node.
+type support struct {
 	mask      bool
-	ledger    int64
 	namespace string
 	cluster   apiServer
 }
 
-func gatherCommand(t *tree) *cobra.Command {
-	var g gathering
-	cmd := &cobra.Command{
-		Use:   "gather --file FILE",
-		Short: "Make a support bundle of a node, with tenants' names masked on request",
-		Long: "gather writes one .tar.gz for a support case: node.tgz (as `collect` makes it, for `eval` and --root), devices and\n" +
-			"findings as JSON, the journal's records, the end of the ledger and the result of its verification, versions, and the\n" +
-			"ends of log files. With --kubeconfig it adds the plugin's own objects, its slices, and the claims that have\n" +
-			"or wait for devices of kata-vfio (use an administrator's kubeconfig: other users may list little). Its manifest.json\n" +
-			"has the hash of every file and lists what was left out.\n" +
-			"\n" +
-			"It contains no Secrets, keys, tokens, passwords or kubeconfigs in any known form. --mask replaces the names of\n" +
-			"tenants' namespaces, pods and claims with pseudonyms, the same for the same name, and leaves out the logs of runtimes.\n" +
-			"Names that are also common words, such as dev or gpu, stay in running text. The masked ledger does not verify, so the\n" +
-			"bundle contains the earlier result. Host names and addresses stay. The file's mode is 0600.\n" +
-			"\n" +
-			exitCodes,
-		Example: "  kata-vfio-audit gather --file node7-support.tgz --mask\n  kata-vfio-audit gather --file node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
-		Args:    command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var out bytes.Buffer
-			if err := g.gather(cmd.Context(), t, &out, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
-			return deliverArchive(out.Bytes(), g.file, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
+// flags adds those that only a support bundle has, and returns their names.
+func (s *support) flags(cmd *cobra.Command) (names []string) {
 	f := cmd.Flags()
-	f.StringVar(&g.file, "file", "", "file to write; - or none is standard output, which must not be a terminal")
-	f.BoolVar(&g.mask, "mask", false, "replace the names of tenants' namespaces, pods and claims")
-	f.Int64Var(&g.ledger, "ledger", 16, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events")
-	g.cluster.kube.AddFile(cmd, "also ask this kubeconfig's cluster (default: no cluster)")
-	f.StringVarP(&g.namespace, "namespace", "n", pluginNamespace, "namespace of the plugin")
-	return cmd
+	f.BoolVar(&s.mask, "mask", false, "with --support: replace the names of tenants' namespaces, pods and claims")
+	s.cluster.kube.AddFile(cmd, "with --support: also ask this kubeconfig's cluster (default: no cluster)")
+	f.StringVarP(&s.namespace, "namespace", "n", pluginNamespace, "with --support: namespace of the plugin")
+	return []string{"mask", "kubeconfig", "namespace"}
 }
 
 // pluginNamespace is where the chart is installed by default.
 const pluginNamespace = "kata-vfio-system"
 
-// gather looks at the node and writes the bundle.
-func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) error {
-	r, err := t.record(ctx, warnings, g.ledger<<20)
+// write looks at the node and writes the bundle, with at most so many bytes of the ledger.
+func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, ledgerLimit int64) error {
+	r, err := t.record(ctx, warnings, ledgerLimit)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.node.Close() }()
 	var b bundle.Bundle
 	var mask *bundle.Mask
-	if g.mask {
+	if s.mask {
 		mask = bundle.NewMask()
 		b.Note("names of tenants' namespaces, pods and claims are replaced: the ledger's lines no longer verify, ledger-verification.json is " +
 			"from before, and the journal's records are rewritten")
 	}
-	if err := g.fill(ctx, r, &b, mask); err != nil {
+	if err := s.fill(ctx, r, &b, mask); err != nil {
 		return err
 	}
 	node, err := r.archive(&b, mask)
@@ -101,7 +72,7 @@ func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) 
 }
 
 // fill adds all but the node's archive, and has the mask know all names.
-func (g *gathering) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask *bundle.Mask) error {
+func (s *support) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask *bundle.Mask) error {
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
 		func() error { return r.addFindings(b, mask) },
@@ -109,14 +80,14 @@ func (g *gathering) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mas
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
 		func() error { return r.addBootstrap(b) },
-		func() error { return b.Logs(ctx, r.node.FS, g.namespace, mask) },
-		func() error { return g.addCluster(ctx, b, mask) },
+		func() error { return b.Logs(ctx, r.node.FS, s.namespace, mask) },
+		func() error { return s.addCluster(ctx, b, mask) },
 	} {
 		if err := part(); err != nil {
 			return err
 		}
 	}
-	r.hideContainers(mask, g.namespace)
+	r.hideContainers(mask, s.namespace)
 	return nil
 }
 
