@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -38,8 +39,8 @@ func entryOf(r *finding.Rule, frameworks []mapping.Framework) entry {
 	return e
 }
 
-// weight says how severe a failure is, and where it is otherwise.
-func (e *entry) weight() string {
+// Weight says how severe a failure is, and where it is otherwise.
+func (e *entry) Weight() string {
 	words := []string{string(e.Severity)}
 	for _, p := range finding.Profiles() {
 		if s, ok := e.Severities[p.Name]; ok {
@@ -63,31 +64,17 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options)
 	if done, err := encode.Document(w, format, "catalogue", all); done {
 		return err
 	}
-	var b strings.Builder
 	if format == "md" {
-		b.WriteString("# The checks of kata-vfio-audit\n\n")
-		b.WriteString("`kata-vfio-audit checks -o md` writes this page. `kata-vfio-audit explain CHECK` shows one check, with the node's answer.\n\n")
-		b.WriteString("- Severities apply to untrusted tenants. Profiles change some of them.\n")
-		b.WriteString("- Controls are those that a check supports, by framework. An asterisk marks partial evidence. No report claims compliance.\n")
-		b.WriteString("  `kata-vfio-audit checks --mapping FRAMEWORK` shows titles and reasons. A check without controls of its own has those of its group.\n")
-		b.WriteString("- Assignable functions are those that tenants have or can get.\n")
-		b.WriteString("- Questions that no check answers are [at the end](#not-checked).\n")
+		return fillIn(w, "catalogue", cataloguePage{grouped(entries), finding.NotAskedRules()})
 	}
-	if format == "table" && len(entries) > 0 {
+	var b strings.Builder
+	if len(entries) > 0 {
 		writeColumns(&b, o.width(), catalogueColumns(), "ID", "SEVERITY", "BY", "CHECK")
 	}
-	for _, g := range finding.Groups() {
-		var some []entry
-		for _, e := range entries {
-			if e.Group == g.Letters {
-				some = append(some, e)
-			}
-		}
-		if len(some) > 0 {
-			writeGroup(&b, g, some, format, o.width())
-		}
+	for _, g := range grouped(entries) {
+		g.writeTable(&b, o.width())
 	}
-	writeNotAsked(&b, format, o.width())
+	writeNotAsked(&b, o.width())
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write catalogue: %w", err)
 	}
@@ -97,51 +84,79 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options)
 // catalogueColumns are the widths of the table's columns but the last.
 func catalogueColumns() []int { return []int{10, 10, 8} }
 
-func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format string, width int) {
-	if format != "md" {
-		for i := range entries {
-			asked := "" // by the plugin, whenever its node changes
-			if entries[i].Cheap {
-				asked = "plugin"
-			}
-			writeColumns(b, width, catalogueColumns(), entries[i].ID, string(entries[i].Severity), asked, entries[i].Title)
-		}
-		return
-	}
-	fmt.Fprintf(b, "\n## %s: %s\n", g.Letters, g.Title)
-	shared := sharedControls(entries)
-	if shared != "" {
-		fmt.Fprintf(b, "\nControls: %s\n", md(shared))
-	}
-	said := map[string]string{}
-	for i := range entries {
-		writeSection(b, &entries[i], shared, said)
-	}
+// cataloguePage is the catalogue as its template has it.
+type cataloguePage struct {
+	Groups   []group
+	NotAsked []finding.NotAsked
 }
 
-// writeSection is a rule's own part of the catalogue: without its group's shared
-// controls, and with references to rules before it that say the same, which are in said.
-func writeSection(b *strings.Builder, e *entry, shared string, said map[string]string) {
-	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n%s\n\n", e.ID, md(e.Title), e.weight(), md(e.Why))
+// group is a group of the catalogue, with the controls that most of its rules support.
+type group struct {
+	finding.Group
+	Controls string
+	Rules    []ruleSection
+}
+
+// ruleSection is a rule as a template has it.
+type ruleSection struct {
+	entry
+	Lines []ruleLine
+}
+
+type ruleLine struct{ Name, Text string }
+
+// grouped returns the groups that have entries. A rule's part is without its group's controls, and refers to rules before it
+// that say the same.
+func grouped(entries []entry) []group {
+	var all []group
+	for _, g := range finding.Groups() {
+		some := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return e.Group != g.Letters })
+		if len(some) == 0 {
+			continue
+		}
+		one, said := group{Group: g, Controls: sharedControls(some)}, map[string]string{}
+		for i := range some {
+			one.Rules = append(one.Rules, some[i].section(one.Controls, said))
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// section returns a rule's part of a page. said holds what rules before it say, by line.
+func (e *entry) section(shared string, said map[string]string) ruleSection {
+	s := ruleSection{entry: *e}
 	line := func(name, text, shown string) {
 		switch first, known := said[name+text]; {
 		case text == "":
 		case known:
-			fmt.Fprintf(b, "- %s: as %s\n", name, first)
+			s.Lines = append(s.Lines, ruleLine{name, "as " + first})
 		default:
 			said[name+text] = e.ID
-			fmt.Fprintf(b, "- %s: %s\n", name, shown)
+			s.Lines = append(s.Lines, ruleLine{name, shown})
 		}
 	}
+	sources := strings.Join(e.Sources, "; ")
 	line("Fix", e.Fix, md(e.Fix))
 	line("Command", e.Verify, code(e.Verify))
-	line("Sources", strings.Join(e.Sources, "; "), md(strings.Join(e.Sources, "; ")))
+	line("Sources", sources, md(sources))
 	switch own := controls(e.Supports); own {
 	case shared:
 	case "":
-		b.WriteString("- Controls: none\n")
+		s.Lines = append(s.Lines, ruleLine{"Controls", "none"})
 	default:
 		line("Controls", own, md(own))
+	}
+	return s
+}
+
+func (g *group) writeTable(b *strings.Builder, width int) {
+	for i := range g.Rules {
+		r, asked := &g.Rules[i], "" // by the plugin, whenever its node changes
+		if r.Cheap {
+			asked = "plugin"
+		}
+		writeColumns(b, width, catalogueColumns(), r.ID, string(r.Severity), asked, r.Title)
 	}
 }
 
@@ -182,21 +197,13 @@ func controls(supports []mapping.Support) string {
 
 // writeNotAsked writes what no check asks: a reader who misses it shall not take it
 // for answered.
-func writeNotAsked(b *strings.Builder, format string, width int) {
-	all := finding.NotAskedRules()
-	if format != "md" {
-		var ids []string
-		for _, not := range all {
-			ids = append(ids, not.ID)
-		}
-		b.WriteString("\nNot checked; `kata-vfio-audit checks -o md` gives the reasons, and what to check by hand\n")
-		writeColumns(b, width, []int{10}, "", strings.Join(ids, " "))
-		return
+func writeNotAsked(b *strings.Builder, width int) {
+	var ids []string
+	for _, not := range finding.NotAskedRules() {
+		ids = append(ids, not.ID)
 	}
-	b.WriteString("\n## Not checked\n\n| Question | Why no check answers it | By hand |\n|---|---|---|\n")
-	for _, not := range all {
-		fmt.Fprintf(b, "| %s: %s | %s | %s |\n", not.ID, md(not.Title), md(not.Why), md(not.ByHand))
-	}
+	b.WriteString("\nNot checked; `kata-vfio-audit checks -o md` gives the reasons, and what to check by hand\n")
+	writeColumns(b, width, []int{10}, "", strings.Join(ids, " "))
 }
 
 // WriteMapping writes a framework's controls and the rules that support each.
@@ -212,27 +219,19 @@ func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, forma
 		}
 		controls = append(controls, c)
 	}
-	if done, err := encode.Document(w, format, "mapping", mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}); done {
+	named := mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}
+	if done, err := encode.Document(w, format, "mapping", named); done {
 		return err
 	}
-	var b strings.Builder
 	if format == "md" {
-		fmt.Fprintf(&b, "# What the checks support of %s\n\n| Control | Strength | Checks | Why |\n|---|---|---|---|\n", md(f.Name()))
-	} else {
-		fmt.Fprintf(&b, "%s: the checks support these controls; whether they are met is for an assessor to say\n", f.Name())
+		return fillIn(w, "mapping", &named)
 	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: the checks support these controls; whether they are met is for an assessor to say\n", f.Name())
 	for _, c := range controls {
-		title, checks := c.Control+" "+c.Title, strings.Join(c.Rules, " ")
-		if checks == "" {
-			checks = "-"
-		}
-		if format == "md" {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", md(title), c.Strength, checks, md(c.Rationale))
-			continue
-		}
-		fmt.Fprintf(&b, "\n%s (%s)\n", title, c.Strength)
+		fmt.Fprintf(&b, "\n%s %s (%s)\n", c.Control, c.Title, c.Strength)
 		writeColumns(&b, o.width(), []int{2}, "", c.Rationale)
-		writeColumns(&b, o.width(), []int{2}, "", checks)
+		writeColumns(&b, o.width(), []int{2}, "", cmp.Or(strings.Join(c.Rules, " "), "-"))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write mapping: %w", err)
@@ -298,7 +297,7 @@ func (t *table) explain(e *entry) {
 		}
 	}
 	t.WriteString(terminal.Paint(t.color, terminal.Bold, e.ID) + "  " + e.Title + "\n\n")
-	t.field("severity", e.weight())
+	t.field("severity", e.Weight())
 	t.field("group", group)
 	t.field("why", e.Why)
 	t.field("fix", e.Fix)
@@ -333,24 +332,14 @@ func (t *table) answers(d *Document) {
 }
 
 func explainMarkdown(w io.Writer, e *entry, d *Document) error {
-	var b strings.Builder
-	writeSection(&b, e, "", map[string]string{})
-	text := strings.TrimPrefix(b.String(), "\n##") // the section as a document of its own
+	page := struct {
+		ruleSection
+		Node *Document
+	}{ruleSection: e.section("", map[string]string{})}
 	if d != nil {
-		var answers strings.Builder
-		d = d.visible()
-		fmt.Fprintf(&answers, "\n## On %s\n\n", code(d.Subject.Label()))
-		for i := range d.Findings {
-			fmt.Fprintf(&answers, "**%s**\n\n", d.Findings[i].State)
-			markdownFinding(&answers, &d.Findings[i])
-			answers.WriteString("\n")
-		}
-		text += strings.TrimRight(answers.String(), "\n") + "\n"
+		page.Node = d.visible()
 	}
-	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("write explanation: %w", err)
-	}
-	return nil
+	return fillIn(w, "explanation", &page)
 }
 
 // WriteProfiles writes what each profile is for and which rules weigh otherwise in

@@ -1,101 +1,70 @@
 package report
 
 import (
+	"bytes"
+	_ "embed" // the templates
 	"fmt"
 	"io"
 	"strings"
+	"text/template"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-func writeMarkdown(w io.Writer, d *Document, failOn isolation.Severity) error {
-	var b strings.Builder
-	name := d.Subject.Label()
-	fmt.Fprintf(&b, "# Audit of %s: %s\n\n", code(name), d.Summary.Verdict)
-	fmt.Fprintf(&b, "%s %s.\n\n", code(name), verdictWords(&d.Summary, failOn))
-	fmt.Fprintf(&b, "Profile %s, %s, %s, kernel %s, boot %s.\n\n", md(d.Profile), terminal.Count(d.Summary.Rules, "check"), md(d.Subject.Time),
-		code(d.Subject.Kernel), code(d.Subject.BootID))
-	if d.Basis != nil {
-		b.WriteString(md(d.Basis.String()) + ".\n\n")
+// markdownTemplates have a template for each document. Text that is not theirs goes through md or code.
+//
+//go:embed markdown.tmpl
+var markdownTemplates string
+
+// fillIn writes the document of a template.
+func fillIn(w io.Writer, name string, data any) error {
+	t, err := template.New("markdown").Funcs(markdownWords()).Parse(markdownTemplates)
+	if err != nil {
+		return fmt.Errorf("parse the templates of Markdown: %w", err)
 	}
-	b.WriteString("| State | Checks | Findings |\n|---|---:|---:|\n")
-	for _, state := range finding.States() {
-		fmt.Fprintf(&b, "| %s | %d | %d |\n", state, d.Summary.RuleStates[state], d.Summary.States[state])
+	var b bytes.Buffer
+	if err := t.ExecuteTemplate(&b, name, data); err != nil {
+		return fmt.Errorf("fill in the %s as Markdown: %w", name, err)
 	}
-	for _, s := range []struct {
-		title string
-		state finding.State
-	}{
-		{"Failures", finding.Fail},
-		{"Checks that went wrong", finding.Error},
-		{"Could not be told", finding.Unknown},
-		{"For a person to look at", finding.Manual},
-		{"Accepted for a time", finding.Waived},
-	} {
-		markdownSection(&b, s.title, d.in(s.state))
-	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("write report as Markdown: %w", err)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write %s as Markdown: %w", name, err)
 	}
 	return nil
 }
 
-func markdownSection(b *strings.Builder, title string, found []finding.Finding) {
-	if len(found) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n## %s\n", title)
-	for _, g := range byRule(found) {
-		worst := &g[0]
-		heading := fmt.Sprintf("%s %s", strings.ToUpper(string(worst.Severity)), worst.ID)
-		if worst.State != finding.Fail {
-			heading += ": " + md(worst.Title)
-		}
-		fmt.Fprintf(b, "\n### %s\n\n", heading)
-		same := sameAdvice(g)
-		for i := range g {
-			markdownFinding(b, &g[i])
-			if !same {
-				markdownAdvice(b, &g[i], "  ")
-			}
-		}
-		if same {
-			markdownAdvice(b, worst, "")
-		}
+// markdownWords are the functions that the templates use.
+func markdownWords() template.FuncMap {
+	return template.FuncMap{
+		"md": md, "code": code, "codes": codes, "count": terminal.Count, "join": strings.Join,
+		"upper":  func(s isolation.Severity) string { return strings.ToUpper(string(s)) },
+		"states": finding.States, "sameAdvice": sameAdvice, "waiver": waiverWords,
+		"about":     func(f finding.Finding) string { return about(&f) },
+		"addresses": func(f finding.Finding) []string { return addresses(&f) },
+		"evidence":  func(e finding.Evidence) string { return evidenceWords(&e) },
+		"leftOut":   func(f finding.Finding) string { return leftOutWords(&f) },
 	}
 }
 
-func markdownFinding(b *strings.Builder, f *finding.Finding) {
-	fmt.Fprintf(b, "- %s: %s\n", code(about(f)), md(f.Text))
-	if len(f.Devices) > 1 {
-		fmt.Fprintf(b, "  - In reach: %s\n", codes(addresses(f)))
-	}
-	if len(f.Tenants) > 0 {
-		fmt.Fprintf(b, "  - Exposure: %s; tenants %s\n", f.Exposure.Words(), codes(f.Tenants))
-	}
-	if f.Pending != "" {
-		fmt.Fprintf(b, "  - Next boot: %s\n", md(f.Pending))
-	}
-	if f.Waiver != nil {
-		fmt.Fprintf(b, "  - Waiver: %s\n", md(waiverWords(f.Waiver)))
-	}
-	for _, e := range f.Evidence {
-		fmt.Fprintf(b, "  - Evidence: %s\n", code(evidenceWords(&e)))
-	}
-	if f.LeftOut > 0 {
-		fmt.Fprintf(b, "  - Evidence: %s\n", leftOutWords(f))
-	}
+// section has the findings of some rules.
+type section struct {
+	Title string
+	Rules [][]finding.Finding
 }
 
-func markdownAdvice(b *strings.Builder, f *finding.Finding, indent string) {
-	if f.Remediation != "" {
-		fmt.Fprintf(b, "%s- **Fix:** %s\n", indent, md(f.Remediation))
-	}
-	if f.Verify != "" {
-		fmt.Fprintf(b, "%s- **By hand:** %s\n", indent, code(f.Verify))
-	}
+func writeMarkdown(w io.Writer, d *Document, failOn isolation.Severity) error {
+	return fillIn(w, "report", struct {
+		*finding.Report
+		Verdict  string
+		Sections []section
+	}{d.Report, verdictWords(&d.Summary, failOn), []section{
+		{"Failures", byRule(d.in(finding.Fail))},
+		{"Checks that went wrong", byRule(d.in(finding.Error))},
+		{"Could not be told", byRule(d.in(finding.Unknown))},
+		{"For a person to look at", byRule(d.in(finding.Manual))},
+		{"Accepted for a time", byRule(d.in(finding.Waived))},
+	}})
 }
 
 // md escapes text within a line of Markdown (CommonMark 2.4: a backslash makes any ASCII punctuation literal; HTML
