@@ -26,14 +26,16 @@ const module = "github.com/kata-vfio/kata-vfio/"
 func layers() [][]string {
 	return [][]string{
 		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs", "vfio/mainline"}, // words
-		{"device", "api/v1alpha1"},                                // values
+		{"rule"},                   // what is wrong, and what to do
+		{"device", "api/v1alpha1"}, // values
 		{"bootstrap/state", "bootstrap/drift", "bootstrap/image"}, // the same, of a set-up
-		{"cli/command", "cli/encode"},                             // how programs are told and answer
-		{"cli/command/commandtest"},                               // what all of them are tested for
-		{"cli/kube"},                                              // and which cluster they ask
-		{"cli/kube/kubetest"},                                     // that cluster's double
-		{"isolation", "nodeconfig"},                               // judgements
-		{"audit/finding"},                                         // what an audit says
+		{"cli/encode"},              // documents for machines
+		{"cli/command"},             // how programs are told and answer
+		{"cli/command/commandtest"}, // what all of them are tested for
+		{"cli/kube"},                // and which cluster they ask
+		{"cli/kube/kubetest"},       // that cluster's double
+		{"isolation", "nodeconfig"}, // judgements
+		{"audit/finding"},           // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
 		{"claim", "sysfs", "sysfs/nodefile"},                                         // one source each
 		{"network/guestnet"},                                                         // the guest's own side
@@ -84,7 +86,7 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
+		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
 		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }

@@ -1,0 +1,262 @@
+package rule
+
+// Code names a verdict. Codes are stable for machines: they are values of taints, reasons of conditions and Events, and part of the
+// ledger. A test holds that each has a text in texts.yaml.
+type Code string
+
+// Codes against the isolation of a function. Package isolation judges it.
+const (
+	// NoIOMMUGroup: the function is in no IOMMU group, so nothing confines its DMA.
+	NoIOMMUGroup Code = "NoIOMMUGroup"
+	// NoIOMMUMode: the group is a no-IOMMU group made up by VFIO. It is a note if the mode is on and the function has a real group.
+	NoIOMMUMode Code = "NoIOMMUMode"
+	// GroupNotViable: a member of the group can't be taken (a bridge with a driver that does not leave DMA to its user, a busy
+	// mate), so VFIO refuses the group.
+	GroupNotViable Code = "GroupNotViable"
+	// NoInterruptRemapping: a device could forge interrupts.
+	NoInterruptRemapping Code = "NoInterruptRemapping"
+	// UnsafeInterruptsAllowed: a module parameter switches the interrupt check off. It is a note if interrupts are remapped.
+	UnsafeInterruptsAllowed Code = "UnsafeInterruptsAllowed"
+	// PeerToPeerPossible: a port on the path lets requests of the group reach a function outside it without passing the IOMMU.
+	PeerToPeerPossible Code = "PeerToPeerPossible"
+	// NoReset: no reset method has a reset set that lies inside the group.
+	NoReset Code = "NoReset"
+	// ConfigSpaceDead: configuration space reads all ones.
+	ConfigSpaceDead Code = "ConfigSpaceDead"
+	// DirectMappedRegion: the firmware demands direct mappings (RMRR, unity) for the group, so that a device keeps access to host
+	// memory.
+	DirectMappedRegion Code = "DirectMappedRegion"
+	// Bridge: the function is a bridge; a VM gets the functions below it.
+	Bridge Code = "Bridge"
+)
+
+// Codes of what an auditor wants to know of a function's isolation, and what does not break it.
+const (
+	// ATSEnabled: the device translates addresses itself, and what it marks as translated passes the IOMMU unchecked.
+	ATSEnabled Code = "ATSEnabled"
+	// IdentityDefaultDomain: while VFIO does not own the group, its DMA is untranslated.
+	IdentityDefaultDomain Code = "IdentityDefaultDomain"
+	// GroupMates: other functions go with this one.
+	GroupMates Code = "GroupMates"
+	// ACSUnproven: the kernel counts a port or function as isolated though its registers don't say so (a quirk of the kernel's, or
+	// a patched kernel).
+	ACSUnproven Code = "ACSUnproven"
+	// ACSUnreadable: configuration space could not be read far enough to see ACS.
+	ACSUnreadable Code = "ACSUnreadable"
+	// WeakReset: the only reset is a power cycle of the function (D3hot to D0), which need not clear device memory.
+	WeakReset Code = "WeakReset"
+)
+
+// Codes against giving a device to a claim. Package plan judges it; all that publishes or prints devices says the same.
+const (
+	// AllocatedElsewhere: the device is allocated from a pool of another node.
+	AllocatedElsewhere Code = "AllocatedElsewhere"
+	// OtherPool: the device is allocated from another pool than the node publishes it in.
+	OtherPool Code = "OtherPool"
+	// Absent: the node has no function at the address.
+	Absent Code = "Absent"
+	// WrongType: the function is there, but is not what the device name says.
+	WrongType Code = "WrongType"
+	// NotOurs: the node's config leaves the function alone.
+	NotOurs Code = "NotOurs"
+	// Forbidden: the node itself needs the function.
+	Forbidden Code = "Forbidden"
+	// Held: another claim has the function or one that must go with it.
+	Held Code = "Held"
+	// HeldByLostClaim: a claim still has the function on the node, and no longer at the API server, so that the scheduler takes it
+	// for free. Only devices are judged by it; a claim is refused with [Held].
+	HeldByLostClaim Code = "HeldByLostClaim"
+	// Drained: the function, or another one of its assignment set, is drained. As a taint's value: no claim has it.
+	Drained Code = "Drained"
+	// Quarantined: the function could not be proven clean.
+	Quarantined Code = "Quarantined"
+	// NotIsolated: the isolation verdict is negative.
+	NotIsolated Code = "NotIsolated"
+	// FailsAudit: a check of the plugin's fails for the function or its node.
+	FailsAudit Code = "FailsAudit"
+	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.
+	PFBusy Code = "PFBusy"
+	// BackendUnavailable: the kernel does not have the VFIO interface that the config requires.
+	BackendUnavailable Code = "BackendUnavailable"
+	// OnVFIODenylist: vfio-pci refuses the function because of known errata.
+	OnVFIODenylist Code = "OnVFIODenylist"
+	// DriverServesVFIO: the function's host driver serves VFIO itself, and the function must stay on it.
+	DriverServesVFIO Code = "DriverServesVFIO"
+	// BARsUnassigned: BARs of the function, which the VM gets, have no address.
+	BARsUnassigned Code = "BARsUnassigned"
+	// BARReserved: the kernel keeps a BAR of the function, which the VM gets, for the firmware's frame buffer.
+	BARReserved Code = "BARReserved"
+	// SeveralOfIOMMUGroup: the VM would get several functions of one IOMMU group, which Kata can't plug.
+	SeveralOfIOMMUGroup Code = "SeveralOfIOMMUGroup"
+	// OtherOfIOMMUGroup: Kata would plug another function of the IOMMU group.
+	OtherOfIOMMUGroup Code = "OtherOfIOMMUGroup"
+	// HotPlugWindowTooSmall: a VM that gets the function while it runs has no room for its BARs.
+	HotPlugWindowTooSmall Code = "HotPlugWindowTooSmall"
+	// AdminAccess: the claim asks for administrative access.
+	AdminAccess Code = "AdminAccess"
+	// UnsupportedSetting: the config asks for a setting that can't be applied.
+	UnsupportedSetting Code = "UnsupportedSetting"
+	// NoAddressPool: the node has no such pool of addresses, or not its plugin.
+	NoAddressPool Code = "NoAddressPool"
+	// DamagedRecord: the function is on a VFIO driver while a damaged record may own it.
+	DamagedRecord Code = "DamagedRecord"
+	// GroupMateNotSelected: the function would take along one that the node's config does not name.
+	GroupMateNotSelected Code = "GroupMateNotSelected"
+	// LinkLost: the PCIe link of the function is down.
+	LinkLost Code = "LinkLost"
+	// FatalErrors: the function reported fatal errors.
+	FatalErrors Code = "FatalErrors"
+	// DiskInUse: a disk of the function is opened exclusively, which only Prepare sees.
+	DiskInUse Code = "DiskInUse"
+	// InUse: a process has the function open, which only Prepare sees.
+	InUse Code = "InUse"
+	// Locked: an earlier operation on the function hangs in the kernel.
+	Locked Code = "Locked"
+	// NodeNotReady: the node refuses all new claims, for a reason that no device has. [Verdict.Obstacle] says which.
+	NodeNotReady Code = "NodeNotReady"
+)
+
+// Codes of why a node refuses all new claims.
+const (
+	// DiskFull: the disk of the journal or the ledger has no room for another claim.
+	DiskFull Code = "DiskFull"
+	// NoEvidence: the ledger can't be written.
+	NoEvidence Code = "NoEvidence"
+	// StateNotWritable: the journal can't be written.
+	StateNotWritable Code = "StateNotWritable"
+	// CDINotWritable: the directory of CDI specs can't be written.
+	CDINotWritable Code = "CDINotWritable"
+	// PodResourcesNotServed: no server answers Kata, so a VM would not get its devices.
+	PodResourcesNotServed Code = "PodResourcesNotServed"
+)
+
+// Codes against the pod of a claim. The gate of Prepare judges it, before its VM starts.
+const (
+	// NoPod: the claim is reserved for no pod.
+	NoPod Code = "NoPod"
+	// SharedClaim: the claim is reserved for more than one pod.
+	SharedClaim Code = "SharedClaim"
+	// ReservedForPodGroup: the claim is reserved for a PodGroup instead of a pod.
+	ReservedForPodGroup Code = "ReservedForPodGroup"
+	// PodReplaced: the pod does not exist, or another one has its name.
+	PodReplaced Code = "PodReplaced"
+	// OtherNode: the pod is not bound to this node.
+	OtherNode Code = "OtherNode"
+	// NoRuntimeClass: the pod would run under the node's default runtime.
+	NoRuntimeClass Code = "NoRuntimeClass"
+	// HandlerNotAllowed: the pod's RuntimeClass, or the sandbox, has a handler that does not start a VM for our devices.
+	HandlerNotAllowed Code = "HandlerNotAllowed"
+	// AnnotationNotAllowed: an annotation of the pod can name devices or change its VM.
+	AnnotationNotAllowed Code = "AnnotationNotAllowed"
+	// MountNotAllowed: a mount shows the host's VFIO nodes, or is the mount of a device node into a VM.
+	MountNotAllowed Code = "MountNotAllowed"
+	// ClassUnknown: the allocation names a request that the claim's spec does not have.
+	ClassUnknown Code = "ClassUnknown"
+	// ClassGone: the DeviceClass of a device was deleted.
+	ClassGone Code = "ClassGone"
+	// ClassNotGranted: the DeviceClass is not for the claim's namespace.
+	ClassNotGranted Code = "ClassNotGranted"
+	// ClassChanged: the DeviceClass has other parameters than the allocation.
+	ClassChanged Code = "ClassChanged"
+	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not allow that.
+	NoVLAN Code = "NoVLAN"
+	// InvalidConfig: the parameters of a claim or its DeviceClass can't be read.
+	InvalidConfig Code = "InvalidConfig"
+	// WeakensIsolation: the claim asks for parameters that only a DeviceClass may set.
+	WeakensIsolation Code = "WeakensIsolation"
+	// TwinNotReserved: kata-vfio-controller has not reserved the shared device for the claim.
+	TwinNotReserved Code = "TwinNotReserved"
+	// TwinInUse: the other driver's device for the same GPU is allocated to a claim, or a pod has it.
+	TwinInUse Code = "TwinInUse"
+)
+
+// Codes of what went wrong with a claim that was not refused.
+const (
+	// NoAddress: the CNI plugin gave a VF no address.
+	NoAddress Code = "NoAddress"
+	// AddressNotReturned: the CNI plugin did not take an address back.
+	AddressNotReturned Code = "AddressNotReturned"
+	// NotPrepared: the claim could not be prepared for another reason, which the message says.
+	NotPrepared Code = "NotPrepared"
+)
+
+// Codes against a sandbox or a container. The NRI plugin judges them, and the runtime puts its text into an Event of the pod.
+const (
+	// ClaimNotUsable: the claim is not prepared, or was prepared before a reboot.
+	ClaimNotUsable Code = "ClaimNotUsable"
+	// DeviceNotClean: another sandbox has the devices, or had them and they have not been reset.
+	DeviceNotClean Code = "DeviceNotClean"
+	// NotInSandbox: the VM booted without the device and can't get it later.
+	NotInSandbox Code = "NotInSandbox"
+	// NodeWithoutClaim: a VFIO device that belongs to no prepared claim.
+	NodeWithoutClaim Code = "NodeWithoutClaim"
+	// NodeOfOthersClaim: a VFIO device of a claim that the pod does not have.
+	NodeOfOthersClaim Code = "NodeOfOthersClaim"
+	// NodeMismatch: a node with the name of one device and the number of another.
+	NodeMismatch Code = "NodeMismatch"
+	// Unverifiable: the facts for the decision can't be read.
+	Unverifiable Code = "Unverifiable"
+)
+
+// Codes of what happened to a claim's device, and of what is known of it.
+const (
+	// Prepared: the claim's devices are bound to their VFIO driver, and its CDI spec is written.
+	Prepared Code = "Prepared"
+	// Unprepared: the claim's devices are released.
+	Unprepared Code = "Unprepared"
+	// Isolated: no bypass of the IOMMU lets another tenant reach the device.
+	Isolated Code = "Isolated"
+	// NotJudged: the node has no verdict on the device yet.
+	NotJudged Code = "NotJudged"
+	// Waived: the DeviceClass does without it.
+	Waived Code = "Waived"
+	// MemoryNotChecked: resets are proven by registers. Whether one clears the device's memory is not checked.
+	MemoryNotChecked Code = "MemoryNotChecked"
+	// Orphan: the node has state of a claim that no longer exists.
+	Orphan Code = "Orphan"
+)
+
+// Codes of a VF's link.
+const (
+	// PFDown: the PF's interface is down.
+	PFDown Code = "PFDown"
+	// PFNoCarrier: the PF's interface is up and has no carrier.
+	PFNoCarrier Code = "PFNoCarrier"
+	// PFHasCarrier: the VF's link follows its PF's, which is up.
+	PFHasCarrier Code = "PFHasCarrier"
+	// LinkEnabled: the VF's linkState is Enable, so that its link does not follow its PF's.
+	LinkEnabled Code = "LinkEnabled"
+	// LinkDisabled: the VF's linkState is Disable.
+	LinkDisabled Code = "LinkDisabled"
+	// PFUnreadable: the PF's interface could not be read.
+	PFUnreadable Code = "PFUnreadable"
+)
+
+// Codes of a device that an operator takes out of use, of one that only its allocation keeps published, and of a node's claims.
+const (
+	// Draining: a claim has the device still, or it is not with its host driver yet. See [Drained].
+	Draining Code = "Draining"
+	// Undrained: the drain ended.
+	Undrained Code = "Undrained"
+	// Gone: the function no longer exists.
+	Gone Code = "Gone"
+	// Moved: the device will be published in another pool or as a pair.
+	Moved Code = "Moved"
+	// Renamed: the device will be published in a pool with another name: an earlier version named its pool
+	// (device.IsFormerPool).
+	Renamed Code = "Renamed"
+	// ClaimsRefused: the node refuses all new claims from now on.
+	ClaimsRefused Code = "ClaimsRefused"
+	// ClaimsAccepted: it accepts them again.
+	ClaimsAccepted Code = "ClaimsAccepted"
+)
+
+// Codes of a GPU that another DRA driver publishes too.
+const (
+	// TwinFree: no claim has a twin, and none can get one.
+	TwinFree Code = "TwinFree"
+	// TwinAllocated: a claim has a twin.
+	TwinAllocated Code = "TwinAllocated"
+	// TwinNotPublished: the other driver doesn't publish the GPU.
+	TwinNotPublished Code = "TwinNotPublished"
+)

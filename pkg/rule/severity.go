@@ -1,0 +1,42 @@
+package rule
+
+import "slices"
+
+// Severity says how grave a failure is. Conditions of isolation and checks of the audit weigh by the same scale.
+type Severity string
+
+// Severities, worst first.
+const (
+	Critical Severity = "critical"
+	High     Severity = "high"
+	Medium   Severity = "medium"
+	Low      Severity = "low"
+	// Info is a fact that no configuration changes, or that is not a fault.
+	Info Severity = "info"
+)
+
+// Severities returns all severities, worst first.
+func Severities() []Severity { return []Severity{Critical, High, Medium, Low, Info} }
+
+// rank orders severities, worst first.
+func (s Severity) rank() int { return slices.Index(Severities(), s) }
+
+// Compare orders severities, worst first. It suits slices.SortFunc.
+func (s Severity) Compare(other Severity) int { return s.rank() - other.rank() }
+
+// Severity returns how grave a verdict with the code is for the isolation of tenants; empty if the code is not about isolation. A
+// check of the audit that asks for the same weighs the same.
+func (c Code) Severity() Severity {
+	switch c {
+	case NoIOMMUGroup, NoIOMMUMode, NoInterruptRemapping, UnsafeInterruptsAllowed, NoReset:
+		return Critical
+	case GroupNotViable, PeerToPeerPossible, ConfigSpaceDead, DirectMappedRegion, ATSEnabled, WeakReset:
+		return High
+	case IdentityDefaultDomain, ACSUnproven:
+		return Medium
+	case Bridge, GroupMates, ACSUnreadable:
+		return Low
+	default:
+		return ""
+	}
+}

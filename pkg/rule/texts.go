@@ -1,0 +1,109 @@
+package rule
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed texts.yaml
+var textsYAML []byte
+
+// Text explains a code to the people who meet it.
+type Text struct {
+	Code Code `json:"code" yaml:"code"`
+	// Title says what the code means, as a sentence without its full stop.
+	Title string `json:"title" yaml:"title"`
+	// SeenIn are the places where a user meets the code.
+	SeenIn []Place `json:"seenIn" yaml:"seenIn"`
+	// Taint is the key of the taint that only this code sets: "kata-vfio.dev/dead". The value of other taints is the code.
+	Taint string `json:"taint,omitempty" yaml:"taint"`
+	// Why says what follows, or why it is refused.
+	Why string `json:"why,omitempty" yaml:"why"`
+	// Fix says what to do; empty if there is nothing to do.
+	Fix string `json:"fix,omitempty" yaml:"fix"`
+	// Who can do it; empty without Fix.
+	Who []Role `json:"who,omitempty" yaml:"who"`
+	// Severity is that of [Code.Severity]; the file does not have it.
+	Severity Severity `json:"severity,omitempty" yaml:"-"`
+	// Enforced are the gates that refuse because of the code; empty if it only informs.
+	Enforced []Gate `json:"enforced,omitempty" yaml:"enforced"`
+	// Checks are the IDs of the audit's checks that look for the same.
+	Checks []string `json:"checks,omitempty" yaml:"checks"`
+	// Runbook is the heading of the runbook's section: "Device is quarantined".
+	Runbook string `json:"runbook,omitempty" yaml:"runbook"`
+}
+
+// Place is where a user meets a code.
+type Place string
+
+// Places.
+const (
+	InCondition Place = "condition" // the reason of a condition in a claim's status
+	InEvent     Place = "event"     // the reason of an Event
+	InTaint     Place = "taint"     // the value of a device's taint in a ResourceSlice
+	InCommand   Place = "command"   // the output of a command
+	InLedger    Place = "ledger"    // an event of the ledger
+)
+
+// Places returns all places.
+func Places() []Place { return []Place{InCondition, InEvent, InTaint, InCommand, InLedger} }
+
+// Role is a person who can do something about a verdict.
+type Role string
+
+// Roles.
+const (
+	Tenant   Role = "tenant"   // whoever writes pods and claims
+	Platform Role = "platform" // whoever runs the nodes and the cluster
+	Vendor   Role = "vendor"   // the maker of a device, its firmware or its driver
+)
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{Tenant, Platform, Vendor} }
+
+// Gate is a place that refuses.
+type Gate string
+
+// Gates, in the order in which a pod meets them.
+const (
+	AtPublish   Gate = "publish"   // the device is tainted, so that the scheduler does not allocate it
+	AtPrepare   Gate = "prepare"   // the kubelet's call fails, before the pod's VM starts
+	AtSandbox   Gate = "sandbox"   // the pod's VM is ended
+	AtContainer Gate = "container" // the container is not created
+	AtRelease   Gate = "release"   // the claim is not released yet
+)
+
+// Gates returns all gates, in the order in which a pod meets them.
+func Gates() []Gate { return []Gate{AtPublish, AtPrepare, AtSandbox, AtContainer, AtRelease} }
+
+// Texts returns the texts of all codes, by code. The error is a defect of the build.
+func Texts() ([]Text, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(textsYAML))
+	decoder.KnownFields(true)
+	var texts []Text
+	if err := decoder.Decode(&texts); err != nil {
+		return nil, fmt.Errorf("read the texts of codes: %w", err)
+	}
+	for i := range texts {
+		texts[i].Severity = texts[i].Code.Severity()
+	}
+	slices.SortFunc(texts, func(a, b Text) int { return strings.Compare(string(a.Code), string(b.Code)) })
+	return texts, nil
+}
+
+// Find returns the text of a code, or of the taint with a key, whatever the case of its letters. The key may leave out the driver's
+// name: "link-lost".
+func Find(texts []Text, word string) (*Text, bool) {
+	for i := range texts {
+		_, key, _ := strings.Cut(texts[i].Taint, "/")
+		if strings.EqualFold(string(texts[i].Code), word) || word != "" && (word == texts[i].Taint || word == key) {
+			return &texts[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,120 @@
+// Package rule has the vocabulary of every "no" that kata-vfio says: a code, how grave it is, what is wrong, and what to do.
+//
+// One fact about a device, pod, claim or node has one code, whoever judges it. Prepare refuses a claim with the code, publish taints
+// the device with it, the NRI plugin refuses a container with it, and the commands print it. The texts of the codes are in
+// texts.yaml; `kata-vfio-audit explain CODE` prints them.
+package rule
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Verdict is one thing that is wrong, or one thing that an auditor wants to know. Isolation, plan, the gate of Prepare and the NRI
+// plugin return it. Its JSON names are stable.
+type Verdict struct {
+	Code Code `json:"code"`
+	// Severity is that of the code, unless the case weighs less. Empty if the code is a refusal without one.
+	Severity Severity `json:"severity,omitempty"`
+	// Device is the name of the claim's device, and Address its function. Both are empty if the verdict is on a pod, or on the
+	// function that was judged.
+	Device  string      `json:"device,omitempty"`
+	Address pci.Address `json:"address,omitzero"`
+	// Culprit is the function at fault if it is another one, and Driver the kernel driver that it is bound to.
+	Culprit *pci.Address `json:"culprit,omitempty"`
+	Driver  string       `json:"driver,omitempty"`
+	// Obstacle says why the node refuses all new claims, for [NodeNotReady].
+	Obstacle Code `json:"obstacle,omitempty"`
+	// Check is the ID of the worst of the failing checks, for [FailsAudit].
+	Check string `json:"check,omitempty"`
+	// Object is the node, mount, CDI name or annotation of the pod at fault.
+	Object string `json:"object,omitempty"`
+	// Text says what is wrong and with what, and Fix what to do. Each is one sentence without its full stop, that a tenant may read.
+	Text string `json:"text"`
+	Fix  string `json:"fix"`
+	// Evidence are the facts that the verdict rests on.
+	Evidence []Evidence `json:"evidence,omitempty"`
+	// Err is what the log says besides: what could not be read, or what the tenant must not see.
+	Err error `json:"-"`
+}
+
+// Evidence is one fact that a verdict rests on.
+type Evidence struct {
+	// Path is the file that was read, relative to the node's root: "/sys/..."; a "*" matches all files of the pattern.
+	Path string `json:"path"`
+	// Value is the content of the file, as the kernel prints it.
+	Value string `json:"value"`
+}
+
+// Sentence returns what is wrong, what to do and the code, on one line: "gpu-0000-3b-00-0: ...; ... (NotIsolated)".
+func (v *Verdict) Sentence() string {
+	var b strings.Builder
+	if v.Device != "" {
+		b.WriteString(v.Device + ": ")
+	}
+	b.WriteString(v.Text)
+	if v.Fix != "" {
+		b.WriteString("; " + v.Fix)
+	}
+	b.WriteString(" (" + string(v.Code) + ")")
+	return b.String()
+}
+
+// HasCode reports whether one of the verdicts has the code.
+func HasCode(verdicts []Verdict, code Code) bool {
+	return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Code == code })
+}
+
+// RefusedError says that a claim, pod or container is refused, with every reason that was found.
+type RefusedError struct {
+	// Subject is what is refused: "claim team-a/train (uid)", "pod team-a/train-0".
+	Subject string
+	// Verdicts are the reasons, at least one, in the order of the checks.
+	Verdicts []Verdict
+}
+
+// Error returns all reasons on one line. Users read it in Events.
+func (e *RefusedError) Error() string {
+	reasons := make([]string, len(e.Verdicts))
+	for i := range e.Verdicts {
+		reasons[i] = e.Verdicts[i].Sentence()
+	}
+	return "kata-vfio refuses " + e.Subject + ": " + strings.Join(reasons, "; and ")
+}
+
+// Unwrap returns the errors that the verdicts rest on.
+func (e *RefusedError) Unwrap() []error {
+	var causes []error
+	for i := range e.Verdicts {
+		if err := e.Verdicts[i].Err; err != nil {
+			causes = append(causes, err)
+		}
+	}
+	return causes
+}
+
+// Has reports whether a reason has the code.
+func (e *RefusedError) Has(code Code) bool { return HasCode(e.Verdicts, code) }
+
+// Code returns the code of the first reason.
+func (e *RefusedError) Code() Code { return e.Verdicts[0].Code }
+
+// Coded is an error with a code, which conditions, Events, metrics and the ledger show.
+type Coded interface {
+	error
+	Code() Code
+}
+
+// Classify returns the code of the outermost error that has one; [NotPrepared] if none has, and "" without an error.
+func Classify(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if coded, ok := errors.AsType[Coded](err); ok {
+		return coded.Code()
+	}
+	return NotPrepared
+}
