@@ -12,13 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	parts "github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // randomSeeds is how many nodes are made. One that fails names its seed.
@@ -59,7 +58,7 @@ func TestAllSayTheSameOfNodesInRandomTrouble(t *testing.T) {
 func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint) {
 	n.t.Helper()
 	fsys, _ := n.Read()
-	failing, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: isolation.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	failing, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -95,6 +94,6 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 
 // heldOnly reports whether a claim is refused since another one has the device: plan then names no other reason.
 func heldOnly(err error) bool {
-	refused, ok := errors.AsType[*plan.RefusedError](err)
-	return ok && !slices.ContainsFunc(refused.Refusals, func(r plan.Refusal) bool { return r.Code != plan.Held })
+	refused, ok := errors.AsType[*rule.RefusedError](err)
+	return ok && !slices.ContainsFunc(refused.Verdicts, func(r rule.Verdict) bool { return r.Code != rule.Held })
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	parts "github.com/kata-vfio/kata-vfio/pkg/node"
@@ -27,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // pluginNode is a board with a plugin on it.
@@ -38,7 +38,7 @@ type pluginNode struct {
 	inPod  bool
 	// failing and attempted are what the plugin knows by itself.
 	failing   map[pci.Address][]finding.Failure
-	attempted map[pci.Address]plan.Code
+	attempted map[pci.Address]rule.Code
 	// window is what its VMs have for functions that are hot-plugged.
 	window uint64
 }
@@ -55,7 +55,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	p := dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: opened.PlanNode, Records: opened.Journal.List, Health: dra.NewHealth(), Metrics: metrics.New(opened.Journal.List, func() int { return 0 })})
 	failing := n.gate()
 	p.Failing = func(a pci.Address) []finding.Failure { return append(failing(a), n.failing[a]...) }
-	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
+	p.Attempts = func() map[pci.Address]rule.Code { return n.attempted }
 	p.Drains = func(s *device.Snapshot) []maintain.Draining {
 		drains, err := opened.DrainsIn(s)
 		if err != nil {
@@ -82,14 +82,14 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 func (n *pluginNode) gate() func(pci.Address) []finding.Failure {
 	n.t.Helper()
 	fsys, _ := n.Read()
-	ids, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: isolation.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	ids, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return func(a pci.Address) []finding.Failure {
 		var all []finding.Failure
 		for _, id := range ids(a) {
-			all = append(all, finding.Failure{ID: id, Severity: isolation.High})
+			all = append(all, finding.Failure{ID: id, Severity: rule.High})
 		}
 		return all
 	}
@@ -199,7 +199,7 @@ func events() map[string]func(*pluginNode) {
 			keepFrameBuffer(n.Tree, n.gpuOnVFIO())
 		},
 		"a failed attempt": func(n *pluginNode) {
-			n.inPod, n.attempted = true, map[pci.Address]plan.Code{n.ours()[0].Address: plan.InUse}
+			n.inPod, n.attempted = true, map[pci.Address]rule.Code{n.ours()[0].Address: rule.InUse}
 		},
 		"hot plug":                          func(n *pluginNode) { n.inPod, n.window = true, plan.FirmwareWindow },
 		"an argument that fakes ACS":        func(n *pluginNode) { n.Boot("pcie_acs_override=downstream") },
@@ -217,7 +217,7 @@ func events() map[string]func(*pluginNode) {
 			n.Put("run/kata-vfio/published.json", `{"bootID": "another", "nodeName": "worker-1", "devices": []}`)
 		},
 		"a check that fails": func(n *pluginNode) {
-			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: isolation.High}}}
+			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: rule.High}}}
 		},
 	}
 }
@@ -363,7 +363,7 @@ func (n *pluginNode) json() map[pci.Address]bool {
 		Devices []struct {
 			Address  pci.Address
 			Isolated bool
-			Refusals []plan.Refusal
+			Refusals []rule.Verdict
 		}
 	}
 	if err := json.Unmarshal([]byte(n.run("devices", "-o", "json")), &doc); err != nil {

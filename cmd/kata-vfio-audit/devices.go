@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func devicesCommand(t *tree) *cobra.Command {
@@ -63,7 +63,7 @@ func devicesCommand(t *tree) *cobra.Command {
 			if err := writeDevices(cmd.OutOrStdout(), inv, format, style); err != nil {
 				return err
 			}
-			return devicesVerdict(inv, isolation.Severity(failOn))
+			return devicesVerdict(inv, rule.Severity(failOn))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -74,14 +74,14 @@ func devicesCommand(t *tree) *cobra.Command {
 }
 
 func checkFailOn(value string) error {
-	if value != "" && !slices.Contains(finding.Severities(), isolation.Severity(value)) {
+	if value != "" && !slices.Contains(finding.Severities(), rule.Severity(value)) {
 		return command.Usagef("--fail-on %q: want one of %s", value, finding.SeverityWords())
 	}
 	return nil
 }
 
 // devicesVerdict ends the program as `node` ends it for the same functions; nothing fails without a severity.
-func devicesVerdict(inv *audit.Inventory, failOn isolation.Severity) error {
+func devicesVerdict(inv *audit.Inventory, failOn rule.Severity) error {
 	if failOn == "" {
 		return nil
 	}

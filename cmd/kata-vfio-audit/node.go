@@ -24,9 +24,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -38,7 +38,7 @@ type judging struct {
 	format, file     string
 	formats          command.Formats
 	profileOf        finding.Profile
-	show, gate       isolation.Severity
+	show, gate       rule.Severity
 	accepted         []finding.Waiver
 	// name is the node's in the cluster, where its hostname is another.
 	name string
@@ -150,20 +150,20 @@ func (j *judging) check() error {
 		return err
 	}
 	if j.severity == "" {
-		j.severity = string(isolation.Info)
+		j.severity = string(rule.Info)
 		if report.ForPeople(j.format) {
-			j.severity = string(isolation.Low)
+			j.severity = string(rule.Low)
 		}
 	}
 	for flag, value := range map[string]string{"severity": j.severity, "fail-on": j.failOn} {
-		if !slices.Contains(finding.Severities(), isolation.Severity(value)) {
+		if !slices.Contains(finding.Severities(), rule.Severity(value)) {
 			return command.Usagef("--%s %q: want one of %s", flag, value, finding.SeverityWords())
 		}
 	}
 	if j.name != "" && !isFileName(j.name) {
 		return command.Usagef("--node-name %q is not a valid node name", j.name)
 	}
-	j.show, j.gate = isolation.Severity(j.severity), isolation.Severity(j.failOn)
+	j.show, j.gate = rule.Severity(j.severity), rule.Severity(j.failOn)
 	return j.checkProfile()
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // server is a node in good order, and unsafeServer one where VFIO's no-IOMMU mode is on.
@@ -132,17 +132,17 @@ func TestExitCodes(t *testing.T) {
 	} {
 		r := &finding.Report{}
 		for _, state := range c.states {
-			r.Findings = append(r.Findings, finding.Finding{ID: "IOM-001", State: state, Severity: isolation.High, Waiver: &finding.Waiver{}})
+			r.Findings = append(r.Findings, finding.Finding{ID: "IOM-001", State: state, Severity: rule.High, Waiver: &finding.Waiver{}})
 		}
 		r.Finish()
-		j := &judging{strict: c.strict, gate: isolation.High, show: isolation.Info, format: "table"}
+		j := &judging{strict: c.strict, gate: rule.High, show: rule.Info, format: "table"}
 		if got := exitCodeOf(j.finish(io.Discard, &report.Document{Report: r})); got != c.code {
 			t.Errorf("%s: exit code %d, want %d", about, got, c.code)
 		}
 	}
-	r := &finding.Report{Findings: []finding.Finding{{ID: "IOM-001", State: finding.Fail, Severity: isolation.Medium}}}
+	r := &finding.Report{Findings: []finding.Finding{{ID: "IOM-001", State: finding.Fail, Severity: rule.Medium}}}
 	r.Finish()
-	j := &judging{gate: isolation.High, format: "json"}
+	j := &judging{gate: rule.High, format: "json"}
 	if err := j.finish(io.Discard, &report.Document{Report: r}); err != nil {
 		t.Errorf("a failure below the gate: %v", err)
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // support is a support bundle of a node.
@@ -128,7 +128,7 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 	}
 	var out strings.Builder
 	doc := &report.Document{Report: r.findings, Rules: allRules()}
-	if err := report.Write(&out, doc, "json", report.Options{Show: isolation.Info}); err != nil {
+	if err := report.Write(&out, doc, "json", report.Options{Show: rule.Info}); err != nil {
 		return fmt.Errorf("record the findings: %w", err)
 	}
 	b.Add("findings.json", []byte(out.String()))

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Exit codes, as the help documents them.
@@ -34,7 +34,7 @@ const exitCodes = `Exit codes:
 // exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	var (
-		refused     *plan.RefusedError
+		refused     *rule.RefusedError
 		inUse       *effects.InUseError
 		quarantined *prepare.QuarantinedError
 		draining    *drainingError
@@ -81,15 +81,15 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 
 // fail writes an error to w and returns the exit code. Each reason of a refusal is on its own line, with its fix below.
 func fail(w io.Writer, err error) int {
-	var refused *plan.RefusedError
+	var refused *rule.RefusedError
 	if !errors.As(err, &refused) {
 		fmt.Fprintln(w, "kata-vfio-plugin:", err)
 		return exitCode(err)
 	}
-	fmt.Fprintf(w, "kata-vfio-plugin: claim %s is refused:\n", refused.Claim)
-	for i := range refused.Refusals {
-		r := &refused.Refusals[i]
-		fmt.Fprintf(w, "  %s: %s\n      fix: %s\n", r.Device, r.Text, r.Fix)
+	fmt.Fprintf(w, "kata-vfio-plugin: %s is refused:\n", refused.Subject)
+	for i := range refused.Verdicts {
+		r := &refused.Verdicts[i]
+		fmt.Fprintf(w, "  %s: %s (%s)\n      fix: %s\n", r.Device, r.Text, r.Code, r.Fix)
 	}
 	return exitRefused
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -461,7 +461,7 @@ func TestStatusOfADamagedRecord(t *testing.T) {
 
 // TestExitCodes: each kind of error has its own, also when wrapped.
 func TestExitCodes(t *testing.T) {
-	refused := &plan.RefusedError{}
+	refused := &rule.RefusedError{}
 	for _, tt := range []struct {
 		err  error
 		want int

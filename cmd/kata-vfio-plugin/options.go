@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
@@ -26,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -229,7 +229,7 @@ func (a *auditing) registerGate(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&a.profile, "audit-profile", profiles[0], "the node's use, which sets the severity of the audit's checks: "+strings.Join(profiles, ", "))
-	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
+	f.StringVar(&a.counts, "audit-taint", string(rule.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
 	f.StringVar(&a.waivers, "audit-waivers", "", "`file` of accepted failures (YAML; see `kata-vfio-audit waive`), read before each run of the checks\n(default: <root>/etc/kata-vfio/waivers.yaml if it exists)")
 	complete(cmd, "audit-profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "audit-taint", cobra.FixedCompletions(weights(), cobra.ShellCompDirectiveNoFileComp))
@@ -271,7 +271,7 @@ func (a *auditing) validateGate() error {
 // checks returns what validated flags say.
 func (a *auditing) checks() plugin.Checks {
 	profile, _ := finding.ProfileNamed(a.profile)
-	return plugin.Checks{Profile: profile, Counts: isolation.Severity(a.counts), Waivers: a.waivers}
+	return plugin.Checks{Profile: profile, Counts: rule.Severity(a.counts), Waivers: a.waivers}
 }
 
 // plugging are the flags of how the RuntimeClass' VMs get their devices.

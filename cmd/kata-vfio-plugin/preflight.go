@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // choosing are the flags of plan that name devices in place of a claim.
@@ -143,7 +144,7 @@ type devicePlan struct {
 	Pool   string `json:"pool"`
 	// Plan is nil where Refusals say why not.
 	Plan     *plan.Plan     `json:"plan,omitempty"`
-	Refusals []plan.Refusal `json:"refusals,omitempty"`
+	Refusals []rule.Verdict `json:"refusals,omitempty"`
 }
 
 // planEach prints whether a claim for each device by itself would be prepared, or none if there is no device.
@@ -172,10 +173,10 @@ func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.C
 func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflight.Candidate) (devicePlan, error) {
 	one := devicePlan{Device: c.Device.Name, Pool: c.Pool}
 	pl, err := n.Plan(ctx, req)
-	var refused *plan.RefusedError
+	var refused *rule.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		one.Refusals = refused.Refusals
+		one.Refusals = refused.Verdicts
 	case err != nil:
 		return one, err
 	}

@@ -85,7 +85,7 @@ func warnTainted(w io.Writer, known *plan.Node) {
 	for _, f := range known.Selection.Ours() {
 		assessment := assessor.Assess(f)
 		for _, r := range assessment.Faults() {
-			if r.HoldsForItsKind() {
+			if plan.HoldsForItsKind(r.Code) {
 				texts = append(texts, fmt.Sprintf("warning: %s would be published with a taint: %s\n    fix: %s", r.Device, r.Text, r.Fix))
 				break
 			}

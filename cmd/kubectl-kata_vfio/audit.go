@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // auditing is what the command audit is asked.
@@ -59,7 +59,7 @@ func auditCommand(s *session) *cobra.Command {
 	}
 	a.flags(cmd)
 	nodeReportFlags(cmd, &a.files, &a.nodeName)
-	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
+	cmd.Flags().StringVar(&a.failOn, "fail-on", string(rule.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -71,7 +71,7 @@ func nodeReportFlags(cmd *cobra.Command, files *[]string, nodeName *string) {
 }
 
 func (a *auditing) check() error {
-	if !slices.Contains(finding.Severities(), isolation.Severity(a.failOn)) {
+	if !slices.Contains(finding.Severities(), rule.Severity(a.failOn)) {
 		return command.Usagef("--fail-on %q: want one of %s", a.failOn, finding.SeverityWords())
 	}
 	return a.output.check()
@@ -93,7 +93,7 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 	failing := 0
 	for i := range nodes {
 		for j := range nodes[i].Failed {
-			if nodes[i].Failed[j].Severity.Compare(isolation.Severity(a.failOn)) <= 0 {
+			if nodes[i].Failed[j].Severity.Compare(rule.Severity(a.failOn)) <= 0 {
 				failing++
 			}
 		}
@@ -201,11 +201,11 @@ func nothingFails(n *fleet.NodeAudit) string {
 	return "nothing fails, but some checks could not tell"
 }
 
-func severityColor(s isolation.Severity) terminal.Color {
+func severityColor(s rule.Severity) terminal.Color {
 	switch s {
-	case isolation.Critical, isolation.High:
+	case rule.Critical, rule.High:
 		return terminal.Red
-	case isolation.Medium:
+	case rule.Medium:
 		return terminal.Yellow
 	default:
 		return ""

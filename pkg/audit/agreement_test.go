@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -82,7 +83,7 @@ func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
 				inv := audit.NewInventory(n)
 				for i := range inv.Devices {
 					d := &inv.Devices[i]
-					fails := slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.FailsAudit && strings.Contains(r.Text, tt.check) })
+					fails := slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.FailsAudit && strings.Contains(r.Text, tt.check) })
 					if tt.check != "" && n.Selection.Choice(d.Address).Ours && (!fails || d.Grade() != audit.Bad) {
 						t.Errorf("%s: refusals %v, grade %v; want one for %s", d.Address, d.Refusals, d.Grade(), tt.check)
 					}
@@ -258,14 +259,14 @@ func boardOf(s *device.Snapshot, nvSwitch *device.Function) []claim.Device {
 
 // refusedFor reports whether a claim is refused because of the devices, and whether other claims hold them.
 func refusedFor(err error, devices []claim.Device) (refused, held bool) {
-	all, ok := errors.AsType[*plan.RefusedError](err)
+	all, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {
 		return err != nil, false
 	}
-	for _, r := range all.Refusals {
+	for _, r := range all.Verdicts {
 		of := slices.ContainsFunc(devices, func(d claim.Device) bool { return d.Name == r.Device })
-		refused = refused || of && r.Code != plan.Held
-		held = held || of && r.Code == plan.Held
+		refused = refused || of && r.Code != rule.Held
+		held = held || of && r.Code == rule.Held
 	}
 	return refused, held
 }

@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // joinCompanions has companions say that they go with their GPU. That such a function has no reset of its own is no fault,
@@ -43,7 +43,7 @@ func (d *Device) goWith(gpu *Device, covered bool) {
 	if d.Reset == nil && covered {
 		d.Reset = gpu.Reset
 	}
-	d.Reasons = slices.DeleteFunc(d.Reasons, func(r isolation.Reason) bool { return r.Code == isolation.NoReset })
-	d.Refusals = slices.DeleteFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.NoReset })
+	d.Reasons = slices.DeleteFunc(d.Reasons, func(r rule.Verdict) bool { return r.Code == rule.NoReset })
+	d.Refusals = slices.DeleteFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.NoReset })
 	d.Isolated = len(d.Reasons) == 0
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Inventory is a node's functions with the verdict on each. Its JSON form is
@@ -51,14 +52,14 @@ type Device struct {
 	Isolated bool `json:"isolated"`
 	// Reasons say why the function is not isolated, worst first: objects with
 	// code, severity, text, fix and evidence.
-	Reasons []isolation.Reason `json:"reasons"`
+	Reasons []rule.Verdict `json:"reasons"`
 	// Notes have the same form and don't break isolation.
-	Notes []isolation.Reason `json:"notes"`
+	Notes []rule.Verdict `json:"notes"`
 	// Evidence is what the verdict rests on.
-	Evidence []isolation.Evidence `json:"evidence"`
+	Evidence []rule.Evidence `json:"evidence"`
 	// Refusals are what Prepare refuses a claim for the function for that sets no
 	// parameters; empty where it accepts the claim. What publishes a taint is the same.
-	Refusals []plan.Refusal `json:"refusals"`
+	Refusals []rule.Verdict `json:"refusals"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is what a PCIe port's registers say; see [isolation.ACSOf].
@@ -69,7 +70,7 @@ type Device struct {
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
 	// severities are those of the audit's checks, by ID.
-	severities map[string]isolation.Severity
+	severities map[string]rule.Severity
 }
 
 // NewInventory judges every function of a node by the judgement that Prepare and the
@@ -87,8 +88,8 @@ func NewInventory(n plan.Node) *Inventory {
 	return inv
 }
 
-func severitiesOfChecks() map[string]isolation.Severity {
-	all := map[string]isolation.Severity{}
+func severitiesOfChecks() map[string]rule.Severity {
+	all := map[string]rule.Severity{}
 	for _, c := range check.Catalogue() {
 		all[c.ID] = c.Severity
 	}
@@ -162,7 +163,7 @@ func (d *Device) Grade() Grade {
 		return Bad
 	}
 	for i := range d.Notes {
-		if d.Notes[i].Severity.Compare(isolation.High) <= 0 {
+		if d.Notes[i].Severity.Compare(rule.High) <= 0 {
 			return Concern
 		}
 	}
@@ -190,31 +191,31 @@ func (d *Device) Product() string {
 // Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict,
 // and everything else for which Prepare refuses a claim, with the severity of the failed check or else with severity
 // high. It does not count that the node config leaves the function out.
-func (d *Device) Against() []isolation.Reason {
+func (d *Device) Against() []rule.Verdict {
 	all := slices.Clone(d.Reasons)
 	for i := range d.Refusals {
 		if r := &d.Refusals[i]; !d.explained(r) {
-			all = append(all, isolation.Reason{
-				Code: isolation.Code(r.Code), Severity: cmp.Or(d.severities[r.Check], isolation.High), Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
+			all = append(all, rule.Verdict{
+				Code: rule.Code(r.Code), Severity: cmp.Or(d.severities[r.Check], rule.High), Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
 			})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b isolation.Reason) int { return a.Severity.Compare(b.Severity) })
+	slices.SortStableFunc(all, func(a, b rule.Verdict) int { return a.Severity.Compare(b.Severity) })
 	return all
 }
 
 // explained reports whether a refusal says what the verdict or the config says already.
 // A function that would take along what the host uses is refused once the config names it.
-func (d *Device) explained(r *plan.Refusal) bool {
+func (d *Device) explained(r *rule.Verdict) bool {
 	switch r.Code {
-	case plan.NotIsolated, plan.NotViable, plan.NoReset, plan.Dead:
+	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset, rule.ConfigSpaceDead:
 		return len(d.Reasons) > 0
-	case plan.NotOurs:
+	case rule.NotOurs:
 		return true
-	case plan.MateNotSelected:
-		return d.has(plan.NotOurs) && len(d.Reasons) > 0
-	case plan.OtherOfGroup: // matters of a function that a claim could have otherwise
-		return d.has(plan.NotOurs) || d.has(plan.Forbidden) || d.has(plan.NotViable)
+	case rule.GroupMateNotSelected:
+		return d.has(rule.NotOurs) && len(d.Reasons) > 0
+	case rule.OtherOfIOMMUGroup: // matters of a function that a claim could have otherwise
+		return d.has(rule.NotOurs) || d.has(rule.Forbidden) || d.has(rule.GroupNotViable)
 	default:
 		return false
 	}
@@ -223,20 +224,20 @@ func (d *Device) explained(r *plan.Refusal) bool {
 // InUse reports whether the function must not be taken, whatever the node config says: the
 // node uses it, or it has VFs, or its PF may be a tenant's.
 func (d *Device) InUse() bool {
-	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.Forbidden && r.Culprit == nil })
+	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.Forbidden && r.Culprit == nil })
 }
 
 // Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the severity
 // or a worse one. A drained function is out of use on purpose.
-func (inv *Inventory) Unclaimable(at isolation.Severity) []*Device {
+func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	var all []*Device
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		if d.IsBridge() || d.InUse() || d.has(plan.NotOurs) {
+		if d.IsBridge() || d.InUse() || d.has(rule.NotOurs) {
 			continue
 		}
-		if slices.ContainsFunc(d.Against(), func(r isolation.Reason) bool {
-			return r.Code != isolation.Code(plan.Drained) && r.Severity.Compare(at) <= 0
+		if slices.ContainsFunc(d.Against(), func(r rule.Verdict) bool {
+			return r.Code != rule.Code(rule.Drained) && r.Severity.Compare(at) <= 0
 		}) {
 			all = append(all, d)
 		}
@@ -244,8 +245,8 @@ func (inv *Inventory) Unclaimable(at isolation.Severity) []*Device {
 	return all
 }
 
-func (d *Device) has(code plan.Code) bool {
-	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == code })
+func (d *Device) has(code rule.Code) bool {
+	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == code })
 }
 
 // Neighbours are what belongs together with a GPU or a NIC.

@@ -6,9 +6,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // row is one function in a table, with its place in its group.
@@ -96,7 +95,7 @@ func (r *row) verdict() string {
 		if r.CompanionOf != nil {
 			return "goes with " + r.CompanionOf.String()
 		}
-		if r.Assignable() && r.has(plan.NotOurs) {
+		if r.Assignable() && r.has(rule.NotOurs) {
 			return "isolated, not selected"
 		}
 		return "isolated"
@@ -119,7 +118,7 @@ func (d *Device) failedCheck(verdict string) string {
 }
 
 // firstCode names the worst of the reasons and counts the others.
-func firstCode(reasons []isolation.Reason) string {
+func firstCode(reasons []rule.Verdict) string {
 	text := string(reasons[0].Code)
 	if more := len(reasons) - 1; more > 0 {
 		text += fmt.Sprintf(" +%d", more)
@@ -183,7 +182,7 @@ func (r *row) used() string {
 
 // hint is one reason and the functions that it is held against.
 type hint struct {
-	isolation.Reason
+	rule.Verdict
 	affected []pci.Address
 }
 
@@ -207,7 +206,7 @@ func (inv *Inventory) hints() []hint {
 
 // against returns what an operator is to look at. That a function is in use is as it is
 // to be.
-func (d *Device) against() []isolation.Reason {
+func (d *Device) against() []rule.Verdict {
 	if d.InUse() {
 		return d.Reasons
 	}
@@ -215,20 +214,20 @@ func (d *Device) against() []isolation.Reason {
 }
 
 // Grave returns the notes of high severity or worse.
-func (d *Device) Grave() []isolation.Reason {
-	return slices.DeleteFunc(slices.Clone(d.Notes), func(r isolation.Reason) bool {
-		return r.Severity.Compare(isolation.High) > 0
+func (d *Device) Grave() []rule.Verdict {
+	return slices.DeleteFunc(slices.Clone(d.Notes), func(r rule.Verdict) bool {
+		return r.Severity.Compare(rule.High) > 0
 	})
 }
 
-func gather(hints []hint, r isolation.Reason, addr pci.Address) []hint {
+func gather(hints []hint, r rule.Verdict, addr pci.Address) []hint {
 	for i := range hints {
 		if hints[i].Code == r.Code && sameAddress(hints[i].Culprit, r.Culprit) {
 			hints[i].affected = append(hints[i].affected, addr)
 			return hints
 		}
 	}
-	return append(hints, hint{Reason: r, affected: []pci.Address{addr}})
+	return append(hints, hint{Verdict: r, affected: []pci.Address{addr}})
 }
 
 func sameAddress(a, b *pci.Address) bool {
@@ -243,7 +242,7 @@ func (h *hint) text(style Style) string {
 	body := terminal.Wrap(terminal.Visible(h.Text)+h.others(), width)
 	body = append(body, terminal.Wrap("fix: "+terminal.Visible(h.Fix), width)...)
 	color := terminal.Yellow
-	if h.Severity.Compare(isolation.High) <= 0 {
+	if h.Severity.Compare(rule.High) <= 0 {
 		color = terminal.Red
 	}
 	return style.paint(color, label) + strings.Join(body, "\n"+indent) + "\n"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Request is what one claim asks of this node's plugin.
@@ -104,3 +105,6 @@ func (e *PodGroupError) Error() string {
 	return fmt.Sprintf("the pods of PodGroup %q share it, and a device goes into the VM of one pod: give each pod a claim of its own "+
 		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and recreate the PodGroup without spec.resourceClaims, which can't be changed", e.Group)
 }
+
+// Code is that of conditions and Events.
+func (e *PodGroupError) Code() rule.Code { return rule.ReservedForPodGroup }

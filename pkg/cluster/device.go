@@ -9,9 +9,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // ID names a device as ResourceSlices and allocation results do.
@@ -87,7 +87,7 @@ type Details struct {
 	Isolated *bool
 	// Failed are the checks of the audit that fail, the worst first.
 	Failed   []string
-	Severity isolation.Severity
+	Severity rule.Severity
 	// Misfits are the attributes and capacities that the driver does not publish, or not of this type.
 	Misfits []string
 
@@ -167,7 +167,7 @@ func decodeDetails(pool, address string, d *resourceapi.Device) *Details {
 			PluginVersion: deref(d.Attributes[publish.AttrPluginVersion].VersionValue), KataVersion: deref(d.Attributes[publish.AttrKataVersion].VersionValue),
 		},
 		SharedWith: text(publish.AttrSharedWith), Isolated: d.Attributes[publish.AttrIsolated].BoolValue,
-		Failed: list(text(publish.AttrAuditFailed)), Severity: isolation.Severity(text(publish.AttrAuditSeverity)),
+		Failed: list(text(publish.AttrAuditFailed)), Severity: rule.Severity(text(publish.AttrAuditSeverity)),
 		Misfits: publish.Misfits(d), consumes: d.ConsumesCounters,
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // do executes one action. Each write carries the UID and the resource version of the object that it was decided on, so
@@ -165,7 +166,7 @@ func conditionsFor(claim *resourceapi.ResourceClaim, d *resourceapi.DeviceReques
 		}
 		for _, c := range s.Conditions {
 			if own := c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse; own && (!concerned || c.Type != a.Type) {
-				all = append(all, condition(c.Type, c.Status, c.Reason, c.Message, c.LastTransitionTime))
+				all = append(all, condition(c.Type, c.Status, rule.Code(c.Reason), c.Message, c.LastTransitionTime))
 			}
 		}
 	}
@@ -179,8 +180,8 @@ func conditionsFor(claim *resourceapi.ResourceClaim, d *resourceapi.DeviceReques
 	return all
 }
 
-func condition(kind string, status metav1.ConditionStatus, reason, message string, at metav1.Time) *metaac.ConditionApplyConfiguration {
-	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).WithMessage(message).WithLastTransitionTime(at)
+func condition(kind string, status metav1.ConditionStatus, reason rule.Code, message string, at metav1.Time) *metaac.ConditionApplyConfiguration {
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(string(reason)).WithMessage(message).WithLastTransitionTime(at)
 }
 
 // event records the answer to a claim for its owner, once: the write that it follows happens once.
@@ -189,5 +190,5 @@ func (c *Controller) event(claim *resourceapi.ResourceClaim, a *twin.SetConditio
 	if a.Type == v1alpha1.ConditionTwinReserved && a.True {
 		kind = corev1.EventTypeNormal
 	}
-	c.config.Recorder.Eventf(claim, nil, kind, a.Reason, "Answer", "%s", a.Message)
+	c.config.Recorder.Eventf(claim, nil, kind, string(a.Reason), "Answer", "%s", a.Message)
 }

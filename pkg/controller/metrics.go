@@ -115,7 +115,7 @@ func (m *Metrics) count(a twin.Action, now twin.Millis) {
 	case twin.DeleteRule:
 		m.rules.WithLabelValues(twin.Side(a.Rule.Target), "delete").Inc()
 	case twin.SetCondition:
-		m.answers.WithLabelValues(a.Type, map[bool]string{true: "True", false: "False"}[a.True], a.Reason).Inc()
+		m.answers.WithLabelValues(a.Type, map[bool]string{true: "True", false: "False"}[a.True], string(a.Reason)).Inc()
 		if a.Type == v1alpha1.ConditionTwinReserved && a.True {
 			m.reserve.Observe(float64(max(now-a.Claim.AllocatedAt, 0)) / 1000)
 		}

@@ -119,7 +119,7 @@ func describe(a twin.Action) (string, []slog.Attr) {
 	case twin.SetCondition:
 		return "set condition", []slog.Attr{
 			slog.String("claim", strings.Join([]string{a.Claim.Namespace, a.Claim.Name}, "/")), slog.String("type", a.Type),
-			slog.Bool("status", a.True), slog.String("reason", a.Reason),
+			slog.Bool("status", a.True), slog.String("reason", string(a.Reason)),
 		}
 	}
 	return "unknown action", nil

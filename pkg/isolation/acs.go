@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // RequiredACS is what the kernel requires of each port before it gives the devices below separate groups (REQ_ACS_FLAGS
@@ -140,8 +141,8 @@ func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 	if state := ACSOf(j.s, p); !ok || state == ACSOn {
 		return
 	}
-	j.reason(Reason{
-		Code: PeerToPeer, Culprit: new(p.Address), Evidence: j.sawACS(p),
+	j.reason(rule.Verdict{
+		Code: rule.PeerToPeerPossible, Culprit: new(p.Address), Evidence: j.sawACS(p),
 		Text: fmt.Sprintf("switch port %s above %s does not redirect requests by ACS: they can reach %s, which is in another group below the same switch, without passing the IOMMU",
 			p.Address, j.f.Address, neighbour),
 		Fix: fmt.Sprintf("%s; or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", Separate(j.s, j.f), upstream),
@@ -183,7 +184,7 @@ func (j *judgement) port(p *device.Function) {
 	seen := j.sawACS(p)
 	state := ACSOf(j.s, p)
 	vouched := p.Group != nil
-	r := Reason{Code: PeerToPeer, Culprit: new(p.Address), Evidence: seen}
+	r := rule.Verdict{Code: rule.PeerToPeerPossible, Culprit: new(p.Address), Evidence: seen}
 	switch {
 	case state == ACSOff:
 		r.Text = fmt.Sprintf("port %s above %s has %s switched off: requests can reach other devices below it without passing the IOMMU",
@@ -207,8 +208,8 @@ func (j *judgement) function() {
 	switch ACSOf(j.s, j.f) {
 	case ACSOn:
 	case ACSOff:
-		j.reason(Reason{
-			Code: PeerToPeer, Evidence: seen,
+		j.reason(rule.Verdict{
+			Code: rule.PeerToPeerPossible, Evidence: seen,
 			Text: fmt.Sprintf("%s has %s switched off: it can reach the other functions of its device, which are in other groups, without passing the IOMMU",
 				j.f.Address, ACSNames(missingACS(j.f.Capabilities.ACS))),
 			Fix: restoreACS(j.f),
@@ -220,24 +221,24 @@ func (j *judgement) function() {
 	}
 }
 
-func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
-	j.note(Reason{
-		Code: ACSUnproven, Culprit: new(p.Address), Evidence: seen,
+func (j *judgement) unproven(p *device.Function, seen []rule.Evidence, text string) {
+	j.note(rule.Verdict{
+		Code: rule.ACSUnproven, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
-		Fix:  Fix(ACSUnproven),
+		Fix:  Fix(rule.ACSUnproven),
 	})
 }
 
-func (j *judgement) unreadable(p *device.Function, seen []Evidence) {
-	j.note(Reason{
-		Code: ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
+func (j *judgement) unreadable(p *device.Function, seen []rule.Evidence) {
+	j.note(rule.Verdict{
+		Code: rule.ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
-		Fix:  Fix(ACSUnreadable),
+		Fix:  Fix(rule.ACSUnreadable),
 	})
 }
 
 // sawACS records a function's ACS registers.
-func (j *judgement) sawACS(f *device.Function) []Evidence {
+func (j *judgement) sawACS(f *device.Function) []rule.Evidence {
 	value := "no ACS capability"
 	if acs := f.Capabilities.ACS; acs != nil {
 		value = fmt.Sprintf("ACS capability 0x%04x, control 0x%04x", acs.Capability, acs.Control)
@@ -282,8 +283,8 @@ func (j *judgement) translation() {
 	if ats := j.f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return
 	}
-	r := Reason{
-		Code:     ATSEnabled,
+	r := rule.Verdict{
+		Code:     rule.ATSEnabled,
 		Text:     fmt.Sprintf("%s has ATS enabled: the IOMMU trusts addresses that it marks as translated", j.f.Address),
 		Fix:      atsFix(j.s, j.f),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),

@@ -7,6 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func TestJudgePeerToPeer(t *testing.T) {
@@ -161,8 +162,8 @@ func TestJudgeTranslation(t *testing.T) {
 	})
 	s := withATS(direct)
 	f, _ := s.Function(addr(t, gpuAt))
-	if got := isolation.Judge(s, f).Notes[0].Severity; got != isolation.High {
-		t.Errorf("ATS below DirectTrans is %s, want %s", got, isolation.High)
+	if got := isolation.Judge(s, f).Notes[0].Severity; got != rule.High {
+		t.Errorf("ATS below DirectTrans is %s, want %s", got, rule.High)
 	}
 }
 
@@ -182,7 +183,7 @@ func TestPeerToPeerFixRestoresTheRegister(t *testing.T) {
 	if want := "setpci -s " + rp + " ECAP_ACS+6.w=005d"; !strings.Contains(r.Fix, want) {
 		t.Errorf("fix lacks %q: %s", want, r.Fix)
 	}
-	if want := (isolation.Evidence{Path: "/sys/bus/pci/devices/" + rp + "/config", Value: "ACS capability 0x005f, control 0x0041"}); r.Evidence[0] != want {
+	if want := (rule.Evidence{Path: "/sys/bus/pci/devices/" + rp + "/config", Value: "ACS capability 0x005f, control 0x0041"}); r.Evidence[0] != want {
 		t.Errorf("evidence = %+v, want %+v", r.Evidence[0], want)
 	}
 }

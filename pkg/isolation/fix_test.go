@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestFixFitsTheMachine: what gets a node an IOMMU or interrupt remapping names only what its machine has.
@@ -26,12 +27,12 @@ func TestFixFitsTheMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &device.Snapshot{Host: device.Host{Machine: row.machine}}
-			if fix := isolation.FixOn(s, isolation.NoGroup); !strings.Contains(fix, row.want) {
+			if fix := isolation.FixOn(s, rule.NoIOMMUGroup); !strings.Contains(fix, row.want) {
 				t.Errorf("%q does not say %q", fix, row.want)
 			}
-			for _, code := range []isolation.Code{isolation.NoGroup, isolation.NoIOMMU, isolation.NoInterruptRemapping} {
+			for _, code := range []rule.Code{rule.NoIOMMUGroup, rule.NoIOMMUMode, rule.NoInterruptRemapping} {
 				fix := isolation.FixOn(s, code)
-				if code == isolation.NoIOMMU && !strings.Contains(fix, "enable_unsafe_noiommu_mode") {
+				if code == rule.NoIOMMUMode && !strings.Contains(fix, "enable_unsafe_noiommu_mode") {
 					t.Errorf("%q leaves no-IOMMU mode on", fix)
 				}
 				for _, word := range row.never {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // grouped checks that the function is in a real IOMMU group.
@@ -17,8 +18,8 @@ func (j *judgement) grouped() {
 		j.groupless()
 		return
 	case j.group == nil:
-		j.reason(Reason{
-			Code:     NoGroup,
+		j.reason(rule.Verdict{
+			Code:     rule.NoIOMMUGroup,
 			Text:     fmt.Sprintf("the kernel shows no members for IOMMU group %d of %s", *j.f.Group, j.f.Address),
 			Fix:      "try again: the group was probably removed while the node was read",
 			Evidence: j.saw(attribute(j.f.Address, "iommu_group"), strconv.Itoa(*j.f.Group)),
@@ -27,19 +28,19 @@ func (j *judgement) grouped() {
 	}
 	seen := j.saw(attribute(j.f.Address, "iommu_group"), fmt.Sprintf("../../kernel/iommu_groups/%d", j.group.Number))
 	if j.group.NoIOMMU {
-		j.reason(Reason{
-			Code:     NoIOMMU,
+		j.reason(rule.Verdict{
+			Code:     rule.NoIOMMUMode,
 			Text:     fmt.Sprintf("group %d of %s is one of VFIO's no-IOMMU groups: nothing confines its DMA", j.group.Number, j.f.Address),
-			Fix:      FixOn(j.s, NoIOMMU),
+			Fix:      FixOn(j.s, rule.NoIOMMUMode),
 			Evidence: append(seen, j.saw(groupFile(j.group.Number, "name"), "vfio-noiommu")...),
 		})
 		return
 	}
 	if j.s.Host.NoIOMMUMode {
-		j.note(Reason{
-			Code:     NoIOMMU,
+		j.note(rule.Verdict{
+			Code:     rule.NoIOMMUMode,
 			Text:     "unsafe no-IOMMU mode is on: an assigned function without an IOMMU group can reach all memory, including that of this function's VM",
-			Fix:      Fix(NoIOMMU),
+			Fix:      Fix(rule.NoIOMMUMode),
 			Evidence: j.saw(noIOMMUParameter, "Y"),
 		})
 	}
@@ -49,10 +50,10 @@ const noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode
 
 // groupless says why a function without a group can't be assigned.
 func (j *judgement) groupless() {
-	r := Reason{
-		Code:     NoGroup,
+	r := rule.Verdict{
+		Code:     rule.NoIOMMUGroup,
 		Text:     fmt.Sprintf("%s is in no IOMMU group: this node has no working IOMMU, so nothing confines its DMA", j.f.Address),
-		Fix:      FixOn(j.s, NoGroup),
+		Fix:      FixOn(j.s, rule.NoIOMMUGroup),
 		Evidence: j.saw(attribute(j.f.Address, "iommu_group"), "absent"),
 	}
 	units := strings.Join(j.s.Host.IOMMUs, " ")
@@ -90,8 +91,8 @@ func (j *judgement) viable() {
 		j.otherMate(name)
 	}
 	if len(mates) > 0 {
-		j.note(Reason{
-			Code:     GroupMates,
+		j.note(rule.Verdict{
+			Code:     rule.GroupMates,
 			Text:     fmt.Sprintf("%s shares IOMMU group %d with %s", j.f.Address, j.group.Number, strings.Join(mates, ", ")),
 			Fix:      "nothing to do: all endpoints of the group go to the same VM or stay unused",
 			Evidence: j.saw(groupFile(j.group.Number, "devices"), joinAddresses(j.group.Members)),
@@ -101,8 +102,8 @@ func (j *judgement) viable() {
 
 // missingMate refuses a group with a member that the scan did not see.
 func (j *judgement) missingMate(addr pci.Address) {
-	j.reason(Reason{
-		Code: NotViable, Culprit: new(addr),
+	j.reason(rule.Verdict{
+		Code: rule.GroupNotViable, Culprit: new(addr),
 		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but is not among this node's functions, so it can't be assigned with the group", addr, j.group.Number),
 		Fix:      "try again; if the problem remains, the function is only partly removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
 		Evidence: j.saw(groupFile(j.group.Number, "devices/"+addr.String()), "no such function"),
@@ -112,8 +113,8 @@ func (j *judgement) missingMate(addr pci.Address) {
 // otherMate refuses a group with a member that is not a PCI function: this program can't unbind it or find its users,
 // and VFIO refuses the group while a member keeps DMA for the host.
 func (j *judgement) otherMate(name string) {
-	j.reason(Reason{
-		Code:     NotViable,
+	j.reason(rule.Verdict{
+		Code:     rule.GroupNotViable,
 		Text:     fmt.Sprintf("%s, which is not a PCI function, is a member of IOMMU group %d with %s, so the group can't be assigned as a whole", name, j.group.Number, j.f.Address),
 		Fix:      "move the device to a slot with an IOMMU group of its own, or update the firmware, whose tables give both one stream ID",
 		Evidence: j.saw(groupFile(j.group.Number, "devices/"+name), "no PCI function"),
@@ -123,7 +124,7 @@ func (j *judgement) otherMate(name string) {
 // mate checks one other member of the group.
 func (j *judgement) mate(m *device.Function) {
 	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
-	r := Reason{Code: NotViable, Culprit: new(m.Address), Evidence: driver}
+	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: driver}
 	switch {
 	case m.IsBridge() && !LeavesDMA(m.Driver):
 		r.Text = fmt.Sprintf("bridge %s in IOMMU group %d is bound to %s, which keeps the group's DMA for the host", m.Address, j.group.Number, m.Driver)
@@ -162,8 +163,8 @@ func (j *judgement) reserved() {
 		if region.Type != "direct" {
 			continue
 		}
-		j.reason(Reason{
-			Code: DirectRegion,
+		j.reason(rule.Verdict{
+			Code: rule.DirectMappedRegion,
 			Text: fmt.Sprintf("the firmware requires that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
 				j.group.Number, j.f.Address, region.Start, region.End),
 			Fix:      directRegionFix(j.s),
@@ -181,8 +182,8 @@ func (j *judgement) domain() {
 	if j.group.Type != "identity" {
 		return
 	}
-	j.note(Reason{
-		Code:     IdentityDomain,
+	j.note(rule.Verdict{
+		Code:     rule.IdentityDefaultDomain,
 		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it releases it, DMA of %s is not translated", j.group.Number, j.f.Address),
 		Fix:      identityFixOn(j.s, groupFile(j.group.Number, "type")),
 		Evidence: seen,

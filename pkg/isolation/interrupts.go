@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const chipNames = "/sys/kernel/irq/*/chip_name"
@@ -54,14 +55,14 @@ func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
 func (j *judgement) remapped() bool {
 	found := InterruptsOf(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
-	r := Reason{Code: NoInterruptRemapping, Evidence: seen}
+	r := rule.Verdict{Code: rule.NoInterruptRemapping, Evidence: seen}
 	remapped, known := found.Remapped()
 	switch {
 	case remapped:
 		return true
 	case known:
 		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(found.Plain, ", "), j.f.Address)
-		r.Fix = FixOn(j.s, NoInterruptRemapping)
+		r.Fix = FixOn(j.s, rule.NoInterruptRemapping)
 	default:
 		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it is unknown whether those of %s would be remapped", j.f.Address)
 		r.Fix = "ensure that /sys/kernel/irq exists and a device uses MSI; a captured tree must contain sys/kernel/irq/*/chip_name"
@@ -83,8 +84,8 @@ func concerns(f *device.Function, chip string) bool {
 // unsafeParameter reports a module parameter that lets VFIO do without
 // interrupt remapping. Where interrupts are remapped it changes nothing today.
 func (j *judgement) unsafeParameter(path string, remapped bool) {
-	r := Reason{
-		Code:     UnsafeInterrupts,
+	r := rule.Verdict{
+		Code:     rule.UnsafeInterruptsAllowed,
 		Text:     fmt.Sprintf("%s is on: VFIO assigns functions although they can forge interrupts", path),
 		Fix:      UnsafeInterruptsFix(path),
 		Evidence: j.saw(path, "Y"),

@@ -9,130 +9,34 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Code names a reason. Codes are stable for machines.
-type Code string
-
-// Reasons why a function is not isolated.
-const (
-	// NoGroup: the function is in no IOMMU group, so nothing confines its DMA.
-	NoGroup Code = "NoIOMMUGroup"
-	// NoIOMMU: the group is a no-IOMMU group made up by VFIO.
-	NoIOMMU Code = "NoIOMMUMode"
-	// NotViable: a member of the group can't be taken (a bridge with a driver
-	// that does not leave DMA to its user, a busy mate), so VFIO refuses the group.
-	NotViable Code = "GroupNotViable"
-	// NoInterruptRemapping: a device could forge interrupts.
-	NoInterruptRemapping Code = "NoInterruptRemapping"
-	// UnsafeInterrupts: a module parameter switches the interrupt check off.
-	UnsafeInterrupts Code = "UnsafeInterruptsAllowed"
-	// PeerToPeer: a port on the path lets requests of the group reach a
-	// function outside it without passing the IOMMU.
-	PeerToPeer Code = "PeerToPeerPossible"
-	// NoReset: no reset method has a reset set that lies inside the group.
-	NoReset Code = "NoReset"
-	// Dead: configuration space reads all ones.
-	Dead Code = "ConfigSpaceDead"
-	// DirectRegion: the firmware demands direct mappings (RMRR, unity) for the
-	// group, so that a device keeps access to host memory.
-	DirectRegion Code = "DirectMappedRegion"
-)
-
-// Codes of reasons against functions that are never assigned.
-const (
-	// IsBridge: the function is a bridge; a VM gets the functions below it.
-	IsBridge Code = "Bridge"
-)
-
-// Codes of notes. UnsafeInterrupts and NoIOMMU are notes where they are set but don't affect the function: its
-// interrupts are remapped anyway, or it has a real group.
-const (
-	// ATSEnabled: the device translates addresses itself, and what it marks as
-	// translated passes the IOMMU unchecked.
-	ATSEnabled Code = "ATSEnabled"
-	// IdentityDomain: while VFIO does not own the group, its DMA is untranslated.
-	IdentityDomain Code = "IdentityDefaultDomain"
-	// GroupMates: other functions go with this one.
-	GroupMates Code = "GroupMates"
-	// ACSUnproven: the kernel counts a port or function as isolated though its
-	// registers don't say so (a quirk of the kernel's, or a patched kernel).
-	ACSUnproven Code = "ACSUnproven"
-	// ACSUnreadable: configuration space could not be read far enough to see ACS.
-	ACSUnreadable Code = "ACSUnreadable"
-	// WeakReset: the only reset is a power cycle of the function (D3hot to D0),
-	// which need not clear device memory.
-	WeakReset Code = "WeakReset"
-)
-
-// Severity orders reasons and notes as the audit does.
-type Severity string
-
-// Severities, worst first.
-const (
-	Critical Severity = "critical"
-	High     Severity = "high"
-	Medium   Severity = "medium"
-	Low      Severity = "low"
-	// Info is a fact that no configuration changes, or that is not a fault.
-	Info Severity = "info"
-)
-
-// Reason is one way in which the function is not isolated (or, in
-// [Verdict.Notes], one thing that an auditor wants to know).
-type Reason struct {
-	Code     Code     `json:"code"`
-	Severity Severity `json:"severity"`
-	// Text says what is wrong and on which function, as one sentence without
-	// its full stop.
-	Text string `json:"text"`
-	// Culprit is the function at fault where it is not the judged one.
-	Culprit *pci.Address `json:"culprit,omitempty"`
-	// Fix says what to do about it, in the same form.
-	Fix      string     `json:"fix"`
-	Evidence []Evidence `json:"evidence,omitempty"`
-}
-
-// Evidence is one fact that a verdict rests on.
-type Evidence struct {
-	// Path is the file that was read, relative to the node's root: "/sys/..."; a "*" matches all files of the pattern.
-	Path string `json:"path"`
-	// Value is the content of the file, as the kernel prints it.
-	Value string `json:"value"`
-}
-
-// Verdict is the judgement on one function within its group.
-type Verdict struct {
+// Judgment is what is known of the isolation of one function within its group.
+type Judgment struct {
 	// Isolated is true when there are no Reasons.
 	Isolated bool `json:"isolated"`
 	// Reasons are worst first; within a severity, in the order of the checks
 	// and then of addresses.
-	Reasons []Reason `json:"reasons,omitempty"`
+	Reasons []rule.Verdict `json:"reasons,omitempty"`
 	// Notes are facts that don't break isolation: ATS on, an identity default
 	// domain, group mates that go with the function. Ordered as Reasons are.
-	Notes []Reason `json:"notes,omitempty"`
+	Notes []rule.Verdict `json:"notes,omitempty"`
 	// Evidence are the checked facts that are in order.
-	Evidence []Evidence `json:"evidence,omitempty"`
+	Evidence []rule.Evidence `json:"evidence,omitempty"`
 	// Reset is the way to reset the function, or nil if there is none.
 	Reset *Reset `json:"reset,omitempty"`
 }
 
-// Has reports whether the verdict holds a reason with the code.
-func (v *Verdict) Has(code Code) bool {
-	for i := range v.Reasons {
-		if v.Reasons[i].Code == code {
-			return true
-		}
-	}
-	return false
-}
+// Has reports whether a reason has the code.
+func (v *Judgment) Has(code rule.Code) bool { return rule.HasCode(v.Reasons, code) }
 
 // Judge returns the verdict on f. It is deterministic and uses only the snapshot that f belongs to. It answers
 // whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
 // the node. Package plan decides whether f is free.
 //
 // What is unknown counts as not isolated.
-func Judge(s *device.Snapshot, f *device.Function) Verdict {
+func Judge(s *device.Snapshot, f *device.Function) Judgment {
 	return judge(s, f)
 }
 
@@ -142,10 +46,10 @@ type judgement struct {
 	f *device.Function
 	// group is nil when f has none.
 	group *device.Group
-	v     Verdict
+	v     Judgment
 }
 
-func judge(s *device.Snapshot, f *device.Function) Verdict {
+func judge(s *device.Snapshot, f *device.Function) Judgment {
 	j := &judgement{s: s, f: f}
 	j.group, _ = s.GroupOf(f)
 	if f.IsBridge() {
@@ -163,29 +67,29 @@ func judge(s *device.Snapshot, f *device.Function) Verdict {
 }
 
 // verdict returns the collected facts in a stable order.
-func (j *judgement) verdict() Verdict {
-	worstFirst := func(a, b Reason) int { return a.Severity.rank() - b.Severity.rank() }
+func (j *judgement) verdict() Judgment {
+	worstFirst := func(a, b rule.Verdict) int { return a.Severity.Compare(b.Severity) }
 	slices.SortStableFunc(j.v.Reasons, worstFirst)
 	slices.SortStableFunc(j.v.Notes, worstFirst)
 	j.v.Isolated = len(j.v.Reasons) == 0
 	return j.v
 }
 
-func (j *judgement) reason(r Reason) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
+func (j *judgement) reason(r rule.Verdict) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
 
-func (j *judgement) note(r Reason) { j.v.Notes = append(j.v.Notes, weighed(r)) }
+func (j *judgement) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r)) }
 
 // saw records a fact and returns it, so that a reason can cite it.
-func (j *judgement) saw(path, value string) []Evidence {
-	e := Evidence{Path: path, Value: value}
+func (j *judgement) saw(path, value string) []rule.Evidence {
+	e := rule.Evidence{Path: path, Value: value}
 	j.v.Evidence = append(j.v.Evidence, e)
-	return []Evidence{e}
+	return []rule.Evidence{e}
 }
 
 // bridge explains why the other checks are left out for a bridge.
 func (j *judgement) bridge() {
-	j.reason(Reason{
-		Code:     IsBridge,
+	j.reason(rule.Verdict{
+		Code:     rule.Bridge,
 		Text:     fmt.Sprintf("%s is a bridge, and a bridge can't be assigned to a VM", j.f.Address),
 		Fix:      "give the VM functions below it",
 		Evidence: j.saw(attribute(j.f.Address, "class"), "0x"+j.f.Class.String()),
@@ -197,8 +101,8 @@ func (j *judgement) alive() {
 	if !j.f.ConfigDead {
 		return
 	}
-	r := Reason{
-		Code:     Dead,
+	r := rule.Verdict{
+		Code:     rule.ConfigSpaceDead,
 		Text:     DeadText(j.f),
 		Fix:      deadFix(attribute(j.f.Address, "remove")),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ff ff ff ff"),
@@ -229,14 +133,6 @@ func coldFix(f *device.Function) string {
 	return "boot with `vfio_pci.disable_idle_d3=1`, run `echo 0 | tee " + files + "` at each boot, and power-cycle the node"
 }
 
-// rank orders severities, worst first.
-func (s Severity) rank() int {
-	return slices.Index([]Severity{Critical, High, Medium, Low, Info}, s)
-}
-
-// Compare orders severities, worst first. It suits slices.SortFunc.
-func (s Severity) Compare(other Severity) int { return s.rank() - other.rank() }
-
 // attribute returns the path of a function's sysfs attribute.
 func attribute(a pci.Address, name string) string {
 	return "/sys/bus/pci/devices/" + a.String() + "/" + name
@@ -255,34 +151,34 @@ func unbindFix(f *device.Function) string {
 // Fix returns what to do about a reason or note with the code, for whatever device: the
 // text of the audit's rules. A verdict's own fix says the same, with addresses and values
 // where they help.
-func Fix(code Code) string {
+func Fix(code rule.Code) string {
 	switch code {
-	case NoGroup:
+	case rule.NoIOMMUGroup:
 		return "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`. A VM needs a virtual IOMMU from its hypervisor. Xen keeps the IOMMU for itself: start the kernel without Xen"
-	case NoIOMMU:
+	case rule.NoIOMMUMode:
 		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, enable the IOMMU, and reboot"
-	case NoInterruptRemapping:
+	case rule.NoInterruptRemapping:
 		return "switch on interrupt remapping with VT-d or AMD-Vi in the firmware setup, remove `intremap=off` from the kernel command line, and reboot"
-	case UnsafeInterrupts:
+	case rule.UnsafeInterruptsAllowed:
 		return UnsafeInterruptsFix("/sys/module/<module>/parameters/allow_unsafe_interrupts")
-	case PeerToPeer:
+	case rule.PeerToPeerPossible:
 		return "switch ACS of the port on: " + acsAtBootBy("<flags>@<port>") + ". Where the port has no ACS, " + otherSlotFix("the device")
-	case NoReset:
+	case rule.NoReset:
 		return noResetFix("reset_method")
-	case WeakReset:
+	case rule.WeakReset:
 		return "use a device with FLR, or one that is alone below its port so that the bus can be reset"
-	case Dead:
+	case rule.ConfigSpaceDead:
 		return deadFix("/sys/bus/pci/devices/<address>/remove")
-	case DirectRegion:
+	case rule.DirectMappedRegion:
 		return "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\", legacy USB), or ask the platform's vendor"
-	case ATSEnabled:
+	case rule.ATSEnabled:
 		return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant. " +
 			"GPUs that are coherent with the CPU (Grace Hopper, Grace Blackwell, GB10) need ATS: accept it with a waiver"
-	case IdentityDomain:
+	case rule.IdentityDefaultDomain:
 		return identityFix("/sys/kernel/iommu_groups/<group>/type")
-	case ACSUnproven:
+	case rule.ACSUnproven:
 		return "make sure that `pcie_acs_override` is not on the kernel command line. Otherwise this is a quirk by the vendor's word (drivers/pci/quirks.c, pci_dev_acs_enabled), which a waiver can accept"
-	case ACSUnreadable:
+	case rule.ACSUnreadable:
 		return "run as root with CAP_SYS_ADMIN in the initial user namespace to read all of configuration space; Intel PCH ports with 32-bit ACS registers stay unreadable"
 	default:
 		return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -88,7 +89,7 @@ func runJudgeCases(t *testing.T, cases []judgeCase) {
 	}
 }
 
-func summary(reasons []isolation.Reason) []string {
+func summary(reasons []rule.Verdict) []string {
 	var codes []string
 	for _, r := range reasons {
 		code := string(r.Code)
@@ -101,7 +102,7 @@ func summary(reasons []isolation.Reason) []string {
 }
 
 // checkWording holds every reason to what an operator needs of it.
-func checkWording(t *testing.T, reasons []isolation.Reason) {
+func checkWording(t *testing.T, reasons []rule.Verdict) {
 	t.Helper()
 	for _, r := range reasons {
 		if r.Text == "" || r.Fix == "" || len(r.Evidence) == 0 || r.Severity == "" {
@@ -292,31 +293,31 @@ func TestReasonsTellWhatToDo(t *testing.T) {
 		name string
 		node *device.Snapshot
 		of   string
-		code isolation.Code
-		want isolation.Reason
+		code rule.Code
+		want rule.Verdict
 	}{
 		{
-			"a bridge's driver", node(bridged("shpchp")...), "0000:22:01.0", isolation.NotViable,
-			isolation.Reason{
-				Severity: isolation.High, Text: "bridge 0000:21:00.0 in IOMMU group 2 is bound to shpchp, which keeps the group's DMA for the host",
+			"a bridge's driver", node(bridged("shpchp")...), "0000:22:01.0", rule.GroupNotViable,
+			rule.Verdict{
+				Severity: rule.High, Text: "bridge 0000:21:00.0 in IOMMU group 2 is bound to shpchp, which keeps the group's DMA for the host",
 				Fix:      "unbind 0000:21:00.0 from shpchp: `echo 0000:21:00.0 > /sys/bus/pci/drivers/shpchp/unbind`",
-				Evidence: []isolation.Evidence{{Path: "/sys/bus/pci/devices/0000:21:00.0/driver", Value: "shpchp"}},
+				Evidence: []rule.Evidence{{Path: "/sys/bus/pci/devices/0000:21:00.0/driver", Value: "shpchp"}},
 			},
 		},
 		{
-			"a busy mate", node(bridged("", busy)...), "0000:22:01.0", isolation.NotViable,
-			isolation.Reason{
-				Severity: isolation.High, Text: "0000:22:02.0 (ice) in IOMMU group 2 is used by the node itself: netdev eth0 has address 10.0.0.5/24",
+			"a busy mate", node(bridged("", busy)...), "0000:22:01.0", rule.GroupNotViable,
+			rule.Verdict{
+				Severity: rule.High, Text: "0000:22:02.0 (ice) in IOMMU group 2 is used by the node itself: netdev eth0 has address 10.0.0.5/24",
 				Fix:      "stop that use, or move 0000:22:01.0 to a slot whose ports have ACS, or enable ACS (for VFs also ARI) in the firmware setup",
-				Evidence: []isolation.Evidence{{Path: "/sys/bus/pci/devices/0000:22:02.0/driver", Value: "ice"}},
+				Evidence: []rule.Evidence{{Path: "/sys/bus/pci/devices/0000:22:02.0/driver", Value: "ice"}},
 			},
 		},
 		{
-			"unsafe interrupts", unsafe, gpuAt, isolation.UnsafeInterrupts,
-			isolation.Reason{
-				Severity: isolation.Critical, Text: "/sys/module/iommufd/parameters/allow_unsafe_interrupts is on: VFIO assigns functions although they can forge interrupts",
+			"unsafe interrupts", unsafe, gpuAt, rule.UnsafeInterruptsAllowed,
+			rule.Verdict{
+				Severity: rule.Critical, Text: "/sys/module/iommufd/parameters/allow_unsafe_interrupts is on: VFIO assigns functions although they can forge interrupts",
 				Fix:      "`echo N > /sys/module/iommufd/parameters/allow_unsafe_interrupts`, and remove allow_unsafe_interrupts from /etc/modprobe.d and the kernel command line",
-				Evidence: []isolation.Evidence{{Path: "/sys/module/iommufd/parameters/allow_unsafe_interrupts", Value: "Y"}},
+				Evidence: []rule.Evidence{{Path: "/sys/module/iommufd/parameters/allow_unsafe_interrupts", Value: "Y"}},
 			},
 		},
 	}
@@ -359,7 +360,7 @@ func TestEvidenceOfAGoodVerdict(t *testing.T) {
 	s := node(plainGPU()...)
 	f, _ := s.Function(addr(t, gpuAt))
 	v := isolation.Judge(s, f)
-	want := []isolation.Evidence{
+	want := []rule.Evidence{
 		{Path: "/sys/bus/pci/devices/0000:21:00.0/iommu_group", Value: "../../kernel/iommu_groups/2"},
 		{Path: "/sys/kernel/irq/*/chip_name", Value: "IR-PCI-MSI IR-PCI-MSIX"},
 		{Path: "/sys/bus/pci/devices/0000:20:01.0/config", Value: "ACS capability 0x001d, control 0x001d"},
@@ -372,9 +373,9 @@ func TestEvidenceOfAGoodVerdict(t *testing.T) {
 }
 
 func TestSeverityCompare(t *testing.T) {
-	got := []isolation.Severity{isolation.Low, isolation.Critical, isolation.Medium, isolation.High}
-	slices.SortFunc(got, isolation.Severity.Compare)
-	want := []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low}
+	got := []rule.Severity{rule.Low, rule.Critical, rule.Medium, rule.High}
+	slices.SortFunc(got, rule.Severity.Compare)
+	want := []rule.Severity{rule.Critical, rule.High, rule.Medium, rule.Low}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
@@ -392,7 +393,7 @@ func TestJudgeFunctionsBeyondTheEighth(t *testing.T) {
 	for _, text := range []string{"0000:21:00.0", "0000:21:01.0"} {
 		s := card(0)
 		f, _ := s.Function(addr(t, text))
-		if v := isolation.Judge(s, f); !v.Has(isolation.PeerToPeer) {
+		if v := isolation.Judge(s, f); !v.Has(rule.PeerToPeerPossible) {
 			t.Errorf("%s, whose ACS is off as that of its card's other functions: %+v", text, v.Reasons)
 		}
 		bypasses := isolation.Bypasses(s, f)
@@ -459,7 +460,7 @@ func TestJudgeBesideAnEndpointOfABridgesClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := twoBelow(c.second)
 			f, _ := s.Function(addr(t, "0000:22:00.0"))
-			if v := isolation.Judge(s, f); v.Has(isolation.PeerToPeer) != c.peer || v.Isolated == c.peer {
+			if v := isolation.Judge(s, f); v.Has(rule.PeerToPeerPossible) != c.peer || v.Isolated == c.peer {
 				t.Errorf("the GPU beside it: %+v", v.Reasons)
 			}
 		})
@@ -478,7 +479,7 @@ func TestJudgeNVSwitchInAGPUsGroup(t *testing.T) {
 	s := inSwitchesGroup("nvidia-nvswitch")
 	f, _ := s.Function(addr(t, gpuAt))
 	v := isolation.Judge(s, f)
-	if len(v.Reasons) != 1 || v.Reasons[0].Code != isolation.NotViable || strings.Contains(v.Reasons[0].Fix, "unbind") || !strings.Contains(v.Reasons[0].Fix, "ACS") {
+	if len(v.Reasons) != 1 || v.Reasons[0].Code != rule.GroupNotViable || strings.Contains(v.Reasons[0].Fix, "unbind") || !strings.Contains(v.Reasons[0].Fix, "ACS") {
 		t.Errorf("a GPU beside an NVSwitch of the host: %+v", v.Reasons)
 	}
 	second, _ := s.Function(addr(t, "0000:22:00.0"))
@@ -526,7 +527,7 @@ func TestFixOfAFunctionThatDoesNotAnswer(t *testing.T) {
 			s := node(tt.functions...)
 			f, _ := s.Function(addr(t, gpuAt))
 			reasons := isolation.Judge(s, f).Reasons
-			i := slices.IndexFunc(reasons, func(r isolation.Reason) bool { return r.Code == isolation.Dead })
+			i := slices.IndexFunc(reasons, func(r rule.Verdict) bool { return r.Code == rule.ConfigSpaceDead })
 			if i < 0 || reasons[i].Text != tt.text {
 				t.Fatalf("reasons are %+v, want %q", reasons, tt.text)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // IsCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
@@ -74,23 +75,23 @@ func directRegionFix(s *device.Snapshot) string {
 	if isArm(s) {
 		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
 	}
-	return Fix(DirectRegion)
+	return Fix(rule.DirectMappedRegion)
 }
 
 // FixOn is [Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
 // architecture and on what is below the kernel.
-func FixOn(s *device.Snapshot, code Code) string {
+func FixOn(s *device.Snapshot, code rule.Code) string {
 	switch code {
-	case NoGroup:
+	case rule.NoIOMMUGroup:
 		return iommuFix(s)
-	case NoIOMMU:
+	case rule.NoIOMMUMode:
 		if s.Host.Machine.Hypervisor == "" && !isArm(s) {
-			return Fix(NoIOMMU)
+			return Fix(rule.NoIOMMUMode)
 		}
 		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, and reboot. For an IOMMU, " + iommuFix(s)
-	case NoInterruptRemapping:
+	case rule.NoInterruptRemapping:
 		return remappingFix(s)
-	case DirectRegion:
+	case rule.DirectMappedRegion:
 		return directRegionFix(s)
 	}
 	return Fix(code)
@@ -108,7 +109,7 @@ func iommuFix(s *device.Snapshot) string {
 	case m.Arch == device.X86:
 		return "switch on VT-d or AMD-Vi in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`"
 	}
-	return Fix(NoGroup)
+	return Fix(rule.NoIOMMUGroup)
 }
 
 // VirtualIOMMUFix says how a VM gets an IOMMU.
@@ -128,5 +129,5 @@ func remappingFix(s *device.Snapshot) string {
 	case isArm(s):
 		return "use a machine whose interrupt controller isolates MSIs of devices (GICv3 with an ITS), with Linux 6.11 or later, which shows it"
 	}
-	return Fix(NoInterruptRemapping)
+	return Fix(rule.NoInterruptRemapping)
 }

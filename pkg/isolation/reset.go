@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Reset methods. All but HotReset are the kernel's own words in sysfs'
@@ -121,10 +122,10 @@ func (j *judgement) resettable() {
 	}
 	j.v.Reset = &resets[0]
 	if resets[0].Method == PM {
-		j.note(Reason{
-			Code: WeakReset, Evidence: seen,
+		j.note(rule.Verdict{
+			Code: rule.WeakReset, Evidence: seen,
 			Text: fmt.Sprintf("%s can only be reset by power management (D3hot to D0), which need not clear its memory", j.f.Address),
-			Fix:  Fix(WeakReset),
+			Fix:  Fix(rule.WeakReset),
 		})
 	}
 }
@@ -140,9 +141,9 @@ func showsNoResetMethods(release string) bool {
 }
 
 // noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
-func (j *judgement) noReset(seen []Evidence) Reason {
-	r := Reason{
-		Code: NoReset, Evidence: seen,
+func (j *judgement) noReset(seen []rule.Evidence) rule.Verdict {
+	r := rule.Verdict{
+		Code: rule.NoReset, Evidence: seen,
 		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),
 		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
 	}

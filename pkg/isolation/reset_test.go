@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // gpuPair is a GPU in group 2 and its audio function below one port.
@@ -264,14 +265,14 @@ func TestKernelThatShowsNoResetMethods(t *testing.T) {
 		f, _ := s.Function(addr(t, gpuAt))
 		v := isolation.Judge(s, f)
 		for _, r := range v.Reasons {
-			if r.Code != isolation.NoReset {
+			if r.Code != rule.NoReset {
 				continue
 			}
 			if said := strings.Contains(r.Text, "Linux "+release+" does not show them") && r.Fix == "use Linux 5.15 or newer"; said != older {
 				t.Errorf("Linux %q: %s; fix: %s", release, r.Text, r.Fix)
 			}
 		}
-		if !v.Has(isolation.NoReset) {
+		if !v.Has(rule.NoReset) {
 			t.Errorf("Linux %q: %+v", release, v.Reasons)
 		}
 	}

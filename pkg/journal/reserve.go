@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Reserve keeps space on the disk of the journal or the ledger for taking devices back: a file in the directory
@@ -43,6 +45,9 @@ func (e *FullError) Error() string {
 	}
 	return text
 }
+
+// Code is that of conditions and Events.
+func (e *FullError) Code() rule.Code { return rule.DiskFull }
 
 func (e *FullError) Unwrap() error { return e.Err }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // DefaultDir is the default directory of a node's ledger (--ledger-dir), relative to the node's root.
@@ -266,9 +267,9 @@ type Device struct {
 type Isolation struct {
 	Isolated bool `json:"isolated"`
 	// Reasons are why the device is not isolated. Notes are further facts for an auditor.
-	Reasons  []isolation.Code     `json:"reasons,omitempty"`
-	Notes    []isolation.Code     `json:"notes,omitempty"`
-	Evidence []isolation.Evidence `json:"evidence,omitempty"`
+	Reasons  []rule.Code     `json:"reasons,omitempty"`
+	Notes    []rule.Code     `json:"notes,omitempty"`
+	Evidence []rule.Evidence `json:"evidence,omitempty"`
 }
 
 // ResetProof is the record of one reset.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // full is an event with a value in each part.
@@ -23,7 +23,7 @@ func full() *ledger.Event {
 		Devices: []ledger.Device{{
 			Address: gpu, Name: "gpu-0000-3b-00-0", Vendor: 0x10de, Device: 0x2330, Group: new(42), GroupMembers: []pci.Address{gpu},
 			Node: "/dev/vfio/42", DriverBefore: new(""), DriverAfter: new("vfio-pci"),
-			Isolation: &ledger.Isolation{Isolated: true, Notes: []isolation.Code{isolation.ATSEnabled}, Evidence: []isolation.Evidence{{Path: "/sys/x", Value: "0x1d"}}},
+			Isolation: &ledger.Isolation{Isolated: true, Notes: []rule.Code{rule.ATSEnabled}, Evidence: []rule.Evidence{{Path: "/sys/x", Value: "0x1d"}}},
 		}},
 		Reset:  &ledger.ResetProof{Method: "flr", OK: true, Milliseconds: 118, Set: []pci.Address{gpu}, Match: true, Memory: ledger.MemoryNotChecked},
 		Result: ledger.OK,

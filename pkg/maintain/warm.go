@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A warm device is free and has a record like a device of policy "bound": it is on its VFIO driver, and a reset has proven
@@ -224,8 +225,8 @@ func (w *warming) warm(ctx context.Context, f *device.Function) error {
 
 // isHeld reports whether the device was refused because a claim has it.
 func isHeld(err error) bool {
-	refused, ok := errors.AsType[*plan.RefusedError](err)
-	return ok && refused.Has(plan.Held)
+	refused, ok := errors.AsType[*rule.RefusedError](err)
+	return ok && refused.Has(rule.Held)
 }
 
 // returnOthers returns free devices to their drivers that were made ready, or bound by a policy of an earlier config, and

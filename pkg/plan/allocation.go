@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A scheduler allocates a device by the name of its pool and its own. The address in the
@@ -26,7 +27,7 @@ func CheckNode(req *claim.Request, node string) error {
 		}
 	}
 	if len(m.refusals) > 0 {
-		return &RefusedError{Claim: m.ref, Refusals: m.refusals}
+		return RefuseClaim(m.ref, m.refusals...)
 	}
 	return nil
 }
@@ -59,12 +60,12 @@ func (a allocated) compare(b allocated) int { return strings.Compare(a.name, b.n
 func (c *candidate) comparesPools() bool { return c.node.Name != "" && c.claimed.Pool != "" }
 
 // allocatedHere refuses a device that was allocated from a pool of another node.
-func (c *candidate) allocatedHere() *Refusal {
+func (c *candidate) allocatedHere() *rule.Verdict {
 	if !c.comparesPools() || device.IsPoolOf(c.node.Name, c.claimed.Pool) {
 		return nil
 	}
-	return &Refusal{
-		Code: AllocatedElsewhere,
+	return &rule.Verdict{
+		Code: rule.AllocatedElsewhere,
 		Text: fmt.Sprintf("it is allocated from pool %s, but the names of this node's pools begin with %s", c.claimed.Pool, device.NodePool(c.node.Name)),
 		Fix:  "run the pod on the node of its allocation: delete the pod and create it again without spec.nodeName, so that the scheduler places it",
 	}
@@ -73,7 +74,7 @@ func (c *candidate) allocatedHere() *Refusal {
 // allocatedFromItsPool refuses a device that was allocated from another pool than the one in which this node publishes it.
 // A pool's former name is as good as its name: a scheduler can allocate by slices of an earlier version, and the device is
 // still given to one claim only, because claims are compared by its functions.
-func (c *candidate) allocatedFromItsPool() *Refusal {
+func (c *candidate) allocatedFromItsPool() *rule.Verdict {
 	if !c.comparesPools() {
 		return nil
 	}
@@ -81,8 +82,8 @@ func (c *candidate) allocatedFromItsPool() *Refusal {
 	if device.CurrentPool(c.claimed.Pool) == published {
 		return nil
 	}
-	return &Refusal{
-		Code: OtherPool, Driver: c.f.Driver,
+	return &rule.Verdict{
+		Code: rule.OtherPool, Driver: c.f.Driver,
 		Text: fmt.Sprintf("it is allocated from pool %s, but this node publishes it in pool %s", c.claimed.Pool, published),
 		Fix:  "delete the pod and its claim, so that a new claim is allocated from the current ResourceSlices",
 	}

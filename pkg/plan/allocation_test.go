@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestMakeComparesThePool: a device is the one that was allocated if its pool is the one in
@@ -23,37 +24,37 @@ func TestMakeComparesThePool(t *testing.T) {
 		device pci.Address
 		pool   string
 		node   string
-		code   plan.Code // empty for none
+		code   rule.Code // empty for none
 		words  []string
 	}{
 		"a GPU of the node's pool":    {device: gpuAddr, pool: "node-1/kata-vfio.dev", node: "node-1"},
 		"a VF of its PF's pool":       {device: nicVF, pool: "node-1/kata-vfio.dev/pf-0000-21-00-0", node: "node-1"},
-		"a GPU of another node":       {device: gpuAddr, pool: "node-2/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"pool node-2/kata-vfio.dev,", "begin with node-1/kata-vfio.dev;", "spec.nodeName"}},
-		"a VF of another node":        {device: nicVF, pool: "node-2/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: plan.AllocatedElsewhere, words: []string{"node-2/kata-vfio.dev/pf-0000-21-00-0", "node-1"}},
-		"of a node with a like name":  {device: gpuAddr, pool: "node-10/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
-		"of no pool of any node":      {device: gpuAddr, pool: "node-1/gpus", node: "node-1", code: plan.AllocatedElsewhere},
-		"a GPU of a PF's pool":        {device: gpuAddr, pool: "node-1/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1/kata-vfio.dev/pf-0000-21-00-0,", "in pool node-1/kata-vfio.dev;"}},
-		"a VF of the node's pool":     {device: nicVF, pool: "node-1/kata-vfio.dev", node: "node-1", code: plan.OtherPool, words: []string{"pool node-1/kata-vfio.dev,", "in pool node-1/kata-vfio.dev/pf-0000-21-00-0"}},
-		"a VF of another PF's pool":   {device: nicVF, pool: "node-1/kata-vfio.dev/pf-0000-22-00-0", node: "node-1", code: plan.OtherPool},
-		"another node's and not here": {device: pci.Address{Bus: gone}, pool: "node-2/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
-		"this node's and not here":    {device: pci.Address{Bus: gone}, pool: "node-1/kata-vfio.dev", node: "node-1", code: plan.Absent},
+		"a GPU of another node":       {device: gpuAddr, pool: "node-2/kata-vfio.dev", node: "node-1", code: rule.AllocatedElsewhere, words: []string{"pool node-2/kata-vfio.dev,", "begin with node-1/kata-vfio.dev;", "spec.nodeName"}},
+		"a VF of another node":        {device: nicVF, pool: "node-2/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: rule.AllocatedElsewhere, words: []string{"node-2/kata-vfio.dev/pf-0000-21-00-0", "node-1"}},
+		"of a node with a like name":  {device: gpuAddr, pool: "node-10/kata-vfio.dev", node: "node-1", code: rule.AllocatedElsewhere},
+		"of no pool of any node":      {device: gpuAddr, pool: "node-1/gpus", node: "node-1", code: rule.AllocatedElsewhere},
+		"a GPU of a PF's pool":        {device: gpuAddr, pool: "node-1/kata-vfio.dev/pf-0000-21-00-0", node: "node-1", code: rule.OtherPool, words: []string{"pool node-1/kata-vfio.dev/pf-0000-21-00-0,", "in pool node-1/kata-vfio.dev;"}},
+		"a VF of the node's pool":     {device: nicVF, pool: "node-1/kata-vfio.dev", node: "node-1", code: rule.OtherPool, words: []string{"pool node-1/kata-vfio.dev,", "in pool node-1/kata-vfio.dev/pf-0000-21-00-0"}},
+		"a VF of another PF's pool":   {device: nicVF, pool: "node-1/kata-vfio.dev/pf-0000-22-00-0", node: "node-1", code: rule.OtherPool},
+		"another node's and not here": {device: pci.Address{Bus: gone}, pool: "node-2/kata-vfio.dev", node: "node-1", code: rule.AllocatedElsewhere},
+		"this node's and not here":    {device: pci.Address{Bus: gone}, pool: "node-1/kata-vfio.dev", node: "node-1", code: rule.Absent},
 		"by hand, on a node unnamed":  {device: gpuAddr, pool: "node-2/kata-vfio.dev"},
 		// Names that earlier versions gave.
 		"a GPU of the former pool":             {device: gpuAddr, pool: "node-1", node: "node-1"},
 		"a VF of its PF's former pool":         {device: nicVF, pool: "node-1/pf-0000-21-00-0", node: "node-1"},
-		"a GPU of another node's former pool":  {device: gpuAddr, pool: "node-2", node: "node-1", code: plan.AllocatedElsewhere},
-		"a VF of another node's former pool":   {device: nicVF, pool: "node-2/pf-0000-21-00-0", node: "node-1", code: plan.AllocatedElsewhere},
-		"a VF of the former pool of GPUs":      {device: nicVF, pool: "node-1", node: "node-1", code: plan.OtherPool},
-		"a GPU of a PF's former pool":          {device: gpuAddr, pool: "node-1/pf-0000-21-00-0", node: "node-1", code: plan.OtherPool},
-		"a GPU of the former pool of shared":   {device: gpuAddr, pool: "node-1/shared", node: "node-1", code: plan.OtherPool},
-		"of a pool of both names, but swapped": {device: nicVF, pool: "node-1/pf-0000-21-00-0/kata-vfio.dev", node: "node-1", code: plan.AllocatedElsewhere},
+		"a GPU of another node's former pool":  {device: gpuAddr, pool: "node-2", node: "node-1", code: rule.AllocatedElsewhere},
+		"a VF of another node's former pool":   {device: nicVF, pool: "node-2/pf-0000-21-00-0", node: "node-1", code: rule.AllocatedElsewhere},
+		"a VF of the former pool of GPUs":      {device: nicVF, pool: "node-1", node: "node-1", code: rule.OtherPool},
+		"a GPU of a PF's former pool":          {device: gpuAddr, pool: "node-1/pf-0000-21-00-0", node: "node-1", code: rule.OtherPool},
+		"a GPU of the former pool of shared":   {device: gpuAddr, pool: "node-1/shared", node: "node-1", code: rule.OtherPool},
+		"of a pool of both names, but swapped": {device: nicVF, pool: "node-1/pf-0000-21-00-0/kata-vfio.dev", node: "node-1", code: rule.AllocatedElsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture()
 			req, n := asking(s, tt.device), node(s)
 			req.Devices[0].Pool, n.Name = tt.pool, tt.node
 			_, err := plan.Make(req, n)
-			refused, ok := errors.AsType[*plan.RefusedError](err)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
 			if ok != (tt.code != "") || ok && !refused.Has(tt.code) {
 				t.Fatalf("Make = %v, want code %q", err, tt.code)
 			}
@@ -126,7 +127,7 @@ func TestAllocationAcceptsEachFunctionInItsPool(t *testing.T) {
 		req, n := asking(s, f.Address), node(s)
 		n.Name, req.Devices[0].Pool = "node-1", layout.Pool("node-1", f.Address)
 		_, err := plan.Make(req, n)
-		if refused, ok := errors.AsType[*plan.RefusedError](err); ok && (refused.Has(plan.OtherPool) || refused.Has(plan.AllocatedElsewhere)) {
+		if refused, ok := errors.AsType[*rule.RefusedError](err); ok && (refused.Has(rule.OtherPool) || refused.Has(rule.AllocatedElsewhere)) {
 			t.Errorf("%s: %v", f.Address, err)
 		}
 	}
@@ -160,7 +161,7 @@ func TestOneFunctionUnderTwoNamesOfItsPool(t *testing.T) {
 		}
 		if err != nil {
 			refused++
-			if e, ok := errors.AsType[*plan.RefusedError](err); !ok || !e.Has(plan.Held) {
+			if e, ok := errors.AsType[*rule.RefusedError](err); !ok || !e.Has(rule.Held) {
 				t.Fatalf("step %d: %v, want it refused as held", step, err)
 			}
 			continue

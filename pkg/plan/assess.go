@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Assessment is the judgement on one function: what a claim for it would meet that sets no
@@ -16,18 +17,18 @@ import (
 // tables of the commands.
 type Assessment struct {
 	// Verdict is the isolation verdict, whose reasons are among the refusals.
-	Verdict isolation.Verdict
+	Verdict isolation.Judgment
 	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the
 	// first of them, except for the last one, which comes from [Node.Attempted].
-	Refusals []Refusal
+	Refusals []rule.Verdict
 }
 
 // Faults returns the refusals on the device's side: all but that another claim has it,
 // which passes by itself and which the scheduler knows.
-func (a *Assessment) Faults() []Refusal {
-	var faults []Refusal
+func (a *Assessment) Faults() []rule.Verdict {
+	var faults []rule.Verdict
 	for _, r := range a.Refusals {
-		if r.Code != Held {
+		if r.Code != rule.Held {
 			faults = append(faults, r)
 		}
 	}
@@ -66,31 +67,31 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 }
 
 // lasting returns [Node.Attempted] without the functions of lost claims whose records have ended.
-func (n *Node) lasting() map[pci.Address]Code {
+func (n *Node) lasting() map[pci.Address]rule.Code {
 	lasting := maps.Clone(n.Attempted)
-	maps.DeleteFunc(lasting, func(a pci.Address, code Code) bool {
+	maps.DeleteFunc(lasting, func(a pci.Address, code rule.Code) bool {
 		owner, held := n.Owners[a]
-		return code == HeldByLostClaim && (!held || owner.Bound)
+		return code == rule.HeldByLostClaim && (!held || owner.Bound)
 	})
 	return lasting
 }
 
 // attempted returns the refusal of a function that is among [Node.Attempted], or whose claim would take such a function along.
 // It keeps new claims away. [Make] tries again, since the reason may no longer exist.
-func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
+func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	node := &a.maker.node
 	at, ok := DrainOf(node.Snapshot, f, node.Attempted)
 	if !ok {
-		return Refusal{}, false
+		return rule.Verdict{}, false
 	}
 	code := node.Attempted[at]
-	r := Refusal{
+	r := rule.Verdict{
 		Code: code, Device: f.Name(), Address: f.Address, Driver: f.Driver,
 		Text: fmt.Sprintf("the latest claims that asked for %s were refused: %s", at, attemptWords(code)),
 		Fix: "the claims' events and the plugin's log name what blocks the device; after that, the taint is removed when a claim is prepared, or at the " +
 			"next look, which is ten minutes after the last failure or look",
 	}
-	if code == HeldByLostClaim {
+	if code == rule.HeldByLostClaim {
 		r.Text = fmt.Sprintf("%s is still with claim %s on this node, and no longer at the API server", at, node.Owners[at].Claim.UID)
 		r.Fix = "end the VM that has it, which `kata-vfio-plugin status` names; the taint is removed when the device is released"
 	}
@@ -101,11 +102,11 @@ func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
 }
 
 // attemptWords says what an attempt showed.
-func attemptWords(code Code) string {
+func attemptWords(code rule.Code) string {
 	switch code {
-	case InUse:
+	case rule.InUse:
 		return "a process has it open"
-	case DiskInUse:
+	case rule.DiskInUse:
 		return "one of its disks is in exclusive use"
 	default:
 		return string(code)

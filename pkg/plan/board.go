@@ -9,12 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // wholeBoard refuses an NVSwitch in a claim that lacks a GPU or another NVSwitch of the board: it routes to the memory of
 // all GPUs. No attribute shows which board a GPU is of, so all of the node count. An [Assessor] has no claim and does not ask.
-func (c *candidate) wholeBoard() *Refusal {
-	if !c.f.IsNVSwitch() || c.asked == nil || c.tolerated(isolation.PeerToPeer) {
+func (c *candidate) wholeBoard() *rule.Verdict {
+	if !c.f.IsNVSwitch() || c.asked == nil || c.tolerated(rule.PeerToPeerPossible) {
 		return nil
 	}
 	var lacking []string
@@ -31,7 +32,7 @@ func (c *candidate) wholeBoard() *Refusal {
 	if first == nil {
 		return nil
 	}
-	return c.mate(first, NotIsolated,
+	return c.mate(first, rule.NotIsolated,
 		fmt.Sprintf("NVSwitch %s reaches the memory of all GPUs of its board, and the claim does not have %s", c.f.Address, strings.Join(lacking, ", ")),
 		c.wholeBoardFix())
 }

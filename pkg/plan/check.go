@@ -12,12 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // checks are all conditions for a claim to get a device, in the order in which they are reported. Each gives one
 // reason at most. [Assessor.Assess] runs the same checks for a claim that sets no parameters.
-func checks() []func(*candidate) *Refusal {
-	return []func(*candidate) *Refusal{
+func checks() []func(*candidate) *rule.Verdict {
+	return []func(*candidate) *rule.Verdict{
 		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
@@ -31,8 +32,8 @@ func checks() []func(*candidate) *Refusal {
 
 // refused returns the reasons against the candidate, each as its check finds it. Where the
 // function is not found there is nothing more to say.
-func (c *candidate) refused() iter.Seq[Refusal] {
-	return func(yield func(Refusal) bool) {
+func (c *candidate) refused() iter.Seq[rule.Verdict] {
+	return func(yield func(rule.Verdict) bool) {
 		for _, check := range checks() {
 			r := check(c)
 			if r == nil {
@@ -47,19 +48,19 @@ func (c *candidate) refused() iter.Seq[Refusal] {
 }
 
 // find looks the function up and checks that it is what its name says.
-func (c *candidate) find() *Refusal {
+func (c *candidate) find() *rule.Verdict {
 	s := c.node.Snapshot
 	f, ok := s.Function(c.claimed.Address)
 	if !ok {
-		return &Refusal{
-			Code: Absent,
+		return &rule.Verdict{
+			Code: rule.Absent,
 			Text: fmt.Sprintf("this node has no PCI function %s", c.claimed.Address),
 			Fix:  "if it was removed or its VFs were deleted, delete the claim, so that a new one is allocated; `kata-vfio-audit devices` lists this node's functions",
 		}
 	}
 	if f.Name() != c.claimed.Name {
-		return &Refusal{
-			Code: WrongType, Driver: f.Driver,
+		return &rule.Verdict{
+			Code: rule.WrongType, Driver: f.Driver,
 			Text: fmt.Sprintf("%s is now a %s (%s:%s, class %s)", f.Address, f.Type, f.Vendor, f.Device, f.Class),
 			Fix:  "delete the claim, so that a new one is allocated from the current ResourceSlices",
 		}
@@ -70,10 +71,10 @@ func (c *candidate) find() *Refusal {
 }
 
 // settings refuses what the claim's parameters ask for and can't have.
-func (c *candidate) settings() *Refusal {
+func (c *candidate) settings() *rule.Verdict {
 	if c.claimed.AdminAccess {
-		return &Refusal{
-			Code: AdminAccess,
+		return &rule.Verdict{
+			Code: rule.AdminAccess,
 			Text: "the claim requests adminAccess, but a function in a VM can't be shared",
 			Fix:  "remove adminAccess from the request; use kata-vfio-audit to look at devices in use",
 		}
@@ -82,29 +83,29 @@ func (c *candidate) settings() *Refusal {
 }
 
 // alive checks that the function answers.
-func (c *candidate) alive() *Refusal {
+func (c *candidate) alive() *rule.Verdict {
 	if !c.f.ConfigDead {
 		return nil
 	}
-	return &Refusal{
-		Code: Dead, Driver: c.f.Driver,
+	return &rule.Verdict{
+		Code: rule.ConfigSpaceDead, Driver: c.f.Driver,
 		Text: isolation.DeadText(c.f),
-		Fix:  c.known.fix(c.f, isolation.Dead),
+		Fix:  c.known.fix(c.f, rule.ConfigSpaceDead),
 	}
 }
 
 // selected checks that the node config selects the function.
-func (c *candidate) selected() *Refusal {
+func (c *candidate) selected() *rule.Verdict {
 	switch {
 	case c.choice.Forbidden:
-		return &Refusal{
-			Code: Forbidden, Driver: c.f.Driver,
+		return &rule.Verdict{
+			Code: rule.Forbidden, Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) must not be taken: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
 			Fix:  cmp.Or(c.f.UseFix(), "stop that use first") + ", or claim another device",
 		}
 	case !c.choice.Ours:
-		return &Refusal{
-			Code: NotOurs, Driver: c.f.Driver,
+		return &rule.Verdict{
+			Code: rule.NotOurs, Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) does not belong to kata-vfio: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
 			Fix:  "name it in the node config (kind NodeConfig, devices[].match) if kata-vfio shall have it",
 		}
@@ -115,7 +116,7 @@ func (c *candidate) selected() *Refusal {
 // Retakeable refuses to take a function from a host driver for a record that has it, where the node needs the function by
 // now or the node config does not select it. A plan has judged the function when the record was made; somebody has given
 // it to the driver since. f is a function of the snapshot.
-func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, role Role) *Refusal {
+func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, role Role) *rule.Verdict {
 	c := candidate{f: f, choice: selection.Choice(f.Address)}
 	withGPU := func(pci.Address) bool { return true } // the record has it
 	if role != RoleDevice && !c.choice.Forbidden && !needsRule(s, selection, f, withGPU) {
@@ -129,13 +130,13 @@ func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.F
 }
 
 // isolated judges the function.
-func (c *candidate) isolated() *Refusal {
+func (c *candidate) isolated() *rule.Verdict {
 	c.verdict = c.known.verdict(c.f)
 	return c.judged(&c.verdict)
 }
 
 // companionsIsolated judges the companions in other groups that the VM gets too.
-func (c *candidate) companionsIsolated() *Refusal {
+func (c *candidate) companionsIsolated() *rule.Verdict {
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
 		return nil
 	}
@@ -152,23 +153,23 @@ func (c *candidate) companionsIsolated() *Refusal {
 }
 
 // judged turns the first reason of a verdict that nothing waives into a refusal.
-func (c *candidate) judged(v *isolation.Verdict) *Refusal {
+func (c *candidate) judged(v *isolation.Judgment) *rule.Verdict {
 	for i := range v.Reasons {
 		r := &v.Reasons[i]
 		if c.tolerated(r.Code) {
 			continue
 		}
-		refusal := &Refusal{Code: NotIsolated, Driver: c.f.Driver, Text: r.Text, Fix: r.Fix, Culprit: r.Culprit}
-		if r.Code == isolation.NotViable {
-			refusal.Code = NotViable
+		refusal := &rule.Verdict{Code: rule.NotIsolated, Driver: c.f.Driver, Text: r.Text, Fix: r.Fix, Culprit: r.Culprit}
+		if r.Code == rule.GroupNotViable {
+			refusal.Code = rule.GroupNotViable
 		}
 		if r.Culprit != nil {
 			if f, ok := c.node.Snapshot.Function(*r.Culprit); ok {
 				refusal.Driver = f.Driver
 			}
 		}
-		if r.Code == isolation.NotViable {
-			refusal.join(v.Reasons[i+1:])
+		if r.Code == rule.GroupNotViable {
+			joinMates(refusal, v.Reasons[i+1:])
 		}
 		return refusal
 	}
@@ -177,11 +178,11 @@ func (c *candidate) judged(v *isolation.Verdict) *Refusal {
 
 // tolerated reports whether the class's parameters waive a reason. What VFIO
 // itself would refuse can't be waived, and resets have a check of their own.
-func (c *candidate) tolerated(code isolation.Code) bool {
-	if code == isolation.NoReset {
+func (c *candidate) tolerated(code rule.Code) bool {
+	if code == rule.NoReset {
 		return true
 	}
-	if slices.Contains([]isolation.Code{isolation.NotViable, isolation.NoGroup, isolation.Dead}, code) {
+	if slices.Contains([]rule.Code{rule.GroupNotViable, rule.NoIOMMUGroup, rule.ConfigSpaceDead}, code) {
 		return false
 	}
 	allow := c.claimed.VFIO.AllowUnisolated
@@ -190,7 +191,7 @@ func (c *candidate) tolerated(code isolation.Code) bool {
 
 // audited refuses a function that fails one of the plugin's checks. A taint keeps claims away from it, but a tenant may
 // tolerate taints.
-func (c *candidate) audited() *Refusal {
+func (c *candidate) audited() *rule.Verdict {
 	allow := c.claimed.VFIO.AllowUnisolated
 	if c.node.Failing == nil || allow != nil && *allow {
 		return nil
@@ -200,8 +201,8 @@ func (c *candidate) audited() *Refusal {
 		if len(ids) == 0 {
 			continue
 		}
-		return &Refusal{
-			Code: FailsAudit, Driver: t.f.Driver, Check: ids[0],
+		return &rule.Verdict{
+			Code: rule.FailsAudit, Driver: t.f.Driver, Check: ids[0],
 			Text: fmt.Sprintf("%s fails %s of the node's audit", t.f.Address, strings.Join(ids, ", ")),
 			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; a failure that is accepted needs a waiver",
 				ids[0]),
@@ -211,24 +212,24 @@ func (c *candidate) audited() *Refusal {
 }
 
 // nodeReady refuses every function of a node that refuses all new claims.
-func (c *candidate) nodeReady() *Refusal {
+func (c *candidate) nodeReady() *rule.Verdict {
 	why := c.node.NotReady
 	if why == nil {
 		return nil
 	}
-	return &Refusal{
-		Code: NodeNotReady, Driver: c.f.Driver, Obstacle: why.Obstacle,
+	return &rule.Verdict{
+		Code: rule.NodeNotReady, Driver: c.f.Driver, Obstacle: why.Obstacle,
 		Text: "the node refuses all new claims: " + why.Text, Fix: "after that, the taint is removed within a minute",
 	}
 }
 
 // backend settles the kernel interface.
-func (c *candidate) backend() *Refusal {
+func (c *candidate) backend() *rule.Verdict {
 	iommufd := c.node.Snapshot.Host.IOMMUFD
 	want := c.claimed.VFIO.Backend
 	if want == v1alpha1.BackendIOMMUFD && !iommufd {
-		return &Refusal{
-			Code: NoBackend,
+		return &rule.Verdict{
+			Code: rule.BackendUnavailable,
 			Text: "the claim requests backend IOMMUFD, but this kernel has no /dev/iommu",
 			Fix:  "load the iommufd module or use a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or set `backend: Auto`",
 		}
@@ -241,8 +242,8 @@ func (c *candidate) backend() *Refusal {
 		c.settled = v1alpha1.BackendIOMMUFD
 	}
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive && c.settled == v1alpha1.BackendGroup {
-		return &Refusal{
-			Code: NoBackend,
+		return &rule.Verdict{
+			Code: rule.BackendUnavailable,
 			Text: "companions: Give needs the IOMMUFD backend; with a group node, Kata decides which functions of the group it plugs",
 			Fix:  "set `companions: Withhold`; if each companion has its own IOMMU group, a kernel with iommufd also works",
 		}
@@ -251,16 +252,16 @@ func (c *candidate) backend() *Refusal {
 }
 
 // acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
-func (c *candidate) acceptedByVFIO() *Refusal {
+func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	for _, t := range c.all {
 		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
 		case device.IsVFIO(t.f.Driver):
 		case t.f.ServesVFIO():
-			return c.mate(t.f, ServesVFIO,
+			return c.mate(t.f, rule.DriverServesVFIO,
 				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", t.f.Driver, t.f.Address),
 				"assign the whole GPU, or exclude its VFs by a rule of the node config; kata-vfio does not assign vGPUs")
 		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
-			return c.mate(t.f, Denylisted,
+			return c.mate(t.f, rule.OnVFIODenylist,
 				fmt.Sprintf("%s (%s:%s) is on the denylist of vfio-pci, which refuses it because of known errata", t.f.Address, t.f.Vendor, t.f.Device),
 				"do not assign it to tenants you do not trust; else load vfio_pci with disable_denylist=1 (/etc/modprobe.d), and reboot")
 		}
@@ -269,8 +270,8 @@ func (c *candidate) acceptedByVFIO() *Refusal {
 }
 
 // mate returns a refusal on account of f, which may be the device itself.
-func (c *candidate) mate(f *device.Function, code Code, text, fix string) *Refusal {
-	r := &Refusal{Code: code, Driver: f.Driver, Text: text, Fix: fix}
+func (c *candidate) mate(f *device.Function, code rule.Code, text, fix string) *rule.Verdict {
+	r := &rule.Verdict{Code: code, Driver: f.Driver, Text: text, Fix: fix}
 	if f.Address != c.claimed.Address {
 		r.Culprit = new(f.Address)
 	}
@@ -285,11 +286,11 @@ func driverName(driver string) string {
 }
 
 // linked refuses what lost its PCIe link, or a VF whose PF did.
-func (c *candidate) linked() *Refusal {
+func (c *candidate) linked() *rule.Verdict {
 	for _, t := range c.all {
 		for _, f := range c.withPF(t.f) {
 			if f.LinkDown() {
-				return c.mate(f, LinkLost,
+				return c.mate(f, rule.LinkLost,
 					fmt.Sprintf("the PCIe link of %s is down (width 0 of x%d)", f.Address, f.Link.MaxWidth),
 					"check its power and seating; remove and rescan it, or restart the node")
 			}
@@ -299,11 +300,11 @@ func (c *candidate) linked() *Refusal {
 }
 
 // sound refuses what reported fatal errors, or a VF whose PF did.
-func (c *candidate) sound() *Refusal {
+func (c *candidate) sound() *rule.Verdict {
 	for _, t := range c.all {
 		for _, f := range c.withPF(t.f) {
 			if c.node.FatalErrors[f.Address] {
-				return c.mate(f, FatalErrors,
+				return c.mate(f, rule.FatalErrors,
 					fmt.Sprintf("%s reported fatal PCIe errors since its last proven reset", f.Address),
 					fmt.Sprintf("look at the kernel's log and at /sys/bus/pci/devices/%s/aer_dev_fatal; check the device, then drain and undrain it, or restart the node", f.Address))
 			}

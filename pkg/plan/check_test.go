@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A check that fails for a function, or for one that goes with it, refuses the
@@ -45,9 +46,9 @@ func TestFailedCheckRefuses(t *testing.T) {
 				}
 				return
 			}
-			refused, ok := errors.AsType[*plan.RefusedError](err)
-			if !ok || !refused.Has(plan.FailsAudit) {
-				t.Fatalf("Make = %v, want %s", err, plan.FailsAudit)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if !ok || !refused.Has(rule.FailsAudit) {
+				t.Fatalf("Make = %v, want %s", err, rule.FailsAudit)
 			}
 			for _, word := range []string{tt.want, "ACS-001, RST-003", "kata-vfio-audit explain ACS-001", "waiver"} {
 				if !strings.Contains(err.Error(), word) {

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // vfOf returns VF 0 of a PF on bus b0, in a group of its own.
@@ -34,20 +35,20 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 	for name, c := range map[string]struct {
 		function device.Function
 		host     func(*device.Host)
-		want     plan.Code // none if the plan is made
+		want     rule.Code // none if the plan is made
 	}{
-		"QuickAssist VF":                           {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), want: plan.Denylisted},
-		"the same without a driver":                {function: vfOf(intel, 0x37c9, quick, ""), want: plan.Denylisted},
+		"QuickAssist VF":                           {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), want: rule.OnVFIODenylist},
+		"the same without a driver":                {function: vfOf(intel, 0x37c9, quick, ""), want: rule.OnVFIODenylist},
 		"the same on vfio-pci":                     {function: vfOf(intel, 0x37c9, quick, "vfio-pci")},
 		"the same, denylist off":                   {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), host: func(h *device.Host) { h.VFIODenylistOff = true }},
 		"the same, with a VFIO driver of its own":  {function: vfOf(intel, 0x37c9, quick, "c6xxvf"), host: func(h *device.Host) { h.VFIOAliases = []device.Alias{variant} }},
 		"QuickAssist VF that is not on the list":   {function: vfOf(intel, 0x4941, quick, "4xxxvf")},
 		"the same id of another vendor":            {function: vfOf(amd, 0x37c9, quick, "")},
-		"DSA":                                      {function: vfOf(intel, 0x0b25, 0x088000, "idxd"), want: plan.Denylisted},
-		"vGPU":                                     {function: vfOf(nvidia, 0x2330, display, "nvidia"), want: plan.ServesVFIO},
+		"DSA":                                      {function: vfOf(intel, 0x0b25, 0x088000, "idxd"), want: rule.OnVFIODenylist},
+		"vGPU":                                     {function: vfOf(nvidia, 0x2330, display, "nvidia"), want: rule.DriverServesVFIO},
 		"VF of an NVIDIA GPU without a driver":     {function: vfOf(nvidia, 0x2330, display, "")},
 		"VF of an AMD GPU":                         {function: vfOf(amd, 0x74b5, 0x120000, "")},
-		"a driver that has made a VFIO device":     {function: served, want: plan.ServesVFIO},
+		"a driver that has made a VFIO device":     {function: served, want: rule.DriverServesVFIO},
 		"a whole NVIDIA GPU with NVIDIA's driver":  {function: mateOf(nvidia, display, "nvidia", 0, 0)},
 		"a VF of an NVIDIA NIC on its host driver": {function: vfOf(0x15b3, 0x101e, 0x020000, "mlx5_core")},
 	} {
@@ -63,7 +64,7 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 			req := asking(s, c.function.Address)
 			req.Devices[0].VFIO.AllowUnisolated, req.Devices[0].VFIO.Reset = new(true), v1alpha1.ResetSkip
 			_, err := plan.Make(req, n)
-			refused, _ := errors.AsType[*plan.RefusedError](err)
+			refused, _ := errors.AsType[*rule.RefusedError](err)
 			if c.want == "" && err != nil || c.want != "" && (refused == nil || !refused.Has(c.want)) {
 				t.Errorf("Make = %v; want %q", err, c.want)
 			}

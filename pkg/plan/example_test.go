@@ -50,7 +50,7 @@ func ExampleMake() {
 	// unbind 0000:3b:00.0 from nvidia
 	// set driver_override of 0000:3b:00.0 to vfio-pci
 	// probe 0000:3b:00.0 for vfio-pci
-	// claim tenant-a/gpu (0f8fad5b) is refused: gpu-0000-3b-00-0: 0000:3b:00.0 (driver nvidia) must not be taken: it drives the boot console; stop that use first, or claim another device
+	// kata-vfio refuses claim tenant-a/gpu (0f8fad5b): gpu-0000-3b-00-0: 0000:3b:00.0 (driver nvidia) must not be taken: it drives the boot console; stop that use first, or claim another device (Forbidden)
 }
 
 // The inverses of a transition, in reverse order, are the way back.

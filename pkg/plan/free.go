@@ -7,10 +7,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // unlocked refuses what hangs in the kernel.
-func (c *candidate) unlocked() *Refusal {
+func (c *candidate) unlocked() *rule.Verdict {
 	for _, t := range c.all {
 		if t.f.Locked {
 			return c.locked(t.f)
@@ -20,10 +21,10 @@ func (c *candidate) unlocked() *Refusal {
 }
 
 // clean refuses what could not be proven clean after an earlier claim.
-func (c *candidate) clean() *Refusal {
+func (c *candidate) clean() *rule.Verdict {
 	for _, t := range c.all {
 		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
-			return c.mate(t.f, Quarantined,
+			return c.mate(t.f, rule.Quarantined,
 				fmt.Sprintf("%s has been quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
 				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
 		}
@@ -32,11 +33,11 @@ func (c *candidate) clean() *Refusal {
 }
 
 // unheld checks that no other claim has a function of the assignment set.
-func (c *candidate) unheld() *Refusal {
+func (c *candidate) unheld() *rule.Verdict {
 	for _, t := range c.all {
 		h, ok := c.node.Owners[t.f.Address]
 		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
-			return c.mate(t.f, Held,
+			return c.mate(t.f, rule.Held,
 				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
 				"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 		}
@@ -45,13 +46,13 @@ func (c *candidate) unheld() *Refusal {
 }
 
 // explained refuses a function on a VFIO driver that only a damaged record may explain.
-func (c *candidate) explained() *Refusal {
+func (c *candidate) explained() *rule.Verdict {
 	if c.node.Damaged == "" {
 		return nil
 	}
 	for _, t := range c.all {
 		if _, ok := c.node.Owners[t.f.Address]; !ok && device.IsVFIO(t.f.Driver) {
-			return c.mate(t.f, Unexplained,
+			return c.mate(t.f, rule.DamagedRecord,
 				fmt.Sprintf("%s is on %s and the unreadable record %s may own it", t.f.Address, t.f.Driver, c.node.Damaged),
 				"repair or remove that file once no VM uses the function")
 		}
@@ -69,7 +70,7 @@ func (c *candidate) nameOf(other Ref) string {
 }
 
 // locked refuses a function on which an operation hangs in the kernel.
-func (c *candidate) locked(f *device.Function) *Refusal {
+func (c *candidate) locked(f *device.Function) *rule.Verdict {
 	text := fmt.Sprintf("an operation on %s hangs in the kernel, so its state can't be read", f.Address)
 	fix := "end the process that has the device open, or restart the node"
 	if f.Detaching != "" {
@@ -78,19 +79,19 @@ func (c *candidate) locked(f *device.Function) *Refusal {
 	if device.WaitsForUsers(f.Detaching) {
 		fix = device.NeverLetsGo
 	}
-	return c.mate(f, Locked, text, fix)
+	return c.mate(f, rule.Locked, text, fix)
 }
 
 // letGo refuses a GPU that its driver can't let go of: with nvidia_drm's modeset, the
 // driver itself uses a GPU that has a display engine, and its unbind waits for the end
 // of that use. GPUs without one (3D controllers) are not used by it.
-func (c *candidate) letGo() *Refusal {
+func (c *candidate) letGo() *rule.Verdict {
 	if !c.node.Snapshot.Host.NVIDIAModeset {
 		return nil
 	}
 	for _, t := range c.all {
 		if device.WaitsForUsers(t.f.Driver) && t.f.Class.Sub() == pci.ClassVGA {
-			return c.mate(t.f, Forbidden,
+			return c.mate(t.f, rule.Forbidden,
 				fmt.Sprintf("%s can't be unbound from driver %s: nvidia_drm has modeset on and uses the GPU for its display, and the unbind would hang in the kernel", t.f.Address, t.f.Driver),
 				"keep the driver off it (policy: bound, with early binding), or set nvidia_drm's modeset=0 on the kernel command line or in modprobe.d and restart the node")
 		}
@@ -174,13 +175,13 @@ func members(s *device.Snapshot, f *device.Function) []*device.Function {
 }
 
 // drained refuses a drained function. A taint keeps such a device from claims, but a tenant may tolerate taints.
-func (c *candidate) drained() *Refusal {
+func (c *candidate) drained() *rule.Verdict {
 	a, ok := DrainOf(c.node.Snapshot, c.f, c.node.Drained)
 	if !ok {
 		return nil
 	}
-	r := &Refusal{
-		Code: Drained, Driver: c.f.Driver,
+	r := &rule.Verdict{
+		Code: rule.Drained, Driver: c.f.Driver,
 		Text: fmt.Sprintf("%s is being drained: %s", a, c.node.Drained[a]),
 		Fix:  fmt.Sprintf("claim another device, or run `kata-vfio-plugin undrain %s` on the node", a),
 	}

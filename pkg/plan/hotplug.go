@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // FirmwareWindow is the 32-bit memory window that a VM's firmware leaves below an empty hot-plug port, in bytes. Kata 4.1 reserves
@@ -24,7 +25,7 @@ const prefetchableWindow = 64 << 30
 // hotPluggable refuses a function that is plugged into a running VM, if its BARs don't fit below the port. Kata and the
 // agent would count it as plugged, and the container would start, but the guest's kernel has no memory space for the
 // BARs. A VM that boots with the function has that space, because the firmware sizes the windows by the present devices.
-func (c *candidate) hotPluggable() *Refusal {
+func (c *candidate) hotPluggable() *rule.Verdict {
 	if c.node.HotPlugWindow == 0 {
 		return nil
 	}
@@ -33,7 +34,7 @@ func (c *candidate) hotPluggable() *Refusal {
 			continue
 		}
 		if text := c.tooLarge(t.f); text != "" {
-			return c.mate(t.f, WindowTooSmall, text,
+			return c.mate(t.f, rule.HotPlugWindowTooSmall, text,
 				"plug devices when the VM boots: `cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's configuration, and the plugin without --hot-plug; "+
 					"if the guests reserve more space, set --hot-plug-window")
 		}
@@ -87,7 +88,7 @@ func bytes(n uint64) string {
 
 // pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have them
 // either: the owner of a function has its whole group.
-func (c *candidate) pluggableTogether() *Refusal {
+func (c *candidate) pluggableTogether() *rule.Verdict {
 	given := map[int]pci.Address{} // what the VM gets of each group
 	for i := range c.devices {
 		for _, a := range c.devices[i].Give {
@@ -118,13 +119,13 @@ func (c *candidate) groupOf(a pci.Address) int {
 }
 
 // secondOfGroup is the refusal of a function whose VM gets another one of the group.
-func (c *candidate) secondOfGroup(second, first pci.Address, group int) *Refusal {
-	r := &Refusal{
-		Code: SeveralOfGroup, Driver: c.f.Driver, Culprit: &first,
+func (c *candidate) secondOfGroup(second, first pci.Address, group int) *rule.Verdict {
+	r := &rule.Verdict{
+		Code: rule.SeveralOfIOMMUGroup, Driver: c.f.Driver, Culprit: &first,
 		Text: fmt.Sprintf("the claim has %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group),
 		Fix:  fmt.Sprintf("claim one of the two; for both, %s", isolation.Separate(c.node.Snapshot, c.f)),
 	}
-	if c.f.IsNVSwitch() && !c.tolerated(isolation.PeerToPeer) { // not without the others: see wholeBoard
+	if c.f.IsNVSwitch() && !c.tolerated(rule.PeerToPeerPossible) { // not without the others: see wholeBoard
 		r.Fix = isolation.Separate(c.node.Snapshot, c.f)
 	}
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
@@ -136,7 +137,7 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *Refusal
 }
 
 // pluggedByGroup refuses a function in whose place Kata would plug another one of its IOMMU group.
-func (c *candidate) pluggedByGroup() *Refusal {
+func (c *candidate) pluggedByGroup() *rule.Verdict {
 	if c.settled != v1alpha1.BackendGroup || c.node.HotPlug {
 		return nil
 	}
@@ -144,7 +145,7 @@ func (c *candidate) pluggedByGroup() *Refusal {
 	if !ok || first.Address == c.f.Address {
 		return nil
 	}
-	return c.mate(first, OtherOfGroup,
+	return c.mate(first, rule.OtherOfIOMMUGroup,
 		fmt.Sprintf("the VM gets %s by the node of IOMMU group %d, of which Kata plugs the first function, %s", c.f.Address, *c.f.Group, first.Address),
 		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
 }

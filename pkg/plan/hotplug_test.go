@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -61,13 +62,13 @@ func TestFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
 			n.HotPlugWindow = tt.window
 			tt.change(s, req)
 			_, err := plan.Make(req, n)
-			refused, ok := errors.AsType[*plan.RefusedError](err)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Errorf("refused: %v", err)
 			case tt.want == "":
-			case !ok || !refused.Has(plan.WindowTooSmall):
-				t.Errorf("Make = %v, want %s", err, plan.WindowTooSmall)
+			case !ok || !refused.Has(rule.HotPlugWindowTooSmall):
+				t.Errorf("Make = %v, want %s", err, rule.HotPlugWindowTooSmall)
 			default:
 				for _, word := range []string{tt.want, `cold_plug_vfio = "root-port"`, "--hot-plug-window"} {
 					if !strings.Contains(err.Error(), word) {
@@ -87,8 +88,8 @@ func TestJudgementOnAFunctionHasItsWindow(t *testing.T) {
 	n := node(s)
 	n.HotPlugWindow = plan.FirmwareWindow
 	as := plan.NewAssessor(n).Assess(f)
-	if faults := as.Faults(); len(faults) != 1 || faults[0].Code != plan.WindowTooSmall {
-		t.Errorf("faults %+v, want %s", faults, plan.WindowTooSmall)
+	if faults := as.Faults(); len(faults) != 1 || faults[0].Code != rule.HotPlugWindowTooSmall {
+		t.Errorf("faults %+v, want %s", faults, rule.HotPlugWindowTooSmall)
 	}
 }
 
@@ -133,43 +134,43 @@ func TestHotPlugRefusesWhatKataCannotPlug(t *testing.T) {
 	const give, group = v1alpha1.CompanionsGive, v1alpha1.BackendGroup
 	for name, c := range map[string]struct {
 		situation
-		want  plan.Code
+		want  rule.Code
 		names []string
 	}{
 		"a companion of the same group": {
 			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give},
-			plan.SeveralOfGroup,
+			rule.SeveralOfIOMMUGroup,
 			[]string{"companions: Give", "0000:62:00.0 and 0000:62:00.1", "group 15", "`companions: Withhold`"},
 		},
 		"a companion of the same group, hot plug": {
-			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give, hotPlug: true}, plan.SeveralOfGroup, nil,
+			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give, hotPlug: true}, rule.SeveralOfIOMMUGroup, nil,
 		},
 		"two devices of a group by iommufd": {
 			situation{ask: []pci.Address{firstGPU, secondGPU}, iommufd: true},
-			plan.SeveralOfGroup,
+			rule.SeveralOfIOMMUGroup,
 			[]string{"the claim has 0000:a1:00.0 and 0000:a1:00.1", "group 60", "claim one of the two"},
 		},
 		"two devices of a group by iommufd, hot plug": {
-			situation{ask: []pci.Address{firstGPU, secondGPU}, iommufd: true, hotPlug: true}, plan.SeveralOfGroup, nil,
+			situation{ask: []pci.Address{firstGPU, secondGPU}, iommufd: true, hotPlug: true}, rule.SeveralOfIOMMUGroup, nil,
 		},
 		"two devices of a group by its node": {
-			situation{ask: []pci.Address{firstGPU, secondGPU}}, plan.SeveralOfGroup, []string{"0000:a1:00.0", "0000:a1:00.1"},
+			situation{ask: []pci.Address{firstGPU, secondGPU}}, rule.SeveralOfIOMMUGroup, []string{"0000:a1:00.0", "0000:a1:00.1"},
 		},
 		"the second function by the group's node": {
 			situation{ask: []pci.Address{secondGPU}},
-			plan.OtherOfGroup,
+			rule.OtherOfIOMMUGroup,
 			[]string{"0000:a1:00.1 by the node of IOMMU group 60", "the first function, 0000:a1:00.0", "a kernel with iommufd"},
 		},
 		"the second function by the group's node, which the claim wants": {
 			situation{ask: []pci.Address{secondGPU}, iommufd: true, backend: group},
-			plan.OtherOfGroup,
+			rule.OtherOfIOMMUGroup,
 			[]string{"leave `backend: Group` out"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.plan()
-			refused, ok := errors.AsType[*plan.RefusedError](err)
-			if !ok || len(refused.Refusals) != 1 || !refused.Has(c.want) {
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if !ok || len(refused.Verdicts) != 1 || !refused.Has(c.want) {
 				t.Fatalf("Make = %v; want %s", err, c.want)
 			}
 			for _, name := range c.names {
@@ -235,8 +236,8 @@ func TestTwoClaimsDoNotGetOneGroup(t *testing.T) {
 	second := asking(s, secondGPU)
 	second.UID, second.Pods = "uid-2", pods
 	_, err = plan.Make(second, n)
-	if refused, ok := errors.AsType[*plan.RefusedError](err); !ok || !refused.Has(plan.Held) {
-		t.Errorf("Make = %v; want %s", err, plan.Held)
+	if refused, ok := errors.AsType[*rule.RefusedError](err); !ok || !refused.Has(rule.Held) {
+		t.Errorf("Make = %v; want %s", err, rule.Held)
 	}
 }
 
@@ -248,7 +249,7 @@ func TestSecondOfAGroupIsAssessedAsItsClaim(t *testing.T) {
 		n.HotPlug = hot
 		f, _ := s.Function(secondGPU)
 		as := plan.NewAssessor(n).Assess(f)
-		refused := slices.ContainsFunc(as.Faults(), func(r plan.Refusal) bool { return r.Code == plan.OtherOfGroup })
+		refused := slices.ContainsFunc(as.Faults(), func(r rule.Verdict) bool { return r.Code == rule.OtherOfIOMMUGroup })
 		if refused == hot {
 			t.Errorf("hot plug %v: refused with %+v", hot, as.Refusals)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestLostClaimKeepsOthersAway: as long as its record has the device, and from devices that would take it along.
@@ -20,11 +21,11 @@ func TestLostClaimKeepsOthersAway(t *testing.T) {
 		"bound by policy since then": {map[pci.Address]plan.Owner{audio: {Bound: true}}, false},
 	} {
 		n := node(s)
-		n.Owners, n.Attempted = tt.owners, map[pci.Address]plan.Code{audio: plan.HeldByLostClaim}
+		n.Owners, n.Attempted = tt.owners, map[pci.Address]rule.Code{audio: rule.HeldByLostClaim}
 		for a, want := range map[pci.Address]bool{audioGPU: tt.want, gpuAddr: false} {
 			f, _ := s.Function(a)
 			as := plan.NewAssessor(n).Assess(f)
-			if got := slices.ContainsFunc(as.Faults(), func(r plan.Refusal) bool { return r.Code == plan.HeldByLostClaim }); got != want {
+			if got := slices.ContainsFunc(as.Faults(), func(r rule.Verdict) bool { return r.Code == rule.HeldByLostClaim }); got != want {
 				t.Errorf("%s: %s is refused: %v, want %v", name, a, got, want)
 			}
 		}

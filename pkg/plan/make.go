@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Node is the node as the planner sees it.
@@ -44,7 +45,7 @@ type Node struct {
 	// Attempted holds the functions that new claims must be kept from for a reason that the snapshot and the journal don't show: Prepare
 	// failed more than once ([InUse], [DiskInUse]), or the claim that has the function lost it at the API server ([HeldByLostClaim]). It
 	// counts for [Assessor.Assess] and not for [Make].
-	Attempted map[pci.Address]Code
+	Attempted map[pci.Address]rule.Code
 }
 
 // Owner is a function's entry in the journal.
@@ -65,7 +66,7 @@ func Make(req *claim.Request, n Node) (*Plan, error) {
 		m.device(&req.Devices[i])
 	}
 	if len(m.refusals) > 0 {
-		return nil, &RefusedError{Claim: m.ref, Refusals: m.refusals}
+		return nil, RefuseClaim(m.ref, m.refusals...)
 	}
 	return m.plan(), nil
 }
@@ -84,7 +85,7 @@ type maker struct {
 	devices  []Device
 	taken    map[pci.Address]*Function
 	modules  []string
-	refusals []Refusal
+	refusals []rule.Verdict
 	known    *memo
 	layout   *device.Layout // nil until it is needed
 }
@@ -100,7 +101,7 @@ func (m *maker) device(d *claim.Device) {
 }
 
 // refuse records a refusal of a device.
-func (m *maker) refuse(d *claim.Device, r *Refusal) {
+func (m *maker) refuse(d *claim.Device, r *rule.Verdict) {
 	r.Device, r.Address = d.Name, d.Address
 	m.refusals = append(m.refusals, *r)
 }
@@ -193,7 +194,7 @@ type candidate struct {
 	f       *device.Function
 	choice  nodeconfig.Choice
 	all     []member
-	verdict isolation.Verdict
+	verdict isolation.Judgment
 	resets  []isolation.Reset
 	settled v1alpha1.Backend
 	vf      *VFChange
@@ -245,15 +246,15 @@ func roleIn(f, t *device.Function) Role {
 // memo caches facts about the functions of a snapshot: devices of one group need the same ones.
 type memo struct {
 	snapshot *device.Snapshot
-	verdicts map[pci.Address]isolation.Verdict
+	verdicts map[pci.Address]isolation.Judgment
 	ways     map[pci.Address][]isolation.Reset
 }
 
 func newMemo(s *device.Snapshot) *memo {
-	return &memo{snapshot: s, verdicts: map[pci.Address]isolation.Verdict{}, ways: map[pci.Address][]isolation.Reset{}}
+	return &memo{snapshot: s, verdicts: map[pci.Address]isolation.Judgment{}, ways: map[pci.Address][]isolation.Reset{}}
 }
 
-func (m *memo) verdict(f *device.Function) isolation.Verdict {
+func (m *memo) verdict(f *device.Function) isolation.Judgment {
 	v, ok := m.verdicts[f.Address]
 	if !ok {
 		v = isolation.Judge(m.snapshot, f)
@@ -273,7 +274,7 @@ func (m *memo) resets(f *device.Function) []isolation.Reset {
 }
 
 // fix returns what the verdict on f says to do about a reason with the code.
-func (m *memo) fix(f *device.Function, code isolation.Code) string {
+func (m *memo) fix(f *device.Function, code rule.Code) string {
 	for _, r := range m.verdict(f).Reasons {
 		if r.Code == code {
 			return r.Fix

@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // bindSteps are the steps that bring a function from its driver to vfio-pci.
@@ -150,39 +151,39 @@ func TestMakeRefuses(t *testing.T) {
 	tests := map[string]struct {
 		ask    pci.Address
 		change func(*device.Snapshot, *claim.Request, *plan.Node)
-		want   plan.Code
+		want   rule.Code
 		// names are what the message must tell: culprit, driver, way out.
 		names []string
 	}{
 		"absent": {
-			ask: pci.Address{Bus: 0xee}, want: plan.Absent, names: []string{"0000:ee:00.0", "a new one is allocated"},
+			ask: pci.Address{Bus: 0xee}, want: rule.Absent, names: []string{"0000:ee:00.0", "a new one is allocated"},
 		},
 		"another type by now": {
-			ask: gpuAddr, want: plan.WrongType,
+			ask: gpuAddr, want: rule.WrongType,
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) { r.Devices[0].Name = "vf-0000-3b-00-0" },
 			names:  []string{"gpu", "10de:2330"},
 		},
 		"a PF without config": {
-			ask: nic, want: plan.Forbidden, names: []string{"0000:21:00.0", "igb", "VFs"},
+			ask: nic, want: rule.Forbidden, names: []string{"0000:21:00.0", "igb", "VFs"},
 		},
 		"not ours": {
-			ask: audio, want: plan.NotOurs, names: []string{"0000:62:00.1", "snd_hda_intel", "node config"},
+			ask: audio, want: rule.NotOurs, names: []string{"0000:62:00.1", "snd_hda_intel", "node config"},
 		},
 		"the console": {
-			ask: hostVGA, want: plan.Forbidden, names: []string{"0000:04:00.0", "console"},
+			ask: hostVGA, want: rule.Forbidden, names: []string{"0000:04:00.0", "console"},
 		},
 		"a bridge in the group": {
-			ask: bridged, want: plan.NotViable, names: []string{"0000:7f:00.0", "shpchp", "unbind"},
+			ask: bridged, want: rule.GroupNotViable, names: []string{"0000:7f:00.0", "shpchp", "unbind"},
 		},
 		"a busy group mate": {
-			ask: audioGPU, want: plan.NotViable, names: []string{"0000:62:00.1", "snd_hda_intel", "/data"},
+			ask: audioGPU, want: rule.GroupNotViable, names: []string{"0000:62:00.1", "snd_hda_intel", "/data"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Uses = []device.Use{{Kind: device.UseMount, Name: "nvme0n1", Detail: "/data"}}
 			},
 		},
 		"a busy companion in another group": {
-			ask: splitGPU, want: plan.Forbidden, names: []string{"0000:70:00.1", "xhci_hcd", "/data"},
+			ask: splitGPU, want: rule.Forbidden, names: []string{"0000:70:00.1", "xhci_hcd", "/data"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				f, _ := s.Function(splitUSB)
 				f.Uses = []device.Use{{Kind: device.UseMount, Name: "sda1", Detail: "/data"}}
@@ -190,36 +191,36 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"held by another claim": {
-			ask: gpuAddr, want: plan.Held, names: []string{"uid-2 of another namespace", "status"},
+			ask: gpuAddr, want: rule.Held, names: []string{"uid-2 of another namespace", "status"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.Owners[gpuAddr] = plan.Owner{Claim: plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "other"}}
 			},
 		},
 		"a group mate held by another claim": {
-			ask: audioGPU, want: plan.Held, names: []string{"0000:62:00.1", "uid-2"},
+			ask: audioGPU, want: rule.Held, names: []string{"0000:62:00.1", "uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.Owners[audio] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}}
 			},
 		},
 		"quarantined": {
-			ask: gpuAddr, want: plan.Quarantined, names: []string{"reset timed out", "unprepare uid-2"},
+			ask: gpuAddr, want: rule.Quarantined, names: []string{"reset timed out", "unprepare uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.Owners[gpuAddr] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
 			},
 		},
 		"a damaged record may own it": {
-			ask: boundGPU, want: plan.Unexplained, names: []string{"vfio-pci", "uid-9.json"},
+			ask: boundGPU, want: rule.DamagedRecord, names: []string{"vfio-pci", "uid-9.json"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) { n.Damaged = "uid-9.json" },
 		},
 		"an operation hangs on it": {
-			ask: gpuAddr, want: plan.Locked, names: []string{"0000:3b:00.0", "hangs"},
+			ask: gpuAddr, want: rule.Locked, names: []string{"0000:3b:00.0", "hangs"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(gpuAddr)
 				f.Locked = true
 			},
 		},
 		"a mate that is a PF with VFs": {
-			ask: audioGPU, want: plan.PFBusy, names: []string{"0000:62:00.1", "1 VFs enabled", "if no claim has a VF"},
+			ask: audioGPU, want: rule.PFBusy, names: []string{"0000:62:00.1", "1 VFs enabled", "if no claim has a VF"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Class, f.Type, f.PF = 0x020000, device.PFType, &device.PF{TotalVFs: 4, NumVFs: 1}
@@ -227,34 +228,34 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"an operation hangs on a mate": {
-			ask: audioGPU, want: plan.Locked, names: []string{"0000:62:00.1", "hangs"},
+			ask: audioGPU, want: rule.Locked, names: []string{"0000:62:00.1", "hangs"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Locked = true
 			},
 		},
 		"a quarantined mate": {
-			ask: audioGPU, want: plan.Quarantined, names: []string{"0000:62:00.1", "unprepare uid-2"},
+			ask: audioGPU, want: rule.Quarantined, names: []string{"0000:62:00.1", "unprepare uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.Owners[audio] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
 			},
 		},
 		"a damaged record may own a mate": {
-			ask: audioGPU, want: plan.Unexplained, names: []string{"0000:62:00.1", "uid-9.json"},
+			ask: audioGPU, want: rule.DamagedRecord, names: []string{"0000:62:00.1", "uid-9.json"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Driver, n.Damaged = "vfio-pci", "uid-9.json"
 			},
 		},
 		"a mate that its driver does not let go of": {
-			ask: audioGPU, want: plan.Forbidden, names: []string{"0000:62:00.1", "modeset"},
+			ask: audioGPU, want: rule.Forbidden, names: []string{"0000:62:00.1", "modeset"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Class, f.Driver, s.Host.NVIDIAModeset = 0x030000, "nvidia", true
 			},
 		},
 		"a companion for the VM that is not isolated": {
-			ask: splitGPU, want: plan.NotIsolated, names: []string{"0000:70:00.1", "all ones"},
+			ask: splitGPU, want: rule.NotIsolated, names: []string{"0000:70:00.1", "all ones"},
 			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(splitUSB)
 				f.ConfigDead, s.Host.IOMMUFD = true, true
@@ -262,49 +263,49 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"a mate that is the host's disk": {
-			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1", "must be assigned with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
+			ask: audioGPU, want: rule.GroupMateNotSelected, names: []string{"0000:62:00.1", "must be assigned with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x010802) },
 		},
 		"a mate that is the host's NIC": {
-			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1"},
+			ask: audioGPU, want: rule.GroupMateNotSelected, names: []string{"0000:62:00.1"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x020000) },
 		},
 		"a companion without a group": {
-			ask: splitGPU, want: plan.NotIsolated, names: []string{"0000:70:00.1", "no IOMMU group"},
+			ask: splitGPU, want: rule.NotIsolated, names: []string{"0000:70:00.1", "no IOMMU group"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(splitUSB)
 				f.Group = nil
 			},
 		},
 		"a member of the group that is no PCI function": {
-			ask: gpuAddr, want: plan.NotViable, names: []string{"fe800000.usb", "not a PCI function"},
+			ask: gpuAddr, want: rule.GroupNotViable, names: []string{"fe800000.usb", "not a PCI function"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				g, _ := s.Group(10)
 				g.Others = []string{"fe800000.usb"}
 			},
 		},
 		"a link that is down": {
-			ask: gpuAddr, want: plan.LinkLost, names: []string{"0000:3b:00.0", "x16"},
+			ask: gpuAddr, want: rule.LinkLost, names: []string{"0000:3b:00.0", "x16"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(gpuAddr)
 				f.Link = &device.Link{MaxWidth: 16}
 			},
 		},
 		"the link of its PF is down": {
-			ask: nicVF, want: plan.LinkLost, names: []string{"0000:21:00.0"},
+			ask: nicVF, want: rule.LinkLost, names: []string{"0000:21:00.0"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(nic)
 				f.Link = &device.Link{MaxWidth: 8}
 			},
 		},
 		"fatal errors": {
-			ask: gpuAddr, want: plan.FatalErrors, names: []string{"0000:3b:00.0", "aer_dev_fatal"},
+			ask: gpuAddr, want: rule.FatalErrors, names: []string{"0000:3b:00.0", "aer_dev_fatal"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.FatalErrors = map[pci.Address]bool{gpuAddr: true}
 			},
 		},
 		"its PF is with a tenant": {
-			ask: nicVF, want: plan.Forbidden, names: []string{"0000:21:00.0", "vfio-pci"},
+			ask: nicVF, want: rule.Forbidden, names: []string{"0000:21:00.0", "vfio-pci"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				f, _ := s.Function(nic)
 				f.Driver = "vfio-pci"
@@ -312,14 +313,14 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"its PF is with a tenant since the selection was made": {
-			ask: nicVF, want: plan.PFBusy, names: []string{"0000:21:00.0", "vfio-pci", "back to its driver"},
+			ask: nicVF, want: rule.PFBusy, names: []string{"0000:21:00.0", "vfio-pci", "back to its driver"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(nic)
 				f.Driver = "vfio-pci"
 			},
 		},
 		"the PF of a mate is with a tenant": {
-			ask: audioGPU, want: plan.PFBusy, names: []string{"0000:62:00.1 is a VF of 0000:21:00.0"},
+			ask: audioGPU, want: rule.PFBusy, names: []string{"0000:62:00.1 is a VF of 0000:21:00.0"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(nic)
 				f.Driver = "vfio-pci"
@@ -328,47 +329,47 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"no interrupt remapping": {
-			ask: gpuAddr, want: plan.NotIsolated, names: []string{"remapping"},
+			ask: gpuAddr, want: rule.NotIsolated, names: []string{"remapping"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { s.Host.IRQChips = []string{"PCI-MSI"} },
 		},
 		"no group, whatever the class allows": {
-			ask: looseGPU, want: plan.NotIsolated, names: []string{"0000:94:00.0", "IOMMU"},
+			ask: looseGPU, want: rule.NotIsolated, names: []string{"0000:94:00.0", "IOMMU"},
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				allow := true
 				r.Devices[0].VFIO.AllowUnisolated = &allow
 			},
 		},
 		"dead": {
-			ask: deadGPU, want: plan.Dead, names: []string{"0000:91:00.0", "all ones"},
+			ask: deadGPU, want: rule.ConfigSpaceDead, names: []string{"0000:91:00.0", "all ones"},
 		},
 		"no reset": {
-			ask: noReset, want: plan.NoReset, names: []string{"0000:90:00.0", "reset: Skip"},
+			ask: noReset, want: rule.NoReset, names: []string{"0000:90:00.0", "reset: Skip"},
 		},
 		"iommufd without the kernel's": {
-			ask: gpuAddr, want: plan.NoBackend, names: []string{"/dev/iommu", "backend: Auto"},
+			ask: gpuAddr, want: rule.BackendUnavailable, names: []string{"/dev/iommu", "backend: Auto"},
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				r.Devices[0].VFIO.Backend = v1alpha1.BackendIOMMUFD
 			},
 		},
 		"companions through a group's node": {
-			ask: splitGPU, want: plan.NoBackend, names: []string{"Withhold"},
+			ask: splitGPU, want: rule.BackendUnavailable, names: []string{"Withhold"},
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				r.Devices[0].VFIO.Companions = v1alpha1.CompanionsGive
 			},
 		},
 		"admin access": {
-			ask: gpuAddr, want: plan.AdminAccess, names: []string{"adminAccess"},
+			ask: gpuAddr, want: rule.AdminAccess, names: []string{"adminAccess"},
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) { r.Devices[0].AdminAccess = true },
 		},
 		"VF settings without the PF's interface": {
-			ask: nicVF, want: plan.Unsupported, names: []string{"0000:21:00.0", "mac, vlan", "network namespace"},
+			ask: nicVF, want: rule.UnsupportedSetting, names: []string{"0000:21:00.0", "mac, vlan", "network namespace"},
 			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				withoutInterface(s)
 				r.Devices[0].VF = &v1alpha1.VFConfig{VLAN: new(100), MAC: "02:00:00:00:00:01"}
 			},
 		},
 		"a rate of an InfiniBand VF": {
-			ask: nicVF, want: plan.Unsupported, names: []string{"InfiniBand", "can't set maxTxRate"},
+			ask: nicVF, want: rule.UnsupportedSetting, names: []string{"InfiniBand", "can't set maxTxRate"},
 			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
 				f, _ := s.Function(nicVF)
 				f.Class = pci.ClassInfiniBand << 8
@@ -376,7 +377,7 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"a VF that nobody can guard": {
-			ask: nicVF, want: plan.Unsupported, names: []string{"0000:21:00.0", "spoof check"},
+			ask: nicVF, want: rule.UnsupportedSetting, names: []string{"0000:21:00.0", "spoof check"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { withoutInterface(s) },
 		},
 	}
@@ -388,12 +389,12 @@ func TestMakeRefuses(t *testing.T) {
 				tt.change(s, req, &n)
 			}
 			_, err := plan.Make(req, n)
-			var refused *plan.RefusedError
+			var refused *rule.RefusedError
 			if !errors.As(err, &refused) {
 				t.Fatalf("Make = %v; want a RefusedError", err)
 			}
 			if !refused.Has(tt.want) {
-				t.Errorf("refused with %+v; want %s", refused.Refusals, tt.want)
+				t.Errorf("refused with %+v; want %s", refused.Verdicts, tt.want)
 			}
 			for _, name := range tt.names {
 				if !strings.Contains(err.Error(), name) {
@@ -461,8 +462,8 @@ func TestRefusalDoesNotNameOthersClaims(t *testing.T) {
 func TestMakeRefusesAllAtOnce(t *testing.T) {
 	s := fixture()
 	_, err := plan.Make(asking(s, noReset, gpuAddr, hostVGA), node(s))
-	var refused *plan.RefusedError
-	if !errors.As(err, &refused) || len(refused.Refusals) != 2 {
+	var refused *rule.RefusedError
+	if !errors.As(err, &refused) || len(refused.Verdicts) != 2 {
 		t.Fatalf("Make = %v; want two refusals", err)
 	}
 }

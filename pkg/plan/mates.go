@@ -11,11 +11,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // matesTakeable refuses group mates and companions that the node itself needs,
 // which may lie in another group than the one judged.
-func (c *candidate) matesTakeable() *Refusal {
+func (c *candidate) matesTakeable() *rule.Verdict {
 	var first *device.Function
 	var texts []string
 	for _, t := range c.all {
@@ -23,9 +24,9 @@ func (c *candidate) matesTakeable() *Refusal {
 			continue
 		}
 		if t.f.Group == nil {
-			return c.mate(t.f, NotIsolated,
+			return c.mate(t.f, rule.NotIsolated,
 				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", t.f.Address, c.f.Address),
-				isolation.FixOn(c.node.Snapshot, isolation.NoGroup))
+				isolation.FixOn(c.node.Snapshot, rule.NoIOMMUGroup))
 		}
 		if c.node.Selection.Choice(t.f.Address).Forbidden {
 			first = cmp.Or(first, t.f)
@@ -35,17 +36,17 @@ func (c *candidate) matesTakeable() *Refusal {
 	if first == nil {
 		return c.withVMD()
 	}
-	return c.mate(first, Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
+	return c.mate(first, rule.Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
 }
 
 // withVMD refuses a function behind VMD that takes VMD along, where a rule selects that: it would end with VMD's driver.
-func (c *candidate) withVMD() *Refusal {
+func (c *candidate) withVMD() *rule.Verdict {
 	if !isolation.BehindVMD(c.f.Address) {
 		return nil
 	}
 	for _, t := range c.all {
 		if isVMD(t.f) && c.node.Selection.Choice(t.f.Address).Ours {
-			return c.mate(t.f, Forbidden,
+			return c.mate(t.f, rule.Forbidden,
 				fmt.Sprintf("%s (class %s, driver vmd) must be assigned with %s, which exists only while driver vmd has VMD", t.f.Address, t.f.Class, c.f.Address),
 				isolation.Separate(c.node.Snapshot, c.f))
 		}
@@ -55,7 +56,7 @@ func (c *candidate) withVMD() *Refusal {
 
 // matesSelected refuses what the claim does not name and would take from the host. A companion belongs to the allocated
 // card. All of it is named at once.
-func (c *candidate) matesSelected() *Refusal {
+func (c *candidate) matesSelected() *rule.Verdict {
 	var lacking []*device.Function
 	for _, t := range c.all {
 		if t.role != RoleDevice && needsRule(c.node.Snapshot, c.node.Selection, t.f, c.takes) {
@@ -65,7 +66,7 @@ func (c *candidate) matesSelected() *Refusal {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return c.mate(lacking[0], MateNotSelected, c.notSelected(lacking), c.separateOrSelect(lacking))
+	return c.mate(lacking[0], rule.GroupMateNotSelected, c.notSelected(lacking), c.separateOrSelect(lacking))
 }
 
 // separateOrSelect is the fix for group mates that no rule selects. A rule for VMD is no way out, as the drives behind it
@@ -127,10 +128,10 @@ func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Fu
 }
 
 // standsAlone keeps a PF and its VFs out of two tenants' hands.
-func (c *candidate) standsAlone() *Refusal {
+func (c *candidate) standsAlone() *rule.Verdict {
 	for _, t := range c.all {
 		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
-			return c.mate(t.f, PFBusy,
+			return c.mate(t.f, rule.PFBusy,
 				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
 				c.withoutVFs(t.f))
 		}
@@ -138,7 +139,7 @@ func (c *candidate) standsAlone() *Refusal {
 			continue
 		}
 		if pf, ok := c.node.Snapshot.Function(t.f.VF.PF); ok && device.IsVFIO(pf.Driver) {
-			return c.mate(pf, PFBusy,
+			return c.mate(pf, rule.PFBusy,
 				fmt.Sprintf("%s is a VF of %s, which is on %s and may be a tenant's", t.f.Address, pf.Address, pf.Driver),
 				"give the PF back to its driver first")
 		}
@@ -158,7 +159,7 @@ func (c *candidate) withoutVFs(pf *device.Function) string {
 
 // resettable settles how every function that the VM can reach is cleaned
 // after this tenant.
-func (c *candidate) resettable() *Refusal {
+func (c *candidate) resettable() *rule.Verdict {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
 		return nil
 	}
@@ -169,9 +170,9 @@ func (c *candidate) resettable() *Refusal {
 		}
 		r, ok := c.bestReset(f)
 		if !ok {
-			return c.mate(f, NoReset,
+			return c.mate(f, rule.NoReset,
 				fmt.Sprintf("%s can't be reset without touching functions outside its group (the kernel offers: %s)", f.Address, orNone(f.ResetMethods)),
-				c.known.fix(f, isolation.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
+				c.known.fix(f, rule.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
 		}
 		c.resets = append(c.resets, r)
 		for _, a := range r.Set {

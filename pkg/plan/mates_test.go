@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Vendors, and classes of functions beside GPUs.
@@ -144,11 +145,11 @@ func TestWhatGoesWithAGPU(t *testing.T) {
 				}
 				return
 			}
-			var refused *plan.RefusedError
-			if !errors.As(err, &refused) || refused.Refusals[0].Code != plan.MateNotSelected {
-				t.Fatalf("Make = %v; want %s", err, plan.MateNotSelected)
+			var refused *rule.RefusedError
+			if !errors.As(err, &refused) || refused.Verdicts[0].Code != rule.GroupMateNotSelected {
+				t.Fatalf("Make = %v; want %s", err, rule.GroupMateNotSelected)
 			}
-			r := refused.Refusals[0]
+			r := refused.Verdicts[0]
 			if want := `addresses: ["` + strings.Join(c.lacking, `", "`) + `"]`; !strings.Contains(r.Fix, want) {
 				t.Errorf("the fix does not say %s: %s", want, r.Fix)
 			}
@@ -172,11 +173,11 @@ func TestGroupThatTheNodeUses(t *testing.T) {
 	}
 	s := assemble(fns)
 	_, err := plan.Make(asking(s, pci.Address{Bus: 0xa0}), node(s))
-	var refused *plan.RefusedError
-	if !errors.As(err, &refused) || !refused.Has(plan.NotViable) {
-		t.Fatalf("Make = %v; want %s", err, plan.NotViable)
+	var refused *rule.RefusedError
+	if !errors.As(err, &refused) || !refused.Has(rule.GroupNotViable) {
+		t.Fatalf("Make = %v; want %s", err, rule.GroupNotViable)
 	}
-	r := refused.Refusals[0]
+	r := refused.Verdicts[0]
 	if !strings.Contains(r.Text, "0000:a1:00.0") || !strings.Contains(r.Text, "0000:a1:00.1") || strings.Count(r.Fix, "stop that use") != 1 {
 		t.Errorf("%s; %s", r.Text, r.Fix)
 	}
@@ -285,11 +286,11 @@ func TestSwitchNeedsItsBoard(t *testing.T) {
 				}
 			}
 			_, err := plan.Make(req, n)
-			var refused *plan.RefusedError
+			var refused *rule.RefusedError
 			switch {
 			case c.lacking == "" && err != nil:
 				t.Error(err)
-			case c.lacking != "" && (!errors.As(err, &refused) || !refused.Has(plan.NotIsolated) || !strings.Contains(err.Error(), "does not have "+c.lacking)):
+			case c.lacking != "" && (!errors.As(err, &refused) || !refused.Has(rule.NotIsolated) || !strings.Contains(err.Error(), "does not have "+c.lacking)):
 				t.Errorf("Make = %v; want a refusal for want of %s", err, c.lacking)
 			}
 		})
@@ -323,11 +324,11 @@ func TestBoardInOneGroupNeedsItsOwnGroups(t *testing.T) {
 			n.Selection, n.HotPlug = nodeconfig.Select(withSwitches(), s), c.hot
 			s.Host.IOMMUFD = c.iommufd
 			_, err := plan.Make(asking(s, c.ask...), n)
-			refused, ok := errors.AsType[*plan.RefusedError](err)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
 			if !ok {
 				t.Fatalf("Make = %v; want a refusal", err)
 			}
-			if fix := refused.Refusals[0].Fix; !strings.Contains(fix, c.want) || c.never != "" && strings.Contains(fix, c.never) {
+			if fix := refused.Verdicts[0].Fix; !strings.Contains(fix, c.want) || c.never != "" && strings.Contains(fix, c.never) {
 				t.Errorf("the fix says %q; want %q and not %q", fix, c.want, c.never)
 			}
 		})
@@ -342,20 +343,20 @@ func TestDriveBehindVMDLeavesVMD(t *testing.T) {
 	drives := v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Types: []string{"nvme"}}}
 	for name, c := range map[string]struct {
 		rules []v1alpha1.DeviceRule
-		want  plan.Code
+		want  rule.Code
 	}{
-		"drives":         {[]v1alpha1.DeviceRule{drives}, plan.MateNotSelected},
-		"drives and VMD": {[]v1alpha1.DeviceRule{drives, {Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{vmd.Address}}}}, plan.Forbidden},
+		"drives":         {[]v1alpha1.DeviceRule{drives}, rule.GroupMateNotSelected},
+		"drives and VMD": {[]v1alpha1.DeviceRule{drives, {Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{vmd.Address}}}}, rule.Forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := node(s)
 			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: c.rules}, s)
 			_, err := plan.Make(asking(s, drive.Address), n)
-			refused, ok := errors.AsType[*plan.RefusedError](err)
-			if !ok || refused.Refusals[0].Code != c.want {
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if !ok || refused.Verdicts[0].Code != c.want {
 				t.Fatalf("Make = %v; want %s", err, c.want)
 			}
-			if fix := refused.Refusals[0].Fix; !strings.HasPrefix(fix, "disable VMD") || strings.Contains(fix, "addresses:") {
+			if fix := refused.Verdicts[0].Fix; !strings.HasPrefix(fix, "disable VMD") || strings.Contains(fix, "addresses:") {
 				t.Errorf("the fix is %q; want VMD disabled", fix)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // roomForBARs is how a node gets room for BARs without an address. "pci=realloc" has the kernel enlarge the windows of bridges
@@ -15,10 +16,10 @@ const roomForBARs = "switch on Above 4G Decoding in the firmware setup (with Res
 
 // placed refuses functions with BARs that have no address. VFIO enables a function when it opens it, and the kernel enables none
 // that lacks one of its memory or I/O BARs (drivers/pci/setup-res.c pci_enable_resources). The ROM does not count.
-func (c *candidate) placed() *Refusal {
+func (c *candidate) placed() *rule.Verdict {
 	for _, f := range c.opened() {
 		if bars := f.UnassignedBARs(); len(bars) > 0 {
-			return c.mate(f, BARsUnassigned,
+			return c.mate(f, rule.BARsUnassigned,
 				fmt.Sprintf("%s: %s, so the kernel can't enable the function for a VM", f.Address, withoutAddress("BAR", bars)),
 				roomForBARs)
 		}
@@ -28,10 +29,10 @@ func (c *candidate) placed() *Refusal {
 
 // reservable refuses functions of whose memory the kernel keeps a part for the firmware's frame buffer: VFIO reserves a whole BAR or none
 // (drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_setup_barmap).
-func (c *candidate) reservable() *Refusal {
+func (c *candidate) reservable() *rule.Verdict {
 	for _, f := range c.opened() {
 		if f.IsReserved() {
-			return c.mate(f, BARReserved, fmt.Sprintf("%s (driver %s): %s", f.Address, f.Driver, f.Uses[0]), f.UseFix())
+			return c.mate(f, rule.BARReserved, fmt.Sprintf("%s (driver %s): %s", f.Address, f.Driver, f.Uses[0]), f.UseFix())
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func TestPairIsPlannedLikeItsFunctions(t *testing.T) {
@@ -49,7 +50,7 @@ func TestHalfAPairIsRefused(t *testing.T) {
 	name := req.Devices[0].Name + "-" + req.Devices[1].Name
 	req.Devices[0].Pair, req.Devices[1].Pair = name, name
 	_, err := plan.Make(req, node(s))
-	if refused, ok := errors.AsType[*plan.RefusedError](err); !ok || !refused.Has(plan.Dead) {
-		t.Errorf("Make = %v; want %s", err, plan.Dead)
+	if refused, ok := errors.AsType[*rule.RefusedError](err); !ok || !refused.Has(rule.ConfigSpaceDead) {
+		t.Errorf("Make = %v; want %s", err, rule.ConfigSpaceDead)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // VFChange is what a claim changes of a VF through its PF.
@@ -87,7 +88,7 @@ func (e *RateError) Error() string {
 // configured decides what the PF imposes on a claimed VF. An Ethernet VF gets its own MAC address, spoof checking and no
 // trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep those of the
 // previous tenant.
-func (c *candidate) configured() *Refusal {
+func (c *candidate) configured() *rule.Verdict {
 	if c.f.VF == nil {
 		return nil
 	}
@@ -101,7 +102,7 @@ func (c *candidate) configured() *Refusal {
 		guardEthernet(&want)
 	case pci.ClassInfiniBand:
 		if said := c.ethernetOnly(); len(said) > 0 {
-			return c.mate(c.f, Unsupported,
+			return c.mate(c.f, rule.UnsupportedSetting,
 				fmt.Sprintf("%s is a VF of an InfiniBand NIC, whose PF can't set %s", c.f.Address, strings.Join(said, ", ")),
 				"leave those out of the VFConfig: an InfiniBand VF takes nodeGUID, portGUID, linkState and network")
 		}
@@ -118,7 +119,7 @@ func (c *candidate) configured() *Refusal {
 	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
 		return nil
 	}
-	return c.mate(cmp.Or(pf, c.f), Unsupported,
+	return c.mate(cmp.Or(pf, c.f), rule.UnsupportedSetting,
 		fmt.Sprintf("PF %s has no network interface on this node, so %s of its VF %s can't be set", c.f.VF.PF, c.toBeSet(), c.f.Address),
 		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
 }
@@ -206,12 +207,12 @@ func (c *candidate) isEndpoint() bool {
 // endpoint refuses a VF that Kata would not take as a physical endpoint: it
 // needs a PCI function with an Ethernet interface, alone in its group, and
 // knows legacy groups only.
-func (c *candidate) endpoint() *Refusal {
+func (c *candidate) endpoint() *rule.Verdict {
 	if !c.isEndpoint() {
 		return nil
 	}
-	no := func(text, fix string) *Refusal {
-		return &Refusal{Code: Unsupported, Driver: c.f.Driver, Text: text, Fix: fix}
+	no := func(text, fix string) *rule.Verdict {
+		return &rule.Verdict{Code: rule.UnsupportedSetting, Driver: c.f.Driver, Text: text, Fix: fix}
 	}
 	const fix = "leave `attachment: PhysicalEndpoint` out, so that the VM gets the function and kata-vfio-guestnet configures it, or claim another VF"
 	switch {
@@ -261,15 +262,15 @@ type Lease struct {
 const anyInterface = "vf"
 
 // pooled finds the pool that a VF's addresses come from.
-func (c *candidate) pooled() *Refusal {
+func (c *candidate) pooled() *rule.Verdict {
 	if c.claimed.VF == nil || c.claimed.VF.Network == nil || c.claimed.VF.Network.AddressPool == "" {
 		return nil
 	}
 	name := c.claimed.VF.Network.AddressPool
 	i := slices.IndexFunc(c.node.AddressPools, func(a v1alpha1.AddressPool) bool { return a.Name == name })
 	if i < 0 {
-		return &Refusal{
-			Code: NoAddressPool,
+		return &rule.Verdict{
+			Code: rule.NoAddressPool,
 			Text: fmt.Sprintf("its addresses come from pool %s, but this node's config %s", name, poolsOf(c.node.AddressPools)),
 			Fix:  "add the pool to addressPools of the node config, or correct network.addressPool in the DeviceClass",
 		}
@@ -277,7 +278,7 @@ func (c *candidate) pooled() *Refusal {
 	pool := &c.node.AddressPools[i]
 	config, err := pool.NetworkConfig()
 	if err != nil {
-		return &Refusal{Code: NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
+		return &rule.Verdict{Code: rule.NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
 	}
 	container := c.ref.UID + "-" + c.claimed.Name
 	c.lease = &Lease{

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // withoutInterface takes the PF's interface away, as when it is in another
@@ -237,22 +238,22 @@ func TestEndpointEndsOnItsKernelDriver(t *testing.T) {
 func TestWhatCannotBeAnEndpoint(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*device.Snapshot, *claim.Device)
-		code   plan.Code
+		code   rule.Code
 		says   string
 	}{
 		"InfiniBand": {
 			change: func(s *device.Snapshot, _ *claim.Device) { f, _ := s.Function(nicVF); f.Class = 0x020700 },
-			code:   plan.Unsupported, says: "not a virtual function of an Ethernet controller",
+			code:   rule.UnsupportedSetting, says: "not a virtual function of an Ethernet controller",
 		},
 		"without an address by its PF": {
 			change: func(s *device.Snapshot, d *claim.Device) { withoutInterface(s); d.VFIO.AllowUnisolated = new(true) },
-			code:   plan.Unsupported, says: "can't be set by its PF",
+			code:   rule.UnsupportedSetting, says: "can't be set by its PF",
 		},
 		"by iommufd": {
 			change: func(s *device.Snapshot, d *claim.Device) {
 				s.Host.IOMMUFD, d.VFIO.Backend = true, v1alpha1.BackendIOMMUFD
 			},
-			code: plan.Unsupported, says: "Kata uses the IOMMU group",
+			code: rule.UnsupportedSetting, says: "Kata uses the IOMMU group",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +262,7 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 			askEndpoint(&req.Devices[0])
 			tt.change(s, &req.Devices[0])
 			_, err := plan.Make(req, node(s))
-			refused, ok := errors.AsType[*plan.RefusedError](err)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
 			if !ok || !refused.Has(tt.code) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("Make = %v, want a refusal %s that says %q", err, tt.code, tt.says)
 			}
@@ -327,8 +328,8 @@ func TestPoolThatTheNodeHasNot(t *testing.T) {
 		req, n := pooled("tenant", "net1")
 		n.AddressPools = n.AddressPools[:pools]
 		_, err := plan.Make(req, n)
-		refused, ok := errors.AsType[*plan.RefusedError](err)
-		if !ok || !refused.Has(plan.NoAddressPool) || !strings.Contains(err.Error(), want) {
+		refused, ok := errors.AsType[*rule.RefusedError](err)
+		if !ok || !refused.Has(rule.NoAddressPool) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Make = %v, want a refusal that says %q", err, want)
 		}
 	}

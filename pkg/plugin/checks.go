@@ -18,9 +18,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -29,7 +29,7 @@ type Checks struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
 	// Counts is the minimum severity of a failed check that counts. [finding.Off]: none counts.
-	Counts isolation.Severity
+	Counts rule.Severity
 	// Waivers is the file of accepted failures. The default is etc/kata-vfio/waivers.yaml below the root, if it exists.
 	Waivers string
 }

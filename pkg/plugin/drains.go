@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // drainEvery is the pause between two looks for drains, which another process makes. Without drains a look
@@ -29,7 +29,7 @@ func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
 
 // watchMetricsOfDrains adds the drains to the metrics.
 func (s *service) watchMetricsOfDrains(ctx context.Context) {
-	s.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
+	s.metrics.WatchDrains(func() map[pci.Address]rule.Code {
 		drains, _ := s.node.Drains(ctx)
 		return dra.DrainStates(drains)
 	})
@@ -65,7 +65,7 @@ type DrainWatch struct {
 
 // drainView is the part of a drain whose changes are reported.
 type drainView struct {
-	state  publish.DrainState
+	state  rule.Code
 	reason string
 	evict  bool
 }
@@ -105,13 +105,13 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 		}
 		changed = true
 		if !first {
-			w.event(ctx, string(v.state), fmt.Sprintf("%s is being drained (%s): %s", a, v.reason, stateWords(v.state)))
+			w.event(ctx, v.state, fmt.Sprintf("%s is being drained (%s): %s", a, v.reason, stateWords(v.state)))
 		}
 	}
 	for a := range w.known {
 		if _, still := now[a]; !still {
 			changed = true
-			w.event(ctx, "Undrained", fmt.Sprintf("%s %s", a, undrainedWords(a, drains)))
+			w.event(ctx, rule.Undrained, fmt.Sprintf("%s %s", a, undrainedWords(a, drains)))
 		}
 	}
 	return changed
@@ -127,15 +127,15 @@ func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 	return "is in use again"
 }
 
-func stateWords(s publish.DrainState) string {
-	if s == publish.Drained {
+func stateWords(s rule.Code) string {
+	if s == rule.Drained {
 		return "no claim has it, and it is back on its original driver"
 	}
 	return "no new claim gets it; a claim that has it keeps it"
 }
 
-func (w *DrainWatch) event(ctx context.Context, reason, note string) {
-	w.Log.InfoContext(ctx, "drain", slog.String("state", reason), slog.String("what", note))
+func (w *DrainWatch) event(ctx context.Context, reason rule.Code, note string) {
+	w.Log.InfoContext(ctx, "drain", slog.String("state", string(reason)), slog.String("what", note))
 	w.Reporter.NodeEvent(w.Node, corev1.EventTypeNormal, reason, "Drain", note)
 }
 

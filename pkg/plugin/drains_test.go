@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -33,7 +33,7 @@ func TestDrainIsSeenAndTold(t *testing.T) {
 		drains, _ := n.Claims.DrainsIn(snap)
 		return drains
 	}
-	n.Metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
+	n.Metrics.WatchDrains(func() map[pci.Address]rule.Code {
 		drains, _ := n.Claims.Drains(t.Context())
 		return dra.DrainStates(drains)
 	})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
@@ -27,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -110,7 +110,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.ObserveRequest("nri/CreateContainer", time.Millisecond, nil)
 	n.Metrics.ObserveVerification(0)
 	n.Metrics.ObserveAudit([]finding.Finding{
-		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass}, {ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
+		{ID: "IOM-003", Severity: rule.Critical, State: finding.Pass}, {ID: "ACS-001", Severity: rule.High, State: finding.Fail},
 	})
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 		patch := httptest.NewRequestWithContext(t.Context(), http.MethodPatch, "/", http.NoBody)

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -189,7 +190,7 @@ func (r *Repair) Look(ctx context.Context) {
 // report reports an orphan that is left alone, once for each reason.
 func (r *Repair) report(ctx context.Context, kind, name, why string) {
 	r.Log.WarnContext(ctx, "orphan left alone", slog.String("kind", kind), slog.String("name", name), slog.String("why", why))
-	r.Reporter.NodeEvent(r.Node, corev1.EventTypeWarning, "Orphan", "Repair", fmt.Sprintf("%s %s is left alone: %s", kind, name, why))
+	r.Reporter.NodeEvent(r.Node, corev1.EventTypeWarning, rule.Orphan, "Repair", fmt.Sprintf("%s %s is left alone: %s", kind, name, why))
 }
 
 // repaired counts a repair.

@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // publishEvery is the pause after which the plugin publishes without a change: it retries what failed, and removes
@@ -109,11 +110,11 @@ func (s *service) reportNotReady(ctx context.Context, why *plan.NotReady) {
 	s.refused = text
 	if text == "" {
 		s.log.InfoContext(ctx, "new claims are accepted again")
-		s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeNormal, "ClaimsAccepted", "Publish", "new claims are accepted again")
+		s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeNormal, rule.ClaimsAccepted, "Publish", "new claims are accepted again")
 		return
 	}
 	s.log.ErrorContext(ctx, "all new claims are refused, and all devices tainted", slog.String("why", text))
-	s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeWarning, "ClaimsRefused", "Publish", "all new claims are refused, and all devices tainted: "+text)
+	s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeWarning, rule.ClaimsRefused, "Publish", "all new claims are refused, and all devices tainted: "+text)
 }
 
 // versions returns the versions of the plugin and of Kata. A record of bootstrap that can't be read has none; metrics and alerts

@@ -116,7 +116,7 @@ func (s *service) cdiDir() string { return filepath.Join(s.config.Node.Root, s.c
 
 // podRefused reports a refusal by NRI in an Event of the pod.
 func (s *service) podRefused(r nri.Refusal) {
-	s.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, string(r.Code), r.Error())
+	s.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, r.Verdict.Code, r.Err().Error())
 }
 
 // runSandboxes serves both until ctx ends.

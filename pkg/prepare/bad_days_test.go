@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -85,7 +86,7 @@ func matchAddress(a pci.Address) v1alpha1.DeviceRule {
 // A refusal is a claim that can't be had, and what its owner reads.
 type refusal struct {
 	build func(*world) pci.Address // the function that is claimed
-	code  plan.Code
+	code  rule.Code
 	words []string
 }
 
@@ -93,14 +94,14 @@ func refusals() map[string]refusal {
 	absent := pci.Address{Bus: 0xee}
 	return map[string]refusal{
 		"absent": {
-			func(*world) pci.Address { return absent }, plan.Absent, []string{"0000:ee:00.0", "delete the claim"},
+			func(*world) pci.Address { return absent }, rule.Absent, []string{"0000:ee:00.0", "delete the claim"},
 		},
 		"held by another claim": {
 			func(w *world) pci.Address {
 				gpu := w.k.AddGPU(0x3b)
 				w.mustPrepare(w.request(other, gpu))
 				return gpu
-			}, plan.Held, []string{"0000:3b:00.0 is held by claim tenant-a/" + other, "status"},
+			}, rule.Held, []string{"0000:3b:00.0 is held by claim tenant-a/" + other, "status"},
 		},
 		"a group mate held by another claim": {
 			func(w *world) pci.Address {
@@ -108,16 +109,16 @@ func refusals() map[string]refusal {
 				w.node = nodeConfig(matchAddress(gpu), matchAddress(audio))
 				w.mustPrepare(w.request(other, gpu))
 				return audio
-			}, plan.Held, []string{"is held by claim tenant-a/" + other},
+			}, rule.Held, []string{"is held by claim tenant-a/" + other},
 		},
 		"not ours by default": {
-			func(w *world) pci.Address { return w.k.AddNVMe(0x41) }, plan.NotOurs, []string{"0000:41:00.0", "driver nvme", "NodeConfig"},
+			func(w *world) pci.Address { return w.k.AddNVMe(0x41) }, rule.NotOurs, []string{"0000:41:00.0", "driver nvme", "NodeConfig"},
 		},
 		"not ours since the config matches nothing": {
 			func(w *world) pci.Address {
 				w.node = nodeConfig(matchAddress(absent))
 				return w.k.AddGPU(0x3b)
-			}, plan.NotOurs, []string{"0000:3b:00.0", "driver nvidia", "NodeConfig"},
+			}, rule.NotOurs, []string{"0000:3b:00.0", "driver nvidia", "NodeConfig"},
 		},
 		"forbidden whatever the config says": {
 			func(w *world) pci.Address {
@@ -125,26 +126,26 @@ func refusals() map[string]refusal {
 				w.k.AddMount("nvme0n1", "/data")
 				w.node = nodeConfig(matchAddress(disk))
 				return disk
-			}, plan.Forbidden, []string{"0000:41:00.0", "driver nvme", "/data", "stop that use"},
+			}, rule.Forbidden, []string{"0000:41:00.0", "driver nvme", "/data", "stop that use"},
 		},
 		"a busy group mate": {
 			func(w *world) pci.Address {
 				gpu, _ := w.k.AddWithBusyMate(0x50, 20)
 				return gpu
-			}, plan.NotViable, []string{"0000:50:01.0 (nvme)", "group 20", "/var/lib/data", "stop that use"},
+			}, rule.GroupNotViable, []string{"0000:50:01.0 (nvme)", "group 20", "/var/lib/data", "stop that use"},
 		},
 		"a bridge driver in the group": {
 			func(w *world) pci.Address {
 				gpu, _ := w.k.AddBehindBridge(0x60, 30)
 				return gpu
-			}, plan.NotViable, []string{"shpchp"},
+			}, rule.GroupNotViable, []string{"shpchp"},
 		},
 		"a function that does not answer": {
 			func(w *world) pci.Address {
 				gpu := w.k.AddGPU(0x3b)
 				w.k.SetConfig(gpu, 0, []byte(strings.Repeat("\xff", 256))...)
 				return gpu
-			}, plan.Dead, []string{"0000:3b:00.0", "all ones"},
+			}, rule.ConfigSpaceDead, []string{"0000:3b:00.0", "all ones"},
 		},
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -59,7 +59,7 @@ func (w *world) driver(a pci.Address) string { return w.bindings()[a].Driver }
 func (w *world) wantDrainRefused(a pci.Address) {
 	w.t.Helper()
 	_, err := w.plugin(nil).Prepare(w.t.Context(), w.request(other, a))
-	if refused := wantRefused(w.t, err); refused == nil || !refused.Has(plan.Drained) {
+	if refused := wantRefused(w.t, err); refused == nil || !refused.Has(rule.Drained) {
 		w.t.Errorf("Prepare = %v, want it refused as drained", err)
 	}
 	says(w.t, err, "fan", "undrain")

@@ -4,14 +4,14 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // wantRefused returns the refusal in err.
-func wantRefused(t *testing.T, err error) *plan.RefusedError {
+func wantRefused(t *testing.T, err error) *rule.RefusedError {
 	t.Helper()
-	return as[*plan.RefusedError](t, err)
+	return as[*rule.RefusedError](t, err)
 }
 
 // as returns the error of type E in err, and fails the test without one.

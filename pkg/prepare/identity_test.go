@@ -11,8 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -179,8 +179,8 @@ func TestGivenBackByHandAndInUse(t *testing.T) {
 			w.k.AddDefaultRoute(w.function(nic.Address).Children.Net[0], "192.0.2.5/24", "192.0.2.1")
 			err := w.untouched(func() error { return again(w, nic.Address) })
 			says(t, err, nic.Address.String(), "driver igb", "must not be taken", "default")
-			if refused, ok := errors.AsType[*plan.RefusedError](err); !ok || !refused.Has(plan.Forbidden) {
-				t.Errorf("got %v, want the refusal %s", err, plan.Forbidden)
+			if refused, ok := errors.AsType[*rule.RefusedError](err); !ok || !refused.Has(rule.Forbidden) {
+				t.Errorf("got %v, want the refusal %s", err, rule.Forbidden)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -201,7 +202,7 @@ func TestUncleanBeforeATenantIsQuarantined(t *testing.T) {
 				t.Error("the mark is gone")
 			}
 			_, err = w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
-			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Quarantined) && !refused.Has(plan.Dead) {
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) && !refused.Has(rule.ConfigSpaceDead) {
 				t.Errorf("another claim: %v", err)
 			}
 			w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetWorks, nil })

@@ -8,9 +8,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -111,7 +111,7 @@ func TestDriverThatNeverLetsGo(t *testing.T) {
 		as[*effects.LockedError](t, err)
 		says(t, err, gpu.String(), "from driver nvidia hangs", "restart the node")
 		_, err = p.Prepare(t.Context(), w.request(other, gpu))
-		if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Locked) {
+		if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Locked) {
 			t.Errorf("another claim: %v", err)
 		}
 		says(t, err, "from driver nvidia hangs", "restart the node")
@@ -129,7 +129,7 @@ func TestModesetPinsADisplay(t *testing.T) {
 	compute := w.k.AddGPU(0x41)
 	w.k.SetNVIDIAModeset(true)
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, display.Address))
-	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Forbidden) {
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Forbidden) {
 		t.Errorf("a display: %v", err)
 	}
 	says(t, err, "nvidia_drm has modeset on", "early binding", "modeset=0")

@@ -27,6 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Config says how a Preparer works, and with what.
@@ -187,7 +188,7 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 		return nil, err
 	}
 	now, err := p.order.Planning.Make(req, snap)
-	if _, refused := errors.AsType[*plan.RefusedError](err); refused {
+	if _, refused := errors.AsType[*rule.RefusedError](err); refused {
 		return nil, nil
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A node that refuses every claim, and whose slices offer free devices, attracts one pod after the other: an allocation stays
@@ -17,13 +18,16 @@ import (
 
 // NotReadyError says that the node refuses all new claims. Prepared claims can end.
 type NotReadyError struct {
-	Obstacle plan.Obstacle
+	Obstacle rule.Code
 	Err      error
 }
 
 func (e *NotReadyError) Error() string {
 	return fmt.Sprintf("the node refuses all new claims (%s): %s", e.Obstacle, effects.OneLine(e.Err))
 }
+
+// Code is the obstacle, which conditions and Events show.
+func (e *NotReadyError) Code() rule.Code { return e.Obstacle }
 
 func (e *NotReadyError) Unwrap() error { return e.Err }
 
@@ -53,13 +57,13 @@ func (p *Preparer) notReady() *plan.NotReady {
 // canBegin returns a [NotReadyError] if nothing can be prepared, with or without a claim.
 func (o *Order) canBegin(ctx context.Context) error {
 	for _, part := range []struct {
-		obstacle plan.Obstacle
+		obstacle rule.Code
 		look     func() error
 	}{
-		{plan.DiskFull, o.Recording.HasRoom},
-		{plan.NoState, o.Journal.Writable},
-		{plan.NoEvidence, func() error { return o.Recording.CanRecord(ctx) }},
-		{plan.NoSpecs, o.Specs.Writable},
+		{rule.DiskFull, o.Recording.HasRoom},
+		{rule.StateNotWritable, o.Journal.Writable},
+		{rule.NoEvidence, func() error { return o.Recording.CanRecord(ctx) }},
+		{rule.CDINotWritable, o.Specs.Writable},
 	} {
 		if err := part.look(); err != nil {
 			return &NotReadyError{Obstacle: obstacleIn(part.obstacle, err), Err: err}
@@ -69,9 +73,9 @@ func (o *Order) canBegin(ctx context.Context) error {
 }
 
 // obstacleIn returns plan.NoState for a disk that has room that can't be used.
-func obstacleIn(usual plan.Obstacle, err error) plan.Obstacle {
-	if _, full := errors.AsType[*journal.FullError](err); usual == plan.DiskFull && !full {
-		return plan.NoState
+func obstacleIn(usual rule.Code, err error) rule.Code {
+	if _, full := errors.AsType[*journal.FullError](err); usual == rule.DiskFull && !full {
+		return rule.StateNotWritable
 	}
 	return usual
 }
@@ -82,7 +86,7 @@ func (o *Order) served(ctx context.Context) error {
 		return nil
 	}
 	if err := o.Served(ctx); err != nil {
-		return &NotReadyError{Obstacle: plan.NotServed, Err: err}
+		return &NotReadyError{Obstacle: rule.PodResourcesNotServed, Err: err}
 	}
 	return nil
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // offered returns the refusals of a free device, which become the taints of its slice.
-func (w *world) offered(p *plugin, a pci.Address) []plan.Refusal {
+func (w *world) offered(p *plugin, a pci.Address) []rule.Verdict {
 	w.t.Helper()
 	snap, err := inventory.Scan(w.t.Context(), w.fs)
 	if err != nil {
@@ -58,15 +59,15 @@ func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spoil  func(*world)
 		change func(*prepare.Config)
-		want   plan.Obstacle
+		want   rule.Code
 	}{
-		"full disk":        {change: func(c *prepare.Config) { c.Room = &disk{full: true} }, want: plan.DiskFull},
-		"damaged ledger":   {spoil: (*world).damageLedger, want: plan.NoEvidence},
-		"no CDI directory": {spoil: func(w *world) { w.removeDir(filepath.Dir(w.specs.File("x"))) }, want: plan.NoSpecs},
-		"no journal":       {spoil: func(w *world) { w.removeDir(filepath.Dir(w.recordFile("x"))) }, want: plan.NoState},
+		"full disk":        {change: func(c *prepare.Config) { c.Room = &disk{full: true} }, want: rule.DiskFull},
+		"damaged ledger":   {spoil: (*world).damageLedger, want: rule.NoEvidence},
+		"no CDI directory": {spoil: func(w *world) { w.removeDir(filepath.Dir(w.specs.File("x"))) }, want: rule.CDINotWritable},
+		"no journal":       {spoil: func(w *world) { w.removeDir(filepath.Dir(w.recordFile("x"))) }, want: rule.StateNotWritable},
 		"no server for Kata": {
 			change: func(c *prepare.Config) { c.Served = func(context.Context) error { return errors.New("no server") } },
-			want:   plan.NotServed,
+			want:   rule.PodResourcesNotServed,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +89,7 @@ func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
 				t.Errorf("wrote %v", now)
 			}
 			faults := w.offered(p, gpu)
-			if len(faults) != 1 || faults[0].Code != plan.NodeNotReady || faults[0].Obstacle != tt.want {
+			if len(faults) != 1 || faults[0].Code != rule.NodeNotReady || faults[0].Obstacle != tt.want {
 				t.Errorf("published with %v; want %s", faults, tt.want)
 			}
 			if healthy := w.plugin(nil).Ready(t.Context()); tt.spoil == nil && healthy != nil {
@@ -107,7 +108,7 @@ func TestDamagedRecordTaintsWhatItMayOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.plugin(nil)
-	if faults := w.offered(p, owned); len(faults) != 1 || faults[0].Code != plan.Unexplained {
+	if faults := w.offered(p, owned); len(faults) != 1 || faults[0].Code != rule.DamagedRecord {
 		t.Errorf("the device that it may own is published with %v", faults)
 	}
 	if faults := w.offered(p, free); len(faults) > 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestClaimThatIsAllocatedAgain: with another device it is prepared with that one, and the
@@ -76,7 +76,7 @@ func TestClaimThatMovedAway(t *testing.T) {
 	before := w.state()
 	req.Devices[0].Pool = "node-2"
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
-	if !wantRefused(t, err).Has(plan.AllocatedElsewhere) {
+	if !wantRefused(t, err).Has(rule.AllocatedElsewhere) {
 		t.Errorf("Prepare = %v", err)
 	}
 	w.unchanged(before)
@@ -91,7 +91,7 @@ func TestRecordOfAnotherNodesPool(t *testing.T) {
 	w.mustPrepare(req)
 	w.name = "node"
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
-	if !wantRefused(t, err).Has(plan.AllocatedElsewhere) {
+	if !wantRefused(t, err).Has(rule.AllocatedElsewhere) {
 		t.Errorf("Prepare = %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestQuarantineDoesNotKeepTheClaim(t *testing.T) {
 			}
 			w.mustRecover()
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request("another", bad))
-			if !wantRefused(t, err).Has(plan.Quarantined) || w.driver(bad) != "vfio-pci" {
+			if !wantRefused(t, err).Has(rule.Quarantined) || w.driver(bad) != "vfio-pci" {
 				t.Errorf("the next tenant gets %v, driver %s", err, w.driver(bad))
 			}
 			says(t, err, "unprepare "+aside)

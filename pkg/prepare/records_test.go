@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -90,7 +90,7 @@ func TestAnothersRecordUnusable(t *testing.T) {
 			w.mustPrepare(w.request(other, held))
 			w.spoil(other, tt.old, tt.new)
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, held))
-			if !wantRefused(t, err).Has(plan.Unexplained) {
+			if !wantRefused(t, err).Has(rule.DamagedRecord) {
 				t.Errorf("refused by %v", err)
 			}
 			says(t, err, "0000:3b:00.0 is on vfio-pci", w.recordFile(other), "may own it", "repair or remove")

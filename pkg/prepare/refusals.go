@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // refusals writes to the ledger that claims are refused. It remembers why claims were
@@ -38,14 +39,14 @@ const maxRefusals = 4096
 // recordRefused writes that a claim does not get its devices, once for each reason.
 func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: effects.OneLine(cause)}
-	refusal, isRefusal := errors.AsType[*plan.RefusedError](cause)
+	refusal, isRefusal := errors.AsType[*rule.RefusedError](cause)
 	_, inUse := errors.AsType[*effects.InUseError](cause)
 	_, locked := errors.AsType[*effects.LockedError](cause)
 	_, quarantined := errors.AsType[*QuarantinedError](cause)
 	switch {
 	case isRefusal:
-		for i := range refusal.Refusals {
-			r := &refusal.Refusals[i]
+		for i := range refusal.Verdicts {
+			r := &refusal.Verdicts[i]
 			e.Devices = append(e.Devices, ledger.Device{Address: r.Address, Name: r.Device})
 			if !slices.Contains(e.Codes, string(r.Code)) {
 				e.Codes = append(e.Codes, string(r.Code))
@@ -54,9 +55,9 @@ func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause erro
 	case inUse:
 		e.Codes = []string{"InUse"}
 	case locked:
-		e.Codes = []string{string(plan.Locked)}
+		e.Codes = []string{string(rule.Locked)}
 	case quarantined:
-		e.Codes = []string{string(plan.Quarantined)}
+		e.Codes = []string{string(rule.Quarantined)}
 	default:
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -124,7 +124,7 @@ func TestQuarantineFollowsItsDevice(t *testing.T) {
 			w.k.Reboot()
 			w.mustRecover()
 			_, err = w.plugin(nil).Prepare(t.Context(), w.request(other, now))
-			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Quarantined) {
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) {
 				t.Errorf("Prepare of %s = %v, want that it is quarantined", now, err)
 			}
 			release, err := w.plugin(nil).Unprepare(t.Context(), uid)
@@ -196,7 +196,7 @@ func TestDrainFollowsItsDevice(t *testing.T) {
 			w.k.Reboot()
 			w.mustRecover()
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, now))
-			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Drained) {
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Drained) {
 				t.Errorf("Prepare of %s = %v, want that it is drained", now, err)
 			}
 			w.mustUndrain(now)

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -92,7 +93,7 @@ func TestQuarantineKeepsTheDeviceFromAll(t *testing.T) {
 	gpu, _ := w.quarantine(dirtyEnds()["the reset fails"])
 	before, writes := w.state(), len(w.k.Writes())
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
-	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Quarantined) {
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) {
 		t.Errorf("refused by %v", err)
 	}
 	says(t, err, "quarantined", uid, "input/output error", "kata-vfio-plugin unprepare "+uid)

@@ -15,8 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -331,7 +331,7 @@ func TestDeviceStaysWithTheClaimDuringASlowReset(t *testing.T) {
 		resets(s.world, s.slow, 70*time.Second, nil)
 		s.wantCutOff(s.try(p))
 		_, err := p.Prepare(t.Context(), s.request(other, s.dev))
-		if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Held) && !refused.Has(plan.Locked) {
+		if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Held) && !refused.Has(rule.Locked) {
 			t.Errorf("another claim: %v", err)
 		}
 		r, err := p.Recover(t.Context())
@@ -376,7 +376,7 @@ func TestRefusedAfterASlowReset(t *testing.T) {
 		}
 		as[*bind.UnfinishedError](t, patiently(t, prepareIt))
 		w.mustDrain(gpu)
-		if refused := wantRefused(t, patiently(t, prepareIt)); refused == nil || !refused.Has(plan.Drained) {
+		if refused := wantRefused(t, patiently(t, prepareIt)); refused == nil || !refused.Has(rule.Drained) {
 			t.Errorf("refused: %+v", refused)
 		}
 		w.unchanged(before)

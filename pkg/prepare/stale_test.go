@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -381,7 +381,7 @@ func TestPrepareReadsACSAgain(t *testing.T) {
 		w.k.SetACS(a, 0)
 	}
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, card[0]))
-	if refused := wantRefused(t, err); refused != nil && !refused.Has(plan.NotIsolated) {
+	if refused := wantRefused(t, err); refused != nil && !refused.Has(rule.NotIsolated) {
 		t.Errorf("refused for another reason: %v", err)
 	}
 	if driver := w.driver(card[0]); driver == "vfio-pci" {

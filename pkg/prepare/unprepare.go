@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Release is the end of a claim.
@@ -337,5 +338,8 @@ func (e *QuarantinedError) Error() string {
 	return fmt.Sprintf("claim %s: %s quarantined: %s; check the device, then run `kata-vfio-plugin unprepare %s` to try the reset again",
 		e.Record.Plan.Claim, strings.Join(words, ", "), e.Record.Reason, e.Record.ID())
 }
+
+// Code is that of conditions and Events.
+func (e *QuarantinedError) Code() rule.Code { return rule.Quarantined }
 
 func (e *QuarantinedError) Unwrap() error { return e.Err }

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -157,7 +158,7 @@ func TestPolicyThatThePFCannotHave(t *testing.T) {
 			}
 			before := w.bindings()
 			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), tt.cfg))
-			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
 				t.Errorf("Prepare = %v, want a refusal of the setting", err)
 			}
 			says(t, err, append(tt.says, "0000:21:00.0")...)
@@ -207,7 +208,7 @@ func TestRatesAtOddsAreRefused(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Complete())
 	w.links.Set(pf, 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{Min: 100, Max: 1000} })
 	_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), v1alpha1.VFConfig{MaxTxRate: new(50)}))
-	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
 		t.Errorf("Prepare = %v, want a refusal of the rate", err)
 	}
 	says(t, err, "a minimum of 100 Mbit/s is more than the maximum of 50", "set both minTxRate and maxTxRate in a DeviceClass")

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // wants has the node's config keep devices of a type warm.
@@ -351,7 +352,7 @@ func TestWarmingWithoutAProofQuarantines(t *testing.T) {
 		t.Fatalf("record %+v, want a quarantine", rec)
 	}
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, gpus[0]))
-	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Quarantined) {
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) {
 		t.Errorf("Prepare = %v, want it refused as quarantined", err)
 	}
 	if state := w.mustDrain(gpus[0]); state.Done() || state.Due() || len(state.Quarantined) != 1 {

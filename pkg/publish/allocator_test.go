@@ -17,8 +17,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // classSelector is what our DeviceClasses select by.
@@ -170,8 +170,8 @@ func TestAllocator(t *testing.T) {
 			"gpu-0000-18-00-0", "gpu-0000-19-00-0", "gpu-0000-3a-00-0", "gpu-0000-3b-00-0", "gpu-0000-9a-00-0", "gpu-0000-9b-00-0",
 			"gpu-0000-ba-00-0", "gpu-0000-bb-00-0", "other-0000-06-00-0", "other-0000-07-00-0", "other-0000-08-00-0", "other-0000-09-00-0",
 		}},
-		"a not isolated device":         {tainted(isolation.High), nil, []string{"gpu"}, nil},
-		"a device with a lesser reason": {tainted(isolation.Medium), nil, []string{"gpu"}, nil}, // Prepare refuses it as well
+		"a not isolated device":         {tainted(rule.High), nil, []string{"gpu"}, nil},
+		"a device with a lesser reason": {tainted(rule.Medium), nil, []string{"gpu"}, nil}, // Prepare refuses it as well
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -194,20 +194,20 @@ func oneGroup(functions []device.Function) *publish.Node {
 }
 
 // tainted returns a node whose GPU has a reason of the severity against it.
-func tainted(severity isolation.Severity) *publish.Node {
+func tainted(severity rule.Severity) *publish.Node {
 	f := device.Function{Class: gpu3D, Group: new(1)}
 	f.Address.Bus = 0x3b
 	n := nodeOf(f)
-	blemish(n, f.Address, isolation.DirectRegion, severity)
+	blemish(n, f.Address, rule.DirectMappedRegion, severity)
 	return n
 }
 
 func TestToleratedTaint(t *testing.T) {
 	c := claimFor("gpu")
 	c.Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{
-		{Key: publish.TaintNotIsolated, Operator: resourceapi.DeviceTolerationOpEqual, Value: string(isolation.DirectRegion)},
+		{Key: publish.TaintNotIsolated, Operator: resourceapi.DeviceTolerationOpEqual, Value: string(rule.DirectMappedRegion)},
 	}
-	if got := allocate(t, publish.Pools(tainted(isolation.High)), nil, c); len(got) != 1 {
+	if got := allocate(t, publish.Pools(tainted(rule.High)), nil, c); len(got) != 1 {
 		t.Errorf("got %v, want the tolerated device", got)
 	}
 }

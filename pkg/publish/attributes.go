@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Attributes that any DRA driver of PCI devices publishes, so that a claim can
@@ -285,8 +285,8 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 }
 
 // audit adds the checks that fail, and the worst of them and of what verdicts say.
-func (s attributeSet) audit(failing []finding.Failure, said ...[]isolation.Reason) {
-	var worst isolation.Severity
+func (s attributeSet) audit(failing []finding.Failure, said ...[]rule.Verdict) {
+	var worst rule.Severity
 	if reason, ok := worstOf(slices.Concat(said...)); ok {
 		worst = reason.Severity
 	}

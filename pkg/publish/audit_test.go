@@ -9,8 +9,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // audited returns a device's taint and attributes of the audit in one line.
@@ -30,7 +30,7 @@ func audited(d *resourceapi.Device) string {
 func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 	failing := func(pairs ...string) (all []finding.Failure) {
 		for i := 0; i < len(pairs); i += 2 {
-			all = append(all, finding.Failure{ID: pairs[i], Severity: isolation.Severity(pairs[i+1])})
+			all = append(all, finding.Failure{ID: pairs[i], Severity: rule.Severity(pairs[i+1])})
 		}
 		return all
 	}
@@ -40,21 +40,21 @@ func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		failing []finding.Failure
-		reason  isolation.Severity // of the verdict
+		reason  rule.Severity // of the verdict
 		want    string
 	}{
 		"none":                      {nil, "", ""},
 		"one":                       {failing("ACS-017", "high"), "", "audit=ACS-017 ACS-017 high"},
 		"the worst first":           {failing("ACS-001", "high", "IOM-003", "critical"), "", "audit=IOM-003 IOM-003,ACS-001 critical"},
-		"beside a verdict":          {failing("ACS-017", "high"), isolation.Critical, "not-isolated=NoReset audit=ACS-017 ACS-017 critical"},
-		"worse than the verdict":    {failing("IOM-003", "critical"), isolation.Medium, "not-isolated=NoReset audit=IOM-003 IOM-003 critical"},
+		"beside a verdict":          {failing("ACS-017", "high"), rule.Critical, "not-isolated=NoReset audit=ACS-017 ACS-017 critical"},
+		"worse than the verdict":    {failing("IOM-003", "critical"), rule.Medium, "not-isolated=NoReset audit=IOM-003 IOM-003 critical"},
 		"more than a value may say": {failing(many...), "", "audit=RST-000 RST-000,RST-001,RST-002,RST-003,RST-004,RST-005,RST-006,RST-007 high"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := hopper(t, "0000:3b:00.0", 10)
 			n := nodeOf(f)
 			if tt.reason != "" {
-				blemish(n, f.Address, isolation.NoReset, tt.reason)
+				blemish(n, f.Address, rule.NoReset, tt.reason)
 			}
 			n.Health[f.Address] = publish.Health{Failing: tt.failing}
 			if got := audited(deviceNamed(publish.Pools(n), "gpu-0000-3b-00-0")); got != tt.want {
@@ -71,8 +71,8 @@ func TestPairFailsWhatItsPartsDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Health[parts[0].Address] = publish.Health{Failing: []finding.Failure{{ID: "IOM-003", Severity: isolation.High}}}
-	n.Health[parts[1].Address] = publish.Health{Failing: []finding.Failure{{ID: "ACS-009", Severity: isolation.Critical}, {ID: "IOM-003", Severity: isolation.High}}}
+	n.Health[parts[0].Address] = publish.Health{Failing: []finding.Failure{{ID: "IOM-003", Severity: rule.High}}}
+	n.Health[parts[1].Address] = publish.Health{Failing: []finding.Failure{{ID: "ACS-009", Severity: rule.Critical}, {ID: "IOM-003", Severity: rule.High}}}
 	if got, want := audited(deviceNamed(publish.Pools(n), pairName)), "audit=ACS-009 ACS-009,IOM-003 critical"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

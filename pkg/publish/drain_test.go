@@ -6,10 +6,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func TestDrainIsATaint(t *testing.T) {
-	one := func(value DrainState, effect resourceapi.DeviceTaintEffect) taintList {
+	one := func(value rule.Code, effect resourceapi.DeviceTaintEffect) taintList {
 		return taintList{{Key: "kata-vfio.dev/drain", Value: string(value), Effect: effect}}
 	}
 	tests := map[string]struct {
@@ -17,12 +19,12 @@ func TestDrainIsATaint(t *testing.T) {
 		want  taintList
 	}{
 		"none":                       {[]Health{{}}, nil},
-		"in use":                     {[]Health{{Drained: Draining}}, one(Draining, resourceapi.DeviceTaintEffectNoSchedule)},
-		"free":                       {[]Health{{Drained: Drained}}, one(Drained, resourceapi.DeviceTaintEffectNoSchedule)},
-		"to evict":                   {[]Health{{Drained: Draining, Evict: true}}, one(Draining, resourceapi.DeviceTaintEffectNoExecute)},
-		"a pair, one part in use":    {[]Health{{Drained: Drained}, {Drained: Draining}}, one(Draining, resourceapi.DeviceTaintEffectNoSchedule)},
-		"a pair, the other evicts":   {[]Health{{Drained: Draining}, {Drained: Drained, Evict: true}}, one(Draining, resourceapi.DeviceTaintEffectNoExecute)},
-		"a pair, one is out of that": {[]Health{{}, {Drained: Drained}}, one(Drained, resourceapi.DeviceTaintEffectNoSchedule)},
+		"in use":                     {[]Health{{Drained: rule.Draining}}, one(rule.Draining, resourceapi.DeviceTaintEffectNoSchedule)},
+		"free":                       {[]Health{{Drained: rule.Drained}}, one(rule.Drained, resourceapi.DeviceTaintEffectNoSchedule)},
+		"to evict":                   {[]Health{{Drained: rule.Draining, Evict: true}}, one(rule.Draining, resourceapi.DeviceTaintEffectNoExecute)},
+		"a pair, one part in use":    {[]Health{{Drained: rule.Drained}, {Drained: rule.Draining}}, one(rule.Draining, resourceapi.DeviceTaintEffectNoSchedule)},
+		"a pair, the other evicts":   {[]Health{{Drained: rule.Draining}, {Drained: rule.Drained, Evict: true}}, one(rule.Draining, resourceapi.DeviceTaintEffectNoExecute)},
+		"a pair, one is out of that": {[]Health{{}, {Drained: rule.Drained}}, one(rule.Drained, resourceapi.DeviceTaintEffectNoSchedule)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // entry is one device that is to be placed in a pool.
@@ -25,7 +26,7 @@ type entry struct {
 	vf *part
 	// withdrawn is the value of the taint that says why only its allocation keeps the device published; empty if it is
 	// published anyway.
-	withdrawn string
+	withdrawn rule.Code
 	// stays is set if a claim may have the device, so that its counters must not change.
 	stays bool
 	// rank orders devices by how well they are isolated, best first.
@@ -46,14 +47,6 @@ func (e *entry) parts() []part {
 	}
 	return all
 }
-
-// Values of [TaintWithdrawn].
-const (
-	withdrawnForbidden = "Forbidden" // the node itself needs it
-	withdrawnNotOurs   = "NotOurs"   // the node config no longer selects it
-	withdrawnGone      = "Gone"      // the function no longer exists
-	withdrawnMoved     = "Moved"     // it will be published in another pool or as a pair
-)
 
 // entries returns everything to publish. An allocated device keeps the pool and name under which it was allocated.
 // No other device has its functions, except for a GPU and its pair, which share a counter. The counter of a pair's
@@ -77,7 +70,7 @@ func entries(n *Node, l *device.Layout) []*entry {
 	elsewhere := newElsewhere(n, l, all)
 	for _, e := range offers {
 		if overlaps(held, e) || elsewhere.shares(e) {
-			e.withdrawn = withdrawnMoved
+			e.withdrawn = rule.Moved
 		}
 		if e.withdrawn == "" || lingers(n, all, e) {
 			all = append(all, e)
@@ -158,7 +151,7 @@ func allocated(n *Node, a Allocated) *entry {
 	e.vf = &part{parts[1].Address, e.present(n, &parts[1])}
 	onOffer := slices.ContainsFunc(n.Selection.Pairs(), func(p device.Pair) bool { return p.Name() == e.name })
 	if e.withdrawn == "" && !onOffer {
-		e.withdrawn = withdrawnNotOurs
+		e.withdrawn = rule.NotOurs
 	}
 	return e
 }
@@ -168,15 +161,15 @@ func allocated(n *Node, a Allocated) *entry {
 func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	f, ok := n.Snapshot.Function(p.Address)
 	if !ok || f.Name() != p.Name {
-		e.withdrawn = withdrawnGone
+		e.withdrawn = rule.Gone
 		return nil
 	}
 	switch choice := n.Selection.Choice(p.Address); {
 	case e.withdrawn != "":
 	case choice.Forbidden:
-		e.withdrawn = withdrawnForbidden
+		e.withdrawn = rule.Forbidden
 	case !choice.Ours:
-		e.withdrawn = withdrawnNotOurs
+		e.withdrawn = rule.NotOurs
 	}
 	return f
 }
@@ -187,16 +180,16 @@ func (e *entry) leave(n *Node) {
 	switch {
 	case e.withdrawn != "":
 	case device.IsFormerPool(e.pool) != n.FormerNames:
-		e.withdrawn = WithdrawnRenamed
+		e.withdrawn = rule.Renamed
 	default:
-		e.withdrawn = withdrawnMoved
+		e.withdrawn = rule.Moved
 	}
 }
 
 // staysShared records that a device is withdrawn because it is shared now and was not, or the other way round.
 func (e *entry) staysShared(n *Node) {
 	if e.withdrawn == "" && (n.Selection.Choice(e.addr).SharedWith != "") != e.isShared() {
-		e.withdrawn = withdrawnMoved
+		e.withdrawn = rule.Moved
 	}
 }
 
@@ -230,23 +223,23 @@ func rankOf(n *Node, p part) int {
 
 // severityRank returns 1 for the mildest severity; one that is unknown is as
 // bad as it gets.
-func severityRank(s isolation.Severity) int {
+func severityRank(s rule.Severity) int {
 	switch s {
-	case isolation.Low, isolation.Info:
+	case rule.Low, rule.Info:
 		return 1
-	case isolation.Medium:
+	case rule.Medium:
 		return 2
-	case isolation.High:
+	case rule.High:
 		return 3
-	case isolation.Critical:
+	case rule.Critical:
 		return 4
 	}
 	return 4
 }
 
 // worstOf returns the first of the worst reasons, and false for none.
-func worstOf(reasons []isolation.Reason) (isolation.Reason, bool) {
-	var worst isolation.Reason
+func worstOf(reasons []rule.Verdict) (rule.Verdict, bool) {
+	var worst rule.Verdict
 	found := false
 	for _, r := range reasons {
 		if !found || severityRank(r.Severity) > severityRank(worst.Severity) {
@@ -266,7 +259,7 @@ func (n *Node) failing(e *entry) []finding.Failure {
 }
 
 // verdict returns the isolation verdict on a function; the zero one if it was not judged.
-func (n *Node) verdict(a pci.Address) isolation.Verdict { return n.Assessments[a].Verdict }
+func (n *Node) verdict(a pci.Address) isolation.Judgment { return n.Assessments[a].Verdict }
 
 // deviceOf returns the entry as the API has it, without counters.
 func deviceOf(n *Node, e *entry) resourceapi.Device {

@@ -12,10 +12,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -33,10 +32,10 @@ func mixed(t testing.TB) *publish.Node {
 	functions = append(functions, pfWith(t, "0000:81:00.0", 4, 0, 50)...)
 	n := nodeOf(functions...)
 	n.Snapshot.Functions[5].Children.RDMA = []string{"mlx5_0"}
-	blemish(n, addr(t, "0000:3b:00.0"), isolation.NoInterruptRemapping, isolation.High)
-	blemish(n, addr(t, "10000:01:00.0"), isolation.DirectRegion, isolation.Medium)
+	blemish(n, addr(t, "0000:3b:00.0"), rule.NoInterruptRemapping, rule.High)
+	blemish(n, addr(t, "10000:01:00.0"), rule.DirectMappedRegion, rule.Medium)
 	v := n.Assessments[addr(t, "0000:3c:00.0")]
-	v.Verdict.Notes = []isolation.Reason{{Code: "ATSEnabled", Severity: isolation.Low, Text: "ATS is on."}}
+	v.Verdict.Notes = []rule.Verdict{{Code: "ATSEnabled", Severity: rule.Low, Text: "ATS is on."}}
 	n.Assessments[addr(t, "0000:3c:00.0")] = v
 	return n
 }
@@ -83,8 +82,8 @@ func TestGolden(t *testing.T) {
 			}
 		},
 		"unwell": func(n *publish.Node) {
-			refuse(n, addr(t, "0000:3b:00.0"), plan.Quarantined, plan.LinkLost, plan.FatalErrors)
-			refuse(n, addr(t, "10000:01:00.0"), plan.Dead)
+			refuse(n, addr(t, "0000:3b:00.0"), rule.Quarantined, rule.LinkLost, rule.FatalErrors)
+			refuse(n, addr(t, "10000:01:00.0"), rule.ConfigSpaceDead)
 			delete(n.Assessments, addr(t, "0000:5e:10.0"))
 		},
 		"shared": func(n *publish.Node) { shareGPU(n, addr(t, "0000:3b:00.0")) },

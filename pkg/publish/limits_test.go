@@ -10,10 +10,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // checker applies the rules by which the API server takes or refuses slices
@@ -167,8 +166,8 @@ func TestLimits(t *testing.T) {
 			f := worst(t)
 			n := nodeOf(f)
 			choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{}})
-			blemish(n, f.Address, isolation.NoInterruptRemapping, isolation.Critical)
-			refuse(n, f.Address, plan.Quarantined, plan.Dead, plan.LinkLost, plan.FatalErrors, plan.MateNotSelected)
+			blemish(n, f.Address, rule.NoInterruptRemapping, rule.Critical)
+			refuse(n, f.Address, rule.Quarantined, rule.ConfigSpaceDead, rule.LinkLost, rule.FatalErrors, rule.GroupMateNotSelected)
 			n.Allocated = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev/pf-ffffffff-ff-00-0", Name: "vf-ffffffff-ff-1f-7"}}
 			n.Name = strings.Repeat("n", 63)
 			n.Allocated[0].Pool = n.Name + "/pf-ffffffff-ff-00-0"

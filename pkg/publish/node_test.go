@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func addr(t testing.TB, text string) pci.Address {
@@ -39,7 +40,7 @@ func nodeOf(functions ...device.Function) *publish.Node {
 	for i := range functions {
 		f := &functions[i]
 		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
-		assessments[f.Address] = plan.Assessment{Verdict: isolation.Verdict{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
+		assessments[f.Address] = plan.Assessment{Verdict: isolation.Judgment{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
 		if f.Group == nil {
 			continue
 		}
@@ -119,20 +120,20 @@ func hopper(t testing.TB, a string, group int) device.Function {
 }
 
 // blemish gives the function a verdict with a reason of the severity.
-func blemish(n *publish.Node, a pci.Address, code isolation.Code, severity isolation.Severity) {
+func blemish(n *publish.Node, a pci.Address, code rule.Code, severity rule.Severity) {
 	n.Assessments[a] = plan.Assessment{
-		Verdict:  isolation.Verdict{Reasons: []isolation.Reason{{Code: code, Severity: severity, Text: "it is so."}}},
-		Refusals: []plan.Refusal{{Code: plan.NotIsolated, Text: "it is so"}},
+		Verdict:  isolation.Judgment{Reasons: []rule.Verdict{{Code: code, Severity: severity, Text: "it is so."}}},
+		Refusals: []rule.Verdict{{Code: rule.NotIsolated, Text: "it is so"}},
 	}
 }
 
 // refuse adds refusals to the judgement on the function.
-func refuse(n *publish.Node, a pci.Address, codes ...plan.Code) {
+func refuse(n *publish.Node, a pci.Address, codes ...rule.Code) {
 	as := n.Assessments[a]
 	for _, code := range codes {
-		r := plan.Refusal{Code: code, Text: "it is so"}
-		if code == plan.NodeNotReady {
-			r.Obstacle = plan.DiskFull
+		r := rule.Verdict{Code: code, Text: "it is so"}
+		if code == rule.NodeNotReady {
+			r.Obstacle = rule.DiskFull
 		}
 		as.Refusals = append(as.Refusals, r)
 	}

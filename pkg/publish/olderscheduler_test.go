@@ -17,8 +17,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestOlderScheduler says what of a node a scheduler gives away that knows neither counters nor taints, such as KAI up to 0.17.0,
@@ -99,8 +99,8 @@ func pairedBoard(t *testing.T) *publish.Node {
 func quarantinedBoard(t *testing.T) *publish.Node {
 	t.Helper()
 	n := board(t)
-	refuse(n, addr(t, "0000:11:00.0"), plan.Quarantined)
-	refuse(n, addr(t, "0000:14:10.0"), plan.Quarantined)
+	refuse(n, addr(t, "0000:11:00.0"), rule.Quarantined)
+	refuse(n, addr(t, "0000:14:10.0"), rule.Quarantined)
 	return n
 }
 

@@ -9,10 +9,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -147,11 +146,11 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 		want   []string // taints, with their values
 	}{
 		"well":                      {func(*publish.Node) {}, nil},
-		"the GPU is quarantined":    {func(n *publish.Node) { refuse(n, gpu, plan.Quarantined) }, []string{"quarantined="}},
-		"the VF lost its link":      {func(n *publish.Node) { refuse(n, vf, plan.LinkLost) }, []string{"link-lost="}},
-		"the VF is not isolated":    {func(n *publish.Node) { blemish(n, vf, isolation.NoReset, isolation.High) }, []string{"not-isolated=NoReset"}},
+		"the GPU is quarantined":    {func(n *publish.Node) { refuse(n, gpu, rule.Quarantined) }, []string{"quarantined="}},
+		"the VF lost its link":      {func(n *publish.Node) { refuse(n, vf, rule.LinkLost) }, []string{"link-lost="}},
+		"the VF is not isolated":    {func(n *publish.Node) { blemish(n, vf, rule.NoReset, rule.High) }, []string{"not-isolated=NoReset"}},
 		"the VF has no verdict":     {func(n *publish.Node) { delete(n.Assessments, vf) }, []string{"not-isolated=NotJudged"}},
-		"the VF is dead":            {func(n *publish.Node) { refuse(n, vf, plan.Dead) }, []string{"dead="}},
+		"the VF is dead":            {func(n *publish.Node) { refuse(n, vf, rule.ConfigSpaceDead) }, []string{"dead="}},
 		"taken, and pairs given up": {func(n *publish.Node) { held("worker-1/kata-vfio.dev", pairName)(n); pair(n, v1alpha1.PairingNone) }, []string{"withdrawn=NotOurs"}},
 		"taken, and the VF is gone": {
 			func(n *publish.Node) {
@@ -171,8 +170,8 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 		},
 		"both are quarantined": {
 			func(n *publish.Node) {
-				refuse(n, gpu, plan.Quarantined)
-				refuse(n, vf, plan.Quarantined)
+				refuse(n, gpu, rule.Quarantined)
+				refuse(n, vf, rule.Quarantined)
 			},
 			[]string{"quarantined="},
 		},
@@ -196,7 +195,7 @@ func TestPairsAttributes(t *testing.T) {
 	n := paired(t)
 	vf, _ := n.Snapshot.Function(addr(t, "0000:3d:10.1"))
 	vf.Children.RDMA = []string{"mlx5_3"}
-	blemish(n, vf.Address, isolation.DirectRegion, isolation.Medium)
+	blemish(n, vf.Address, rule.DirectMappedRegion, rule.Medium)
 	pools := publish.Pools(n)
 	gpu, got := deviceNamed(pools, pairedGPU), deviceNamed(pools, pairName)
 	want := gpu.DeepCopy().Attributes

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Node is what there is to publish.
@@ -56,7 +57,7 @@ type Node struct {
 type Health struct {
 	// Drained is the state of the device's drain; empty without one. Evict says that the pods that use the device
 	// are evicted.
-	Drained DrainState
+	Drained rule.Code
 	Evict   bool
 	// Failing are the checks of the audit that count and fail for the function or
 	// its node.

@@ -10,10 +10,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func poolNames(pools map[string]publish.Pool) map[string][]string {
@@ -113,10 +112,10 @@ func TestOrderIsBestIsolatedFirst(t *testing.T) {
 		functions = append(functions, hopper(t, fmt.Sprintf("0000:0%d:00.0", bus), bus))
 	}
 	n := nodeOf(functions...)
-	blemish(n, addr(t, "0000:00:00.0"), isolation.NoGroup, isolation.Critical)
-	blemish(n, addr(t, "0000:01:00.0"), isolation.DirectRegion, isolation.Medium)
-	blemish(n, addr(t, "0000:02:00.0"), isolation.NoReset, isolation.High)
-	blemish(n, addr(t, "0000:04:00.0"), isolation.NoReset, isolation.Low)
+	blemish(n, addr(t, "0000:00:00.0"), rule.NoIOMMUGroup, rule.Critical)
+	blemish(n, addr(t, "0000:01:00.0"), rule.DirectMappedRegion, rule.Medium)
+	blemish(n, addr(t, "0000:02:00.0"), rule.NoReset, rule.High)
+	blemish(n, addr(t, "0000:04:00.0"), rule.NoReset, rule.Low)
 	want := []string{
 		"gpu-0000-03-00-0", "gpu-0000-05-00-0", "gpu-0000-04-00-0", "gpu-0000-01-00-0", "gpu-0000-02-00-0", "gpu-0000-00-00-0",
 	}
@@ -189,8 +188,8 @@ func TestChangeStaysInItsPool(t *testing.T) {
 	vf := addr(t, "0000:5e:10.3")
 	changes := map[string]func(n *publish.Node){
 		"driver":  func(n *publish.Node) { f, _ := n.Snapshot.Function(vf); f.Driver = "vfio-pci" },
-		"verdict": func(n *publish.Node) { blemish(n, vf, isolation.NotViable, isolation.Critical) },
-		"health":  func(n *publish.Node) { refuse(n, vf, plan.Quarantined) },
+		"verdict": func(n *publish.Node) { blemish(n, vf, rule.GroupNotViable, rule.Critical) },
+		"health":  func(n *publish.Node) { refuse(n, vf, rule.Quarantined) },
 		"use": func(n *publish.Node) {
 			f, _ := n.Snapshot.Function(vf)
 			f.Uses = []device.Use{{Kind: device.UseMaster}}

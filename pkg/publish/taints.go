@@ -6,7 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Keys of our taints. All have the effect NoSchedule, except for a drain that evicts: they keep new claims away
@@ -39,24 +39,6 @@ const (
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
 
-// WithdrawnRenamed is the value of [TaintWithdrawn] on a healthy device that will be published in a pool with another name: an earlier
-// version named its pool (device.IsFormerPool).
-const WithdrawnRenamed = "Renamed"
-
-// DrainState is how far a drain has come.
-type DrainState string
-
-// States of a drain.
-const (
-	// Draining: a claim has the device still, or it is not with its host driver yet.
-	Draining DrainState = "Draining"
-	// Drained: no claim has it.
-	Drained DrainState = "Drained"
-)
-
-// notJudged is the value of [TaintNotIsolated] for want of a verdict.
-const notJudged = "NotJudged"
-
 // taintList collects taints, each key once.
 type taintList []resourceapi.DeviceTaint
 
@@ -78,8 +60,8 @@ func (l *taintList) drain(h Health) {
 	}
 	l.add(true, TaintDrain, string(h.Drained))
 	i := slices.IndexFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == TaintDrain })
-	if h.Drained == Draining {
-		(*l)[i].Value = string(Draining)
+	if h.Drained == rule.Draining {
+		(*l)[i].Value = string(rule.Draining)
 	}
 	if h.Evict {
 		(*l)[i].Effect = resourceapi.DeviceTaintEffectNoExecute
@@ -90,7 +72,7 @@ func (l *taintList) drain(h Health) {
 // functions.
 func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 	var l taintList
-	l.add(e.withdrawn != "", TaintWithdrawn, e.withdrawn)
+	l.add(e.withdrawn != "", TaintWithdrawn, string(e.withdrawn))
 	for _, p := range e.parts() {
 		l.part(n, p)
 	}
@@ -116,44 +98,44 @@ func (l *taintList) part(n *Node, p part) {
 		l.refused(&r, found)
 	}
 	l.add(found, TaintNotIsolated, string(worst.Code))
-	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, notJudged)
+	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, string(rule.NotJudged))
 }
 
 // audit adds the taint of checks that fail for one that a claim would take along.
 func (l *taintList) audit(n *Node, p part) {
 	as := n.Assessments[p.addr]
 	for _, r := range as.Faults() {
-		l.add(r.Code == plan.FailsAudit, TaintAudit, r.Check)
+		l.add(r.Code == rule.FailsAudit, TaintAudit, r.Check)
 	}
 }
 
 // refused adds the taint of a refusal. What the verdict gives a reason for has its taint.
-func (l *taintList) refused(r *plan.Refusal, notIsolated bool) {
+func (l *taintList) refused(r *rule.Verdict, notIsolated bool) {
 	switch r.Code {
-	case plan.Quarantined:
+	case rule.Quarantined:
 		l.add(true, TaintQuarantined, "")
-	case plan.Dead:
+	case rule.ConfigSpaceDead:
 		l.add(true, TaintDead, "")
-	case plan.LinkLost:
+	case rule.LinkLost:
 		l.add(true, TaintLinkLost, "")
-	case plan.FatalErrors:
+	case rule.FatalErrors:
 		l.add(true, TaintFatalErrors, "")
-	case plan.Drained:
-		l.add(true, TaintDrain, string(Draining))
-	case plan.NodeNotReady:
+	case rule.Drained:
+		l.add(true, TaintDrain, string(rule.Draining))
+	case rule.NodeNotReady:
 		l.add(true, TaintNodeNotReady, string(r.Obstacle))
-	case plan.FailsAudit: // last, see audit
+	case rule.FailsAudit: // last, see audit
 	default:
 		l.add(!l.explains(r.Code, notIsolated), TaintNotPreparable, string(r.Code))
 	}
 }
 
 // explains reports whether another taint says the same as a refusal with the code.
-func (l *taintList) explains(code plan.Code, notIsolated bool) bool {
+func (l *taintList) explains(code rule.Code, notIsolated bool) bool {
 	switch code {
-	case plan.NotIsolated, plan.NotViable, plan.NoReset:
+	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset:
 		return notIsolated
-	case plan.NotOurs, plan.Forbidden, plan.WrongType, plan.Absent:
+	case rule.NotOurs, rule.Forbidden, rule.WrongType, rule.Absent:
 		return l.has(TaintWithdrawn)
 	default:
 		return false

@@ -9,9 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestTemplateIsTheSameOnAllNodesOfAKind: what one node's life has made of it is not in its template.
@@ -24,9 +23,9 @@ func TestTemplateIsTheSameOnAllNodesOfAKind(t *testing.T) {
 		"a device that lingers": func(n *publish.Node) {
 			n.Lingering = []publish.Allocated{{Pool: "worker-1/kata-vfio.dev", Name: "gpu-0000-99-00-0"}}
 		},
-		"a quarantine":   func(n *publish.Node) { refuse(n, addr(t, "0000:11:00.0"), plan.Quarantined) },
-		"less isolation": func(n *publish.Node) { blemish(n, addr(t, "0000:12:00.0"), isolation.DirectRegion, isolation.High) },
-		"a drain":        func(n *publish.Node) { n.Health[addr(t, "0000:11:00.0")] = publish.Health{Drained: publish.Drained} },
+		"a quarantine":   func(n *publish.Node) { refuse(n, addr(t, "0000:11:00.0"), rule.Quarantined) },
+		"less isolation": func(n *publish.Node) { blemish(n, addr(t, "0000:12:00.0"), rule.DirectMappedRegion, rule.High) },
+		"a drain":        func(n *publish.Node) { n.Health[addr(t, "0000:11:00.0")] = publish.Health{Drained: rule.Drained} },
 		"another boot": func(n *publish.Node) {
 			for i := range n.Snapshot.Functions {
 				f := &n.Snapshot.Functions[i]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // An upgraded cluster is one in which an earlier version of the plugin has published, and the version under test takes over. Until then,
@@ -176,7 +177,7 @@ func TestPoolsWithFormerNames(t *testing.T) {
 		}, map[publish.Allocated]string{former: "-", current: "Moved"}},
 		"allocated by the former name, and evicted": {func(n *publish.Node) {
 			n.Allocated = []publish.Allocated{former}
-			n.Health[addr(t, "0000:3b:00.0")] = publish.Health{Drained: publish.Draining, Evict: true}
+			n.Health[addr(t, "0000:3b:00.0")] = publish.Health{Drained: rule.Draining, Evict: true}
 		}, map[publish.Allocated]string{former: "Draining"}},
 		"former names go on": {func(n *publish.Node) {
 			n.FormerNames, n.Lingering = true, []publish.Allocated{former}

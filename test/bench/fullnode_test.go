@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
 
@@ -56,7 +57,7 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 	}
 	sick := func(a pci.Address) func(n *publish.Node) {
 		return func(n *publish.Node) {
-			n.Assessments[a] = plan.Assessment{Verdict: n.Assessments[a].Verdict, Refusals: []plan.Refusal{{Code: plan.Quarantined}}}
+			n.Assessments[a] = plan.Assessment{Verdict: n.Assessments[a].Verdict, Refusals: []rule.Verdict{{Code: rule.Quarantined}}}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -76,8 +77,8 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 		},
 		"a VF is isolated no more, and goes last": {
 			func(n *publish.Node) {
-				reason := isolation.Reason{Code: isolation.NoReset, Severity: isolation.High}
-				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Verdict: isolation.Verdict{Reasons: []isolation.Reason{reason}}}
+				reason := rule.Verdict{Code: rule.NoReset, Severity: rule.High}
+				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Verdict: isolation.Judgment{Reasons: []rule.Verdict{reason}}}
 			},
 			map[string]int{nics: 2},
 		},

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
@@ -156,7 +156,7 @@ func (s *site) severe(text []byte) ([]string, error) {
 		if f.ID == runningRule && f.State != finding.Pass {
 			return nil, fmt.Errorf("%s: %s: %s; containerd was to be asked", f.ID, f.State, f.Text)
 		}
-		if f.Severity.Compare(isolation.High) > 0 || f.State != finding.Fail && f.State != finding.Unknown && f.State != finding.Error {
+		if f.Severity.Compare(rule.High) > 0 || f.State != finding.Fail && f.State != finding.Unknown && f.State != finding.Error {
 			continue
 		}
 		s.log("%s %s %s: %s", f.State, f.Severity, f.ID, f.Text)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TrainPod is the pod that claims are for, as a tenant should write it.
@@ -66,10 +67,10 @@ type EventLog struct {
 }
 
 // Event implements [dra.Recorder].
-func (l *EventLog) Event(regarding, _ *corev1.ObjectReference, eventType, reason, action, note string) {
+func (l *EventLog) Event(regarding, _ *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Lines = append(l.Lines, strings.Join([]string{regarding.Kind, regarding.Namespace + "/" + regarding.Name, eventType, reason, action + ":", note}, " "))
+	l.Lines = append(l.Lines, strings.Join([]string{regarding.Kind, regarding.Namespace + "/" + regarding.Name, eventType, string(reason), action + ":", note}, " "))
 }
 
 // Count returns how many events have the word.

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"fmt"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Problem is one thing that is wrong with what a user wrote.
@@ -44,6 +46,9 @@ func (e *InvalidError) Error() string {
 	}
 	return e.Kind + ": " + strings.Join(texts, "; ")
 }
+
+// Code is that of conditions and Events.
+func (e *InvalidError) Code() rule.Code { return rule.InvalidConfig }
 
 // problems collects what is wrong with one document.
 type problems []Problem
@@ -101,6 +106,9 @@ func (e *WeakensIsolationError) Error() string {
 	return fmt.Sprintf("%s: not accepted from a ResourceClaim, since it weakens isolation: %s; "+
 		"remove it, or have the cluster's admin put it into a DeviceClass", e.Kind, strings.Join(e.Settings, ", "))
 }
+
+// Code is that of conditions and Events.
+func (e *WeakensIsolationError) Code() rule.Code { return rule.WeakensIsolation }
 
 // weakening collects the parameters of one config that weaken isolation.
 type weakening struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -40,7 +40,7 @@ type Candidate struct {
 	Blueprint string  `json:"blueprint"`
 	Verdict   Verdict `json:"verdict"`
 	// FailOn is the least severity that makes a node unfit.
-	FailOn isolation.Severity `json:"failOn"`
+	FailOn rule.Severity `json:"failOn"`
 	// Refusals prevent all changes until you solve them. ByHand is what bootstrap leaves to you.
 	Refusals []state.Problem `json:"refusals"`
 	ByHand   []state.Problem `json:"byHand"`
@@ -60,9 +60,9 @@ type Candidate struct {
 
 // Rule is a check.
 type Rule struct {
-	ID       string             `json:"id"`
-	Title    string             `json:"title"`
-	Severity isolation.Severity `json:"severity"`
+	ID       string        `json:"id"`
+	Title    string        `json:"title"`
+	Severity rule.Severity `json:"severity"`
 	// Now is the answer for the node as it is.
 	Now finding.State `json:"now"`
 }
@@ -92,7 +92,7 @@ type Node struct {
 }
 
 // Judge returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
-func Judge(ctx context.Context, n *Node, o check.Options, failOn isolation.Severity) *Candidate {
+func Judge(ctx context.Context, n *Node, o check.Options, failOn rule.Severity) *Candidate {
 	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
 	c := &Candidate{

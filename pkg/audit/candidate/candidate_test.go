@@ -25,7 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -176,7 +176,7 @@ func (n *bareNode) judge(b *blueprint.Blueprint) *candidate.Candidate {
 		n.TB.Fatal(err)
 	}
 	node := &candidate.Node{FS: fs, Snapshot: n.facts(fs).Snapshot, Report: n.audit(), Plan: plan, Blueprint: "the default"}
-	return candidate.Judge(context.Background(), node, options(n.TB), isolation.High)
+	return candidate.Judge(context.Background(), node, options(n.TB), rule.High)
 }
 
 // done are tools that do nothing: the boot is played by [bareNode.boot].
@@ -250,7 +250,7 @@ func TestCandidateMatchesTheAuditAfterBootstrap(t *testing.T) {
 func TestCandidateIsWritten(t *testing.T) {
 	n := newBareNode(t, board.All()[0])
 	c := n.judge(blueprint.Default())
-	for name, o := range map[string]candidate.Options{"table": {}, "narrow": {Width: 60, Show: isolation.Medium}} {
+	for name, o := range map[string]candidate.Options{"table": {}, "narrow": {Width: 60, Show: rule.Medium}} {
 		var text bytes.Buffer
 		if err := candidate.Write(&text, c, "table", o); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // compare sorts the checks: repaired, remaining, open or unknown. A check that does not fail before or after is in none.
@@ -63,7 +63,7 @@ func outcome(each []map[string]finding.Finding, id string) (state finding.State,
 func undetermined(s finding.State) bool { return s == finding.Unknown || s == finding.Error }
 
 // severest returns what a check that fails in some scenario weighs there.
-func severest(each []map[string]finding.Finding, id string, now finding.Finding) (worst isolation.Severity) {
+func severest(each []map[string]finding.Finding, id string, now finding.Finding) (worst rule.Severity) {
 	worst = now.Severity
 	for _, found := range each {
 		if f := found[id]; f.Severity.Compare(worst) < 0 {

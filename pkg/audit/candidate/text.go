@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Formats returns the formats that [Write] knows, the default first.
@@ -20,7 +20,7 @@ func Formats() []string { return []string{"table", "json", "yaml"} }
 // Options say how to print.
 type Options struct {
 	// Show is the least severity of the checks in a table.
-	Show  isolation.Severity
+	Show  rule.Severity
 	Color bool
 	// Width is that of a table in characters; 0 is [terminal.PageWidth].
 	Width int
@@ -184,7 +184,7 @@ func (p *page) rules(title string, rules []Rule) {
 	}
 }
 
-func (p *page) hides(s isolation.Severity) bool { return p.Show != "" && s.Compare(p.Show) > 0 }
+func (p *page) hides(s rule.Severity) bool { return p.Show != "" && s.Compare(p.Show) > 0 }
 
 // remaining has each check once, with the fix of its first finding.
 func (p *page) remaining(found []finding.Finding) {

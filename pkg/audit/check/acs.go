@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // acsChecks returns the checks of group ACS: requests from one function to
@@ -23,45 +24,45 @@ func acsChecks() []Check {
 func pathChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-001", Title: "Ensure that ports redirect requests between IOMMU groups to the IOMMU", Severity: isolation.High, Cheap: true,
+			ID: "ACS-001", Title: "Ensure that ports redirect requests between IOMMU groups to the IOMMU", Severity: rule.High, Cheap: true,
 			Why:     "Without ACS redirection, a port routes requests between devices, which the IOMMU never sees.",
-			Fix:     isolation.Fix(isolation.PeerToPeer),
+			Fix:     isolation.Fix(rule.PeerToPeerPossible),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/iommu/iommu.c (REQ_ACS_FLAGS)", "PCI Express Base 6.12"},
 		}, Judge: portsRedirect},
 		{Rule: finding.Rule{
-			ID: "ACS-002", Title: "Ensure that separately assignable functions of one device can't reach each other", Severity: isolation.High, Cheap: true,
+			ID: "ACS-002", Title: "Ensure that separately assignable functions of one device can't reach each other", Severity: rule.High, Cheap: true,
 			Why:     "A multifunction device may route requests between its functions internally.",
-			Fix:     isolation.Fix(isolation.PeerToPeer) + ". Or give all functions of the device to one tenant",
+			Fix:     isolation.Fix(rule.PeerToPeerPossible) + ". Or give all functions of the device to one tenant",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) Answer {
-			found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil })
+			found := because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit == nil })
 			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
 		{Rule: finding.Rule{
-			ID: "ACS-008", Title: "Ensure that registers prove the isolation of functions", Severity: isolation.Medium, Cheap: true,
+			ID: "ACS-008", Title: "Ensure that registers prove the isolation of functions", Severity: rule.Medium, Cheap: true,
 			Why:     "Isolation without ACS registers is the vendor's claim in the kernel's quirks, or a patched kernel's invention.",
-			Fix:     isolation.Fix(isolation.ACSUnproven),
+			Fix:     isolation.Fix(rule.ACSUnproven),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
 			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
 		}, Judge: shownInRegisters},
 		{Rule: finding.Rule{
-			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: isolation.Medium, Cheap: true,
+			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: rule.Medium, Cheap: true,
 			Why:     "A function with ATS off that sends translated requests forges them.",
 			Fix:     "enable translation blocking by `pci=config_acs=` on the kernel command line; `pci=noats` makes the kernel enable it on all ports",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
 		}, Judge: translationBlocked},
 		{Rule: finding.Rule{
-			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: isolation.Medium, Cheap: true,
+			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: rule.Medium, Cheap: true,
 			Why:     "The egress vector can open direct paths that the port's other ACS bits close.",
 			Fix:     "clear EgressCtrl in the port's ACS control",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
 			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
 		}, Judge: noEgressControl},
 		{Rule: finding.Rule{
-			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
+			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: rule.High, Cheap: true,
 			Why:     "Functions on a shared bus see each other's requests and can forge them.",
 			Fix:     "move the device to a PCI Express slot",
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
@@ -70,7 +71,7 @@ func pathChecks() []Check {
 			return each(n, func(f *device.Function) []facts.Fact { return above(n, f) }, func(f *device.Function) Answer { return onConventionalBus(n, f) })
 		}},
 		{Rule: finding.Rule{
-			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: isolation.Low, Cheap: true,
+			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: rule.Low, Cheap: true,
 			Why:     "Without containment, a guest's fatal device errors reach the host and can crash it.",
 			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
@@ -82,7 +83,7 @@ func pathChecks() []Check {
 // shownInRegisters leaves quirks to a person, who knows what the vendor said. With
 // the override in use no quirk is to be believed.
 func shownInRegisters(n *facts.Node) Answer {
-	found := because(n, isolation.ACSUnproven, nil)
+	found := because(n, rule.ACSUnproven, nil)
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
 		found.as(finding.Manual)
 	}
@@ -94,9 +95,9 @@ func shownInRegisters(n *facts.Node) Answer {
 // what the kernel's groups claim is for a person to judge: that is no pass.
 func portsRedirect(n *facts.Node) Answer {
 	said := ofAssignable(n, slices.Concat(
-		because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil }),
-		because(n, isolation.ACSUnproven, func(r *isolation.Reason) bool { return isPort(n, r.Culprit) }).as(finding.Manual),
-		unreadablePorts(n, because(n, isolation.ACSUnreadable, nil).as(finding.Unknown)),
+		because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit != nil }),
+		because(n, rule.ACSUnproven, func(r *rule.Verdict) bool { return isPort(n, r.Culprit) }).as(finding.Manual),
+		unreadablePorts(n, because(n, rule.ACSUnreadable, nil).as(finding.Unknown)),
 	), way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
 		said[0].Text += fmt.Sprintf("; %s without redirection (%s), in one IOMMU group with all functions below",
@@ -298,10 +299,10 @@ func translatedRequests(n *facts.Node) Answer {
 	found := over(functions, func(f *device.Function) Answer {
 		return over(isolation.TranslatedBypasses(n.Snapshot, f), func(l isolation.Bypass) Answer {
 			p, _ := n.Snapshot.Function(l.At)
-			severity := isolation.Medium
+			severity := rule.Medium
 			m, crosses := crossing[l.Domain]
 			if crosses {
-				severity = isolation.Critical
+				severity = rule.Critical
 			}
 			return fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
 				append(switched(f, "ATS"), acsRegisters(p))...).

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -254,10 +254,10 @@ func TestMeetingTenantsAreToldWithTheirDevicesAndWays(t *testing.T) {
 func TestDirectTranslationWeighsByWhoIsInReach(t *testing.T) {
 	for _, c := range []struct {
 		name, device, port string
-		want               isolation.Severity
+		want               rule.Severity
 	}{
-		{"another tenant", "left", "left/port", isolation.Critical},
-		{"nobody", "spare", "spare/port", isolation.Medium},
+		{"another tenant", "left", "left/port", rule.Critical},
+		{"nobody", "spare", "spare/port", rule.Medium},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree := board.Switch(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Answer is what a check says: one finding for each object that fails or can't be
@@ -52,7 +52,7 @@ func (a Answer) fix(text string) Answer {
 }
 
 // weighs gives the findings another severity than the rule's.
-func (a Answer) weighs(s isolation.Severity) Answer {
+func (a Answer) weighs(s rule.Severity) Answer {
 	return a.each(func(f *finding.Finding) { f.Severity = s })
 }
 

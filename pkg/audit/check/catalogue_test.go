@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 var update = flag.Bool("update", false, "rewrite CATALOGUE.md and the embedded rules")
@@ -180,7 +181,7 @@ func TestNumbersOfGroups(t *testing.T) {
 
 // rulesByCode are the rules that fail for a fault which the verdict on a function has a
 // code for.
-func rulesByCode() map[isolation.Code][]string { return check.RulesOfCodes() }
+func rulesByCode() map[rule.Code][]string { return check.RulesOfCodes() }
 
 // TestFaultHasOneFix: the rule's general text begins with the code's.
 func TestFaultHasOneFix(t *testing.T) {
@@ -196,7 +197,7 @@ func TestFaultHasOneFix(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"disable_acs_redir", "config_acs"} {
-		if !strings.Contains(isolation.Fix(isolation.PeerToPeer), word) {
+		if !strings.Contains(isolation.Fix(rule.PeerToPeerPossible), word) {
 			t.Errorf("the fix of missing ACS does not name %s", word)
 		}
 	}
@@ -209,10 +210,18 @@ func TestCodeAndCheckWeighTheSame(t *testing.T) {
 		rules[c.ID] = c.Rule
 	}
 	byCode := rulesByCode()
-	byCode[isolation.UnsafeInterrupts] = []string{"IOM-006", "IOM-007"}
-	byCode[isolation.NotViable] = []string{"VFIO-024"}
-	alone := []isolation.Code{isolation.IsBridge, isolation.GroupMates, isolation.ACSUnreadable} // that no check fails for
-	for code, severity := range isolation.Codes() {
+	byCode[rule.UnsafeInterruptsAllowed] = []string{"IOM-006", "IOM-007"}
+	byCode[rule.GroupNotViable] = []string{"VFIO-024"}
+	alone := []rule.Code{rule.Bridge, rule.GroupMates, rule.ACSUnreadable} // that no check fails for
+	texts, err := rule.Texts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		code, severity := text.Code, text.Code.Severity()
+		if severity == "" {
+			continue
+		}
 		if len(byCode[code]) == 0 && !slices.Contains(alone, code) {
 			t.Errorf("%s has no check", code)
 		}
@@ -230,7 +239,7 @@ func TestCodeAndCheckWeighTheSame(t *testing.T) {
 // TestFindingsAndRefusalsHaveTheVerdictsFix: what a rule says to do about a function with a
 // fault is what the verdict says, and what a claim for it is refused with.
 func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {
-	compared := map[isolation.Code]int{}
+	compared := map[rule.Code]int{}
 	for _, planted := range faults() {
 		code, ok := codeOf(planted.rule)
 		if !ok || compared[code] > 0 { // a machine each: one is enough
@@ -264,14 +273,14 @@ func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {
 			}
 		})
 	}
-	for _, code := range []isolation.Code{isolation.NoReset, isolation.Dead, isolation.DirectRegion, isolation.ATSEnabled, isolation.IdentityDomain, isolation.WeakReset} {
+	for _, code := range []rule.Code{rule.NoReset, rule.ConfigSpaceDead, rule.DirectMappedRegion, rule.ATSEnabled, rule.IdentityDefaultDomain, rule.WeakReset} {
 		if compared[code] == 0 {
 			t.Errorf("no finding was compared for %s", code)
 		}
 	}
 }
 
-func codeOf(rule string) (isolation.Code, bool) {
+func codeOf(rule string) (rule.Code, bool) {
 	for code, ids := range rulesByCode() {
 		if slices.Contains(ids, rule) {
 			return code, true
@@ -280,7 +289,7 @@ func codeOf(rule string) (isolation.Code, bool) {
 	return "", false
 }
 
-func fixes(reasons []isolation.Reason, code isolation.Code) []string {
+func fixes(reasons []rule.Verdict, code rule.Code) []string {
 	var all []string
 	for _, r := range reasons {
 		if r.Code == code {

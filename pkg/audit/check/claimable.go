@@ -11,13 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // claimableChecks are about what the node config selects.
 func claimableChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-024", Title: "Ensure that claims can get the functions that the node config selects", Severity: isolation.High,
+			ID: "VFIO-024", Title: "Ensure that claims can get the functions that the node config selects", Severity: rule.High,
 			Why:     "The plugin publishes such a function with a taint, and refuses each claim for it.",
 			Fix:     "do what the finding says, or leave the function out of the node config",
 			Verify:  "kata-vfio-plugin plan --all",
@@ -28,25 +29,25 @@ func claimableChecks() []Check {
 
 // refusedAlike are selected functions that are refused for the same reason.
 type refusedAlike struct {
-	code    plan.Code
+	code    rule.Code
 	culprit pci.Address
 }
 
 // rulesOfCodes are the rules that find what the verdict on a function has a code for. A fault is one finding, and one waiver
 // accepts it: [selectedAreClaimable] leaves it to these.
-func rulesOfCodes() map[isolation.Code][]string {
-	return map[isolation.Code][]string{
-		isolation.NoGroup:              {"IOM-001"},
-		isolation.NoIOMMU:              {"IOM-002", "IOM-003"},
-		isolation.NoInterruptRemapping: {"IOM-005"},
-		isolation.PeerToPeer:           {"ACS-001", "ACS-002", "IOM-026"},
-		isolation.ACSUnproven:          {"ACS-008"},
-		isolation.NoReset:              {"RST-001"},
-		isolation.WeakReset:            {"RST-002"},
-		isolation.Dead:                 {"RST-008"},
-		isolation.DirectRegion:         {"IOM-016"},
-		isolation.ATSEnabled:           {"IOM-019"},
-		isolation.IdentityDomain:       {"IOM-013"},
+func rulesOfCodes() map[rule.Code][]string {
+	return map[rule.Code][]string{
+		rule.NoIOMMUGroup:          {"IOM-001"},
+		rule.NoIOMMUMode:           {"IOM-002", "IOM-003"},
+		rule.NoInterruptRemapping:  {"IOM-005"},
+		rule.PeerToPeerPossible:    {"ACS-001", "ACS-002", "IOM-026"},
+		rule.ACSUnproven:           {"ACS-008"},
+		rule.NoReset:               {"RST-001"},
+		rule.WeakReset:             {"RST-002"},
+		rule.ConfigSpaceDead:       {"RST-008"},
+		rule.DirectMappedRegion:    {"IOM-016"},
+		rule.ATSEnabled:            {"IOM-019"},
+		rule.IdentityDefaultDomain: {"IOM-013"},
 	}
 }
 
@@ -81,9 +82,9 @@ func selectedAreClaimable(n *facts.Node) Answer {
 }
 
 // worthwhile returns the first refusal that somebody has to do something about. A drain is what the operator wants.
-func worthwhile(refusals []plan.Refusal) (*plan.Refusal, bool) {
+func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	for i := range refusals {
-		if refusals[i].Code != plan.Drained {
+		if refusals[i].Code != rule.Drained {
 			return &refusals[i], true
 		}
 	}
@@ -91,14 +92,14 @@ func worthwhile(refusals []plan.Refusal) (*plan.Refusal, bool) {
 }
 
 // foundByRules reports whether rules of their own fail for all that the verdict has against the function.
-func foundByRules(r *plan.Refusal, v *isolation.Verdict) bool {
-	if !slices.Contains([]plan.Code{plan.NotIsolated, plan.NoReset, plan.Dead}, r.Code) || len(v.Reasons) == 0 {
+func foundByRules(r *rule.Verdict, v *isolation.Judgment) bool {
+	if !slices.Contains([]rule.Code{rule.NotIsolated, rule.NoReset, rule.ConfigSpaceDead}, r.Code) || len(v.Reasons) == 0 {
 		return false
 	}
 	rules := rulesOfCodes()
-	return !slices.ContainsFunc(v.Reasons, func(reason isolation.Reason) bool { return len(rules[reason.Code]) == 0 })
+	return !slices.ContainsFunc(v.Reasons, func(reason rule.Verdict) bool { return len(rules[reason.Code]) == 0 })
 }
 
-func unclaimable(f *device.Function, r *plan.Refusal) Answer {
+func unclaimable(f *device.Function, r *rule.Verdict) Answer {
 	return fail(fmt.Sprintf("no claim can get %s (%s): %s", f.Address, r.Code, r.Text), driverFact(f), groupOf(f)).fix(r.Fix).on(f)
 }

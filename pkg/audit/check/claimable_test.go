@@ -7,15 +7,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // eachRefusalIsFound holds that each selected function that no claim can get has a failing finding, and that VFIO-024 leaves a
 // fault to the rule that it has of its own, so that one waiver accepts it. It counts why claims are refused.
-func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding, refused map[plan.Code]int) {
+func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding, refused map[rule.Code]int) {
 	t.Helper()
 	fails := failuresOf(findings)
 	for a, code := range unclaimable(n) {
@@ -25,7 +25,7 @@ func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding,
 			t.Errorf("no claim can get %s (%s), and no rule fails for it", a, code)
 		}
 		own := slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(rulesOfVerdicts(), id) })
-		if code == plan.NotIsolated && own && slices.Contains(ids, "VFIO-024") {
+		if code == rule.NotIsolated && own && slices.Contains(ids, "VFIO-024") {
 			t.Errorf("%s is refused with %s, and two rules find it: %v", a, code, ids)
 		}
 	}
@@ -33,20 +33,20 @@ func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding,
 
 // failuresOf returns what fails for each function, whatever its severity.
 func failuresOf(findings []finding.Finding) *gate.Failures {
-	g := gate.Gate{Counts: isolation.Low, Today: "2026-11-22"}
+	g := gate.Gate{Counts: rule.Low, Today: "2026-11-22"}
 	return g.Weigh(findings, func(pci.Address, finding.Failure) bool { return false })
 }
 
 // unclaimable returns why claims for selected functions are refused on a node without its plugin.
-func unclaimable(n *facts.Node) map[pci.Address]plan.Code {
+func unclaimable(n *facts.Node) map[pci.Address]rule.Code {
 	planned, _ := n.Planned()
 	planned.Failing = nil
-	refused := map[pci.Address]plan.Code{}
+	refused := map[pci.Address]rule.Code{}
 	assessor := plan.NewAssessor(planned)
 	for _, f := range nodeconfig.Select(nil, n.Snapshot).Ours() {
 		as := assessor.Assess(f)
 		for _, r := range as.Faults() {
-			if r.Code != plan.Drained && refused[f.Address] == "" {
+			if r.Code != rule.Drained && refused[f.Address] == "" {
 				refused[f.Address] = r.Code
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // maxRules is how many rules a sentence names.
@@ -19,7 +19,7 @@ func coverage(said Answer) Answer {
 	asked, silent, why := map[string]bool{}, map[string]bool{}, causes{}
 	for i := range said {
 		f := &said[i]
-		if f.Severity.Compare(isolation.High) > 0 {
+		if f.Severity.Compare(rule.High) > 0 {
 			continue
 		}
 		asked[f.ID] = true

@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // functionsWhere returns the functions of the node that are so, ports too.
@@ -103,7 +103,7 @@ func words(addrs []pci.Address) []string {
 
 // because makes findings of the verdict's reasons or notes with the code, each
 // once for all functions that have it from the same culprit.
-func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason) bool) Answer {
+func because(n *facts.Node, code rule.Code, culprit func(*rule.Verdict) bool) Answer {
 	var found Answer
 	at := map[pci.Address]int{}
 	for _, f := range assignable(n) {
@@ -128,7 +128,7 @@ func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason)
 }
 
 // reasonFinding turns a reason of a verdict into a finding.
-func reasonFinding(f *device.Function, r *isolation.Reason) finding.Finding {
+func reasonFinding(f *device.Function, r *rule.Verdict) finding.Finding {
 	made := finding.Finding{State: finding.Fail, Text: r.Text, Remediation: r.Fix, Devices: []pci.Address{f.Address}}
 	if r.Culprit != nil && *r.Culprit != f.Address {
 		made.Object = "port " + r.Culprit.String()

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
@@ -22,35 +23,35 @@ func iommuChecks() []Check {
 func presenceChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "IOM-001", Title: "Ensure that the node has an IOMMU and IOMMU groups", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-001", Title: "Ensure that the node has an IOMMU and IOMMU groups", Severity: rule.Critical, Cheap: true,
 			Why:     "Without an IOMMU, a function can reach all host memory by DMA.",
-			Fix:     isolation.Fix(isolation.NoGroup),
+			Fix:     isolation.Fix(rule.NoIOMMUGroup),
 			Verify:  "ls /sys/class/iommu /sys/kernel/iommu_groups",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-class-iommu"},
 		}, Judge: hasIOMMU},
 		{Rule: finding.Rule{
-			ID: "IOM-002", Title: "Ensure that assignable functions are in a real IOMMU group", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-002", Title: "Ensure that assignable functions are in a real IOMMU group", Severity: rule.Critical, Cheap: true,
 			Why:     "A no-IOMMU group looks like a group but confines nothing.",
-			Fix:     isolation.Fix(isolation.NoIOMMU),
+			Fix:     isolation.Fix(rule.NoIOMMUMode),
 			Verify:  "for d in /sys/bus/pci/devices/*; do echo ${d##*/} $(readlink -f $d/iommu_group) $(cat $d/iommu_group/name 2>/dev/null); done",
 			Sources: []string{"Linux: drivers/vfio/group.c vfio_noiommu_group_alloc"},
 		}, Judge: realGroups},
 		{Rule: finding.Rule{
-			ID: "IOM-003", Title: "Ensure that VFIO's no-IOMMU mode is off", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-003", Title: "Ensure that VFIO's no-IOMMU mode is off", Severity: rule.Critical, Cheap: true,
 			Why:     "In this mode, a process or VM uses the device without DMA translation.",
-			Fix:     isolation.Fix(isolation.NoIOMMU),
+			Fix:     isolation.Fix(rule.NoIOMMUMode),
 			Verify:  "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode; ls /dev/vfio",
 			Sources: []string{"Linux: drivers/vfio/vfio_main.c"},
 		}, Judge: noIOMMUMode},
 		{Rule: finding.Rule{
-			ID: "IOM-004", Title: "Ensure that user space has not tainted the kernel", Severity: isolation.Medium, Cheap: true,
+			ID: "IOM-004", Title: "Ensure that user space has not tainted the kernel", Severity: rule.Medium, Cheap: true,
 			Why:     "A no-IOMMU group, among other causes, sets the taint flag U until the next boot.",
 			Fix:     "find the cause in the kernel log, and reboot",
 			Verify:  "cat /proc/sys/kernel/tainted  # bit 6",
 			Sources: []string{"Linux: drivers/vfio/group.c (add_taint(TAINT_USER))", "Linux: Documentation/admin-guide/tainted-kernels.rst"},
 		}, Judge: notTainted},
 		{Rule: finding.Rule{
-			ID: "IOM-024", Title: "Ensure that only root can read the kernel's debug files", Severity: isolation.Low,
+			ID: "IOM-024", Title: "Ensure that only root can read the kernel's debug files", Severity: rule.Low,
 			Why:     "/sys/kernel/debug exposes IOMMU tables and driver controls.",
 			Fix:     "`chmod 0700 /sys/kernel/debug`, or unmount it",
 			Verify:  "stat -c '%A %n' /sys/kernel/debug",
@@ -66,9 +67,9 @@ func hasIOMMU(n *facts.Node) Answer {
 	case !class.Known() || !kernel.Known():
 		return unknown("whether the node has an IOMMU", class, kernel)
 	case len(units) == 0:
-		return fail("the kernel has no IOMMU", class, kernel).fix(isolation.FixOn(n.Snapshot, isolation.NoGroup))
+		return fail("the kernel has no IOMMU", class, kernel).fix(isolation.FixOn(n.Snapshot, rule.NoIOMMUGroup))
 	case len(groups) == 0:
-		return fail("the node has an IOMMU, but no function is in a group", class, kernel).fix(isolation.FixOn(n.Snapshot, isolation.NoGroup))
+		return fail("the node has an IOMMU, but no function is in a group", class, kernel).fix(isolation.FixOn(n.Snapshot, rule.NoIOMMUGroup))
 	}
 	return pass(fmt.Sprintf("%s, %s", count(len(units), "IOMMU unit"), count(len(groups), "group")), class)
 }
@@ -81,7 +82,7 @@ func realGroups(n *facts.Node) Answer {
 		case !ok:
 			return ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))
 		case group.NoIOMMU:
-			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...).fix(isolation.FixOn(n.Snapshot, isolation.NoIOMMU))
+			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...).fix(isolation.FixOn(n.Snapshot, rule.NoIOMMUMode))
 		}
 		return nil
 	})
@@ -103,28 +104,28 @@ func noIOMMUMode(n *facts.Node) Answer {
 func interruptChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "IOM-005", Title: "Ensure that interrupts are remapped", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-005", Title: "Ensure that interrupts are remapped", Severity: rule.Critical, Cheap: true,
 			Why:     "Without remapping, a function can forge interrupts of the host and of other VMs.",
-			Fix:     isolation.Fix(isolation.NoInterruptRemapping),
+			Fix:     isolation.Fix(rule.NoInterruptRemapping),
 			Verify:  "grep -H . /sys/kernel/irq/*/chip_name",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-irq", "Linux: drivers/iommu/intel/irq_remapping.c", "CVE-2011-1898"},
 		}, Judge: interruptsRemapped},
 		{Rule: finding.Rule{
-			ID: "IOM-006", Title: "Ensure that VFIO type 1 refuses unsafe interrupts", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-006", Title: "Ensure that VFIO type 1 refuses unsafe interrupts", Severity: rule.Critical, Cheap: true,
 			Why:     "The parameter lets VFIO assign functions that can forge interrupts.",
 			Fix:     isolation.UnsafeInterruptsFix("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"),
 			Verify:  "cat /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
 			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c"},
 		}, Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "vfio_iommu_type1") }},
 		{Rule: finding.Rule{
-			ID: "IOM-007", Title: "Ensure that iommufd refuses unsafe interrupts", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-007", Title: "Ensure that iommufd refuses unsafe interrupts", Severity: rule.Critical, Cheap: true,
 			Why:     "The parameter lets iommufd assign functions that can forge interrupts.",
 			Fix:     isolation.UnsafeInterruptsFix("/sys/module/iommufd/parameters/allow_unsafe_interrupts"),
 			Verify:  "cat /sys/module/iommufd/parameters/allow_unsafe_interrupts",
 			Sources: []string{"Linux: drivers/iommu/iommufd/device.c"},
 		}, Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "iommufd") }},
 		{Rule: finding.Rule{
-			ID: "IOM-008", Title: "Ensure that no kernel argument weakens interrupt remapping", Severity: isolation.Critical, Cheap: true,
+			ID: "IOM-008", Title: "Ensure that no kernel argument weakens interrupt remapping", Severity: rule.Critical, Cheap: true,
 			Why:     "`intremap=off` disables remapping. With `intremap=nosid`, a function can raise the interrupts of another.",
 			Fix:     "remove `intremap=` from the boot loader's configuration and reboot",
 			Verify:  "grep -o 'intremap=[^ ]*' /proc/cmdline",
@@ -135,14 +136,14 @@ func interruptChecks() []Check {
 			}))
 		}},
 		{Rule: finding.Rule{
-			ID: "IOM-009", Title: "Ensure that the firmware offers interrupt remapping", Severity: isolation.Medium,
+			ID: "IOM-009", Title: "Ensure that the firmware offers interrupt remapping", Severity: rule.Medium,
 			Why:     "The kernel can't enable remapping that the DMAR table does not offer.",
 			Fix:     "enable interrupt remapping (often below \"Intel VT-d\", or \"x2APIC\") in the firmware setup, or update the firmware",
 			Verify:  "od -An -tx1 -j37 -N1 /sys/firmware/acpi/tables/DMAR",
 			Sources: []string{"Linux: include/linux/dmar.h (DMAR_INTR_REMAP)", "Intel VT-d specification 8.1"},
 		}, Judge: firmwareOffersRemapping},
 		{Rule: finding.Rule{
-			ID: "IOM-010", Title: "Ensure that every IOMMU unit can remap interrupts", Severity: isolation.High,
+			ID: "IOM-010", Title: "Ensure that every IOMMU unit can remap interrupts", Severity: rule.High,
 			Why:     "Functions behind a unit that can't remap can forge interrupts.",
 			Fix:     "move the functions below that unit to other slots, or update the firmware",
 			Verify:  "grep -H . /sys/class/iommu/dmar*/intel-iommu/ecap  # bit 3",
@@ -169,7 +170,7 @@ func interruptsRemapped(n *facts.Node) Answer {
 		return pass(strings.Join(found.Safe, ", "), seen)
 	case known && isX86(n):
 		return fail(fmt.Sprintf("interrupts are not remapped (chip %s)", strings.Join(found.Plain, ", ")), seen).reaching(devices...).
-			fix(isolation.FixOn(n.Snapshot, isolation.NoInterruptRemapping))
+			fix(isolation.FixOn(n.Snapshot, rule.NoInterruptRemapping))
 	case known:
 		return say(finding.Unknown, "interrupt chip names don't show isolation on this architecture; VFIO checks it while allow_unsafe_interrupts is off", []facts.Fact{seen})
 	}
@@ -193,7 +194,7 @@ func unsafeInterrupts(n *facts.Node, module string) Answer {
 	}.judge(n)
 	if found[0].State == finding.Fail && interruptsRemapped(n)[0].State == finding.Pass {
 		found[0].Text += "; it has no effect while interrupts are remapped"
-		return found.weighs(isolation.Medium)
+		return found.weighs(rule.Medium)
 	}
 	return found
 }
@@ -208,7 +209,7 @@ func firmwareOffersRemapping(n *facts.Node) Answer {
 	case !flags.InterruptRemapping:
 		found := fail("the firmware's DMAR table does not support interrupt remapping", table)
 		if n.Snapshot.Host.Machine.IsVM() {
-			return found.fix(isolation.FixOn(n.Snapshot, isolation.NoInterruptRemapping))
+			return found.fix(isolation.FixOn(n.Snapshot, rule.NoInterruptRemapping))
 		}
 		return found
 	case flags.X2APICOptOut:

@@ -7,8 +7,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -207,8 +207,8 @@ func shared(tb testing.TB) *board.Tree {
 func TestUnsafeInterruptsWeighByRemapping(t *testing.T) {
 	for _, c := range []struct {
 		chip string
-		want isolation.Severity
-	}{{"IR-PCI-MSI", isolation.Medium}, {"PCI-MSI", isolation.Critical}, {"IO-APIC", isolation.Critical}} {
+		want rule.Severity
+	}{{"IR-PCI-MSI", rule.Medium}, {"PCI-MSI", rule.Critical}, {"IO-APIC", rule.Critical}} {
 		tree := board.Server(t)
 		tree.SetParameter("vfio_iommu_type1", "allow_unsafe_interrupts", "Y")
 		tree.SetIRQChips(c.chip)

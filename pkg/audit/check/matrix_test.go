@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -77,7 +77,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 	}
-	found, refused := map[string]int{}, map[plan.Code]int{}
+	found, refused := map[string]int{}, map[rule.Code]int{}
 	for _, planted := range faults() {
 		t.Run(planted.rule+"/"+planted.about, func(t *testing.T) {
 			tree := planted.board(t)
@@ -93,7 +93,7 @@ func TestMatrix(t *testing.T) {
 			}
 		})
 	}
-	for _, code := range []plan.Code{plan.NotIsolated, plan.NoReset, plan.NotViable} {
+	for _, code := range []rule.Code{rule.NotIsolated, rule.NoReset, rule.GroupNotViable} {
 		if refused[code] == 0 {
 			t.Errorf("no fault makes a function %s", code)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -30,28 +31,28 @@ func resetMethodChecks() []Check {
 	methods := "grep -H . /sys/bus/pci/devices/*/reset_method"
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RST-001", Title: "Ensure that assignable functions can be reset", Severity: isolation.Critical, Cheap: true,
+			ID: "RST-001", Title: "Ensure that assignable functions can be reset", Severity: rule.Critical, Cheap: true,
 			Why:     "VFIO opens a device even if its reset fails. The next tenant would find the previous one's data.",
-			Fix:     isolation.Fix(isolation.NoReset),
+			Fix:     isolation.Fix(rule.NoReset),
 			Verify:  methods,
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci", "Linux: drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_enable"},
 		}, Judge: canReset},
 		{Rule: finding.Rule{
-			ID: "RST-002", Title: "Ensure that a reset clears more than the power state", Severity: isolation.High, Cheap: true,
+			ID: "RST-002", Title: "Ensure that a reset clears more than the power state", Severity: rule.High, Cheap: true,
 			Why:     "A power cycle (D3hot to D0) may not clear memory, and does nothing on a function with No_Soft_Reset.",
-			Fix:     isolation.Fix(isolation.WeakReset),
+			Fix:     isolation.Fix(rule.WeakReset),
 			Verify:  methods,
 			Sources: []string{"Linux: drivers/pci/pci.c pci_pm_reset", "Linux: drivers/pci/quirks.c pci_dev_reset_methods", "gnif/vendor-reset: src/hooks.c"},
 		}, Judge: strongReset},
 		{Rule: finding.Rule{
-			ID: "RST-003", Title: "Ensure that functions that are reset together belong to one tenant", Severity: isolation.High, Cheap: true,
+			ID: "RST-003", Title: "Ensure that functions that are reset together belong to one tenant", Severity: rule.High, Cheap: true,
 			Why:     "A bus reset affects all functions below its bridge: it disrupts the neighbor, or is skipped for it.",
 			Fix:     "give functions with FLR to different tenants, and those without FLR below one bridge to one tenant",
 			Verify:  methods,
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c vfio_pci_dev_set_hot_reset"},
 		}, Judge: resetSetsApart},
 		{Rule: finding.Rule{
-			ID: "RST-013", Title: "Ensure that links run at full width", Severity: isolation.Low,
+			ID: "RST-013", Title: "Ensure that links run at full width", Severity: rule.Low,
 			Why:    "A narrow link indicates a badly seated, failing or manipulated card.",
 			Fix:    "reseat or replace the card, and look for AER errors",
 			Verify: "grep -H . /sys/bus/pci/devices/*/{current,max}_link_width",
@@ -60,8 +61,8 @@ func resetMethodChecks() []Check {
 }
 
 // reasonOf returns what the verdict on a function says under a code.
-func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reason, bool) {
-	i := slices.IndexFunc(reasons, func(r isolation.Reason) bool { return r.Code == code })
+func reasonOf(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
+	i := slices.IndexFunc(reasons, func(r rule.Verdict) bool { return r.Code == code })
 	if i < 0 {
 		return nil, false
 	}
@@ -70,7 +71,7 @@ func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reaso
 
 func canReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
-		if r, ok := reasonOf(n.Verdict(f).Reasons, isolation.NoReset); ok {
+		if r, ok := reasonOf(n.Verdict(f).Reasons, rule.NoReset); ok {
 			return Answer{reasonFinding(f, r)}
 		}
 		return nil
@@ -80,7 +81,7 @@ func canReset(n *facts.Node) Answer {
 func strongReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		v := n.Verdict(f)
-		r, weak := reasonOf(v.Notes, isolation.WeakReset)
+		r, weak := reasonOf(v.Notes, rule.WeakReset)
 		if !weak {
 			return foreignReset(n, f, v.Reset)
 		}
@@ -179,7 +180,7 @@ func functionsAnswer(n *facts.Node) Answer {
 		if f.D3cold {
 			text = isolation.DeadText(f)
 		}
-		return advised(fail(text, head(f, "all ones")), n.Verdict(f).Reasons, isolation.Dead)
+		return advised(fail(text, head(f, "all ones")), n.Verdict(f).Reasons, rule.ConfigSpaceDead)
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // runs makes a board's kernel another one.
@@ -57,7 +57,7 @@ func TestSpeedFindingsAreInformation(t *testing.T) {
 			continue
 		}
 		failed[f.ID] = f.Remediation
-		if f.ID == "VFIO-022" && f.Severity != isolation.Info {
+		if f.ID == "VFIO-022" && f.Severity != rule.Info {
 			t.Errorf("%s is %s", f.ID, f.Severity)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Check is a rule and how a cluster is judged by it.
@@ -143,10 +143,10 @@ func of(tenant string, f finding.Finding) finding.Finding {
 
 // severities, for short lists of rules.
 const (
-	critical = isolation.Critical
-	high     = isolation.High
-	medium   = isolation.Medium
-	low      = isolation.Low
+	critical = rule.Critical
+	high     = rule.High
+	medium   = rule.Medium
+	low      = rule.Low
 )
 
 // anchorsByHand is the nodes' rule that K8S-027 answers in their place.

@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const driver = "kata-vfio.dev"
@@ -217,15 +217,15 @@ func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plant    func(*world)
 		state    finding.State
-		severity isolation.Severity
+		severity rule.Severity
 	}{
 		"a tenant's VLAN":                   {plantClass("t1", `"kind":"VFConfig","vlan":100`), finding.Pass, ""},
 		"trust for who is no tenant":        {plantClass("kata-vfio", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
 		"trust for nobody":                  {plantClass("", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
 		"nothing that weakens, for all":     {plantClass("*", `"kind":"VFIOConfig","backend":"Group"`), finding.Pass, ""},
-		"trust for everybody":               {plantClass("*", `"kind":"VFConfig","trust":true`), finding.Fail, isolation.High},
-		"trust for a tenant":                {plantClass("t1", `"kind":"VFConfig","trust":true`), finding.Fail, isolation.Medium},
-		"parameters that nobody can decode": {plantClass("*", `"kind":"?"`), finding.Unknown, isolation.High},
+		"trust for everybody":               {plantClass("*", `"kind":"VFConfig","trust":true`), finding.Fail, rule.High},
+		"trust for a tenant":                {plantClass("t1", `"kind":"VFConfig","trust":true`), finding.Fail, rule.Medium},
+		"parameters that nobody can decode": {plantClass("*", `"kind":"?"`), finding.Unknown, rule.High},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good()

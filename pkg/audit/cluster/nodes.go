@@ -13,10 +13,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // clockSkew is by how much the clocks of nodes and API server may differ.
@@ -150,13 +150,13 @@ func failedWords(r *finding.Report) string {
 }
 
 // worst is the severity of the gravest failure.
-func worst(r *finding.Report) isolation.Severity {
+func worst(r *finding.Report) rule.Severity {
 	for _, severity := range finding.Severities() {
 		if r.Summary.Failed[severity] > 0 {
 			return severity
 		}
 	}
-	return isolation.Info
+	return rule.Info
 }
 
 // held is a device that a node has prepared, according to the API server. Address and ledger are the plugin's own words.

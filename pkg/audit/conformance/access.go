@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func security() []requirement {
@@ -169,7 +169,7 @@ func audit(s *State) observation {
 func severe(r *finding.Report, states ...finding.State) []string {
 	var ids []string
 	for i := range r.Findings {
-		if f := &r.Findings[i]; slices.Contains(states, f.State) && f.Severity.Compare(isolation.High) <= 0 {
+		if f := &r.Findings[i]; slices.Contains(states, f.State) && f.Severity.Compare(rule.High) <= 0 {
 			ids = append(ids, f.ID)
 		}
 	}

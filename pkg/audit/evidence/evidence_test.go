@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 var (
@@ -51,7 +52,7 @@ func node(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	good := &ledger.Isolation{Isolated: true, Notes: []isolation.Code{isolation.ATSEnabled}}
+	good := &ledger.Isolation{Isolated: true, Notes: []rule.Code{rule.ATSEnabled}}
 	device := ledger.Device{Address: gpu, Group: new(15), GroupMembers: []pci.Address{gpu}, Upstream: []pci.Address{{Bus: 0x3a}}, Isolation: good}
 	vf := func(a pci.Address) ledger.Device { return ledger.Device{Address: a, PF: &pf, Isolation: good} }
 	tenancy := func(tenant string, end bool, devices ...ledger.Device) {

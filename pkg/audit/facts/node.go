@@ -52,7 +52,7 @@ type Node struct {
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
 	lists    map[string]Fact
-	verdicts map[pci.Address]isolation.Verdict
+	verdicts map[pci.Address]isolation.Judgment
 
 	memo    sync.Map // of [Memo]
 	stats   sync.Map // path to Stat
@@ -65,7 +65,7 @@ type Node struct {
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
 		Snapshot: s, fs: fsys,
-		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
+		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Judgment{},
 	}
 	n.processes = sync.OnceValue(n.readProcesses)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
@@ -77,7 +77,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 }
 
 // Verdict returns the isolation verdict on a function of the snapshot.
-func (n *Node) Verdict(f *device.Function) isolation.Verdict {
+func (n *Node) Verdict(f *device.Function) isolation.Judgment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v, ok := n.verdicts[f.Address]

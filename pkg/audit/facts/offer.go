@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -35,7 +36,7 @@ type Published struct {
 	Failing map[pci.Address][]string `json:"failing,omitempty"`
 	// Attempted holds the functions that are tainted since Prepare failed for them more
 	// than once.
-	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
+	Attempted map[pci.Address]rule.Code `json:"attempted,omitempty"`
 	// NotReady is why the plugin refuses all new claims, so that all devices are tainted; nil if it does not.
 	NotReady *plan.NotReady `json:"notReady,omitempty"`
 	// HotPlug says that the plugin expects running VMs to get devices.

@@ -6,15 +6,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestCompare: what is new comes first, what got worse is marked, and what is in
 // order is not spoken of.
 func TestCompare(t *testing.T) {
 	gpu, nic := &pci.Address{Bus: 0x3b}, &pci.Address{Bus: 0x5e}
-	low, high := isolation.Low, isolation.High
+	low, high := rule.Low, rule.High
 	older := &finding.Report{Findings: []finding.Finding{
 		{ID: "A-001", State: finding.Fail, Severity: high, Exposure: finding.Published, Device: gpu},
 		{ID: "A-002", State: finding.Fail, Severity: high, Exposure: finding.CrossTenant},

@@ -8,8 +8,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // State is the result of a check. States are never merged: an unknown result is neither good nor bad.
@@ -121,11 +121,11 @@ type Evidence struct {
 // order. Its JSON names are stable for machines.
 type Finding struct {
 	// ID is the rule's, "IOM-003".
-	ID       string             `json:"id"`
-	Title    string             `json:"title"`
-	State    State              `json:"state"`
-	Severity isolation.Severity `json:"severity"`
-	Exposure Exposure           `json:"exposure"`
+	ID       string        `json:"id"`
+	Title    string        `json:"title"`
+	State    State         `json:"state"`
+	Severity rule.Severity `json:"severity"`
+	Exposure Exposure      `json:"exposure"`
 	// Device is the function that is at fault or concerned, where there is one.
 	Device *pci.Address `json:"device,omitempty"`
 	// Object names what else it is about: "claim t1/train", "pid 4711 (dpdk)",
@@ -181,8 +181,8 @@ func compareDevice(a, b *pci.Address) int {
 // Failure is a rule that fails for a function or for its node, and what that
 // weighs.
 type Failure struct {
-	ID       string             `json:"id"`
-	Severity isolation.Severity `json:"severity"`
+	ID       string        `json:"id"`
+	Severity rule.Severity `json:"severity"`
 }
 
 // Compare orders failures, the worst first, then by id.

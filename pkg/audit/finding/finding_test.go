@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func address(t *testing.T, text string) *pci.Address {
@@ -86,12 +86,12 @@ func TestUnusedWaiversAreFound(t *testing.T) {
 
 func TestFinishOrdersAndCounts(t *testing.T) {
 	r := finding.Report{Findings: []finding.Finding{
-		{ID: "IOM-001", State: finding.Pass, Severity: isolation.Critical},
-		{ID: "IOM-003", State: finding.Fail, Severity: isolation.Low, Tenants: []string{"t1"}},
-		{ID: "IOM-002", State: finding.Unknown, Severity: isolation.Critical},
-		{ID: "ACS-001", State: finding.Fail, Severity: isolation.High, Exposure: finding.Published, Tenants: []string{"t1", "t2"}},
-		{ID: "IOM-005", State: finding.Fail, Severity: isolation.High, Exposure: finding.CrossTenant},
-		{ID: "IOM-004", State: finding.Waived, Severity: isolation.Critical},
+		{ID: "IOM-001", State: finding.Pass, Severity: rule.Critical},
+		{ID: "IOM-003", State: finding.Fail, Severity: rule.Low, Tenants: []string{"t1"}},
+		{ID: "IOM-002", State: finding.Unknown, Severity: rule.Critical},
+		{ID: "ACS-001", State: finding.Fail, Severity: rule.High, Exposure: finding.Published, Tenants: []string{"t1", "t2"}},
+		{ID: "IOM-005", State: finding.Fail, Severity: rule.High, Exposure: finding.CrossTenant},
+		{ID: "IOM-004", State: finding.Waived, Severity: rule.Critical},
 	}}
 	r.Finish()
 	var order []string
@@ -101,10 +101,10 @@ func TestFinishOrdersAndCounts(t *testing.T) {
 	if diff := cmp.Diff([]string{"IOM-005", "ACS-001", "IOM-003", "IOM-002", "IOM-004", "IOM-001"}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	if s := r.Summary; s.Verdict != finding.Fail || s.Rules != 6 || s.Tenants != 2 || s.Failed[isolation.High] != 2 || s.States[finding.Error] != 0 {
+	if s := r.Summary; s.Verdict != finding.Fail || s.Rules != 6 || s.Tenants != 2 || s.Failed[rule.High] != 2 || s.States[finding.Error] != 0 {
 		t.Errorf("summary %+v", s)
 	}
-	if n := len(r.Failing(isolation.High)); n != 2 {
+	if n := len(r.Failing(rule.High)); n != 2 {
 		t.Errorf("%d fail at high or worse", n)
 	}
 	text, err := json.Marshal(&finding.Report{})
@@ -136,8 +136,8 @@ func TestProfilesAreWhole(t *testing.T) {
 		}
 	}
 	single, _ := finding.ProfileNamed(finding.SingleTenant)
-	for id, want := range map[string]isolation.Severity{"ACS-009": isolation.Low, "IOM-003": isolation.Critical} {
-		if got := single.Severity(&finding.Rule{ID: id, Severity: isolation.Critical}); got != want {
+	for id, want := range map[string]rule.Severity{"ACS-009": rule.Low, "IOM-003": rule.Critical} {
+		if got := single.Severity(&finding.Rule{ID: id, Severity: rule.Critical}); got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Report is one audit of one node or cluster.
@@ -16,7 +16,7 @@ type Report struct {
 	// Profile names the profile that it was judged by.
 	Profile string `json:"profile"`
 	// FailOn is the least severity whose failures make the verdict fail; empty for every one.
-	FailOn isolation.Severity `json:"failOn,omitempty"`
+	FailOn rule.Severity `json:"failOn,omitempty"`
 	// Basis says which functions count as those that tenants can get; nil where a
 	// report is not of a node.
 	Basis *Basis `json:"basis,omitempty"`
@@ -72,12 +72,12 @@ type Summary struct {
 	// States counts findings by state; all states are there.
 	States map[State]int `json:"states"`
 	// Failed counts those that fail by severity; all severities are there.
-	Failed map[isolation.Severity]int `json:"failed"`
+	Failed map[rule.Severity]int `json:"failed"`
 	// RuleStates counts rules, each once by the worst state that its findings have:
 	// together they are Rules. FailedRules counts those that fail by the worst
 	// severity at which they do.
-	RuleStates  map[State]int              `json:"ruleStates"`
-	FailedRules map[isolation.Severity]int `json:"failedRules"`
+	RuleStates  map[State]int         `json:"ruleStates"`
+	FailedRules map[rule.Severity]int `json:"failedRules"`
 	// Rules is how many rules were looked at, and Devices how many functions.
 	Rules   int `json:"rules"`
 	Devices int `json:"devices"`
@@ -87,8 +87,8 @@ type Summary struct {
 }
 
 // Severities returns all severities, worst first.
-func Severities() []isolation.Severity {
-	return []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low, isolation.Info}
+func Severities() []rule.Severity {
+	return []rule.Severity{rule.Critical, rule.High, rule.Medium, rule.Low, rule.Info}
 }
 
 // SeverityWords lists all severities for a help text or an error, worst first.
@@ -106,8 +106,8 @@ func (r *Report) Finish() {
 	r.fillLists()
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
 	s := Summary{
-		States: map[State]int{}, Failed: map[isolation.Severity]int{},
-		RuleStates: map[State]int{}, FailedRules: map[isolation.Severity]int{}, Devices: r.Summary.Devices, Claims: r.Summary.Claims,
+		States: map[State]int{}, Failed: map[rule.Severity]int{},
+		RuleStates: map[State]int{}, FailedRules: map[rule.Severity]int{}, Devices: r.Summary.Devices, Claims: r.Summary.Claims,
 	}
 	for _, state := range States() {
 		s.States[state], s.RuleStates[state] = 0, 0
@@ -139,13 +139,13 @@ func (r *Report) Finish() {
 }
 
 // JudgedAt returns the report with the verdict at the severity.
-func (r *Report) JudgedAt(failOn isolation.Severity) *Report {
+func (r *Report) JudgedAt(failOn rule.Severity) *Report {
 	judged := *r
 	judged.FailOn, judged.Summary.Verdict = failOn, r.Summary.verdict(failOn)
 	return &judged
 }
 
-func (s *Summary) verdict(failOn isolation.Severity) State {
+func (s *Summary) verdict(failOn rule.Severity) State {
 	switch {
 	case s.FailsAt(failOn):
 		return Fail
@@ -175,7 +175,7 @@ func list[T any](items []T) []T {
 
 // FailsAt reports whether a rule fails with the severity or a worse one; an empty
 // severity stands for any.
-func (s *Summary) FailsAt(at isolation.Severity) bool {
+func (s *Summary) FailsAt(at rule.Severity) bool {
 	for severity, failed := range s.FailedRules {
 		if failed > 0 && (at == "" || severity.Compare(at) <= 0) {
 			return true
@@ -186,7 +186,7 @@ func (s *Summary) FailsAt(at isolation.Severity) bool {
 
 // Failing returns the findings that fail with the severity or a worse one, in
 // order.
-func (r *Report) Failing(at isolation.Severity) []Finding {
+func (r *Report) Failing(at rule.Severity) []Finding {
 	var failing []Finding
 	for _, f := range r.Findings {
 		if f.State == Fail && f.Severity.Compare(at) <= 0 {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func compareText(a, b string) int { return cmp.Compare(a, b) }
@@ -17,7 +17,7 @@ type Rule struct {
 	// Title is what the check ensures, "Ensure that VFIO's no-IOMMU mode is off".
 	Title string `json:"title"`
 	// Severity is that for untrusted tenants; see [Profile].
-	Severity isolation.Severity `json:"severity"`
+	Severity rule.Severity `json:"severity"`
 	// Why says what a failure means, in sentences.
 	Why string `json:"why"`
 	// Fix and Verify are the finding's Remediation and Verify where the check
@@ -79,11 +79,11 @@ type Profile struct {
 	About string `json:"about"`
 	// Severities replaces those of rules; [Off] drops the rule (it becomes
 	// notapplicable, and says so).
-	Severities map[string]isolation.Severity `json:"severities,omitempty"`
+	Severities map[string]rule.Severity `json:"severities,omitempty"`
 }
 
 // Off in a profile's Severities drops a rule.
-const Off isolation.Severity = "off"
+const Off rule.Severity = "off"
 
 // Names of profiles.
 const (
@@ -114,47 +114,47 @@ func ProfileNames() []string {
 
 // singleTenant: a path between two devices, or residue in one, stays within the
 // tenant. What protects the host, and the pods that have no device, is not less.
-func singleTenant() map[string]isolation.Severity {
-	return severities(map[isolation.Severity][]string{
-		isolation.Medium: {"RST-001", "RST-004", "RST-005", "RST-006", "NIC-001", "NIC-002", "NIC-003", "NIC-007", "NIC-015"},
-		isolation.Low: {
+func singleTenant() map[string]rule.Severity {
+	return severities(map[rule.Severity][]string{
+		rule.Medium: {"RST-001", "RST-004", "RST-005", "RST-006", "NIC-001", "NIC-002", "NIC-003", "NIC-007", "NIC-015"},
+		rule.Low: {
 			"IOM-017", "ACS-001", "ACS-002", "ACS-003", "ACS-004", "ACS-005", "ACS-009", "ACS-010", "ACS-017",
 			"RST-002", "RST-003", "RST-007", "RST-010", "GPU-001", "GPU-002", "GPU-004", "GPU-005", "GPU-006", "GPU-009",
 			"NIC-004", "NIC-005", "NIC-010", "HOST-006", "HOST-009", "HOST-011",
 		},
-		isolation.Info: {"ACS-008", "ACS-019", "NIC-009"},
+		rule.Info: {"ACS-008", "ACS-019", "NIC-009"},
 	})
 }
 
 // confidential: whoever runs the node is an adversary of the guest, so what lets
 // the host look into a guest, or start another one, weighs more.
-func confidential() map[string]isolation.Severity {
-	return severities(map[isolation.Severity][]string{
-		isolation.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
-		isolation.High: {
+func confidential() map[string]rule.Severity {
+	return severities(map[rule.Severity][]string{
+		rule.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
+		rule.High: {
 			"IOM-022", "RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
 			"HOST-001", "HOST-002", "HOST-003", "HOST-012",
 		},
-		isolation.Medium: {"CC-003", "HOST-015", "RT-021"},
+		rule.Medium: {"CC-003", "HOST-015", "RT-021"},
 	})
 }
 
 // lab: firmware, CPU and boards of a test machine can't be changed, and it needs neither attestation nor anchors of its ledger.
-func lab() map[string]isolation.Severity {
-	return severities(map[isolation.Severity][]string{
+func lab() map[string]rule.Severity {
+	return severities(map[rule.Severity][]string{
 		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016", "HOST-019"},
-		isolation.Info: {
+		rule.Info: {
 			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-013",
 			"GPU-005", "GPU-008", "NIC-010", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",
 			"OBS-002", "VFIO-012",
 		},
-		isolation.Medium: {"IOM-005", "IOM-010", "ACS-010"},
+		rule.Medium: {"IOM-005", "IOM-010", "ACS-010"},
 	})
 }
 
 // severities turns lists into what [Profile] has.
-func severities(lists map[isolation.Severity][]string) map[string]isolation.Severity {
-	all := map[string]isolation.Severity{}
+func severities(lists map[rule.Severity][]string) map[string]rule.Severity {
+	all := map[string]rule.Severity{}
 	for severity, ids := range lists {
 		for _, id := range ids {
 			all[id] = severity

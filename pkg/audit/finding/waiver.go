@@ -3,8 +3,8 @@ package finding
 import (
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Waiver accepts a failure for a time. The check still runs.
@@ -105,7 +105,7 @@ func isAddress(scope string) bool {
 }
 
 // Severity returns what a rule's failure weighs under the profile.
-func (p *Profile) Severity(r *Rule) isolation.Severity {
+func (p *Profile) Severity(r *Rule) rule.Severity {
 	if s, ok := p.Severities[r.ID]; ok {
 		return s
 	}

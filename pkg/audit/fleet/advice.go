@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // inAVM is what to do about a pod that would not be in a VM.
@@ -135,7 +136,7 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 	case publish.TaintQuarantined:
 		return "its reset after a tenant was not proven", advice("Quarantined")
 	case publish.TaintDrain:
-		if t.Value == string(publish.Drained) {
+		if t.Value == string(rule.Drained) {
 			return "an operator drained it, and no claim has it", advice("Drained")
 		}
 		return "an operator is draining it, and a claim still has it", advice("Drained")
@@ -150,7 +151,7 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 	case publish.TaintNotPreparable:
 		return "every claim for it is refused: " + t.Value, cmp.Or(advice(t.Value), "`kata-vfio-audit devices` on the node says why")
 	case publish.TaintWithdrawn:
-		if t.Value == publish.WithdrawnRenamed {
+		if t.Value == string(rule.Renamed) {
 			return "its pool gets the name that this version of the plugin uses", "wait half an hour: until then a scheduler may give the device to a claim under the former name"
 		}
 		return "it is no longer published: " + t.Value, "end the claim that has it; the node config or the device changed"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // constants are the values of those that a source declares with a prefix before their quotes.
@@ -32,16 +33,15 @@ func constants(t *testing.T, file, declared string) []string {
 
 // TestEachReasonHasAdvice: who reads why a claim is refused reads what to do.
 func TestEachReasonHasAdvice(t *testing.T) {
-	for _, file := range []string{"../../plan/refusal.go", "../../plugin/nri/refusal.go", "../../plugin/dra/gate.go"} {
-		for _, code := range constants(t, file, `Code = `) {
-			if advice(code) == "" {
-				t.Errorf("%s of %s has no advice", code, file)
-			}
-		}
+	texts, err := rule.Texts()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, obstacle := range constants(t, "../../plan/refusal.go", `Obstacle = `) {
-		if advice(obstacle) == "" {
-			t.Errorf("obstacle %s has no advice", obstacle)
+	for _, text := range texts {
+		shown := slices.Contains(text.SeenIn, rule.InCondition) || slices.Contains(text.SeenIn, rule.InEvent)
+		refused := slices.ContainsFunc(text.Enforced, func(g rule.Gate) bool { return g != rule.AtPublish })
+		if shown && refused && advice(string(text.Code)) == "" {
+			t.Errorf("%s has no advice", text.Code)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestEachTaintHasAdvice(t *testing.T) {
 
 // TestRenamedDeviceIsNotTheNodesFault: the taint of an upgrade ends by itself, and no claim is to be ended because of it.
 func TestRenamedDeviceIsNotTheNodesFault(t *testing.T) {
-	text, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: publish.WithdrawnRenamed}, nil)
+	text, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: string(rule.Renamed)}, nil)
 	if !strings.Contains(text, "pool gets the name") || !strings.Contains(fix, "wait half an hour") || strings.Contains(fix, "end the claim") {
 		t.Errorf("%s; %s", text, fix)
 	}

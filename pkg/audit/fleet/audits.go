@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // NodeAudit is what is known of one node's audit. Its JSON form is stable: names are
@@ -28,8 +28,8 @@ type NodeAudit struct {
 
 // FailedCheck is a check that fails on a node.
 type FailedCheck struct {
-	ID       string             `json:"id"`
-	Severity isolation.Severity `json:"severity,omitempty"`
+	ID       string        `json:"id"`
+	Severity rule.Severity `json:"severity,omitempty"`
 	// Title and Fix say in one line what is asked and what to do; empty for a check
 	// that this version does not know.
 	Title string `json:"title,omitempty"`
@@ -169,7 +169,7 @@ func (f *FailedCheck) Expected() string {
 
 // untimely adds that the node's report tells nothing of now: what passes in it may fail.
 func (n *NodeAudit) untimely(text string) {
-	f := n.failed(auditedLately, isolation.Medium, nil, byReport)
+	f := n.failed(auditedLately, rule.Medium, nil, byReport)
 	f.Title = "Ensure that each node with devices was audited within a day"
 	f.Fix = "run `kata-vfio-audit node -o json` on the node, and pass the report"
 	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
@@ -177,7 +177,7 @@ func (n *NodeAudit) untimely(text string) {
 
 // failed returns the entry of a check, which is made where there is none. The severity
 // that a report says is more precise than the rule's, and of several the worst counts.
-func (n *NodeAudit) failed(id string, severity isolation.Severity, known map[string]*finding.Rule, by string) *FailedCheck {
+func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*finding.Rule, by string) *FailedCheck {
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {
 		f := FailedCheck{ID: id, Devices: []string{}, Claims: []string{}, By: []string{}}

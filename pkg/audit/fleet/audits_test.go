@@ -9,8 +9,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // fails is a device for which checks fail; the first taints it.
@@ -24,8 +24,8 @@ func fails(name, failed, worst string) resourceapi.Device {
 
 func rules() []finding.Rule {
 	return []finding.Rule{
-		{ID: "IOM-003", Title: "No-IOMMU mode is off", Severity: isolation.Critical, Fix: "switch it off"},
-		{ID: "ACS-001", Title: "ACS is on", Severity: isolation.High, Fix: "switch it on"},
+		{ID: "IOM-003", Title: "No-IOMMU mode is off", Severity: rule.Critical, Fix: "switch it off"},
+		{ID: "ACS-001", Title: "ACS is on", Severity: rule.High, Fix: "switch it on"},
 	}
 }
 
@@ -48,7 +48,7 @@ func TestAuditRollsUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failed := finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.Medium, Devices: []pci.Address{at}, Text: "the port has none"}
+	failed := finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: rule.Medium, Devices: []pci.Address{at}, Text: "the port has none"}
 	old := failed
 	old.ID = "IOM-003"
 	unpublished := failed
@@ -60,16 +60,16 @@ func TestAuditRollsUp(t *testing.T) {
 		{Node: "n1", Devices: 2, Tainted: 1, Failed: []fleet.FailedCheck{
 			{ID: "NEW-001", Devices: []string{gpu}, Claims: []string{"t1/c"}, Taints: true, By: []string{"plugin"}},
 			{
-				ID: "IOM-003", Severity: isolation.Critical, Title: "No-IOMMU mode is off", Fix: "switch it off", Devices: []string{gpu, "gpu-0000-3c-00-0"},
+				ID: "IOM-003", Severity: rule.Critical, Title: "No-IOMMU mode is off", Fix: "switch it off", Devices: []string{gpu, "gpu-0000-3c-00-0"},
 				Claims: []string{"t1/c"}, Taints: true, By: []string{"plugin"},
 			},
 		}},
 		{Node: "n2", Devices: 1, Verdict: finding.Fail, Failed: []fleet.FailedCheck{{
-			ID: "ACS-001", Severity: isolation.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{"gpu-0000-01-00-0"}, Claims: []string{},
+			ID: "ACS-001", Severity: rule.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{"gpu-0000-01-00-0"}, Claims: []string{},
 			By: []string{"report"}, Texts: []string{"the port has none"},
 		}}},
 		{Node: "n3", Verdict: finding.Fail, Failed: []fleet.FailedCheck{{
-			ID: "ACS-001", Severity: isolation.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{}, Claims: []string{},
+			ID: "ACS-001", Severity: rule.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{}, Claims: []string{},
 			By: []string{"report"}, Texts: []string{"the port has none"},
 		}}},
 	}
@@ -92,12 +92,12 @@ func TestWorstCheckThatTheListHasNoRoomForIsTold(t *testing.T) {
 // TestWorstOfACheckCounts: reports have the worst finding of a check first, and milder ones behind.
 func TestWorstOfACheckCounts(t *testing.T) {
 	s := listed{Now: minute(30).Time}
-	r := report("n1", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.Critical})
-	for _, severity := range []isolation.Severity{isolation.Medium, isolation.High} {
+	r := report("n1", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: rule.Critical})
+	for _, severity := range []rule.Severity{rule.Medium, rule.High} {
 		r.Findings = append(r.Findings, finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: severity})
 	}
 	got := s.state().Audit([]*finding.Report{r}, rules())
-	if len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].Severity != isolation.Critical {
+	if len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].Severity != rule.Critical {
 		t.Errorf("%+v", got)
 	}
 }
@@ -105,14 +105,14 @@ func TestWorstOfACheckCounts(t *testing.T) {
 // TestReportOfAnotherDayIsNoneOfNow, nor is one of tomorrow.
 func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 	s := listed{Now: minute(30).Time}
-	passes := finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}
+	passes := finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: rule.High}
 	for at, want := range map[string]string{
 		"2026-11-22T10:00:00Z": "", "2026-11-21T10:31:00Z": "", "2026-11-22T10:34:00Z": "",
 		"2026-11-21T08:00:00Z": "node n1 was audited 27h0m0s ago", "2026-11-22T10:40:00Z": "node n1 has a report from the future: a clock is wrong",
 	} {
 		failed := s.state().Audit([]*finding.Report{report("n1", at, passes)}, rules())[0].Failed
 		got := ""
-		if len(failed) == 1 && failed[0].Severity == isolation.Medium && failed[0].Fix != "" {
+		if len(failed) == 1 && failed[0].Severity == rule.Medium && failed[0].Fix != "" {
 			got = strings.Join(failed[0].Texts, "; ")
 		}
 		if got != want {
@@ -124,7 +124,7 @@ func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 // TestReportIsItsNodes, which may have another hostname: its ledger has the name that the cluster knows.
 func TestReportIsItsNodes(t *testing.T) {
 	s := listed{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
-	r := report("host-7.example", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.High})
+	r := report("host-7.example", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: rule.High})
 	r.NodeRecords = &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: "kata-vfio.dev/n1\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— kata-vfio.dev/n1 AAAAAAAAAAAAAAAA\n"}}
 	if got := s.state().Audit([]*finding.Report{r}, rules()); len(got) != 1 || got[0].Node != "n1" || got[0].Reported == nil {
 		t.Errorf("%+v", got)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Use says whether a claim can get a device, and if not, why.
@@ -51,8 +51,8 @@ type Device struct {
 	// Health lists what the node says of the device's state: "dead", "link-lost".
 	Health []string `json:"health"`
 	// Failed are the checks of the audit that fail, the worst first.
-	Failed   []string           `json:"auditFailed"`
-	Severity isolation.Severity `json:"auditSeverity,omitempty"`
+	Failed   []string      `json:"auditFailed"`
+	Severity rule.Severity `json:"auditSeverity,omitempty"`
 
 	published *cluster.Device
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // item is all that one rule says in one state: a finding for each object.
@@ -16,7 +16,7 @@ type item struct {
 	Anchor   string
 	Rule     finding.Rule
 	State    finding.State
-	Severity isolation.Severity
+	Severity rule.Severity
 	// Exposure is the worst of its findings'.
 	Exposure finding.Exposure
 	Tenants  []tenant
@@ -192,7 +192,7 @@ func sectionsOf(items []item) []section {
 // filters are the choices that the page's filters offer.
 type filters struct {
 	States     []finding.State
-	Severities []isolation.Severity
+	Severities []rule.Severity
 	Groups     []string
 	Tenants    []tenant
 }
@@ -205,7 +205,7 @@ func filtersOf(items []item, who *tenants) filters {
 		f.Groups = append(f.Groups, items[i].Rule.Group())
 	}
 	slices.SortFunc(f.States, finding.State.Compare)
-	slices.SortFunc(f.Severities, isolation.Severity.Compare)
+	slices.SortFunc(f.Severities, rule.Severity.Compare)
 	slices.Sort(f.Groups)
 	f.States, f.Severities, f.Groups = slices.Compact(f.States), slices.Compact(f.Severities), slices.Compact(f.Groups)
 	return f

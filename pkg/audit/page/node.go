@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // node is the node's functions: drawn, and each by itself.
@@ -241,7 +242,7 @@ func referencesOf(findings []finding.Finding, items []item) map[pci.Address][]re
 }
 
 // weigh says which of the references fail with the severity or a worse one; with an empty one, all that fail do.
-func weigh(refs map[pci.Address][]reference, failOn isolation.Severity) {
+func weigh(refs map[pci.Address][]reference, failOn rule.Severity) {
 	for _, list := range refs {
 		for i := range list {
 			list[i].Counts = list[i].State == finding.Fail && (failOn == "" || list[i].Severity.Compare(failOn) <= 0)

@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Page is what an audit page shows.
@@ -38,7 +38,7 @@ type Page struct {
 	Ledger *Ledger
 	// FailOn is the least severity whose failures make the run fail; empty for every
 	// one.
-	FailOn isolation.Severity
+	FailOn rule.Severity
 }
 
 // Write writes the page.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // all returns what the first group of a pattern matches.
@@ -88,12 +88,12 @@ func TestEverythingIsOnThePage(t *testing.T) {
 // TestMeaningFollowsWhoIsInReach: the sentence below the verdict is about tenants.
 func TestMeaningFollowsWhoIsInReach(t *testing.T) {
 	for want, f := range map[string]finding.Finding{
-		"not isolated from each other now":    {State: finding.Fail, Severity: isolation.Critical, Exposure: finding.CrossTenant},
-		"before another tenant gets it":       {State: finding.Fail, Severity: isolation.High, Exposure: finding.Allocated},
-		"No tenant is affected yet":           {State: finding.Fail, Severity: isolation.High, Exposure: finding.Published},
-		"No serious failure affects tenants":  {State: finding.Fail, Severity: isolation.Low, Exposure: finding.CrossTenant},
-		"do not prove that they are isolated": {State: finding.Unknown, Severity: isolation.High, Exposure: finding.CrossTenant},
-		"isolated, as far as its kernel":      {State: finding.Pass, Severity: isolation.High},
+		"not isolated from each other now":    {State: finding.Fail, Severity: rule.Critical, Exposure: finding.CrossTenant},
+		"before another tenant gets it":       {State: finding.Fail, Severity: rule.High, Exposure: finding.Allocated},
+		"No tenant is affected yet":           {State: finding.Fail, Severity: rule.High, Exposure: finding.Published},
+		"No serious failure affects tenants":  {State: finding.Fail, Severity: rule.Low, Exposure: finding.CrossTenant},
+		"do not prove that they are isolated": {State: finding.Unknown, Severity: rule.High, Exposure: finding.CrossTenant},
+		"isolated, as far as its kernel":      {State: finding.Pass, Severity: rule.High},
 	} {
 		f.ID = "ACS-009"
 		p := &page.Page{Report: &finding.Report{Findings: []finding.Finding{f}}}

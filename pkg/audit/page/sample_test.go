@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // machine makes up the functions of a node.
@@ -176,23 +176,23 @@ func samplePage() *page.Page {
 }
 
 func rules() []finding.Rule {
-	rule := func(id, title string, s isolation.Severity, why, fix, verify string, sources ...string) finding.Rule {
+	sampleRule := func(id, title string, s rule.Severity, why, fix, verify string, sources ...string) finding.Rule {
 		return finding.Rule{ID: id, Title: title, Severity: s, Why: why, Fix: fix, Verify: verify, Sources: sources}
 	}
 	return []finding.Rule{
-		rule("IOM-001", "The node has an IOMMU and its groups", isolation.Critical, "without an IOMMU a function reaches all memory of the node by DMA", "switch VT-d or AMD-Vi on in the firmware setup and boot with `intel_iommu=on`", "ls /sys/class/iommu /sys/kernel/iommu_groups", "Linux: Documentation/ABI/testing/sysfs-class-iommu"),
-		rule("IOM-003", "VFIO's no-IOMMU mode is off", isolation.Critical, "in this mode a process or VM has the device without DMA translation", "`echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode`, and take it out of modprobe.d", "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Linux: drivers/vfio/vfio_main.c"),
-		rule("IOM-017", "No IOMMU group is shared by tenants", isolation.Critical, "functions of one group reach each other and each other's memory", "take one of the claims away; give the whole group to one tenant", "ls /sys/kernel/iommu_groups/*/devices"),
-		rule("ACS-009", "A switch keeps the functions of tenants apart, both ways", isolation.Critical, "requests from one tenant's function reach the other's without passing the IOMMU", "switch ACS on at the ports of the switch: `pci=config_acs=...@0000:12:00.0`", "lspci -vvv -s 0000:12:00.0 | grep ACSCtl", "Linux: drivers/pci/pci.c pci_acs_enabled"),
-		rule("ACS-006", "ACS stays as it was at boot", isolation.High, "what was given out as isolated is no longer", "reboot, and find who wrote the register", "setpci -s 0000:12:00.0 ECAP_ACS+6.w"),
-		rule("RST-004", "A function is proven clean between tenants", isolation.High, "the next tenant may read what the last one left", "take the function out of service, reset it by hand and look at what differs", "cat /var/lib/kata-vfio/journal/*.json | jq .proofs"),
-		rule("VFIO-009", "Who holds a VFIO device is the VMM of its claim", isolation.High, "a process that is no VM has the tenant's device", "end the process", "fuser -v /dev/vfio/*"),
-		rule("NIC-004", "VFs of tenants may not choose their MAC", isolation.Medium, "a tenant can pass for another on the wire", "`ip link set ens16f0np0 vf 0 spoofchk on`", "ip link show ens16f0np0"),
-		rule("GPU-002", "The GPU's firmware is of a release without known holes", isolation.Medium, "", "look at the vendor's bulletins", ""),
-		rule("HOST-003", "Kernel lockdown is on", isolation.Low, "root of the node could change the kernel that isolates", "boot with `lockdown=integrity`", "cat /sys/kernel/security/lockdown"),
-		rule("RT-003", "Pods can't name devices to the runtime", isolation.High, "a pod asks for a device that no claim gave it", "set `pod_annotations = []`", ""),
-		rule("CDI-002", "Each CDI spec belongs to a claim", isolation.Medium, "a stale spec names a device that somebody else has now", "remove the spec", "ls /var/run/cdi"),
-		rule("OBS-001", "The ledger is whole", isolation.High, "", "", ""),
+		sampleRule("IOM-001", "The node has an IOMMU and its groups", rule.Critical, "without an IOMMU a function reaches all memory of the node by DMA", "switch VT-d or AMD-Vi on in the firmware setup and boot with `intel_iommu=on`", "ls /sys/class/iommu /sys/kernel/iommu_groups", "Linux: Documentation/ABI/testing/sysfs-class-iommu"),
+		sampleRule("IOM-003", "VFIO's no-IOMMU mode is off", rule.Critical, "in this mode a process or VM has the device without DMA translation", "`echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode`, and take it out of modprobe.d", "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Linux: drivers/vfio/vfio_main.c"),
+		sampleRule("IOM-017", "No IOMMU group is shared by tenants", rule.Critical, "functions of one group reach each other and each other's memory", "take one of the claims away; give the whole group to one tenant", "ls /sys/kernel/iommu_groups/*/devices"),
+		sampleRule("ACS-009", "A switch keeps the functions of tenants apart, both ways", rule.Critical, "requests from one tenant's function reach the other's without passing the IOMMU", "switch ACS on at the ports of the switch: `pci=config_acs=...@0000:12:00.0`", "lspci -vvv -s 0000:12:00.0 | grep ACSCtl", "Linux: drivers/pci/pci.c pci_acs_enabled"),
+		sampleRule("ACS-006", "ACS stays as it was at boot", rule.High, "what was given out as isolated is no longer", "reboot, and find who wrote the register", "setpci -s 0000:12:00.0 ECAP_ACS+6.w"),
+		sampleRule("RST-004", "A function is proven clean between tenants", rule.High, "the next tenant may read what the last one left", "take the function out of service, reset it by hand and look at what differs", "cat /var/lib/kata-vfio/journal/*.json | jq .proofs"),
+		sampleRule("VFIO-009", "Who holds a VFIO device is the VMM of its claim", rule.High, "a process that is no VM has the tenant's device", "end the process", "fuser -v /dev/vfio/*"),
+		sampleRule("NIC-004", "VFs of tenants may not choose their MAC", rule.Medium, "a tenant can pass for another on the wire", "`ip link set ens16f0np0 vf 0 spoofchk on`", "ip link show ens16f0np0"),
+		sampleRule("GPU-002", "The GPU's firmware is of a release without known holes", rule.Medium, "", "look at the vendor's bulletins", ""),
+		sampleRule("HOST-003", "Kernel lockdown is on", rule.Low, "root of the node could change the kernel that isolates", "boot with `lockdown=integrity`", "cat /sys/kernel/security/lockdown"),
+		sampleRule("RT-003", "Pods can't name devices to the runtime", rule.High, "a pod asks for a device that no claim gave it", "set `pod_annotations = []`", ""),
+		sampleRule("CDI-002", "Each CDI spec belongs to a claim", rule.Medium, "a stale spec names a device that somebody else has now", "remove the spec", "ls /var/run/cdi"),
+		sampleRule("OBS-001", "The ledger is whole", rule.High, "", "", ""),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // verdict is what the page says first.
@@ -30,7 +30,7 @@ type number struct {
 	Kind string
 	// State and Severity preset the filters, for what is counted there.
 	State    finding.State
-	Severity isolation.Severity
+	Severity rule.Severity
 }
 
 // maxWorst is how many failures are listed beside the verdict.
@@ -50,7 +50,7 @@ func verdictOf(p *Page, items []item) verdict {
 	return v
 }
 
-func headline(s *finding.Summary, failOn isolation.Severity) string {
+func headline(s *finding.Summary, failOn rule.Severity) string {
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	switch {
 	case s.Fails():
@@ -79,7 +79,7 @@ func meaning(r *finding.Report, items []item) string {
 	}
 	serious := func(exposures ...finding.Exposure) bool {
 		return slices.ContainsFunc(items, func(it item) bool {
-			return it.State == finding.Fail && it.Severity.Compare(isolation.High) <= 0 && slices.Contains(exposures, it.Exposure)
+			return it.State == finding.Fail && it.Severity.Compare(rule.High) <= 0 && slices.Contains(exposures, it.Exposure)
 		})
 	}
 	switch {
@@ -87,7 +87,7 @@ func meaning(r *finding.Report, items []item) string {
 		return fmt.Sprintf("Tenants on this %s are not isolated from each other now: separate them, or fix the failures first.", place)
 	case serious(finding.Allocated):
 		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be: fix the failures before another tenant gets it.", place)
-	case r.Summary.FailsAt(isolation.High):
+	case r.Summary.FailsAt(rule.High):
 		return fmt.Sprintf("No tenant is affected yet, but tenants who get devices of this %s are at risk: fix the failures first.", place)
 	case r.Summary.Fails():
 		return fmt.Sprintf("No serious failure affects tenants, but the failures weaken this %s’s defenses.", place)
@@ -120,7 +120,7 @@ func reach(s *finding.Summary, items []item) string {
 func numbers(p *Page) []number {
 	s := &p.Report.Summary
 	var list []number
-	for _, severity := range []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low} {
+	for _, severity := range []rule.Severity{rule.Critical, rule.High, rule.Medium, rule.Low} {
 		kind := ""
 		if s.FailedRules[severity] > 0 {
 			kind = "sev-" + string(severity)

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // CatalogueFormats returns the names that [WriteCatalogue] and [WriteMapping] know,
@@ -372,7 +372,7 @@ func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Opt
 
 // weighing returns the rules that a profile gives the severity, in the order of the
 // catalogue.
-func weighing(p *finding.Profile, severity isolation.Severity) []string {
+func weighing(p *finding.Profile, severity rule.Severity) []string {
 	var ids []string
 	for _, g := range finding.Groups() {
 		for _, id := range slices.Sorted(maps.Keys(p.Severities)) {

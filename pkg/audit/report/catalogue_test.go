@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -31,8 +31,8 @@ func framework() *mapping.Framework {
 }
 
 func profiles() []finding.Profile {
-	return []finding.Profile{{Name: "strict", About: "all counts"}, {Name: "loose", About: "less counts", Severities: map[string]isolation.Severity{
-		"ACS-001": isolation.Low, "IOM-001": isolation.Low, "RST-001": finding.Off, "GPU-005": isolation.Critical,
+	return []finding.Profile{{Name: "strict", About: "all counts"}, {Name: "loose", About: "less counts", Severities: map[string]rule.Severity{
+		"ACS-001": rule.Low, "IOM-001": rule.Low, "RST-001": finding.Off, "GPU-005": rule.Critical,
 	}}}
 }
 
@@ -54,7 +54,7 @@ func TestCatalogueGolden(t *testing.T) {
 
 // TestCatalogueHasNoNull: lists of machines are empty, not null.
 func TestCatalogueHasNoNull(t *testing.T) {
-	bare := []finding.Rule{{ID: "XYZ-001", Title: "x", Severity: isolation.Low}}
+	bare := []finding.Rule{{ID: "XYZ-001", Title: "x", Severity: rule.Low}}
 	for _, text := range []string{
 		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, bare, "json", report.Options{}) }),
 		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, nil, "json", report.Options{}) }),

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Fleet says how many nodes are isolated, and how that changes: nodes by groups of rules, the worst first, with each node's trend between
@@ -45,26 +45,26 @@ type fleetNode struct {
 
 // tally is how many rules fail, by severity, and how many have no answer.
 type tally struct {
-	Fails    int                        `json:"fails"`
-	Failed   map[isolation.Severity]int `json:"failed"`
-	NoAnswer int                        `json:"noAnswer"`
+	Fails    int                   `json:"fails"`
+	Failed   map[rule.Severity]int `json:"failed"`
+	NoAnswer int                   `json:"noAnswer"`
 }
 
 // fleetCell is a group of rules on a node.
 type fleetCell struct {
 	// Worst is the worst severity that fails; empty if none does.
-	Worst    isolation.Severity `json:"worst,omitempty"`
-	Fails    int                `json:"fails"`
-	NoAnswer int                `json:"noAnswer"`
+	Worst    rule.Severity `json:"worst,omitempty"`
+	Fails    int           `json:"fails"`
+	NoAnswer int           `json:"noAnswer"`
 }
 
 // openRule is a rule that fails or has no answer.
 type openRule struct {
-	ID       string             `json:"id"`
-	Title    string             `json:"title"`
-	State    finding.State      `json:"state"`
-	Severity isolation.Severity `json:"severity"`
-	Findings int                `json:"findings"`
+	ID       string        `json:"id"`
+	Title    string        `json:"title"`
+	State    finding.State `json:"state"`
+	Severity rule.Severity `json:"severity"`
+	Findings int           `json:"findings"`
 }
 
 // NewFleet returns the posture of the reports in a period, of which a node may have several.
@@ -135,7 +135,7 @@ func openRules(r *finding.Report) []openRule {
 }
 
 func newTally(open []openRule) tally {
-	c := tally{Failed: map[isolation.Severity]int{}}
+	c := tally{Failed: map[rule.Severity]int{}}
 	for _, o := range open {
 		if o.State != finding.Fail {
 			c.NoAnswer++

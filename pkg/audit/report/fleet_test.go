@@ -9,7 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func reportOf(node, at string, findings ...finding.Finding) *finding.Report {
@@ -18,19 +18,19 @@ func reportOf(node, at string, findings ...finding.Finding) *finding.Report {
 	return r
 }
 
-func fails(id string, s isolation.Severity) finding.Finding {
+func fails(id string, s rule.Severity) finding.Finding {
 	return finding.Finding{ID: id, Title: "title of " + id, State: finding.Fail, Severity: s}
 }
 
 const monday, tuesday = "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"
 
 func TestWorstComesFirstWithItsTrend(t *testing.T) {
-	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: isolation.High}
+	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: rule.High}
 	f := report.NewFleet([]*finding.Report{
-		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: isolation.High}),
-		reportOf("low", tuesday, fails("HOST-003", isolation.Low), unknown),
-		reportOf("bad", tuesday, fails("ACS-001", isolation.Critical), fails("ACS-001", isolation.Critical), fails("ACS-002", isolation.High)),
-		reportOf("bad", monday, fails("ACS-001", isolation.Critical), fails("IOM-001", isolation.High), fails("IOM-002", isolation.High)),
+		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: rule.High}),
+		reportOf("low", tuesday, fails("HOST-003", rule.Low), unknown),
+		reportOf("bad", tuesday, fails("ACS-001", rule.Critical), fails("ACS-001", rule.Critical), fails("ACS-002", rule.High)),
+		reportOf("bad", monday, fails("ACS-001", rule.Critical), fails("IOM-001", rule.High), fails("IOM-002", rule.High)),
 	}, report.Period{})
 	if !slices.Equal(f.Groups, []string{"ACS", "HOST", "RT"}) {
 		t.Errorf("groups %q", f.Groups)
@@ -59,7 +59,7 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 		for r := range i % 30 {
 			list = append(list, fails(fmt.Sprintf("%s-%03d", []string{"ACS", "IOM", "NIC", "RT"}[r%4], r), finding.Severities()[r%5]))
 		}
-		list = append(list, finding.Finding{ID: "OBS-001", Title: nasty, State: finding.Unknown, Severity: isolation.High})
+		list = append(list, finding.Finding{ID: "OBS-001", Title: nasty, State: finding.Unknown, Severity: rule.High})
 		reports = append(reports, reportOf(fmt.Sprintf("node-%03d%s", i/2, nasty), []string{monday, tuesday}[i%2], list...))
 	}
 	f := report.NewFleet(reports, report.Period{})
@@ -96,10 +96,10 @@ func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 func TestPeriodChoosesReports(t *testing.T) {
 	const wednesday = "2026-11-25T23:59:59Z"
 	reports := []*finding.Report{
-		reportOf("a", monday, fails("ACS-001", isolation.High)),
-		reportOf("a", tuesday, fails("ACS-001", isolation.High), fails("ACS-002", isolation.High)),
-		reportOf("a", wednesday, finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}),
-		reportOf("b", monday, fails("ACS-001", isolation.High)),
+		reportOf("a", monday, fails("ACS-001", rule.High)),
+		reportOf("a", tuesday, fails("ACS-001", rule.High), fails("ACS-002", rule.High)),
+		reportOf("a", wednesday, finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: rule.High}),
+		reportOf("b", monday, fails("ACS-001", rule.High)),
 	}
 	for in, want := range map[report.Period]struct{ trend, unseen string }{
 		{}:                                     {"1 → 0 ▼", ""},

@@ -12,14 +12,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // hostile is a finding whose texts try everything.
 func hostile() finding.Finding {
 	evil := evilText()
 	return finding.Finding{
-		ID: "IOM-001", Title: "The node has an IOMMU", State: finding.Fail, Severity: isolation.High, Exposure: finding.CrossTenant,
+		ID: "IOM-001", Title: "The node has an IOMMU", State: finding.Fail, Severity: rule.High, Exposure: finding.CrossTenant,
 		Device: at("0000:3b:00.0"), Devices: all("0000:3b:00.0", "0000:41:00.0"), Object: evil, Tenants: []string{evil, "=cmd()"}, Text: evil,
 		Pending: evil, Remediation: evil, Verify: evil,
 		Evidence: []finding.Evidence{{Path: "/../.." + evil, Value: evil, How: evil, Error: evil, Needs: evil}},

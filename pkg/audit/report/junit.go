@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // JUnit XML as CI systems read it. Time is always 0: how long a check takes says
@@ -50,7 +50,7 @@ type (
 )
 
 // writeJUnit reports failures that are less severe than failOn as skipped, so that a CI system fails where the run does.
-func writeJUnit(w io.Writer, d *Document, failOn isolation.Severity) error {
+func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
 	for _, g := range finding.Groups() {
 		suite := junitSuite{
@@ -99,7 +99,7 @@ func (s *junitSuite) add(c junitCase) {
 }
 
 // junitCaseOf reports what could not be determined as skipped, not passed: JUnit has no other word for it.
-func junitCaseOf(f *finding.Finding, failOn isolation.Severity) junitCase {
+func junitCaseOf(f *finding.Finding, failOn rule.Severity) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {
 		c.Name += " [" + about(f) + "]"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // markdownTemplates have a template for each document. Text that is not theirs goes through md or code.
@@ -38,7 +38,7 @@ func fillIn(w io.Writer, name string, data any) error {
 func markdownWords() template.FuncMap {
 	return template.FuncMap{
 		"md": md, "code": code, "codes": codes, "count": terminal.Count, "join": strings.Join,
-		"upper":  func(s isolation.Severity) string { return strings.ToUpper(string(s)) },
+		"upper":  func(s rule.Severity) string { return strings.ToUpper(string(s)) },
 		"states": finding.States, "sameAdvice": sameAdvice, "waiver": waiverWords,
 		"about":     func(f finding.Finding) string { return about(&f) },
 		"addresses": func(f finding.Finding) []string { return addresses(&f) },
@@ -53,7 +53,7 @@ type section struct {
 	Rules [][]finding.Finding
 }
 
-func writeMarkdown(w io.Writer, d *Document, failOn isolation.Severity) error {
+func writeMarkdown(w io.Writer, d *Document, failOn rule.Severity) error {
 	return fillIn(w, "report", struct {
 		*finding.Report
 		Verdict  string

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // writeOCSF writes an OCSF event of the class Compliance Finding for each finding, one
@@ -69,7 +69,7 @@ func ocsfOf(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 	}
 	if f.State == finding.Pass || f.State == finding.NotApplicable {
 		// A passed check must not raise an alert.
-		e.Severity, e.SeverityName = ocsfSeverity(isolation.Info)
+		e.Severity, e.SeverityName = ocsfSeverity(rule.Info)
 	}
 	if f.Pending != "" {
 		e.Compliance.Details = append(e.Compliance.Details, f.Pending)
@@ -136,15 +136,15 @@ func ocsfResources(d *Document, f *finding.Finding) []ocsfResource {
 	return all
 }
 
-func ocsfSeverity(s isolation.Severity) (id int, name string) {
+func ocsfSeverity(s rule.Severity) (id int, name string) {
 	switch s {
-	case isolation.Critical:
+	case rule.Critical:
 		return 5, "Critical"
-	case isolation.High:
+	case rule.High:
 		return 4, "High"
-	case isolation.Medium:
+	case rule.Medium:
 		return 3, "Medium"
-	case isolation.Low:
+	case rule.Low:
 		return 2, "Low"
 	default:
 		return 1, "Informational"

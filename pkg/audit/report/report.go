@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Document is what is printed.
@@ -38,10 +38,10 @@ type Document struct {
 type Options struct {
 	// Show is the least severity that is shown, whatever the format and the state;
 	// empty shows all. The summary counts the whole report.
-	Show isolation.Severity
+	Show rule.Severity
 	// FailOn is the least severity whose failures make the run fail, as its exit
 	// code says; empty for every one.
-	FailOn isolation.Severity
+	FailOn rule.Severity
 	Color  bool
 	// Width is that of text for people, in characters; 0 is [terminal.PageWidth].
 	Width int
@@ -108,14 +108,14 @@ func (d *Document) inventory() *audit.Inventory {
 }
 
 // judgedAt returns the document with the verdict at the severity, so that all formats and the exit code say the same.
-func (d *Document) judgedAt(failOn isolation.Severity) *Document {
+func (d *Document) judgedAt(failOn rule.Severity) *Document {
 	judged := *d
 	judged.Report = d.JudgedAt(failOn)
 	return &judged
 }
 
 // atLeast returns the document without the findings that are less severe.
-func (d *Document) atLeast(show isolation.Severity) *Document {
+func (d *Document) atLeast(show rule.Severity) *Document {
 	r := *d.Report
 	r.Findings = []finding.Finding{}
 	for _, f := range d.Findings {

@@ -16,8 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -44,7 +44,7 @@ func TestGolden(t *testing.T) {
 	}
 	golden.Compare(t, "many.txt", write(t, document(many()), "table", report.Options{}))
 	golden.Compare(t, "color.txt", write(t, document(few()), "table", report.Options{Color: true}))
-	golden.Compare(t, "high.txt", write(t, document(many()), "table", report.Options{Show: isolation.High}))
+	golden.Compare(t, "high.txt", write(t, document(many()), "table", report.Options{Show: rule.High}))
 	golden.Compare(t, "clean.txt", write(t, document(few()[2:3]), "table", report.Options{}))
 	golden.Compare(t, "undetermined.txt", write(t, document(few()[2:7]), "table", report.Options{}))
 }
@@ -75,13 +75,13 @@ func TestColorAddsNothingButColor(t *testing.T) {
 // summary counts it all the same.
 func TestSeverityFiltersAllFormats(t *testing.T) {
 	for _, format := range report.Formats() {
-		allOf, some := write(t, document(many()), format, report.Options{}), write(t, document(many()), format, report.Options{Show: isolation.High})
+		allOf, some := write(t, document(many()), format, report.Options{}), write(t, document(many()), format, report.Options{Show: rule.High})
 		if !strings.Contains(allOf, "object of VFIO-015") || strings.Contains(some, "object of VFIO-015") || !strings.Contains(some, "object of RT-025") {
 			t.Errorf("%s: the filter does not work", format)
 		}
 	}
 	var doc finding.Report
-	if err := json.Unmarshal([]byte(write(t, document(many()), "json", report.Options{Show: isolation.High})), &doc); err != nil {
+	if err := json.Unmarshal([]byte(write(t, document(many()), "json", report.Options{Show: rule.High})), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(document(many()).Summary, doc.Summary); diff != "" {
@@ -163,10 +163,10 @@ func TestHeadlineGoesByTheGate(t *testing.T) {
 		"yaml":  {"verdict: pass", "verdict: fail"},
 		"junit": {`failures="0"`, `failures="1"`},
 	} {
-		if got := write(t, medium, format, report.Options{FailOn: isolation.High}); !strings.Contains(got, c.below) || strings.Contains(got, c.at) {
+		if got := write(t, medium, format, report.Options{FailOn: rule.High}); !strings.Contains(got, c.below) || strings.Contains(got, c.at) {
 			t.Errorf("%s: a failure below the gate: %q is not there, or %q is", format, c.below, c.at)
 		}
-		if got := write(t, medium, format, report.Options{FailOn: isolation.Medium}); !strings.Contains(got, c.at) {
+		if got := write(t, medium, format, report.Options{FailOn: rule.Medium}); !strings.Contains(got, c.at) {
 			t.Errorf("%s: a failure at the gate: %q is not there", format, c.at)
 		}
 	}

@@ -3,8 +3,8 @@ package report_test
 import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func at(text string) *pci.Address {
@@ -23,7 +23,7 @@ func all(texts ...string) []pci.Address {
 	return addresses
 }
 
-func rule(id, title string, severity isolation.Severity) finding.Rule {
+func sampleRule(id, title string, severity rule.Severity) finding.Rule {
 	return finding.Rule{
 		ID: id, Title: title, Severity: severity,
 		Why: "without it a device reaches what is not its own", Fix: "switch it on in the firmware",
@@ -33,15 +33,15 @@ func rule(id, title string, severity isolation.Severity) finding.Rule {
 
 func rules() []finding.Rule {
 	return []finding.Rule{
-		rule("IOM-001", "The node has an IOMMU and uses it", isolation.Critical),
-		rule("IOM-013", "No device of a tenant is in a group of type identity", isolation.Medium),
-		rule("ACS-001", "Every port above a device sends requests up to the IOMMU", isolation.High),
-		rule("ACS-009", "Devices of two tenants are kept apart at the port where their paths meet", isolation.Critical),
-		rule("VFIO-015", "INTx masking is on", isolation.Low),
-		rule("RST-001", "Every device can be reset", isolation.Critical),
-		rule("GPU-005", "No bridge joins GPUs of two tenants", isolation.High),
-		rule("HOST-015", "The boot is measured", isolation.Low),
-		rule("RT-025", "A handler's name says what it runs", isolation.Critical),
+		sampleRule("IOM-001", "The node has an IOMMU and uses it", rule.Critical),
+		sampleRule("IOM-013", "No device of a tenant is in a group of type identity", rule.Medium),
+		sampleRule("ACS-001", "Every port above a device sends requests up to the IOMMU", rule.High),
+		sampleRule("ACS-009", "Devices of two tenants are kept apart at the port where their paths meet", rule.Critical),
+		sampleRule("VFIO-015", "INTx masking is on", rule.Low),
+		sampleRule("RST-001", "Every device can be reset", rule.Critical),
+		sampleRule("GPU-005", "No bridge joins GPUs of two tenants", rule.High),
+		sampleRule("HOST-015", "The boot is measured", rule.Low),
+		sampleRule("RT-025", "A handler's name says what it runs", rule.Critical),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const homepage = "https://github.com/kata-vfio/kata-vfio"
@@ -155,11 +155,11 @@ func sarifResult(d *Document, f *finding.Finding) *sarif.Result {
 	return result.WithProperties(bag(properties))
 }
 
-func sarifLevel(s isolation.Severity) string {
+func sarifLevel(s rule.Severity) string {
 	switch s {
-	case isolation.Critical, isolation.High:
+	case rule.Critical, rule.High:
 		return "error"
-	case isolation.Medium:
+	case rule.Medium:
 		return "warning"
 	default:
 		return "note"
@@ -168,15 +168,15 @@ func sarifLevel(s isolation.Severity) string {
 
 // sarifScore is what GitHub sorts by: over 9.0 is critical, from 7.0 high, from 4.0
 // medium, below low.
-func sarifScore(s isolation.Severity) string {
+func sarifScore(s rule.Severity) string {
 	switch s {
-	case isolation.Critical:
+	case rule.Critical:
 		return "9.5"
-	case isolation.High:
+	case rule.High:
 		return "8.0"
-	case isolation.Medium:
+	case rule.Medium:
 		return "5.5"
-	case isolation.Low:
+	case rule.Low:
 		return "2.0"
 	default:
 		return "0.0"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // tableStyle says how the table looks.
@@ -20,7 +20,7 @@ type tableStyle struct {
 	// hidden is how many failures are left out by severity.
 	hidden int
 	// failOn is the least severity whose failures make the run fail.
-	failOn isolation.Severity
+	failOn rule.Severity
 }
 
 // table is text that grows.
@@ -82,7 +82,7 @@ func (t *table) verdict(d *Document) {
 }
 
 // verdictWords says in words what a summary says, and whether the run fails for it.
-func verdictWords(s *finding.Summary, failOn isolation.Severity) string {
+func verdictWords(s *finding.Summary, failOn rule.Severity) string {
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	switch {
 	case s.FailsAt(failOn):
@@ -237,11 +237,11 @@ func byRule(found []finding.Finding) [][]finding.Finding {
 	return groups
 }
 
-func severityColor(s isolation.Severity) terminal.Color {
+func severityColor(s rule.Severity) terminal.Color {
 	switch s {
-	case isolation.Critical, isolation.High:
+	case rule.Critical, rule.High:
 		return terminal.Red
-	case isolation.Medium:
+	case rule.Medium:
 		return terminal.Yellow
 	default:
 		return terminal.Bold

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // answers are what the claims of our device are answered.
@@ -40,7 +41,7 @@ func (c *Claim) answered() bool {
 func (a *answers) add(g *GPU, c *Claim, now Millis) {
 	switch {
 	case len(g.TwinClaims) > 0:
-		a.refuse(g, c, now, ReasonAllocated, fmt.Sprintf("another claim has GPU %s through driver %s", g.PCI, g.SharedWith))
+		a.refuse(g, c, now, rule.TwinAllocated, fmt.Sprintf("another claim has GPU %s through driver %s", g.PCI, g.SharedWith))
 	case !g.published():
 		a.unpublished(g, c, now)
 	default:
@@ -49,7 +50,7 @@ func (a *answers) add(g *GPU, c *Claim, now Millis) {
 }
 
 // refuse sends the pod elsewhere, once a rule keeps the scheduler from choosing the same device again.
-func (a *answers) refuse(g *GPU, c *Claim, now Millis, reason, message string) {
+func (a *answers) refuse(g *GPU, c *Claim, now Millis, reason rule.Code, message string) {
 	if g.Ours != nil && g.rule(g.Ours.Device) == nil {
 		return // the rule comes first; its creation leads to the next decision
 	}
@@ -63,16 +64,16 @@ func (a *answers) unpublished(g *GPU, c *Claim, now Millis) {
 	message := fmt.Sprintf("driver %s does not publish GPU %s, so it may be in use: check that the driver runs on the node", g.SharedWith, g.PCI)
 	if left := c.AllocatedAt + PublishWait - now; left > 0 {
 		a.waitFor(left)
-		a.explain(c, now, ReasonNotPublished, message)
+		a.explain(c, now, rule.TwinNotPublished, message)
 		return
 	}
-	a.refuse(g, c, now, ReasonNotPublished, message)
+	a.refuse(g, c, now, rule.TwinNotPublished, message)
 }
 
 // explain writes why a claim waits, once.
-func (a *answers) explain(c *Claim, now Millis, reason, message string) {
+func (a *answers) explain(c *Claim, now Millis, reason rule.Code, message string) {
 	for _, cond := range c.Conditions {
-		if cond.Type == v1alpha1.ConditionTwinReserved && cond.Reason == reason && cond.At >= c.AllocatedAt {
+		if cond.Type == v1alpha1.ConditionTwinReserved && cond.Reason == string(reason) && cond.At >= c.AllocatedAt {
 			return
 		}
 	}
@@ -98,7 +99,7 @@ func (a *answers) reserve(g *GPU, c *Claim, now Millis) {
 		}
 	}
 	a.reservations = append(append(a.reservations, touches...), SetCondition{
-		Claim: *c, Type: v1alpha1.ConditionTwinReserved, True: true, Reason: ReasonFree,
+		Claim: *c, Type: v1alpha1.ConditionTwinReserved, True: true, Reason: rule.TwinFree,
 		Message: fmt.Sprintf("no claim has GPU %s through driver %s, and none can get it", g.PCI, g.SharedWith), At: max(now, c.AllocatedAt),
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // The GPU of the tables, the time of the decision, and the two sides' claims.
@@ -30,7 +31,7 @@ func container() twin.Claim {
 	return twin.Claim{UID: "container", Namespace: "b", Name: "container", ResourceVersion: "9", AllocatedAt: now - 9_000}
 }
 
-func rule(d cluster.ID, c twin.Claim, age twin.Millis) twin.Rule {
+func taintRule(d cluster.ID, c twin.Claim, age twin.Millis) twin.Rule {
 	return twin.Rule{Name: "rule-" + d.Name, UID: "u-" + d.Name, ResourceVersion: "3", Target: d, Mark: c.Mark(), Since: now - age}
 }
 
@@ -84,12 +85,12 @@ func do(actions ...twin.Action) twin.Decision { return twin.Decision{Actions: ac
 
 func reserve(c twin.Claim) twin.SetCondition {
 	return twin.SetCondition{
-		Claim: c, Type: v1alpha1.ConditionTwinReserved, True: true, Reason: twin.ReasonFree, At: now,
+		Claim: c, Type: v1alpha1.ConditionTwinReserved, True: true, Reason: rule.TwinFree, At: now,
 		Message: "no claim has GPU n/0000:3b:00.0 through driver gpu.example.com, and none can get it",
 	}
 }
 
-func refuse(c twin.Claim, reason, message string) twin.SetCondition {
+func refuse(c twin.Claim, reason rule.Code, message string) twin.SetCondition {
 	return twin.SetCondition{Claim: c, AllDevices: true, Type: v1alpha1.ConditionTwinInUse, True: true, Reason: reason, Message: message, At: now}
 }
 
@@ -100,12 +101,12 @@ func TestDecide(t *testing.T) {
 	createTwin := func(name string) twin.CreateRule {
 		return twin.CreateRule{Target: twinDevice(name), TwinOf: ourDevice(), Has: v1alpha1.TwinOurs, Mark: "vm/7"}
 	}
-	onOurs, onTwin := rule(ourDevice(), container(), 60_000), rule(twinDevice("gpu-0"), vm(), 60_000)
-	young := rule(twinDevice("gpu-0"), vm(), 1_000)
-	other := rule(twinDevice("gpu-0"), twin.Claim{UID: "vm", ResourceVersion: "6"}, 60_000)
-	damaged := rule(twinDevice("gpu-0"), vm(), 60_000)
+	onOurs, onTwin := taintRule(ourDevice(), container(), 60_000), taintRule(twinDevice("gpu-0"), vm(), 60_000)
+	young := taintRule(twinDevice("gpu-0"), vm(), 1_000)
+	other := taintRule(twinDevice("gpu-0"), twin.Claim{UID: "vm", ResourceVersion: "6"}, 60_000)
+	damaged := taintRule(twinDevice("gpu-0"), vm(), 60_000)
 	damaged.Damaged = true
-	waiting := vm(twin.Condition{Type: v1alpha1.ConditionTwinReserved, Reason: twin.ReasonNotPublished, At: now - 4_000})
+	waiting := vm(twin.Condition{Type: v1alpha1.ConditionTwinReserved, Reason: string(rule.TwinNotPublished), At: now - 4_000})
 	late := vm()
 	late.AllocatedAt = now - twin.PublishWait
 	ahead := vm()
@@ -131,9 +132,9 @@ func TestDecide(t *testing.T) {
 		"VM waits for the rule":                {free(ours(vm()), rules(young)), twin.Decision{RequeueAfter: 2_000}},
 		"VM is reserved":                       {free(ours(vm()), rules(onTwin)), do(reserve(vm()))},
 		"VM is reserved, not from a cache":     {free(ours(vm()), rules(onTwin), cached), twin.Decision{NeedsFresh: true}},
-		"VM has it":                            {free(ours(vm(answered(v1alpha1.ConditionTwinReserved, twin.ReasonFree))), rules(onTwin), on("vfio-pci")), do()},
+		"VM has it":                            {free(ours(vm(answered(v1alpha1.ConditionTwinReserved, string(rule.TwinFree)))), rules(onTwin), on("vfio-pci")), do()},
 		"VM was answered before an allocation": {free(ours(vm(twin.Condition{Type: v1alpha1.ConditionTwinReserved, True: true, At: now - 6_000})), rules(onTwin)), do(reserve(vm(twin.Condition{Type: v1alpha1.ConditionTwinReserved, True: true, At: now - 6_000})))},
-		"VM's scheduler has a clock ahead":     {free(ours(ahead), rules(rule(twinDevice("gpu-0"), ahead, 60_000))), do(aheadAnswer)},
+		"VM's scheduler has a clock ahead":     {free(ours(ahead), rules(taintRule(twinDevice("gpu-0"), ahead, 60_000))), do(aheadAnswer)},
 		"VM after another": {free(ours(vm()), rules(other)), do(
 			twin.TouchRule{Rule: other, TwinOf: ourDevice(), Has: v1alpha1.TwinOurs, Mark: "vm/7"}, reserve(vm()))},
 		"VM finds a damaged rule": {free(ours(vm()), rules(damaged)), do(
@@ -142,8 +143,8 @@ func TestDecide(t *testing.T) {
 
 		"VM meets container": {free(ours(vm()), taken(container())), do(createOurs, createTwin("gpu-0"))},
 		"VM meets container, both with rules": {free(ours(vm()), taken(container()), rules(onOurs, onTwin)), do(
-			refuse(vm(), twin.ReasonAllocated, "another claim has GPU n/0000:3b:00.0 through driver gpu.example.com"))},
-		"VM is refused once": {free(ours(vm(answered(v1alpha1.ConditionTwinInUse, twin.ReasonAllocated))), taken(container()), rules(onOurs, onTwin)), do()},
+			refuse(vm(), rule.TwinAllocated, "another claim has GPU n/0000:3b:00.0 through driver gpu.example.com"))},
+		"VM is refused once": {free(ours(vm(answered(v1alpha1.ConditionTwinInUse, string(rule.TwinAllocated)))), taken(container()), rules(onOurs, onTwin)), do()},
 
 		"VM goes":                        {free(rules(onTwin)), do(twin.DeleteRule{Rule: onTwin})},
 		"VM goes, cached":                {free(rules(onTwin), cached), twin.Decision{NeedsFresh: true}},
@@ -156,13 +157,13 @@ func TestDecide(t *testing.T) {
 		"VFIO without a claim or a rule": {free(on("vfio-pci")), do(twin.CreateRule{Target: twinDevice("gpu-0"), TwinOf: ourDevice(), Has: v1alpha1.TwinOurs})},
 
 		"VM, twin not published": {free(ours(vm()), twins()), twin.Decision{
-			Actions:      []twin.Action{twin.SetCondition{Claim: vm(), Type: v1alpha1.ConditionTwinReserved, Reason: twin.ReasonNotPublished, Message: notPublished, At: now}},
+			Actions:      []twin.Action{twin.SetCondition{Claim: vm(), Type: v1alpha1.ConditionTwinReserved, Reason: rule.TwinNotPublished, Message: notPublished, At: now}},
 			RequeueAfter: twin.PublishWait - 5_000,
 		}},
 		"VM, twin not published, explained": {free(ours(waiting), twins()), twin.Decision{RequeueAfter: twin.PublishWait - 5_000}},
 		"VM, twin not published for long": {free(ours(late), twins()), do(
 			twin.CreateRule{Target: ourDevice(), TwinOf: cluster.ID{Driver: theirs}, Has: v1alpha1.TwinTheirs})},
-		"VM, twin not published for long, with rule": {free(ours(late), twins(), rules(onOurs)), do(refuse(late, twin.ReasonNotPublished, notPublished))},
+		"VM, twin not published for long, with rule": {free(ours(late), twins(), rules(onOurs)), do(refuse(late, rule.TwinNotPublished, notPublished))},
 		"twin not published, rule stays":             {free(twins(), rules(onOurs)), do()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package twin
 
-import "github.com/kata-vfio/kata-vfio/pkg/cluster"
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
 
 // Decision is what to do about a GPU now.
 type Decision struct {
@@ -52,7 +55,7 @@ type SetCondition struct {
 	AllDevices bool
 	Type       string
 	True       bool
-	Reason     string
+	Reason     rule.Code
 	Message    string
 	// At is the lastTransitionTime. It is never before the allocation, whatever the clocks of the two machines say:
 	// Prepare ignores conditions that are older.
@@ -63,13 +66,3 @@ func (CreateRule) action()   {}
 func (TouchRule) action()    {}
 func (DeleteRule) action()   {}
 func (SetCondition) action() {}
-
-// Reasons of conditions.
-const (
-	// ReasonFree: no claim has a twin, and none can get one.
-	ReasonFree = "TwinFree"
-	// ReasonAllocated: a claim has a twin.
-	ReasonAllocated = "TwinAllocated"
-	// ReasonNotPublished: the other driver doesn't publish the GPU.
-	ReasonNotPublished = "TwinNotPublished"
-)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // verb is what an action of a plan does.
@@ -93,7 +94,7 @@ func (v *view) gpu() *twin.GPU {
 		g.TwinClaims = []twin.Claim{container()}
 	}
 	if v.ruleOurs {
-		g.Rules = append(g.Rules, rule(ourDevice(), container(), twin.Grace))
+		g.Rules = append(g.Rules, taintRule(ourDevice(), container(), twin.Grace))
 	}
 	if v.rule.stands {
 		g.Rules = append(g.Rules, v.rule.gpu())
@@ -109,18 +110,18 @@ func (v *view) claim() twin.Claim {
 	}
 	switch v.answer {
 	case answerWaiting:
-		c.Conditions = []twin.Condition{{Type: v1alpha1.ConditionTwinReserved, Reason: twin.ReasonNotPublished, At: now}}
+		c.Conditions = []twin.Condition{{Type: v1alpha1.ConditionTwinReserved, Reason: string(rule.TwinNotPublished), At: now}}
 	case answerReserved:
-		c.Conditions = []twin.Condition{answered(v1alpha1.ConditionTwinReserved, twin.ReasonFree)}
+		c.Conditions = []twin.Condition{answered(v1alpha1.ConditionTwinReserved, string(rule.TwinFree))}
 	case answerInUse:
-		c.Conditions = []twin.Condition{answered(v1alpha1.ConditionTwinInUse, twin.ReasonAllocated)}
+		c.Conditions = []twin.Condition{answered(v1alpha1.ConditionTwinInUse, string(rule.TwinAllocated))}
 	}
 	return c
 }
 
 // gpu is the rule in Decide's terms.
 func (r rulePart) gpu() twin.Rule {
-	g := rule(twinDevice("gpu-0"), twin.Claim{UID: fmt.Sprint(r.mark), ResourceVersion: "before"}, 0)
+	g := taintRule(twinDevice("gpu-0"), twin.Claim{UID: fmt.Sprint(r.mark), ResourceVersion: "before"}, 0)
 	if r.exact {
 		g.Mark = fmt.Sprint(r.mark) + "/now"
 	}

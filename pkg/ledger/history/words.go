@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // The words of this file contain names of tenants and reasons as they are in the ledger: escape them when you
@@ -93,7 +94,7 @@ func (t *Tenancy) IsolationWords() string {
 	return strings.Join(words, "; ")
 }
 
-func codes(list []isolation.Code) string {
+func codes(list []rule.Code) string {
 	words := make([]string, len(list))
 	for i, c := range list {
 		words[i] = string(c)

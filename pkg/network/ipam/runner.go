@@ -17,6 +17,8 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -39,6 +41,9 @@ type PluginError struct {
 func (e *PluginError) Error() string {
 	return fmt.Sprintf("CNI plugin %s %s: %s", e.Plugin, e.Command, e.Err)
 }
+
+// Code is that of conditions and Events.
+func (e *PluginError) Code() rule.Code { return rule.NoAddress }
 
 func (e *PluginError) Unwrap() error { return e.Err }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // admitAndPrepare prepares the claim of a pod that may have it.
@@ -48,16 +49,21 @@ func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *c
 		return err
 	}
 	err := d.Twins.Free(ctx, req)
-	if refused, ok := errors.AsType[*GateError](err); ok && refused.Code == TwinInUse {
+	if refused, ok := errors.AsType[*rule.RefusedError](err); ok && refused.Has(rule.TwinInUse) {
 		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
 	}
 	return err
 }
 
+// refuse returns the error for a claim whose pod may not have its devices.
+func refuse(req *claim.Request, code rule.Code, text, fix string) error {
+	return &rule.RefusedError{Subject: "claim " + req.Namespace + "/" + req.Name, Verdicts: []rule.Verdict{{Code: code, Text: text, Fix: fix}}}
+}
+
 // refused writes a refusal to the ledger, and returns its error.
 func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
-	if _, decided := errors.AsType[*GateError](cause); decided && d.Refused != nil {
-		return errors.Join(cause, d.Refused(ctx, req, reasonOf(cause), cause))
+	if _, decided := errors.AsType[*rule.RefusedError](cause); decided && d.Refused != nil {
+		return errors.Join(cause, d.Refused(ctx, req, string(rule.Classify(cause)), cause))
 	}
 	return cause
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows, so that they are tainted and the
@@ -36,7 +36,7 @@ const AttemptsKept = 10 * time.Minute
 
 // attempt is the result of the latest attempts with a function.
 type attempt struct {
-	code   plan.Code
+	code   rule.Code
 	times  int
 	latest time.Time
 	// end looks whether the taint ends. A claim is retried for as long as its pod waits: each retry puts it off.
@@ -44,7 +44,7 @@ type attempt struct {
 }
 
 // isTaint reports whether the function is to be tainted.
-func (a attempt) isTaint() bool { return a.code == plan.HeldByLostClaim || a.times >= tainting }
+func (a attempt) isTaint() bool { return a.code == rule.HeldByLostClaim || a.times >= tainting }
 
 // tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
 // ending.
@@ -57,12 +57,12 @@ func (t *Attempts) Failed(err error) {
 		return
 	}
 	t.note(a, code)
-	if code == plan.HeldByLostClaim && t.Held != nil {
+	if code == rule.HeldByLostClaim && t.Held != nil {
 		t.Held()
 	}
 }
 
-func (t *Attempts) note(a pci.Address, code plan.Code) {
+func (t *Attempts) note(a pci.Address, code rule.Code) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failed == nil {
@@ -88,7 +88,7 @@ func (t *Attempts) putOff(a pci.Address, end *time.Timer) *time.Timer {
 // expire forgets a function whose time is over, unless it is still blocked.
 func (t *Attempts) expire(a pci.Address) {
 	was, ok := t.attempt(a)
-	if !ok || was.code == plan.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
+	if !ok || was.code == rule.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
 		return
 	}
 	if was.isTaint() && t.Blocked != nil && t.Blocked(a) {
@@ -132,10 +132,10 @@ func (t *Attempts) Succeeded(addrs []pci.Address) {
 }
 
 // Failing returns why functions must be tainted.
-func (t *Attempts) Failing() map[pci.Address]plan.Code {
+func (t *Attempts) Failing() map[pci.Address]rule.Code {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	standing := map[pci.Address]plan.Code{}
+	standing := map[pci.Address]rule.Code{}
 	for a, was := range t.failed {
 		if was.isTaint() {
 			standing[a] = was.code
@@ -146,22 +146,22 @@ func (t *Attempts) Failing() map[pci.Address]plan.Code {
 
 // onlySeenByPrepare returns the function of an error whose reason the judgement on devices can't see. A missing CNI plugin of an address
 // pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
-func onlySeenByPrepare(err error) (pci.Address, plan.Code, bool) {
+func onlySeenByPrepare(err error) (pci.Address, rule.Code, bool) {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
-		return held.Address, plan.InUse, true
+		return held.Address, rule.InUse, true
 	}
-	refused, ok := errors.AsType[*plan.RefusedError](err)
+	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {
 		return pci.Address{}, "", false
 	}
-	for i := range refused.Refusals {
-		switch r := &refused.Refusals[i]; {
-		case r.Code == plan.DiskInUse:
+	for i := range refused.Verdicts {
+		switch r := &refused.Verdicts[i]; {
+		case r.Code == rule.DiskInUse:
 			return r.Address, r.Code, true
-		case r.Code == plan.Held && r.Culprit != nil:
-			return *r.Culprit, plan.HeldByLostClaim, true
-		case r.Code == plan.Held:
-			return r.Address, plan.HeldByLostClaim, true
+		case r.Code == rule.Held && r.Culprit != nil:
+			return *r.Culprit, rule.HeldByLostClaim, true
+		case r.Code == rule.Held:
+			return r.Address, rule.HeldByLostClaim, true
 		}
 	}
 	return pci.Address{}, "", false

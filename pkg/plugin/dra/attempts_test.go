@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -22,23 +22,23 @@ import (
 func TestAttempts(t *testing.T) {
 	gpu := pci.Address{Bus: 0x3b}
 	inUse := fmt.Errorf("prepare: %w", &effects.InUseError{Address: gpu})
-	disk := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.DiskInUse, Address: gpu}}}
+	disk := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.DiskInUse, Address: gpu}}}
 	audio := pci.Address{Bus: 0x3b, Function: 1}
-	ofAnother := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.Held, Address: gpu}}}
-	withMate := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.Held, Address: gpu, Culprit: &audio}}}
-	lost := map[pci.Address]plan.Code{gpu: plan.HeldByLostClaim}
-	none, held := map[pci.Address]plan.Code{}, map[pci.Address]plan.Code{gpu: plan.InUse}
+	ofAnother := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu}}}
+	withMate := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu, Culprit: &audio}}}
+	lost := map[pci.Address]rule.Code{gpu: rule.HeldByLostClaim}
+	none, held := map[pci.Address]rule.Code{}, map[pci.Address]rule.Code{gpu: rule.InUse}
 	for name, tt := range map[string]struct {
 		do   func(*dra.Attempts)
-		want map[pci.Address]plan.Code
+		want map[pci.Address]rule.Code
 	}{
 		"once":                 {func(a *dra.Attempts) { a.Failed(inUse) }, none},
 		"twice":                {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse) }, held},
 		"by different reasons": {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(disk) }, none},
-		"a disk":               {func(a *dra.Attempts) { a.Failed(disk); a.Failed(disk) }, map[pci.Address]plan.Code{gpu: plan.DiskInUse}},
+		"a disk":               {func(a *dra.Attempts) { a.Failed(disk); a.Failed(disk) }, map[pci.Address]rule.Code{gpu: rule.DiskInUse}},
 		"prepared since":       {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); a.Succeeded([]pci.Address{gpu}) }, none},
 		"a missing CNI plugin": {func(a *dra.Attempts) {
-			missing := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.NoAddressPool, Address: gpu}}}
+			missing := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.NoAddressPool, Address: gpu}}}
 			a.Failed(missing)
 			a.Failed(missing)
 		}, none},
@@ -47,7 +47,7 @@ func TestAttempts(t *testing.T) {
 		"another claim's":           {func(a *dra.Attempts) { a.Failed(ofAnother) }, lost},
 		"another claim's still":     {func(a *dra.Attempts) { a.Failed(ofAnother); time.Sleep(24 * time.Hour) }, lost},
 		"another claim's before":    {func(a *dra.Attempts) { a.Failed(ofAnother); a.Succeeded([]pci.Address{gpu}) }, none},
-		"another claim's companion": {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]plan.Code{audio: plan.HeldByLostClaim}},
+		"another claim's companion": {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]rule.Code{audio: rule.HeldByLostClaim}},
 		"in use still": {func(a *dra.Attempts) {
 			a.Blocked = func(pci.Address) bool { return true }
 			a.Failed(inUse)
@@ -106,7 +106,7 @@ func TestFailedAttemptIsATaint(t *testing.T) {
 	n := plugintest.New(t)
 	_, audio := n.Kernel.AddGPUWithAudio(0x62, 15)
 	n.Kernel.AddGPU(0x3b)
-	n.Publisher.Attempts = func() map[pci.Address]plan.Code { return map[pci.Address]plan.Code{audio: plan.InUse} }
+	n.Publisher.Attempts = func() map[pci.Address]rule.Code { return map[pci.Address]rule.Code{audio: rule.InUse} }
 	var r plugintest.Recorder
 	n.Publish(&r)
 	want := map[string][]string{"gpu-0000-62-00-0": {"not-preparable"}, "gpu-0000-3b-00-0": {}}

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -31,7 +31,7 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 		want    map[string][]string
 	}{
 		{nil, good},
-		{[]finding.Failure{{ID: "ACS-017", Severity: isolation.High}}, map[string][]string{"gpu-0000-3b-00-0": {"audit"}, "gpu-0000-3c-00-0": {}}},
+		{[]finding.Failure{{ID: "ACS-017", Severity: rule.High}}, map[string][]string{"gpu-0000-3b-00-0": {"audit"}, "gpu-0000-3c-00-0": {}}},
 		{nil, good},
 	} {
 		failing = step.failing

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -39,7 +39,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		classes []runtime.Object
 		request *claim.Request
-		code    dra.GateCode // empty: admitted
+		code    rule.Code // empty: admitted
 		words   []string
 	}{
 		"granted to all":           {[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "*")}, of("other.kata-vfio.dev"), "", nil},
@@ -47,26 +47,26 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 		"in another order":         {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", reordered)}, of("fast", trusting), "", nil},
 		"granted to another": {
 			[]runtime.Object{plugintest.DeviceClass("fast", "team-b", trusting)},
-			of("fast", trusting), dra.ClassNotGranted,
+			of("fast", trusting), rule.ClassNotGranted,
 			[]string{"DeviceClass fast of request nic is not granted to namespace team-a", "kata-vfio.dev/namespaces"},
 		},
-		"granted to nobody":             {[]runtime.Object{plugintest.DeviceClass("fast", "", trusting)}, of("fast", trusting), dra.ClassNotGranted, nil},
-		"of our name and not annotated": {[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "")}, of("other.kata-vfio.dev"), dra.ClassNotGranted, nil},
-		"without parameters, to nobody": {[]runtime.Object{plugintest.DeviceClass("all", "")}, of("all"), dra.ClassNotGranted, nil},
+		"granted to nobody":             {[]runtime.Object{plugintest.DeviceClass("fast", "", trusting)}, of("fast", trusting), rule.ClassNotGranted, nil},
+		"of our name and not annotated": {[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "")}, of("other.kata-vfio.dev"), rule.ClassNotGranted, nil},
+		"without parameters, to nobody": {[]runtime.Object{plugintest.DeviceClass("all", "")}, of("all"), rule.ClassNotGranted, nil},
 		"deleted since": {
-			nil, of("fast", trusting), dra.ClassGone,
+			nil, of("fast", trusting), rule.ClassGone,
 			[]string{"DeviceClass fast of request nic was deleted after device vf-0000-5e-10-0 was allocated by it"},
 		},
 		"tightened since": {
 			[]runtime.Object{plugintest.DeviceClass("fast", "team-a", vlan)},
-			of("fast", trusting), dra.ClassChanged,
+			of("fast", trusting), rule.ClassChanged,
 			[]string{"has other parameters now than when device vf-0000-5e-10-0 was allocated", "delete the pod"},
 		},
-		"without parameters since":   {[]runtime.Object{plugintest.DeviceClass("fast", "team-a")}, of("fast", trusting), dra.ClassChanged, nil},
-		"with parameters since":      {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", vlan)}, of("fast"), dra.ClassChanged, nil},
-		"with more parameters since": {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", trusting, vlan)}, of("fast", trusting), dra.ClassChanged, nil},
+		"without parameters since":   {[]runtime.Object{plugintest.DeviceClass("fast", "team-a")}, of("fast", trusting), rule.ClassChanged, nil},
+		"with parameters since":      {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", vlan)}, of("fast"), rule.ClassChanged, nil},
+		"with more parameters since": {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", trusting, vlan)}, of("fast", trusting), rule.ClassChanged, nil},
 		"of a request that is not in the spec": {
-			[]runtime.Object{plugintest.DeviceClass("fast", "*")}, of(""), dra.ClassUnknown, []string{"request nic, which the claim's spec does not have"},
+			[]runtime.Object{plugintest.DeviceClass("fast", "*")}, of(""), rule.ClassUnknown, []string{"request nic, which the claim's spec does not have"},
 		},
 		"the second device's": {
 			[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "*"), plugintest.DeviceClass("fast", "team-b", trusting)},
@@ -74,7 +74,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 				req := of("other.kata-vfio.dev")
 				req.Devices = append(req.Devices, of("fast", trusting).Devices...)
 				return req
-			}(), dra.ClassNotGranted,
+			}(), rule.ClassNotGranted,
 			[]string{"DeviceClass fast"},
 		},
 	} {
@@ -86,8 +86,8 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 				}
 				return
 			}
-			refused, ok := errors.AsType[*dra.GateError](err)
-			if !ok || refused.Code != tt.code {
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if !ok || refused.Code() != tt.code {
 				t.Fatalf("Admit = %v, want code %s", err, tt.code)
 			}
 			for _, word := range append(tt.words, "claim team-a/gpu") {
@@ -106,14 +106,14 @@ func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
 	for name, tt := range map[string]struct {
 		device string
 		vf     *v1alpha1.VFConfig
-		code   dra.GateCode
+		code   rule.Code
 	}{
 		"in a VLAN":              {device, &v1alpha1.VFConfig{VLAN: new(100)}, ""},
 		"in none, as said":       {device, &v1alpha1.VFConfig{VLAN: new(0)}, ""},
 		"in none, as allowed":    {device, &v1alpha1.VFConfig{AllowUntagged: new(true)}, ""},
-		"in none, as it happens": {device, nil, dra.NoVLAN},
-		"with another setting":   {device, &v1alpha1.VFConfig{MaxTxRate: new(100)}, dra.NoVLAN},
-		"in none, as forbidden":  {device, &v1alpha1.VFConfig{AllowUntagged: new(false)}, dra.NoVLAN},
+		"in none, as it happens": {device, nil, rule.NoVLAN},
+		"with another setting":   {device, &v1alpha1.VFConfig{MaxTxRate: new(100)}, rule.NoVLAN},
+		"in none, as forbidden":  {device, &v1alpha1.VFConfig{AllowUntagged: new(false)}, rule.NoVLAN},
 		"a GPU":                  {"gpu-0000-3b-00-0", nil, ""},
 		"a PF":                   {"pf-0000-5e-00-0", nil, ""},
 	} {
@@ -121,8 +121,8 @@ func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
 			req := of("fast")
 			req.Devices[0].Name, req.Devices[0].VF = tt.device, tt.vf
 			err := plugintest.Gate(plugintest.Cluster(plugintest.DeviceClass("fast", "team-a"))).Admit(t.Context(), req)
-			refused, decided := errors.AsType[*dra.GateError](err)
-			if tt.code == "" && err != nil || tt.code != "" && (!decided || refused.Code != tt.code || !strings.Contains(err.Error(), "DeviceClass fast does not allow that")) {
+			refused, decided := errors.AsType[*rule.RefusedError](err)
+			if tt.code == "" && err != nil || tt.code != "" && (!decided || refused.Code() != tt.code || !strings.Contains(err.Error(), "DeviceClass fast does not allow that")) {
 				t.Errorf("Admit = %v, want code %q", err, tt.code)
 			}
 		})
@@ -152,7 +152,7 @@ func TestGateWithoutTheRightToReadClasses(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(resourceapi.Resource("deviceclasses"), "fast", errors.New("no"))
 	})
 	err := plugintest.Gate(client).Admit(t.Context(), of("fast"))
-	if _, decided := errors.AsType[*dra.GateError](err); err == nil || decided || !strings.Contains(err.Error(), "look at DeviceClass fast") {
+	if _, decided := errors.AsType[*rule.RefusedError](err); err == nil || decided || !strings.Contains(err.Error(), "look at DeviceClass fast") {
 		t.Errorf("Admit = %v, want an error that names the DeviceClass, and no decision", err)
 	}
 }

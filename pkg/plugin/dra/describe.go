@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // describe collects the facts for publishing. After an error no device is judged.
@@ -58,10 +59,10 @@ func (p *Publisher) addLost(known *plan.Node, records []*journal.Record) {
 			continue
 		}
 		if known.Attempted == nil {
-			known.Attempted = map[pci.Address]plan.Code{}
+			known.Attempted = map[pci.Address]rule.Code{}
 		}
 		for _, a := range rec.Plan.Addresses() {
-			known.Attempted[a] = plan.HeldByLostClaim
+			known.Attempted[a] = rule.HeldByLostClaim
 		}
 	}
 }
@@ -95,7 +96,7 @@ func (p *Publisher) drain(n *publish.Node) {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
-			if state := DrainState(&d); h.Drained == "" || state == publish.Draining {
+			if state := DrainState(&d); h.Drained == "" || state == rule.Draining {
 				h.Drained = state
 			}
 			h.Evict = h.Evict || d.Evict
@@ -133,16 +134,16 @@ func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Addr
 }
 
 // DrainState returns the state of a drain.
-func DrainState(d *maintain.Draining) publish.DrainState {
+func DrainState(d *maintain.Draining) rule.Code {
 	if d.Done() {
-		return publish.Drained
+		return rule.Drained
 	}
-	return publish.Draining
+	return rule.Draining
 }
 
 // DrainStates returns the functions that are drained, and how far. Two drains may share functions.
-func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
-	states := map[pci.Address]publish.DrainState{}
+func DrainStates(drains []maintain.Draining) map[pci.Address]rule.Code {
+	states := map[pci.Address]rule.Code{}
 	for i := range drains {
 		for _, f := range drains[i].Functions {
 			if _, seen := states[f.Address]; !seen {

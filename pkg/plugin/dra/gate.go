@@ -22,59 +22,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
-
-// GateCode names why a pod may not have the devices of its claim. Codes are stable.
-type GateCode string
-
-// Codes of a refused pod.
-const (
-	// NoPod: the claim is reserved for no pod.
-	NoPod GateCode = "NoPod"
-	// SharedClaim: the claim is reserved for more than one pod.
-	SharedClaim GateCode = "SharedClaim"
-	// PodReplaced: the pod does not exist, or another one has its name.
-	PodReplaced GateCode = "PodReplaced"
-	// AllocatedElsewhere: the claim's devices are allocated on another node.
-	AllocatedElsewhere GateCode = "AllocatedElsewhere"
-	// OtherNode: the pod is not bound to this node.
-	OtherNode GateCode = "OtherNode"
-	// NoRuntimeClass: the pod would run under the node's default runtime.
-	NoRuntimeClass GateCode = "NoRuntimeClass"
-	// HandlerNotAllowed: the pod's RuntimeClass has another handler.
-	HandlerNotAllowed GateCode = "HandlerNotAllowed"
-	// AnnotationNotAllowed: an annotation of the pod can name devices or change its VM. Package nri refuses it with the same code,
-	// after the VM booted.
-	AnnotationNotAllowed GateCode = "AnnotationNotAllowed"
-	// MountNotAllowed: a hostPath volume of the pod shows the host's VFIO nodes. Package nri refuses it too.
-	MountNotAllowed GateCode = "MountNotAllowed"
-	// ClassUnknown: the allocation names a request that the claim's spec does not have.
-	ClassUnknown GateCode = "ClassUnknown"
-	// ClassGone: the DeviceClass of a device was deleted.
-	ClassGone GateCode = "ClassGone"
-	// ClassNotGranted: the DeviceClass is not for the claim's namespace.
-	ClassNotGranted GateCode = "ClassNotGranted"
-	// ClassChanged: the DeviceClass has other parameters than the allocation.
-	ClassChanged GateCode = "ClassChanged"
-	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not allow that.
-	NoVLAN GateCode = "NoVLAN"
-	// TwinNotReserved: kata-vfio-controller has not reserved the shared device for the claim.
-	TwinNotReserved GateCode = "TwinNotReserved"
-	// TwinInUse: the other driver's device for the same GPU is allocated to a claim, or a pod has it.
-	TwinInUse GateCode = "TwinInUse"
-)
-
-// GateError says why the pod of a claim may not have its devices.
-type GateError struct {
-	Code  GateCode
-	Claim string // "namespace/name"
-	// Text says what is wrong, Fix what to do.
-	Text, Fix string
-}
-
-func (e *GateError) Error() string {
-	return fmt.Sprintf("claim %s: %s: %s", e.Claim, e.Text, e.Fix)
-}
 
 // Gate admits the pods that may have devices: one pod for each claim, under a RuntimeClass whose handler starts a VM, with
 // DeviceClasses that are granted to its namespace. It holds without admission policies too: nothing is prepared before the gate
@@ -114,7 +63,7 @@ func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 	switch len(req.Pods) {
 	case 0:
-		return claim.Pod{}, g.refuse(req, NoPod, "it is reserved for no pod", "delete the pod and create it again")
+		return claim.Pod{}, refuse(req, rule.NoPod, "it is reserved for no pod", "delete the pod and create it again")
 	case 1:
 		return req.Pods[0], nil
 	}
@@ -122,7 +71,7 @@ func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 	for i, p := range req.Pods {
 		names[i] = p.Name
 	}
-	return claim.Pod{}, g.refuse(req, SharedClaim,
+	return claim.Pod{}, refuse(req, rule.SharedClaim,
 		"it is reserved for "+strings.Join(names, " and ")+", and a device can be in one VM only", "give each pod a claim of its own, by a ResourceClaimTemplate")
 }
 
@@ -135,11 +84,11 @@ func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*co
 	})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != want.UID:
-		return nil, g.refuse(req, PodReplaced, fmt.Sprintf("pod %s (%s), for which it is reserved, no longer exists", want.Name, want.UID), "nothing to do: the claim goes with it")
+		return nil, refuse(req, rule.PodReplaced, fmt.Sprintf("pod %s (%s), for which it is reserved, no longer exists", want.Name, want.UID), "nothing to do: the claim goes with it")
 	case err != nil:
 		return nil, fmt.Errorf("claim %s/%s: look at pod %s: %w", req.Namespace, req.Name, want.Name, err)
 	case pod.Spec.NodeName != g.NodeName:
-		return nil, g.refuse(req, OtherNode, fmt.Sprintf("pod %s is bound to node %q, not to %s", want.Name, pod.Spec.NodeName, g.NodeName), "delete the pod and create it again")
+		return nil, refuse(req, rule.OtherNode, fmt.Sprintf("pod %s is bound to node %q, not to %s", want.Name, pod.Spec.NodeName, g.NodeName), "delete the pod and create it again")
 	}
 	return pod, nil
 }
@@ -147,14 +96,14 @@ func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*co
 // admitHandler refuses a pod that would not run in a VM.
 func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1.Pod) error {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
-		return g.refuse(req, NoRuntimeClass, fmt.Sprintf("pod %s has no runtimeClassName, so it would share the node's kernel", pod.Name), "set runtimeClassName: kata-gpu in the pod")
+		return refuse(req, rule.NoRuntimeClass, fmt.Sprintf("pod %s has no runtimeClassName, so it would share the node's kernel", pod.Name), "set runtimeClassName: kata-gpu in the pod")
 	}
 	handler, err := g.handler(ctx, req, *pod.Spec.RuntimeClassName)
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(g.Handlers, handler) {
-		return g.refuse(req, HandlerNotAllowed,
+		return refuse(req, rule.HandlerNotAllowed,
 			fmt.Sprintf("pod %s runs under the handler %q, which is no VM for our devices", pod.Name, handler),
 			"use a RuntimeClass with the handler "+strings.Join(g.Handlers, " or ")+", or allow this one in the node config (allowedHandlers)")
 	}
@@ -165,14 +114,14 @@ func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1
 // each attempt.
 func (g *Gate) admitSpec(req *claim.Request, pod *corev1.Pod) error {
 	if refused := podpolicy.Annotations(pod.Annotations, true); refused != nil {
-		return g.refuse(req, AnnotationNotAllowed, "pod "+pod.Name+": "+refused.Text, refused.Fix)
+		return refuse(req, refused.Code, "pod "+pod.Name+": "+refused.Text, refused.Fix)
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.HostPath == nil {
 			continue
 		}
 		if refused := podpolicy.HostPath(v.HostPath.Path); refused != nil {
-			return g.refuse(req, MountNotAllowed, "pod "+pod.Name+": "+refused.Text, refused.Fix)
+			return refuse(req, refused.Code, "pod "+pod.Name+": "+refused.Text, refused.Fix)
 		}
 	}
 	return nil
@@ -191,10 +140,6 @@ func (g *Gate) handler(ctx context.Context, req *claim.Request, class string) (s
 		return "", fmt.Errorf("claim %s/%s: look at RuntimeClass %s: %w", req.Namespace, req.Name, class, err)
 	}
 	return handler, nil
-}
-
-func (g *Gate) refuse(req *claim.Request, code GateCode, text, fix string) error {
-	return &GateError{Code: code, Claim: req.Namespace + "/" + req.Name, Text: text, Fix: fix}
 }
 
 // askAgain returns the pauses before the API server is asked again: from half a second to five, each up to a half
@@ -253,7 +198,7 @@ func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
 }
 
 func (g *Gate) elsewhere(req *claim.Request, text string) error {
-	return g.refuse(req, AllocatedElsewhere, text,
+	return refuse(req, rule.AllocatedElsewhere, text,
 		"run the pod on the node of the allocation: delete the pod and create it again without spec.nodeName, so that the scheduler places it")
 }
 
@@ -292,7 +237,7 @@ func (g *Gate) admitClasses(ctx context.Context, req *claim.Request) error {
 	for i := range req.Devices {
 		d := &req.Devices[i]
 		if d.Class == "" {
-			return g.refuse(req, ClassUnknown,
+			return refuse(req, rule.ClassUnknown,
 				fmt.Sprintf("device %s is allocated to request %s, which the claim's spec does not have, so its DeviceClass is unknown", d.Name, d.Request), allocateAgain)
 		}
 		if classes[d.Class] == nil {
@@ -318,7 +263,7 @@ func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, g.refuse(req, ClassGone,
+		return nil, refuse(req, rule.ClassGone,
 			fmt.Sprintf("DeviceClass %s of request %s was deleted after device %s was allocated by it", d.Class, d.Request, d.Name),
 			"name a DeviceClass that exists; then "+allocateAgain)
 	case err != nil:
@@ -330,18 +275,18 @@ func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (
 // admitClass compares one device with its DeviceClass, which can have changed after the scheduler copied its parameters.
 func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceapi.DeviceClass) error {
 	if !v1alpha1.Grants(class.Annotations, req.Namespace) {
-		return g.refuse(req, ClassNotGranted,
+		return refuse(req, rule.ClassNotGranted,
 			fmt.Sprintf("DeviceClass %s of request %s is not granted to namespace %s, so device %s is not either", d.Class, d.Request, req.Namespace, d.Name),
 			fmt.Sprintf("name a class that is, such as gpu.%s; or have the cluster's admin add the namespace to the class's annotation %s",
 				v1alpha1.DriverName, v1alpha1.AnnotationNamespaces))
 	}
 	if !slices.EqualFunc(d.ClassParameters, parametersOf(class), sameJSON) {
-		return g.refuse(req, ClassChanged,
+		return refuse(req, rule.ClassChanged,
 			fmt.Sprintf("DeviceClass %s of request %s has other parameters now than when device %s was allocated by it", d.Class, d.Request, d.Name),
 			allocateAgain)
 	}
 	if kind, _, err := device.ParseName(d.Name); err == nil && kind == device.VFType && !d.VF.SaysSegment() {
-		return g.refuse(req, NoVLAN,
+		return refuse(req, rule.NoVLAN,
 			fmt.Sprintf("VF %s would be without a VLAN, in the network of its PF, and DeviceClass %s does not allow that", d.Name, d.Class),
 			"have the cluster's admin set vlan in the class's VFConfig, or allowUntagged: true where no VLAN is meant (chart: deviceClasses.vf.vf)")
 	}

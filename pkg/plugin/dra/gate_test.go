@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -48,42 +48,42 @@ func TestGateRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod     func(*corev1.Pod)
 		request func(*claim.Request)
-		code    dra.GateCode
+		code    rule.Code
 		words   []string
 	}{
 		"without a RuntimeClass": {
 			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = nil },
-			code: dra.NoRuntimeClass, words: []string{"pod train has no runtimeClassName", "set runtimeClassName: kata-gpu"},
+			code: rule.NoRuntimeClass, words: []string{"pod train has no runtimeClassName", "set runtimeClassName: kata-gpu"},
 		},
-		"with an empty RuntimeClass": {pod: func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("") }, code: dra.NoRuntimeClass},
+		"with an empty RuntimeClass": {pod: func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("") }, code: rule.NoRuntimeClass},
 		"under another handler": {
 			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("plain") },
-			code: dra.HandlerNotAllowed, words: []string{`handler "runc"`, "allowedHandlers"},
+			code: rule.HandlerNotAllowed, words: []string{`handler "runc"`, "allowedHandlers"},
 		},
 		"with an annotation for its VM": {
 			pod: func(p *corev1.Pod) {
 				p.Annotations = map[string]string{"io.katacontainers.config.runtime.vfio_mode": "vfio"}
 			},
-			code:  dra.AnnotationNotAllowed,
+			code:  rule.AnnotationNotAllowed,
 			words: []string{"pod train: the annotation io.katacontainers.config.runtime.vfio_mode could change its VM", "remove it from the pod"},
 		},
 		"with an annotation for devices": {
 			pod:  func(p *corev1.Pod) { p.Annotations = map[string]string{"cdi.k8s.io/mine": "nvidia.com/pgpu=0"} },
-			code: dra.AnnotationNotAllowed, words: []string{"the annotation cdi.k8s.io/mine"},
+			code: rule.AnnotationNotAllowed, words: []string{"the annotation cdi.k8s.io/mine"},
 		},
 		"with a volume that shows VFIO nodes": {
 			pod:  func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "other"}, hostPath("/dev//vfio/")} },
-			code: dra.MountNotAllowed, words: []string{"pod train: its mount of /dev/vfio shows", "remove the mount"},
+			code: rule.MountNotAllowed, words: []string{"pod train: its mount of /dev/vfio shows", "remove the mount"},
 		},
-		"replaced by one of its name": {pod: func(p *corev1.Pod) { p.UID = "another" }, code: dra.PodReplaced},
-		"gone":                        {pod: func(p *corev1.Pod) { p.Name = "another" }, code: dra.PodReplaced},
-		"on another node":             {pod: func(p *corev1.Pod) { p.Spec.NodeName = "worker-2" }, code: dra.OtherNode},
-		"not bound yet":               {pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, code: dra.OtherNode},
+		"replaced by one of its name": {pod: func(p *corev1.Pod) { p.UID = "another" }, code: rule.PodReplaced},
+		"gone":                        {pod: func(p *corev1.Pod) { p.Name = "another" }, code: rule.PodReplaced},
+		"on another node":             {pod: func(p *corev1.Pod) { p.Spec.NodeName = "worker-2" }, code: rule.OtherNode},
+		"not bound yet":               {pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, code: rule.OtherNode},
 		"one of two": {
 			request: func(r *claim.Request) { r.Pods = append(r.Pods, claim.Pod{UID: "pod-2", Name: "eval"}) },
-			code:    dra.SharedClaim, words: []string{"train and eval", "ResourceClaimTemplate"},
+			code:    rule.SharedClaim, words: []string{"train and eval", "ResourceClaimTemplate"},
 		},
-		"nobody": {request: func(r *claim.Request) { r.Pods = nil }, code: dra.NoPod},
+		"nobody": {request: func(r *claim.Request) { r.Pods = nil }, code: rule.NoPod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, req := plugintest.TrainPod(), request()
@@ -95,8 +95,8 @@ func TestGateRefuses(t *testing.T) {
 			}
 			client := fake.NewClientset(pod, plugintest.RuntimeClass("kata-gpu", "kata-gpu"), plugintest.RuntimeClass("plain", "runc"))
 			err := plugintest.Gate(client).Admit(t.Context(), req)
-			refused, ok := errors.AsType[*dra.GateError](err)
-			if !ok || refused.Code != tt.code {
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if !ok || refused.Code() != tt.code {
 				t.Fatalf("Admit = %v, want code %s", err, tt.code)
 			}
 			for _, word := range append(tt.words, "claim team-a/gpu") {
@@ -193,12 +193,12 @@ func TestGateComparesTheAllocation(t *testing.T) {
 			req.Devices = []claim.Device{{Request: "gpu", Class: "gpu.kata-vfio.dev", Name: "gpu-0000-3b-00-0", Pool: tt.pool}}
 			req.NodeSelector = tt.selector
 			err := plugintest.Gate(client).Admit(t.Context(), req)
-			refused, ok := errors.AsType[*dra.GateError](err)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
 			if ok != (tt.words != "") || !ok && err != nil {
 				t.Fatalf("Admit = %v, want a refusal: %t", err, tt.words != "")
 			}
-			if ok && (refused.Code != dra.AllocatedElsewhere || !strings.Contains(err.Error(), tt.words)) {
-				t.Errorf("Admit = %v (%s), want %q", err, refused.Code, tt.words)
+			if ok && (refused.Code() != rule.AllocatedElsewhere || !strings.Contains(err.Error(), tt.words)) {
+				t.Errorf("Admit = %v (%s), want %q", err, refused.Code(), tt.words)
 			}
 		})
 	}

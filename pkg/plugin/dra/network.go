@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // networkData returns a VF's MAC address and its network in the guest; nil for a device that is no NIC.
@@ -71,33 +72,18 @@ func guestNetwork(d *plan.Device) (string, bool) {
 	return string(text), err == nil
 }
 
-// Reasons of [ConditionLinkUp]. The first two are reasons of Events too.
-const (
-	// PFDown: the PF's interface is down.
-	PFDown = "PFDown"
-	// PFNoCarrier: the PF's interface is up and has no carrier.
-	PFNoCarrier = "PFNoCarrier"
-	// PFHasCarrier: the VF's link follows its PF's, which is up.
-	PFHasCarrier = "PFHasCarrier"
-	// LinkEnabled: the VF's linkState is Enable, so that its link does not follow its PF's.
-	LinkEnabled = "LinkEnabled"
-	// LinkDisabled: the VF's linkState is Disable.
-	LinkDisabled = "LinkDisabled"
-	// PFUnreadable: the PF's interface could not be read.
-	PFUnreadable = "PFUnreadable"
-)
-
 // Uplink returns the interface of a PF; [vf.Policy.Uplink] implements it.
 type Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
 
 // vfLink is the state of a VF's link.
 type vfLink struct {
-	status          metav1.ConditionStatus
-	reason, message string
+	status  metav1.ConditionStatus
+	reason  rule.Code
+	message string
 }
 
 // isLost reports whether the VF has no link, and its claim wants one.
-func (l *vfLink) isLost() bool { return l.reason == PFDown || l.reason == PFNoCarrier }
+func (l *vfLink) isLost() bool { return l.reason == rule.PFDown || l.reason == rule.PFNoCarrier }
 
 // links returns the links of a record's VFs, by address. It leaves out a VF without a MAC address: it is no NIC, or its PF's
 // interface does not show its link, as with InfiniBand.
@@ -113,7 +99,7 @@ func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]
 		}
 		uplink, err := u(ctx, *fn.PF)
 		if err != nil {
-			links[fn.Address] = vfLink{metav1.ConditionUnknown, PFUnreadable, fmt.Sprintf("the link of PF %s could not be read: %v", fn.PF, err)}
+			links[fn.Address] = vfLink{metav1.ConditionUnknown, rule.PFUnreadable, fmt.Sprintf("the link of PF %s could not be read: %v", fn.PF, err)}
 			continue
 		}
 		links[fn.Address] = linkOf(fn, uplink)
@@ -130,17 +116,17 @@ func linkOf(fn *plan.Function, uplink *vf.Link) vfLink {
 	const symptom = "the VF has no link, and the guest's driver may give it a random MAC address"
 	switch {
 	case !uplink.Up:
-		return vfLink{metav1.ConditionFalse, PFDown, fmt.Sprintf("interface %s of PF %s is down: %s; run `ip link set %s up` on the node, then create the pod again",
+		return vfLink{metav1.ConditionFalse, rule.PFDown, fmt.Sprintf("interface %s of PF %s is down: %s; run `ip link set %s up` on the node, then create the pod again",
 			uplink.Name, fn.PF, symptom, uplink.Name)}
 	case state == "disable":
-		return vfLink{metav1.ConditionFalse, LinkDisabled, "its linkState is Disable, which its VFConfig says or its PF did before"}
+		return vfLink{metav1.ConditionFalse, rule.LinkDisabled, "its linkState is Disable, which its VFConfig says or its PF did before"}
 	case state == "enable":
-		return vfLink{metav1.ConditionTrue, LinkEnabled, "its linkState is Enable: it has a link to the other VFs, whatever the PF's is"}
+		return vfLink{metav1.ConditionTrue, rule.LinkEnabled, "its linkState is Enable: it has a link to the other VFs, whatever the PF's is"}
 	case !uplink.Carrier:
-		return vfLink{metav1.ConditionFalse, PFNoCarrier, fmt.Sprintf("interface %s of PF %s has no carrier: %s; check the cable and the switch's port, then create the pod again",
+		return vfLink{metav1.ConditionFalse, rule.PFNoCarrier, fmt.Sprintf("interface %s of PF %s has no carrier: %s; check the cable and the switch's port, then create the pod again",
 			uplink.Name, fn.PF, symptom)}
 	}
-	return vfLink{metav1.ConditionTrue, PFHasCarrier, fmt.Sprintf("interface %s of PF %s has a carrier", uplink.Name, fn.PF)}
+	return vfLink{metav1.ConditionTrue, rule.PFHasCarrier, fmt.Sprintf("interface %s of PF %s has a carrier", uplink.Name, fn.PF)}
 }
 
 // linkWords returns the state of links as text to compare.
@@ -179,7 +165,7 @@ func showsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci
 				continue
 			}
 			told := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, parts[0].Published()), ConditionLinkUp)
-			if told == nil || told.Status != now.status || told.Reason != now.reason {
+			if told == nil || told.Status != now.status || told.Reason != string(now.reason) {
 				return false
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Outbox records Events that can't be made again later: the claim, and the anchor in its Event, can be gone when the API server is back.
@@ -57,13 +58,13 @@ func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger)
 }
 
 // Event implements [Recorder].
-func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
 	name := shorten(regarding.Name, 200) + "." + rand.String(16) // a retry has the same name, which the API server knows
 	o.mu.Lock()
 	o.waiting = append(o.waiting, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
 		EventTime:  metav1.NowMicro(), ReportingController: v1alpha1.DriverName, ReportingInstance: o.instance,
-		Regarding: *regarding, Related: related, Type: eventType, Reason: reason, Action: action, Note: note,
+		Regarding: *regarding, Related: related, Type: eventType, Reason: string(reason), Action: action, Note: note,
 	})
 	o.bound()
 	o.mu.Unlock()

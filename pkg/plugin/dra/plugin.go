@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Claims prepares and unprepares claims; [prepare.Preparer] implements it.
@@ -133,7 +134,7 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	rec, err := d.admitAndPrepare(ctx, c)
-	d.Metrics.ObservePrepare(string(c.UID), time.Since(begin), refusalOf(err))
+	d.Metrics.ObservePrepare(string(c.UID), time.Since(begin), string(rule.Classify(err)))
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // poolDevice is a device together with the name of its pool.
@@ -50,7 +51,7 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	var all []resourceapi.DeviceTaint
 	for _, t := range d.Taints {
-		if t.Key != publish.TaintDrain && (t.Key != publish.TaintWithdrawn || t.Value != publish.WithdrawnRenamed) {
+		if t.Key != publish.TaintDrain && (t.Key != publish.TaintWithdrawn || t.Value != string(rule.Renamed)) {
 			all = append(all, t)
 		}
 	}

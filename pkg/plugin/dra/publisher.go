@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Slices writes ResourceSlices; [kubeletplugin.Helper] implements it.
@@ -44,7 +45,7 @@ type PublisherConfig struct {
 	// Drains returns the node's drains.
 	Drains func(*device.Snapshot) []maintain.Draining
 	// Attempts returns the functions that failed attempts taint.
-	Attempts func() map[pci.Address]plan.Code
+	Attempts func() map[pci.Address]rule.Code
 	// Lost returns why claims no longer have their prepared devices at the API server, by UID.
 	Lost func() map[string]string
 	// Versions returns the versions of the node's software. It is called for each Publish.
@@ -184,7 +185,7 @@ func (p *Publisher) learn(pools map[string]publish.Pool) {
 // unwritten is what taints functions and is in no file of the node.
 type unwritten struct {
 	failing   map[pci.Address][]string
-	attempted map[pci.Address]plan.Code
+	attempted map[pci.Address]rule.Code
 	notReady  *plan.NotReady
 	hotPlug   bool
 	window    uint64

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // NewRecorder returns a recorder of a node's Events, which works until ctx ends. Each has the node in its reporting instance: the chart's
@@ -48,10 +49,10 @@ func (s nodeSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Even
 type EventRecorder struct{ Recorder events.EventRecorder }
 
 // Event implements [Recorder].
-func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
 	if related == nil { // an interface that holds a nil pointer is not nil
-		e.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
+		e.Recorder.Eventf(regarding, nil, eventType, string(reason), action, "%s", note)
 		return
 	}
-	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
+	e.Recorder.Eventf(regarding, related, eventType, string(reason), action, "%s", note)
 }

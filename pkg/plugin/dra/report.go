@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -24,12 +23,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Conditions of a device in its claim's status.
@@ -43,15 +40,6 @@ const (
 	ConditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
 	ConditionLinkUp = "LinkUp"
-)
-
-// Reasons of conditions that are not those of errors.
-const (
-	// reasonWaived: the DeviceClass does without it.
-	reasonWaived = "Waived"
-	// reasonMemoryNotChecked, of [ConditionReset]: resets are proven by registers. Whether one clears the device's memory is
-	// not checked.
-	reasonMemoryNotChecked = "MemoryNotChecked"
 )
 
 // DeviceData is status.devices[].data of a claim, as JSON.
@@ -76,7 +64,8 @@ type report struct {
 	claim   *resourceapi.ResourceClaim
 	devices []*resourceac.AllocatedDeviceStatusApplyConfiguration
 	// problem is empty when all went well.
-	reason, problem string
+	reason  rule.Code
+	problem string
 }
 
 // preparedReport returns the report on a prepared claim, with the links of its VFs.
@@ -90,7 +79,7 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 		name := parts[0].Published()
 		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(parts[0].Pool).WithDevice(name).
 			WithConditions(
-				condition(ConditionReady, metav1.ConditionTrue, "Prepared", readyWords(parts), since),
+				condition(ConditionReady, metav1.ConditionTrue, rule.Prepared, readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
 		before := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, name), ConditionLinkUp)
@@ -115,8 +104,8 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 // longestMessage is the limit for a condition's message.
 const longestMessage = 32768
 
-func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
-	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).
+func condition(kind string, status metav1.ConditionStatus, reason rule.Code, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(string(reason)).
 		WithMessage(shorten(message, longestMessage)).WithLastTransitionTime(since)
 }
 
@@ -124,11 +113,11 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	a, known := attrs[publish.AttrIsolated]
 	switch {
 	case !known || a.BoolValue == nil:
-		return condition(ConditionIsolated, metav1.ConditionUnknown, "NotJudged", "the node has not published the device yet", since)
+		return condition(ConditionIsolated, metav1.ConditionUnknown, rule.NotJudged, "the node has not published the device yet", since)
 	case *a.BoolValue:
-		return condition(ConditionIsolated, metav1.ConditionTrue, "Isolated", "its IOMMU group, interrupts and path to the CPU keep it apart", since)
+		return condition(ConditionIsolated, metav1.ConditionTrue, rule.Isolated, "its IOMMU group, interrupts and path to the CPU keep it apart", since)
 	}
-	return condition(ConditionIsolated, metav1.ConditionFalse, reasonWaived, "it is not isolated, which its DeviceClass accepts", since)
+	return condition(ConditionIsolated, metav1.ConditionFalse, rule.Waived, "it is not isolated, which its DeviceClass accepts", since)
 }
 
 // resetCondition returns the condition for the resets of a device's parts.
@@ -142,7 +131,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 		}
 	}
 	if len(methods) == 0 {
-		return condition(ConditionReset, metav1.ConditionFalse, reasonWaived, "its DeviceClass waives the reset between tenants", since)
+		return condition(ConditionReset, metav1.ConditionFalse, rule.Waived, "its DeviceClass waives the reset between tenants", since)
 	}
 	message := "reset by " + strings.Join(methods, ", ") + " before anybody else gets it: " + isolation.Proven
 	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
@@ -150,7 +139,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	}) {
 		message += "; so it was before this claim, since its last tenancy had ended without that"
 	}
-	return condition(ConditionReset, metav1.ConditionTrue, reasonMemoryNotChecked, message, since)
+	return condition(ConditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
 }
 
 // readyWords returns how a device's parts are ready.
@@ -183,7 +172,7 @@ func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
 
 // refusedReport returns the report on a claim that is not prepared.
 func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
-	r := &report{claim: c, reason: reasonOf(cause), problem: strings.ReplaceAll(cause.Error(), "\n", "; ")}
+	r := &report{claim: c, reason: rule.Classify(cause), problem: strings.ReplaceAll(cause.Error(), "\n", "; ")}
 	if c.Status.Allocation == nil {
 		return r
 	}
@@ -199,55 +188,6 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 		r.devices = append(r.devices, status)
 	}
 	return r
-}
-
-// refusalOf returns an error's reason, empty for no error.
-func refusalOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return reasonOf(err)
-}
-
-// reasonOf returns an error's reason for conditions and Events: CamelCase and stable.
-func reasonOf(err error) string {
-	if e, ok := errors.AsType[*plan.RefusedError](err); ok && len(e.Refusals) > 0 {
-		return string(e.Refusals[0].Code)
-	}
-	if e, ok := errors.AsType[*GateError](err); ok {
-		return string(e.Code)
-	}
-	if e, ok := errors.AsType[*prepare.NotReadyError](err); ok {
-		return string(e.Obstacle)
-	}
-	if _, ok := errors.AsType[*claim.PodGroupError](err); ok {
-		return "ReservedForPodGroup"
-	}
-	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
-		return "Quarantined"
-	}
-	if _, ok := errors.AsType[*effects.EvidenceError](err); ok {
-		return "NoEvidence"
-	}
-	if _, ok := errors.AsType[*journal.FullError](err); ok {
-		return "DiskFull"
-	}
-	if _, ok := errors.AsType[*effects.InUseError](err); ok {
-		return "InUse"
-	}
-	if _, ok := errors.AsType[*effects.ReturnError](err); ok {
-		return "AddressNotReturned"
-	}
-	if _, ok := errors.AsType[*ipam.PluginError](err); ok {
-		return "NoAddress"
-	}
-	if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); ok {
-		return "WeakensIsolation"
-	}
-	if _, ok := errors.AsType[*v1alpha1.InvalidError](err); ok {
-		return "InvalidConfig"
-	}
-	return "NotPrepared"
 }
 
 // podsOf returns the pods that have a claim reserved.

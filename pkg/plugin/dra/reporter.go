@@ -31,6 +31,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // FieldManager owns our entries of a claim's status.devices (server-side apply).
@@ -38,7 +39,7 @@ const FieldManager = "kata-vfio.dev"
 
 // Recorder records Events; [EventRecorder] and [Outbox] implement it. It must not block.
 type Recorder interface {
-	Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string)
+	Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string)
 }
 
 // ReporterConfig holds what a Reporter works with. The first three fields are required.
@@ -96,7 +97,7 @@ func (v varied) When(uid types.UID) time.Duration {
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
 	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
-	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, rule.Prepared, "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
 	r.warnOfLinks(ctx, c, rec, links)
 }
 
@@ -117,7 +118,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 // Unprepared reports a claim that was unprepared. The claim may be gone; its Event stays for some time.
 func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
 	note := withAnchor(takenBack(resets), r.anchor())
-	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, rule.Unprepared, "Unprepare", note)
 }
 
 // takenBack returns the note of an Unprepare.
@@ -181,26 +182,26 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 
 // Quarantined reports a claim whose devices could not be proven clean. The claim may be gone; its Event stays.
 func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
-	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, rule.Quarantined, "Unprepare", err.Error())
 }
 
 // NotUnprepared reports a claim that could not be unprepared.
 func (r *Reporter) NotUnprepared(c kubeletplugin.NamespacedObject, err error) {
-	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, rule.Classify(err), "Unprepare", err.Error())
 }
 
 // PodRefused reports a refused sandbox or container of a pod.
-func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note string) {
+func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason rule.Code, note string) {
 	r.record(podRef(namespace, pod), nil, corev1.EventTypeWarning, reason, "Verify", note)
 }
 
 // report records an Event on the claim and on each of its pods.
-func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType string, reason rule.Code, action, note string) {
 	r.reportBy(r.Recorder, c, namespace, pods, eventType, reason, action, note)
 }
 
 // reportBy is report with another recorder.
-func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType string, reason rule.Code, action, note string) {
 	note = shorten(note, longestNote)
 	if len(pods) == 0 {
 		by.Event(c, nil, eventType, reason, action, note)
@@ -224,7 +225,7 @@ func (r *Reporter) final() Recorder {
 // longestNote is the limit for an Event's note (events.k8s.io/v1).
 const longestNote = 1024
 
-func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
 	r.Recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
 }
 
@@ -302,14 +303,14 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 }
 
 // NodeEvent records an Event on the node. It refers to the node as the kubelet's Events do.
-func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
+func (r *Reporter) NodeEvent(node, eventType string, reason rule.Code, action, note string) {
 	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
 }
 
 // Lost reports a prepared claim that lost its devices to a quarantine, in its status and by Events on the claim and its pods.
 func (r *Reporter) Lost(q *prepare.QuarantinedError) {
 	c := q.Record.Plan.Claim
-	rep := &report{reason: reasonOf(q), problem: q.Error(), claim: &resourceapi.ResourceClaim{
+	rep := &report{reason: rule.Classify(q), problem: q.Error(), claim: &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)},
 	}}
 	now := metav1.Now()

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // ClaimLister lists the ResourceClaims of all namespaces. The claims of client-go implement it.
@@ -68,7 +69,7 @@ func (t *Twins) Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req 
 	}
 	for _, d := range shared {
 		if !isReserved(c, d.Pool, d.Name) {
-			return twinError(req, TwinNotReserved,
+			return refuse(req, rule.TwinNotReserved,
 				fmt.Sprintf("device %s is shared with driver %s, and kata-vfio-controller has not reserved it for the claim", d.Name, d.driver),
 				"check that kata-vfio-controller runs (chart: sharedPool.enabled), and that the pod has no spec.nodeName, which skips the scheduler; then delete the pod and create it again")
 		}
@@ -152,12 +153,8 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 
 // inUse refuses a claim. It does not name the claim that has the GPU, which may be another tenant's.
 func inUse(req *claim.Request, d sharedDevice, what string) error {
-	return twinError(req, TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.Address, d.driver, what),
+	return refuse(req, rule.TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.Address, d.driver, what),
 		"delete the pod and create it again, so that the scheduler allocates another GPU, or waits for this one")
-}
-
-func twinError(req *claim.Request, code GateCode, text, fix string) error {
-	return &GateError{Code: code, Claim: req.Namespace + "/" + req.Name, Text: text, Fix: fix}
 }
 
 // published returns the devices that a driver publishes on this node, with the PCI addresses in its slices. While a pool is

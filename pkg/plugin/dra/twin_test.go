@@ -26,6 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 	"github.com/kata-vfio/kata-vfio/test/vendordriver"
 )
@@ -119,10 +120,10 @@ func theirs(device string, selector *corev1.NodeSelector) *resourceapi.ResourceC
 }
 
 // wantRefused checks that an error is a refusal with the code, or none for an empty one.
-func wantRefused(t *testing.T, err error, code dra.GateCode) {
+func wantRefused(t *testing.T, err error, code rule.Code) {
 	t.Helper()
-	refused, ok := errors.AsType[*dra.GateError](err)
-	if ok != (code != "") || ok && (refused.Code != code || refused.Text == "" || refused.Fix == "") || err != nil && !ok {
+	refused, ok := errors.AsType[*rule.RefusedError](err)
+	if ok != (code != "") || ok && (refused.Code() != code || refused.Verdicts[0].Text == "" || refused.Verdicts[0].Fix == "") || err != nil && !ok {
 		t.Errorf("got %v, want code %q", err, code)
 	}
 	if err != nil && (strings.Contains(err.Error(), "team-b") || strings.Contains(err.Error(), "theirs")) {
@@ -148,23 +149,23 @@ func TestTwinsOfOtherClaims(t *testing.T) {
 	free.Status.Allocation = nil
 	for name, test := range map[string]struct {
 		claim *resourceapi.ResourceClaim
-		code  dra.GateCode
+		code  rule.Code
 	}{
 		"none":                              {},
-		"of the GPU":                        {theirs(whole(sharedGPU, 0), onNode("worker-1")), dra.TwinInUse},
-		"of another part of the GPU":        {theirs(whole(sharedGPU, 1), onNode("worker-1")), dra.TwinInUse},
+		"of the GPU":                        {theirs(whole(sharedGPU, 0), onNode("worker-1")), rule.TwinInUse},
+		"of another part of the GPU":        {theirs(whole(sharedGPU, 1), onNode("worker-1")), rule.TwinInUse},
 		"of another GPU":                    {theirs(whole(otherGPU, 0), onNode("worker-1")), ""},
 		"of another node":                   {theirs(whole(sharedGPU, 0), onNode("worker-2")), ""},
-		"of a device that is not published": {theirs("card-new", onNode("worker-1")), dra.TwinInUse},
+		"of a device that is not published": {theirs("card-new", onNode("worker-1")), rule.TwinInUse},
 		"of one that is not published, elsewhere": {theirs("card-new", onNode("worker-2")), ""},
-		"of one that is not published, anywhere":  {theirs("card-new", nil), dra.TwinInUse},
-		"of one that is not published, by labels": {theirs("card-new", labels), dra.TwinInUse},
-		"of both drivers":                         {own, dra.TwinInUse},
+		"of one that is not published, anywhere":  {theirs("card-new", nil), rule.TwinInUse},
+		"of one that is not published, by labels": {theirs("card-new", labels), rule.TwinInUse},
+		"of both drivers":                         {own, rule.TwinInUse},
 		"of a third driver":                       {byUs, ""},
 		"not allocated":                           {free, ""},
 		"of a monitor":                            {monitor, ""},
 		"of a monitor, not published":             {gone, ""},
-		"of a monitor that has it itself too":     {both, dra.TwinInUse},
+		"of a monitor that has it itself too":     {both, rule.TwinInUse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := plugintest.Cluster()
@@ -186,11 +187,11 @@ func TestTwinsOfPods(t *testing.T) {
 		device    string
 		withdrawn bool
 		admin     bool
-		code      dra.GateCode
+		code      rule.Code
 	}{
-		"with the GPU":                      {device: vendordriver.Device(sharedGPU, 1), code: dra.TwinInUse},
+		"with the GPU":                      {device: vendordriver.Device(sharedGPU, 1), code: rule.TwinInUse},
 		"with another GPU":                  {device: vendordriver.Device(otherGPU, 0)},
-		"with one that isn't published now": {device: vendordriver.Device(otherGPU, 0), withdrawn: true, code: dra.TwinInUse},
+		"with one that isn't published now": {device: vendordriver.Device(otherGPU, 0), withdrawn: true, code: rule.TwinInUse},
 		"with the GPU, as a monitor":        {device: vendordriver.Device(sharedGPU, 1), admin: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +251,7 @@ func TestTwinsThatAreUnknown(t *testing.T) {
 				twins.SharedWith = func(context.Context, pci.Address) (string, error) { return "", test.config }
 			}
 			err := twins.Free(t.Context(), sharedRequest())
-			if _, refused := errors.AsType[*dra.GateError](err); err == nil || refused || !strings.Contains(err.Error(), test.words) {
+			if _, refused := errors.AsType[*rule.RefusedError](err); err == nil || refused || !strings.Contains(err.Error(), test.words) {
 				t.Errorf("got %v, want %q", err, test.words)
 			}
 		})
@@ -326,9 +327,9 @@ func TestReservation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := reserved("uid-1")
 			test.change(c)
-			code := dra.GateCode("")
+			code := rule.Code("")
 			if test.refused {
-				code = dra.TwinNotReserved
+				code = rule.TwinNotReserved
 			}
 			wantRefused(t, twinsOf(plugintest.Cluster(), nil).Reserved(t.Context(), c, sharedRequest()), code)
 		})

@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // noRecords is the journal of a node that never had a claim.
@@ -90,11 +90,11 @@ func TestReadinessIsAMetric(t *testing.T) {
 // The gauge has what the last look found, and nothing of the looks before.
 func TestChecksAreCounted(t *testing.T) {
 	m := empty()
-	m.ObserveAudit([]finding.Finding{{ID: "IOM-003", Severity: isolation.Critical, State: finding.Fail}})
+	m.ObserveAudit([]finding.Finding{{ID: "IOM-003", Severity: rule.Critical, State: finding.Fail}})
 	m.ObserveAudit([]finding.Finding{
-		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass},
-		{ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
-		{ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
+		{ID: "IOM-003", Severity: rule.Critical, State: finding.Pass},
+		{ID: "ACS-001", Severity: rule.High, State: finding.Fail},
+		{ID: "ACS-001", Severity: rule.High, State: finding.Fail},
 	})
 	got, zero := metricstest.Gauges(t, m.Registry, "kata_vfio_audit_check")
 	want := map[string]float64{"IOM-003 critical pass": 1, "ACS-001 high fail": 2}

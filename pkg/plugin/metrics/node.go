@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // nodeMetrics count the node's devices, orphans and missing VFs.
@@ -128,14 +128,14 @@ func (m *Metrics) ObserveWarm(pools []maintain.WarmPool) {
 
 // WatchDrains adds a gauge for each function that is drained. The states are read for each scrape.
 // Call it once.
-func (m *Metrics) WatchDrains(states func() map[pci.Address]publish.DrainState) {
+func (m *Metrics) WatchDrains(states func() map[pci.Address]rule.Code) {
 	m.Registry.MustRegister(&drainCollector{states: states, desc: prometheus.NewDesc(
 		"kata_vfio_drained", "1 for each drained function, by state (Draining, Drained).", []string{"address", "state"}, nil,
 	)})
 }
 
 type drainCollector struct {
-	states func() map[pci.Address]publish.DrainState
+	states func() map[pci.Address]rule.Code
 	desc   *prometheus.Desc
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // device returns a container with one device node.
@@ -42,7 +43,7 @@ func TestContainers(t *testing.T) {
 		adjust    *api.ContainerAdjustment
 		pod       func(*api.PodSandbox)
 		rules     func(*nri.Rules)
-		want      nri.Code
+		want      rule.Code
 	}{
 		"without devices":       {container: plain(nil)},
 		"with the pod's device": {container: with("c1", gpu())},
@@ -52,73 +53,73 @@ func TestContainers(t *testing.T) {
 		"with the device metadata": {container: cdiOf("kata-vfio.dev/metadata=c2-gpu")},
 		"with another vendor's":    {container: cdiOf("nvidia.com/gpu=0")},
 
-		"with another pod's node":                            {container: deviceOf("/dev/vfio/16", "c", 511, 4), want: nri.NodeOfOthersClaim},
-		"with a node of no claim":                            {container: deviceOf("/dev/vfio/17", "c", 511, 5), want: nri.NodeWithoutClaim},
-		"of another pod with the node":                       {container: with("c1", gpu()), pod: be("p2", "s2"), want: nri.NodeOfOthersClaim},
-		"of a pod without a UID":                             {container: with("c1", gpu()), pod: be("", "s1"), want: nri.NodeOfOthersClaim},
-		"with a control node of others":                      {container: deviceOf("/dev/iommu", "c", 10, 121), want: nri.NodeOfOthersClaim},
-		"with a control node of nobody":                      {container: deviceOf("/dev/vfio/vfio", "c", 10, 196), want: nri.NodeWithoutClaim},
-		"with a renamed control node":                        {container: deviceOf("/dev/null2", "c", 10, 196), want: nri.NodeWithoutClaim},
-		"with a detour in the path":                          {container: deviceOf("/dev/../dev/./vfio//16", "c", 511, 4), want: nri.NodeOfOthersClaim},
-		"with a detour and another number":                   {container: deviceOf("/dev/../dev/vfio/16", "c", 1, 3), want: nri.NodeOfOthersClaim},
-		"with its name on another major":                     {container: deviceOf("/dev/vfio/15", "c", 1, 3), want: nri.NodeMismatch},
-		"with a detour out of the folder":                    {container: deviceOf("/dev/vfio/../null", "c", 1, 3), want: nri.NodeWithoutClaim},
-		"with a path that is not rooted":                     {container: deviceOf("dev/vfio/16", "c", 511, 4), want: nri.NodeOfOthersClaim},
-		"with a path marked for removal":                     {container: deviceOf("-/dev/vfio/16", "c", 511, 4), want: nri.NodeWithoutClaim},
-		"with a renamed node":                                {container: deviceOf("/dev/null2", "c", 511, 4), want: nri.NodeWithoutClaim},
-		"with its own node renamed":                          {container: deviceOf("/dev/null2", "c", 511, 3), want: nri.NodeWithoutClaim},
-		"with a renamed cdev":                                {container: deviceOf("/dev/null2", "c", 510, 9), want: nri.NodeWithoutClaim},
-		"with a renamed unbuffered node":                     {container: deviceOf("/dev/null2", "u", 511, 4), want: nri.NodeWithoutClaim},
-		"with a renamed node of no type":                     {container: deviceOf("/dev/null2", "", 511, 4), want: nri.NodeWithoutClaim},
+		"with another pod's node":                            {container: deviceOf("/dev/vfio/16", "c", 511, 4), want: rule.NodeOfOthersClaim},
+		"with a node of no claim":                            {container: deviceOf("/dev/vfio/17", "c", 511, 5), want: rule.NodeWithoutClaim},
+		"of another pod with the node":                       {container: with("c1", gpu()), pod: be("p2", "s2"), want: rule.NodeOfOthersClaim},
+		"of a pod without a UID":                             {container: with("c1", gpu()), pod: be("", "s1"), want: rule.NodeOfOthersClaim},
+		"with a control node of others":                      {container: deviceOf("/dev/iommu", "c", 10, 121), want: rule.NodeOfOthersClaim},
+		"with a control node of nobody":                      {container: deviceOf("/dev/vfio/vfio", "c", 10, 196), want: rule.NodeWithoutClaim},
+		"with a renamed control node":                        {container: deviceOf("/dev/null2", "c", 10, 196), want: rule.NodeWithoutClaim},
+		"with a detour in the path":                          {container: deviceOf("/dev/../dev/./vfio//16", "c", 511, 4), want: rule.NodeOfOthersClaim},
+		"with a detour and another number":                   {container: deviceOf("/dev/../dev/vfio/16", "c", 1, 3), want: rule.NodeOfOthersClaim},
+		"with its name on another major":                     {container: deviceOf("/dev/vfio/15", "c", 1, 3), want: rule.NodeMismatch},
+		"with a detour out of the folder":                    {container: deviceOf("/dev/vfio/../null", "c", 1, 3), want: rule.NodeWithoutClaim},
+		"with a path that is not rooted":                     {container: deviceOf("dev/vfio/16", "c", 511, 4), want: rule.NodeOfOthersClaim},
+		"with a path marked for removal":                     {container: deviceOf("-/dev/vfio/16", "c", 511, 4), want: rule.NodeWithoutClaim},
+		"with a renamed node":                                {container: deviceOf("/dev/null2", "c", 511, 4), want: rule.NodeWithoutClaim},
+		"with its own node renamed":                          {container: deviceOf("/dev/null2", "c", 511, 3), want: rule.NodeWithoutClaim},
+		"with a renamed cdev":                                {container: deviceOf("/dev/null2", "c", 510, 9), want: rule.NodeWithoutClaim},
+		"with a renamed unbuffered node":                     {container: deviceOf("/dev/null2", "u", 511, 4), want: rule.NodeWithoutClaim},
+		"with a renamed node of no type":                     {container: deviceOf("/dev/null2", "", 511, 4), want: rule.NodeWithoutClaim},
 		"with a block device of the number":                  {container: deviceOf("/dev/sdz", "b", 511, 4)},
 		"with a harmless node":                               {container: deviceOf("/dev/fuse", "c", 10, 229)},
-		"with its name on another's number":                  {container: deviceOf("/dev/vfio/15", "c", 511, 4), want: nri.NodeMismatch},
-		"with its name on a block device":                    {container: deviceOf("/dev/vfio/15", "b", 511, 3), want: nri.NodeMismatch},
+		"with its name on another's number":                  {container: deviceOf("/dev/vfio/15", "c", 511, 4), want: rule.NodeMismatch},
+		"with its name on a block device":                    {container: deviceOf("/dev/vfio/15", "b", 511, 3), want: rule.NodeMismatch},
 		"with upper case in the path, which is another file": {container: deviceOf("/dev/VFIO/16", "c", 1, 3)},
 		"with its node twice, the second with another's number": {
 			container: plain(func(c *api.Container) {
 				c.Linux.Devices = []*api.LinuxDevice{oci(gpu().nodes[0]), {Path: "/dev/vfio/15", Type: "c", Major: 511, Minor: 4}}
 			}),
-			want: nri.NodeMismatch,
+			want: rule.NodeMismatch,
 		},
 
-		"with a rule for another's number":       {container: ruleOf(rule(511, 4)), want: nri.NodeWithoutClaim},
-		"with a rule for all of VFIO":            {container: ruleOf(rule(511, -1)), want: nri.NodeWithoutClaim},
-		"with a rule for its own number":         {container: ruleOf(rule(511, 3))},
+		"with a rule for another's number":       {container: ruleOf(allowRule(511, 4)), want: rule.NodeWithoutClaim},
+		"with a rule for all of VFIO":            {container: ruleOf(allowRule(511, -1)), want: rule.NodeWithoutClaim},
+		"with a rule for its own number":         {container: ruleOf(allowRule(511, 3))},
 		"with a rule that denies VFIO":           {container: ruleOf(&api.LinuxDeviceCgroup{Type: "c", Major: api.Int64(int64(511))})},
 		"with a rule for block devices":          {container: ruleOf(&api.LinuxDeviceCgroup{Allow: true, Type: "b", Major: api.Int64(int64(511))})},
 		"with the rule of privileged containers": {container: ruleOf(&api.LinuxDeviceCgroup{Allow: true, Type: "a", Access: "rwm"})},
 
-		"with the CDI name of another pod's": {container: cdiOf(cdiName("c2", otherGPU())), want: nri.NodeOfOthersClaim},
-		"with a CDI name of no claim":        {container: cdiOf("kata-vfio.dev/vfio=c9-x"), want: nri.NodeWithoutClaim},
+		"with the CDI name of another pod's": {container: cdiOf(cdiName("c2", otherGPU())), want: rule.NodeOfOthersClaim},
+		"with a CDI name of no claim":        {container: cdiOf("kata-vfio.dev/vfio=c9-x"), want: rule.NodeWithoutClaim},
 		"with its CDI name twice":            {container: cdiOf(cdiName("c1", gpu()), cdiName("c1", gpu()))},
-		"with its CDI name and another's":    {container: cdiOf(cdiName("c1", gpu()), cdiName("c2", otherGPU())), want: nri.NodeOfOthersClaim},
+		"with its CDI name and another's":    {container: cdiOf(cdiName("c1", gpu()), cdiName("c2", otherGPU())), want: rule.NodeOfOthersClaim},
 
-		"with the host's /dev":              {container: mountOf("bind", "/dev"), want: nri.MountNotAllowed},
-		"with the host's /dev/":             {container: mountOf("bind", "/dev/"), want: nri.MountNotAllowed},
-		"with the host's /dev/vfio":         {container: mountOf("bind", "/dev/vfio"), want: nri.MountNotAllowed},
-		"with its own node mounted":         {container: mountOf("bind", "/dev/vfio/15"), want: nri.MountNotAllowed},
-		"with /dev/iommu mounted":           {container: mountOf("bind", "/dev/iommu"), want: nri.MountNotAllowed},
-		"with a detour in the source":       {container: mountOf("bind", "/dev/../dev/vfio"), want: nri.MountNotAllowed},
-		"with a mount that names no type":   {container: mountOf("", "/dev/vfio"), want: nri.MountNotAllowed},
-		"with a devtmpfs":                   {container: mountOf("devtmpfs", "none"), want: nri.MountNotAllowed},
+		"with the host's /dev":              {container: mountOf("bind", "/dev"), want: rule.MountNotAllowed},
+		"with the host's /dev/":             {container: mountOf("bind", "/dev/"), want: rule.MountNotAllowed},
+		"with the host's /dev/vfio":         {container: mountOf("bind", "/dev/vfio"), want: rule.MountNotAllowed},
+		"with its own node mounted":         {container: mountOf("bind", "/dev/vfio/15"), want: rule.MountNotAllowed},
+		"with /dev/iommu mounted":           {container: mountOf("bind", "/dev/iommu"), want: rule.MountNotAllowed},
+		"with a detour in the source":       {container: mountOf("bind", "/dev/../dev/vfio"), want: rule.MountNotAllowed},
+		"with a mount that names no type":   {container: mountOf("", "/dev/vfio"), want: rule.MountNotAllowed},
+		"with a devtmpfs":                   {container: mountOf("devtmpfs", "none"), want: rule.MountNotAllowed},
 		"with something else in /dev":       {container: mountOf("bind", "/dev/snd")},
 		"with a name that begins as /dev":   {container: mountOf("bind", "/devices")},
 		"with the host's root, see exposes": {container: mountOf("bind", "/")},
 
 		"with a CDI annotation": {
 			container: plain(func(c *api.Container) { c.Annotations = map[string]string{"cdi.k8s.io/x": "vendor.com/net=0"} }),
-			want:      nri.AnnotationNotAllowed,
+			want:      rule.AnnotationNotAllowed,
 		},
-		"of a pod with a CDI annotation": {container: plain(nil), pod: annotate("cdi.k8s.io/x", "vendor.com/net=0"), want: nri.AnnotationNotAllowed},
+		"of a pod with a CDI annotation": {container: plain(nil), pod: annotate("cdi.k8s.io/x", "vendor.com/net=0"), want: rule.AnnotationNotAllowed},
 
-		"in a sandbox without the device":               {container: with("c1", gpu()), pod: be("p1", "s7"), want: nri.DeviceNotClean},
-		"in a sandbox that booted without it":           {container: with("c4", gpu4()), pod: be("p4", "s4"), want: nri.NotInSandbox},
+		"in a sandbox without the device":               {container: with("c1", gpu()), pod: be("p1", "s7"), want: rule.DeviceNotClean},
+		"in a sandbox that booted without it":           {container: with("c4", gpu4()), pod: be("p4", "s4"), want: rule.NotInSandbox},
 		"in a sandbox that booted without it, hot plug": {container: with("c4", gpu4()), pod: be("p4", "s4"), rules: func(r *nri.Rules) { r.ColdPlug = false }},
 		"under another handler": {
-			container: with("c1", gpu()), pod: func(p *api.PodSandbox) { p.RuntimeHandler = "runc" }, want: nri.HandlerNotAllowed,
+			container: with("c1", gpu()), pod: func(p *api.PodSandbox) { p.RuntimeHandler = "runc" }, want: rule.HandlerNotAllowed,
 		},
-		"with the device of a claim that is being released": {container: with("c5", gpu5()), pod: be("p5", "s5"), want: nri.NodeWithoutClaim},
+		"with the device of a claim that is being released": {container: with("c5", gpu5()), pod: be("p5", "s5"), want: rule.NodeWithoutClaim},
 
 		"in an exempt namespace with the host's devices": {
 			container: plain(func(c *api.Container) {
@@ -127,29 +128,29 @@ func TestContainers(t *testing.T) {
 			}),
 			pod: system,
 		},
-		"in an exempt namespace with a CDI name of ours": {container: cdiOf(cdiName("c2", otherGPU())), pod: system, want: nri.NodeOfOthersClaim},
+		"in an exempt namespace with a CDI name of ours": {container: cdiOf(cdiName("c2", otherGPU())), pod: system, want: rule.NodeOfOthersClaim},
 		"in an exempt namespace under a VM handler": {
-			container: mountOf("bind", "/dev"), pod: func(p *api.PodSandbox) { p.Namespace = "kube-system" }, want: nri.MountNotAllowed,
+			container: mountOf("bind", "/dev"), pod: func(p *api.PodSandbox) { p.Namespace = "kube-system" }, want: rule.MountNotAllowed,
 		},
 		"under runc elsewhere with the host's devices": {
-			container: deviceOf("/dev/vfio/vfio", "c", 10, 196), pod: func(p *api.PodSandbox) { p.Uid, p.RuntimeHandler = "p9", "runc" }, want: nri.NodeWithoutClaim,
+			container: deviceOf("/dev/vfio/vfio", "c", 10, 196), pod: func(p *api.PodSandbox) { p.Uid, p.RuntimeHandler = "p9", "runc" }, want: rule.NodeWithoutClaim,
 		},
 
-		"adjusted with another's node":     {container: plain(nil), adjust: adjustDevice("/dev/vfio/16", 511, 4), want: nri.NodeOfOthersClaim},
-		"adjusted with another's CDI name": {container: plain(nil), adjust: adjustCDI(cdiName("c2", otherGPU())), want: nri.NodeOfOthersClaim},
+		"adjusted with another's node":     {container: plain(nil), adjust: adjustDevice("/dev/vfio/16", 511, 4), want: rule.NodeOfOthersClaim},
+		"adjusted with another's CDI name": {container: plain(nil), adjust: adjustCDI(cdiName("c2", otherGPU())), want: rule.NodeOfOthersClaim},
 		"adjusted with its own CDI name":   {container: plain(nil), adjust: adjustCDI(cdiName("c1", gpu()))},
 		"adjusted with a mount of /dev": {
-			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Source: "/dev"}}}, want: nri.MountNotAllowed,
+			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Source: "/dev"}}}, want: rule.MountNotAllowed,
 		},
 		"adjusted with a rule": {
-			container: plain(nil), want: nri.NodeWithoutClaim,
-			adjust: &api.ContainerAdjustment{Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{rule(511, 4)}}}},
+			container: plain(nil), want: rule.NodeWithoutClaim,
+			adjust: &api.ContainerAdjustment{Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{allowRule(511, 4)}}}},
 		},
 		"adjusted with an annotation": {
-			container: plain(nil), adjust: &api.ContainerAdjustment{Annotations: map[string]string{"cdi.k8s.io/x": "y"}}, want: nri.AnnotationNotAllowed,
+			container: plain(nil), adjust: &api.ContainerAdjustment{Annotations: map[string]string{"cdi.k8s.io/x": "y"}}, want: rule.AnnotationNotAllowed,
 		},
 		"adjusted to remove another's node, which stays": {
-			container: deviceOf("/dev/vfio/16", "c", 511, 4), adjust: adjustDevice("-/dev/vfio/16", 0, 0), want: nri.NodeOfOthersClaim,
+			container: deviceOf("/dev/vfio/16", "c", 511, 4), adjust: adjustDevice("-/dev/vfio/16", 0, 0), want: rule.NodeOfOthersClaim,
 		},
 		"adjusted to remove its own node": {container: with("c1", gpu()), adjust: adjustDevice("-/dev/vfio/15", 0, 0)},
 	} {

@@ -18,7 +18,6 @@ import (
 
 // containerDevices is everything that can give a container a device, whoever added it to the spec.
 type containerDevices struct {
-	name        string
 	devices     []*api.LinuxDevice
 	access      []*api.LinuxDeviceCgroup // device cgroup rules
 	mounts      []*api.Mount
@@ -31,7 +30,6 @@ type containerDevices struct {
 // device of CDI.
 func devicesFor(c *api.Container, adjust *api.ContainerAdjustment) *containerDevices {
 	g := &containerDevices{
-		name:        c.GetName(),
 		devices:     slices.Concat(c.GetLinux().GetDevices(), additions(adjust.GetLinux().GetDevices())),
 		access:      slices.Concat(c.GetLinux().GetResources().GetDevices(), adjust.GetLinux().GetResources().GetDevices()),
 		mounts:      slices.Concat(c.GetMounts(), adjust.GetMounts()),

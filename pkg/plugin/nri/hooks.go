@@ -29,7 +29,7 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 	defer h.observe("RunPodSandbox", time.Now(), &err)
 	own, refused := h.cfg.Rules.Sandbox(h.cfg.Assignments, pod)
 	if refused != nil {
-		return h.refuse(refused)
+		return h.refuse(&Refusal{Pod: podOf(pod), Verdict: *refused})
 	}
 	h.live.add(pod.GetId())
 	h.handOver(own, pod) //nolint:contextcheck // the work outlives the call
@@ -68,7 +68,7 @@ func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err er
 
 func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) error {
 	if refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, adjust); refused != nil {
-		return h.refuse(refused)
+		return h.refuse(&Refusal{Pod: podOf(pod), Container: c.GetName(), Verdict: *refused})
 	}
 	return nil
 }
@@ -114,11 +114,11 @@ func (h *hooks) ended(pod *api.PodSandbox) {
 // that is no longer prepared.
 func renewable(a *assignment.Assignment) bool { return a.State == journal.Prepared && !a.Stale }
 
-// refuse logs and reports a refusal. The log names the claim too.
+// refuse logs and reports a refusal, and returns its error.
 func (h *hooks) refuse(r *Refusal) error {
 	h.cfg.Log.Warn("refused", r.attributes())
 	h.cfg.report(r)
-	return r
+	return r.Err()
 }
 
 // observe counts a call of the runtime.
@@ -220,12 +220,13 @@ func (h *hooks) inspect(ctx context.Context, pods []*api.PodSandbox, containers 
 		}
 		pod := byID[c.GetPodSandboxId()]
 		start := time.Now()
-		refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
-		if refused == nil || refused.sourceGone() {
+		verdict := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
+		if verdict == nil || sourceGone(verdict) {
 			continue
 		}
+		refused := &Refusal{Pod: podOf(pod), Container: c.GetName(), Verdict: *verdict}
 		h.cfg.Log.Error("a running container has devices that the plugin would refuse now; delete its pod unless this is intended", refused.attributes())
-		h.cfg.observe("RunningContainer", time.Since(start), refused)
+		h.cfg.observe("RunningContainer", time.Since(start), refused.Err())
 		h.cfg.report(refused)
 	}
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // mounts decides on what is mounted from the host.
-func (k *check) mounts() *Refusal {
+func (k *check) mounts() *rule.Verdict {
 	if k.rules.exempt(k.pod) {
 		return nil
 	}
 	for _, m := range k.given.mounts {
 		if shown := exposed(m); shown != nil {
-			return k.refuse(MountNotAllowed, shown.Subject, "%s", shown.Text)
+			return k.refuse(rule.MountNotAllowed, shown.Object, "%s", shown.Text)
 		}
 	}
 	if k.rules.allowed(k.pod) {
@@ -31,7 +32,7 @@ func (k *check) mounts() *Refusal {
 }
 
 // exposed returns why a mount is refused: it shows VFIO nodes of the host. Nil for any other mount.
-func exposed(m *api.Mount) *podpolicy.Refusal {
+func exposed(m *api.Mount) *rule.Verdict {
 	switch source := m.GetSource(); {
 	case strings.EqualFold(m.GetType(), "devtmpfs"):
 		return podpolicy.HostPath("/dev")
@@ -45,7 +46,7 @@ func exposed(m *api.Mount) *podpolicy.Refusal {
 // sources decides on mounts into a VM by what their sources are on the node, whatever their paths look like. A mount of a
 // device node is refused unless the container has the same device as a device, by volumeDevices or a claim. A source that
 // can't be looked at is refused.
-func (k *check) sources() *Refusal {
+func (k *check) sources() *rule.Verdict {
 	var paths []string
 	for _, m := range k.given.mounts {
 		switch source := m.GetSource(); {
@@ -96,13 +97,13 @@ func (g *containerDevices) has(d nodefile.Device) bool {
 }
 
 // deviceMount refuses the mount of a device node. The number is for the log: it is the node's.
-func (k *check) deviceMount(m *api.Mount, d nodefile.Device) *Refusal {
+func (k *check) deviceMount(m *api.Mount, d nodefile.Device) *rule.Verdict {
 	kind := "character"
 	if d.Block {
 		kind = "block"
 	}
-	return &Refusal{
-		Code: MountNotAllowed, Pod: podOf(k.pod), Container: k.given.name, Subject: m.GetDestination(),
+	return &rule.Verdict{
+		Code: rule.MountNotAllowed, Object: m.GetDestination(),
 		Text: fmt.Sprintf("what it mounts at %s is a %s device node", m.GetDestination(), kind),
 		Fix:  "mount a directory or a regular file; block devices come by volumeDevices, others by ResourceClaims",
 		Err:  fmt.Errorf("%s is %s", m.GetSource(), d),
@@ -110,7 +111,7 @@ func (k *check) deviceMount(m *api.Mount, d nodefile.Device) *Refusal {
 }
 
 // unseen refuses a mount whose source can't be looked at; m is nil if it is unknown which.
-func (k *check) unseen(m *api.Mount, err error) *Refusal {
+func (k *check) unseen(m *api.Mount, err error) *rule.Verdict {
 	why := "can't be read"
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, nodefile.ErrBusy):
@@ -120,8 +121,8 @@ func (k *check) unseen(m *api.Mount, err error) *Refusal {
 	case errors.Is(err, errRelative):
 		why = "is not an absolute path"
 	}
-	return &Refusal{
-		Code: Unverifiable, Pod: podOf(k.pod), Container: k.given.name, Subject: m.GetDestination(), Err: &sourceError{err},
+	return &rule.Verdict{
+		Code: rule.Unverifiable, Object: m.GetDestination(), Err: &sourceError{err},
 		Text: fmt.Sprintf("the source of its mount at %s %s, and a mount of a device node is refused", m.GetDestination(), why),
 		Fix:  "check the volume; see the plugin's log on this node; the kubelet tries again",
 	}
@@ -137,7 +138,7 @@ func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
 // sourceGone reports whether the reason is that the source of a mount does not exist.
-func (r *Refusal) sourceGone() bool {
-	_, ok := errors.AsType[*sourceError](r.Err)
-	return ok && errors.Is(r.Err, fs.ErrNotExist)
+func sourceGone(v *rule.Verdict) bool {
+	_, ok := errors.AsType[*sourceError](v.Err)
+	return ok && errors.Is(v.Err, fs.ErrNotExist)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
@@ -47,42 +48,42 @@ func TestMounts(t *testing.T) {
 		container *api.Container
 		adjust    *api.ContainerAdjustment
 		pod       func(*api.PodSandbox)
-		want      nri.Code
+		want      rule.Code
 	}{
 		"of a directory":         {container: mountOf("bind", volume("data"))},
 		"of a regular file":      {container: mountOf("bind", volume("file"))},
 		"of a FIFO":              {container: mountOf("bind", volume("fifo"))},
 		"of a socket":            {container: mountOf("bind", volume("socket"))},
-		"of a block device":      {container: mountOf("bind", volume("block")), want: nri.MountNotAllowed},
-		"of a character device":  {container: mountOf("bind", volume("character")), want: nri.MountNotAllowed},
-		"of a link to a device":  {container: mountOf("bind", volume("link")), want: nri.MountNotAllowed},
-		"with a detour":          {container: mountOf("bind", volume("data/..//block")), want: nri.MountNotAllowed},
-		"of a device as a disk":  {container: mountOf("ext4", volume("block")), want: nri.MountNotAllowed},
-		"of no type":             {container: mountOf("", volume("block")), want: nri.MountNotAllowed},
-		"of what does not exist": {container: mountOf("bind", volume("none")), want: nri.Unverifiable},
-		"of a relative path":     {container: mountOf("bind", "rootfs/dev"), want: nri.Unverifiable},
+		"of a block device":      {container: mountOf("bind", volume("block")), want: rule.MountNotAllowed},
+		"of a character device":  {container: mountOf("bind", volume("character")), want: rule.MountNotAllowed},
+		"of a link to a device":  {container: mountOf("bind", volume("link")), want: rule.MountNotAllowed},
+		"with a detour":          {container: mountOf("bind", volume("data/..//block")), want: rule.MountNotAllowed},
+		"of a device as a disk":  {container: mountOf("ext4", volume("block")), want: rule.MountNotAllowed},
+		"of no type":             {container: mountOf("", volume("block")), want: rule.MountNotAllowed},
+		"of what does not exist": {container: mountOf("bind", volume("none")), want: rule.Unverifiable},
+		"of a relative path":     {container: mountOf("bind", "rootfs/dev"), want: rule.Unverifiable},
 		"of a relative path with the option": {
 			container: plain(func(c *api.Container) {
 				c.Mounts = []*api.Mount{{Destination: "/x", Source: "x", Options: []string{"bind"}}}
-			}), want: nri.Unverifiable,
+			}), want: rule.Unverifiable,
 		},
 		"of a relative path with the other option": {
 			container: plain(func(c *api.Container) {
 				c.Mounts = []*api.Mount{{Destination: "/x", Source: "x", Options: []string{"ro", "rbind"}}}
-			}), want: nri.Unverifiable,
+			}), want: rule.Unverifiable,
 		},
-		"in a pod without claims":      {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "kata-gpu"), want: nri.MountNotAllowed},
-		"in an exempt namespace":       {container: mountOf("bind", volume("block")), pod: runsIn("kube-system", "kata-gpu"), want: nri.MountNotAllowed},
+		"in a pod without claims":      {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "kata-gpu"), want: rule.MountNotAllowed},
+		"in an exempt namespace":       {container: mountOf("bind", volume("block")), pod: runsIn("kube-system", "kata-gpu"), want: rule.MountNotAllowed},
 		"without a VM":                 {container: mountOf("bind", volume("block")), pod: runsIn("tenants", "runc")},
 		"without a VM, of nothing":     {container: mountOf("bind", volume("none")), pod: runsIn("tenants", "runc")},
 		"of the container's own disk":  {container: own(mountOf("bind", volume("block")), "b", 253, 7)},
-		"of another disk":              {container: own(mountOf("bind", volume("block")), "b", 253, 8), want: nri.MountNotAllowed},
-		"of a disk with its number":    {container: own(mountOf("bind", volume("block")), "c", 253, 7), want: nri.MountNotAllowed},
+		"of another disk":              {container: own(mountOf("bind", volume("block")), "b", 253, 8), want: rule.MountNotAllowed},
+		"of a disk with its number":    {container: own(mountOf("bind", volume("block")), "c", 253, 7), want: rule.MountNotAllowed},
 		"of its own character device":  {container: own(mountOf("bind", volume("character")), "c", 253, 7)},
 		"of its own unbuffered device": {container: own(mountOf("bind", volume("character")), "u", 253, 7)},
-		"of a character device's disk": {container: own(mountOf("bind", volume("character")), "b", 253, 7), want: nri.MountNotAllowed},
+		"of a character device's disk": {container: own(mountOf("bind", volume("character")), "b", 253, 7), want: rule.MountNotAllowed},
 		"that another plugin adds": {
-			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Type: "bind", Source: volume("block")}}}, want: nri.MountNotAllowed,
+			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "/x", Type: "bind", Source: volume("block")}}}, want: rule.MountNotAllowed,
 		},
 		"that another plugin removes": {
 			container: plain(nil), adjust: &api.ContainerAdjustment{Mounts: []*api.Mount{{Destination: "-/dev/shm", Type: "bind"}}},
@@ -124,13 +125,14 @@ func TestRefusedMountIsNamed(t *testing.T) {
 			if refused == nil {
 				t.Fatal("it is not refused")
 			}
+			text := errorOf(pod("p1", "s1"), "app", refused)
 			for _, word := range []string{"container app of pod tenants/vm-p1", "/mnt", tt.want, "device node"} {
-				if !strings.Contains(refused.Error(), word) {
-					t.Errorf("the refusal %q does not say %q", refused.Error(), word)
+				if !strings.Contains(text, word) {
+					t.Errorf("the refusal %q does not say %q", text, word)
 				}
 			}
-			if text := refused.Error(); strings.Contains(text, source) || strings.Contains(text, "253") || refused.Err == nil || refused.Subject != "/mnt" {
-				t.Errorf("the refusal %q tells the node's path or number, or has no cause for the log (%v) or no subject (%q)", text, refused.Err, refused.Subject)
+			if strings.Contains(text, source) || strings.Contains(text, "253") || refused.Err == nil || refused.Object != "/mnt" {
+				t.Errorf("the refusal %q tells the node's path or number, or has no cause for the log (%v) or no subject (%q)", text, refused.Err, refused.Object)
 			}
 		})
 	}
@@ -179,11 +181,11 @@ func TestRunningMountsAreReported(t *testing.T) {
 	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
 	r.ready(p)
 	for _, want := range []struct {
-		code nri.Code
+		code rule.Code
 		uid  string
-	}{{nri.MountNotAllowed, "p1"}, {nri.Unverifiable, "p3"}} {
-		if got := <-reports; got.Code != want.code || got.Pod.UID != want.uid {
-			t.Errorf("a report is %v, want %s of %s", got.Error(), want.code, want.uid)
+	}{{rule.MountNotAllowed, "p1"}, {rule.Unverifiable, "p3"}} {
+		if got := <-reports; got.Verdict.Code != want.code || got.Pod.UID != want.uid {
+			t.Errorf("a report is %v, want %s of %s", got.Err().Error(), want.code, want.uid)
 		}
 	}
 }

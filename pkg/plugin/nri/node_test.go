@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
@@ -191,13 +192,13 @@ func with(uid string, d device) *api.Container {
 	c.CDIDevices = []*api.CDIDevice{{Name: cdiName(uid, d)}}
 	for _, n := range d.nodes {
 		c.Linux.Devices = append(c.Linux.Devices, oci(n))
-		c.Linux.Resources.Devices = append(c.Linux.Resources.Devices, rule(n.Major, n.Minor))
+		c.Linux.Resources.Devices = append(c.Linux.Resources.Devices, allowRule(n.Major, n.Minor))
 	}
 	return c
 }
 
-// rule allows a character device, or all of a major for minor -1.
-func rule(major, minor int64) *api.LinuxDeviceCgroup {
+// allowRule allows a character device, or all of a major for minor -1.
+func allowRule(major, minor int64) *api.LinuxDeviceCgroup {
 	r := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(major), Access: "rw"}
 	if minor >= 0 {
 		r.Minor = api.Int64(minor)
@@ -241,7 +242,7 @@ func (broken) View() (*assignment.View, error) { return nil, errDamaged }
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // code returns the code of a refusal, "" for none.
-func code(r *nri.Refusal) nri.Code {
+func code(r *rule.Verdict) rule.Code {
 	if r == nil {
 		return ""
 	}

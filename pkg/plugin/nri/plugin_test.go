@@ -17,6 +17,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func TestRuntimeRefusesSandboxes(t *testing.T) {
@@ -199,8 +200,8 @@ func TestRunningContainersWithForeignDevicesAreReported(t *testing.T) {
 	reports := make(chan nri.Refusal, 10)
 	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
 	r.ready(p)
-	if got := <-reports; got.Code != nri.NodeOfOthersClaim || got.Pod.UID != "p1" || len(reports) != 0 {
-		t.Errorf("report %v and %d more, want one NodeOfOthersClaim of p1", got.Error(), len(reports))
+	if got := <-reports; got.Verdict.Code != rule.NodeOfOthersClaim || got.Pod.UID != "p1" || len(reports) != 0 {
+		t.Errorf("report %v and %d more, want one NodeOfOthersClaim of p1", got.Err().Error(), len(reports))
 	}
 }
 

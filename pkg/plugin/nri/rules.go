@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
@@ -31,15 +32,15 @@ type Rules struct {
 // the pod's claims. If the journal can't be read, it refuses pods under an allowed handler. All other
 // pods pass: without assignments their containers get no VFIO node either. The same holds for a pod whose
 // claim has a record that can't be read.
-func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Assignment, *Refusal) {
-	if refused := r.annotations(pod, "", pod.GetAnnotations()); refused != nil {
+func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Assignment, *rule.Verdict) {
+	if refused := podpolicy.Annotations(pod.GetAnnotations(), r.allowed(pod)); refused != nil {
 		return nil, refused
 	}
 	view, err := who.View()
 	switch {
 	case err != nil && r.allowed(pod):
-		return nil, &Refusal{
-			Code: Unverifiable, Pod: podOf(pod), Err: err,
+		return nil, &rule.Verdict{
+			Code: rule.Unverifiable, Err: err,
 			Text: "the devices of its claims can't be read", Fix: "see the plugin's log on this node; the kubelet tries again",
 		}
 	case err != nil:
@@ -47,7 +48,7 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 	}
 	own := assignmentsOf(view, pod)
 	for _, a := range own {
-		if refused := r.inSandbox(a, pod, ""); refused != nil {
+		if refused := r.inSandbox(a, pod); refused != nil {
 			return nil, refused
 		}
 	}
@@ -55,23 +56,23 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 }
 
 // inSandbox decides whether the pod's sandbox may have the devices of one of the pod's claims.
-func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, container string) *Refusal {
-	refused := &Refusal{Pod: podOf(pod), Container: container, Claim: a.Claim}
+func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox) *rule.Verdict {
+	refused := &rule.Verdict{}
 	switch {
 	case !r.allowed(pod):
-		refused.Code = HandlerNotAllowed
+		refused.Code = rule.HandlerNotAllowed
 		refused.Text = fmt.Sprintf("its claim %s needs a VM, and the runtime handler %q does not start one", a.Claim, pod.GetRuntimeHandler())
 		refused.Fix = "use a RuntimeClass with the handler " + strings.Join(r.AllowedHandlers, " or ")
 	case !a.Usable():
-		refused.Code = ClaimNotUsable
+		refused.Code = rule.ClaimNotUsable
 		refused.Text = fmt.Sprintf("its claim %s is %s", a.Claim, condition(a))
 		refused.Fix = "wait until the kubelet has prepared it, or delete the pod if it does not"
 	case a.Sandbox == nil && len(a.Devices) > 0 && (r.ColdPlug || a.HasEndpoint()):
-		refused.Code = NotInSandbox
+		refused.Code = rule.NotInSandbox
 		refused.Text = fmt.Sprintf("its VM booted without the devices of claim %s", a.Claim)
 		refused.Fix = "check that pod_resource_api_sock in the Kata configuration names the plugin's socket and that the plugin runs; then delete the pod"
 	case !a.CleanFor(pod.GetId()):
-		refused.Code = DeviceNotClean
+		refused.Code = rule.DeviceNotClean
 		refused.Text = fmt.Sprintf("the devices of claim %s were assigned to sandbox %s and have not been reset", a.Claim, a.Sandbox.ID)
 		refused.Fix = "wait until that sandbox ends: its devices are then reset, and the kubelet tries again; pods can't share a device"
 	default:
@@ -93,17 +94,6 @@ func condition(a *assignment.Assignment) string {
 		return "without its CDI spec"
 	}
 	return string(a.State)
-}
-
-// annotations decides on the annotations of a pod or of its container.
-func (r *Rules) annotations(pod *api.PodSandbox, container string, annotations map[string]string) *Refusal {
-	refused := podpolicy.Annotations(annotations, r.allowed(pod))
-	if refused == nil {
-		return nil
-	}
-	return &Refusal{
-		Code: AnnotationNotAllowed, Pod: podOf(pod), Container: container, Subject: refused.Subject, Text: refused.Text, Fix: refused.Fix,
-	}
 }
 
 func (r *Rules) allowed(pod *api.PodSandbox) bool {
@@ -142,7 +132,7 @@ type Host interface {
 // Container decides on a container by its spec and the pending adjustments of all plugins; adjust may
 // be nil. It reads assignments only for a container with a VFIO device, so that all others pass
 // whatever the state of the journal, and looks at the sources of mounts only under an allowed handler.
-func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *Refusal {
+func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *rule.Verdict {
 	k := &check{rules: r, who: who, host: host, pod: pod, given: devicesFor(c, adjust)}
 	return k.run()
 }
@@ -158,13 +148,13 @@ type check struct {
 	used  []*assignment.Assignment // the pod's assignments that the container gets
 }
 
-func (k *check) run() *Refusal {
+func (k *check) run() *rule.Verdict {
 	for _, annotations := range append(k.given.annotations, k.pod.GetAnnotations()) {
-		if refused := k.rules.annotations(k.pod, k.given.name, annotations); refused != nil {
+		if refused := podpolicy.Annotations(annotations, k.rules.allowed(k.pod)); refused != nil {
 			return refused
 		}
 	}
-	for _, part := range []func() *Refusal{k.cdi, k.nodes, k.mounts, k.claims} {
+	for _, part := range []func() *rule.Verdict{k.cdi, k.nodes, k.mounts, k.claims} {
 		if refused := part(); refused != nil {
 			return refused
 		}
@@ -173,7 +163,7 @@ func (k *check) run() *Refusal {
 }
 
 // cdi decides on the CDI names of our kind.
-func (k *check) cdi() *Refusal {
+func (k *check) cdi() *rule.Verdict {
 	for _, name := range k.given.ourCDI() {
 		if refused := k.lookUp(name); refused != nil {
 			return refused
@@ -183,11 +173,9 @@ func (k *check) cdi() *Refusal {
 		case !known && k.view.Unread() != nil:
 			return k.unverifiable(name, k.view.Unread())
 		case !known:
-			return k.refuse(NodeWithoutClaim, name, "no claim on this node has the device %s", name)
+			return k.refuse(rule.NodeWithoutClaim, name, "no claim on this node has the device %s", name)
 		case !k.isOurs(a):
-			refused := k.refuse(NodeOfOthersClaim, name, "the device %s belongs to a claim that is not the pod's", name)
-			refused.Claim = a.Claim
-			return refused
+			return ofOthers(a, k.refuse(rule.NodeOfOthersClaim, name, "the device %s belongs to a claim that is not the pod's", name))
 		}
 		k.use(a)
 	}
@@ -195,7 +183,7 @@ func (k *check) cdi() *Refusal {
 }
 
 // nodes decides on the VFIO nodes.
-func (k *check) nodes() *Refusal {
+func (k *check) nodes() *rule.Verdict {
 	if k.rules.exempt(k.pod) {
 		return nil
 	}
@@ -214,7 +202,7 @@ func (k *check) nodes() *Refusal {
 	return nil
 }
 
-func (k *check) node(n node) *Refusal {
+func (k *check) node(n node) *rule.Verdict {
 	if n.path == "" {
 		return k.access(n)
 	}
@@ -224,11 +212,9 @@ func (k *check) node(n node) *Refusal {
 	case len(owners) == 0 && k.view.Unread() != nil:
 		return k.unverifiable(n.path, k.view.Unread())
 	case len(owners) == 0:
-		return k.refuse(NodeWithoutClaim, n.path, "no claim on this node explains the VFIO node %s (device %d:%d)", n.path, n.major, n.minor)
+		return k.refuse(rule.NodeWithoutClaim, n.path, "no claim on this node explains the VFIO node %s (device %d:%d)", n.path, n.major, n.minor)
 	case mine < 0:
-		refused := k.refuse(NodeOfOthersClaim, n.path, "the VFIO node %s belongs to a claim that is not the pod's", n.path)
-		refused.Claim = owners[0].Claim
-		return refused
+		return ofOthers(owners[0], k.refuse(rule.NodeOfOthersClaim, n.path, "the VFIO node %s belongs to a claim that is not the pod's", n.path))
 	}
 	if refused := k.number(n); refused != nil {
 		return refused
@@ -239,20 +225,20 @@ func (k *check) node(n node) *Refusal {
 
 // number compares a node's device number with that of the host's node of the same name: Kata finds
 // the device by its number.
-func (k *check) number(n node) *Refusal {
+func (k *check) number(n node) *rule.Verdict {
 	major, minor, err := k.host.Number(n.path)
 	if err != nil {
 		return k.unverifiable(n.path, err)
 	}
 	if !n.char || n.major != major || n.minor != minor {
-		return k.refuse(NodeMismatch, n.path, "the VFIO node %s has the device number of another device (%d:%d)", n.path, n.major, n.minor)
+		return k.refuse(rule.NodeMismatch, n.path, "the VFIO node %s has the device number of another device (%d:%d)", n.path, n.major, n.minor)
 	}
 	return nil
 }
 
 // access decides on a device cgroup rule for VFIO's numbers: a node of the pod's claims must have the
 // number.
-func (k *check) access(n node) *Refusal {
+func (k *check) access(n node) *rule.Verdict {
 	for _, a := range assignmentsOf(k.view, k.pod) {
 		for _, d := range a.Devices {
 			for _, path := range d.Nodes {
@@ -267,13 +253,13 @@ func (k *check) access(n node) *Refusal {
 	if n.minor == anyMinor {
 		number = fmt.Sprintf("%d:*", n.major)
 	}
-	return k.refuse(NodeWithoutClaim, number, "its device cgroup allows VFIO devices (%s) that are not in its claims", number)
+	return k.refuse(rule.NodeWithoutClaim, number, "its device cgroup allows VFIO devices (%s) that are not in its claims", number)
 }
 
 // claims decides whether the sandbox may have the container's devices.
-func (k *check) claims() *Refusal {
+func (k *check) claims() *rule.Verdict {
 	for _, a := range k.used {
-		if refused := k.rules.inSandbox(a, k.pod, k.given.name); refused != nil {
+		if refused := k.rules.inSandbox(a, k.pod); refused != nil {
 			return refused
 		}
 	}
@@ -281,7 +267,7 @@ func (k *check) claims() *Refusal {
 }
 
 // lookUp reads the view once; a refusal names the subject.
-func (k *check) lookUp(subject string) *Refusal {
+func (k *check) lookUp(subject string) *rule.Verdict {
 	if k.view != nil {
 		return nil
 	}
@@ -291,6 +277,12 @@ func (k *check) lookUp(subject string) *Refusal {
 	}
 	k.view = view
 	return nil
+}
+
+// ofOthers adds the claim that has the device to a verdict, for the log alone: it can be another tenant's.
+func ofOthers(a *assignment.Assignment, v *rule.Verdict) *rule.Verdict {
+	v.Err = fmt.Errorf("it belongs to claim %s", a.Claim)
+	return v
 }
 
 func (k *check) isOurs(a *assignment.Assignment) bool {
@@ -303,16 +295,16 @@ func (k *check) use(a *assignment.Assignment) {
 	}
 }
 
-func (k *check) refuse(code Code, subject, format string, args ...any) *Refusal {
-	return &Refusal{
-		Code: code, Pod: podOf(k.pod), Container: k.given.name, Subject: subject, Text: fmt.Sprintf(format, args...),
+func (k *check) refuse(code rule.Code, subject, format string, args ...any) *rule.Verdict {
+	return &rule.Verdict{
+		Code: code, Object: subject, Text: fmt.Sprintf(format, args...),
 		Fix: "request the device with a ResourceClaim in the pod's spec; if this is a system pod of the node, exempt its namespace in the plugin's configuration",
 	}
 }
 
-func (k *check) unverifiable(subject string, err error) *Refusal {
-	return &Refusal{
-		Code: Unverifiable, Pod: podOf(k.pod), Container: k.given.name, Subject: subject, Err: err,
+func (k *check) unverifiable(subject string, err error) *rule.Verdict {
+	return &rule.Verdict{
+		Code: rule.Unverifiable, Object: subject, Err: err,
 		Text: "the owner of its devices can't be read", Fix: "see the plugin's log on this node; the kubelet tries again",
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // volumeKinds are the kinds of volume of a pod, by the source that a container's list of mounts has for one (kubelet:
@@ -71,10 +71,10 @@ func (n *node) make(path, what string) {
 // Each kind of volume is mounted with any kind of file except a device node, in pods with and without claims.
 func TestVolumesOfEachKind(t *testing.T) {
 	for kind, source := range volumeKinds() {
-		for what, want := range map[string]nri.Code{
+		for what, want := range map[string]rule.Code{
 			"a directory": "", "a file": "", "a socket's place, a FIFO": "", "a link to a file": "",
-			"a block device node": nri.MountNotAllowed, "a character device node": nri.MountNotAllowed, "a link to a device node": nri.MountNotAllowed,
-			"nothing": nri.Unverifiable,
+			"a block device node": rule.MountNotAllowed, "a character device node": rule.MountNotAllowed, "a link to a device node": rule.MountNotAllowed,
+			"nothing": rule.Unverifiable,
 		} {
 			t.Run(kind+"/"+what, func(t *testing.T) {
 				n, r := tenants(t), rules()

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Prefixes of annotations, in lower case.
@@ -21,21 +22,13 @@ const (
 	kataAnnotations = "io.katacontainers."
 )
 
-// Refusal is an annotation or a mount that the pod must not have.
-type Refusal struct {
-	// Subject is the annotation's key, or the path on the node.
-	Subject string
-	// Text is the problem, and Fix the remedy. Both are complete phrases.
-	Text, Fix string
-}
-
 // Annotations returns the first annotation, by key, that a pod must not have; nil if it may have all. inVM is true if
 // the pod's handler gives it its own VM with devices of kata-vfio. The rules for a container's annotations are the same.
-func Annotations(annotations map[string]string, inVM bool) *Refusal {
+func Annotations(annotations map[string]string, inVM bool) *rule.Verdict {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if why := refused(strings.ToLower(key), annotations[key], inVM); why != "" {
-			return &Refusal{
-				Subject: key, Text: "the annotation " + key + " " + why,
+			return &rule.Verdict{
+				Code: rule.AnnotationNotAllowed, Object: key, Text: "the annotation " + key + " " + why,
 				Fix: "remove it from the pod; devices come by ResourceClaims, and the VM's settings from the RuntimeClass",
 			}
 		}
@@ -60,12 +53,12 @@ func namesOurs(value string) bool { return strings.Contains(strings.ToLower(valu
 
 // HostPath returns why a path of the node must not be mounted into a container, or nil. It allows the node's root,
 // although that shows /dev, because agents mount it to read. The admission policies refuse it for tenants.
-func HostPath(source string) *Refusal {
+func HostPath(source string) *rule.Verdict {
 	if source = path.Clean(source); source != "/dev" && !IsVFIO(source) {
 		return nil
 	}
-	return &Refusal{
-		Subject: source, Text: "its mount of " + source + " shows the host's VFIO nodes",
+	return &rule.Verdict{
+		Code: rule.MountNotAllowed, Object: source, Text: "its mount of " + source + " shows the host's VFIO nodes",
 		Fix: "remove the mount from the pod; devices come by ResourceClaims",
 	}
 }

@@ -27,8 +27,8 @@ func TestAnnotations(t *testing.T) {
 			if (refused != nil) != tt.refused {
 				t.Fatalf("Annotations = %+v, want a refusal: %t", refused, tt.refused)
 			}
-			if refused != nil && refused.Subject != tt.key {
-				t.Errorf("the refusal names %q, want %q", refused.Subject, tt.key)
+			if refused != nil && refused.Object != tt.key {
+				t.Errorf("the refusal names %q, want %q", refused.Object, tt.key)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A physical endpoint is a VF that Kata takes from the pod's network namespace. Like any other function it is first
@@ -30,11 +31,11 @@ func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) e
 			return fmt.Errorf("claim %s: find the kernel driver of VF %s: %w", rec.Plan.Claim, fn.Address, err)
 		}
 		if module == "" {
-			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
-				Code: plan.Unsupported, Device: deviceName(&rec.Plan, fn), Address: fn.Address,
+			return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
+				Code: rule.UnsupportedSetting, Device: deviceName(&rec.Plan, fn), Address: fn.Address,
 				Text: fmt.Sprintf("VF %s has no kernel driver, and no module of this kernel is for it, so it can't be a physical endpoint", fn.Address),
 				Fix:  "install its driver's module on the node, or leave `attachment: PhysicalEndpoint` out",
-			}}}
+			})
 		}
 		driver, loaded := snap.Host.DriverOf(module)
 		if !loaded && !slices.Contains(rec.Plan.Modules, module) {

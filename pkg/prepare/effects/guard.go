@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -66,6 +67,9 @@ func (e *InUseError) Error() string {
 	return text
 }
 
+// Code is that of conditions and Events.
+func (e *InUseError) Code() rule.Code { return rule.InUse }
+
 // advice says how to end the holders. The pod that is refused may be the very one whose
 // VM it is, so that deleting it is no advice where the VM has no shim. The minute is for
 // the runtime's clean-up after the shim, which may still be under way (runtimeclass/README.md).
@@ -106,6 +110,9 @@ func (e *LockedError) Error() string {
 		e.Claim, e.Address)
 }
 
+// Code is that of conditions and Events.
+func (e *LockedError) Code() rule.Code { return rule.Locked }
+
 // IsUse reports whether an error says that a process has a function, or that this
 // can't be seen.
 func IsUse(err error) bool {
@@ -127,11 +134,11 @@ func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 			return fmt.Errorf("claim %s: check whether disks of %s are in use: %w", claim, a, err)
 		}
 		if disk != "" {
-			return &plan.RefusedError{Claim: claim, Refusals: []plan.Refusal{{
-				Code: plan.DiskInUse, Device: f.Name(), Address: a, Driver: f.Driver,
+			return plan.RefuseClaim(claim, rule.Verdict{
+				Code: rule.DiskInUse, Device: f.Name(), Address: a, Driver: f.Driver,
 				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, or used by swap, RAID, ZFS or a process)", disk, a),
 				Fix:  "unmount it or stop its user, or claim another device",
-			}}}
+			})
 		}
 	}
 	return g.unopened(ctx, snap, claim, addrs)
@@ -179,7 +186,7 @@ func (g *Guard) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Fu
 		return &GoneError{Address: fn.Address, Replaced: true}
 	}
 	if refusal := plan.Retakeable(snap, nodeconfig.Select(g.node, snap), f, fn.Role); refusal != nil {
-		return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{*refusal}}
+		return plan.RefuseClaim(rec.Plan.Claim, *refusal)
 	}
 	return g.Untaken(ctx, snap, rec.Plan.Claim, addrs)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Leasing takes the addresses of a record's devices from pools and returns them.
@@ -42,6 +43,9 @@ func (e *ReturnError) Error() string {
 		e.Device, e.Pool, OneLine(e.Err), e.Claim.UID)
 }
 
+// Code is that of conditions and Events.
+func (e *ReturnError) Code() rule.Code { return rule.AddressNotReturned }
+
 func (e *ReturnError) Unwrap() error { return e.Err }
 
 // Find refuses, before the first effect, a claim whose pools' plugins are
@@ -53,10 +57,10 @@ func (l *Leasing) Find(rec *journal.Record) error {
 			continue
 		}
 		if err := l.addresses.Find(d.Lease); err != nil {
-			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
-				Code: plan.NoAddressPool, Device: d.Name, Address: d.Address,
+			return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
+				Code: rule.NoAddressPool, Device: d.Name, Address: d.Address,
 				Text: fmt.Sprintf("its addresses come from pool %s: %s", d.Lease.Pool, err), Fix: "fix the cause, then try again",
-			}}}
+			})
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Recording writes what happens to claims: their state to the journal, their history
@@ -45,6 +46,9 @@ func (e *EvidenceError) Error() string {
 	}
 	return fmt.Sprintf("claim %s: write its event to the ledger: %s", e.Claim, OneLine(e.Err))
 }
+
+// Code is that of conditions and Events.
+func (e *EvidenceError) Code() rule.Code { return rule.NoEvidence }
 
 func (e *EvidenceError) Unwrap() error { return e.Err }
 
@@ -246,8 +250,8 @@ func describe(snap *device.Snapshot, d *ledger.Device) {
 	}
 }
 
-func codesOf(reasons []isolation.Reason) []isolation.Code {
-	var codes []isolation.Code
+func codesOf(reasons []rule.Verdict) []rule.Code {
+	var codes []rule.Code
 	for i := range reasons {
 		if !slices.Contains(codes, reasons[i].Code) {
 			codes = append(codes, reasons[i].Code)

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -92,7 +93,7 @@ const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its
 // refused turns what a PF can't do into the claim's refusal. Other errors
 // stay as they are: a later try may come through.
 func (c *Configuring) refused(rec *journal.Record, fn *plan.Function, err error) error {
-	refusal := plan.Refusal{Code: plan.Unsupported, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
+	refusal := rule.Verdict{Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
 	_, atOdds := errors.AsType[*plan.RateError](err)
@@ -117,7 +118,7 @@ func (c *Configuring) refused(rec *journal.Record, fn *plan.Function, err error)
 	default:
 		return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 	}
-	return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{refusal}}
+	return plan.RefuseClaim(rec.Plan.Claim, refusal)
 }
 
 // deviceName returns the name of the device that a function is.

@@ -8,9 +8,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Gate says which failed checks count.
@@ -18,7 +18,7 @@ type Gate struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
 	// Counts is the least severity at which a failed check counts; with [finding.Off], none counts.
-	Counts isolation.Severity
+	Counts rule.Severity
 	// Waivers are the accepted failures, and Today is the day that they are compared with, "2026-11-22".
 	Waivers []finding.Waiver
 	Today   string

@@ -6,14 +6,14 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestWeigh: which findings keep which of two functions from claims.
 func TestWeigh(t *testing.T) {
 	one, other := pci.Address{Bus: 1}, pci.Address{Bus: 2}
-	fails := func(id string, severity isolation.Severity, devices ...pci.Address) finding.Finding {
+	fails := func(id string, severity rule.Severity, devices ...pci.Address) finding.Finding {
 		return finding.Finding{ID: id, State: finding.Fail, Severity: severity, Devices: devices}
 	}
 	waived := func(rule, scope, until string) []finding.Waiver {
@@ -21,33 +21,33 @@ func TestWeigh(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		findings      []finding.Finding
-		counts        isolation.Severity
+		counts        rule.Severity
 		waivers       []finding.Waiver
 		first, second []string
 	}{
-		"of one function":   {[]finding.Finding{fails("ACS-001", isolation.High, one)}, isolation.High, nil, []string{"ACS-001"}, nil},
-		"of the whole node": {[]finding.Finding{fails("IOM-003", isolation.Critical)}, isolation.High, nil, []string{"IOM-003"}, []string{"IOM-003"}},
+		"of one function":   {[]finding.Finding{fails("ACS-001", rule.High, one)}, rule.High, nil, []string{"ACS-001"}, nil},
+		"of the whole node": {[]finding.Finding{fails("IOM-003", rule.Critical)}, rule.High, nil, []string{"IOM-003"}, []string{"IOM-003"}},
 		"the worst first": {
-			[]finding.Finding{fails("ACS-001", isolation.High, one), fails("IOM-003", isolation.Critical)},
-			isolation.High, nil,
+			[]finding.Finding{fails("ACS-001", rule.High, one), fails("IOM-003", rule.Critical)},
+			rule.High, nil,
 			[]string{"IOM-003", "ACS-001"},
 			[]string{"IOM-003"},
 		},
-		"less severe":          {[]finding.Finding{fails("ACS-004", isolation.Medium, one)}, isolation.High, nil, nil, nil},
-		"less severe, counted": {[]finding.Finding{fails("ACS-004", isolation.Medium, one)}, isolation.Medium, nil, []string{"ACS-004"}, nil},
-		"none counts":          {[]finding.Finding{fails("IOM-003", isolation.Critical)}, finding.Off, nil, nil, nil},
+		"less severe":          {[]finding.Finding{fails("ACS-004", rule.Medium, one)}, rule.High, nil, nil, nil},
+		"less severe, counted": {[]finding.Finding{fails("ACS-004", rule.Medium, one)}, rule.Medium, nil, []string{"ACS-004"}, nil},
+		"none counts":          {[]finding.Finding{fails("IOM-003", rule.Critical)}, finding.Off, nil, nil, nil},
 		"which no configuration repairs": {
-			[]finding.Finding{fails("NIC-007", isolation.High, one)}, isolation.High, nil, nil, nil,
+			[]finding.Finding{fails("NIC-007", rule.High, one)}, rule.High, nil, nil, nil,
 		},
-		"what is unknown": {[]finding.Finding{{ID: "IOM-003", State: finding.Unknown, Severity: isolation.Critical}}, isolation.High, nil, nil, nil},
+		"what is unknown": {[]finding.Finding{{ID: "IOM-003", State: finding.Unknown, Severity: rule.Critical}}, rule.High, nil, nil, nil},
 		"of the whole node, accepted for one function": {
-			[]finding.Finding{fails("ACS-007", isolation.High)}, isolation.High, waived("ACS-007", one.String(), "2026-12-01"), nil, []string{"ACS-007"},
+			[]finding.Finding{fails("ACS-007", rule.High)}, rule.High, waived("ACS-007", one.String(), "2026-12-01"), nil, []string{"ACS-007"},
 		},
 		"of two functions, accepted for one": {
-			[]finding.Finding{fails("ACS-007", isolation.High, one, other)}, isolation.High, waived("ACS-007", one.String(), "2026-12-01"), nil, []string{"ACS-007"},
+			[]finding.Finding{fails("ACS-007", rule.High, one, other)}, rule.High, waived("ACS-007", one.String(), "2026-12-01"), nil, []string{"ACS-007"},
 		},
 		"accepted until yesterday": {
-			[]finding.Finding{fails("ACS-007", isolation.High)}, isolation.High, waived("ACS-007", one.String(), "2026-11-21"), []string{"ACS-007"}, []string{"ACS-007"},
+			[]finding.Finding{fails("ACS-007", rule.High)}, rule.High, waived("ACS-007", one.String(), "2026-11-21"), []string{"ACS-007"}, []string{"ACS-007"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
@@ -18,7 +18,7 @@ const WaiversFile = "etc/kata-vfio/waivers.yaml"
 // Default returns the gate of a plugin without flags: the profile for untrusted tenants, severity high, and the waivers
 // of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
 func Default(n *facts.Node, today string) (Gate, error) {
-	g := Gate{Profile: finding.Profiles()[0], Counts: isolation.High, Today: today}
+	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today}
 	file := n.Read(WaiversFile)
 	if file.Status == facts.Absent {
 		return g, nil

@@ -18,9 +18,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -32,7 +32,7 @@ type Config struct {
 	Waivers func(context.Context) []finding.Waiver
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
-	Counts isolation.Severity
+	Counts rule.Severity
 	// Assignable returns the functions that tenants can get. Functions that a claim or a VFIO driver has count in any
 	// case.
 	Offered func(*device.Snapshot) []pci.Address

@@ -18,10 +18,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -53,7 +53,7 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*mon
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	c := monitor.Config{
-		FS: s.fs, Profile: profile, Counts: isolation.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
+		FS: s.fs, Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
 		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {
@@ -175,7 +175,7 @@ func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 	s.tree.SetACS(s.tree.Devices["left/port"], 0)
 	s.look()
 	failures := s.Failing(gpu.Address)
-	if len(failures) == 0 || failures[0].Severity != isolation.Critical {
+	if len(failures) == 0 || failures[0].Severity != rule.Critical {
 		t.Fatalf("failing for left: %v", failures)
 	}
 	var ids []string
@@ -200,7 +200,7 @@ func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 			c.Waivers = waivers("9999-12-31")
 		},
 		"profile": func(c *monitor.Config) {
-			c.Profile = finding.Profile{Name: "x", Severities: map[string]isolation.Severity{"IOM-003": isolation.Medium}}
+			c.Profile = finding.Profile{Name: "x", Severities: map[string]rule.Severity{"IOM-003": rule.Medium}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -52,7 +52,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("the holder's repetition: %v", err)
 	}
 	_, err = n.Prepare(t.Context(), stage.Request(t, "other", vf))
-	if refused := asRefusal(t, err); !refused.Has(plan.Drained) {
+	if refused := asRefusal(t, err); !refused.Has(rule.Drained) {
 		t.Errorf("another claim: %v", err)
 	}
 	mustUnprepare(t, n, "holder")

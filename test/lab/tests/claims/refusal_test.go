@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -26,21 +26,21 @@ func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		ask   string
 		cfg   *v1alpha1.NodeConfig
-		want  plan.Code
+		want  rule.Code
 		names []string
 	}{
 		"a bridge with a driver in the group": {
-			ask: topology.Edu0, cfg: stage.Everything("other"), want: plan.NotViable,
+			ask: topology.Edu0, cfg: stage.Everything("other"), want: rule.GroupNotViable,
 			names: []string{topology.Bridge0, "shpchp"},
 		},
 		"a GPU behind a switch without ACS": {
-			ask: topology.GPU4, want: plan.NotIsolated, names: []string{topology.GPU4Port, topology.SwitchNIC, "ACS"},
+			ask: topology.GPU4, want: rule.NotIsolated, names: []string{topology.GPU4Port, topology.SwitchNIC, "ACS"},
 		},
 		"a NIC that is not ours": {
-			ask: topology.NIC0, want: plan.NotOurs, names: []string{topology.NIC0, "e1000e"},
+			ask: topology.NIC0, want: rule.NotOurs, names: []string{topology.NIC0, "e1000e"},
 		},
 		"a PF with VFs": {
-			ask: topology.PF0, cfg: stage.Everything("pf"), want: plan.Forbidden, names: []string{topology.PF0, "igb"},
+			ask: topology.PF0, cfg: stage.Everything("pf"), want: rule.Forbidden, names: []string{topology.PF0, "igb"},
 		},
 	}
 	for name, tt := range tests {
@@ -49,7 +49,7 @@ func TestRefusals(t *testing.T) {
 			before := stage.Bindings(t)
 			_, err := n.Prepare(t.Context(), stage.Request(t, "refused", tt.ask))
 			if refused := asRefusal(t, err); !refused.Has(tt.want) {
-				t.Errorf("refused with %+v; want %s", refused.Refusals, tt.want)
+				t.Errorf("refused with %+v; want %s", refused.Verdicts, tt.want)
 			}
 			for _, name := range tt.names {
 				if !strings.Contains(err.Error(), name) {
@@ -74,8 +74,8 @@ func TestBridgeUnboundMakesItViable(t *testing.T) {
 	n = open(t, stage.Everything("other"))
 	before := stage.Bindings(t)
 	_, err = n.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
-	if refused := asRefusal(t, err); !refused.Has(plan.MateNotSelected) || !strings.Contains(err.Error(), topology.NIC1) {
-		t.Errorf("refused with %+v; want %s for %s, which the config does not name", refused.Refusals, plan.MateNotSelected, topology.NIC1)
+	if refused := asRefusal(t, err); !refused.Has(rule.GroupMateNotSelected) || !strings.Contains(err.Error(), topology.NIC1) {
+		t.Errorf("refused with %+v; want %s for %s, which the config does not name", refused.Verdicts, rule.GroupMateNotSelected, topology.NIC1)
 	}
 	cfg := stage.Everything("other")
 	cfg.Devices = append(cfg.Devices, v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{stage.Address(t, topology.NIC1)}}})

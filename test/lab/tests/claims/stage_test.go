@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 )
 
@@ -48,9 +48,9 @@ func mustUnprepare(t *testing.T, n *node.Node, uid string) {
 	}
 }
 
-func asRefusal(t *testing.T, err error) *plan.RefusedError {
+func asRefusal(t *testing.T, err error) *rule.RefusedError {
 	t.Helper()
-	var refused *plan.RefusedError
+	var refused *rule.RefusedError
 	if !errors.As(err, &refused) {
 		t.Fatalf("got %v; want a refusal", err)
 	}

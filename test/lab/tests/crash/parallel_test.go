@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/crash/victim"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
@@ -100,9 +101,9 @@ func TestRivalOfAKilledClaim(t *testing.T) {
 	kill()
 	err = <-refused
 	stage.Says(t, err, topology.GPU0, "is held by claim tenant-a/"+uid)
-	var refusal *plan.RefusedError
-	if !errors.As(err, &refusal) || !refusal.Has(plan.Held) {
-		t.Errorf("the rival got %v, want %s", err, plan.Held)
+	var refusal *rule.RefusedError
+	if !errors.As(err, &refusal) || !refusal.Has(rule.Held) {
+		t.Errorf("the rival got %v, want %s", err, rule.Held)
 	}
 	settleBoth(t, n, req.UID)
 	stage.Unchanged(t, before)

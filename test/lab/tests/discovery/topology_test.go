@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -59,7 +60,7 @@ func TestPlaces(t *testing.T) {
 
 // verdict is an isolation.Verdict in brief.
 type verdict struct {
-	reasons []isolation.Code
+	reasons []rule.Code
 	method  string
 	set     []string
 }
@@ -90,11 +91,11 @@ func TestVerdicts(t *testing.T) {
 	snap := stage.Scan(t)
 	alone := func(method, address string) verdict { return verdict{method: method, set: []string{address}} }
 	exposed := func(address string) verdict {
-		return verdict{reasons: []isolation.Code{isolation.PeerToPeer}, method: "bus", set: []string{address}}
+		return verdict{reasons: []rule.Code{rule.PeerToPeerPossible}, method: "bus", set: []string{address}}
 	}
 	pair := verdict{method: isolation.HotReset, set: []string{topology.GPU1, topology.GPU1Audio}}
-	bridged := verdict{reasons: []isolation.Code{isolation.NotViable}, method: isolation.HotReset, set: []string{topology.Edu0, topology.NIC1}}
-	bridge := verdict{reasons: []isolation.Code{isolation.IsBridge}}
+	bridged := verdict{reasons: []rule.Code{rule.GroupNotViable}, method: isolation.HotReset, set: []string{topology.Edu0, topology.NIC1}}
+	bridge := verdict{reasons: []rule.Code{rule.Bridge}}
 	for address, want := range map[string]verdict{
 		topology.PF0: alone("flr", topology.PF0), topology.NVMe0: alone("flr", topology.NVMe0),
 		topology.VF(topology.PF0, 1):   alone("flr", topology.VF(topology.PF0, 1)),

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -29,12 +29,12 @@ func TestNothingIsIsolated(t *testing.T) {
 		if f.Group != nil {
 			t.Errorf("%s is in group %d", f.Address, *f.Group)
 		}
-		if v := isolation.Judge(snap, f); v.Isolated || !f.IsBridge() && !v.Has(isolation.NoGroup) {
-			t.Errorf("the verdict on %s is %+v; want %s", f.Address, v, isolation.NoGroup)
+		if v := isolation.Judge(snap, f); v.Isolated || !f.IsBridge() && !v.Has(rule.NoIOMMUGroup) {
+			t.Errorf("the verdict on %s is %+v; want %s", f.Address, v, rule.NoIOMMUGroup)
 		}
 	}
 	v := isolation.Judge(snap, stage.Function(t, snap, topology.GPU0))
-	if r := v.Reasons[0]; r.Severity != isolation.Critical || !strings.Contains(r.Fix, "intel_iommu=on") {
+	if r := v.Reasons[0]; r.Severity != rule.Critical || !strings.Contains(r.Fix, "intel_iommu=on") {
 		t.Errorf("the worst reason is %+v; want a critical one with the kernel parameter", r)
 	}
 }
@@ -45,7 +45,7 @@ func TestPrepareRefuses(t *testing.T) {
 	n := stage.Open(t, stage.Config())
 	_, err := n.Prepare(t.Context(), stage.Request(t, "0f8fad5b", topology.GPU0))
 	stage.Says(t, err, topology.GPU0, "IOMMU", "intel_iommu=on")
-	if _, ok := errors.AsType[*plan.RefusedError](err); !ok {
+	if _, ok := errors.AsType[*rule.RefusedError](err); !ok {
 		t.Errorf("got %v; want a refusal", err)
 	}
 	stage.Unchanged(t, before)
