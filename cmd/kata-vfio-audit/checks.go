@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func checksCommand() *cobra.Command {
@@ -80,6 +81,42 @@ func oneRule(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// oneRuleOrCode is for the Args of a command that takes one check's ID or one code.
+func oneRuleOrCode(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return command.Usagef("want one check's ID, such as IOM-003, or one code, such as GroupNotViable; see `%s --help`", cmd.CommandPath())
+	}
+	texts, err := rule.Texts()
+	if err != nil {
+		return err
+	}
+	_, isRule := ruleNamed(args[0])
+	if _, isCode := rule.Find(texts, args[0]); !isRule && !isCode {
+		return command.Usagef("there is no check and no code %q; `kata-vfio-audit checks` lists the checks, and the shell completes both", args[0])
+	}
+	return nil
+}
+
+// explainCode writes what a code means. [oneRuleOrCode] has found it.
+func explainCode(cmd *cobra.Command, format, code string) error {
+	if cmd.Flags().Changed("root") {
+		return command.Usagef("%s is a code: --root goes with a check's ID, and `kata-vfio-audit node` shows what fails", code)
+	}
+	texts, err := rule.Texts()
+	if err != nil {
+		return err
+	}
+	text, _ := rule.Find(texts, code)
+	return command.WriteCode(cmd.OutOrStdout(), format, text)
+}
+
+// completeRuleOrCode completes IDs and codes.
+func completeRuleOrCode(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ids, directive := completeRule(cmd, args, word)
+	codes, _ := command.CompleteCodes(cmd, args, word)
+	return append(ids, codes...), directive
+}
+
 // ruleNamed returns the rule of an id, however its letters are written.
 func ruleNamed(id string) (finding.Rule, bool) {
 	for _, r := range allRules() {
@@ -130,15 +167,18 @@ func explainCommand(t *tree) *cobra.Command {
 	j := newJudging(nil)
 	formats := command.Formats(report.ExplainFormats())
 	cmd := &cobra.Command{
-		Use:   "explain ID",
-		Short: "Explain a check: what it asks, why, how to fix a failure, and its sources",
+		Use:   "explain ID | CODE",
+		Short: "Explain a check or a code: what it means, why, how to fix it, and its sources",
 		Long: "explain shows what a check asks, why, and how to fix a failure. With --root it also runs the check on a node, and\n" +
 			"shows the result and everything that it read: --root / is this machine.\n" +
 			"\n" +
+			"A code is the reason of a condition or an Event, the value or key of a taint, or the word in parentheses behind a refusal.\n" +
+			"explain shows what it means, what to do, and who can do it.\n" +
+			"\n" +
 			readingExitCodes,
-		Example:           "  kata-vfio-audit explain IOM-003\n  kata-vfio-audit explain IOM-003 --root /",
-		Args:              oneRule,
-		ValidArgsFunction: completeRule,
+		Example:           "  kata-vfio-audit explain IOM-003\n  kata-vfio-audit explain IOM-003 --root /\n  kata-vfio-audit explain GroupNotViable",
+		Args:              oneRuleOrCode,
+		ValidArgsFunction: completeRuleOrCode,
 		PreRunE: func(*cobra.Command, []string) error {
 			if err := formats.Check(j.format); err != nil {
 				return err
@@ -146,7 +186,10 @@ func explainCommand(t *tree) *cobra.Command {
 			return j.checkProfile()
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, _ := ruleNamed(args[0])
+			r, isRule := ruleNamed(args[0])
+			if !isRule {
+				return explainCode(cmd, j.format, args[0])
+			}
 			doc, err := t.answers(cmd, j, r.ID)
 			if err != nil {
 				return err

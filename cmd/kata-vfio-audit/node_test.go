@@ -254,7 +254,7 @@ func TestExplain(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || doc.ID != "IOM-003" || len(doc.Findings) != 1 || doc.Findings[0].State != finding.Waived {
 		t.Errorf("%v, %+v", err, doc)
 	}
-	for _, args := range [][]string{{"explain"}, {"explain", "IOM-999"}, {"explain", "IOM-001", "IOM-003"}, {"explain", "IOM-003", "--profile", "x"}, {"explain", "K8S-001", "--root", "/"}} {
+	for _, args := range [][]string{{"explain"}, {"explain", "IOM-999"}, {"explain", "IOM-001", "IOM-003"}, {"explain", "IOM-003", "--profile", "x"}, {"explain", "K8S-001", "--root", "/"}, {"explain", "Held", "--root", "/"}} {
 		if _, _, err := execute(t, args...); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%v: %v", args, err)
 		}
@@ -278,6 +278,9 @@ func TestChecksAndProfiles(t *testing.T) {
 	for line, want := range map[string]string{
 		"checks":                                 "IOM-003   critical  plugin  Ensure that VFIO's no-IOMMU mode is off\n",
 		"explain K8S-001":                        "group     Cluster\n",
+		"explain grouPnotviable":                 "GroupNotViable  A function of the IOMMU group is in use by the host",
+		"explain Held -o md":                     "# Held\n",
+		"__complete explain Hel":                 "Held\tAnother claim has the function, or one that must go with it\n",
 		"checks -o md":                           "### IOM-003\n",
 		"checks -o json":                         `"id": "IOM-003"`,
 		"checks --mapping nist-800-53":           "SC-39 Process Isolation (direct)\n",

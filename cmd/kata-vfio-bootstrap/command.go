@@ -122,7 +122,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
 		"in a privileged pod with hostPID: run in the mount namespace of the node's first process, with the node's files and tools; reads the blueprint of -f once, in the pod")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
-	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o))
+	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o), command.ExplainCommand("kata-vfio-bootstrap", exitCodes))
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }

@@ -73,7 +73,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
 		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts),
-		templateCommand(&opts), runCommand(&opts), serving.ProbeCommand("kata-vfio-plugin"),
+		templateCommand(&opts), runCommand(&opts), command.ExplainCommand("kata-vfio-plugin", exitCodes), serving.ProbeCommand("kata-vfio-plugin"),
 	)
 	command.AddVersion(cmd, version())
 	return cmd

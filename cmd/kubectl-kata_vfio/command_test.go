@@ -106,7 +106,7 @@ func TestDocuments(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"devices -o yaml": "devices:\n- address: ", "topology -o json": "{\n  \"nodes\": [\n", "audit -o json": "{\n  \"nodes\": [\n",
-		"explain train-gpu -o yaml": "moments:\n", "explain train-gpu -o json": "{\n  \"subject\": \"claim team-a/train-gpu\",\n",
+		"explain GroupNotViable -o json": "{\n  \"code\": \"GroupNotViable\",\n", "explain train-gpu -o yaml": "moments:\n", "explain train-gpu -o json": "{\n  \"subject\": \"claim team-a/train-gpu\",\n",
 	} {
 		if stdout, stderr, _ := ask(t, sample(t), strings.Fields(line)...); !strings.HasPrefix(stdout, want) {
 			t.Errorf("%s: %s\n%s", line, stderr, stdout)

@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func explainCommand(s *session) *cobra.Command {
@@ -22,19 +23,28 @@ func explainCommand(s *session) *cobra.Command {
 	var format, nodeName string
 	var files []string
 	cmd := &cobra.Command{
-		Use:   "explain CLAIM | POD | NODE/DEVICE",
-		Short: "Explain the state of a claim, pod or device, and what to do",
+		Use:   "explain CLAIM | POD | NODE/DEVICE | CODE",
+		Short: "Explain the state of a claim, pod or device, or a reason, and what to do",
 		Long: "explain shows in order of time what happened to a claim, a pod with claims, or a node's device: allocation, conditions,\n" +
 			"events (the API server keeps them for an hour), taints and failed checks, and then what to do. Name a device by\n" +
 			"its name or its PCI address. Use claim/NAME, pod/NAME or device/NODE/NAME if a name is ambiguous.\n" +
+			"A code is the reason of a condition or an Event, or the value of a taint, such as GroupNotViable: explain shows what it means,\n" +
+			"what to do, and who can do it.\n" +
 			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) reports about the pod's VM: its process, and\n" +
 			"where its devices are in the guest.\n" +
 			"\n" +
 			exitCodes,
-		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/",
-		Args:    command.ExactArgs(1, "one claim, pod or NODE/DEVICE"), ValidArgsFunction: s.completeExplain,
+		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/\n  kubectl kata-vfio explain GroupNotViable",
+		Args:    command.ExactArgs(1, "one claim, pod, NODE/DEVICE or code"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, args []string) error {
+			code, err := codeNamed(args[0])
+			if err != nil {
+				return err
+			}
+			if code != nil {
+				return command.WriteCode(cmd.OutOrStdout(), format, code)
+			}
 			reports, err := nodereport.Read(cmd.InOrStdin(), files, nodeName)
 			if err != nil {
 				return err
@@ -53,6 +63,19 @@ func explainCommand(s *session) *cobra.Command {
 	formats.Flag(cmd, &format)
 	nodeReportFlags(cmd, &files, &nodeName)
 	return cmd
+}
+
+// codeNamed returns the text of a code; nil if the word is none. No object of Kubernetes has a name with capital letters.
+func codeNamed(word string) (*rule.Text, error) {
+	if word == strings.ToLower(word) {
+		return nil, nil
+	}
+	texts, err := rule.Texts()
+	if err != nil {
+		return nil, err
+	}
+	text, _ := rule.Find(texts, word)
+	return text, nil
 }
 
 // subject is what is to be explained; a kind that is empty is a claim or a pod.
