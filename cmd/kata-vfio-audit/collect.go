@@ -16,12 +16,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )

@@ -18,9 +18,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"

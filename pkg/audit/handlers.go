@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Handlers are the runtime handlers of a node that run Kata. The JSON form is stable for machines: names are added, never changed.

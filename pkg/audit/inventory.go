@@ -12,10 +12,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Sandboxes are Kata's sandboxes of a node, as Kata itself has them. The JSON form is

@@ -6,7 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 func sandboxes(t *testing.T, tree *board.Tree, namespace, pod string) *audit.Sandboxes {

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )

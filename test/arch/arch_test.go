@@ -45,32 +45,32 @@ func layers() [][]string {
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},                 // effects; the API server's objects
 		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
-		{"ledger/history"},                               // what the ledger's events come to
-		{"plugin/podpolicy"},                             // what a pod must not ask for
-		{"plugin/ration"},                                // how much of a tenant is told
-		{"plugin/serving"},                               // probes and metrics over HTTP
-		{"controller"},                                   // what one node can't see
-		{"audit/archive/bundle"},                         // a node's copy with what else support needs
-		{"plugin/assignment", "audit/facts"},             // who has what; what a node says of itself
-		{"audit/facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
-		{"audit/facts/katastate"},                        // what Kata writes down of its sandboxes
-		{"audit/facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                          // a node as it should be
-		{"bootstrap/platform"},                           // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},             // what it takes, one concern each
-		{"audit/check", "audit/check/board"},             // the rules, and nodes to try them on
-		{"audit/check/gate"},                             // which failed checks keep a function from claims
-		{"audit/check/monitor"},                          // the rules on the plugin's own node
-		{"prepare/effects"},                              // what one step does
-		{"prepare"},                                      // the order of effects
-		{"maintain"},                                     // functions outside the life of a claim
-		{"plugin/metrics"},                               // what of that is counted
-		{"plugin/metrics/metricstest"},                   // read single metrics
-		{"plugin/trace"},                                 // what of that is in spans
-		{"node"},                                         // the parts joined
-		{"bootstrap"},                                    // the plan, and the order of changes
-		{"bootstrap/disk"},                               // how bootstrap writes
-		{"bootstrap/writer"},                             // an engine that writes
+		{"ledger/history"},                         // what the ledger's events come to
+		{"plugin/podpolicy"},                       // what a pod must not ask for
+		{"plugin/ration"},                          // how much of a tenant is told
+		{"plugin/serving"},                         // probes and metrics over HTTP
+		{"controller"},                             // what one node can't see
+		{"audit/archive/bundle"},                   // a node's copy with what else support needs
+		{"plugin/assignment", "facts"},             // who has what; what a node says of itself
+		{"facts/config"},                           // files of container runtimes, as their loaders read them
+		{"facts/katastate"},                        // what Kata writes down of its sandboxes
+		{"facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                    // a node as it should be
+		{"bootstrap/platform"},                     // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},       // what it takes, one concern each
+		{"audit/check", "audit/check/board"},       // the rules, and nodes to try them on
+		{"audit/check/gate"},                       // which failed checks keep a function from claims
+		{"audit/check/monitor"},                    // the rules on the plugin's own node
+		{"prepare/effects"},                        // what one step does
+		{"prepare"},                                // the order of effects
+		{"maintain"},                               // functions outside the life of a claim
+		{"plugin/metrics"},                         // what of that is counted
+		{"plugin/metrics/metricstest"},             // read single metrics
+		{"plugin/trace"},                           // what of that is in spans
+		{"node"},                                   // the parts joined
+		{"bootstrap"},                              // the plan, and the order of changes
+		{"bootstrap/disk"},                         // how bootstrap writes
+		{"bootstrap/writer"},                       // an engine that writes
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit", "plugin/preflight"}, // entry points
 		{"plugin"}, // the daemon
 		{"audit/topology"},

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )

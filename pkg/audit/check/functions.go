@@ -4,9 +4,9 @@ import (
 	"path"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )

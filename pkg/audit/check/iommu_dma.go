@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )

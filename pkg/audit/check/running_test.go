@@ -5,9 +5,9 @@ import (
 	"path"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
 
 // runningFaults are what a running containerd says that its files, or the journal, contradict.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
-	kataconfig "github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	kataconfig "github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 

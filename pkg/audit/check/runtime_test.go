@@ -12,9 +12,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 const kataGPU = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\n"

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/katastate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )

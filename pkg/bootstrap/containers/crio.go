@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // CRI-O's file, and bootstrap's drop-in.

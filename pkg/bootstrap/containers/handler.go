@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // The handlers, as the RuntimeClasses name them.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // kata is an installation of one of Kata's runtimes.

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // distributionKubelet returns the flags of a kubelet that a Kubernetes distribution starts, and the files that set them.

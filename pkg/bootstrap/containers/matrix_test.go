@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 

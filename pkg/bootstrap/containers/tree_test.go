@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )
 

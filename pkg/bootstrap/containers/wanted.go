@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"

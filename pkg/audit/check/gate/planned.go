@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )

@@ -11,8 +11,8 @@ import (
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"

@@ -1,0 +1,326 @@
+package config
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// Plugins of containerd whose sections count.
+const (
+	CRIRuntime = "io.containerd.cri.v1.runtime"
+	// CRIBefore is the CRI plugin of config versions 1 and 2, whose settings are
+	// taken over where the newer plugin does not have them (plugins/cri/runtime
+	// configMigration).
+	CRIBefore = "io.containerd.grpc.v1.cri"
+	NRI       = "io.containerd.nri.v1.nri"
+)
+
+// MaxFiles bounds how many files one configuration may import.
+const MaxFiles = 256
+
+// Files is where configuration is read from. Paths are as on the node.
+type Files interface {
+	// Read reads a file.
+	Read(name string) facts.Fact
+	// Match returns the paths, without a leading slash, that match a pattern of
+	// [path.Match], sorted, and whether these are all.
+	Match(pattern string) (names []string, all bool)
+}
+
+// Rule is how a version of containerd merges a plugin's section with one that an
+// earlier file has.
+type Rule int
+
+const (
+	// ByKey is containerd 2's: table by table, key by key.
+	ByKey Rule = iota
+	// BySection is containerd 1's: a later file's section replaces the whole
+	// section (services/server/config mergeConfig).
+	BySection
+)
+
+// Containerd is what containerd makes of its files.
+type Containerd struct {
+	// All has the plugins' sections by the names of config version 3.
+	All Table
+	// Written has the sections by their names in the files, where they replace each other ([BySection]).
+	Written Table
+	// Version is the newest of the files'.
+	Version int64
+	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
+	// parsed: containerd would not start with them.
+	Files, Damaged []facts.Fact
+}
+
+// LoadContainerd reads a file as containerd's LoadConfig does: breadth first through
+// the imports, each file over those before it.
+func LoadContainerd(files Files, name string, rule Rule) *Containerd {
+	c := &Containerd{All: Table{}}
+	loaded, pending := map[string]bool{}, []string{name}
+	for len(pending) > 0 {
+		name := pending[0]
+		pending = pending[1:]
+		if loaded[name] {
+			continue
+		}
+		if len(loaded) == MaxFiles {
+			c.damaged(facts.Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxFiles))
+			break
+		}
+		loaded[name] = true
+		one, ok := c.load(files.Read(name))
+		if !ok {
+			continue
+		}
+		pending = append(pending, imports(files, name, one)...)
+		c.Version = max(c.Version, one.Setting(name, "version").Number())
+		c.merge(one, rule)
+	}
+	if rule == BySection {
+		c.addDefaultHandler()
+		c.Written = c.All.Clone()
+		migrate(c.All)
+	}
+	return c
+}
+
+// addDefaultHandler adds the handler that containerd 1 has by default as long as no file has any handler: its
+// decoder replaces maps (pkg/cri/config DefaultConfig).
+func (c *Containerd) addDefaultHandler() {
+	into := c.All
+	for _, key := range []string{"plugins", CRIBefore, "containerd"} {
+		if _, ok := into[key].(Table); !ok {
+			into[key] = Table{}
+		}
+		into = into.Sub(key)
+	}
+	if len(into.Sub("runtimes").Names()) == 0 {
+		into["runtimes"] = Table{"runc": Table{
+			"runtime_type": leaf{value: "io.containerd.runc.v2"}, "sandbox_mode": leaf{value: "podsandbox"},
+		}}
+	}
+}
+
+// load parses one file, which has to be there.
+func (c *Containerd) load(file facts.Fact) (Table, bool) {
+	if !file.OK() {
+		c.damaged(file, nil)
+		return nil, false
+	}
+	t, err := Parse(file)
+	if err != nil {
+		c.damaged(file, err)
+		return nil, false
+	}
+	c.Files = append(c.Files, file)
+	return t, true
+}
+
+// damaged keeps a file that does not help.
+func (c *Containerd) damaged(file facts.Fact, err error) {
+	if err != nil {
+		file.Status, file.Err = facts.Broken, err.Error()
+	}
+	c.Damaged = append(c.Damaged, file)
+}
+
+// merge puts a file over those before it. Lists at the top are joined.
+func (c *Containerd) merge(one Table, rule Rule) {
+	for _, key := range []string{"disabled_plugins", "required_plugins"} {
+		if l, ok := one[key].(leaf); ok {
+			l.value = joined(c.All.Setting("", key).value, l.value)
+			one[key] = l
+		}
+	}
+	if rule == ByKey {
+		migrate(one)
+		c.All.Merge(one)
+		return
+	}
+	plugins := c.All.Sub("plugins")
+	for name := range one.Sub("plugins") {
+		delete(plugins, name)
+	}
+	c.All.Merge(one)
+}
+
+// joined returns a list with what another has more.
+func joined(list, more any) any {
+	have, _ := list.([]any)
+	add, ok := more.([]any)
+	if !ok {
+		return more
+	}
+	all := slices.Clone(have)
+	for _, item := range add {
+		if text, ok := item.(string); ok && !slices.Contains(all, any(text)) {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+// imports returns the files that a file imports, in order: relative ones beside
+// it, and those with a star as a pattern (resolveImports).
+func imports(files Files, name string, t Table) []string {
+	var found []string
+	for _, pattern := range t.Setting(name, "imports").List() {
+		if !path.IsAbs(pattern) {
+			pattern = path.Join(path.Dir(name), pattern)
+		}
+		if !strings.Contains(pattern, "*") {
+			found = append(found, path.Clean(pattern))
+			continue
+		}
+		matches, all := files.Match(pattern)
+		for _, m := range matches {
+			found = append(found, "/"+m)
+		}
+		if !all {
+			found = append(found, pattern) // is not there, and so makes the configuration damaged
+		}
+	}
+	return found
+}
+
+// migrate brings a file of an older version to the plugins of today.
+func migrate(t Table) {
+	plugins := t.Sub("plugins")
+	version := t.Setting("", "version").Number()
+	if cri, ok := plugins["cri"].(Table); ok && version < 2 {
+		plugins[CRIBefore] = cri // v1MigratePluginName
+	}
+	before, ok := plugins[CRIBefore].(Table)
+	if !ok || version >= 4 {
+		return
+	}
+	if _, ok := plugins[CRIRuntime].(Table); !ok {
+		plugins[CRIRuntime] = Table{}
+	}
+	fill(plugins.Sub(CRIRuntime), before, "containerd")
+	into := plugins.Sub(CRIRuntime)
+	if _, ok := into["containerd"].(Table); !ok {
+		into["containerd"] = Table{}
+	}
+	fill(into.Sub("containerd"), before.Sub("containerd"))
+	for _, name := range into.Sub("containerd", "runtimes").Names() {
+		runtime := into.Sub("containerd", "runtimes", name)
+		if mode, ok := runtime["sandbox_mode"]; ok && runtime["sandboxer"] == nil {
+			runtime["sandboxer"] = mode
+		}
+		delete(runtime, "sandbox_mode")
+	}
+}
+
+// fill adds to a table what it does not have.
+func fill(to, from Table, without ...string) {
+	for key, value := range from {
+		if _, has := to[key]; !has && !slices.Contains(without, key) {
+			to[key] = value
+		}
+	}
+}
+
+// CRI-O's files (pkg/config CrioConfigPath, CrioConfigDropInPath).
+const (
+	CRIOConfig  = "/etc/crio/crio.conf"
+	CRIODropIns = "/etc/crio/crio.conf.d"
+)
+
+// CRIO is what CRI-O makes of its files.
+type CRIO struct {
+	All Table
+	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
+	// parsed: CRI-O would not start with them.
+	Files, Damaged []facts.Fact
+}
+
+// LoadCRIO reads CRI-O's configuration as it does: the file, and each below the
+// directory of drop-ins by path.
+func LoadCRIO(node interface {
+	Files
+	Dirs
+},
+) *CRIO {
+	c := &CRIO{All: Table{}}
+	if _, listed := node.Names(CRIODropIns); !listed.Known() {
+		c.Damaged = append(c.Damaged, listed)
+	}
+	names := Walk(node, CRIODropIns)
+	if len(names) > MaxFiles {
+		c.damaged(facts.Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxFiles))
+		names = names[:MaxFiles]
+	}
+	if node.Read(CRIOConfig).Status != facts.Absent {
+		names = append([]string{CRIOConfig}, names...)
+	}
+	for _, name := range names {
+		file := node.Read(name)
+		if !file.OK() {
+			c.damaged(file, nil)
+			continue
+		}
+		t, err := Parse(file)
+		if err != nil {
+			c.damaged(file, err)
+			continue
+		}
+		c.Files = append(c.Files, file)
+		c.All.MergeCRIO(t)
+	}
+	return c
+}
+
+// damaged keeps a file that does not help.
+func (c *CRIO) damaged(file facts.Fact, err error) {
+	if err != nil {
+		file.Status, file.Err = facts.Broken, err.Error()
+	}
+	c.Damaged = append(c.Damaged, file)
+}
+
+// MergeCRIO merges a file of CRI-O's over those before it. A handler replaces the whole handler before it, since
+// the decoder replaces the values of maps (UpdateFromDropInFile).
+func (t Table) MergeCRIO(other Table) {
+	handlers := t.Sub("crio", "runtime", "runtimes")
+	for _, name := range other.Sub("crio", "runtime", "runtimes").Names() {
+		delete(handlers, name)
+	}
+	t.Merge(other)
+}
+
+// Dirs tells what is in directories. Paths are as on the node.
+type Dirs interface {
+	// Names returns the names in a directory, sorted. The fact is OK for a directory
+	// that could be read, and no other file.
+	Names(dir string) ([]string, facts.Fact)
+	// IsLink reports whether a path is a link itself.
+	IsLink(name string) bool
+}
+
+// maxDepth bounds how deep drop-ins may lie.
+const maxDepth = 8
+
+// Walk returns the files below a directory in the order of filepath.Walk, which loaders
+// of drop-ins use. Links are not followed by it: what they lead to is a file to it.
+func Walk(dirs Dirs, dir string) []string { return walk(dirs, dir, 0) }
+
+func walk(dirs Dirs, dir string, depth int) []string {
+	names, _ := dirs.Names(dir)
+	var files []string
+	for _, name := range names {
+		file := path.Join(dir, name)
+		if depth < maxDepth && !dirs.IsLink(file) {
+			if _, sub := dirs.Names(file); sub.OK() {
+				files = append(files, walk(dirs, file, depth+1)...)
+				continue
+			}
+		}
+		files = append(files, file)
+	}
+	return files
+}

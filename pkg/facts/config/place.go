@@ -1,0 +1,226 @@
+package config
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// The configuration and the service of a containerd that no Kubernetes distribution starts.
+const (
+	ContainerdConfig  = "/etc/containerd/config.toml"
+	ContainerdService = "containerd.service"
+)
+
+// Node is where files and directories are read from. Paths are as on the node.
+type Node interface {
+	Files
+	Dirs
+}
+
+// Place is where the configuration of a node's containerd is.
+type Place struct {
+	// Main is the file that containerd is started with. It need not exist.
+	Main string
+	// Program is the containerd that is started; empty if no file names it.
+	Program string
+	// Distribution starts containerd, or is nil.
+	Distribution *Distribution
+	// Unit is containerd's service, or nil if the node has none or a distribution starts containerd.
+	Unit *Unit
+}
+
+// PlaceOf returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
+// distribution, of containerd's service, or containerd's default. Other files, such as those of a Docker package beside a
+// distribution, don't count. The drop-ins of the service in without are ignored.
+func PlaceOf(node Node, without ...string) Place {
+	if d := DistributionOf(node); d != nil {
+		return Place{Main: d.Config, Program: d.Program, Distribution: d}
+	}
+	at := Place{Main: ContainerdConfig}
+	u, ok := LoadUnit(node, ContainerdService, without...)
+	if !ok {
+		return at
+	}
+	at.Unit = u
+	args := u.Args()
+	if i := slices.IndexFunc(args, func(arg string) bool { return path.IsAbs(arg) && path.Base(arg) == "containerd" }); i >= 0 {
+		at.Program = args[i] // env may start it
+	}
+	if name, ok := Option(args, "--config", "-c"); ok && path.IsAbs(name) {
+		at.Main = path.Clean(name)
+	}
+	return at
+}
+
+// Distribution is a Kubernetes distribution that starts containerd with a configuration of its own.
+type Distribution struct {
+	Name string
+	// Config is the file that its containerd is started with, and Program its containerd.
+	Config, Program string
+	// Units are its services that may start containerd.
+	Units []string
+	// Alone: the service runs only containerd. Other services also restart the kubelet.
+	Alone bool
+	// DropIns is the directory that Config imports in releases from Since on. Merges: the distribution itself puts the
+	// drop-ins into other files that Config imports, so that Config does not name the directory.
+	DropIns, Since string
+	Merges         bool
+	// Templates are the files from which it writes Config at each start, the first of them that exists. Without any it
+	// has a template of its own.
+	Templates []string
+	// marker is the first line of a Config that it writes; empty if it always writes it.
+	marker string
+	// merged is what it makes of the drop-ins.
+	merged string
+}
+
+// Distributions returns the known distributions with the directories that their configuration on the node sets, in the
+// order in which a node is searched for them. Sources: k3s pkg/agent/templates and docs.k3s.io/advanced, RKE2's
+// documentation "Advanced", k0s pkg/component/worker/containerd, docs/runtime.md and docs/directories.md, MicroK8s'
+// documentation "Configuring services".
+func Distributions(node Node) []Distribution {
+	return []Distribution{
+		rancher(node, "K3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
+		rancher(node, "RKE2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
+		k0s(node),
+		microK8s(),
+	}
+}
+
+// rancher returns K3s or RKE2. program is the place of containerd below the directory of data.
+func rancher(node Node, name, program string, units ...string) Distribution {
+	d := Distribution{Name: name, Units: units, Since: "1.36"}
+	dir := d.Rancher(node).Dir("data-dir", path.Join("/var/lib/rancher", strings.ToLower(name)))
+	at := path.Join(dir, "agent/etc/containerd")
+	d.Config, d.Program, d.DropIns = at+"/config.toml", path.Join(dir, program), at+"/config-v3.toml.d"
+	d.Templates = []string{at + "/config-v3.toml.tmpl", at + "/config.toml.tmpl"}
+	return d
+}
+
+func k0s(node Node) Distribution {
+	d := Distribution{
+		Name: "k0s", Config: "/etc/k0s/containerd.toml", Units: []string{"k0scontroller.service", "k0sworker.service"},
+		DropIns: "/etc/k0s/containerd.d", Since: "1.27.1", Merges: true, marker: "# k0s_managed=true",
+	}
+	args, _ := d.ServiceArgs(node)
+	dir := func(flag, standard string) string {
+		if value, ok := Option(args, flag); ok && path.IsAbs(value) {
+			return value
+		}
+		return standard
+	}
+	d.Program = path.Join(dir("--data-dir", "/var/lib/k0s"), "bin/containerd")
+	d.merged = path.Join(dir("--run-dir", "/run/k0s"), "containerd-cri.toml")
+	return d
+}
+
+func microK8s() Distribution {
+	const snap = "/var/snap/microk8s/current/args/"
+	return Distribution{
+		Name: "MicroK8s", Config: snap + "containerd.toml", Program: "/snap/microk8s/current/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
+		Templates: []string{snap + "containerd-template.toml"},
+	}
+}
+
+// ServiceArgs returns the command line of the distribution's service, and the service's files.
+func (d *Distribution) ServiceArgs(node Node) (args, files []string) {
+	u := d.service(node)
+	return u.Args(), u.Files
+}
+
+// service returns the first of the distribution's services that the node has, or an empty one.
+func (d *Distribution) service(node Node) *Unit {
+	for _, name := range d.Units {
+		if u, ok := LoadUnit(node, name); ok {
+			return u
+		}
+	}
+	return &Unit{}
+}
+
+// DistributionOf returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
+// node on which it was installed and not started yet, its service.
+func DistributionOf(node Node) *Distribution {
+	all := Distributions(node)
+	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != facts.Absent })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(d Distribution) bool {
+			return d.DropIns != "" && slices.ContainsFunc(d.Units, func(unit string) bool { _, ok := LoadUnit(node, unit); return ok })
+		})
+	}
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// Writes reports whether the distribution writes its configuration at each start, so that an edit is lost.
+func (d *Distribution) Writes(files Files) bool {
+	file := files.Read(d.Config)
+	first, _, _ := strings.Cut(file.Value, "\n")
+	return d.marker == "" || file.Status == facts.Absent || first == d.marker
+}
+
+// Template returns the template that the distribution writes its configuration from, with its content; false if it uses
+// its own.
+func (d *Distribution) Template(files Files) (facts.Fact, bool) {
+	for _, name := range d.Templates {
+		if file := files.Read(name); file.Status != facts.Absent {
+			return file, true
+		}
+	}
+	return facts.Fact{}, false
+}
+
+// What a template has: the distribution's own one, and a list of imports.
+var (
+	baseTemplate   = regexp.MustCompile(`\{\{-?\s*template\s+"base"\s`)
+	importsSetting = regexp.MustCompile(`(?m)^\s*imports\s*=`)
+	versionSetting = regexp.MustCompile(`(?m)^\s*version\s*=\s*(\d+)`)
+)
+
+// StatedVersion returns the version that a configuration of containerd or a template of one states, or "". It does not
+// parse the text: a template is not TOML.
+func StatedVersion(text string) string {
+	if found := versionSetting.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// HasBase reports whether a template includes the distribution's own one.
+func HasBase(template facts.Fact) bool { return baseTemplate.MatchString(template.Value) }
+
+// ImportsTwice reports whether a template has imports and includes the distribution's own one, which has the key too in
+// releases from [Distribution.Since] on (k3s#13680): containerd does not start with two.
+func ImportsTwice(template facts.Fact) bool {
+	return HasBase(template) && importsSetting.MatchString(template.Value)
+}
+
+// Restart returns the command that restarts the distribution's containerd, with the services of both kinds of node.
+func (d *Distribution) Restart() string {
+	return "systemctl restart " + strings.ReplaceAll(strings.Join(d.Units, ", or "), ".service", "")
+}
+
+// Repair says what to correct if a file of containerd's configuration is damaged. It is empty for files that the
+// distribution does not write.
+func (d *Distribution) Repair(files Files, name string) string {
+	template, has := d.Template(files)
+	switch {
+	case name == d.merged && name != "", name == d.Config && d.Merges && d.Writes(files):
+		return fmt.Sprintf("%s writes this file at each start. Correct the files in %s, then run %s.", d.Name, d.DropIns, d.Restart())
+	case name != d.Config || !d.Writes(files):
+		return ""
+	case has && ImportsTwice(template):
+		return fmt.Sprintf("%s writes this file at each start from %s. Remove the line imports from that template: this release has it in its own template, and imports %s/*.toml. Then run %s.",
+			d.Name, template.Path, d.DropIns, d.Restart())
+	case has:
+		return fmt.Sprintf("%s writes this file at each start from %s. Correct that template, then run %s.", d.Name, template.Path, d.Restart())
+	}
+	return fmt.Sprintf("%s writes this file at each start. Run %s.", d.Name, d.Restart())
+}

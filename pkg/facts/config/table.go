@@ -1,0 +1,296 @@
+// Package config reads the configuration files of container runtimes as the runtimes'
+// own loaders do: bounded, merged, and with the file that each setting comes from.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// Table is a TOML table. Its values are tables, or leaves: everything else.
+type Table map[string]any
+
+// leaf is a value and the file that it comes from.
+type leaf struct {
+	value any
+	file  string
+}
+
+// Limits of a configuration file. The real ones have some hundred lines; what is
+// longer than MaxSize bytes or deeper than this was made to hurt.
+const (
+	MaxSize    = 1 << 20
+	maxNesting = 128
+)
+
+// Parse returns the table that a file holds. The error names file and line.
+func Parse(file facts.Fact) (Table, error) {
+	if len(file.Value) >= MaxSize {
+		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxSize)
+	}
+	if line, deep := nestedTooDeep(file.Value); deep {
+		return nil, fmt.Errorf("%s:%d: brackets or dotted keys more than %d deep", file.Path, line, maxNesting)
+	}
+	var raw map[string]any
+	if err := toml.Unmarshal([]byte(file.Value), &raw); err != nil {
+		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+			row, _ := e.Position()
+			return nil, fmt.Errorf("%s:%d: %s", file.Path, row, e.Error())
+		}
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	return leaves(raw, file.Path), nil
+}
+
+// nestedTooDeep finds what would send a recursive parser deep into its stack. It
+// counts without regard to strings and comments: what is counted too much there
+// is a file that no runtime ships.
+func nestedTooDeep(text string) (line int, deep bool) {
+	for row := range strings.Lines(text) {
+		line++
+		if strings.Count(row, "[")+strings.Count(row, "{")+strings.Count(row, ".") > 8*maxNesting {
+			return line, true
+		}
+	}
+	depth, deepest := 0, 0
+	for _, c := range []byte(text) {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		}
+		deepest = max(deepest, depth)
+	}
+	return line, deepest > maxNesting
+}
+
+func leaves(raw map[string]any, file string) Table {
+	t := make(Table, len(raw))
+	for key, value := range raw {
+		if sub, ok := value.(map[string]any); ok {
+			t[key] = leaves(sub, file)
+			continue
+		}
+		t[key] = leaf{value, file}
+	}
+	return t
+}
+
+// Merge puts other over t: tables key by key, and anything else, lists included,
+// replaces what was there. So do containerd 2 (cmd/containerd/server/config
+// mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes
+// (katautils updateFromDropIn, kata-types drop_in.rs).
+func (t Table) Merge(other Table) {
+	for key, value := range other {
+		to, into := t[key].(Table)
+		from, of := value.(Table)
+		if into && of {
+			to.Merge(from)
+			continue
+		}
+		t[key] = value
+	}
+}
+
+// Sub returns a table in t, empty where there is none.
+func (t Table) Sub(path ...string) Table {
+	for _, key := range path {
+		next, ok := t[key].(Table)
+		if !ok {
+			return Table{}
+		}
+		t = next
+	}
+	return t
+}
+
+// Names returns the keys that hold tables, sorted.
+func (t Table) Names() []string {
+	names := slices.Sorted(maps.Keys(t))
+	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(Table); return !ok })
+}
+
+// Setting returns a value. where is the file that would set it.
+func (t Table) Setting(where, key string) Setting {
+	if l, ok := t[key].(leaf); ok {
+		return Setting{Name: key, File: l.file, value: l.value}
+	}
+	return Setting{Name: key, File: where}
+}
+
+// Clone returns a table that shares no table with t.
+func (t Table) Clone() Table {
+	c := make(Table, len(t))
+	for key, value := range t {
+		if sub, ok := value.(Table); ok {
+			value = sub.Clone()
+		}
+		c[key] = value
+	}
+	return c
+}
+
+// Plain returns the values without the files that they come from.
+func (t Table) Plain() map[string]any {
+	plain := make(map[string]any, len(t))
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			plain[key] = v.Plain()
+		case leaf:
+			plain[key] = v.value
+		}
+	}
+	return plain
+}
+
+// Settings returns all settings of the table and those below it, by the keys that
+// lead there with dots between them.
+func (t Table) Settings() map[string]Setting {
+	all := map[string]Setting{}
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			for below, s := range v.Settings() {
+				all[key+"."+below] = s
+			}
+		case leaf:
+			all[key] = Setting{Name: key, File: v.file, value: v.value}
+		}
+	}
+	return all
+}
+
+// Setting is one setting as all files together have it.
+type Setting struct {
+	Name string
+	// File is the one that sets it last, or the base where none does.
+	File  string
+	value any // nil where no file sets it
+}
+
+// IsSet reports whether a file sets it.
+func (s Setting) IsSet() bool { return s.value != nil }
+
+// Is reports whether both are set to the same, by whatever file.
+func (s Setting) Is(other Setting) bool { return reflect.DeepEqual(s.value, other.value) }
+
+// Text returns a string; empty if it is not set or not a string.
+func (s Setting) Text() string {
+	text, _ := s.value.(string)
+	return text
+}
+
+// On reports whether a boolean is set to true.
+func (s Setting) On() bool {
+	on, _ := s.value.(bool)
+	return on
+}
+
+// Number returns an integer; 0 where it is not set or is none.
+func (s Setting) Number() int64 {
+	n, _ := s.value.(int64)
+	return n
+}
+
+// List returns the strings of a list; nil where it is not set or is none.
+func (s Setting) List() []string {
+	items, _ := s.value.([]any)
+	var list []string
+	for _, item := range items {
+		if text, ok := item.(string); ok {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Fact returns the setting as evidence: the file and the value.
+func (s Setting) Fact() facts.Fact {
+	f := facts.Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
+	switch v := s.value.(type) {
+	case nil:
+	case string:
+		f.Value = fmt.Sprintf("%s = %q", s.Name, v)
+	case []any:
+		f.Value = fmt.Sprintf("%s = [%s]", s.Name, quoted(v))
+	default:
+		f.Value = fmt.Sprintf("%s = %v", s.Name, v)
+	}
+	return f
+}
+
+func quoted(items []any) string {
+	var all []string
+	for _, item := range items {
+		all = append(all, fmt.Sprintf("%q", fmt.Sprint(item)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// ShimCleanup is the timeout of containerd within which `delete` of a shim that has ended
+// must have cleaned up after it; containerd kills it then.
+const ShimCleanup = "io.containerd.timeout.shim.cleanup"
+
+// Timeout returns one of containerd's timeouts. where is the file that would set it.
+func (t Table) Timeout(where, name string) Setting { return t.Sub("timeouts").Setting(where, name) }
+
+// Seconds returns a duration as containerd reads it, "1m30s"; false where it is not set
+// or is none, with which containerd does not start.
+func (s Setting) Seconds() (float64, bool) {
+	d, err := time.ParseDuration(s.Text())
+	return d.Seconds(), err == nil
+}
+
+// Option returns the value of the last of the flags on a command line: "--name=value"
+// or "--name value". A flag without a value at the line's end has none.
+func Option(args []string, flags ...string) (value string, ok bool) {
+	for i, arg := range args {
+		name, inline, has := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(flags, flagName(name)):
+		case has:
+			value, ok = inline, true
+		case i+1 < len(args):
+			value, ok = args[i+1], true
+		}
+	}
+	return value, ok
+}
+
+// Switch returns the last value of a boolean flag, as Kubernetes' programs read it: alone it means true, and the
+// next word is not its value. A value with which such a program would not start counts as otherwise.
+func Switch(args []string, flag string, otherwise bool) (on, ok bool) {
+	for _, arg := range args {
+		name, inline, has := strings.Cut(arg, "=")
+		if flagName(name) != flag {
+			continue
+		}
+		on, ok = true, true
+		if value, err := strconv.ParseBool(inline); has && err == nil {
+			on = value
+		} else if has {
+			on = otherwise
+		}
+	}
+	return on, ok
+}
+
+// flagName returns a flag's name as Kubernetes' programs understand it: "_" is "-".
+func flagName(name string) string {
+	if !strings.HasPrefix(name, "--") {
+		return name
+	}
+	return strings.ReplaceAll(name, "_", "-")
+}

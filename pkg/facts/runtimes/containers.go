@@ -1,0 +1,90 @@
+package runtimes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+)
+
+// Container is a container of the node, by its bundle or by what a running containerd says.
+type Container struct {
+	containerd.Container
+	// Bundle is the path of the file that says so; where only containerd says so, what it was asked.
+	Bundle string
+}
+
+// bundleDirs are where containerd and its copies in distributions keep bundles.
+func bundleDirs() []string {
+	const tasks = "io.containerd.runtime.v2.task/k8s.io"
+	return []string{path.Join("run/containerd", tasks), path.Join("run/k3s/containerd", tasks)}
+}
+
+// maxBundles bounds how many bundles are read; the kubelet's own limit is some
+// hundred pods.
+const maxBundles = 4096
+
+// Containers returns the containers of the node's pods, and what was asked for them: the directories, each bundle that could
+// not be read, and a running containerd. Bundles hold the environment of containers, secrets included: they are read for
+// what is here alone, and kept nowhere.
+func Containers(n *facts.Node) ([]Container, []facts.Fact) {
+	containers, listed := bundles(n)
+	running, asked := Running(n)
+	if running == nil {
+		return containers, listed
+	}
+	for i := range running.Containers {
+		c := &running.Containers[i]
+		at := slices.IndexFunc(containers, func(b Container) bool { return b.ID == c.ID })
+		switch {
+		case at >= 0:
+			initData := containers[at].InitData // a copy of the node holds none
+			containers[at].Container = *c
+			containers[at].InitData = initData
+		case c.Namespace != "":
+			containers = append(containers, Container{Container: *c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
+		}
+	}
+	return containers, append(listed, asked)
+}
+
+// bundles returns the containers of pods that have a bundle.
+func bundles(n *facts.Node) ([]Container, []facts.Fact) {
+	var containers []Container
+	var listed []facts.Fact
+	for _, dir := range bundleDirs() {
+		ids, list := n.List(dir)
+		listed = append(listed, list)
+		for _, id := range ids[:min(len(ids), maxBundles)] {
+			file := path.Join(dir, id, "config.json")
+			c, err := container(n, file)
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // it ended since it was listed
+			case err != nil:
+				listed = append(listed, facts.Fact{Path: "/" + file, How: "read", Status: facts.Broken, Err: err.Error()})
+			case c.Namespace != "":
+				c.ID = id
+				containers = append(containers, c)
+			}
+		}
+	}
+	return containers, listed
+}
+
+// container reads one bundle. One that is no pod's has no namespace.
+func container(n *facts.Node, file string) (Container, error) {
+	text, err := n.FS().ReadAtMost(file, config.MaxSize)
+	if err != nil {
+		return Container{}, err
+	}
+	c, err := containerd.Describe(text)
+	if err != nil {
+		return Container{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	return Container{Container: c, Bundle: "/" + file}, nil
+}

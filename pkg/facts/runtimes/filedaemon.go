@@ -1,0 +1,62 @@
+package runtimes
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// FileDaemon is a virtiofsd that runs.
+type FileDaemon struct {
+	PID int
+	// Cmdline is the command line, with spaces between its words.
+	Cmdline facts.Fact
+	// Capabilities is its effective set, in hexadecimal.
+	Capabilities facts.Fact
+}
+
+// capMknod is CAP_MKNOD's bit (include/uapi/linux/capability.h).
+const capMknod = 27
+
+// HasMknod reports whether the daemon has CAP_MKNOD; known is false if its capabilities could not be read.
+func (d *FileDaemon) HasMknod() (has, known bool) {
+	set, err := strconv.ParseUint(d.Capabilities.Value, 16, 64)
+	return set&(1<<capMknod) != 0, d.Capabilities.OK() && err == nil
+}
+
+// FileDaemons returns the virtiofsds that run now. One that only waits for another, its child in the sandbox, serves no VM and
+// is left out.
+func FileDaemons(n *facts.Node) []FileDaemon {
+	var all []FileDaemon
+	waits := map[string]bool{}
+	for _, p := range processes(n, "virtiofsd") {
+		status := n.Read(path.Join("proc", strconv.Itoa(p.pid), "status"))
+		waits[statusField(status, "PPid:").Value] = true
+		all = append(all, FileDaemon{PID: p.pid, Cmdline: p.cmdline, Capabilities: statusField(status, "CapEff:")})
+	}
+	serving := all[:0]
+	for _, d := range all {
+		if !waits[strconv.Itoa(d.PID)] {
+			serving = append(serving, d)
+		}
+	}
+	return serving
+}
+
+// statusField returns the first value of a field of proc/<pid>/status (proc_pid_status(5)).
+func statusField(status facts.Fact, name string) facts.Fact {
+	f := status
+	for line := range strings.Lines(status.Value) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name {
+			f.Value = fields[1]
+			return f
+		}
+	}
+	f.Value = ""
+	if f.Status == facts.Present || f.Status == facts.Absent {
+		f.Status, f.Err = facts.Broken, "it has no "+name
+	}
+	return f
+}

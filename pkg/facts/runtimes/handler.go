@@ -1,0 +1,149 @@
+package runtimes
+
+import (
+	"path"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Engines.
+const (
+	Containerd = "containerd"
+	CRIO       = "CRI-O"
+)
+
+// Handler is what a RuntimeClass names: a runtime and how it is called.
+type Handler struct {
+	Name string
+	// Engine is Containerd or CRIO.
+	Engine string
+	// Type is containerd's runtime_type, "io.containerd.kata.v2", and CRI-O's,
+	// "vm" for a shim.
+	Type Setting
+	// Path is the shim's or the runtime's binary, where a setting says so.
+	Path Setting
+	// Config is the path of the runtime's own configuration.
+	Config Setting
+	// Binary is what a runc shim calls in place of runc.
+	Binary Setting
+	// PodAnnotations and ContainerAnnotations are patterns of what goes on to the
+	// runtime. CRI-O passes all annotations: see [Handler.Passes].
+	PodAnnotations, ContainerAnnotations Setting
+	// PrivilegedWithoutHostDevices keeps the node's devices from privileged pods. AllDevicesAllowed opens their
+	// device cgroup nevertheless.
+	PrivilegedWithoutHostDevices, AllDevicesAllowed Setting
+	// Sandboxer is "shim" where the shim gets the pod's configuration as it is.
+	Sandboxer Setting
+}
+
+// IsKata reports whether the handler runs Kata's shim: by the binary that a setting
+// names, or else by the type, from which the binary's name is made
+// (io.containerd.kata-gpu.v2: containerd-shim-kata-gpu-v2).
+func (h *Handler) IsKata() bool {
+	if binary := h.Path.Text(); binary != "" {
+		return strings.HasPrefix(path.Base(binary), "containerd-shim-kata-")
+	}
+	name := strings.TrimPrefix(h.Type.Text(), "io.containerd.")
+	return h.Engine == Containerd && (strings.HasPrefix(name, "kata.") || strings.HasPrefix(name, "kata-"))
+}
+
+// IsRust reports whether the shim is Kata's Rust runtime. Both have one name; Kata
+// installs this one below a directory runtime-rs.
+func (h *Handler) IsRust() bool {
+	return strings.Contains(h.Path.Text(), "/runtime-rs/")
+}
+
+// Passes reports whether annotations of pods that begin with the prefix reach the
+// runtime in the sandbox's specification, and the setting that says so.
+func (h *Handler) Passes(prefix string) (Setting, bool) {
+	if h.Engine == CRIO {
+		return h.Type, true
+	}
+	for _, s := range []Setting{h.PodAnnotations, h.ContainerAnnotations} {
+		for _, pattern := range s.List() {
+			if reaches(pattern, prefix) {
+				return s, true
+			}
+		}
+	}
+	return h.Sandboxer, h.Sandboxer.Text() == "shim"
+}
+
+// reaches reports whether a pattern of path.Match, by which containerd chooses
+// annotations (GetPassthroughAnnotations), matches a key that begins with the
+// prefix. A class counts as if any character were in it.
+func reaches(pattern, prefix string) bool {
+	if prefix == "" {
+		return true
+	}
+	if pattern == "" {
+		return false
+	}
+	rest := pattern[1:]
+	switch pattern[0] {
+	case '*':
+		return reaches(rest, prefix) || prefix[0] != '/' && reaches(pattern, prefix[1:])
+	case '?':
+		return prefix[0] != '/' && reaches(rest, prefix[1:])
+	case '[':
+		_, rest, closed := strings.Cut(rest, "]")
+		return closed && reaches(rest, prefix[1:])
+	case '\\':
+		return rest != "" && rest[0] == prefix[0] && reaches(rest[1:], prefix[1:])
+	}
+	return pattern[0] == prefix[0] && reaches(rest, prefix[1:])
+}
+
+// Facts returns what the handler is, as evidence.
+func (h *Handler) Facts() []facts.Fact {
+	seen := []facts.Fact{h.Type.Fact()}
+	if h.Path.IsSet() {
+		seen = append(seen, h.Path.Fact())
+	}
+	return seen
+}
+
+// GuestKind returns the kind of CDI device, "nvidia.com/gpu", that Kata 4.1 has its agent look for in the guest
+// when a container has the function: what the guest's CDI specification has under it is what the container gets
+// of the device's nodes. It is empty where Kata asks for none.
+func (h *Handler) GuestKind(f *device.Function) string {
+	if h.IsRust() {
+		return rustGuestKind(f)
+	}
+	return goGuestKind(f)
+}
+
+// guestKey is what Kata compares: the vendor, and the class's first three digits, so that 030 is a VGA or a 3D
+// controller (0300, 0302), and no other display controller (0380) or accelerator (1200).
+type guestKey struct {
+	vendor pci.ID
+	class  pci.Class
+}
+
+func guestKeyOf(f *device.Function) guestKey { return guestKey{f.Vendor, f.Class >> 12} }
+
+// goGuestKind is virtcontainers' cdiDeviceKind.
+func goGuestKind(f *device.Function) string {
+	if guestKeyOf(f) == (guestKey{0x10de, 0x030}) {
+		return "nvidia.com/gpu"
+	}
+	return ""
+}
+
+// rustGuestKind is runtime-rs' CDI_DEVICE_KIND_TABLE.
+func rustGuestKind(f *device.Function) string {
+	switch guestKeyOf(f) {
+	case guestKey{0x10de, 0x030}:
+		return "nvidia.com/gpu"
+	case guestKey{0x8086, 0x030}:
+		return "intel.com/gpu"
+	case guestKey{0x1002, 0x030}:
+		return "amd.com/gpu"
+	case guestKey{0x15b3, 0x020}:
+		return "nvidia.com/nic"
+	}
+	return ""
+}

@@ -1,0 +1,239 @@
+package runtimes
+
+import (
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+)
+
+// Kata is Kata's configuration for one handler: the base with the drop-ins over it.
+type Kata struct {
+	// File is the base. If it could not be read or parsed, Damaged says so, and no setting is known.
+	File    string
+	Damaged []facts.Fact
+	// Files are the base and the drop-ins that were read.
+	Files []facts.Fact
+
+	all        config.Table
+	hypervisor config.Table
+	vmm        string
+}
+
+// KataOf returns the configuration that the handler's shim loads. It is worked out
+// once.
+func KataOf(n *facts.Node, h *Handler) *Kata {
+	type key struct{ file string }
+	file := configFile(n, h)
+	return facts.Memo(n, key{file}, func() *Kata { return loadKata(n, file) })
+}
+
+// configFile returns the base: what the handler names, or the first of the shim's
+// own list that is there (katautils GetDefaultConfigFilePaths, kata-types
+// DEFAULT_RUNTIME_CONFIGURATIONS), with the places of Kata's own build and of
+// distributions.
+func configFile(n *facts.Node, h *Handler) string {
+	if file := h.Config.Text(); file != "" {
+		return path.Clean("/" + file)
+	}
+	dir := ""
+	if h.IsRust() {
+		dir = "runtime-rs"
+	}
+	var files []string
+	for _, place := range []string{"/etc/kata-containers", "/usr/share/defaults/kata-containers", "/opt/kata/share/defaults/kata-containers"} {
+		files = append(files, path.Join(place, dir, "configuration.toml"))
+	}
+	for _, file := range files {
+		if read(n, file).Status != facts.Absent {
+			return file
+		}
+	}
+	return files[len(files)-1]
+}
+
+// loadKata reads a base and every file of config.d beside it, by name. Links of the
+// base are followed first: the drop-ins are beside what it leads to.
+func loadKata(n *facts.Node, file string) *Kata {
+	k := &Kata{File: file, all: config.Table{}}
+	k.add(read(n, file))
+	dir := path.Join("/", path.Dir(n.Real(file)), "config.d")
+	names, listed := n.List(n.Real(dir))
+	if !listed.Known() {
+		k.Damaged = append(k.Damaged, listed)
+	}
+	if len(names) > config.MaxFiles {
+		listed.Status, listed.Err = facts.Broken, "it has too many files"
+		k.Damaged, names = append(k.Damaged, listed), names[:config.MaxFiles]
+	}
+	for _, name := range names {
+		k.add(read(n, path.Join(dir, name)))
+	}
+	k.choose()
+	return k
+}
+
+// add puts a file over those before it.
+func (k *Kata) add(file facts.Fact) {
+	t, err := config.Table(nil), error(nil)
+	if file.OK() {
+		t, err = config.Parse(file)
+	}
+	if err != nil {
+		file.Status, file.Err = facts.Broken, err.Error()
+	}
+	if !file.OK() {
+		k.Damaged = append(k.Damaged, file)
+		return
+	}
+	k.Files = append(k.Files, file)
+	k.all.Merge(t)
+}
+
+// choose finds the hypervisor's section: the one that the Rust runtime's
+// hypervisor_name names, or the only one.
+func (k *Kata) choose() {
+	sections := k.all.Sub("hypervisor")
+	names := sections.Names()
+	name := k.Runtime("hypervisor_name").Text()
+	switch {
+	case slices.Contains(names, name):
+	case len(names) == 1:
+		name = names[0]
+	case len(k.Damaged) == 0:
+		k.Damaged = append(k.Damaged, facts.Fact{
+			Path: k.File, How: "config", Status: facts.Broken, Err: "it does not have one section [hypervisor.NAME]",
+		})
+	}
+	k.hypervisor, k.vmm = sections.Sub(name), name
+}
+
+// OK reports whether all files were understood. Otherwise a setting may be another
+// one than what the methods below say.
+func (k *Kata) OK() bool { return len(k.Damaged) == 0 }
+
+// Hypervisor returns a setting of the hypervisor's section.
+func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.Setting(k.File, name) }
+
+// Runtime returns a setting of the section [runtime].
+func (k *Kata) Runtime(name string) Setting { return k.all.Sub("runtime").Setting(k.File, name) }
+
+// Factory returns a setting of VM templates and caches: a section of its own for the
+// Go runtime, and of the hypervisor for the Rust one.
+func (k *Kata) Factory(name string) Setting {
+	if s := k.all.Sub("factory").Setting(k.File, name); s.IsSet() {
+		return s
+	}
+	return k.hypervisor.Sub("factory").Setting(k.File, name)
+}
+
+// Agent returns a setting of the agent's section, of which there is one. With more,
+// it is that of the first one that sets it to true.
+func (k *Kata) Agent(name string) Setting {
+	agents := k.all.Sub("agent")
+	found := Setting{Name: name, File: k.File}
+	for _, agent := range agents.Names() {
+		s := agents.Sub(agent).Setting(k.File, name)
+		if s.On() || !found.IsSet() {
+			found = s
+		}
+		if s.On() {
+			break
+		}
+	}
+	return found
+}
+
+// nodeConfig is the plugin's own configuration, which says to which handlers'
+// pods it gives devices.
+const nodeConfig = "/etc/kata-vfio/node.yaml"
+
+// noPort is what Kata calls a kind of plugging that is switched off, and the
+// default of both.
+const noPort = "no-port"
+
+// Allowed returns the names of the handlers whose pods the plugin gives devices to:
+// those of its configuration where the node has it, or else the default.
+func Allowed(n *facts.Node) []string {
+	if file := read(n, nodeConfig); file.OK() {
+		if c, err := v1alpha1.DecodeNodeConfig([]byte(file.Value)); err == nil {
+			c.Default()
+			return c.AllowedHandlers
+		}
+	}
+	return []string{v1alpha1.DefaultHandler}
+}
+
+// TakesDevices reports whether VMs of the handler can get functions: the plugin
+// gives them to it, or Kata is set up to plug some.
+func TakesDevices(n *facts.Node, h *Handler, k *Kata) bool {
+	return slices.Contains(Allowed(n), h.Name) || k.ColdPlugs() || k.HotPlugs()
+}
+
+// ColdPlugs reports whether VMs boot with devices.
+func (k *Kata) ColdPlugs() bool { return plugs(k.Hypervisor("cold_plug_vfio")) }
+
+// HotPlugs reports whether running VMs are set up to get devices.
+func (k *Kata) HotPlugs() bool { return plugs(k.Hypervisor("hot_plug_vfio")) }
+
+func plugs(s Setting) bool { return s.Text() != "" && s.Text() != noPort }
+
+// VMM returns the hypervisor's name: "qemu".
+func (k *Kata) VMM() string { return k.vmm }
+
+// maxInitData bounds what is unpacked: init data are policies and configuration.
+const maxInitData = 4 << 20
+
+// AgentPolicy reports whether a sandbox was started with init data that contain a policy for the guest's agent. The
+// fact is the bundle that says so; it is not OK if the bundle is unavailable.
+func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
+	for _, dir := range bundleDirs() {
+		file := path.Join(dir, sandbox, "config.json")
+		if !n.Exists(file).OK() {
+			continue
+		}
+		seen = facts.Fact{Path: "/" + file, How: "read"}
+		c, err := container(n, file)
+		if err == nil && c.InitData == "" {
+			seen.Value = "no init data"
+			return false, seen
+		}
+		if err == nil {
+			has, err = holdsPolicy(c.InitData)
+		}
+		if err != nil {
+			seen.Status, seen.Err = facts.Broken, err.Error()
+			return false, seen
+		}
+		seen.Value = "init data without policy.rego"
+		if has {
+			seen.Value = "init data with policy.rego"
+		}
+		return has, seen
+	}
+	return false, facts.Fact{Path: "/" + path.Join(bundleDirs()[0], sandbox), How: "read", Status: facts.Absent}
+}
+
+// holdsPolicy unpacks init data.
+func holdsPolicy(data string) (bool, error) {
+	zipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
+	if err != nil {
+		return false, fmt.Errorf("unpack init data: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(zipped, maxInitData+1))
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("unpack init data: %w", err)
+	case len(text) > maxInitData:
+		return false, errors.New("unpack init data: they are too long")
+	}
+	return strings.Contains(string(text), "policy.rego"), nil
+}

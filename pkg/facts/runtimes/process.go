@@ -1,0 +1,164 @@
+package runtimes
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// process is one that runs, by /proc.
+type process struct {
+	pid     int
+	comm    string
+	cmdline facts.Fact
+	args    []string
+	// doubt says why it may not be the node's own; see [daemons].
+	doubt facts.Fact
+}
+
+// option returns the value of a command line's option, the last one given:
+// "--config x", "--config=x".
+func (p *process) option(names ...string) (value string, ok bool) {
+	return config.Option(p.args, names...)
+}
+
+// processes returns those with one of the names, which the kernel cuts after 15
+// characters.
+func processes(n *facts.Node, names ...string) []process {
+	type key struct{}
+	all := facts.Memo(n, key{}, func() map[string][]int { return byName(n) })
+	var found []process
+	for _, name := range names {
+		for _, pid := range all[name] {
+			n.Read(path.Join("proc", strconv.Itoa(pid), "comm")) // kept, as what the answer rests on
+			cmdline := n.Read(path.Join("proc", strconv.Itoa(pid), "cmdline"))
+			args := strings.Split(strings.TrimRight(cmdline.Value, "\x00"), "\x00")
+			cmdline.Value, cmdline.How = strings.Join(args, " "), "process"
+			found = append(found, process{pid: pid, comm: name, cmdline: cmdline, args: args})
+		}
+	}
+	return found
+}
+
+// byName returns the node's processes by their names. There may be thousands: each
+// takes two opens this way.
+func byName(n *facts.Node) map[string][]int {
+	found := map[string][]int{}
+	proc, err := n.FS().OpenDir("proc")
+	if err != nil {
+		return found
+	}
+	defer proc.Close()
+	names, err := proc.Names()
+	if err != nil {
+		return found
+	}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if comm := commOf(proc, name); comm != "" {
+			found[comm] = append(found[comm], pid)
+		}
+	}
+	return found
+}
+
+// commOf returns a process' name; empty where it ended.
+func commOf(proc *sysfs.Dir, pid string) string {
+	dir, ok, err := proc.Sub(pid)
+	if !ok || err != nil {
+		return ""
+	}
+	defer dir.Close()
+	comm, _, _ := dir.Text("comm") // absent or denied: no name to go by
+	return comm
+}
+
+// daemons returns the processes of a name that are the node's own: root's, in the namespaces of the node's first
+// process. Name and command line are whatever a process sets, also one in a pod or of another user, so others are
+// not trusted. Doubtful ones can't be classified: they see the node's processes and have mounts of their own, as
+// some distributions run the kubelet and as a pod with hostPID runs, or their namespaces are unknown. Each comes
+// with the reason. A process in another PID namespace is in a container, and left out.
+func daemons(n *facts.Node, name string) (own, doubtful []process) {
+	for _, p := range processes(n, name) {
+		user, pids, mounts := userOf(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
+		switch {
+		case user.OK() && user.Value != "0":
+		case pids.known() && !pids.same():
+		case !user.OK():
+			doubtful = append(doubtful, p.doubted(user))
+		case !pids.known():
+			doubtful = append(doubtful, p.doubted(pids.missing()))
+		case !mounts.known():
+			doubtful = append(doubtful, p.doubted(mounts.missing()))
+		case !mounts.same():
+			f := mounts.of
+			f.Status, f.Err = facts.Broken, fmt.Sprintf("process %d, %q, has its own mount namespace: it is unknown whether it belongs to the node", p.pid, p.cmdline.Value)
+			doubtful = append(doubtful, p.doubted(f))
+		default:
+			own = append(own, p)
+		}
+	}
+	return own, doubtful
+}
+
+// userOf returns the user who started a process (proc_pid_status(5)).
+func userOf(n *facts.Node, pid int) facts.Fact {
+	f := n.Read(path.Join("proc", strconv.Itoa(pid), "status"))
+	for line := range strings.Lines(f.Value) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
+			f.Value = fields[1]
+			return f
+		}
+	}
+	if f.Status == facts.Present || f.Status == facts.Absent {
+		f.Status, f.Err, f.Value = facts.Broken, "it does not say whose process it is", ""
+	}
+	return f
+}
+
+// namespace is that of a process, and that of the node's first.
+type namespace struct{ of, first facts.Fact }
+
+func namespaces(n *facts.Node, pid int, kind string) namespace {
+	return namespace{n.Link(path.Join("proc", strconv.Itoa(pid), "ns", kind)), n.Link(path.Join("proc/1/ns", kind))}
+}
+
+func (s namespace) known() bool { return s.of.OK() && s.first.OK() }
+
+func (s namespace) same() bool { return s.of.Value == s.first.Value }
+
+// missing returns the one of the two that is not known, with the reason: a copy that
+// was made without it, or a reader without the right to see it.
+func (s namespace) missing() facts.Fact {
+	f := s.of
+	if !s.first.OK() {
+		f = s.first
+	}
+	if f.Status == facts.Absent {
+		f.Status, f.Err = facts.Broken, "it does not exist, so the node's own processes can't be distinguished from those of containers"
+	}
+	return f
+}
+
+// doubted returns the process with why it is.
+func (p process) doubted(why facts.Fact) process {
+	p.doubt = why
+	return p
+}
+
+// doubts returns why processes are doubtful.
+func doubts(of []process) []facts.Fact {
+	var all []facts.Fact
+	for _, p := range of {
+		all = append(all, p.doubt)
+	}
+	return all
+}

@@ -1,0 +1,111 @@
+package runtimes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// RunningFile is where a copy of a node holds what its containerd said: no file of the node itself says it.
+const RunningFile = "kata-vfio/containerd.json"
+
+type runningKey struct{}
+
+type answer struct {
+	running *containerd.Running
+	seen    facts.Fact
+}
+
+// Ask asks the containerd that serves a socket of the node. Package containerd/ask has the one that does: what imports this
+// package without it links no client.
+type Ask func(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd.Running, error)
+
+// AskRunning asks the containerd that serves the node's kubelet, where the node is a running one and not a copy. It comes
+// before the first [Running]; without it that is answered by the copy's file. That containerd does not answer is kept as
+// the reason.
+func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
+	_, live, err := link.Live(n.FS())
+	if !live && err == nil {
+		return
+	}
+	socket := socketOf(n)
+	if socket == "" {
+		return // no containerd is set up
+	}
+	facts.Memo(n, runningKey{}, func() answer {
+		seen := facts.Fact{Path: "containerd: " + socket, How: "containerd"}
+		r, err := ask(ctx, n.FS(), socket)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			seen.Status = facts.Absent
+		case errors.Is(err, fs.ErrPermission):
+			seen.Status, seen.Err = facts.Denied, err.Error()
+		case err != nil:
+			seen.Status, seen.Err = facts.Broken, err.Error()
+		default:
+			seen.Value = r.Version
+		}
+		return answer{r, seen}
+	})
+}
+
+// Running returns what the node's containerd says of itself; nil where it was not asked or does not answer, which the fact
+// says.
+func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
+	a := facts.Memo(n, runningKey{}, func() answer {
+		seen := n.Read(RunningFile)
+		if seen.Status == facts.Absent {
+			seen.Path, seen.How = "containerd", "containerd" // the node has no such file, only copies do
+		}
+		if !seen.OK() {
+			return answer{seen: seen}
+		}
+		r := &containerd.Running{}
+		if err := json.Unmarshal([]byte(seen.Value), r); err != nil {
+			seen.Status, seen.Err, seen.Value = facts.Broken, err.Error(), ""
+			return answer{seen: seen}
+		}
+		seen.Path, seen.How, seen.Value = "containerd: "+r.Socket, "containerd", r.Version
+		return answer{r, seen}
+	})
+	return a.running, a.seen
+}
+
+// Sockets of containerd where no setting names another (containerd defaults; K3s and RKE2; k0s; MicroK8s).
+func usualSockets() []string {
+	return []string{
+		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock",
+		"/var/snap/microk8s/common/run/containerd.sock",
+	}
+}
+
+// socketOf returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
+// configuration, or the first usual one that is there. Empty where the node has no containerd.
+func socketOf(n *facts.Node) string {
+	own, _ := daemons(n, "containerd")
+	for i := range own {
+		if socket, ok := own[i].option("--address", "-a"); ok && path.IsAbs(socket) {
+			return path.Clean(socket)
+		}
+	}
+	names, _ := containerdConfigs(n)
+	_, loaded := (&Runtimes{}).chooseContainerd(n, names)
+	if loaded != nil {
+		if socket := loaded.All.Sub("grpc").Setting("", "address").Text(); path.IsAbs(socket) {
+			return path.Clean(socket)
+		}
+	}
+	all := usualSockets()
+	if i := slices.IndexFunc(all, func(s string) bool { return n.Exists(s).OK() }); i >= 0 {
+		return all[i]
+	}
+	return ""
+}

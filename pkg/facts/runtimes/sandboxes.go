@@ -1,0 +1,96 @@
+package runtimes
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Sandbox is one of Kata's sandboxes: by its state, its VMM and its bundle.
+type Sandbox struct {
+	// Sandbox has the VMM's PID and the guest paths of devices also where the VMM's
+	// command line alone tells them.
+	katastate.Sandbox
+	// Namespace and Pod are those of its bundle; empty where there is none.
+	Namespace, Pod string
+	// VMM is its process; nil where none is seen.
+	VMM *VMM
+}
+
+// Sandboxes returns Kata's sandboxes of the node, by id, and what was asked for
+// their states ([katastate.Read]). One whose VMM runs without a state is among them. It
+// is worked out once.
+func Sandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
+	type key struct{}
+	type answer struct {
+		found []Sandbox
+		asked []facts.Fact
+	}
+	a := facts.Memo(n, key{}, func() answer {
+		found, asked := readSandboxes(n)
+		return answer{found, asked}
+	})
+	return a.found, a.asked
+}
+
+func readSandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
+	states, asked := katastate.Read(n)
+	var found []Sandbox
+	for _, s := range states {
+		found = append(found, Sandbox{Sandbox: s})
+	}
+	vmms := VMMs(n)
+	for i := range vmms {
+		if v := &vmms[i]; v.Sandbox != "" {
+			found = withVMM(found, v)
+		}
+	}
+	containers, _ := Containers(n)
+	for _, c := range containers {
+		if i := slices.IndexFunc(found, func(s Sandbox) bool { return s.ID == c.ID }); i >= 0 {
+			found[i].Namespace, found[i].Pod = c.Namespace, c.Pod
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Sandbox) int { return strings.Compare(a.ID, b.ID) })
+	return found, asked
+}
+
+// withVMM adds a VMM to the sandbox that its name says.
+func withVMM(found []Sandbox, v *VMM) []Sandbox {
+	i := slices.IndexFunc(found, func(s Sandbox) bool { return s.ID == v.Sandbox })
+	if i < 0 {
+		i, found = len(found), append(found, Sandbox{Sandbox: katastate.Sandbox{ID: v.Sandbox}})
+	}
+	found[i].take(v)
+	return found
+}
+
+// take adds the content of the VMM's command line. The state's PID is kept, so that the two can be compared.
+func (s *Sandbox) take(v *VMM) {
+	s.VMM = v
+	if s.PID == 0 {
+		s.PID = v.PID
+	}
+	for _, p := range v.Passed() {
+		a, err := pci.ParseAddress(p.Address)
+		if err != nil {
+			continue
+		}
+		i := slices.IndexFunc(s.Devices, func(d katastate.Device) bool { return d.Address == a })
+		if i < 0 {
+			i, s.Devices = len(s.Devices), append(s.Devices, katastate.Device{Address: a})
+		}
+		s.Devices[i].ColdPlugged = true
+		if s.Devices[i].Bus == "" {
+			s.Devices[i].Bus = p.Bus
+		}
+	}
+	for i := range s.Devices {
+		if s.Devices[i].GuestPath == "" {
+			s.Devices[i].GuestPath = v.GuestPath(s.Devices[i].Bus)
+		}
+	}
+}
