@@ -125,11 +125,11 @@ func (c *containerd) checkCgroups(all config.Table) {
 
 // compareCgroups warns if the kubelet and the runtime have different cgroup drivers. A kubelet without a setting uses
 // the runtime's.
-func (w *wants) compareCgroups(k *kubelet, driver, file, setting string) {
+func (w *wants) compareCgroups(k *config.Kubelet, driver, file, setting string) {
 	w.fact("cgroup driver", driver, file)
-	if k.CgroupDriver == "" || k.CgroupDriver == driver {
+	if k.Settings.CgroupDriver == "" || k.Settings.CgroupDriver == driver {
 		return
 	}
-	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), but the container runtime uses %s (%s).", k.CgroupDriver, k.cgroupFile, driver, file),
+	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), but the container runtime uses %s (%s).", k.Settings.CgroupDriver, k.CgroupFile, driver, file),
 		fmt.Sprintf("Change %s, or the kubelet's cgroupDriver.", setting))
 }

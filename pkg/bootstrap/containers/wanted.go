@@ -82,7 +82,7 @@ func (n node) runtime(asked Runtime) Runtime {
 	if asked != RuntimeAuto && asked != "" {
 		return asked
 	}
-	endpoint := n.kubelet().endpoint
+	endpoint := n.kubelet().Settings.ContainerRuntimeEndpoint
 	crio := n.exists("/etc/crio") || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
 	switch {
 	case strings.Contains(endpoint, "crio"):

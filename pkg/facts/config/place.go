@@ -79,14 +79,32 @@ type Distribution struct {
 	merged string
 }
 
+// Names of distributions.
+const (
+	nameK3s      = "K3s"
+	nameRKE2     = "RKE2"
+	nameK0s      = "k0s"
+	nameMicroK8s = "MicroK8s"
+)
+
+// Directories of k0s, unless its service has flags for others, and of MicroK8s' snap.
+const (
+	k0sDataDir     = "/var/lib/k0s"
+	k0sRunDir      = "/run/k0s"
+	microK8sSnap   = "/snap/microk8s/current"
+	microK8sData   = "/var/snap/microk8s/current"
+	microK8sCommon = "/var/snap/microk8s/common"
+	microK8sArgs   = microK8sData + "/args/"
+)
+
 // Distributions returns the known distributions with the directories that their configuration on the node sets, in the
 // order in which a node is searched for them. Sources: k3s pkg/agent/templates and docs.k3s.io/advanced, RKE2's
 // documentation "Advanced", k0s pkg/component/worker/containerd, docs/runtime.md and docs/directories.md, MicroK8s'
 // documentation "Configuring services".
 func Distributions(node Node) []Distribution {
 	return []Distribution{
-		rancher(node, "K3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
-		rancher(node, "RKE2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
+		rancher(node, nameK3s, "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
+		rancher(node, nameRKE2, "bin/containerd", "rke2-server.service", "rke2-agent.service"),
 		k0s(node),
 		microK8s(),
 	}
@@ -104,26 +122,27 @@ func rancher(node Node, name, program string, units ...string) Distribution {
 
 func k0s(node Node) Distribution {
 	d := Distribution{
-		Name: "k0s", Config: "/etc/k0s/containerd.toml", Units: []string{"k0scontroller.service", "k0sworker.service"},
+		Name: nameK0s, Config: "/etc/k0s/containerd.toml", Units: []string{"k0scontroller.service", "k0sworker.service"},
 		DropIns: "/etc/k0s/containerd.d", Since: "1.27.1", Merges: true, marker: "# k0s_managed=true",
 	}
 	args, _ := d.ServiceArgs(node)
-	dir := func(flag, standard string) string {
-		if value, ok := Option(args, flag); ok && path.IsAbs(value) {
-			return value
-		}
-		return standard
-	}
-	d.Program = path.Join(dir("--data-dir", "/var/lib/k0s"), "bin/containerd")
-	d.merged = path.Join(dir("--run-dir", "/run/k0s"), "containerd-cri.toml")
+	d.Program = path.Join(k0sDir(args, "--data-dir", k0sDataDir), "bin/containerd")
+	d.merged = path.Join(k0sDir(args, "--run-dir", k0sRunDir), "containerd-cri.toml")
 	return d
 }
 
+// k0sDir returns the directory that a flag of k0s sets, or the standard one.
+func k0sDir(args []string, flag, standard string) string {
+	if value, ok := Option(args, flag); ok && path.IsAbs(value) {
+		return value
+	}
+	return standard
+}
+
 func microK8s() Distribution {
-	const snap = "/var/snap/microk8s/current/args/"
 	return Distribution{
-		Name: "MicroK8s", Config: snap + "containerd.toml", Program: "/snap/microk8s/current/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
-		Templates: []string{snap + "containerd-template.toml"},
+		Name: nameMicroK8s, Config: microK8sArgs + "containerd.toml", Program: microK8sSnap + "/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
+		Templates: []string{microK8sArgs + "containerd-template.toml"},
 	}
 }
 

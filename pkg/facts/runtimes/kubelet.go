@@ -2,21 +2,11 @@ package runtimes
 
 import (
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
-
-// kubeletConfig is where kubeadm and most others put the kubelet's file.
-const kubeletConfig = "/var/lib/kubelet/config.yaml"
-
-// openPort is the port that needs no authentication, unless it is switched off.
-const openPort = 10255
 
 // Kubelet is whom the kubelet answers.
 type Kubelet struct {
@@ -30,19 +20,6 @@ type Kubelet struct {
 	// was not to be understood.
 	Seen    []facts.Fact
 	Damaged []facts.Fact
-}
-
-// kubeletFile is what counts of a KubeletConfiguration.
-type kubeletFile struct {
-	ReadOnlyPort   int `json:"readOnlyPort"`
-	Authentication struct {
-		Anonymous struct {
-			Enabled bool `json:"enabled"`
-		} `json:"anonymous"`
-	} `json:"authentication"`
-	Authorization struct {
-		Mode string `json:"mode"`
-	} `json:"authorization"`
 }
 
 // KubeletOf returns the node's kubelet; false if none is visible. Its command line overrides its file. The
@@ -64,90 +41,41 @@ func KubeletOf(n *facts.Node) (Kubelet, bool) {
 	case len(doubtful) > 0:
 		k.Damaged = doubts(doubtful)
 	default:
-		file := read(n, kubeletConfig)
-		if file.Status == facts.Absent {
+		loaded := config.LoadKubelet(onNode{n}, nil, config.KubeletConfig, noFile)
+		if loaded.Files[0].Status == facts.Absent {
 			return k, false
 		}
-		k.readFiles(kubeletFile{}, []facts.Fact{file})
+		k.take(loaded, false)
 	}
 	return k, true
 }
 
 // readRunning reads the files and flags of a kubelet that runs.
 func (k *Kubelet) readRunning(n *facts.Node, p process) {
-	var files []facts.Fact
-	defaults := flagDefaults()
-	if name, ok := p.option("--config"); ok && name != "" {
-		file := read(n, name)
-		files = append(files, file)
-		if file.Status != facts.Absent { // it existed when the kubelet started, and its content then is unknown
-			defaults = kubeletFile{}
-		}
-	}
-	k.readFiles(defaults, append(files, dropIns(n, p)...))
+	loaded := config.LoadKubelet(onNode{n}, p.args, "", noFile)
+	named, _ := p.option("--config")
+	// A file that is there existed when the kubelet started, and its content then is unknown.
+	hasFile := named != "" && loaded.Files[0].Status != facts.Absent
+	k.take(loaded, !hasFile)
 	k.Seen = append(k.Seen, p.cmdline)
-	k.readFlags(&p)
 }
 
-// flagDefaults is a kubelet without any file: open.
-func flagDefaults() kubeletFile {
-	open := kubeletFile{ReadOnlyPort: openPort}
-	open.Authentication.Anonymous.Enabled, open.Authorization.Mode = true, "AlwaysAllow"
-	return open
-}
+// noFile says that a process' flags are in no file.
+func noFile(string) string { return "" }
 
-// dropIns returns the files of --config-dir: those that end in .conf, by path, each
-// over those before it.
-func dropIns(n *facts.Node, p process) []facts.Fact {
-	dir, ok := p.option("--config-dir")
-	if !ok || dir == "" {
-		return nil
+// take adds what the configuration says. Open: nothing that it leaves out is switched off, as in a kubelet without a file.
+func (k *Kubelet) take(loaded *config.Kubelet, open bool) {
+	k.Seen = append(k.Seen, loaded.Files...)
+	k.Damaged = append(k.Damaged, loaded.Damaged...)
+	set := &loaded.Settings
+	if open {
+		k.ReadOnlyPort, k.Anonymous, k.AlwaysAllow = config.ReadOnlyPort, true, set.Authorization.Mode == ""
 	}
-	var files []facts.Fact
-	names := config.Walk(onNode{n}, dir)
-	for _, name := range names[:min(len(names), config.MaxFiles)] {
-		if path.Ext(name) == ".conf" {
-			files = append(files, read(n, name))
-		}
+	if set.ReadOnlyPort != nil {
+		k.ReadOnlyPort = *set.ReadOnlyPort
 	}
-	return files
-}
-
-// readFiles puts files over each other: what none says stays as it is at first.
-func (k *Kubelet) readFiles(all kubeletFile, files []facts.Fact) {
-	for _, file := range files {
-		k.Seen = append(k.Seen, file)
-		if !file.Known() {
-			k.Damaged = append(k.Damaged, file)
-		}
-		if !file.OK() {
-			continue
-		}
-		err := fmt.Errorf("%s: it is longer than %d bytes", file.Path, config.MaxSize)
-		if len(file.Value) < config.MaxSize {
-			err = yaml.Unmarshal([]byte(file.Value), &all)
-		}
-		if err != nil {
-			file.Status, file.Err = facts.Broken, err.Error()
-			k.Damaged = append(k.Damaged, file)
-		}
+	if on := set.Authentication.Anonymous.Enabled; on != nil {
+		k.Anonymous = *on
 	}
-	k.ReadOnlyPort, k.Anonymous = all.ReadOnlyPort, all.Authentication.Anonymous.Enabled
-	k.AlwaysAllow = all.Authorization.Mode == "AlwaysAllow"
-}
-
-func (k *Kubelet) readFlags(p *process) {
-	if v, ok := p.option("--read-only-port"); ok {
-		port, err := strconv.ParseInt(v, 0, 32)
-		if err != nil {
-			port = openPort // it would not start with that
-		}
-		k.ReadOnlyPort = int(port)
-	}
-	if on, ok := config.Switch(p.args, "--anonymous-auth", true); ok {
-		k.Anonymous = on
-	}
-	if v, ok := p.option("--authorization-mode"); ok {
-		k.AlwaysAllow = v == "AlwaysAllow"
-	}
+	k.AlwaysAllow = k.AlwaysAllow || set.Authorization.Mode == "AlwaysAllow"
 }
