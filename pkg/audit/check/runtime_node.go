@@ -183,7 +183,7 @@ func kubelet(n *facts.Node) Answer {
 	case k.AlwaysAllow:
 		found = fail("the kubelet allows everything with any credentials", k.Seen...)
 	}
-	stat, dir := n.Stat("var/lib/kubelet/pod-resources")
+	stat, dir := n.Stat(runtimes.PodResourcesDir)
 	if dir.OK() && stat.Writers() != "" {
 		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
@@ -192,10 +192,7 @@ func kubelet(n *facts.Node) Answer {
 
 // sockets are what no tenant may have, nor any directory above.
 func sockets(n *facts.Node) []string {
-	all := []string{
-		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/docker.sock",
-		"/var/lib/kubelet/pod-resources/kubelet.sock", "/var/lib/kubelet/plugins_registry", ourSocket,
-	}
+	all := append(runtimes.Sockets(n), "/run/docker.sock", runtimes.PodResourcesDir+"/kubelet.sock", runtimes.KubeletPlugins, ourSocket)
 	if nri := runtimes.Of(n).NRI; nri != nil {
 		all = append(all, nri.SocketPath())
 	}

@@ -50,7 +50,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
 		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
-			"Replace the link with a file, or add the import to its target: imports = [\""+containerdDropIns+"/*.toml\"]")
+			"Replace the link with a file, or add the import to its target: imports = [\""+config.ContainerdDropIns+"/*.toml\"]")
 		return false
 	}
 	file := c.node.Read(c.at.main)

@@ -10,10 +10,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
-// The directory and the name of the drop-in.
 const (
-	containerdDropIns = "/etc/containerd/conf.d"
-	dropInName        = "kata-gpu.toml"
+	// dropInName is the name of bootstrap's drop-in.
+	dropInName = "kata-gpu.toml"
 	// serviceDropIn makes systemd start containerd with a configuration below /etc.
 	serviceDropIn = "/etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
 )
@@ -58,7 +57,7 @@ func containerdBinaries() []string {
 func (n node) containerdFiles() containerdFiles {
 	place := config.PlaceOf(n, serviceDropIn)
 	at := containerdFiles{
-		main: place.Main, dropIn: path.Join(containerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
+		main: place.Main, dropIn: path.Join(config.ContainerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
 	}
 	if d := at.distribution; d != nil {
 		at.generated = d.Writes(n)
@@ -143,7 +142,7 @@ func (c *containerd) importFix() string {
 	again := fmt.Sprintf("run %s, then run bootstrap again.", d.Restart())
 	switch {
 	case d.DropIns == "":
-		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", containerdDropIns, d.Templates[0], again)
+		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", config.ContainerdDropIns, d.Templates[0], again)
 	case has && c.otherVersion(template.Value):
 		return c.versionFix(template.Path)
 	case has && !config.HasBase(template):

@@ -21,10 +21,10 @@ type kata struct {
 
 // unpackedKata is Kata's own archive, unpacked at / by hand or by kata-deploy.
 func unpackedKata(flavour Flavour) kata {
-	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: "/opt/kata/share/defaults/kata-containers"}
+	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: config.KataUnpacked}
 	if flavour == FlavourRust {
 		k.shim = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2"
-		k.shipped = path.Join(k.shipped, "runtime-rs")
+		k.shipped = path.Join(k.shipped, config.KataRust)
 	}
 	k.own = k.shipped
 	return k
@@ -35,7 +35,7 @@ func unpackedKata(flavour Flavour) kata {
 func packagedKata() kata {
 	return kata{
 		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
-		shipped: "/usr/share/defaults/kata-containers", own: "/etc/kata-containers",
+		shipped: config.KataPackaged, own: config.KataSite,
 	}
 }
 
@@ -93,7 +93,7 @@ func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 		w.refuse(h.config(), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
 			"Remove the link; bootstrap replaces it with a copy.")
 	}
-	n.checkKata(w, k.flavour, h, base, ours)
+	n.with(h.config(), []byte(text)).checkKata(w, k.flavour, h, ours)
 	w.file(h.config(), []byte(text), "the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, h.base)))
 	w.file(h.dropIn(), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
 	if h.hotPlug {
@@ -134,10 +134,10 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, boo
 
 // checkKata reports settings of other files that contradict bootstrap's, and what is missing on the node for the
 // settings of all files.
-func (n node) checkKata(w *wants, flavour Flavour, h *handler, base config.Table, text string) {
+func (n node) checkKata(w *wants, flavour Flavour, h *handler, text string) {
 	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
-	effective := with.effectiveKata(w, dropIn, base)
+	effective := with.effectiveKata(w, h.config())
 	want, err := config.Parse(with.Read(dropIn))
 	if err != nil {
 		w.refuse(dropIn, err.Error(), "Report it: a shipped fragment is broken.")
@@ -165,24 +165,13 @@ func (w *wants) modules(all []state.Module) {
 	}
 }
 
-// effectiveKata returns the base merged with all files in the drop-in's directory, in the order of their names. Kata
-// reads every file there, whatever its extension.
-func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.Table {
-	all := base.Clone()
-	names, complete := n.list(path.Dir(dropIn))
-	if !complete {
-		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Replace it with a directory that root can read.")
+// effectiveKata returns what Kata makes of a configuration and its drop-ins.
+func (n node) effectiveKata(w *wants, base string) config.Table {
+	loaded := config.LoadKata(n, base)
+	for _, file := range loaded.Damaged {
+		w.refuse(file.Path, "Kata would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
-	for _, name := range names {
-		file := n.Read(path.Join(path.Dir(dropIn), name))
-		t, err := config.Parse(file)
-		if !file.OK() || err != nil {
-			w.refuse(file.Path, "Kata would not start with "+file.Path+": "+causeOr(err, file), "Correct or remove the file.")
-			continue
-		}
-		all.Merge(t)
-	}
-	return all
+	return loaded.All
 }
 
 // overridden judges a setting that a file of the site overrides: settings that keep tenants out must be bootstrap's, and

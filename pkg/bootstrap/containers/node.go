@@ -62,8 +62,11 @@ type linker interface {
 	ReadLink(name string) (string, error)
 }
 
-// link returns the target of a link as it is written, and false if the file is not a link.
+// link returns the target of a link as it is written, and false if the file is not a link. A replaced file is none.
 func (n node) link(name string) (string, bool) {
+	if _, replaced := n.would["/"+below(name)]; replaced {
+		return "", false
+	}
 	tree, ok := n.tree.(linker)
 	if !ok {
 		return "", false
@@ -108,7 +111,7 @@ func (n node) list(dir string) (names []string, all bool) {
 func (n node) Names(dir string) ([]string, facts.Fact) {
 	names, _ := n.list(dir)
 	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
-	if len(names) > 0 {
+	if len(names) > 0 && errors.Is(err, fs.ErrNotExist) {
 		err = nil // files that would exist
 	}
 	return names, fact(dir, "", err)
@@ -119,6 +122,9 @@ func (n node) IsLink(name string) bool {
 	_, ok := n.link(name)
 	return ok
 }
+
+// Real implements [config.Dirs].
+func (n node) Real(name string) string { return below(n.target(name)) }
 
 // Match implements [config.Files].
 func (n node) Match(pattern string) (found []string, all bool) {

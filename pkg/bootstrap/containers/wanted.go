@@ -10,11 +10,13 @@ package containers
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
@@ -83,7 +85,7 @@ func (n node) runtime(asked Runtime) Runtime {
 		return asked
 	}
 	endpoint := n.kubelet().Settings.ContainerRuntimeEndpoint
-	crio := n.exists("/etc/crio") || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
+	crio := n.exists(path.Dir(config.CRIOConfig)) || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
 	switch {
 	case strings.Contains(endpoint, "crio"):
 		return RuntimeCRIO
@@ -103,13 +105,6 @@ func cause(file facts.Fact) string {
 		return "it does not exist."
 	}
 	return file.Err
-}
-
-func causeOr(err error, file facts.Fact) string {
-	if err != nil && file.OK() {
-		return err.Error()
-	}
-	return cause(file)
 }
 
 // Runtime is a node's container runtime.

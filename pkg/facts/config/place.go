@@ -10,10 +10,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// The configuration and the service of a containerd that no Kubernetes distribution starts.
+// The configuration, its usual directory of drop-ins and the service of a containerd that no Kubernetes distribution
+// starts.
 const (
 	ContainerdConfig  = "/etc/containerd/config.toml"
+	ContainerdDropIns = "/etc/containerd/conf.d"
 	ContainerdService = "containerd.service"
+)
+
+// Where containerd keeps its state, and where it serves, unless it is told otherwise (containerd defaults
+// DefaultStateDir and DefaultAddress).
+const (
+	containerdState  = "/run/containerd"
+	containerdSocket = containerdState + "/containerd.sock"
 )
 
 // Node is where files and directories are read from. Paths are as on the node.
@@ -62,6 +71,8 @@ type Distribution struct {
 	Name string
 	// Config is the file that its containerd is started with, and Program its containerd.
 	Config, Program string
+	// State is where its containerd keeps its state, and Socket where it serves.
+	State, Socket string
 	// Units are its services that may start containerd.
 	Units []string
 	// Alone: the service runs only containerd. Other services also restart the kubelet.
@@ -100,7 +111,8 @@ const (
 // Distributions returns the known distributions with the directories that their configuration on the node sets, in the
 // order in which a node is searched for them. Sources: k3s pkg/agent/templates and docs.k3s.io/advanced, RKE2's
 // documentation "Advanced", k0s pkg/component/worker/containerd, docs/runtime.md and docs/directories.md, MicroK8s'
-// documentation "Configuring services".
+// documentation "Configuring services". State and Socket are arguments of containerd: k3s pkg/agent/config, k0s
+// pkg/component/worker/containerd, MicroK8s' default-args/containerd.
 func Distributions(node Node) []Distribution {
 	return []Distribution{
 		rancher(node, nameK3s, "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
@@ -112,7 +124,7 @@ func Distributions(node Node) []Distribution {
 
 // rancher returns K3s or RKE2. program is the place of containerd below the directory of data.
 func rancher(node Node, name, program string, units ...string) Distribution {
-	d := Distribution{Name: name, Units: units, Since: "1.36"}
+	d := Distribution{Name: name, Units: units, Since: "1.36", State: "/run/k3s/containerd", Socket: "/run/k3s/containerd/containerd.sock"}
 	dir := d.Rancher(node).Dir("data-dir", path.Join("/var/lib/rancher", strings.ToLower(name)))
 	at := path.Join(dir, "agent/etc/containerd")
 	d.Config, d.Program, d.DropIns = at+"/config.toml", path.Join(dir, program), at+"/config-v3.toml.d"
@@ -127,7 +139,8 @@ func k0s(node Node) Distribution {
 	}
 	args, _ := d.ServiceArgs(node)
 	d.Program = path.Join(k0sDir(args, "--data-dir", k0sDataDir), "bin/containerd")
-	d.merged = path.Join(k0sDir(args, "--run-dir", k0sRunDir), "containerd-cri.toml")
+	run := k0sDir(args, "--run-dir", k0sRunDir)
+	d.merged, d.State, d.Socket = path.Join(run, "containerd-cri.toml"), path.Join(run, "containerd"), path.Join(run, "containerd.sock")
 	return d
 }
 
@@ -142,8 +155,31 @@ func k0sDir(args []string, flag, standard string) string {
 func microK8s() Distribution {
 	return Distribution{
 		Name: nameMicroK8s, Config: microK8sArgs + "containerd.toml", Program: microK8sSnap + "/bin/containerd", Units: []string{"snap.microk8s.daemon-containerd.service"}, Alone: true,
+		State:     microK8sCommon + "/run/containerd",
+		Socket:    microK8sCommon + "/run/containerd.sock",
 		Templates: []string{microK8sArgs + "containerd-template.toml"},
 	}
+}
+
+// ContainerdStates returns where the containerds that a node may have keep their state, each directory once.
+func ContainerdStates(node Node) []string {
+	return places(node, containerdState, func(d *Distribution) string { return d.State })
+}
+
+// ContainerdSockets returns where the containerds that a node may have serve, unless their configuration names another
+// socket, each once.
+func ContainerdSockets(node Node) []string {
+	return places(node, containerdSocket, func(d *Distribution) string { return d.Socket })
+}
+
+func places(node Node, own string, place func(*Distribution) string) []string {
+	all := []string{own}
+	for _, d := range Distributions(node) {
+		if of := place(&d); !slices.Contains(all, of) {
+			all = append(all, of)
+		}
+	}
+	return all
 }
 
 // ServiceArgs returns the command line of the distribution's service, and the service's files.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -20,9 +21,12 @@ type Container struct {
 }
 
 // bundleDirs are where containerd and its copies in distributions keep bundles.
-func bundleDirs() []string {
-	const tasks = "io.containerd.runtime.v2.task/k8s.io"
-	return []string{path.Join("run/containerd", tasks), path.Join("run/k3s/containerd", tasks)}
+func bundleDirs(n *facts.Node) []string {
+	var dirs []string
+	for _, state := range config.ContainerdStates(onNode{n}) {
+		dirs = append(dirs, path.Join(strings.TrimPrefix(state, "/"), "io.containerd.runtime.v2.task/k8s.io"))
+	}
+	return dirs
 }
 
 // maxBundles bounds how many bundles are read; the kubelet's own limit is some
@@ -57,7 +61,7 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 	var containers []Container
 	var listed []facts.Fact
-	for _, dir := range bundleDirs() {
+	for _, dir := range bundleDirs(n) {
 		ids, list := n.List(dir)
 		listed = append(listed, list)
 		for _, id := range ids[:min(len(ids), maxBundles)] {

@@ -36,66 +36,19 @@ func KataOf(n *facts.Node, h *Handler) *Kata {
 	return facts.Memo(n, key{file}, func() *Kata { return loadKata(n, file) })
 }
 
-// configFile returns the base: what the handler names, or the first of the shim's
-// own list that is there (katautils GetDefaultConfigFilePaths, kata-types
-// DEFAULT_RUNTIME_CONFIGURATIONS), with the places of Kata's own build and of
-// distributions.
+// configFile returns the base: what the handler names, or the shim's default.
 func configFile(n *facts.Node, h *Handler) string {
 	if file := h.Config.Text(); file != "" {
 		return path.Clean("/" + file)
 	}
-	dir := ""
-	if h.IsRust() {
-		dir = "runtime-rs"
-	}
-	var files []string
-	for _, place := range []string{"/etc/kata-containers", "/usr/share/defaults/kata-containers", "/opt/kata/share/defaults/kata-containers"} {
-		files = append(files, path.Join(place, dir, "configuration.toml"))
-	}
-	for _, file := range files {
-		if read(n, file).Status != facts.Absent {
-			return file
-		}
-	}
-	return files[len(files)-1]
+	return config.DefaultKata(onNode{n}, h.IsRust())
 }
 
-// loadKata reads a base and every file of config.d beside it, by name. Links of the
-// base are followed first: the drop-ins are beside what it leads to.
 func loadKata(n *facts.Node, file string) *Kata {
-	k := &Kata{File: file, all: config.Table{}}
-	k.add(read(n, file))
-	dir := path.Join("/", path.Dir(n.Real(file)), "config.d")
-	names, listed := n.List(n.Real(dir))
-	if !listed.Known() {
-		k.Damaged = append(k.Damaged, listed)
-	}
-	if len(names) > config.MaxFiles {
-		listed.Status, listed.Err = facts.Broken, "it has too many files"
-		k.Damaged, names = append(k.Damaged, listed), names[:config.MaxFiles]
-	}
-	for _, name := range names {
-		k.add(read(n, path.Join(dir, name)))
-	}
+	loaded := config.LoadKata(onNode{n}, file)
+	k := &Kata{File: file, Files: loaded.Files, Damaged: loaded.Damaged, all: loaded.All}
 	k.choose()
 	return k
-}
-
-// add puts a file over those before it.
-func (k *Kata) add(file facts.Fact) {
-	t, err := config.Table(nil), error(nil)
-	if file.OK() {
-		t, err = config.Parse(file)
-	}
-	if err != nil {
-		file.Status, file.Err = facts.Broken, err.Error()
-	}
-	if !file.OK() {
-		k.Damaged = append(k.Damaged, file)
-		return
-	}
-	k.Files = append(k.Files, file)
-	k.all.Merge(t)
 }
 
 // choose finds the hypervisor's section: the one that the Rust runtime's
@@ -195,7 +148,8 @@ const maxInitData = 4 << 20
 // AgentPolicy reports whether a sandbox was started with init data that contain a policy for the guest's agent. The
 // fact is the bundle that says so; it is not OK if the bundle is unavailable.
 func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
-	for _, dir := range bundleDirs() {
+	dirs := bundleDirs(n)
+	for _, dir := range dirs {
 		file := path.Join(dir, sandbox, "config.json")
 		if !n.Exists(file).OK() {
 			continue
@@ -219,7 +173,7 @@ func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 		}
 		return has, seen
 	}
-	return false, facts.Fact{Path: "/" + path.Join(bundleDirs()[0], sandbox), How: "read", Status: facts.Absent}
+	return false, facts.Fact{Path: "/" + path.Join(dirs[0], sandbox), How: "read", Status: facts.Absent}
 }
 
 // holdsPolicy unpacks init data.

@@ -8,6 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
+// PodResourcesDir is the directory of the kubelet's pod-resources socket, and KubeletPlugins that in which it looks for
+// plugins.
+const (
+	PodResourcesDir = config.KubeletDir + "/pod-resources"
+	KubeletPlugins  = config.KubeletDir + "/plugins_registry"
+)
+
 // Kubelet is whom the kubelet answers.
 type Kubelet struct {
 	// ReadOnlyPort is the port that needs no authentication; 0 for none.

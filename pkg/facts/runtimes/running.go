@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -79,12 +80,9 @@ func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
 	return a.running, a.seen
 }
 
-// Sockets of containerd where no setting names another (containerd defaults; K3s and RKE2; k0s; MicroK8s).
-func usualSockets() []string {
-	return []string{
-		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock",
-		"/var/snap/microk8s/common/run/containerd.sock",
-	}
+// Sockets returns where the container runtimes that the node may have serve.
+func Sockets(n *facts.Node) []string {
+	return append(config.ContainerdSockets(onNode{n}), config.CRIOSocket)
 }
 
 // socketOf returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
@@ -103,7 +101,7 @@ func socketOf(n *facts.Node) string {
 			return path.Clean(socket)
 		}
 	}
-	all := usualSockets()
+	all := config.ContainerdSockets(onNode{n})
 	if i := slices.IndexFunc(all, func(s string) bool { return n.Exists(s).OK() }); i >= 0 {
 		return all[i]
 	}

@@ -1,0 +1,41 @@
+package config
+
+import (
+	"path"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// Dirs tells what is in directories. Paths are as on the node.
+type Dirs interface {
+	// Names returns the names in a directory, sorted. The fact is OK for a directory
+	// that could be read, and no other file.
+	Names(dir string) ([]string, facts.Fact)
+	// IsLink reports whether a path is a link itself.
+	IsLink(name string) bool
+	// Real returns a path with all links followed, without its leading slash.
+	Real(name string) string
+}
+
+// maxDepth bounds how deep drop-ins may lie.
+const maxDepth = 8
+
+// Walk returns the files below a directory in the order of filepath.Walk, which loaders
+// of drop-ins use. Links are not followed by it: what they lead to is a file to it.
+func Walk(dirs Dirs, dir string) []string { return walk(dirs, dir, 0) }
+
+func walk(dirs Dirs, dir string, depth int) []string {
+	names, _ := dirs.Names(dir)
+	var files []string
+	for _, name := range names {
+		file := path.Join(dir, name)
+		if depth < maxDepth && !dirs.IsLink(file) {
+			if _, sub := dirs.Names(file); sub.OK() {
+				files = append(files, walk(dirs, file, depth+1)...)
+				continue
+			}
+		}
+		files = append(files, file)
+	}
+	return files
+}
