@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // copies returns the changes that remove bootstrap's arguments from entries of the boot loader that were made after apply:
@@ -52,7 +53,7 @@ const copied = "it was made after apply, with bootstrap's arguments"
 func (e *Engine) withoutArguments(j *Journal, text string) (string, error) {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
-		if !strings.Contains(entry.Path, "loader/entries/") && entry.Path != "etc/kernel/cmdline" || entry.After.Kind != image.File {
+		if !strings.Contains(entry.Path, "loader/entries/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.File {
 			continue
 		}
 		before, err := e.kept(entry.Before)

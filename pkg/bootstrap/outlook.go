@@ -47,7 +47,7 @@ func (p *Plan) Outlook() *Outlook {
 	for _, s := range p.Settings {
 		switch {
 		case s.Status == Right || s.Status == NotBrought:
-		case s.Path != state.Cmdline:
+		case s.Path != kernelargs.Running:
 			o.Files = append(o.Files, shown(s.Path, s.Part, s.Value))
 		default:
 			if line == nil {

@@ -212,7 +212,7 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 	}
 	plan := SettingPlan{Setting: s, Now: now, Status: Right}
 	right := now == s.Value
-	if s.Path == state.Cmdline {
+	if s.Path == kernelargs.Running {
 		right = kernelargs.Has(now, s.Value)
 	}
 	switch {
@@ -392,7 +392,7 @@ func (e *Engine) planBoot(p *Plan, j *Journal) {
 	for _, s := range p.Settings {
 		switch {
 		case s.Status != NotBrought:
-		case s.Path == state.Cmdline:
+		case s.Path == kernelargs.Running:
 			words = append(words, s.Value)
 		default:
 			p.Problems = append(p.Problems, state.Problem{
@@ -403,7 +403,7 @@ func (e *Engine) planBoot(p *Plan, j *Journal) {
 	}
 	if len(words) > 0 {
 		p.Problems = append(p.Problems, state.Problem{
-			Part: boot.Part, Path: state.Cmdline,
+			Part: boot.Part, Path: kernelargs.Running,
 			Text: fmt.Sprintf("the node was rebooted after apply, but its kernel was started without %s", strings.Join(words, " ")),
 			Fix: fmt.Sprintf("bootstrap configured %s. Find out what really starts the node (another boot loader, network boot, a hypervisor, "+
 				"a unified kernel image), add the arguments there, and reboot", p.platform.Loader.Kind),

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // Record saves the findings of a plan on the node, as [drift.File]. The plugin serves them as metrics. You can repeat
@@ -126,7 +127,7 @@ func (f *FilePlan) difference() drift.Difference {
 
 func (s *SettingPlan) difference() drift.Difference {
 	d := drift.Difference{Part: s.Part, Path: rooted(s.Path), What: "setting", Why: fmt.Sprintf("want %s, is %s", s.Value, s.Now)}
-	if s.Path == state.Cmdline {
+	if s.Path == kernelargs.Running {
 		d.Why = "lacks " + s.Value // the whole line would be long
 	}
 	if s.Status == RebootPending {

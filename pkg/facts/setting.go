@@ -15,7 +15,7 @@ import (
 func isVFIO(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 
 // Cmdline returns the running kernel's command line.
-func (n *Node) Cmdline() Fact { return n.Read("proc/cmdline") }
+func (n *Node) Cmdline() Fact { return n.Read(kernelargs.Running) }
 
 // Arguments returns the values that the command line gives a parameter, in order
 // ("intremap=off" for intremap is "off"; a bare word is ""). As in the kernel "-"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // maxWide is how much of a file is read that no check of this version asks for, and
@@ -43,7 +44,7 @@ func Patterns() []string {
 		all = append(all, sysfs.Devices+"/*/"+attribute)
 	}
 	all = append(all,
-		"proc/cmdline", "proc/version", "proc/cpuinfo", "proc/modules", "proc/swaps", "proc/filesystems",
+		"proc/version", "proc/cpuinfo", "proc/modules", "proc/swaps", "proc/filesystems",
 		"proc/sys/kernel/*", "proc/sys/vm/*", "proc/sys/net/core/bpf_*", "proc/sys/net/ipv4/ip_forward",
 		"sys/bus/pci/devices/*/p2pmem/*", "sys/bus/pci/devices/*/power/control", "sys/bus/pci/devices/*/power/runtime_status",
 		"sys/bus/pci/devices/*/msi_irqs/*", "sys/bus/thunderbolt/devices/*/*",
@@ -57,10 +58,7 @@ func Patterns() []string {
 		"sys/devices/system/clocksource/*/*",
 		"sys/firmware/acpi/tables/DMAR", "sys/firmware/acpi/tables/IVRS", "sys/firmware/acpi/tables/IORT",
 		"sys/firmware/efi/efivars/SecureBoot-*", "sys/firmware/efi/efivars/SetupMode-*",
-		"etc/default/grub", "etc/default/grub.d/*", "etc/default/u-boot", "etc/u-boot-menu/conf.d/*", "etc/kernel/cmdline", "etc/kernel/cmdline.d/*", "usr/lib/kernel/cmdline", "etc/cmdline.d/*",
-		"boot/loader/entries/*", "efi/loader/entries/*", "boot/efi/loader/entries/*", "boot/grub/grub.cfg", "boot/grub2/grub.cfg", "boot/grub/grubenv", "boot/grub2/grubenv",
-		"boot/efi/EFI/*/grubenv", "boot/extlinux/extlinux.conf", "boot/extlinux.conf", "boot/limine.conf", "etc/default/limine", "etc/update-extlinux.conf", "boot/armbianEnv.txt", "boot/refind_linux.conf",
-		"boot/firmware/cmdline.txt", "oem/grub.cfg", "usr/share/oem/grub.cfg", "oem/grubenv", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline", "etc/initramfs-tools/modules", "etc/modules", "etc/modules-load.d/*",
+		"etc/modules", "etc/modules-load.d/*",
 		"etc/os-release", "usr/lib/os-release", "etc/sysctl.conf", "etc/sysctl.d/*", "usr/lib/sysctl.d/*", "run/sysctl.d/*",
 		"etc/udev/rules.d/*", "usr/lib/udev/rules.d/*vfio*", "etc/driverctl.d/*",
 		"etc/cdi/*", "var/run/cdi/*", "run/cdi/*", "etc/containerd/*.toml", "etc/containerd/*/*.toml", "etc/crio/*", "etc/crio/*/*",
@@ -69,9 +67,7 @@ func Patterns() []string {
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
 		journal.DefaultDir+"/*", journal.DefaultDir+"/unclean/*", journal.DefaultDir+"/drained/*", journal.DefaultDir+"/fatal-errors/*", "run/kata-vfio/*.json",
 	)
-	for _, dir := range []string{"etc", "run", "usr/local/lib", "usr/lib", "lib"} {
-		all = append(all, dir+"/modprobe.d/*")
-	}
+	all = append(all, kernelargs.Patterns()...)
 	for _, module := range []string{"vfio*", "iommu*", "kvm*", "module", "nvidia*", "mlx5_core", "nvme*", "amdgpu", "pcie_*"} {
 		all = append(all, "sys/module/"+module+"/parameters/*")
 	}

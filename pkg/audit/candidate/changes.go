@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // changes returns the changes of each part. A part repairs the checks that do not pass without it.
@@ -82,7 +82,7 @@ func (j *judge) parts() []string {
 func (j *judge) change(part string) Change {
 	c := Change{Part: part}
 	for _, f := range j.outlook.Files {
-		if f.Path != state.Cmdline && f.Mode.Type() != fs.ModeSocket && slices.Contains(f.Parts, part) {
+		if f.Path != kernelargs.Running && f.Mode.Type() != fs.ModeSocket && slices.Contains(f.Parts, part) {
 			c.Files = append(c.Files, "/"+f.Path)
 		}
 	}

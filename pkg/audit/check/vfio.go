@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // vfioChecks returns the checks of group VFIO: functions are with VFIO as they
@@ -125,7 +126,7 @@ func noIDs(n *facts.Node) Answer {
 		if line := n.Cmdline(); !line.OK() {
 			return unknown("which IDs vfio-pci takes", line)
 		}
-		_, files := n.List("etc/modprobe.d")
+		_, files := n.List(kernelargs.ModprobeSite)
 		return pass("no IDs are set", n.Cmdline(), files)
 	}
 	last := ids[len(ids)-1]

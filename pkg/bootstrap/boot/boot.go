@@ -33,7 +33,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 	}
 	for _, word := range words {
 		e.wanted.Settings = append(e.wanted.Settings, state.Setting{
-			Part: Part, Path: state.Cmdline, Value: word, AtBoot: true, Why: "an argument of the running kernel",
+			Part: Part, Path: kernelargs.Running, Value: word, AtBoot: true, Why: "an argument of the running kernel",
 		})
 	}
 	return e.wanted
@@ -208,7 +208,7 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	if e.loader.Cmdline == "" {
 		return
 	}
-	const name, why = "etc/kernel/cmdline", "adds the arguments for kernels that are installed later"
+	const name, why = kernelargs.KernelInstall, "adds the arguments for kernels that are installed later"
 	e.edited(e.loader.Cmdline, name, why, func(content string) (string, error) {
 		line, rest, _ := strings.Cut(content, "\n")
 		if !kernelargs.Closed(line) {
@@ -229,7 +229,7 @@ func (e *editor) unifiedImages(p *platform.Platform) {
 
 func (e *editor) flatcar(p *platform.Platform) {
 	const why = "makes Flatcar's boot loader append the arguments"
-	if e.loader.Defaults != "oem/grub.cfg" {
+	if e.loader.Defaults != kernelargs.OEM {
 		if e.booted(p) {
 			return
 		}
@@ -251,9 +251,9 @@ func flatcarLine(words []string) string {
 // the default.
 func (e *editor) uBootMenu() {
 	const variable = "U_BOOT_PARAMETERS"
-	_, err := e.tree.ReadAtMost("etc/kernel/cmdline", 1)
+	_, err := e.tree.ReadAtMost(kernelargs.KernelInstall, 1)
 	if err == nil && !e.assigns(variable) {
-		e.loader.Cmdline = "etc/kernel/cmdline"
+		e.loader.Cmdline = kernelargs.KernelInstall
 		e.cmdlineFile(state.BootConfig, state.Reboot)
 		return
 	}

@@ -112,18 +112,16 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 	return found
 }
 
-const tunedFile = "etc/tuned/bootcmdline"
-
 // removal says how to remove a word from a file.
 func removal(l *platform.Loader, name, word string) string {
 	if text := l.Removal(name, word); text != "" {
 		return text
 	}
 	switch {
-	case name == tunedFile:
+	case name == kernelargs.Tuned:
 		return fmt.Sprintf("remove %s from cmdline in the section [bootloader] of the active tuned profile, which writes the file", word)
 	case path.Base(name) == "grubenv":
-		return fmt.Sprintf("remove %s with grubby or grub2-editenv (tuned_params are from /%s), because the file's size must not change", word, tunedFile)
+		return fmt.Sprintf("remove %s with grubby or grub2-editenv (tuned_params are from /%s), because the file's size must not change", word, kernelargs.Tuned)
 	}
 	return fmt.Sprintf("remove %s from the line", word)
 }
@@ -187,15 +185,15 @@ func (f files) Names(dir string) []string {
 func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
 	s := &kernelargs.Sources{
 		Settings: settings(tree, l), Variables: kernelargs.SettingsVariables(), Environment: kernelargs.Environments(files{tree: tree}),
-		Scripts: []string{"boot/grub/grub.cfg", "boot/grub2/grub.cfg"}, Entries: slices.Clone(l.EntryFiles),
+		Scripts: kernelargs.GRUBConfigs(), Entries: slices.Clone(l.EntryFiles),
 	}
 	if !l.Generated() {
 		s.Entries = append(s.Entries, l.Config)
 	}
 	if l.Kind == platform.REFInd {
-		s.Quoted = []string{"boot/refind_linux.conf"}
+		s.Quoted = []string{kernelargs.REFIndConfig}
 	}
-	s.Settings = append(s.Settings, tunedFile) // tuned adds its arguments to the loader's
+	s.Settings = append(s.Settings, kernelargs.Tuned) // tuned adds its arguments to the loader's
 	if l.Cmdline != "" {
 		s.Lines = []string{l.Cmdline}
 	}

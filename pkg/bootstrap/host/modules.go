@@ -79,7 +79,7 @@ func (n *node) options() {
 	n.contradictions()
 }
 
-const optionsFile = "etc/modprobe.d/50-kata-vfio.conf"
+const optionsFile = kernelargs.ModprobeSite + "/50-kata-vfio.conf"
 
 // contradictions reports lines of other files that override the options or prevent the
 // modules from loading.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // vfWriter is a kind of file by which other programs set the number of VFs of a PF at boot.
@@ -32,7 +33,7 @@ func vfWriters() []vfWriter {
 		{dirs: []string{"etc/netplan"}, suffix: ".yaml", setting: "virtual-function-count:"},
 		{dirs: []string{"etc/NetworkManager/system-connections"}, suffix: ".nmconnection", setting: "total-vfs="},
 		{dirs: []string{"etc/network/interfaces.d"}, files: []string{"etc/network/interfaces", "etc/rc.local", "etc/rc.d/rc.local"}, setting: attribute},
-		{dirs: []string{"etc/modprobe.d"}, suffix: ".conf", setting: "max_vfs="},
+		{dirs: []string{kernelargs.ModprobeSite}, suffix: ".conf", setting: "max_vfs="},
 	}
 }
 

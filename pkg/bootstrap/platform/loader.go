@@ -93,7 +93,7 @@ func (r *reader) loader(system *OS, live bool, cmdline string) Loader {
 	case r.any("etc/kernel/proxmox-boot-uuids"):
 		return r.proxmox(live)
 	case system.ID == "flatcar":
-		return Loader{Kind: Flatcar, Defaults: r.first("oem/grub.cfg", "usr/share/oem/grub.cfg")}
+		return Loader{Kind: Flatcar, Defaults: r.first(kernelargs.OEM, kernelargs.VendorOEM)}
 	case live && r.startedBySystemdBoot():
 		if l := r.entriesOrImages(); l.Kind != "" {
 			return l
@@ -116,15 +116,15 @@ func (r *reader) startedBySystemdBoot() bool {
 }
 
 func (r *reader) grub() Loader {
-	l := Loader{Kind: GRUB, Defaults: r.first("etc/default/grub")}
-	l.Config = r.first("boot/grub/grub.cfg", "boot/grub2/grub.cfg")
+	l := Loader{Kind: GRUB, Defaults: r.first(kernelargs.GRUBDefaults)}
+	l.Config = r.first(kernelargs.GRUBConfigs()...)
 	generator := r.first("usr/sbin/grub-mkconfig", "usr/sbin/grub2-mkconfig", "usr/bin/grub2-mkconfig", "usr/bin/grub-mkconfig")
 	if l.Defaults == "" || l.Config == "" && generator == "" {
 		return Loader{}
 	}
 	// The script shows whether it reads fragments: Debian's does, GRUB's own does not.
 	if generator != "" && strings.Contains(r.text(generator), "default/grub.d") {
-		l.DropIns = "etc/default/grub.d"
+		l.DropIns = kernelargs.GRUBDropIns
 	}
 	switch {
 	case r.any(transactionalUpdate): // the root is read-only, and the tool generates the configuration in a new snapshot
@@ -132,7 +132,7 @@ func (r *reader) grub() Loader {
 	case r.any("usr/sbin/update-grub"):
 		l.Tool = "usr/sbin/update-grub"
 	case generator != "":
-		l.Tool, l.Arguments = generator, []string{"-o", "/" + cmp.Or(l.Config, "boot/grub2/grub.cfg")}
+		l.Tool, l.Arguments = generator, []string{"-o", "/" + cmp.Or(l.Config, kernelargs.GRUB2Config)}
 	}
 	if entries := r.entryFiles("boot"); len(entries) > 0 && blsEnabled(r.text(l.Defaults)) {
 		l.Kind, l.EntryFiles, l.Tool, l.Arguments, l.Config = GRUBEntries, entries, "", nil, ""
@@ -153,7 +153,7 @@ const (
 // setting the variable would hide. On UEFI, RHEL 8 links the block to the EFI system partition.
 func (r *reader) kernelOptions() (Loader, bool) {
 	l := r.grub()
-	l.Kind, l.Environment = KernelOptions, r.follow("boot/grub2/grubenv")
+	l.Kind, l.Environment = KernelOptions, r.follow(kernelargs.GRUB2Environment)
 	text := r.text(l.Environment)
 	sets := func(variable string) bool { return strings.Contains(text, "\n"+variable+"=") }
 	return l, len(l.EntryFiles) > 0 && strings.HasPrefix(text, GRUBEnvironment) && sets("kernelopts") && !sets("env_block")
@@ -168,7 +168,7 @@ const transactionalUpdate = "usr/sbin/transactional-update"
 // proxmox: the tool takes the arguments of systemd-boot from etc/kernel/cmdline, and those of GRUB from etc/default/grub.
 // The running node shows which of them started it. An image does not; there, etc/kernel/cmdline counts if it exists.
 func (r *reader) proxmox(live bool) Loader {
-	l := Loader{Kind: Proxmox, Tool: r.first("usr/sbin/proxmox-boot-tool"), Arguments: []string{"refresh"}, Cmdline: r.first("etc/kernel/cmdline")}
+	l := Loader{Kind: Proxmox, Tool: r.first("usr/sbin/proxmox-boot-tool"), Arguments: []string{"refresh"}, Cmdline: r.first(kernelargs.KernelInstall)}
 	byGRUB := l.Cmdline == "" || live && !r.startedBySystemdBoot()
 	if grub := r.grub(); byGRUB && grub.Kind != "" {
 		l.Defaults, l.DropIns, l.Cmdline = grub.Defaults, grub.DropIns, ""
@@ -188,12 +188,12 @@ func blsEnabled(defaults string) bool {
 }
 
 func (r *reader) entriesOrImages() Loader {
-	for _, partition := range partitions() {
+	for _, partition := range kernelargs.Partitions() {
 		if entries := r.entryFiles(partition); len(entries) > 0 {
 			return r.withGenerator(Loader{Kind: Entries, EntryFiles: entries, Cmdline: r.kernelInstall()})
 		}
 	}
-	for _, partition := range partitions() {
+	for _, partition := range kernelargs.Partitions() {
 		image := func(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".efi") }
 		if slices.ContainsFunc(r.list(path.Join(partition, "EFI/Linux")), image) {
 			return Loader{Kind: UnifiedImages, Cmdline: r.kernelInstall()}
@@ -206,22 +206,18 @@ func (r *reader) entriesOrImages() Loader {
 // file it takes the arguments of the running kernel (github.com/openSUSE/sdbootutil). Garden Linux makes the file from
 // fragments at each installation of a kernel (its features/_boot, update-kernel-cmdline).
 func (r *reader) withGenerator(l Loader) Loader {
-	const fragments = "etc/kernel/cmdline.d"
 	switch {
 	case l.Cmdline != "" && r.any("usr/bin/sdbootutil"):
 		return Loader{Kind: SDBootUtil, Cmdline: l.Cmdline, Tool: "usr/bin/sdbootutil", Arguments: []string{"update-all-entries"}}
-	case r.system().ID == "gardenlinux" && len(r.list(fragments)) > 0:
-		l.DropIns = fragments
+	case r.system().ID == "gardenlinux" && len(r.list(kernelargs.KernelFragments)) > 0:
+		l.DropIns = kernelargs.KernelFragments
 	}
 	return l
 }
 
-// partitions are where the partition of boot loader entries is mounted.
-func partitions() []string { return []string{"boot", "efi", "boot/efi"} }
-
 func (r *reader) entryFiles(partition string) []string {
 	var files []string
-	dir := path.Join(partition, "loader/entries")
+	dir := path.Join(partition, kernelargs.Entries)
 	for _, name := range r.list(dir) {
 		if strings.HasSuffix(name, ".conf") {
 			files = append(files, path.Join(dir, name))
@@ -231,7 +227,7 @@ func (r *reader) entryFiles(partition string) []string {
 }
 
 func (r *reader) kernelInstall() string {
-	return r.first("etc/kernel/cmdline", "usr/lib/kernel/cmdline")
+	return r.first(kernelargs.KernelInstall, kernelargs.VendorKernelInstall)
 }
 
 func (r *reader) uBootMenu() Loader {
@@ -239,16 +235,16 @@ func (r *reader) uBootMenu() Loader {
 	if tool == "" {
 		return Loader{}
 	}
-	l := Loader{Kind: UBootMenu, Tool: tool, Config: "boot/extlinux/extlinux.conf", Defaults: "etc/default/u-boot"}
-	if strings.Contains(r.text(tool), "/etc/u-boot-menu/conf.d") { // since u-boot-menu 4.2
-		l.DropIns = "etc/u-boot-menu/conf.d"
+	l := Loader{Kind: UBootMenu, Tool: tool, Config: kernelargs.ExtlinuxConfig, Defaults: kernelargs.UBootDefaults}
+	if strings.Contains(r.text(tool), "/"+kernelargs.UBootDropIns) { // since u-boot-menu 4.2
+		l.DropIns = kernelargs.UBootDropIns
 	}
 	return l
 }
 
 // updateExtlinux: the tool replaces the configuration only with overwrite=1.
 func (r *reader) updateExtlinux() Loader {
-	l := Loader{Kind: UpdateExtlinux, Defaults: r.first("etc/update-extlinux.conf"), Tool: r.first("sbin/update-extlinux", "usr/sbin/update-extlinux"), Config: "boot/extlinux.conf"}
+	l := Loader{Kind: UpdateExtlinux, Defaults: r.first(kernelargs.UpdateExtlinux), Tool: r.first("sbin/update-extlinux", "usr/sbin/update-extlinux"), Config: kernelargs.SyslinuxConfig}
 	settings := kernelargs.NewSettings(nil)
 	settings.Source(l.Defaults, r.text(l.Defaults))
 	if l.Defaults == "" || l.Tool == "" || settings.Text("overwrite") != "1" {
@@ -258,7 +254,7 @@ func (r *reader) updateExtlinux() Loader {
 }
 
 func (r *reader) extlinux() Loader {
-	file := r.first("boot/extlinux/extlinux.conf", "boot/extlinux.conf")
+	file := r.first(kernelargs.ExtlinuxConfig, kernelargs.SyslinuxConfig)
 	if file == "" {
 		return Loader{}
 	}
@@ -266,7 +262,7 @@ func (r *reader) extlinux() Loader {
 }
 
 func (r *reader) armbian() Loader {
-	file := r.first("boot/armbianEnv.txt")
+	file := r.first(kernelargs.ArmbianConfig)
 	if file == "" {
 		return Loader{}
 	}

@@ -50,7 +50,7 @@ func (r *reader) xen(live bool) Xen {
 // dom0. Every openSUSE has GRUB_CMDLINE_XEN_DEFAULT with a video mode, with or without Xen.
 func (r *reader) startsXen() bool {
 	settings := kernelargs.NewSettings(nil)
-	for _, name := range append([]string{"etc/default/grub"}, r.dropIns("etc/default/grub.d")...) {
+	for _, name := range append([]string{kernelargs.GRUBDefaults}, r.dropIns(kernelargs.GRUBDropIns)...) {
 		settings.Source(name, r.text(name))
 	}
 	set, dom0 := false, false

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // Managed says who sets the kernel's arguments instead of bootstrap: a tool of the system, which would write over edits
@@ -49,10 +51,10 @@ func systems() []managed {
 			"NixOS generates the boot loader's entries and /etc from its configuration. Bootstrap describes the kernel's part only", true, nixos,
 		}},
 		{Harvester, signs{ids: []string{"harvester", "sle-micro-rancher"}, files: []string{"oem/harvester.config"}}, Managed{
-			"Harvester's root is an image (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/oem/grubenv", "third_party_kernel_args"),
+			"Harvester's root is an image (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "third_party_kernel_args"),
 		}},
 		{Elemental, signs{files: []string{"etc/cos/bootargs.cfg", "etc/kairos-release"}, words: []string{"cos-img/filename="}}, Managed{
-			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/oem/grubenv", "extra_cmdline"),
+			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "extra_cmdline"),
 		}},
 		{COS, signs{ids: []string{"cos"}}, Managed{
 			"Container-Optimized OS has the kernel's arguments in its image, and its /etc does not last. Bootstrap describes the kernel's part only", true, cos,
@@ -77,10 +79,10 @@ func systems() []managed {
 		{KernelOptions, signs{words: []string{KernelOptionsWord}}, Managed{
 			"the boot loader's entries, and those of later kernels, take their arguments from kernelopts in GRUB's environment (/boot/grub2/grubenv), which grubby sets", false, grubby,
 		}},
-		{Limine, signs{files: []string{"etc/default/limine", "boot/limine.conf"}}, Managed{
+		{Limine, signs{files: []string{kernelargs.LimineDefaults, kernelargs.LimineConfig}}, Managed{
 			"Limine starts the kernel", false, limine,
 		}},
-		{REFInd, signs{files: []string{"boot/refind_linux.conf"}}, Managed{
+		{REFInd, signs{files: []string{kernelargs.REFIndConfig}}, Managed{
 			"rEFInd starts the kernel, and bootstrap does not edit its files", false, refind,
 		}},
 	}
@@ -96,7 +98,7 @@ func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 			}
 			l := Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}
 			if s.kind == Limine {
-				l.Defaults, l.EntryFiles = r.first("etc/default/limine"), []string{"boot/limine.conf"}
+				l.Defaults, l.EntryFiles = r.first(kernelargs.LimineDefaults), []string{kernelargs.LimineConfig}
 			}
 			return l, true
 		}
@@ -115,7 +117,7 @@ func (r *reader) shows(s *signs, system *OS, cmdline string) bool {
 
 func (r *reader) allEntryFiles() []string {
 	var all []string
-	for _, partition := range partitions() {
+	for _, partition := range kernelargs.Partitions() {
 		all = append(all, r.entryFiles(partition)...)
 	}
 	return all

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // Platform is what the node has. A zero field means unknown: an image does not show its firmware, for example.
@@ -103,7 +104,7 @@ func Detect(tree state.Tree, live bool) *Platform {
 	if live {
 		p.CPU, p.Firmware = r.cpu(), r.firmware()
 		p.IOMMUs = r.list("sys/class/iommu")
-		p.Cmdline = r.text("proc/cmdline")
+		p.Cmdline = r.text(kernelargs.Running)
 		p.Lockdown, p.SecureBoot = r.lockdown(), r.secureBoot()
 		p.SystemdRuns = slices.Contains(r.list("run/systemd"), "system")
 		p.UdevRuns = slices.Contains(r.list("run/udev"), "control")

@@ -84,9 +84,6 @@ type Module struct {
 	Why string `json:"why"`
 }
 
-// Cmdline is the file with the running kernel's command line.
-const Cmdline = "proc/cmdline"
-
 // Problem is something that prevents the configuration, or endangers the node.
 type Problem struct {
 	Part string `json:"part"`

@@ -20,9 +20,12 @@ func Bool(value string) (on, ok bool) {
 	return false, false
 }
 
+// ModprobeSite is the directory of the site's own configuration of modprobe.
+const ModprobeSite = "etc/modprobe.d"
+
 // ModprobeDirs are where modprobe looks for configuration, below the root.
 func ModprobeDirs() []string {
-	return []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"}
+	return []string{ModprobeSite, "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"}
 }
 
 // ModprobeFiles returns modprobe's files in the order in which it reads them: by name,

@@ -53,25 +53,26 @@ func AllSources(f Files) *Sources {
 		return names
 	}
 	s := &Sources{Variables: SettingsVariables()}
-	s.Settings = slices.Concat([]string{"etc/default/grub"}, in("etc/default/grub.d", ".cfg"), []string{"etc/default/u-boot"}, in("etc/u-boot-menu/conf.d", ".conf"),
-		[]string{"usr/share/oem/grub.cfg", "oem/grub.cfg", "etc/cos/bootargs.cfg", "etc/tuned/bootcmdline", "etc/default/limine"}, in("etc/kernel/cmdline.d", ".cfg"), []string{"etc/update-extlinux.conf"})
-	configs := []string{"boot/grub/grub.cfg", "boot/grub2/grub.cfg"}
-	s.Environment, s.Scripts = Environments(f), configs
-	s.Entries = slices.Concat(in("boot/loader/entries", ".conf"), in("efi/loader/entries", ".conf"), in("boot/efi/loader/entries", ".conf"),
-		[]string{"boot/extlinux/extlinux.conf", "boot/extlinux.conf", "boot/limine.conf", "boot/armbianEnv.txt"}, configs)
-	s.Lines = append([]string{"etc/kernel/cmdline", "boot/firmware/cmdline.txt"}, in("etc/cmdline.d", ".conf")...)
-	s.Quoted = []string{"boot/refind_linux.conf"}
-	if f.Text("etc/kernel/cmdline") == "" {
-		s.Lines = append(s.Lines, "usr/lib/kernel/cmdline")
+	s.Settings = slices.Concat([]string{GRUBDefaults}, in(GRUBDropIns, ".cfg"), []string{UBootDefaults}, in(UBootDropIns, ".conf"),
+		[]string{VendorOEM, OEM, bootArguments, Tuned, LimineDefaults}, in(KernelFragments, ".cfg"), []string{UpdateExtlinux})
+	s.Environment, s.Scripts = Environments(f), GRUBConfigs()
+	for _, partition := range Partitions() {
+		s.Entries = append(s.Entries, in(path.Join(partition, Entries), ".conf")...)
+	}
+	s.Entries = append(append(s.Entries, ExtlinuxConfig, SyslinuxConfig, LimineConfig, ArmbianConfig), GRUBConfigs()...)
+	s.Lines = append([]string{KernelInstall, firmwareConfig}, in(dracutFragments, ".conf")...)
+	s.Quoted = []string{REFIndConfig}
+	if f.Text(KernelInstall) == "" {
+		s.Lines = append(s.Lines, VendorKernelInstall)
 	}
 	return s
 }
 
 // Environments returns GRUB's environment blocks.
 func Environments(f Files) []string {
-	names := []string{"boot/grub/grubenv", "boot/grub2/grubenv", "oem/grubenv", "oem/grub_oem_env"}
-	for _, vendor := range f.Names("boot/efi/EFI") {
-		names = append(names, path.Join("boot/efi/EFI", vendor, "grubenv"))
+	names := []string{grubEnvironment, GRUB2Environment, OEMEnvironment, kairosVariables}
+	for _, vendor := range f.Names(efiVendors) {
+		names = append(names, path.Join(efiVendors, vendor, environmentBlock))
 	}
 	return names
 }
