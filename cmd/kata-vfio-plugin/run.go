@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
@@ -75,7 +76,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.plugin.Kubeconfig, "kubeconfig", "", "kubeconfig file; in a pod, leave empty")
 	f.StringVar(&r.plugin.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/"+v1alpha1.DriverName, "the plugin's data directory, known to the kubelet by the same path")
 	f.StringVar(&r.plugin.RegistryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "the kubelet's directory for plugin registration")
-	f.StringVar(&r.plugin.MetadataCDIDir, "metadata-cdi-dir", "/var/run/cdi", "where CDI specs of device metadata are written")
+	f.StringVar(&r.plugin.MetadataCDIDir, "metadata-cdi-dir", cdi.DynamicDir, "where CDI specs of device metadata are written")
 	f.StringVar(&r.plugin.PodResources, "pod-resources-socket", "/run/kata-vfio/pod-resources.sock", "socket that Kata asks for a sandbox's devices (its pod_resource_api_sock)")
 	f.StringVar(&r.plugin.KubeletPodResources, "kubelet-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's own pod-resources socket")
 	f.StringVar(&r.plugin.NRI, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")

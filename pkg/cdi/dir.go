@@ -16,6 +16,20 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
+// The directories of CDI specs that runtimes read unless they are configured otherwise (CDI's SPEC.md: static
+// specs, and those that are written at run time). Kata reads no others.
+const (
+	StaticDir  = "/etc/cdi"
+	DynamicDir = "/var/run/cdi"
+)
+
+// DefaultDir is DynamicDir below the node's root: /var/run is a link to /run, and an absolute link would leave
+// another root.
+const DefaultDir = "run/cdi"
+
+// Dirs returns the directories, the later ones over the earlier.
+func Dirs() []string { return []string{StaticDir, DynamicDir} }
+
 // Dir is the directory of CDI specs that the runtimes read. Only our own
 // files in it are touched.
 // Its methods may be called from several goroutines.

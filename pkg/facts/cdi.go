@@ -61,8 +61,8 @@ func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 // specDirs returns CDI's default directories and the configured ones, without duplicates. /var/run usually is a link to
 // /run.
 func (n *Node) specDirs(configured []string) []string {
-	dirs := []string{"etc/cdi", "run/cdi"}
-	for _, dir := range append([]string{"/var/run/cdi"}, configured...) {
+	dirs := []string{strings.TrimPrefix(cdi.StaticDir, "/"), cdi.DefaultDir}
+	for _, dir := range append([]string{cdi.DynamicDir}, configured...) {
 		if !path.IsAbs(dir) {
 			continue
 		}

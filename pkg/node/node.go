@@ -80,7 +80,7 @@ type Config struct {
 const (
 	DefaultStateDir   = "var/lib/kata-vfio"
 	DefaultRunDir     = "run/kata-vfio"
-	DefaultCDIDir     = "run/cdi" // what /var/run/cdi is; an absolute link would leave another root
+	DefaultCDIDir     = cdi.DefaultDir
 	DefaultWriteLimit = 20 * time.Second
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -263,7 +264,7 @@ func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if kept.Status != facts.Absent {
 		return unknown("the ACS state after the boot", kept)
 	}
-	if !n.Exists("var/lib/kata-vfio/journal").OK() {
+	if !n.Exists(journal.DefaultDir).OK() {
 		return notApplicable("the plugin, which records the ACS state, does not run here", kept)
 	}
 	return unknown("the ACS state after this boot", kept)

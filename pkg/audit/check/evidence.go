@@ -179,7 +179,7 @@ func overrideFact(f *device.Function) facts.Fact {
 func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
 
 func recordFact(rec *journal.Record, value string) facts.Fact {
-	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
+	return facts.Fact{Path: "/" + journal.DefaultDir + "/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
 
 // stateOf is a claim's state in the journal.

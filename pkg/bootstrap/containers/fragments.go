@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
@@ -31,18 +32,15 @@ func flavoured(name, ext string, flavour Flavour) string {
 	return name + ext
 }
 
-// cdiDirs are the only directories in which Kata looks for CDI specs.
-func cdiDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
-
 // withCDIDirs adds the base's CDI directories to a fragment, because the fragment's list replaces the base's.
 func withCDIDirs(text string, base []string) string {
 	all := slices.Clone(base)
-	for _, dir := range cdiDirs() {
+	for _, dir := range cdi.Dirs() {
 		if !slices.Contains(all, dir) {
 			all = append(all, dir)
 		}
 	}
-	return strings.Replace(text, "cdi_spec_dirs = "+tomlList(cdiDirs()), "cdi_spec_dirs = "+tomlList(all), 1)
+	return strings.Replace(text, "cdi_spec_dirs = "+tomlList(cdi.Dirs()), "cdi_spec_dirs = "+tomlList(all), 1)
 }
 
 // shimCleanup is the fragments' time limit, in seconds, for the clean-up after a shim was killed. The fragments give

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
@@ -97,7 +98,7 @@ func read(n *facts.Node, name string) facts.Fact {
 func (r *Runtimes) addCDIDirs(s Setting) {
 	dirs := s.List()
 	if !s.IsSet() {
-		dirs = []string{"/etc/cdi", "/var/run/cdi"}
+		dirs = cdi.Dirs()
 	}
 	for _, dir := range dirs {
 		if !slices.Contains(r.CDIDirs, dir) {
