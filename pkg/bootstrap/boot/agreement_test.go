@@ -1,0 +1,137 @@
+package boot_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/test/tree"
+)
+
+// trees is how many nodes are generated.
+const trees = 10_000
+
+// TestBootstrapAndAuditAgree generates nodes with files of boot loaders, and asks both what weakens interrupt remapping:
+// bootstrap's conflicts and the audit's check IOM-008 name the same files, lines and values, and agree on whether the
+// running kernel has such an argument.
+func TestBootstrapAndAuditAgree(t *testing.T) {
+	root := tree.Open(t, nil)
+	random := rand.New(rand.NewPCG(1, 2026))
+	bad, good, now := map[platform.LoaderKind]int{}, map[platform.LoaderKind]int{}, 0
+	for i := range trees {
+		of := generate(random)
+		overlay := sysfs.NewOverlay()
+		for name, text := range of {
+			overlay.Put(name, []byte(text), 0o644, 0, 0)
+		}
+		node := root.WithOverlay(overlay)
+		p := platform.Detect(node, true)
+		byBootstrap, byAudit := bootstrapSays(node, p), auditSays(t, node)
+		if diff := cmp.Diff(byBootstrap, byAudit); diff != "" {
+			t.Fatalf("node %d, started by %s (-bootstrap +audit):\n%s\n%s", i, p.Loader.Kind, diff, shown(of))
+		}
+		if byBootstrap.running {
+			now++
+		}
+		if len(byBootstrap.files) > 0 {
+			bad[p.Loader.Kind]++
+		} else {
+			good[p.Loader.Kind]++
+		}
+	}
+	for _, kind := range kinds() {
+		if bad[kind] < 50 || good[kind] < 50 {
+			t.Errorf("%s: %d nodes have such an argument in a file and %d have none: want 50 of each for the test to mean something", kind, bad[kind], good[kind])
+		}
+	}
+	if now < 50 {
+		t.Errorf("%d running kernels have such an argument: want 50", now)
+	}
+	t.Logf("with such an argument: %v; without: %v; running: %d", bad, good, now)
+}
+
+// kinds are the loaders of which nodes are generated.
+func kinds() []platform.LoaderKind {
+	return []platform.LoaderKind{
+		platform.GRUB, platform.GRUBEntries, platform.Entries, platform.UBootMenu, platform.Extlinux, platform.UpdateExtlinux,
+		platform.Flatcar, platform.Armbian, platform.Proxmox, platform.REFInd, platform.Limine, platform.KernelOptions,
+	}
+}
+
+// said is what a program says of a node.
+type said struct {
+	// files are the places for later boots: "/etc/default/grub line 3: off".
+	files []string
+	// running: the running kernel was started with such an argument.
+	running bool
+}
+
+func (s said) Equal(other said) bool {
+	return s.running == other.running && slices.Equal(s.files, other.files)
+}
+
+func (s said) String() string { return fmt.Sprintf("running %t, files %q", s.running, s.files) }
+
+var (
+	conflict = regexp.MustCompile(`^(/\S+ line \d+): intremap=(\S+) lets `)
+	running  = regexp.MustCompile(`^the running kernel was started with intremap=\S+, `)
+	weakens  = regexp.MustCompile(`(/\S+?)( line \d+)? sets intremap=(\S+), which `)
+)
+
+func bootstrapSays(node *sysfs.FS, p *platform.Platform) said {
+	var s said
+	for _, problem := range boot.Wanted(node, blueprint.Default(), p).Problems {
+		if found := conflict.FindStringSubmatch(problem.Text); found != nil {
+			s.files = append(s.files, found[1]+": "+found[2])
+		}
+		s.running = s.running || running.MatchString(problem.Text)
+	}
+	return s.sorted()
+}
+
+func (s said) sorted() said {
+	slices.Sort(s.files)
+	s.files = slices.Compact(s.files)
+	return s
+}
+
+func auditSays(t *testing.T, node *sysfs.FS) said {
+	t.Helper()
+	rule := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool { return c.ID != "IOM-008" })
+	report := check.Run(facts.New(node, &device.Snapshot{}), rule, check.Options{Profile: finding.Profile{}})
+	var s said
+	for _, f := range report.Findings {
+		if f.State != finding.Fail {
+			continue
+		}
+		for _, found := range weakens.FindAllStringSubmatch(f.Text, -1) {
+			if found[2] == "" { // the running kernel's command line is one line
+				s.running = true
+				continue
+			}
+			s.files = append(s.files, found[1]+found[2]+": "+found[3])
+		}
+	}
+	return s.sorted()
+}
+
+func shown(of map[string]string) string {
+	var all strings.Builder
+	for name, text := range of {
+		fmt.Fprintf(&all, "--- %s\n%s", name, text)
+	}
+	return all.String()
+}
