@@ -53,7 +53,7 @@ const copied = "it was made after apply, with bootstrap's arguments"
 func (e *Engine) withoutArguments(j *Journal, text string) (string, error) {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
-		if !strings.Contains(entry.Path, "loader/entries/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.File {
+		if !strings.Contains(entry.Path, kernelargs.Entries+"/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.File {
 			continue
 		}
 		before, err := e.kept(entry.Before)

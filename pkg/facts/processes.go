@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -44,7 +45,7 @@ const (
 
 // Fact returns the holding as evidence.
 func (h *OpenHandle) Fact() Fact {
-	return Fact{Path: fmt.Sprintf("/proc/%d/fd", h.Process.PID), Value: h.Node, How: "process", Needs: OfProcesses}
+	return Fact{Path: "/" + sysfs.Process(h.Process.PID, "fd"), Value: h.Node, How: "process", Needs: OfProcesses}
 }
 
 // processes is what one look at them gave.
@@ -87,7 +88,7 @@ func (n *Node) readProcesses() processes {
 	ctx, cancel := context.WithTimeout(context.Background(), processTime)
 	defer cancel()
 	users, err := vfio.Usages(ctx, n.fs)
-	p := processes{users: users, seen: fact("proc", "", "process", err)}
+	p := processes{users: users, seen: fact(sysfs.Proc, "", "process", err)}
 	p.seen.Needs = OfProcesses
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
@@ -253,9 +254,10 @@ const capIPCLock = 14
 // as it likes: it has CAP_IPC_LOCK, or no limit of locked memory. It is unknown where
 // neither fact is OK.
 func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
-	status := n.Read(fmt.Sprintf("proc/%d/status", pid))
-	limits := n.Read(fmt.Sprintf("proc/%d/limits", pid))
-	caps, soft := statusField(status.Value, "CapEff:"), lockedLimit(limits.Value)
+	status := n.Read(sysfs.Process(pid, "status"))
+	limits := n.Read(sysfs.Process(pid, "limits"))
+	caps, _ := sysfs.StatusField(status.Value, "CapEff")
+	soft := lockedLimit(limits.Value)
 	status.Value, limits.Value = "CapEff: "+caps, "Max locked memory: "+soft
 	seen = []Fact{status, limits}
 	bits, err := strconv.ParseUint(caps, 16, 64)
@@ -266,16 +268,6 @@ func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
 		return false, false, seen
 	}
 	return false, true, seen
-}
-
-// statusField returns a field of proc/<pid>/status.
-func statusField(text, name string) string {
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // lockedLimit returns the soft limit of locked memory of proc/<pid>/limits.
@@ -294,8 +286,8 @@ func lockedLimit(text string) string {
 // loopback addresses, and the fact of that (proc_pid_net(5)).
 func (n *Node) Listening(port uint16) ([]string, Fact) {
 	var open []string
-	all := n.Read("proc/1/net/tcp")
-	for _, file := range []Fact{all, n.Read("proc/1/net/tcp6")} {
+	all := n.Read(sysfs.Process(1, "net/tcp"))
+	for _, file := range []Fact{all, n.Read(sysfs.Process(1, "net/tcp6"))} {
 		for line := range strings.Lines(file.Value) {
 			fields := strings.Fields(line)
 			const listen = "0A" // TCP_LISTEN in include/net/tcp_states.h

@@ -2,9 +2,38 @@ package sysfs
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 )
+
+// Proc is the directory of processes.
+const Proc = "proc"
+
+// Process returns the directory of a process, "proc/4711", or a file in it: its name may have several elements.
+func Process(pid int, name ...string) string {
+	return path.Join(append([]string{Proc, strconv.Itoa(pid)}, name...)...)
+}
+
+// ParseArguments returns the command and the arguments of a process, from the text of proc/<pid>/cmdline: words that a
+// null byte ends (proc_pid_cmdline(5)). There are none of a kernel thread or a zombie.
+func ParseArguments(cmdline string) []string {
+	text := strings.TrimRight(cmdline, "\x00\n")
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\x00")
+}
+
+// StatusField returns a field of proc/<pid>/status (proc_pid_status(5)), and whether the text has it.
+func StatusField(status, name string) (value string, ok bool) {
+	for line := range strings.Lines(status) {
+		if key, value, ok := strings.Cut(line, ":"); ok && key == name {
+			return strings.TrimSpace(value), true
+		}
+	}
+	return "", false
+}
 
 // ParseStartTime returns when a process started, in clock ticks after boot, from the text of proc/<pid>/stat: its 22nd
 // field (proc_pid_stat(5)). Together with the PID it distinguishes a process from a later one with the same PID. The

@@ -2,6 +2,7 @@ package sysfs_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,31 @@ func TestIsEnding(t *testing.T) {
 	for _, text := range []string{"", "4711 (a) Z 1 1", "4711 (a) Z 1 1 1 0 -1 x 1 1 1 1 1 1 1 1 20 0 1 0", "4711 (a) Z 1 1 1 0 -1 4 1 1 1 1 1 1 1 1 20 0 x 0"} {
 		if _, err := sysfs.IsEnding(text); err == nil {
 			t.Errorf("%q is no error", text)
+		}
+	}
+}
+
+func TestStatusFieldIsFoundByItsWholeName(t *testing.T) {
+	const status = "Name:\tPPid: 7\nPid:\t4711\nPPid:\t1\nUid:\t0\t1000\t0\t0\nGroups:\t\n"
+	for name, want := range map[string]string{"Pid": "4711", "PPid": "1", "Uid": "0\t1000\t0\t0", "Groups": ""} {
+		if got, ok := sysfs.StatusField(status, name); got != want || !ok {
+			t.Errorf("%s: got %q (%t), want %q", name, got, ok, want)
+		}
+	}
+	if got, ok := sysfs.StatusField(status, "id"); ok {
+		t.Errorf("id: got %q, want none", got)
+	}
+}
+
+func TestArgumentsEndWithNullBytes(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                           nil,
+		"/bin/a\x00--b\x00c d\x00":   {"/bin/a", "--b", "c d"},
+		"/bin/a\x00\x00b\x00":        {"/bin/a", "", "b"},
+		"a title that it wrote over": {"a title that it wrote over"},
+	} {
+		if got := sysfs.ParseArguments(text); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (o *openFile) info() (string, error) { return o.fs.ReadString(o.task + "/fd
 
 // files calls do for each open file of a process, in all its tables of descriptors. It ends with the first error.
 func (s *search) files(ctx context.Context, pid int, do func(*openFile) error) error {
-	process := "proc/" + strconv.Itoa(pid)
+	process := sysfs.Process(pid)
 	if err := s.filesIn(ctx, process, do); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *search) filesIn(ctx context.Context, task string, do func(*openFile) er
 // left the common table (unshare(2) with CLONE_FILES), and where the first thread has ended, only the others have it.
 // A copy has the tables of those threads that mattered on the node.
 func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
-	names, err := s.fs.ReadDir("proc/" + strconv.Itoa(pid) + "/task")
+	names, err := s.fs.ReadDir(sysfs.Process(pid, "task"))
 	if err != nil {
 		if sysfs.Vanished(err) || !s.live {
 			err = nil

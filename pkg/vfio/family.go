@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +54,7 @@ func (p *Processes) Ending(_ context.Context, pid int, start uint64) ([]Holder, 
 	if err == nil && who.StartTime == start {
 		var stat string
 		var ending bool
-		if stat, err = p.fs.ReadString("proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
+		if stat, err = p.fs.ReadString(sysfs.Process(pid, "stat")); err == nil {
 			ending, err = sysfs.IsEnding(stat)
 		}
 		if ending {
@@ -111,7 +110,7 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 // isShimOf reports whether a process works in the sandbox's bundle or has its ID as an
 // argument. A directory whose path is too long to be read is no bundle, and any process may work in one.
 func isShimOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
-	dir := "proc/" + strconv.Itoa(pid)
+	dir := sysfs.Process(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")
 	if seen(err) != nil && !errors.Is(err, unix.ENAMETOOLONG) {
 		return false, seen(err)
@@ -173,7 +172,7 @@ func processTree(ctx context.Context, fs *sysfs.FS) (tree, error) {
 }
 
 func relativesOf(fs *sysfs.FS, pid int) (r relatives, err error) {
-	stat, err := fs.ReadString("proc/" + strconv.Itoa(pid) + "/stat")
+	stat, err := fs.ReadString(sysfs.Process(pid, "stat"))
 	if err != nil {
 		return r, err
 	}
@@ -202,7 +201,7 @@ func (all tree) descends(pid, ancestor int) bool {
 
 // describe returns what there is to say about a process.
 func describe(fs *sysfs.FS, pid int) (Holder, error) {
-	dir := "proc/" + strconv.Itoa(pid)
+	dir := sysfs.Process(pid)
 	comm, err := fs.ReadString(dir + "/comm")
 	if err != nil {
 		return Holder{}, err
@@ -316,11 +315,11 @@ func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int
 // argumentsOf returns the command and the arguments of a process; none of one that has
 // ended.
 func argumentsOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int) ([]string, error) {
-	cmdline, err := wait.read(ctx, fs, "proc/"+strconv.Itoa(pid)+"/cmdline", maxArguments)
+	cmdline, err := wait.read(ctx, fs, sysfs.Process(pid, "cmdline"), maxArguments)
 	if err != nil {
 		return nil, seen(err)
 	}
-	return strings.Split(cmdline, "\x00"), nil
+	return sysfs.ParseArguments(cmdline), nil
 }
 
 // names reports whether a sandbox's ID is among the arguments.

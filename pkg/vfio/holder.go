@@ -107,7 +107,7 @@ func (e *UninspectableError) Unwrap() error { return e.Err }
 // uninspectable returns the error for a process that could not be inspected.
 func uninspectable(fs *sysfs.FS, pid int, err error) *UninspectableError {
 	e := &UninspectableError{PID: pid, Err: err}
-	dir := "proc/" + strconv.Itoa(pid)
+	dir := sysfs.Process(pid)
 	if comm, err := fs.ReadString(dir + "/comm"); err == nil {
 		e.Comm = comm
 	}
@@ -119,7 +119,7 @@ func uninspectable(fs *sysfs.FS, pid int, err error) *UninspectableError {
 
 // processes returns the PIDs that proc lists.
 func processes(fs *sysfs.FS) ([]int, error) {
-	names, err := fs.ReadDir("proc")
+	names, err := fs.ReadDir(sysfs.Proc)
 	if err != nil {
 		return nil, err
 	}

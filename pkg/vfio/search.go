@@ -102,7 +102,7 @@ func numberOf(fsys *sysfs.FS, node string) (number, bool, error) {
 
 // readProc reports whether proc below the root is the kernel's, and which processes it lists.
 func readProc(fsys *sysfs.FS) (live bool, pids []int, err error) {
-	dir, err := fsys.OpenDir("proc")
+	dir, err := fsys.OpenDir(sysfs.Proc)
 	if err != nil {
 		return false, nil, err
 	}
@@ -122,7 +122,7 @@ const initialPIDNamespace = "pid:[4026531836]"
 // wholeNode checks that proc shows all processes of the node and not those of
 // one container.
 func wholeNode(fsys *sysfs.FS) error {
-	namespace, err := fsys.ReadLink("proc/1/ns/pid")
+	namespace, err := fsys.ReadLink(sysfs.Process(1, "ns/pid"))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannotSee, err)
 	}

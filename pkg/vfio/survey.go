@@ -97,7 +97,7 @@ func (s *survey) process(ctx context.Context, pid int) (Usage, error) {
 	if err := ctx.Err(); err != nil {
 		return Usage{}, err
 	}
-	proc := "proc/" + strconv.Itoa(pid)
+	proc := sysfs.Process(pid)
 	u := Usage{Process: Process{PID: pid}}
 	err := s.openFiles(ctx, pid, &u)
 	if err == nil {
@@ -226,8 +226,8 @@ func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
 		p.Parent, p.UID = parseStatus(status)
 	}
 	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // informative only, so it may be missing
-	if text, err := s.patience.read(ctx, s.fs, proc+"/cmdline", maxArguments); err == nil && text != "" {
-		p.Arguments = strings.Split(strings.TrimRight(text, "\x00\n"), "\x00")
+	if text, err := s.patience.read(ctx, s.fs, proc+"/cmdline", maxArguments); err == nil {
+		p.Arguments = sysfs.ParseArguments(text)
 	}
 	return nil
 }
@@ -236,19 +236,20 @@ func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
 // proc/<pid>/status; zero and -1 where it does not have them.
 func parseStatus(status string) (parent, uid int) {
 	uid = -1
-	for line := range strings.Lines(status) {
-		key, value, _ := strings.Cut(line, ":")
-		fields := strings.Fields(value)
-		switch {
-		case key == "PPid" && len(fields) == 1:
-			parent, _ = strconv.Atoi(fields[0]) // zero, which no process has, if it is not a number
-		case key == "Uid" && len(fields) == 4:
-			if effective, err := strconv.Atoi(fields[1]); err == nil {
-				uid = effective
-			}
+	if fields := statusFields(status, "PPid"); len(fields) == 1 {
+		parent, _ = strconv.Atoi(fields[0]) // zero, which no process has, if it is not a number
+	}
+	if fields := statusFields(status, "Uid"); len(fields) == 4 {
+		if effective, err := strconv.Atoi(fields[1]); err == nil {
+			uid = effective
 		}
 	}
 	return parent, uid
+}
+
+func statusFields(status, name string) []string {
+	value, _ := sysfs.StatusField(status, name)
+	return strings.Fields(value)
 }
 
 // Limits of what is read of one process.

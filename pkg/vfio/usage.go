@@ -93,7 +93,7 @@ func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at processes: %w", err)
 	}
-	names, err := fs.ReadDir("proc")
+	names, err := fs.ReadDir(sysfs.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("look at processes: %w", err)
 	}

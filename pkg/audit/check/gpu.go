@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
@@ -310,7 +311,7 @@ func noGPUDaemons(n *facts.Node) Answer {
 	case len(daemons) > 0:
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}
-	return pass("no such daemon runs", facts.Fact{Path: "/proc", Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
+	return pass("no such daemon runs", facts.Fact{Path: "/" + sysfs.Proc, Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
 }
 
 func gpuNodesInContainers(n *facts.Node) Answer {

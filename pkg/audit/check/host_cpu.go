@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 const (
@@ -326,12 +327,10 @@ func nearMemory(n *facts.Node) Answer {
 
 // allowedMemory returns the list of nodes that a process may have memory of.
 func allowedMemory(n *facts.Node, pid int) facts.Fact {
-	status := n.Read(path.Join("proc", strconv.Itoa(pid), "status"))
-	for line := range strings.Lines(status.Value) {
-		if list, ok := strings.CutPrefix(line, "Mems_allowed_list:"); ok {
-			status.Value = strings.TrimSpace(list)
-			return status
-		}
+	status := n.Read(sysfs.Process(pid, "status"))
+	if list, ok := sysfs.StatusField(status.Value, "Mems_allowed_list"); ok {
+		status.Value = list
+		return status
 	}
 	if status.OK() {
 		status.Status, status.Err, status.Value = facts.Broken, "it has no Mems_allowed_list", ""

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -303,7 +304,7 @@ func registersUnmapped(n *facts.Node) Answer {
 			if !n.IsAvailable(f.Address) {
 				return nil
 			}
-			maps := facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + f.Address.String(), How: "process", Needs: facts.OfProcesses}
+			maps := facts.Fact{Path: "/" + sysfs.Process(u.PID, "maps"), Value: "resource file of " + f.Address.String(), How: "process", Needs: facts.OfProcesses}
 			return fail(fmt.Sprintf("%s maps registers of %s", &u, f.Address), maps).on(f).object(processName(&u))
 		})
 	})

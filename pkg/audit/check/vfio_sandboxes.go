@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // kataSandboxes is the rule that reads what Kata writes down.
@@ -121,7 +122,7 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 // seen nothing is left.
 func isLeft(n *facts.Node, s *runtimes.Sandbox) bool {
 	_, seen := n.Holdings()
-	return seen.OK() && s.VMM == nil && s.PID != 0 && !n.Exists(fmt.Sprintf("proc/%d/cmdline", s.PID)).OK()
+	return seen.OK() && s.VMM == nil && s.PID != 0 && !n.Exists(sysfs.Process(s.PID, "cmdline")).OK()
 }
 
 // isGone reports whether nothing of the sandbox is there. A bundle is there before the

@@ -53,7 +53,7 @@ func systems() []managed {
 		{Harvester, signs{ids: []string{"harvester", "sle-micro-rancher"}, files: []string{"oem/harvester.config"}}, Managed{
 			"Harvester's root is an image (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "third_party_kernel_args"),
 		}},
-		{Elemental, signs{files: []string{"etc/cos/bootargs.cfg", "etc/kairos-release"}, words: []string{"cos-img/filename="}}, Managed{
+		{Elemental, signs{files: []string{kernelargs.BootArguments, "etc/kairos-release"}, words: []string{"cos-img/filename="}}, Managed{
 			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "extra_cmdline"),
 		}},
 		{COS, signs{ids: []string{"cos"}}, Managed{

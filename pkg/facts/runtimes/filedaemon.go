@@ -1,11 +1,11 @@
 package runtimes
 
 import (
-	"path"
 	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // FileDaemon is a virtiofsd that runs.
@@ -32,9 +32,9 @@ func FileDaemons(n *facts.Node) []FileDaemon {
 	var all []FileDaemon
 	waits := map[string]bool{}
 	for _, p := range processes(n, "virtiofsd") {
-		status := n.Read(path.Join("proc", strconv.Itoa(p.pid), "status"))
-		waits[statusField(status, "PPid:").Value] = true
-		all = append(all, FileDaemon{PID: p.pid, Cmdline: p.cmdline, Capabilities: statusField(status, "CapEff:")})
+		status := n.Read(sysfs.Process(p.pid, "status"))
+		waits[statusField(status, "PPid").Value] = true
+		all = append(all, FileDaemon{PID: p.pid, Cmdline: p.cmdline, Capabilities: statusField(status, "CapEff")})
 	}
 	serving := all[:0]
 	for _, d := range all {
@@ -48,11 +48,10 @@ func FileDaemons(n *facts.Node) []FileDaemon {
 // statusField returns the first value of a field of proc/<pid>/status (proc_pid_status(5)).
 func statusField(status facts.Fact, name string) facts.Fact {
 	f := status
-	for line := range strings.Lines(status.Value) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name {
-			f.Value = fields[1]
-			return f
-		}
+	value, has := sysfs.StatusField(status.Value, name)
+	if fields := strings.Fields(value); has && len(fields) > 0 {
+		f.Value = fields[0]
+		return f
 	}
 	f.Value = ""
 	if f.Status == facts.Present || f.Status == facts.Absent {

@@ -2,7 +2,6 @@ package runtimes
 
 import (
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 
@@ -35,9 +34,9 @@ func processes(n *facts.Node, names ...string) []process {
 	var found []process
 	for _, name := range names {
 		for _, pid := range all[name] {
-			n.Read(path.Join("proc", strconv.Itoa(pid), "comm")) // kept, as what the answer rests on
-			cmdline := n.Read(path.Join("proc", strconv.Itoa(pid), "cmdline"))
-			args := strings.Split(strings.TrimRight(cmdline.Value, "\x00"), "\x00")
+			n.Read(sysfs.Process(pid, "comm")) // kept, as what the answer rests on
+			cmdline := n.Read(sysfs.Process(pid, "cmdline"))
+			args := sysfs.ParseArguments(cmdline.Value)
 			cmdline.Value, cmdline.How = strings.Join(args, " "), "process"
 			found = append(found, process{pid: pid, comm: name, cmdline: cmdline, args: args})
 		}
@@ -49,7 +48,7 @@ func processes(n *facts.Node, names ...string) []process {
 // takes two opens this way.
 func byName(n *facts.Node) map[string][]int {
 	found := map[string][]int{}
-	proc, err := n.FS().OpenDir("proc")
+	proc, err := n.FS().OpenDir(sysfs.Proc)
 	if err != nil {
 		return found
 	}
@@ -111,12 +110,11 @@ func daemons(n *facts.Node, name string) (own, doubtful []process) {
 
 // userOf returns the user who started a process (proc_pid_status(5)).
 func userOf(n *facts.Node, pid int) facts.Fact {
-	f := n.Read(path.Join("proc", strconv.Itoa(pid), "status"))
-	for line := range strings.Lines(f.Value) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
-			f.Value = fields[1]
-			return f
-		}
+	f := n.Read(sysfs.Process(pid, "status"))
+	uids, _ := sysfs.StatusField(f.Value, "Uid")
+	if fields := strings.Fields(uids); len(fields) > 0 {
+		f.Value = fields[0]
+		return f
 	}
 	if f.Status == facts.Present || f.Status == facts.Absent {
 		f.Status, f.Err, f.Value = facts.Broken, "it does not say whose process it is", ""
@@ -128,7 +126,7 @@ func userOf(n *facts.Node, pid int) facts.Fact {
 type namespace struct{ of, first facts.Fact }
 
 func namespaces(n *facts.Node, pid int, kind string) namespace {
-	return namespace{n.Link(path.Join("proc", strconv.Itoa(pid), "ns", kind)), n.Link(path.Join("proc/1/ns", kind))}
+	return namespace{n.Link(sysfs.Process(pid, "ns", kind)), n.Link(sysfs.Process(1, "ns", kind))}
 }
 
 func (s namespace) known() bool { return s.of.OK() && s.first.OK() }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // VMM is a process that runs a sandbox's VM.
@@ -58,7 +59,7 @@ func (v *VMM) Option(name string) string {
 // BlockDevices returns the block devices of the node that the VMM has open: the number of each, as the value of the link that
 // shows it. unread are the links that could not be read.
 func (v *VMM) BlockDevices(n *facts.Node) (devices, unread []facts.Fact) {
-	dir := path.Join("proc", strconv.Itoa(v.PID), "fd")
+	dir := sysfs.Process(v.PID, "fd")
 	names, listed := n.List(dir)
 	if !listed.OK() && listed.Status != facts.Absent { // absent: it ended
 		unread = append(unread, listed)

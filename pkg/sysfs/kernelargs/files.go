@@ -36,10 +36,10 @@ const (
 	// OEM has Flatcar's settings, and VendorOEM those of its image.
 	OEM       = "oem/grub.cfg"
 	VendorOEM = "usr/share/oem/grub.cfg"
-	// OEMEnvironment is the environment block of Elemental, and bootArguments the arguments of its image.
+	// OEMEnvironment is the environment block of Elemental, and BootArguments the arguments of its image.
 	OEMEnvironment   = "oem/grubenv"
 	kairosVariables  = "oem/grub_oem_env"
-	bootArguments    = "etc/cos/bootargs.cfg"
+	BootArguments    = "etc/cos/bootargs.cfg"
 	Tuned            = "etc/tuned/bootcmdline"
 	LimineDefaults   = "etc/default/limine"
 	LimineConfig     = "boot/limine.conf"
@@ -62,7 +62,7 @@ func Patterns() []string {
 		KernelInstall, KernelFragments + "/*", VendorKernelInstall, dracutFragments + "/*",
 		grubEnvironment, GRUB2Environment, path.Join(efiVendors, "*", environmentBlock),
 		ExtlinuxConfig, SyslinuxConfig, UpdateExtlinux, LimineConfig, LimineDefaults, ArmbianConfig, REFIndConfig, firmwareConfig,
-		OEM, VendorOEM, OEMEnvironment, kairosVariables, bootArguments, Tuned, InitramfsModules,
+		OEM, VendorOEM, OEMEnvironment, kairosVariables, BootArguments, Tuned, InitramfsModules,
 	}
 	all = append(all, GRUBConfigs()...)
 	for _, partition := range Partitions() {

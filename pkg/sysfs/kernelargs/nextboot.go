@@ -54,7 +54,7 @@ func AllSources(f Files) *Sources {
 	}
 	s := &Sources{Variables: SettingsVariables()}
 	s.Settings = slices.Concat([]string{GRUBDefaults}, in(GRUBDropIns, ".cfg"), []string{UBootDefaults}, in(UBootDropIns, ".conf"),
-		[]string{VendorOEM, OEM, bootArguments, LimineDefaults}, in(KernelFragments, ".cfg"), []string{UpdateExtlinux, Tuned}) // tuned adds to the loader's, which it may use
+		[]string{VendorOEM, OEM, BootArguments, LimineDefaults}, in(KernelFragments, ".cfg"), []string{UpdateExtlinux, Tuned}) // tuned adds to the loader's, which it may use
 	s.Environment, s.Scripts = Environments(f), GRUBConfigs()
 	for _, partition := range Partitions() {
 		s.Entries = append(s.Entries, in(path.Join(partition, Entries), ".conf")...)
