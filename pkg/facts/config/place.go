@@ -23,6 +23,8 @@ const (
 const (
 	containerdState  = "/run/containerd"
 	containerdSocket = containerdState + "/containerd.sock"
+	// rancherState is that of K3s and RKE2.
+	rancherState = "/run/k3s/containerd"
 )
 
 // Node is where files and directories are read from. Paths are as on the node.
@@ -124,7 +126,7 @@ func Distributions(node Node) []Distribution {
 
 // rancher returns K3s or RKE2. program is the place of containerd below the directory of data.
 func rancher(node Node, name, program string, units ...string) Distribution {
-	d := Distribution{Name: name, Units: units, Since: "1.36", State: "/run/k3s/containerd", Socket: "/run/k3s/containerd/containerd.sock"}
+	d := Distribution{Name: name, Units: units, Since: "1.36", State: rancherState, Socket: rancherState + "/containerd.sock"}
 	dir := d.Rancher(node).Dir("data-dir", path.Join("/var/lib/rancher", strings.ToLower(name)))
 	at := path.Join(dir, "agent/etc/containerd")
 	d.Config, d.Program, d.DropIns = at+"/config.toml", path.Join(dir, program), at+"/config-v3.toml.d"
@@ -161,22 +163,27 @@ func microK8s() Distribution {
 	}
 }
 
-// ContainerdStates returns where the containerds that a node may have keep their state, each directory once.
+// ContainerdStates returns where containerd keeps its state on the node: by default, in K3s and RKE2, and in the
+// distributions whose configuration is on the node. Earlier copies of nodes don't say whether the directories of others
+// exist, and would be unclear about all containers.
 func ContainerdStates(node Node) []string {
-	return places(node, containerdState, func(d *Distribution) string { return d.State })
+	all := []string{containerdState, rancherState}
+	for _, d := range Distributions(node) {
+		configured := node.Read(d.Config).Status
+		if (configured == facts.Present || configured == facts.Denied) && !slices.Contains(all, d.State) {
+			all = append(all, d.State)
+		}
+	}
+	return all
 }
 
 // ContainerdSockets returns where the containerds that a node may have serve, unless their configuration names another
 // socket, each once.
 func ContainerdSockets(node Node) []string {
-	return places(node, containerdSocket, func(d *Distribution) string { return d.Socket })
-}
-
-func places(node Node, own string, place func(*Distribution) string) []string {
-	all := []string{own}
+	all := []string{containerdSocket}
 	for _, d := range Distributions(node) {
-		if of := place(&d); !slices.Contains(all, of) {
-			all = append(all, of)
+		if !slices.Contains(all, d.Socket) {
+			all = append(all, d.Socket)
 		}
 	}
 	return all
