@@ -22,7 +22,7 @@ func TestOneVersionIsShown(t *testing.T) {
 	if chart.Version == "" || chart.AppVersion != chart.Version {
 		t.Errorf("the chart's version is %q, and its appVersion %q: want one", chart.Version, chart.AppVersion)
 	}
-	if !strings.Contains(docs.Read(t, ".github/CHANGELOG.md"), chart.Version) {
+	if !strings.Contains(docs.Read(t, "CHANGELOG.md"), chart.Version) {
 		t.Errorf("the changelog does not name version %s", chart.Version)
 	}
 	// Of an image, a file of a release, or a variable of a shell.

@@ -28,7 +28,7 @@ func debianFiles(src source) ([]file, error) {
 	changelog, err := compress(fmt.Appendf(nil, `%s (%s) unstable; urgency=medium
 
   * Version %s, whose changes are described in
-    %s/blob/v%s/.github/CHANGELOG.md
+    %s/blob/v%s/CHANGELOG.md
 
  -- %s  %s
 `, packageName, debianVersion(src), src.version, repository, src.version, maintainer, src.time.UTC().Format(time.RFC1123Z)))

@@ -47,7 +47,7 @@ func parse(args []string, w io.Writer) (*request, error) {
 	flags.StringVar(&r.registry, "registry", "", "the registry's `host/path`, such as ghcr.io/kata-vfio")
 	flags.BoolVar(&r.plainHTTP, "plain-http", false, "allow a registry without TLS")
 	flags.StringVar(&r.remote, "remote", "", "the `URL` of a Git repository that gets the krew manifest; the default is none")
-	flags.StringVar(&r.changelog, "changelog", ".github/CHANGELOG.md", "the `file` that describes the version")
+	flags.StringVar(&r.changelog, "changelog", "CHANGELOG.md", "the `file` that describes the version")
 	flags.StringVar(&r.notes, "notes", "", "write what the changelog says about the version to this `file`")
 	flags.StringVar(&r.output, "o", "", "write the digests as JSON to this `file`, too")
 	flags.BoolVar(&r.dev, "dev", false, "allow a version that is not a release, such as 1.2.3-dev")
