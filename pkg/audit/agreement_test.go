@@ -30,7 +30,7 @@ import (
 const seeds = 2000
 
 // tally counts what a property was tried on.
-type tally struct{ nodes, devices, tainted int }
+type tally struct{ nodes, nodeWide, devices, tainted int }
 
 // TestAuditAndPluginAgree: what is published without a taint is what plan accepts, and the tables
 // and pictures of the audit say the same.
@@ -51,7 +51,10 @@ func TestAuditAndPluginAgree(t *testing.T) {
 			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { all.node(t, generate(seed)) })
 		}
 	})
-	t.Logf("tried on %d nodes with %d published devices, %d of them tainted", all.nodes, all.devices, all.tainted)
+	t.Logf("tried on %d nodes, %d of them with a fault of the whole node, with %d published devices, %d of them tainted", all.nodes, all.nodeWide, all.devices, all.tainted)
+	if all.nodeWide < all.nodes/20 {
+		t.Errorf("%d of %d nodes have a fault of the whole node, want a twentieth", all.nodeWide, all.nodes)
+	}
 	if all.devices < 20_000 || all.tainted < all.devices/5 || all.tainted > all.devices*4/5 {
 		t.Errorf("%d devices, %d tainted: want 20,000 and a fifth of each kind", all.devices, all.tainted)
 	}
@@ -168,6 +171,9 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 	t.Helper()
 	n.Name = "node-1"
 	c.nodes++
+	if n.NotReady != nil || n.Damaged != "" || n.Snapshot.Host.NoIOMMUMode || n.Failing != nil && len(n.Failing(pci.Address{})) > 0 {
+		c.nodeWide++
+	}
 	published := &publish.Node{Name: n.Name, Snapshot: n.Snapshot, Selection: n.Selection, Assessments: map[pci.Address]plan.Assessment{}}
 	assessor := plan.NewAssessor(n)
 	for _, f := range n.Selection.Ours() {

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // generator makes one node of random hardware in random trouble.
@@ -35,14 +36,29 @@ func generate(seed uint64) plan.Node {
 	for i := range s.Functions {
 		g.know(&n, s.Functions[i].Address, failing)
 	}
+	wide := g.nodeWide(&n)
 	n.Failing = func(a pci.Address) []string {
 		if failing[a] {
-			return []string{"ACS-001"}
+			return append([]string{"ACS-001"}, wide...)
 		}
-		return nil
+		return wide
 	}
 	n.Selection = nodeconfig.Select(g.config(), s)
 	return n
+}
+
+// nodeWide gives a node faults that concern all its devices: what Prepare can't write or serve, and checks that fail for the node,
+// because of kernel arguments, no-IOMMU mode or ATS.
+func (g *generator) nodeWide(n *plan.Node) (failing []string) {
+	obstacles := []rule.Code{rule.DiskFull, rule.NoEvidence, rule.StateNotWritable, rule.CDINotWritable, rule.PodResourcesNotServed}
+	if g.rarely() {
+		n.NotReady = &plan.NotReady{Obstacle: obstacles[g.IntN(len(obstacles))], Text: "something can't be written"}
+	}
+	checks := []string{"IOM-003", "IOM-008", "IOM-019", "ACS-006", "ACS-007"}
+	if g.rarely() {
+		failing = append(failing, checks[g.IntN(len(checks))])
+	}
+	return failing
 }
 
 // rarely is true once in 30 times, so that most devices have one fault or none.
@@ -67,7 +83,7 @@ func (g *generator) know(n *plan.Node, a pci.Address, failing map[pci.Address]bo
 }
 
 func (g *generator) config() *v1alpha1.NodeConfig {
-	rule := func(types ...string) v1alpha1.DeviceRule {
+	of := func(types ...string) v1alpha1.DeviceRule {
 		return v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Types: types}}
 	}
 	excluded := v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Classes: []string{"0403"}}, Exclude: true}
@@ -75,9 +91,9 @@ func (g *generator) config() *v1alpha1.NodeConfig {
 	case 0:
 		return nil
 	case 1:
-		return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{excluded, rule("gpu", "vf")}}
+		return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{excluded, of("gpu", "vf")}}
 	case 2:
-		return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule("gpu", "vf", "pf", "nvme")}, Pairing: v1alpha1.PairingSwitch}
+		return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{of("gpu", "vf", "pf", "nvme")}, Pairing: v1alpha1.PairingSwitch}
 	}
 	return everything()
 }
