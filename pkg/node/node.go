@@ -21,7 +21,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -195,7 +194,7 @@ func Open(c Config) (*Node, error) {
 	policy := c.policy(n.FS)
 	n.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
 	n.Interfaces = &podnet.Attacher{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
-	n.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
+	n.Addresses = &podnet.Plugins{Dirs: c.binDirs(), Limit: podnet.DefaultLimit}
 	n.History = c.history(n.FS)
 	n.Ledger = n.History
 	n.join(&c, policy)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
@@ -36,11 +36,11 @@ func (p *pool) Find(*plan.Lease) error { return p.missing }
 
 // Add implements [effects.Addresses]. As host-local does, it refuses a lease
 // that has an address.
-func (p *pool) Add(_ context.Context, l *plan.Lease) (*ipam.Result, error) {
+func (p *pool) Add(_ context.Context, l *plan.Lease) (*podnet.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := errors.Join(p.missing, p.badConfig); err != nil {
-		return nil, &ipam.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
+		return nil, &podnet.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
 	}
 	taken, err := p.taken()
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *pool) Add(_ context.Context, l *plan.Lease) (*ipam.Result, error) {
 	for address, owner := range taken {
 		if owner == name(l) {
 			err := fmt.Errorf("%s has been allocated to %s, duplicate allocation is not allowed", address, owner)
-			return nil, &ipam.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
+			return nil, &podnet.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
 		}
 	}
 	for i := range p.size {
@@ -60,11 +60,11 @@ func (p *pool) Add(_ context.Context, l *plan.Lease) (*ipam.Result, error) {
 		if err := os.WriteFile(filepath.Join(p.dir, address), []byte(name(l)), 0o600); err != nil {
 			return nil, err
 		}
-		return &ipam.Result{
+		return &podnet.Result{
 			Addresses: []string{address + "/24"}, Routes: []v1alpha1.GuestRoute{{To: "default", Via: "192.0.2.1"}},
 		}, p.mute
 	}
-	return nil, &ipam.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: errors.New("no IP addresses available")}
+	return nil, &podnet.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: errors.New("no IP addresses available")}
 }
 
 // Delete implements [effects.Addresses].
@@ -148,7 +148,7 @@ type cutAddresses struct {
 
 func (p *power) addresses(a effects.Addresses) effects.Addresses { return cutAddresses{a, p} }
 
-func (c cutAddresses) Add(ctx context.Context, l *plan.Lease) (result *ipam.Result, err error) {
+func (c cutAddresses) Add(ctx context.Context, l *plan.Lease) (result *podnet.Result, err error) {
 	err = c.p.effect(func() (err error) {
 		result, err = c.Addresses.Add(ctx, l)
 		return err

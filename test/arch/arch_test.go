@@ -40,11 +40,11 @@ func layers() [][]string {
 		{"claim", "sysfs", "sysfs/nodefile"},                                         // one source each
 		{"network/guestnet"},                                                         // the guest's own side
 		{"claimstatus"},                                                              // what drivers write to a claim
-		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
-		{"containerd/ask"},             // a running containerd
-		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},                 // effects; the API server's objects
-		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
+		{"plan", "vfio", "sysfs/control", "network/vf/link", "containerd"},           // the decision; the kernel's edges
+		{"containerd/ask"},                                                           // a running containerd
+		{"publish", "sysfs/sysfstest"},                                               // what the decision means to the scheduler; the kernel's double
+		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},   // effects; the API server's objects
+		{"network/podnet", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
 		{"ledger/history"},                         // what the ledger's events come to
 		{"plugin/podpolicy"},                       // what a pod must not ask for
 		{"plugin/ration"},                          // how much of a tenant is told

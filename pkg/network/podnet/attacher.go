@@ -4,6 +4,11 @@
 //
 // The kernel deletes the interface when the function is unbound from its driver, which Kata does, and moves it back to
 // the node's namespace when the pod's is deleted.
+//
+// It also gets the interface's addresses from the node's CNI IPAM plugins (host-local, whereabouts) and releases them, as
+// described in the CNI specification's section "Plugin Delegation": a plugin is a binary that reads a network
+// configuration and the variables CNI_*, and answers in JSON. Plugins that need a network namespace, such as dhcp, don't
+// work here, because the interface can be in a VM.
 package podnet
 
 import (

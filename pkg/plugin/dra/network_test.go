@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -77,7 +77,7 @@ func usePlugin(t *testing.T, n *plugintest.Node, script string) {
 	n.Reopen(func(c *prepare.Config) {
 		c.Node = &v1alpha1.NodeConfig{AddressPools: []v1alpha1.AddressPool{{Name: "tenants", IPAM: []byte(`{"type":"scripted"}`)}}}
 		c.Node.Default()
-		c.Addresses = &ipam.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
+		c.Addresses = &podnet.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -88,7 +88,7 @@ func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Devic
 		return nil
 	}
 	err = fmt.Errorf("take addresses for %s from pool %s: %w", d.Name, d.Lease.Pool, err)
-	if failed, ok := errors.AsType[*ipam.PluginError](err); !ok || !failed.Nothing {
+	if failed, ok := errors.AsType[*podnet.PluginError](err); !ok || !failed.Nothing {
 		return err
 	}
 	// There is nothing to return, but CNI requires a DEL after a failed ADD. It may fail, too, for example if the plugin
@@ -100,7 +100,7 @@ func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Devic
 }
 
 // resolved is what the guest is to make of its interface with a pool's answer.
-func resolved(asked *v1alpha1.GuestNetwork, from *ipam.Result) (*v1alpha1.GuestNetwork, error) {
+func resolved(asked *v1alpha1.GuestNetwork, from *podnet.Result) (*v1alpha1.GuestNetwork, error) {
 	n := *asked // which is the request's
 	n.AddressPool, n.Addresses, n.Routes = "", from.Addresses, slices.Clone(asked.Routes)
 	for _, r := range from.Routes {

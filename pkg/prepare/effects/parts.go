@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -145,7 +144,7 @@ type Addresses interface {
 	Find(l *plan.Lease) error
 	// Add takes addresses. After an error they may be taken all the same, but for
 	// an [ipam.PluginError] with Nothing set.
-	Add(ctx context.Context, l *plan.Lease) (*ipam.Result, error)
+	Add(ctx context.Context, l *plan.Lease) (*podnet.Result, error)
 	// Delete gives them back. It may be repeated.
 	Delete(ctx context.Context, l *plan.Lease) error
 }

@@ -1,10 +1,4 @@
-// Package ipam allocates addresses from the node's CNI IPAM plugins (host-local, whereabouts) and releases them, as
-// described in the CNI specification's section "Plugin Delegation": a plugin is a binary that reads a network
-// configuration and the variables CNI_*, and answers in JSON.
-//
-// The interface that gets the addresses is in a VM. Plugins that need a network namespace, such as dhcp, don't work
-// here.
-package ipam
+package podnet
 
 import (
 	"context"

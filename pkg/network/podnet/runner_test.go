@@ -1,4 +1,4 @@
-package ipam_test
+package podnet_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -22,7 +22,7 @@ import (
 // what it says, in one line.
 func wantFailed(t *testing.T, err error, nothing bool, words ...string) {
 	t.Helper()
-	failed, ok := errors.AsType[*ipam.PluginError](err)
+	failed, ok := errors.AsType[*podnet.PluginError](err)
 	if !ok || failed.Nothing != nothing {
 		t.Errorf("error %v (%+v), want a PluginError with Nothing %t", err, failed, nothing)
 		return
@@ -38,13 +38,13 @@ func wantFailed(t *testing.T, err error, nothing bool, words ...string) {
 }
 
 // script makes a plugin of a shell script. It has its directory in $0.
-func script(t *testing.T, text string) (*ipam.Plugins, *plan.Lease) {
+func script(t *testing.T, text string) (*podnet.Plugins, *plan.Lease) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "scripted"), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &ipam.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}, &plan.Lease{
+	return &podnet.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}, &plan.Lease{
 		Pool: "tenants", Plugin: "scripted", Config: []byte(`{"cniVersion":"1.0.0","name":"kata-vfio-tenants","ipam":{"type":"scripted"}}`),
 		Container: "0f8fad5b-vf", Interface: "net1", Args: "IgnoreUnknown=1;K8S_POD_NAME=train",
 	}
@@ -179,7 +179,7 @@ const orphanDir = "IPAM_TEST_ORPHAN_DIR"
 // has given it back.
 func TestPluginDoesNotOutliveItsCaller(t *testing.T) {
 	if dir := os.Getenv(orphanDir); dir != "" {
-		p := &ipam.Plugins{Dirs: []string{dir}, Limit: time.Minute}
+		p := &podnet.Plugins{Dirs: []string{dir}, Limit: time.Minute}
 		_, _ = p.Add(t.Context(), &plan.Lease{Plugin: "scripted", Config: []byte("{}"), Container: "a", Interface: "b"})
 		return
 	}

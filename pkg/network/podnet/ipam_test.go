@@ -1,4 +1,4 @@
-package ipam_test
+package podnet_test
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 )
 
 // hostLocal is the CNI project's own plugin, with a pool of its own.
 type hostLocal struct {
-	*ipam.Plugins
+	*podnet.Plugins
 	t       *testing.T
 	dataDir string
 	config  json.RawMessage
@@ -37,7 +37,7 @@ func newHostLocal(t *testing.T, version, ranges, routes string) *hostLocal {
 	}
 	h := &hostLocal{
 		t: t, dataDir: t.TempDir(),
-		Plugins: &ipam.Plugins{Dirs: []string{t.TempDir(), filepath.Dir(set.Path("host-local"))}, Limit: time.Minute},
+		Plugins: &podnet.Plugins{Dirs: []string{t.TempDir(), filepath.Dir(set.Path("host-local"))}, Limit: time.Minute},
 	}
 	pool := v1alpha1.AddressPool{
 		Name: "tenants", CNIVersion: version,
@@ -73,7 +73,7 @@ func (h *hostLocal) taken() []string {
 	return all
 }
 
-func (h *hostLocal) add(device string) *ipam.Result {
+func (h *hostLocal) add(device string) *podnet.Result {
 	h.t.Helper()
 	r, err := h.Add(h.t.Context(), h.lease(device))
 	if err != nil {
@@ -92,7 +92,7 @@ func TestHostLocalGivesAddresses(t *testing.T) {
 			if err := h.Find(h.lease("a")); err != nil {
 				t.Fatal(err)
 			}
-			want := &ipam.Result{
+			want := &podnet.Result{
 				Addresses: []string{"192.0.2.10/24", "2001:db8::10/64"},
 				Routes: []v1alpha1.GuestRoute{
 					{To: "default", Via: "192.0.2.1"}, {To: "198.51.100.0/24", Via: "192.0.2.2"}, {To: "2001:db8:1::/48", Via: "2001:db8::1"},
@@ -150,7 +150,7 @@ func TestConfigThatHostLocalDoesNotTake(t *testing.T) {
 func TestManyLeasesAtOnce(t *testing.T) {
 	h := newHostLocal(t, "1.0.0", `[{"subnet":"192.0.2.0/24"}]`, "")
 	const many = 8
-	got := make([]*ipam.Result, many)
+	got := make([]*podnet.Result, many)
 	var wg sync.WaitGroup
 	for i := range many {
 		wg.Go(func() { got[i] = h.add(string(rune('a' + i))) })
