@@ -19,21 +19,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Kernel changes the binding of functions. [control.Control] is the real one.
-type Kernel interface {
-	SetDriverOverride(ctx context.Context, a pci.Address, driver string) error
-	Unbind(ctx context.Context, a pci.Address, driver string) error
-	Probe(ctx context.Context, a pci.Address) error
-	Reset(ctx context.Context, a pci.Address, method, tenancy string) (control.ResetRun, error)
-	ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (control.ResetRun, error)
-	// AwaitResets waits until no reset of them by an earlier call is in the kernel.
-	AwaitResets(ctx context.Context, set []pci.Address) error
-	SetNumVFs(ctx context.Context, pf pci.Address, n int) error
-	SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error
-	// Settle waits until no write for a is in the kernel any more.
-	Settle(ctx context.Context, a pci.Address) error
-}
-
 // Modules loads kernel modules. Loading a loaded module is not an error.
 type Modules interface {
 	Load(ctx context.Context, module string) error
@@ -44,7 +29,7 @@ type Modules interface {
 // of its group.
 type Executor struct {
 	fs      *sysfs.FS
-	kernel  Kernel
+	kernel  *control.Control
 	modules Modules
 	exclude Exclude
 
@@ -53,7 +38,7 @@ type Executor struct {
 }
 
 // New returns an executor that looks through fs and acts through the others.
-func New(fs *sysfs.FS, kernel Kernel, modules Modules, exclude Exclude) *Executor {
+func New(fs *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
 	return &Executor{fs: fs, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }
 
@@ -137,12 +122,12 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 		return nil
 	}
 	if have != 0 {
-		if err := e.kernel.SetNumVFs(ctx, pf, 0); err != nil {
+		if err := e.kernel.Write(ctx, control.NumVFs(pf, 0)); err != nil {
 			return fmt.Errorf("disable the %d VFs of PF %s: %w", have, pf, err)
 		}
 	}
 	if count != 0 {
-		if err := e.kernel.SetNumVFs(ctx, pf, count); err != nil {
+		if err := e.kernel.Write(ctx, control.NumVFs(pf, count)); err != nil {
 			return fmt.Errorf("enable %d VFs of PF %s: %w%s", count, pf, err, hint(err))
 		}
 	}
@@ -157,7 +142,7 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 // keepDriversOff switches sriov_drivers_autoprobe off. The kernel only keeps the
 // word, and looks at it in a VF's next probe (drivers/pci/iov.c, pci-driver.c).
 func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
-	if err := e.kernel.SetAutoprobe(ctx, pf, false); err != nil {
+	if err := e.kernel.Write(ctx, control.Autoprobe(pf, false)); err != nil {
 		return err
 	}
 	on, err := e.autoprobe(sysfs.FunctionPath(pf))

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
 // Function is a function that steps are carried out on. What they look at is the directory that was open when they
@@ -52,16 +53,18 @@ func (f *Function) Binding(ctx context.Context) (plan.Binding, error) {
 // that is already done is left alone, so that Do may be repeated after any
 // crash. If it returns nil, the function was there when the step was done. Its errors are [StepError]s.
 func (f *Function) Do(ctx context.Context, s plan.Step) error {
-	var err error
-	switch s.Operation {
-	case plan.Unbind:
-		err = f.unbind(ctx, s)
-	case plan.Override:
-		err = f.override(ctx, s)
-	case plan.Probe:
-		err = f.probe(ctx, s)
-	default:
-		err = fmt.Errorf("%q is no operation of binding", s.Operation)
+	w, err := f.due(s)
+	if err == nil && w.byName {
+		err = f.override(ctx, s.DriverAfter)
+	}
+	if err == nil && !w.done {
+		err = f.executor.kernel.Write(ctx, w.to)
+	}
+	if w.byName {
+		err = errors.Join(err, f.override(ctx, ""))
+	}
+	if err == nil && !w.done {
+		err = f.verify(s)
 	}
 	if err != nil {
 		return &StepError{Step: s, Err: err}
@@ -69,53 +72,65 @@ func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// unbind takes the function from the driver that the step names.
-func (f *Function) unbind(ctx context.Context, s plan.Step) error {
+// write is what a step calls for.
+type write struct {
+	to control.Attribute
+	// done says that the step is done already.
+	done bool
+	// byName says that driver_override must name the driver for as long as the write takes. Cut off in the middle it
+	// leaves the name, which the way to any binding takes away.
+	byName bool
+}
+
+// due returns the write that a step calls for.
+func (f *Function) due(s plan.Step) (write, error) {
+	switch s.Operation {
+	case plan.Unbind:
+		return f.dueUnbind(s)
+	case plan.Override: // is written again: that changes nothing
+		return write{to: control.DriverOverride(f.address, s.Value)}, nil
+	case plan.Probe:
+		return f.dueProbe(s)
+	default:
+		return write{}, fmt.Errorf("%q is no operation of binding", s.Operation)
+	}
+}
+
+// verify checks in sysfs that a step's write had its effect: several attributes accept a write and do nothing.
+func (f *Function) verify(s plan.Step) error {
+	switch s.Operation {
+	case plan.Unbind:
+		return f.expectDriver("")
+	case plan.Override:
+		return f.expectOverride(s.Value)
+	default:
+		return f.expectDriver(s.DriverAfter)
+	}
+}
+
+// dueUnbind takes the function from the driver that the step names.
+func (f *Function) dueUnbind(s plan.Step) (write, error) {
 	driver, err := f.dir.Driver(f.address)
 	if err != nil || driver == "" {
-		return err
+		return write{done: true}, err
 	}
 	if driver != s.DriverBefore {
-		return &TakenError{Driver: driver}
+		return write{}, &TakenError{Driver: driver}
 	}
-	if err := f.executor.kernel.Unbind(ctx, f.address, driver); err != nil {
-		return err
-	}
-	return f.expectDriver("")
+	return write{to: control.Unbind(f.address, driver)}, nil
 }
 
-// override sets driver_override and reads it back.
-func (f *Function) override(ctx context.Context, s plan.Step) error {
-	if err := f.executor.kernel.SetDriverOverride(ctx, f.address, s.Value); err != nil {
-		return err
-	}
-	got, err := f.dir.Override(f.address)
-	if err != nil {
-		return err
-	}
-	if got != s.Value {
-		return fmt.Errorf("driver_override reads %q after %q was written", got, s.Value)
-	}
-	return nil
-}
-
-// probe asks for a driver and checks that the right one came.
-func (f *Function) probe(ctx context.Context, s plan.Step) error {
+// dueProbe asks for a driver.
+func (f *Function) dueProbe(s plan.Step) (write, error) {
 	driver, err := f.dir.Driver(f.address)
 	if err != nil || driver == s.DriverAfter {
-		return err
+		return write{done: true}, err
 	}
 	byName, err := f.needsName()
 	if err != nil {
-		return err
+		return write{}, err
 	}
-	if byName {
-		return f.probeByName(ctx, s)
-	}
-	if err := f.executor.kernel.Probe(ctx, f.address); err != nil {
-		return err
-	}
-	return f.expectDriver(s.DriverAfter)
+	return write{to: control.Probe(f.address), byName: byName}, nil
 }
 
 // needsName reports whether the function is a VF that no driver gets without a
@@ -134,20 +149,24 @@ func (f *Function) needsName() (bool, error) {
 	return override == "", err
 }
 
-// probeByName names the driver for as long as the probe takes. Cut off in the
-// middle it leaves the name, which the way to any binding takes away.
-func (f *Function) probeByName(ctx context.Context, s plan.Step) error {
-	named := s
-	named.Value = s.DriverAfter
-	err := f.override(ctx, named)
-	if err == nil {
-		err = f.executor.kernel.Probe(ctx, f.address)
-	}
-	named.Value = ""
-	if err := errors.Join(err, f.override(ctx, named)); err != nil {
+// override sets driver_override and reads it back.
+func (f *Function) override(ctx context.Context, driver string) error {
+	if err := f.executor.kernel.Write(ctx, control.DriverOverride(f.address, driver)); err != nil {
 		return err
 	}
-	return f.expectDriver(s.DriverAfter)
+	return f.expectOverride(driver)
+}
+
+// expectOverride checks what driver_override reads.
+func (f *Function) expectOverride(want string) error {
+	got, err := f.dir.Override(f.address)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("driver_override reads %q after %q was written", got, want)
+	}
+	return nil
 }
 
 // expectDriver checks which driver the function has.

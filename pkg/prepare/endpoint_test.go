@@ -67,7 +67,7 @@ func (w *world) kernel() *control.Control { return control.New(w.k, w.fs, w.limi
 
 func (w *world) unbind(a pci.Address, driver string) {
 	w.t.Helper()
-	if err := w.kernel().Unbind(w.t.Context(), a, driver); err != nil {
+	if err := w.kernel().Write(w.t.Context(), control.Unbind(a, driver)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -87,13 +87,13 @@ func (w *world) kataTakes(addrs []pci.Address) {
 func (w *world) rebind(a pci.Address, driver string) {
 	w.t.Helper()
 	k := w.kernel()
-	if err := k.SetDriverOverride(w.t.Context(), a, driver); err != nil {
+	if err := k.Write(w.t.Context(), control.DriverOverride(a, driver)); err != nil {
 		w.t.Fatal(err)
 	}
 	if now := w.bindings()[a].Driver; now != "" {
 		w.unbind(a, now)
 	}
-	if err := k.Probe(w.t.Context(), a); err != nil {
+	if err := k.Write(w.t.Context(), control.Probe(a)); err != nil {
 		w.t.Fatal(err)
 	}
 }

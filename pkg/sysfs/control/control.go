@@ -12,7 +12,6 @@
 package control
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -73,49 +72,56 @@ func New(w Writer, r Reader, limit time.Duration) *Control {
 	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}, resets: map[resetID]*reset{}}
 }
 
-// SetDriverOverride says which driver alone may bind a, whatever the drivers'
+// An Attribute is one write to come: on behalf of which function, where, and what.
+type Attribute struct {
+	function pci.Address
+	path     string
+	value    string
+}
+
+// DriverOverride says which driver alone may bind a, whatever the drivers'
 // id tables say; "" clears it (the kernel clears on "\n" and ignores an empty
 // write). It does not change the driver that is bound now, and it does not
 // survive a reboot or the function's removal.
-func (c *Control) SetDriverOverride(ctx context.Context, a pci.Address, driver string) error {
+func DriverOverride(a pci.Address, driver string) Attribute {
 	value := driver
 	if value == "" {
 		value = "\n"
 	}
-	return c.write(ctx, attribute{a, device(a, "driver_override"), value})
+	return Attribute{a, device(a, "driver_override"), value}
 }
 
 // Unbind unbinds a from driver. ENODEV means that a is not bound to it. The kernel removes a's driver link first and
 // then waits for the driver to release a: after a [*StuckError] the link does not exist, although the driver still has
 // a.
-func (c *Control) Unbind(ctx context.Context, a pci.Address, driver string) error {
-	return c.write(ctx, attribute{a, "sys/bus/pci/drivers/" + driver + "/unbind", a.String()})
+func Unbind(a pci.Address, driver string) Attribute {
+	return Attribute{a, "sys/bus/pci/drivers/" + driver + "/unbind", a.String()}
 }
 
 // Probe offers a to the driver that driver_override names, or without one to each driver whose id table matches. The
 // kernel also reports success if a is bound already, no driver matched, or the driver's probe failed, so the caller must
 // check the driver link afterwards. EINVAL means that a's IOMMU group belongs to a VFIO user, and a host driver can't
 // join it.
-func (c *Control) Probe(ctx context.Context, a pci.Address) error {
-	return c.write(ctx, attribute{a, "sys/bus/pci/drivers_probe", a.String()})
+func Probe(a pci.Address) Attribute {
+	return Attribute{a, "sys/bus/pci/drivers_probe", a.String()}
 }
 
-// SetNumVFs enables n VFs on the PF, or disables all of them when n is 0. The
+// NumVFs enables n VFs on the PF, or disables all of them when n is 0. The
 // kernel refuses to go from one number to another (EBUSY), more than
 // sriov_totalvfs (ERANGE) and a PF without a driver that does SR-IOV (ENOENT).
-// It waits for up to [NumVFsLimit].
-func (c *Control) SetNumVFs(ctx context.Context, pf pci.Address, n int) error {
-	return c.write(ctx, attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)})
+// Its write takes up to [NumVFsLimit].
+func NumVFs(pf pci.Address, n int) Attribute {
+	return Attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)}
 }
 
-// SetAutoprobe sets whether host drivers may take the PF's VFs without a driver_override. It applies to later probes and
+// Autoprobe sets whether host drivers may take the PF's VFs without a driver_override. It applies to later probes and
 // unbinds nothing.
-func (c *Control) SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error {
+func Autoprobe(pf pci.Address, on bool) Attribute {
 	value := "0"
 	if on {
 		value = "1"
 	}
-	return c.write(ctx, attribute{pf, device(pf, "sriov_drivers_autoprobe"), value})
+	return Attribute{pf, device(pf, "sriov_drivers_autoprobe"), value}
 }
 
 // device returns the path of a function's attribute.

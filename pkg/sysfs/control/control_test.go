@@ -50,32 +50,38 @@ func TestWrites(t *testing.T) {
 	}{
 		"set override": {
 			func(ctx context.Context, c *control.Control) error {
-				return c.SetDriverOverride(ctx, gpu, "vfio-pci")
+				return c.Write(ctx, control.DriverOverride(gpu, "vfio-pci"))
 			},
 			[2]string{"sys/bus/pci/devices/0000:3b:00.0/driver_override", "vfio-pci"},
 		},
 		"clear override by a newline, since the kernel ignores an empty write": {
-			func(ctx context.Context, c *control.Control) error { return c.SetDriverOverride(ctx, gpu, "") },
+			func(ctx context.Context, c *control.Control) error {
+				return c.Write(ctx, control.DriverOverride(gpu, ""))
+			},
 			[2]string{"sys/bus/pci/devices/0000:3b:00.0/driver_override", "\n"},
 		},
 		"unbind": {
-			func(ctx context.Context, c *control.Control) error { return c.Unbind(ctx, gpu, "nvidia") },
+			func(ctx context.Context, c *control.Control) error {
+				return c.Write(ctx, control.Unbind(gpu, "nvidia"))
+			},
 			[2]string{"sys/bus/pci/drivers/nvidia/unbind", "0000:3b:00.0"},
 		},
 		"probe": {
-			func(ctx context.Context, c *control.Control) error { return c.Probe(ctx, gpu) },
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.Probe(gpu)) },
 			[2]string{"sys/bus/pci/drivers_probe", "0000:3b:00.0"},
 		},
 		"enable VFs": {
-			func(ctx context.Context, c *control.Control) error { return c.SetNumVFs(ctx, nic, 4) },
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.NumVFs(nic, 4)) },
 			[2]string{"sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "4"},
 		},
 		"autoprobe off": {
-			func(ctx context.Context, c *control.Control) error { return c.SetAutoprobe(ctx, nic, false) },
+			func(ctx context.Context, c *control.Control) error {
+				return c.Write(ctx, control.Autoprobe(nic, false))
+			},
 			[2]string{"sys/bus/pci/devices/0000:5e:00.0/sriov_drivers_autoprobe", "0"},
 		},
 		"autoprobe on": {
-			func(ctx context.Context, c *control.Control) error { return c.SetAutoprobe(ctx, nic, true) },
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.Autoprobe(nic, true)) },
 			[2]string{"sys/bus/pci/devices/0000:5e:00.0/sriov_drivers_autoprobe", "1"},
 		},
 	}
@@ -97,7 +103,7 @@ func TestNothingIsWrittenOnceTheContextIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	r := &recorder{}
-	err := control.New(r, r, 0).Unbind(ctx, gpu, "nvidia")
+	err := control.New(r, r, 0).Write(ctx, control.Unbind(gpu, "nvidia"))
 	if !errors.Is(err, cause) {
 		t.Errorf("error %v does not wrap the cause", err)
 	}
@@ -267,7 +273,7 @@ func TestHints(t *testing.T) {
 func TestRefusalCanBeMatched(t *testing.T) {
 	const path = "sys/bus/pci/drivers_probe"
 	r := &recorder{answer: map[string]error{path: &fs.PathError{Op: "openat", Path: "drivers_probe", Err: unix.EROFS}}}
-	err := control.New(r, r, 0).Probe(t.Context(), gpu)
+	err := control.New(r, r, 0).Write(t.Context(), control.Probe(gpu))
 	want := &control.WriteError{Path: "/" + path, Value: "0000:3b:00.0", Err: unix.EROFS}
 	var got *control.WriteError
 	if !errors.As(err, &got) {
@@ -297,7 +303,7 @@ func TestManyVFsTakeTheirTime(t *testing.T) {
 		}
 		defer fs.Close()
 		begun := time.Now()
-		if err := control.New(k, fs, 20*time.Second).SetNumVFs(t.Context(), hca.Address, 127); err != nil {
+		if err := control.New(k, fs, 20*time.Second).Write(t.Context(), control.NumVFs(hca.Address, 127)); err != nil {
 			t.Fatal(err)
 		}
 		if took, made := time.Since(begun), len(k.VFs(hca.Address)); took != 127*each || made != 127 {
@@ -312,7 +318,7 @@ func TestVFsThatNeverComeAreGivenUp(t *testing.T) {
 		const path = "sys/bus/pci/devices/0000:21:00.0/sriov_numvfs"
 		b := newBlocker(path)
 		begun := time.Now()
-		err := control.New(b, b, time.Second).SetNumVFs(t.Context(), pci.Address{Bus: 0x21}, 4)
+		err := control.New(b, b, time.Second).Write(t.Context(), control.NumVFs(pci.Address{Bus: 0x21}, 4))
 		want := &control.StuckError{Address: pci.Address{Bus: 0x21}, Path: "/" + path, Value: "4", Since: begun}
 		wantStuck(t, err, want)
 		if waited := time.Since(begun); waited != control.NumVFsLimit {

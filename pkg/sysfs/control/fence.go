@@ -14,13 +14,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// An attribute is one write to come: on behalf of which function, where, what.
-type attribute struct {
-	function pci.Address
-	path     string
-	value    string
-}
-
 // StuckError says that the kernel has not answered a write by its deadline.
 // The write is still in the kernel and may yet take effect; until it returns,
 // every write for the function is refused with this same error.
@@ -69,9 +62,9 @@ func (c *Control) Stuck() []StuckError {
 	return all
 }
 
-// write writes one attribute and waits for the kernel until ctx ends or the
+// Write writes one attribute and waits for the kernel until ctx ends or the
 // limit has passed.
-func (c *Control) write(ctx context.Context, to attribute) error {
+func (c *Control) Write(ctx context.Context, to Attribute) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("write %q to /%s: not started: %w", to.value, to.path, context.Cause(ctx))
 	}
@@ -99,7 +92,7 @@ func (c *Control) write(ctx context.Context, to attribute) error {
 }
 
 // limitOf returns how long a write is waited for; 0 for as long as its context lasts.
-func (c *Control) limitOf(to attribute) time.Duration {
+func (c *Control) limitOf(to Attribute) time.Duration {
 	if c.limit != 0 && path.Base(to.path) == "sriov_numvfs" {
 		return max(c.limit, NumVFsLimit)
 	}
@@ -180,7 +173,7 @@ func (c *Control) release(stuck *StuckError, done <-chan error) {
 
 // refused wraps the kernel's error as a [*WriteError]. A path in err is
 // dropped: the attribute's own says more.
-func refused(to attribute, err error) error {
+func refused(to Attribute, err error) error {
 	if err == nil {
 		return nil
 	}

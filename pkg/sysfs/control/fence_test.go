@@ -73,7 +73,7 @@ func TestWriteIsGivenUpAtTheLimit(t *testing.T) {
 		b := newBlocker(unbindPath)
 		c := control.New(b, b, 5*time.Second)
 		begun := time.Now()
-		err := c.Unbind(t.Context(), gpu, "vfio-pci")
+		err := c.Write(t.Context(), control.Unbind(gpu, "vfio-pci"))
 		wantStuck(t, err, stuckAt(gpu, begun))
 		if waited := time.Since(begun); waited != 5*time.Second {
 			t.Errorf("waited %s, want the limit", waited)
@@ -89,7 +89,7 @@ func TestWriteIsGivenUpWhenTheContextEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err := c.Unbind(ctx, gpu, "vfio-pci")
+		err := c.Write(ctx, control.Unbind(gpu, "vfio-pci"))
 		wantStuck(t, err, stuckAt(gpu, begun))
 		if waited := time.Since(begun); waited != time.Second {
 			t.Errorf("waited %s, want until the context's end", waited)
@@ -103,17 +103,17 @@ func TestStuckFunctionIsFencedUntilTheKernelAnswers(t *testing.T) {
 		b := newBlocker(unbindPath)
 		c := control.New(b, b, time.Second)
 		stuck := stuckAt(gpu, time.Now())
-		wantStuck(t, c.Unbind(t.Context(), gpu, "vfio-pci"), stuck)
+		wantStuck(t, c.Write(t.Context(), control.Unbind(gpu, "vfio-pci")), stuck)
 		if diff := cmp.Diff([]control.StuckError{*stuck}, c.Stuck()); diff != "" {
 			t.Errorf("stuck (-want +got):\n%s", diff)
 		}
 
 		refused := time.Now()
-		wantStuck(t, c.Probe(t.Context(), gpu), stuck)
+		wantStuck(t, c.Write(t.Context(), control.Probe(gpu)), stuck)
 		if waited := time.Since(refused); waited != 0 {
 			t.Errorf("waited %s at the fence", waited)
 		}
-		if err := c.Probe(t.Context(), nic); err != nil {
+		if err := c.Write(t.Context(), control.Probe(nic)); err != nil {
 			t.Errorf("another function: %v", err)
 		}
 
@@ -122,7 +122,7 @@ func TestStuckFunctionIsFencedUntilTheKernelAnswers(t *testing.T) {
 		if left := c.Stuck(); len(left) != 0 {
 			t.Errorf("still fenced: %v", left)
 		}
-		if err := c.Probe(t.Context(), gpu); err != nil {
+		if err := c.Write(t.Context(), control.Probe(gpu)); err != nil {
 			t.Errorf("after the kernel answered: %v", err)
 		}
 		want := [][2]string{{probePath, nic.String()}, {unbindPath, gpu.String()}, {probePath, gpu.String()}}
@@ -138,7 +138,7 @@ func TestAnswerBeatsTheDeadline(t *testing.T) {
 			time.Sleep(time.Second - 1)
 			return nil
 		})
-		if err := control.New(w, nil, time.Second).Probe(t.Context(), gpu); err != nil {
+		if err := control.New(w, nil, time.Second).Write(t.Context(), control.Probe(gpu)); err != nil {
 			t.Errorf("a write within the limit: %v", err)
 		}
 	})
@@ -172,7 +172,7 @@ func TestStuckIsSorted(t *testing.T) {
 		c := control.New(b, b, time.Second)
 		var wg sync.WaitGroup
 		for _, a := range []pci.Address{nic, gpu, {Bus: 1}} {
-			wg.Go(func() { _ = c.Unbind(t.Context(), a, "vfio-pci") })
+			wg.Go(func() { _ = c.Write(t.Context(), control.Unbind(a, "vfio-pci")) })
 		}
 		wg.Wait()
 		var got []string
@@ -194,7 +194,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("with nothing under way: %v", err)
 		}
 		stuck := stuckAt(gpu, time.Now())
-		wantStuck(t, c.Unbind(t.Context(), gpu, "vfio-pci"), stuck)
+		wantStuck(t, c.Write(t.Context(), control.Unbind(gpu, "vfio-pci")), stuck)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

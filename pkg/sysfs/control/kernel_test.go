@@ -36,12 +36,12 @@ func TestBindToVFIOAndBack(t *testing.T) {
 		do     func() error
 		driver string
 	}{
-		{"override", func() error { return c.SetDriverOverride(ctx, gpu, "vfio-pci") }, "nvidia"},
-		{"unbind", func() error { return c.Unbind(ctx, gpu, "nvidia") }, ""},
-		{"probe", func() error { return c.Probe(ctx, gpu) }, "vfio-pci"},
-		{"clear", func() error { return c.SetDriverOverride(ctx, gpu, "") }, "vfio-pci"},
-		{"unbind again", func() error { return c.Unbind(ctx, gpu, "vfio-pci") }, ""},
-		{"probe again", func() error { return c.Probe(ctx, gpu) }, "nvidia"},
+		{"override", func() error { return c.Write(ctx, control.DriverOverride(gpu, "vfio-pci")) }, "nvidia"},
+		{"unbind", func() error { return c.Write(ctx, control.Unbind(gpu, "nvidia")) }, ""},
+		{"probe", func() error { return c.Write(ctx, control.Probe(gpu)) }, "vfio-pci"},
+		{"clear", func() error { return c.Write(ctx, control.DriverOverride(gpu, "")) }, "vfio-pci"},
+		{"unbind again", func() error { return c.Write(ctx, control.Unbind(gpu, "vfio-pci")) }, ""},
+		{"probe again", func() error { return c.Write(ctx, control.Probe(gpu)) }, "nvidia"},
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -51,7 +51,7 @@ func TestBindToVFIOAndBack(t *testing.T) {
 			t.Fatalf("after %s the driver is %q, %v; want %q", s.name, got, err, s.driver)
 		}
 	}
-	if err := c.Unbind(ctx, gpu, "vfio-pci"); !errors.Is(err, unix.ENODEV) {
+	if err := c.Write(ctx, control.Unbind(gpu, "vfio-pci")); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("unbind from a driver that does not have it: %v, want ENODEV", err)
 	}
 }
@@ -100,10 +100,10 @@ func TestResetOfWhatCantBeReset(t *testing.T) {
 func TestVFs(t *testing.T) {
 	k, fs, c := node(t)
 	pf, _ := k.AddNIC(0x45, 0)
-	if err := c.SetAutoprobe(t.Context(), pf, false); err != nil {
+	if err := c.Write(t.Context(), control.Autoprobe(pf, false)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetNumVFs(t.Context(), pf, 3); err != nil {
+	if err := c.Write(t.Context(), control.NumVFs(pf, 3)); err != nil {
 		t.Fatal(err)
 	}
 	vfs := k.VFs(pf)
@@ -114,11 +114,11 @@ func TestVFs(t *testing.T) {
 		t.Errorf("driver of a VF is %q, %v; want none without autoprobe", driver, err)
 	}
 	for n, want := range map[int]error{4: unix.EBUSY, 9: unix.ERANGE, 3: nil} {
-		if err := c.SetNumVFs(t.Context(), pf, n); !errors.Is(err, want) {
+		if err := c.Write(t.Context(), control.NumVFs(pf, n)); !errors.Is(err, want) {
 			t.Errorf("%d VFs: %v, want %v", n, err, want)
 		}
 	}
-	if err := c.SetNumVFs(t.Context(), pf, 0); err != nil || len(k.VFs(pf)) > 0 {
+	if err := c.Write(t.Context(), control.NumVFs(pf, 0)); err != nil || len(k.VFs(pf)) > 0 {
 		t.Errorf("disable: %v, VFs left: %v", err, k.VFs(pf))
 	}
 }

@@ -246,7 +246,7 @@ func (c *Control) inFlight(set []pci.Address) *reset {
 
 // resetBy resets a by the one method, however long the kernel takes.
 func (c *Control) resetBy(a pci.Address, method string) error {
-	list, reset := device(a, "reset_method"), attribute{a, device(a, "reset"), "1"}
+	list, reset := device(a, "reset_method"), Attribute{a, device(a, "reset"), "1"}
 	former, err := c.r.ReadString(list)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && former == method:
@@ -254,14 +254,14 @@ func (c *Control) resetBy(a pci.Address, method string) error {
 	case err != nil:
 		return fmt.Errorf("read reset_method of %s: %w", a, err)
 	}
-	if err := c.put(attribute{a, list, method}); err != nil {
+	if err := c.put(Attribute{a, list, method}); err != nil {
 		return err
 	}
-	return errors.Join(c.put(reset), c.put(attribute{a, list, restorable(former)}))
+	return errors.Join(c.put(reset), c.put(Attribute{a, list, restorable(former)}))
 }
 
 // put writes one attribute and waits for the kernel's answer.
-func (c *Control) put(to attribute) error {
+func (c *Control) put(to Attribute) error {
 	return refused(to, c.w.Write(to.path, []byte(to.value)))
 }
 

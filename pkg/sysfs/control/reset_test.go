@@ -58,7 +58,7 @@ func TestNextCallTakesTheResult(t *testing.T) {
 				if waited := time.Since(begun); waited != 45*time.Second {
 					t.Errorf("cut off after %s", waited)
 				}
-				if err := c.Probe(t.Context(), nic); err == nil {
+				if err := c.Write(t.Context(), control.Probe(nic)); err == nil {
 					t.Error("the second function is not fenced")
 				}
 				if n := len(c.Stuck()); n != 2 {
@@ -90,7 +90,7 @@ func TestResultIsForOneTenancy(t *testing.T) {
 			return "a"
 		},
 		"bound elsewhere since": func(t *testing.T, c *control.Control) string {
-			if err := c.Unbind(t.Context(), nic, "vfio-pci"); err != nil {
+			if err := c.Write(t.Context(), control.Unbind(nic, "vfio-pci")); err != nil {
 				t.Error(err)
 			}
 			return "a"

@@ -32,32 +32,33 @@ func (w *RootWriter) Close() error { return w.root.Close() }
 // Write implements [Writer]. The file is opened for writing and nothing else:
 // with O_CREATE, a missing attribute would answer EACCES on sysfs and spring
 // into being on any other file system.
+//
+// It is one write(2). [os.File.Write] is not: it repeats a short write,
+// and, since sysfs files can be polled, parks the goroutine for good when the
+// kernel answers EAGAIN, as it does for a probe that is deferred.
 func (w *RootWriter) Write(path string, data []byte) error {
 	f, err := w.root.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeOnce(f, data), f.Close())
+	fd, err := descriptor(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	n, err := unix.Write(fd, data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	return errors.Join(err, f.Close())
 }
 
-// writeOnce is one write(2). [os.File.Write] is not: it repeats a short write,
-// and, since sysfs files can be polled, parks the goroutine for good when the
-// kernel answers EAGAIN, as it does for a probe that is deferred.
-func writeOnce(f *os.File, data []byte) error {
+// descriptor returns the descriptor of f, which is valid until f is closed. [os.File.Fd] would also make it
+// block, and then a write waits where it should answer EAGAIN.
+func descriptor(f *os.File) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var n int
-	var answer error
-	err = conn.Control(func(fd uintptr) { n, answer = unix.Write(int(fd), data) })
-	switch {
-	case err != nil:
-		return err
-	case answer != nil:
-		return answer
-	case n < len(data):
-		return io.ErrShortWrite
-	}
-	return nil
+	err = conn.Control(func(open uintptr) { fd = int(open) })
+	return fd, err
 }

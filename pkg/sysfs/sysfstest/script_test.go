@@ -88,21 +88,21 @@ func TestHungUnbindThroughControl(t *testing.T) {
 		h := k.Hold("/dev/vfio/101", 4711, "qemu", "")
 
 		var stuck *control.StuckError
-		if err := c.Unbind(t.Context(), gpu, "vfio-pci"); !errors.As(err, &stuck) || stuck.Address != gpu {
+		if err := c.Write(t.Context(), control.Unbind(gpu, "vfio-pci")); !errors.As(err, &stuck) || stuck.Address != gpu {
 			t.Fatalf("unbind of a held function: %v", err)
 		}
-		if err := c.Probe(t.Context(), gpu); !errors.As(err, &stuck) {
+		if err := c.Write(t.Context(), control.Probe(gpu)); !errors.As(err, &stuck) {
 			t.Errorf("probe at the fence: %v", err)
 		}
-		if err := c.Unbind(t.Context(), other, "vfio-pci"); err != nil {
+		if err := c.Write(t.Context(), control.Unbind(other, "vfio-pci")); err != nil {
 			t.Errorf("another function: %v", err)
 		}
 		h.Release()
 		synctest.Wait()
-		if err := c.SetDriverOverride(t.Context(), gpu, ""); err != nil {
+		if err := c.Write(t.Context(), control.DriverOverride(gpu, "")); err != nil {
 			t.Errorf("after the holder let go: %v", err)
 		}
-		if err := c.Probe(t.Context(), gpu); err != nil {
+		if err := c.Write(t.Context(), control.Probe(gpu)); err != nil {
 			t.Errorf("after the holder let go: %v", err)
 		}
 		wantDriver(t, k, gpu, "nvidia")

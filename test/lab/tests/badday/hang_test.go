@@ -33,14 +33,14 @@ func TestUnbindHangs(t *testing.T) {
 	t.Cleanup(release)
 
 	begin := time.Now()
-	err = c.Unbind(t.Context(), a, "vfio-pci")
+	err = c.Write(t.Context(), control.Unbind(a, "vfio-pci"))
 	var stuck *control.StuckError
 	if took := time.Since(begin); !errors.As(err, &stuck) || stuck.Address != a || took < limit || took > 3*limit {
 		t.Fatalf("Unbind = %v after %s; want a StuckError after %s", err, took, limit)
 	}
 	t.Log(err)
 	begin = time.Now()
-	err = c.SetDriverOverride(t.Context(), a, "")
+	err = c.Write(t.Context(), control.DriverOverride(a, ""))
 	if took := time.Since(begin); !errors.As(err, &stuck) || took > limit/2 {
 		t.Errorf("a write to the fenced function: %v after %s; want a StuckError at once", err, took)
 	}
@@ -57,7 +57,7 @@ func TestUnbindHangs(t *testing.T) {
 	if all := c.Stuck(); len(all) != 0 {
 		t.Errorf("after the device was closed, Stuck = %v", all)
 	}
-	must(t, c.Probe(t.Context(), a)) // back to vfio-pci, for kernel.Bind's way back
+	must(t, c.Write(t.Context(), control.Probe(a))) // back to vfio-pci, for kernel.Bind's way back
 }
 
 // scanComesBack checks that the function's device lock, which the hanging unbind holds, does not hold up a scan of the
