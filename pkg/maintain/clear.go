@@ -43,12 +43,12 @@ func (c *Clearance) event(rec *journal.Record) ledger.Event {
 // Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError],
 // [prepare.QuarantinedError], [effects.EvidenceError].
 func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]isolation.Proof, error) {
-	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
+	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	rec, err := m.order.Journal.Load(uid)
+	rec, err := m.order.Effects.Journal.Load(uid)
 	if err != nil {
 		return nil, err
 	}
@@ -56,34 +56,34 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 		return nil, fmt.Errorf("claim %s: %w", uid, ErrNotQuarantined)
 	}
 	work := *rec
-	if err := m.order.Recording.Record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
+	if err := m.order.Effects.Record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
 		return nil, err
 	}
 	if how.WithoutProof {
 		return nil, m.waive(ctx, &work, how)
 	}
-	err = m.order.TakeOff(ctx, &work).Err
+	err = m.order.TakeOff(ctx, &work)
 	return append([]isolation.Proof{}, work.Proofs...), err
 }
 
 // waive ends a quarantine without a proof. The marks come first: wherever it is cut
 // off, the functions do not count as clean.
 func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearance) error {
-	snap, release, err := m.order.Locking.LockRecord(ctx, rec)
+	snap, release, err := m.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := m.order.Recording.Backfill(ctx, snap, rec); err != nil {
+	if err := m.order.Effects.Backfill(ctx, snap, rec); err != nil {
 		return err
 	}
 	earlier := rec.BootID != snap.Host.BootID
 	if !earlier {
-		if err := m.order.Guard.WaitUnheld(ctx, snap, rec, m.order.HolderWait); err != nil {
+		if err := m.order.Effects.WaitUnheld(ctx, snap, rec, m.order.Config.HolderWait); err != nil {
 			return err
 		}
 	}
-	if err := m.order.Spec.Remove(ctx, rec); err != nil {
+	if err := m.order.Effects.RemoveSpec(ctx, rec); err != nil {
 		return err
 	}
 	if !earlier {
@@ -92,15 +92,15 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		}
 	}
 	rec.Proofs = nil
-	if err := m.order.Resetting.Mark(rec, "an operator cleared the quarantine without a proven reset: "+how.Reason); err != nil {
+	if err := m.order.Effects.Mark(rec, "an operator cleared the quarantine without a proven reset: "+how.Reason); err != nil {
 		return err
 	}
 	e := how.event(rec)
 	e.Type = ledger.Release
-	if err := m.order.Recording.Record(ctx, rec.Plan.Claim, e); err != nil {
+	if err := m.order.Effects.Record(ctx, rec.Plan.Claim, e); err != nil {
 		return err
 	}
-	if err := m.order.Recording.Save(rec, journal.Cleaned, ""); err != nil {
+	if err := m.order.Effects.Save(rec, journal.Cleaned, ""); err != nil {
 		return err
 	}
 	if earlier {
@@ -115,15 +115,15 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 // them: their last tenant may have armed a device against the driver. The record stays as
 // it is.
 func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	if !rec.Plan.ReturnsToHost() || m.order.Bus.AllGone(rec) {
+	if !rec.Plan.ReturnsToHost() || m.order.Effects.AllGone(rec) {
 		return nil
 	}
-	if err := m.order.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
+	if err := m.order.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err // somebody moved one to its host driver, and uses it there
 	}
 	own := *rec
 	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now
-	if err := m.order.CarryOut(ctx, &own, plan.ForHost()).Err; err != nil {
+	if err := m.order.CarryOut(ctx, &own, plan.ForHost()); err != nil {
 		return fmt.Errorf("claim %s: its devices stay in quarantine, because a host driver must not get a device that was not reset after a tenant: %w; "+
 			"if resets keep failing, power-cycle the node, then clear the quarantine", rec.Plan.Claim, err)
 	}

@@ -29,7 +29,7 @@ var ErrNotDrained = errors.New("the device is not drained")
 
 // WouldDrain returns what Drain of a function would be about, and changes nothing.
 func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining
 
 // drains returns the drains with their functions' addresses in a snapshot.
 func (m *Maintainer) drains(snap *device.Snapshot) ([]journal.Drain, error) {
-	drains, err := m.order.Journal.Drains()
+	drains, err := m.order.Effects.Journal.Drains()
 	return journal.LocateDrains(drains, snap), err
 }
 
@@ -60,7 +60,7 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 		d.Since, d.Identity = drains[i].Since, drains[i].Identity
 		return nil
 	}
-	selection := nodeconfig.Select(m.order.Node, snap)
+	selection := nodeconfig.Select(m.order.Effects.Node, snap)
 	ours := func(f *device.Function) bool { return selection.Choice(f.Address).Ours }
 	if !slices.ContainsFunc(plan.DrainSet(snap, f), ours) {
 		return fmt.Errorf("%w: %s: %s", ErrNotOurs, f.Address, selection.Choice(f.Address).Why)
@@ -75,7 +75,7 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 //
 // Errors a caller may branch on: [ErrNotOurs], [effects.EvidenceError].
 func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 		if err := m.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
 		}
-		return m.order.Journal.MarkDrained(d)
+		return m.order.Effects.Journal.MarkDrained(d)
 	})
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 // address of the drain, and false if the function was not drained. It may be repeated, and must be if another mark
 // covers the function as well ([Maintainer.DrainedWith]).
 func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
@@ -123,7 +123,7 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		if err := m.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
 			return err
 		}
-		return m.order.Journal.LiftDrain(named)
+		return m.order.Effects.Journal.LiftDrain(named)
 	})
 	if err != nil {
 		return a, false, err
@@ -134,10 +134,10 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 
 // accountForAll does so for functions that an operator puts to use again.
 func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) error {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	for _, a := range addrs {
 		if err == nil {
-			err = m.order.Resetting.AccountForErrors(snap.Host.BootID, a)
+			err = m.order.Effects.AccountForErrors(snap.Host.BootID, a)
 		}
 	}
 	return err
@@ -146,7 +146,7 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 // DrainedWith returns the address whose drain covers a function: its own, or that of a function that it goes with; false
 // if it is not drained.
 func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
@@ -164,7 +164,7 @@ func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Addres
 // Drains returns the drains and how far each has come, as the latest snapshot and
 // the journal have it.
 func (m *Maintainer) Drains(ctx context.Context) ([]Draining, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 // goes back to its driver, also where policy "bound" keeps it on VFIO. It may be
 // repeated; what is left keeps waiting.
 func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
-	drains, err := m.order.Journal.Drains()
+	drains, err := m.order.Effects.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
@@ -230,12 +230,12 @@ func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Drainin
 
 // drainingNow is draining by a fresh look at the functions and the mark.
 func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Draining, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	located := journal.LocateDrains([]journal.Drain{d}, snap)
-	if snap, err = m.order.Locking.Refresh(ctx, plan.Ref{}, drainAddresses(snap, located[0].Address)); err != nil {
+	if snap, err = m.order.Effects.Refresh(ctx, plan.Ref{}, drainAddresses(snap, located[0].Address)); err != nil {
 		return nil, err
 	}
 	drains, err := m.drains(snap)
@@ -254,16 +254,16 @@ func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Drainin
 func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Drain) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
-	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := m.order.Journal.Load(id)
+	rec, err := m.order.Effects.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
-	snap, unlock, err := m.order.Locking.LockRecord(ctx, rec)
+	snap, unlock, err := m.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
@@ -280,12 +280,12 @@ func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Dr
 		return nil
 	}
 	work := *rec
-	return m.order.TakeOffLocked(ctx, snap, &work).Err
+	return m.order.TakeOffLocked(ctx, snap, &work)
 }
 
 // withDrainSet runs work under the locks of all functions that go with a drain.
 func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(*device.Snapshot) error) error {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(
 	for _, a := range drainAddresses(snap, a) {
 		req.Devices = append(req.Devices, claim.Device{Address: a})
 	}
-	snap, release, err := m.order.Locking.LockRequest(ctx, req, snap)
+	snap, release, err := m.order.Effects.LockRequest(ctx, req, snap)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(
 
 // recordDrain writes the event of a drain before it has an effect.
 func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
-	if m.order.Ledger == nil {
+	if m.order.Effects.Ledger == nil {
 		return nil
 	}
 	e := ledger.Event{Type: t, Result: ledger.OK, Reason: reason, By: &by}
@@ -314,8 +314,8 @@ func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t l
 		}
 		e.Devices = append(e.Devices, d)
 	}
-	err := m.order.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
-		_, err := m.order.Ledger.Append(context.WithoutCancel(ctx), e)
+	err := m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
+		_, err := m.order.Effects.Ledger.Append(context.WithoutCancel(ctx), e)
 		return err
 	})
 	if err != nil {

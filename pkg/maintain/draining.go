@@ -73,7 +73,7 @@ type DrainedFunction struct {
 // draining says how far a drain has come, by the journal and a snapshot.
 func (m *Maintainer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
 	state := &Draining{Drain: d, Holders: []plan.Ref{}, Quarantined: []plan.Ref{}}
-	records, errs := m.order.Journal.List()
+	records, errs := m.order.Effects.Journal.List()
 	state.Unsure = journal.Damaged(errs)
 	homes := map[pci.Address]string{}
 	if d.Gone {

@@ -60,7 +60,7 @@ func (m *Maintainer) BindByPolicy(ctx context.Context) error {
 
 // BindByPolicyOf is BindByPolicy for those of the functions that are meant.
 func (m *Maintainer) BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,12 +95,12 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 			VFIO: boundConfig(),
 		}},
 	}
-	release, err := m.order.Locking.LockClaim(ctx, plan.RefOf(req))
+	release, err := m.order.Effects.LockClaim(ctx, plan.RefOf(req))
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := m.order.Journal.Load(req.UID)
+	rec, err := m.order.Effects.Journal.Load(req.UID)
 	if err != nil {
 		return err
 	}

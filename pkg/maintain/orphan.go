@@ -57,19 +57,19 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 // rememberEvents has the ledger read once for all orphans: devices that are on VFIO from the node's start on are orphans at each
 // look, and the ledger may be large. Where it can't be read, each orphan asks for itself and fails by itself.
 func (m *Maintainer) rememberEvents(ctx context.Context, orphans []pci.Address) {
-	if m.order.Ledger != nil && len(orphans) > 0 {
-		_ = m.order.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)
+	if m.order.Effects.Ledger != nil && len(orphans) > 0 {
+		_ = m.order.Effects.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)
 	}
 }
 
 // findOrphans lists the selected functions on VFIO drivers that no record explains. It reads them again, because the
 // snapshot may be older than the steps that were just undone.
 func (m *Maintainer) findOrphans(ctx context.Context, r *prepare.Recovery) error {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	if snap, err = m.order.Inventory.Refresh(ctx, m.orphans(snap)); err != nil {
+	if snap, err = m.order.Effects.Inventory.Refresh(ctx, m.orphans(snap)); err != nil {
 		return err
 	}
 	r.Orphans = m.orphans(snap)
@@ -100,7 +100,7 @@ func orphanRecord(a pci.Address) *journal.Record {
 
 // retryOrphans retries orphans that could not be returned: they have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
-	records, _ := m.order.Journal.List() // what can't be read is left alone
+	records, _ := m.order.Effects.Journal.List() // what can't be read is left alone
 	for _, rec := range records {
 		if !rec.IsOrphan() || len(rec.Plan.Functions) != 1 {
 			continue
@@ -118,17 +118,17 @@ func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
 func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
-	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := m.order.Journal.Load(id)
+	rec, err := m.order.Effects.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
 	work := *rec
-	return m.order.TakeOff(ctx, &work).Err
+	return m.order.TakeOff(ctx, &work)
 }
 
 // giveBackOrphan looks again under the locks of the function's group, which every
@@ -137,12 +137,12 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
 	rec := orphanRecord(a)
-	release, err := m.order.Locking.LockClaim(ctx, rec.Plan.Claim)
+	release, err := m.order.Effects.LockClaim(ctx, rec.Plan.Claim)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	snap, unlock, err := m.order.Locking.LockRecord(ctx, rec)
+	snap, unlock, err := m.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		return nil, nil // it has changed meanwhile
 	}
 	rec.Plan.Functions[0].Identity = snap.Identify(f)
-	if nodeconfig.Select(m.order.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
+	if nodeconfig.Select(m.order.Effects.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
 		return nil, nil
 	}
 	orphan := &Orphan{Address: a}
@@ -188,14 +188,14 @@ func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *dev
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read and may describe this device", nil
 	}
-	err = m.order.Guard.Unheld(ctx, snap, plan.Ref{UID: journal.OrphanID(f.Address)}, []pci.Address{f.Address})
+	err = m.order.Effects.Unheld(ctx, snap, plan.Ref{UID: journal.OrphanID(f.Address)}, []pci.Address{f.Address})
 	if effects.IsUse(err) {
 		return "", effects.OneLine(err), nil
 	}
-	if err != nil || m.order.Ledger == nil {
+	if err != nil || m.order.Effects.Ledger == nil {
 		return "", "nothing shows what bound it", err
 	}
-	last, err := m.order.Ledger.Last(ctx, f.Address, ledger.Bind, ledger.Quarantine, ledger.Release)
+	last, err := m.order.Effects.Ledger.Last(ctx, f.Address, ledger.Bind, ledger.Quarantine, ledger.Release)
 	if err != nil {
 		return "", "", err
 	}
@@ -218,7 +218,7 @@ func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *dev
 // takes it back.
 func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
 	mark := journal.ResetMark{Address: f.Address, Identity: snap.Identify(f), Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
-	if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
+	if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
 		return err
 	}
 	now := plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
@@ -228,12 +228,12 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: snap.Identify(f), Group: *f.Group, Role: plan.RoleDevice,
 		Original: plan.Binding{Driver: origin}, Target: now,
 	}
-	if err := m.order.Recording.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
+	if err := m.order.Effects.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
 		return err
 	}
 	err := m.order.Undo(ctx, rec, fmt.Errorf("the device was on %s, and no record explains why", f.Driver))
 	if err != nil {
-		return errors.Join(err, m.order.Recording.Save(rec, journal.Preparing, effects.OneLine(err)))
+		return errors.Join(err, m.order.Effects.Save(rec, journal.Preparing, effects.OneLine(err)))
 	}
 	return nil
 }
@@ -246,14 +246,14 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 		if !areOrphans(n, f, r.Set) {
 			continue
 		}
-		if err := m.order.Guard.Unheld(ctx, n.Snapshot, rec.Plan.Claim, r.Set); err != nil {
+		if err := m.order.Effects.Unheld(ctx, n.Snapshot, rec.Plan.Claim, r.Set); err != nil {
 			return "", err
 		}
 		rec.Plan.Functions = identified(n.Snapshot, r.Set)
-		if rec.Baseline, err = m.order.Executor.Fingerprints(r.Set); err != nil {
+		if rec.Baseline, err = m.order.Effects.Executor.Fingerprints(r.Set); err != nil {
 			return "", err
 		}
-		_, result := m.order.Resetting.Reset(ctx, rec, r)
+		_, result := m.order.Effects.Reset(ctx, rec, r)
 		return "", result.Err
 	}
 	return fmt.Sprintf("the device can't be reset without functions in use, and a host driver must not get it before a reset: restart the node, or "+
@@ -291,7 +291,7 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 // something of one.
 func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
 	ids := []string{BoundID(f)}
-	last, err := m.order.Ledger.Last(ctx, f.Address, ledger.Prepare)
+	last, err := m.order.Effects.Ledger.Last(ctx, f.Address, ledger.Prepare)
 	if err != nil {
 		return nil, "", err
 	}
@@ -318,25 +318,25 @@ func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function
 
 // claimWithoutRecord returns the events of a claim that has neither a record nor an end.
 func (m *Maintainer) claimWithoutRecord(ctx context.Context, uid string) ([]ledger.Event, error) {
-	if rec, err := m.order.Journal.Load(uid); err != nil || rec != nil {
+	if rec, err := m.order.Effects.Journal.Load(uid); err != nil || rec != nil {
 		return nil, err
 	}
-	events, err := m.order.Ledger.Tenancy(ctx, uid)
+	events, err := m.order.Effects.Ledger.Tenancy(ctx, uid)
 	if slices.ContainsFunc(events, func(e ledger.Event) bool { return e.Type == ledger.Unprepare }) {
 		return nil, err
 	}
 	return events, err
 }
 
-// allUnheld is [effects.Guard.Unheld], by a fresh look, for those of the functions that are
+// allUnheld is [effects.Set.Unheld], by a fresh look, for those of the functions that are
 // on VFIO.
 func (m *Maintainer) allUnheld(ctx context.Context, uid string, addrs []pci.Address) error {
 	ref := plan.Ref{UID: uid}
-	snap, err := m.order.Locking.Refresh(ctx, ref, addrs)
+	snap, err := m.order.Effects.Refresh(ctx, ref, addrs)
 	if err != nil {
 		return err
 	}
-	return m.order.Guard.Unheld(ctx, snap, ref, effects.OnVFIO(snap, addrs))
+	return m.order.Effects.Unheld(ctx, snap, ref, effects.OnVFIO(snap, addrs))
 }
 
 // endWithoutRecord marks what lost claims had, and writes their ends.
@@ -348,12 +348,12 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 			if f, ok := snap.Function(a); ok {
 				mark.Identity = snap.Identify(f)
 			}
-			if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
+			if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
 				return err
 			}
 		}
 		// By its UID alone: the names in the ledger may be pseudonyms.
-		if err := m.order.Recording.Record(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
+		if err := m.order.Effects.Record(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
 			return err
 		}
 	}

@@ -17,14 +17,14 @@ import (
 
 // Provisions returns what Provision would do now. Nothing is locked or written.
 func (m *Maintainer) Provisions(ctx context.Context) ([]plan.Provision, error) {
-	if m.order.Node == nil || len(m.order.Node.VirtualFunctions) == 0 {
+	if m.order.Effects.Node == nil || len(m.order.Effects.Node.VirtualFunctions) == 0 {
 		return nil, nil
 	}
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return m.provisions(ctx, snap, m.order.Node.VirtualFunctions...)
+	return m.provisions(ctx, snap, m.order.Effects.Node.VirtualFunctions...)
 }
 
 // provisions asks the PFs for their modes where rules want one, and decides.
@@ -71,7 +71,7 @@ func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision)
 			continue
 		}
 		g.Go(func() error {
-			if err := m.provisionOne(ctx, &m.order.Node.VirtualFunctions[i], out, hold); err != nil {
+			if err := m.provisionOne(ctx, &m.order.Effects.Node.VirtualFunctions[i], out, hold); err != nil {
 				out.Failed, out.Refused = true, err.Error()
 				out.Fix = "fix it; the plugin tries again, and so does `kata-vfio-plugin provision`"
 			}
@@ -87,7 +87,7 @@ func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision)
 func (m *Maintainer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision, hold func(*plan.Provision) (why, fix string)) error {
 	wait, cancel := m.order.InTime(ctx) // for the lock alone: to make many VFs takes its time
 	defer cancel()
-	release, err := m.order.Locking.Lock(wait, plan.Ref{}, []effects.Lock{{Name: "pf-" + out.PF.Label()}})
+	release, err := m.order.Effects.Lock(wait, plan.Ref{}, []effects.Lock{{Name: "pf-" + out.PF.Label()}})
 	if err != nil {
 		return fmt.Errorf("wait for claims of its VFs: %w", err)
 	}
@@ -106,12 +106,12 @@ func (m *Maintainer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, ou
 	if out.Refused, out.Fix = hold(out); out.Refused != "" {
 		return nil
 	}
-	return m.order.Observe.Timed(plan.Ref{}, effects.PhaseVF, func() error { return m.makeVFs(ctx, out) })
+	return m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseVF, func() error { return m.makeVFs(ctx, out) })
 }
 
 // refreshPF returns a snapshot in which a PF and its VFs are as they are now.
 func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapshot, error) {
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snap
 	if pf, ok := snap.Function(a); ok && pf.PF != nil {
 		addrs = append(addrs, pf.PF.VFs...)
 	}
-	return m.order.Inventory.Refresh(ctx, addrs)
+	return m.order.Effects.Inventory.Refresh(ctx, addrs)
 }
 
 // makeVFs sets the mode while the PF has no VFs, and makes them. Where the mode
@@ -127,16 +127,16 @@ func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snap
 func (m *Maintainer) makeVFs(ctx context.Context, out *plan.Provision) error {
 	var modeErr error
 	if out.ChangesMode() {
-		if err := m.order.Executor.SetVFs(ctx, out.PF, 0); err != nil {
+		if err := m.order.Effects.Executor.SetVFs(ctx, out.PF, 0); err != nil {
 			return err
 		}
 		if modeErr = m.eswitches.SetMode(ctx, out.PF, vf.Mode(out.WantMode)); modeErr != nil {
 			modeErr = fmt.Errorf("eswitchMode: %w", modeErr)
 		}
 	}
-	if err := errors.Join(modeErr, m.order.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
+	if err := errors.Join(modeErr, m.order.Effects.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
 		return err
 	}
-	_, err := m.order.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel sends no event for sriov_drivers_autoprobe
+	_, err := m.order.Effects.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel sends no event for sriov_drivers_autoprobe
 	return err
 }

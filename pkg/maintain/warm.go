@@ -47,10 +47,10 @@ type Warming struct {
 // It returns the state of each rule, and what failed apart from single devices. It may be repeated, and while claims
 // come and go: each device is judged again under its locks.
 func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, error) {
-	if !how.Return && !wantsWarm(m.order.Node) {
+	if !how.Return && !wantsWarm(m.order.Effects.Node) {
 		return nil, nil
 	}
-	snap, err := m.order.Inventory.Snapshot(ctx)
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 	if err != nil {
 		return nil, err
 	}
-	records, _ := m.order.Journal.List() // what can't be read is left alone
+	records, _ := m.order.Effects.Journal.List() // what can't be read is left alone
 	w := &warming{
 		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
 		bound: boundRecords(records, snap), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},
@@ -194,12 +194,12 @@ func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	if rec := w.bound[f.Address]; rec != nil {
 		req.UID = rec.ID()
 	}
-	release, err := w.order.Locking.LockClaim(ctx, plan.RefOf(req))
+	release, err := w.order.Effects.LockClaim(ctx, plan.RefOf(req))
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := w.order.Journal.Load(req.UID)
+	rec, err := w.order.Effects.Journal.Load(req.UID)
 	switch {
 	case err != nil:
 		return err
@@ -270,17 +270,17 @@ func isUnclaimed(n *plan.Node, rec *journal.Record) bool {
 func (w *warming) returnOne(ctx context.Context, id string) error {
 	ctx, cancel := w.order.InTime(ctx)
 	defer cancel()
-	release, err := w.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := w.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := w.order.Journal.Load(id)
+	rec, err := w.order.Effects.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
 	work := *rec
-	snap, unlock, err := w.order.Locking.LockRecord(ctx, rec)
+	snap, unlock, err := w.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
@@ -288,5 +288,5 @@ func (w *warming) returnOne(ctx context.Context, id string) error {
 	if n := w.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
 		return nil // what can't be read may be a claim of it
 	}
-	return w.order.TakeOffLocked(ctx, snap, &work).Err
+	return w.order.TakeOffLocked(ctx, snap, &work)
 }

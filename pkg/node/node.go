@@ -66,6 +66,8 @@ type Config struct {
 	HolderWait time.Duration
 	// Observe is called for each step; it may be nil.
 	Observe func(effects.Event)
+	// Trace is called for each call for a claim; it may be nil. See [prepare.Config].
+	Trace func(ctx context.Context, c prepare.Call) (traced context.Context, end func(prepare.Result))
 	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
 	// Failing returns the ids of the failed checks that count for a function; it may be nil. It is called for claims, not
@@ -162,7 +164,7 @@ func Look(c Config) (*Node, error) {
 func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
 		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
-		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
+		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Trace: c.Trace,
 	})
 	n.Maintainer = maintain.New(n.Order(), e)
 }

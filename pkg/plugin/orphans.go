@@ -92,7 +92,7 @@ func (s *service) isBlocked(ctx context.Context, a pci.Address) bool {
 	defer cancel()
 	snap, err := s.watcher.Snapshot(ctx)
 	if err == nil {
-		err = s.node.Order().Guard.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
+		err = s.node.Order().Effects.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
 	}
 	return err != nil
 }

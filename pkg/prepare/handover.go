@@ -52,16 +52,18 @@ func (e *NotPreparedError) Error() string {
 //
 // Errors a caller may branch on: [NotPreparedError], [effects.GoneError], [effects.InUseError], [QuarantinedError],
 // [effects.EvidenceError]. After an error the sandbox must not get the functions.
-func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
+func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) (err error) {
+	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallHandOver, Claim: plan.Ref{UID: uid}, Sandbox: to.ID})
+	defer func() { end(Result{Err: err}) }()
 	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
-	if err := p.awaitFormer(ctx, uid, another, min(p.order.HolderWait, handOverWait)); err != nil {
+	if err := p.awaitFormer(ctx, uid, another, min(p.order.Config.HolderWait, handOverWait)); err != nil {
 		return err
 	}
 	return p.withPrepared(ctx, uid, func(snap *device.Snapshot, rec *journal.Record) error {
 		if !serves(rec, to.PodUID) {
 			return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, PodUID: to.PodUID}
 		}
-		if err := p.order.Bus.CheckAll(rec); err != nil {
+		if err := p.order.Effects.CheckFunctions(rec); err != nil {
 			return err
 		}
 		had := rec.Sandbox
@@ -71,19 +73,19 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 			}
 			had = nil
 		}
-		if next := join(had, to, p.order.Ticks()); had == nil || *had != next {
+		if next := join(had, to, p.order.Effects.Ticks()); had == nil || *had != next {
 			rec.Sandbox = &next
-			if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
+			if err := p.order.Effects.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
 				return err
 			}
-			if err := p.order.Recording.Keep(rec); err != nil {
+			if err := p.order.Effects.Keep(rec); err != nil {
 				return err
 			}
 		}
 		if to.NetNS == "" {
 			return nil
 		}
-		return p.order.Binding.Place(ctx, rec)
+		return p.order.Effects.PlaceEndpoints(ctx, rec)
 	})
 }
 
@@ -114,13 +116,14 @@ func join(had *journal.Sandbox, to journal.Sandbox, now uint64) journal.Sandbox 
 // Renew makes a prepared claim's functions clean for the next sandbox after the one with the ID has ended: it waits for
 // holders, resets the functions, and compares them with their baseline. It skips a claim that this sandbox does not
 // have, so it may be repeated. Its errors are those of [Preparer.HandOver].
-func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
+func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) (proofs []isolation.Proof, err error) {
+	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallRenew, Claim: plan.Ref{UID: uid}, Sandbox: sandboxID})
+	defer func() { end(Result{Err: err}) }()
 	its := func(rec *journal.Record) bool { return rec.Sandbox.ID == sandboxID }
-	if err := p.awaitFormer(ctx, uid, its, p.order.HolderWait); err != nil {
+	if err := p.awaitFormer(ctx, uid, its, p.order.Config.HolderWait); err != nil {
 		return nil, err
 	}
-	var proofs []isolation.Proof
-	err := p.withPrepared(ctx, uid, func(_ *device.Snapshot, rec *journal.Record) error {
+	err = p.withPrepared(ctx, uid, func(_ *device.Snapshot, rec *journal.Record) error {
 		if rec.Sandbox == nil || rec.Sandbox.ID != sandboxID {
 			return nil
 		}
@@ -128,7 +131,7 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 			return err
 		}
 		rec.Sandbox, proofs = nil, rec.Proofs
-		return p.order.Recording.Keep(rec)
+		return p.order.Effects.Keep(rec)
 	})
 	return proofs, err
 }
@@ -143,15 +146,15 @@ const handOverWait = 4 * time.Second
 // learns which process has them, and not only that the claim is locked. The caller finds all other problems, such as a
 // reset in progress, when it has the lock.
 func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
-	rec, err := p.order.Journal.Load(uid)
+	rec, err := p.order.Effects.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {
 		return nil //nolint:nilerr // see above
 	}
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	if used, ok := errors.AsType[*effects.InUseError](p.order.Guard.WaitUnheld(ctx, snap, rec, limit)); ok {
+	if used, ok := errors.AsType[*effects.InUseError](p.order.Effects.WaitUnheld(ctx, snap, rec, limit)); ok {
 		return used
 	}
 	return nil
@@ -160,19 +163,19 @@ func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*jou
 // withPrepared runs work on the latest snapshot and a copy of a prepared claim's
 // record, under the claim's lock.
 func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*device.Snapshot, *journal.Record) error) error {
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.order.Journal.Load(uid)
+	rec, err := p.order.Effects.Journal.Load(uid)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
 		return &NotPreparedError{Claim: plan.Ref{UID: uid}}
 	}
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,19 +194,19 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 // quarantined, and the pod has lost it. A crash in the middle leaves the
 // record with its sandbox, so that the next one resets again.
 func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
-	snap, release, err := p.order.Locking.LockRecord(ctx, rec)
+	snap, release, err := p.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := p.order.Guard.WaitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
+	if err := p.order.Effects.WaitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
 		return err
 	}
 	if err := p.order.toTargets(ctx, snap, rec); err != nil {
 		return err
 	}
-	if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
+	if err := p.order.Effects.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
 		return err
 	}
-	return p.order.CarryOut(ctx, rec, plan.Renewal()).Err
+	return p.order.CarryOut(ctx, rec, plan.Renewal())
 }

@@ -38,13 +38,13 @@ func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.R
 	if len(own.Plan.Functions) == 0 {
 		return &own, nil
 	}
-	return &own, o.Guard.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
+	return &own, o.Effects.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
 }
 
 // bringBack binds moved functions to VFIO again. Functions that leave the bus meanwhile need no driver.
 func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
-	err := o.Binding.BindAll(ctx, moved)
-	if err == nil || o.Bus.AllGone(moved) {
+	err := o.Effects.BindAll(ctx, moved)
+	if err == nil || o.Effects.AllGone(moved) {
 		return nil
 	}
 	return fmt.Errorf("claim %s: bring its devices back from the host driver that somebody bound them to: %w; stop what binds them there, and the next try continues from here",
@@ -53,7 +53,7 @@ func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
 
 // proveAgain repeats those resets of a cleaned record whose functions are still on VFIO: somebody may have used them
 // since the proof. It is for a record that an earlier call has cleaned. The locks of the functions are held.
-func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
+func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	var again []isolation.Reset
 	there := rec.Plan.AddressesIn(snap)
 	for _, r := range rec.Plan.Resets() {
@@ -63,16 +63,16 @@ func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *jour
 		}
 	}
 	if len(again) == 0 {
-		return Outcome{}
+		return nil
 	}
 	older := rec.Proofs
-	if out := o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, again)); out.Err != nil {
-		return out
+	if err := o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, again)); err != nil {
+		return err
 	}
 	for i := range older {
 		if !slices.ContainsFunc(again, func(r isolation.Reset) bool { return slices.Equal(r.Set, older[i].Set) }) {
 			rec.Proofs = append(rec.Proofs, older[i])
 		}
 	}
-	return failed(o.Recording.Keep(rec))
+	return o.Effects.Keep(rec)
 }

@@ -12,7 +12,7 @@ import (
 
 // Planning joins what the node's config, journal and snapshot say into the node that plans
 // are made for.
-type Planning struct{ *Config }
+type Planning struct{ config *Config }
 
 // Make plans a claim for the node as the snapshot has it.
 func (p *Planning) Make(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
@@ -41,21 +41,21 @@ func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 	holdings, damaged := p.holdings(snap)
 	var pools []v1alpha1.AddressPool
-	if p.Node != nil {
-		pools = p.Node.AddressPools
+	if p.config.Node != nil {
+		pools = p.config.Node.AddressPools
 	}
 	return plan.Node{
-		Name:      p.NodeName,
+		Name:      p.config.NodeName,
 		Snapshot:  snap,
-		Selection: nodeconfig.Select(p.Node, snap),
+		Selection: nodeconfig.Select(p.config.Node, snap),
 		Owners:    holdings,
 		Damaged:   damaged,
 
 		AddressPools: pools,
-		Failing:      p.Failing,
+		Failing:      p.config.Failing,
 
-		HotPlug:       p.HotPlug,
-		HotPlugWindow: p.HotPlugWindow,
+		HotPlug:       p.config.HotPlug,
+		HotPlugWindow: p.config.HotPlugWindow,
 	}
 }
 
@@ -63,13 +63,13 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 // boots hold nothing, but for a quarantine: that the machine was restarted
 // (perhaps by kexec) is no proof that the device is clean.
 func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
-	records, errs := p.Journal.List()
+	records, errs := p.config.Journal.List()
 	return journal.Holdings(records, snap), journal.Damaged(errs)
 }
 
 // needsReset returns the functions that are marked.
 func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, error) {
-	marks, err := p.Journal.NeedsReset()
+	marks, err := p.config.Journal.NeedsReset()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, erro
 
 // Drained returns which functions are out of use, and why, for plans.
 func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error) {
-	marks, err := p.Journal.Drains()
+	marks, err := p.config.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, err
 	if len(grown) == 0 {
 		return grown, nil
 	}
-	marks, err := p.Journal.FatalErrors()
+	marks, err := p.config.Journal.FatalErrors()
 	if err != nil {
 		return grown, err
 	}

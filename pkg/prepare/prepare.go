@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -57,6 +56,9 @@ type Config struct {
 	// in a write that hangs in the kernel keeps its claim's lock, and the other
 	// claims must not wait for that. Zero is no limit.
 	RecoverLimit time.Duration
+	// Trace, which may be nil, is called when a call begins. The call's work gets the context that it returns, and end is
+	// called with the result.
+	Trace func(ctx context.Context, c Call) (traced context.Context, end func(Result))
 }
 
 // Preparer prepares and unprepares claims. Its methods may be called from
@@ -69,11 +71,8 @@ type Preparer struct {
 
 // New returns a Preparer.
 func New(c Config) *Preparer {
-	if c.Observe == nil {
-		c.Observe = func(effects.Event) {}
-	}
 	order := newOrder(&c)
-	return &Preparer{order: order, refusals: newRefusals(order.Recording)}
+	return &Preparer{order: order, refusals: newRefusals(order.Effects)}
 }
 
 // Order returns what the Preparer carries claims out with, for package maintain.
@@ -94,39 +93,174 @@ func (p *Preparer) Order() *Order { return p.order }
 // Callers may branch on these errors: [plan.RefusedError], [effects.InUseError],
 // [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
-func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
-	rec, err := p.prepare(ctx, req)
-	if err != nil {
-		return nil, errors.Join(err, p.refusals.recordRefused(ctx, plan.RefOf(req), err))
-	}
-	p.refusals.forget(req.UID)
-	return rec, nil
-}
-
-func (p *Preparer) prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
-	ref := plan.RefOf(req)
-	release, err := p.order.Locking.LockClaim(ctx, ref)
+func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
+	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.RefOf(req)})
+	defer func() { end(Result{Record: rec, Err: err}) }()
+	defer func() { rec, err = p.refusals.recordResult(ctx, req, rec, err) }()
+	release, err := p.order.Effects.LockClaim(ctx, plan.RefOf(req))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	rec, err := p.order.Journal.Load(req.UID)
+	rec, err = p.order.Effects.Journal.Load(req.UID)
 	if err != nil {
 		return nil, err
 	}
-	if rec == nil {
-		return p.order.Begin(ctx, req, journal.Claim)
+	if rec != nil {
+		return p.resume(ctx, req, rec)
 	}
-	return p.resume(ctx, req, rec)
+	return p.order.Begin(ctx, req, journal.Claim)
+}
+
+// Begin prepares a claim, or binds devices without one, that has no record. The changes are made to its plan first.
+func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind, changes ...func(*plan.Plan)) (*journal.Record, error) {
+	if err := o.mayBegin(ctx, kind); err != nil {
+		return nil, err
+	}
+	snap, err := o.Effects.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snap, release, err := o.Effects.LockRequest(ctx, req, snap)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	pl, err := o.Planning.Make(req, snap)
+	if err != nil {
+		return nil, err
+	}
+	for _, change := range changes {
+		change(pl)
+	}
+	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
+	if err := o.announce(ctx, snap, rec); err != nil {
+		return nil, err
+	}
+	if err := o.Effects.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.DevicesOf(snap, rec)}); err != nil {
+		return nil, errors.Join(err, o.Effects.Forget(rec)) // nothing is done yet
+	}
+	err = o.CarryOut(ctx, rec, plan.Preparation())
+	return o.conclude(ctx, rec, err)
+}
+
+// Warm binds devices without a claim, as policy "bound" does, and also resets them and proves them clean.
+func (o *Order) Warm(ctx context.Context, req *claim.Request) (*journal.Record, error) {
+	return o.Begin(ctx, req, journal.Bound, (*plan.Plan).ResetFirst)
+}
+
+// CarryOut carries out phases in order, up to the first that fails. It may be repeated
+// after a crash: each phase leaves alone what is done already.
+func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) error {
+	for _, phase := range phases {
+		if err := o.effect(phase)(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// effect returns what carries out a phase.
+func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) error {
+	switch phase {
+	case plan.LoadModules:
+		return o.Effects.LoadModules
+	case plan.Bind:
+		return o.Effects.BindAll
+	case plan.ResetBefore:
+		return o.resetBefore
+	case plan.ConfigureVFs:
+		return o.Effects.ConfigureVFs
+	case plan.Measure:
+		return o.Effects.Measure
+	case plan.TakeAddresses:
+		return o.Effects.TakeAddresses
+	case plan.BindEndpoints:
+		return o.Effects.BindEndpoints
+	case plan.WriteSpec:
+		return o.Effects.WriteSpec
+	case plan.RemoveSpec:
+		return o.Effects.RemoveSpec
+	case plan.RebindEndpoints:
+		return o.Effects.RebindEndpoints
+	case plan.UnbindEndpoints:
+		return o.Effects.UnbindEndpoints
+	case plan.ResetAfter:
+		return o.resetAfter
+	case plan.ResetForHost:
+		return o.Effects.ResetForHost
+	case plan.Restore:
+		return o.Effects.Restore
+	case plan.ReturnAddresses:
+		return o.Effects.ReturnAddresses
+	}
+	return func(context.Context, *journal.Record) error {
+		return fmt.Errorf("no effect is known for the phase %q", phase)
+	}
+}
+
+// conclude completes the record of a Prepare whose phases ended with err, which may be nil. What has failed is taken back,
+// but for a quarantine, and a reset that is in the kernel.
+func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
+	if err == nil {
+		err = o.Effects.Complete(ctx, rec)
+	}
+	_, inKernel := errors.AsType[*resetInKernelError](err)
+	_, quarantined := errors.AsType[*QuarantinedError](err)
+	switch {
+	case err == nil:
+		return rec, nil
+	case inKernel, quarantined:
+		return nil, err
+	}
+	return nil, o.abandon(ctx, rec, err)
+}
+
+// announce decides what the plan left open and writes the record. An address must
+// differ from those of all records, so a lock is held from its choice until the record
+// is on disk.
+func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if rec.Plan.HasVF() {
+		release, err := o.Effects.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses", Kept: true}})
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := o.Effects.ResolveEndpoints(snap, rec); err != nil {
+		return err
+	}
+	if err := o.Effects.ResolveVFs(ctx, rec); err != nil {
+		return err
+	}
+	if err := o.Effects.CheckPools(rec); err != nil {
+		return err
+	}
+	return o.intend(ctx, snap, rec)
+}
+
+// intend writes the record and looks for holders at the same time: both must be
+// done before the first step, and both take a while. If there is a holder, it removes
+// the record.
+func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
+	held := make(chan error, 1)
+	go func() { held <- o.Effects.Untaken(ctx, snap, ref, addrs) }()
+	saveErr := o.Effects.Save(rec, journal.Preparing, "")
+	heldErr := <-held
+	if saveErr == nil && heldErr != nil {
+		saveErr = o.Effects.Forget(rec)
+	}
+	return errors.Join(heldErr, saveErr)
 }
 
 // resume continues with a claim that has a record.
 func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.CheckNode(req, p.order.NodeName); err != nil {
+	if err := plan.CheckNode(req, p.order.Config.NodeName); err != nil {
 		return nil, err
 	}
 	thisBoot := rec.BootID == snap.Host.BootID
@@ -148,7 +282,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 	}
 	work := *rec
-	if err := p.order.TakeOff(ctx, &work).Err; err != nil {
+	if err := p.order.TakeOff(ctx, &work); err != nil {
 		return nil, err
 	}
 	return p.order.Begin(ctx, req, rec.Kind)
@@ -164,7 +298,7 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 	}
 	own := *rec
 	own.Plan.Claim.Pods = req.Pods
-	return &own, p.order.Recording.Keep(&own)
+	return &own, p.order.Effects.Keep(&own)
 }
 
 // A reset on the way in may take longer than the kubelet waits for one call. It can't
@@ -179,12 +313,12 @@ func isResettingBefore(rec *journal.Record) bool {
 // goOn continues with a claim whose resets before the binding have begun. It returns a nil record and no error if the
 // claim must be undone first because the plan would differ now.
 func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	snap, release, err := p.order.Locking.LockRecord(ctx, rec)
+	snap, release, err := p.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := p.order.Guard.Unheld(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
+	if err := p.order.Effects.Unheld(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return nil, err
 	}
 	now, err := p.order.Planning.Make(req, snap)
@@ -199,7 +333,8 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 	}
 	own := *rec
 	own.Plan.Claim = now.Claim
-	return p.order.conclude(ctx, &own, p.order.carryIn(ctx, &own))
+	err = p.order.CarryOut(ctx, &own, plan.Preparation())
+	return p.order.conclude(ctx, &own, err)
 }
 
 // takesTheSame reports whether two plans take the same functions from the same groups
@@ -229,7 +364,7 @@ func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string,
 // Plan returns what Prepare would do now, without doing it. Nothing is locked
 // or written. Its functions have no identities: they are for people, and are those of this moment.
 func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -241,90 +376,4 @@ func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, er
 		pl.Functions[i].Identity = device.Identity{}
 	}
 	return pl, nil
-}
-
-// A claim outlives its pods: once no pod uses it, its allocation is withdrawn, and the next
-// pod's allocation may be of other devices. The kubelet unprepares it in between, unless the
-// kubelet has lost its state. What is prepared by the former allocation is released first.
-
-// ReallocatedError says that a claim is allocated again, with other devices, and that those of
-// its former allocation can't be released yet. The next Prepare tries again.
-type ReallocatedError struct {
-	Claim       plan.Ref
-	Have, Asked []string
-	// Err is what keeps the former devices.
-	Err error
-}
-
-func (e *ReallocatedError) Error() string {
-	return fmt.Sprintf("claim %s is now allocated %s, and %s of its former allocation can't be released: %s",
-		e.Claim, strings.Join(e.Asked, ", "), strings.Join(e.Have, ", "), effects.OneLine(e.Err))
-}
-
-func (e *ReallocatedError) Unwrap() error { return e.Err }
-
-// reallocate releases what a record has by a former allocation of its claim, by the way that
-// Unprepare takes, and then prepares the claim. What is not proven clean stays in quarantine,
-// and does not keep the claim from its other devices.
-func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	work, out := *rec, Outcome{Next: Quarantine}
-	if rec.State != journal.Quarantined {
-		out = p.order.TakeOff(ctx, &work)
-	}
-	err := out.Err
-	if out.Next == Quarantine {
-		err = p.setAside(ctx, &work)
-	}
-	if err != nil {
-		return nil, &ReallocatedError{Claim: rec.Plan.Claim, Have: names(&rec.Plan), Asked: askedFor(req), Err: err}
-	}
-	return p.order.Begin(ctx, req, rec.Kind)
-}
-
-// setAside keeps a quarantine under an ID of its own, so that its claim's UID is free for
-// another record. It may be repeated: a crash leaves the quarantine under one of the two IDs,
-// or under both.
-func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
-	aside := *rec
-	aside.Plan.Claim.UID = asideID(rec)
-	release, err := p.order.Locking.LockClaim(ctx, aside.Plan.Claim)
-	if err != nil {
-		return err
-	}
-	defer release()
-	snap, err := p.order.Inventory.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	if err := p.order.Recording.Keep(&aside); err != nil {
-		return err
-	}
-	if err := p.order.Recording.Backfill(ctx, snap, &aside); err != nil {
-		return err
-	}
-	return p.order.Recording.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine continues as "+aside.ID())
-}
-
-// asideID returns an ID made of the claim's UID and its first function. No UID has a ".".
-func asideID(rec *journal.Record) string {
-	return rec.ID() + "." + rec.Plan.Functions[0].Address.Label()
-}
-
-// names returns a plan's device names, and askedFor a request's, sorted.
-func names(pl *plan.Plan) []string {
-	list := make([]string, len(pl.Devices))
-	for i, d := range pl.Devices {
-		list[i] = d.Name
-	}
-	slices.Sort(list)
-	return list
-}
-
-func askedFor(req *claim.Request) []string {
-	list := make([]string, len(req.Devices))
-	for i, d := range req.Devices {
-		list[i] = d.Name
-	}
-	slices.Sort(list)
-	return list
 }

@@ -95,7 +95,7 @@ func TestHostDriversAreKeptFromVFsThatAreThere(t *testing.T) {
 		t.Errorf("a second time: %+v", got)
 	}
 	w.mustUnprepare(uid)
-	binding, err := w.plugin(nil).Order().Executor.Binding(t.Context(), vfs[1])
+	binding, err := w.plugin(nil).Order().Effects.Executor.Binding(t.Context(), vfs[1])
 	if want := (plan.Binding{Driver: before}); err != nil || binding != want || !slices.Equal(w.k.VFs(pf), vfs) {
 		t.Errorf("afterwards %+v, %v; want %+v; VFs %v", binding, err, want, w.k.VFs(pf))
 	}

@@ -42,7 +42,7 @@ const readyLimit = 2 * time.Second
 
 // notReady returns what [Preparer.Ready] says for a plan, nil for a node that was opened to look only.
 func (p *Preparer) notReady() *plan.NotReady {
-	if p.order.Locks == nil {
+	if p.order.Effects.Locks == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
@@ -54,16 +54,24 @@ func (p *Preparer) notReady() *plan.NotReady {
 	return &plan.NotReady{Obstacle: why.Obstacle, Text: effects.OneLine(why.Err)}
 }
 
+// mayBegin returns a [NotReadyError] if nothing of the kind can be prepared.
+func (o *Order) mayBegin(ctx context.Context, kind journal.Kind) error {
+	if err := o.canBegin(ctx); err != nil || kind != journal.Claim {
+		return err
+	}
+	return o.served(ctx)
+}
+
 // canBegin returns a [NotReadyError] if nothing can be prepared, with or without a claim.
 func (o *Order) canBegin(ctx context.Context) error {
 	for _, part := range []struct {
 		obstacle rule.Code
 		look     func() error
 	}{
-		{rule.DiskFull, o.Recording.HasRoom},
-		{rule.StateNotWritable, o.Journal.Writable},
-		{rule.NoEvidence, func() error { return o.Recording.CanRecord(ctx) }},
-		{rule.CDINotWritable, o.Specs.Writable},
+		{rule.DiskFull, o.Effects.HasRoom},
+		{rule.StateNotWritable, o.Effects.Journal.Writable},
+		{rule.NoEvidence, func() error { return o.Effects.CanRecord(ctx) }},
+		{rule.CDINotWritable, o.Effects.Specs.Writable},
 	} {
 		if err := part.look(); err != nil {
 			return &NotReadyError{Obstacle: obstacleIn(part.obstacle, err), Err: err}
@@ -82,10 +90,10 @@ func obstacleIn(usual rule.Code, err error) rule.Code {
 
 // served returns a [NotReadyError] if a VM would not get the devices of a claim.
 func (o *Order) served(ctx context.Context) error {
-	if o.Served == nil {
+	if o.Config.Served == nil {
 		return nil
 	}
-	if err := o.Served(ctx); err != nil {
+	if err := o.Config.Served(ctx); err != nil {
 		return &NotReadyError{Obstacle: rule.PodResourcesNotServed, Err: err}
 	}
 	return nil

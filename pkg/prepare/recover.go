@@ -44,7 +44,7 @@ const recoverAtOnce = 16
 // It may be repeated. It returns an error only if the journal can't be swept; failures of single claims are in Unfinished,
 // and the next Prepare or Unprepare of such a claim continues.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
-	records, errs := p.order.Journal.List()
+	records, errs := p.order.Effects.Journal.List()
 	r := &Recovery{Unfinished: errs}
 	if err := p.markEarlier(ctx, records); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
@@ -60,12 +60,12 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 // record of an earlier boot keeps no claim from its functions. Call it before the first Prepare, unless Recover has
 // returned by then. It waits for no lock, and may be repeated.
 func (p *Preparer) MarkEarlier(ctx context.Context) error {
-	records, _ := p.order.Journal.List() // Recover reports what can't be read
+	records, _ := p.order.Effects.Journal.List() // Recover reports what can't be read
 	return p.markEarlier(ctx, records)
 }
 
 func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) error {
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,10 +73,10 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) e
 		if rec.BootID == snap.Host.BootID || rec.State == journal.Cleaned || rec.State == journal.Quarantined {
 			continue
 		}
-		p.order.Recording.MakeRoom()
+		p.order.Effects.MakeRoom()
 		work := *rec
 		work.Proofs = nil // they are older than the last tenant
-		if err := p.order.Resetting.Mark(&work, "the node stopped before a reset"); err != nil {
+		if err := p.order.Effects.Mark(&work, "the node stopped before a reset"); err != nil {
 			return fmt.Errorf("mark the devices of claim %s as not clean: %w", rec.Plan.Claim, err)
 		}
 	}
@@ -118,12 +118,12 @@ func (r *Recovery) add(one *Recovery) {
 // recall has the ledger read once for all records, since it may be large and the node's
 // pods wait for it. Where it can't be read, each record asks for itself and fails by itself.
 func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
-	if p.order.Ledger != nil {
+	if p.order.Effects.Ledger != nil {
 		uids := make([]string, len(records))
 		for i, rec := range records {
 			uids[i] = rec.ID()
 		}
-		if forget, err := p.order.Ledger.Recall(ctx, uids); err == nil {
+		if forget, err := p.order.Effects.Ledger.Recall(ctx, uids); err == nil {
 			return forget
 		}
 	}
@@ -132,7 +132,7 @@ func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forge
 
 // sweepJournal removes what writes of records that were never there have left.
 func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
-	ids, err := p.order.Journal.Leftovers()
+	ids, err := p.order.Effects.Journal.Leftovers()
 	if err != nil {
 		return err
 	}
@@ -149,15 +149,15 @@ func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if rec, err := p.order.Journal.Load(id); err != nil || rec != nil {
+	if rec, err := p.order.Effects.Journal.Load(id); err != nil || rec != nil {
 		return nil // a record that can't be read is reported by now
 	}
-	return p.order.Journal.Delete(id)
+	return p.order.Effects.Journal.Delete(id)
 }
 
 // recoverOne brings one record to its end. The record is read again under the
@@ -165,16 +165,16 @@ func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.order.Journal.Load(id)
+	rec, err := p.order.Effects.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
-	snap, err := p.order.Inventory.Snapshot(ctx)
+	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,10 +184,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
 		// What is wrong with where they are does not keep the ledger from its events.
-		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Recording.Backfill(ctx, snap, &work))
+		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Effects.Backfill(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.order.Spec.Remove(ctx, rec), p.order.Recording.Backfill(ctx, snap, &work))
+		return errors.Join(p.order.Effects.RemoveSpec(ctx, rec), p.order.Effects.Backfill(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:
@@ -197,16 +197,15 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 
 // finish settles a record and enters it into the list it belongs to.
 func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
-	out := p.order.TakeOff(ctx, rec)
-	switch out.Next {
-	case Quarantine:
+	err := p.order.TakeOff(ctx, rec)
+	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
 		r.Quarantined = append(r.Quarantined, rec)
 		return nil
-	case Nothing:
-		*list = append(*list, rec.Plan.Claim)
-	case Retry, Join:
 	}
-	return out.Err
+	if err == nil {
+		*list = append(*list, rec.Plan.Claim)
+	}
+	return err
 }
 
 // SweepSpecs removes CDI specs of ours whose claims have no record here, and returns
@@ -219,7 +218,7 @@ func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
 
 // sweepSpecs removes CDI specs of claims that are not prepared here.
 func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
-	uids, err := p.order.Specs.Claims()
+	uids, err := p.order.Effects.Specs.Claims()
 	if err != nil {
 		return err
 	}
@@ -234,20 +233,20 @@ func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
 // sweepSpec removes one spec without a record. It looks again under the claim's
 // lock: an older instance may just be preparing it.
 func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error {
-	if rec, err := p.order.Journal.Load(uid); err != nil || rec != nil {
+	if rec, err := p.order.Effects.Journal.Load(uid); err != nil || rec != nil {
 		return nil // a record that can't be read is reported by now, and may well be of a VM that runs
 	}
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if rec, err := p.order.Journal.Load(uid); err != nil || rec != nil {
+	if rec, err := p.order.Effects.Journal.Load(uid); err != nil || rec != nil {
 		return nil // it came meanwhile
 	}
-	if err := p.order.Specs.Remove(uid); err != nil {
+	if err := p.order.Effects.Specs.Remove(uid); err != nil {
 		return err
 	}
 	r.Specs = append(r.Specs, uid)

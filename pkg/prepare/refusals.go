@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
@@ -20,8 +21,8 @@ import (
 // refused last, so that the kubelet's repetitions of one refusal, every minute or so, are
 // one event.
 type refusals struct {
-	recording *effects.Recording
-	ration    *ration.Ration // of refusals in the ledger
+	effects *effects.Set
+	ration  *ration.Ration // of refusals in the ledger
 
 	mu   sync.Mutex // guards last
 	last map[string]string
@@ -29,12 +30,22 @@ type refusals struct {
 
 // newRefusals returns refusals. Their ration is some 1,500 a day for each namespace: a
 // tenant makes refused claims as fast as it likes, and they must not fill the ledger.
-func newRefusals(r *effects.Recording) *refusals {
-	return &refusals{recording: r, ration: &ration.Ration{Burst: 20, Pause: time.Minute}}
+func newRefusals(set *effects.Set) *refusals {
+	return &refusals{effects: set, ration: &ration.Ration{Burst: 20, Pause: time.Minute}}
 }
 
 // maxRefusals bounds what is remembered: tenants make claims as they please.
 const maxRefusals = 4096
+
+// recordResult writes why a claim is refused to the ledger, and forgets the refusals of one that is prepared. It returns the
+// result of Prepare.
+func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *journal.Record, err error) (*journal.Record, error) {
+	if err != nil {
+		return nil, errors.Join(err, f.recordRefused(ctx, plan.RefOf(req), err))
+	}
+	f.forget(req.UID)
+	return rec, nil
+}
 
 // recordRefused writes that a claim does not get its devices, once for each reason.
 func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
@@ -86,7 +97,7 @@ func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) e
 	if e.Untold = untold; untold > 0 {
 		e.Reason += fmt.Sprintf(" (%d earlier refusals of this namespace are not in the ledger: there were too many at once)", untold)
 	}
-	err := f.recording.Record(ctx, claim, e)
+	err := f.effects.Record(ctx, claim, e)
 	if err != nil {
 		f.forget(claim.UID)
 		f.ration.Return(claim.Namespace, untold)

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 // sharing is a node with a GPU that another DRA driver publishes too.
@@ -110,5 +111,26 @@ func TestGPUOfTheNodePoolMayBeSilent(t *testing.T) {
 	})
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRecoverListsASharedGPUThatDoesNotAnswer with the other quarantines: nothing is left to do for the next try.
+func TestRecoverListsASharedGPUThatDoesNotAnswer(t *testing.T) {
+	w, gpu := sharing(t)
+	if _, err := w.plugin(nil).Prepare(t.Context(), w.sharedRequest(gpu)); err != nil {
+		t.Fatal(err)
+	}
+	w.k.RemoveDriver("nvidia")
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err == nil {
+		t.Fatal("unprepared without the host driver")
+	}
+	w.k.AddDriver("nvidia", sysfstest.Driver{IDs: []sysfstest.Match{sysfstest.MatchClass(pci.Class3D)}})
+	w.k.SetConfig(gpu, 0, []byte(strings.Repeat("\xff", 64))...)
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) != 1 || len(r.Released) > 0 {
+		t.Errorf("Recover = %+v, %v; want one quarantine and nothing unfinished", r, err)
+	}
+	if rec := w.record(uid); rec == nil || rec.State != journal.Quarantined {
+		t.Errorf("record %+v, want a quarantine", rec)
 	}
 }

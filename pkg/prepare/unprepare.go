@@ -36,28 +36,25 @@ type Release struct {
 // tries the reset again. When addresses can't be given back to their pool it
 // returns a [effects.ReturnError], and the record stays for the next try.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
-	return p.unprepare(ctx, uid, nil)
+	return p.UnprepareIf(ctx, uid, nil)
 }
 
-// UnprepareIf is [Preparer.Unprepare] of a claim of which the check still returns nil, with the
+// UnprepareIf is [Preparer.Unprepare] of a claim of which the check, which may be nil, still returns nil, with the
 // claim's lock held: no Prepare comes between the two. It returns the check's error otherwise.
-func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (Release, error) {
-	return p.unprepare(ctx, uid, check)
-}
-
-// unprepare does so after a check of the record, which may be nil.
-func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (Release, error) {
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
+func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (ended Release, err error) {
+	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallUnprepare, Claim: plan.Ref{UID: uid}})
+	defer func() { end(Result{Proofs: ended.Proofs, Err: err}) }()
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return Release{}, err
 	}
 	defer release()
-	rec, err := p.order.Journal.Load(uid)
+	rec, err := p.order.Effects.Journal.Load(uid)
 	if err != nil {
 		return Release{}, err
 	}
 	if rec == nil {
-		return Release{}, p.order.Specs.Remove(uid)
+		return Release{}, p.order.Effects.Specs.Remove(uid)
 	}
 	if check != nil {
 		if err := check(ctx, rec); err != nil {
@@ -65,7 +62,7 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 		}
 	}
 	work := *rec
-	err = p.order.TakeOff(ctx, &work).Err
+	err = p.order.TakeOff(ctx, &work)
 	if err == nil {
 		p.refusals.forget(uid)
 	}
@@ -76,12 +73,12 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 // pools no longer exist. The addresses stay allocated until an operator frees them in the pool. It returns nil if the
 // claim has no record or no leases.
 func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
-	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
+	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.order.Journal.Load(uid)
+	rec, err := p.order.Effects.Journal.Load(uid)
 	if err != nil || rec == nil {
 		return err
 	}
@@ -90,18 +87,18 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	for i := range own.Plan.Devices {
 		own.Plan.Devices[i].Lease = nil
 	}
-	return p.order.Recording.Keep(&own)
+	return p.order.Effects.Keep(&own)
 }
 
 // TakeOff takes a record in any state to its end: functions on their original
 // bindings, no spec, no record. The claim's lock is held.
-func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) Outcome {
+func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
 	if err := o.follow(ctx, rec); err != nil {
-		return failed(err)
+		return err
 	}
-	snap, release, err := o.Locking.LockRecord(ctx, rec)
+	snap, release, err := o.Effects.LockRecord(ctx, rec)
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	defer release()
 	return o.TakeOffLocked(ctx, snap, rec)
@@ -109,7 +106,7 @@ func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) Outcome {
 
 // follow brings a quarantine of an earlier boot to where its functions are in this one, so that their locks are taken.
 func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
-	snap, err := o.Inventory.Snapshot(ctx)
+	snap, err := o.Effects.Inventory.Snapshot(ctx)
 	if err != nil || rec.State != journal.Quarantined || rec.BootID == snap.Host.BootID {
 		return err
 	}
@@ -118,32 +115,32 @@ func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 }
 
 // TakeOffLocked is [Order.TakeOff] with the locks of the record's functions held.
-func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
-	o.Recording.MakeRoom()
+func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	o.Effects.MakeRoom()
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
-		if err := o.Recording.Backfill(ctx, snap, rec); err != nil {
-			return failed(err)
+		if err := o.Effects.Backfill(ctx, snap, rec); err != nil {
+			return err
 		}
 	}
 	if earlier && rec.State != journal.Quarantined {
-		return failed(o.Drop(ctx, rec))
+		return o.Drop(ctx, rec)
 	}
 	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
-		return failed(fmt.Errorf("claim %s: a claim has the device, which returns to its driver only after that: unprepare the claim first; "+
-			"`kata-vfio-plugin status` lists it", rec.Plan.Claim))
+		return fmt.Errorf("claim %s: a claim has the device, which returns to its driver only after that: unprepare the claim first; "+
+			"`kata-vfio-plugin status` lists it", rec.Plan.Claim)
 	}
-	if err := o.Guard.WaitUnheld(ctx, snap, rec, o.HolderWait); err != nil {
-		return failed(err)
+	if err := o.Effects.WaitUnheld(ctx, snap, rec, o.Config.HolderWait); err != nil {
+		return err
 	}
 	switch rec.State {
 	case journal.Preparing:
-		return failed(o.Undo(ctx, rec, nil))
+		return o.Undo(ctx, rec, nil)
 	case journal.Cleaned:
-		if out := o.proveAgain(ctx, snap, rec); out.Err != nil {
-			return out
+		if err := o.proveAgain(ctx, snap, rec); err != nil {
+			return err
 		}
-		return failed(o.GiveBack(ctx, rec))
+		return o.GiveBack(ctx, rec)
 	case journal.Quarantined:
 		return o.retest(ctx, snap, rec)
 	default:
@@ -154,22 +151,22 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 // retest tries the reset of a quarantine again. Where it outlived a reboot, its
 // functions are with their host drivers and must come back for that. Functions that are gone need no reset: whatever is
 // at their addresses is not touched, and proves nothing.
-func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
-	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
-		return failed(err)
+func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if err := o.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
+		return err
 	}
 	if rec.BootID != snap.Host.BootID {
 		// Firmware may have placed its BARs elsewhere.
 		rec.BootID, rec.Baseline = snap.Host.BootID, nil
-		if err := o.Binding.Rebase(ctx, rec); err != nil {
-			return failed(err)
+		if err := o.Effects.Rebase(ctx, rec); err != nil {
+			return err
 		}
 	}
-	if err := o.Recording.Save(rec, journal.Quarantined, rec.Reason); err != nil {
-		return failed(err)
+	if err := o.Effects.Save(rec, journal.Quarantined, rec.Reason); err != nil {
+		return err
 	}
-	if out := o.CarryOut(ctx, rec, plan.Retest()); out.Err != nil {
-		return out
+	if err := o.CarryOut(ctx, rec, plan.Retest()); err != nil {
+		return err
 	}
 	return o.release(ctx, rec)
 }
@@ -184,85 +181,85 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	case journal.Prepared, journal.Releasing:
 		code, why = ledger.CodeUnproven, "the node stopped before a reset"
 		rec.Proofs = nil
-		if err := o.Resetting.Mark(rec, why); err != nil {
+		if err := o.Effects.Mark(rec, why); err != nil {
 			return err
 		}
-	case journal.Preparing: // or it was prepared, and that did not reach the disk; see [effects.Recording.Complete]
+	case journal.Preparing: // or it was prepared, and that did not reach the disk; see [effects.Set.Complete]
 		rec.Proofs = nil
-		if err := o.Resetting.Mark(rec, "the node stopped while the claim was being prepared"); err != nil {
+		if err := o.Effects.Mark(rec, "the node stopped while the claim was being prepared"); err != nil {
 			return err
 		}
 	case journal.Cleaned, journal.Quarantined:
 	}
-	if err := o.CarryOut(ctx, rec, plan.AfterReboot()).Err; err != nil {
+	if err := o.CarryOut(ctx, rec, plan.AfterReboot()); err != nil {
 		return err
 	}
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
 		e := effects.CloseEvent(rec)
 		e.Late, e.Reason = true, why
-		if err := o.Recording.Record(ctx, rec.Plan.Claim, e); err != nil {
+		if err := o.Effects.Record(ctx, rec.Plan.Claim, e); err != nil {
 			return err
 		}
 	}
 	if rec.State == journal.Cleaned {
 		code = endCode(rec)
 	}
-	return o.Recording.End(ctx, rec, code, why)
+	return o.Effects.End(ctx, rec, code, why)
 }
 
 // releaseMoved is release of a record whose functions somebody may have moved. Where nothing is reset, a function may stay
 // on the driver that it was moved to: release restores it from there.
-func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
+func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	moved, err := o.moved(ctx, snap, rec)
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	if err := o.bringBack(ctx, moved); err != nil && len(rec.Plan.Resets()) > 0 {
-		return failed(err)
+		return err
 	}
 	return o.release(ctx, rec)
 }
 
 // release is the way back of a claim that was handed over.
-func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
+func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
-		if err := o.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
-			return failed(err)
+		if err := o.Effects.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
+			return err
 		}
 	}
-	if err := o.Recording.Advance(rec, journal.Releasing); err != nil {
-		return failed(err)
+	if err := o.Effects.Advance(rec, journal.Releasing); err != nil {
+		return err
 	}
-	if out := o.CarryOut(ctx, rec, plan.Cleaning()); out.Err != nil {
-		return out
+	if err := o.CarryOut(ctx, rec, plan.Cleaning()); err != nil {
+		return err
 	}
-	if err := o.Resetting.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
-		return failed(err)
+	if err := o.Effects.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
+		return err
 	}
 	if quarantined {
-		if err := o.Recording.Record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: effects.Briefly(rec)}); err != nil {
-			return failed(err)
+		if err := o.Effects.Record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: effects.Briefly(rec)}); err != nil {
+			return err
 		}
 	}
-	if err := o.Recording.Advance(rec, journal.Cleaned); err != nil {
-		return failed(err)
+	if err := o.Effects.Advance(rec, journal.Cleaned); err != nil {
+		return err
 	}
-	return failed(o.GiveBack(ctx, rec))
+	return o.GiveBack(ctx, rec)
 }
 
 // GiveBack brings clean functions to their original bindings, then gives the
 // addresses back, which no VM has any more, and forgets them. A shared device that does
 // not answer then is quarantined.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
-	if err := o.CarryOut(ctx, rec, plan.GivingBack()).Err; err != nil {
-		return errors.Join(err, o.Recording.Save(rec, journal.Cleaned, effects.OneLine(err)))
+	if err := o.CarryOut(ctx, rec, plan.GivingBack()); err != nil {
+		return errors.Join(err, o.Effects.Save(rec, journal.Cleaned, effects.OneLine(err)))
 	}
-	if err := o.Binding.Answer(rec); err != nil {
+	if err := o.Effects.CheckAnswer(rec); err != nil {
 		rec.Proofs = nil
-		return o.quarantine(ctx, rec, err).Err
+		return o.quarantine(ctx, rec, err)
 	}
-	return o.Recording.End(ctx, rec, endCode(rec), "")
+	return o.Effects.End(ctx, rec, endCode(rec), "")
 }
 
 // endCode is the code of a claim's end: none where all that its VM could reach is
@@ -274,51 +271,24 @@ func endCode(rec *journal.Record) string {
 	return ""
 }
 
-// resetAfter makes the resets that are due after a tenant, and enters their proofs into
-// the record. What can't be proven clean is quarantined.
-func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) Outcome {
-	return o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, rec.Plan.Resets()))
-}
-
-// afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
-// try resets the device again, and no other claim gets it until then. Addresses are released even in a quarantine,
-// since the VM has ended; what fails is retried when the quarantine ends.
-func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) Outcome {
-	switch {
-	case r.Verdict == effects.Clean:
-		return Outcome{}
-	case r.Verdict == effects.Unfinished:
-		err := fmt.Errorf("claim %s: %w; the next try continues from here", rec.Plan.Claim, r.Err)
-		if r.InKernel {
-			return Outcome{Next: Join, Err: err}
-		}
-		return failed(err)
-	case ctx.Err() != nil:
-		return failed(fmt.Errorf("the reset was interrupted (%w) and is repeated: %w", context.Cause(ctx), r.Err))
-	case r.Verdict == effects.Unrecorded:
-		return failed(r.Err) // the resets are made again, and recorded
-	}
-	return o.quarantine(ctx, rec, errors.Join(r.Err, o.Leasing.Return(ctx, rec)))
-}
-
 // quarantine keeps a record's functions from reuse, since a reset failed for
 // cause. The spec is removed before the state is entered: nothing can give the functions
 // to a VM any more.
-func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) Outcome {
-	if err := o.Spec.Remove(ctx, rec); err != nil {
-		return failed(errors.Join(cause, err))
+func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
+	if err := o.Effects.RemoveSpec(ctx, rec); err != nil {
+		return errors.Join(cause, err)
 	}
 	// Where the device can't be told from others after a boot, the marks keep each of them from tenants until it is reset.
-	if err := o.Resetting.Mark(rec, "its reset was not proven"); err != nil {
-		return failed(errors.Join(cause, err))
+	if err := o.Effects.Mark(rec, "its reset was not proven"); err != nil {
+		return errors.Join(cause, err)
 	}
-	if err := o.Recording.Save(rec, journal.Quarantined, effects.OneLine(cause)); err != nil {
-		return failed(errors.Join(cause, err))
+	if err := o.Effects.Save(rec, journal.Quarantined, effects.OneLine(cause)); err != nil {
+		return errors.Join(cause, err)
 	}
-	if err := o.Recording.Record(ctx, rec.Plan.Claim, effects.QuarantineEvent(rec)); err != nil {
+	if err := o.Effects.Record(ctx, rec.Plan.Claim, effects.QuarantineEvent(rec)); err != nil {
 		cause = errors.Join(cause, err) // the next look at the quarantine records it
 	}
-	return Outcome{Next: Quarantine, Err: &QuarantinedError{Record: rec, Err: cause}}
+	return &QuarantinedError{Record: rec, Err: cause}
 }
 
 // QuarantinedError says that a claim's functions could not be proven clean and

@@ -178,7 +178,7 @@ func lived(i int) ledger.Event {
 func (n *keptNode) start(b *testing.B) {
 	b.Helper()
 	p := n.plugin(b)
-	if _, err := p.Order().Ledger.Append(b.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK}); err != nil {
+	if _, err := p.Order().Effects.Ledger.Append(b.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK}); err != nil {
 		b.Fatal(err)
 	}
 	r, err := p.Recover(b.Context())

@@ -12,18 +12,18 @@ import (
 // configHeader is what of a configuration space shows whether the function answers, in bytes.
 const configHeader = 64
 
-// Answer checks that the functions of a record with a shared device answer on their host drivers. Another DRA driver gives them
+// CheckAnswer checks that the functions of a record with a shared device answer on their host drivers. Another DRA driver gives them
 // to a container next, and a driver can fail a device that the reset had proven clean.
-func (b *Binding) Answer(rec *journal.Record) error {
+func (set *Set) CheckAnswer(rec *journal.Record) error {
 	if !slices.ContainsFunc(rec.Plan.Devices, plan.Device.IsShared) {
 		return nil
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if b.bus.isGone(fn) {
+		if set.isGone(fn) {
 			continue
 		}
-		header, err := b.fs.ConfigHead(fn.Address, configHeader)
+		header, err := set.FS.ConfigHead(fn.Address, configHeader)
 		if err != nil {
 			return fmt.Errorf("claim %s: look whether %s answers on driver %s: %w", rec.Plan.Claim, fn.Address, fn.Original.Driver, err)
 		}

@@ -16,11 +16,11 @@ import (
 // and the ledger does not: a crash, or a disk that was full, came between the
 // effect and its event. They are marked, since when it was is not known. So is
 // all of a claim from before the node had a ledger.
-func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	if r.ledger == nil {
+func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if set.Ledger == nil {
 		return nil
 	}
-	told, err := r.ledger.Tenancy(ctx, rec.ID())
+	told, err := set.Ledger.Tenancy(ctx, rec.ID())
 	if err != nil {
 		return &EvidenceError{Claim: rec.Plan.Claim, Err: err}
 	}
@@ -33,8 +33,8 @@ func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *jo
 	}
 	if rec.BootID == snap.Host.BootID {
 		m.bindings(func(fn *plan.Function) (string, bool) {
-			now, err := r.executor.Binding(ctx, fn.Address)
-			return now.Driver, err == nil && r.bus.Check(fn) == nil
+			now, err := set.Executor.Binding(ctx, fn.Address)
+			return now.Driver, err == nil && set.CheckFunction(fn) == nil
 		})
 	}
 	m.resets()
@@ -42,7 +42,7 @@ func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *jo
 	if last := m.last(ledger.Quarantine, ledger.Release); rec.State == journal.Quarantined && (last == nil || last.Type == ledger.Release) {
 		m.add(QuarantineEvent(rec))
 	}
-	return r.Record(ctx, rec.Plan.Claim, m.events...)
+	return set.Record(ctx, rec.Plan.Claim, m.events...)
 }
 
 // backfilling gathers the events that are not in the ledger.

@@ -12,9 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Bus knows which functions of records are there. A record of this boot has a function as long as the kernel does; one
-// that was removed is gone, whatever is at its address now. No effect concerns a function that is gone.
-type Bus struct{ fs *sysfs.FS }
+// A record of this boot has a function as long as the kernel does; one that was removed is gone, whatever is at its
+// address now. No effect concerns a function that is gone.
 
 // GoneError says that a function of a record is gone. It matches [sysfs.ErrNoFunction].
 type GoneError struct {
@@ -32,9 +31,9 @@ func (e *GoneError) Error() string {
 
 func (e *GoneError) Unwrap() error { return sysfs.ErrNoFunction }
 
-// Check returns a [GoneError] for a function that is gone.
-func (b *Bus) Check(fn *plan.Function) error {
-	inode, err := b.fs.FunctionInode(fn.Address)
+// CheckFunction returns a [GoneError] for a function that is gone.
+func (set *Set) CheckFunction(fn *plan.Function) error {
+	inode, err := set.FS.FunctionInode(fn.Address)
 	switch {
 	case errors.Is(err, sysfs.ErrNoFunction):
 		return &GoneError{Address: fn.Address}
@@ -47,8 +46,8 @@ func (b *Bus) Check(fn *plan.Function) error {
 }
 
 // open opens a function of a record for work on it, or returns a [GoneError].
-func (b *Bus) open(executor Executor, fn *plan.Function) (*bind.Function, error) {
-	f, err := executor.Open(fn.Address)
+func (set *Set) open(fn *plan.Function) (*bind.Function, error) {
+	f, err := set.Executor.Open(fn.Address)
 	if err != nil {
 		return nil, gone(fn, err)
 	}
@@ -71,10 +70,10 @@ func gone(fn *plan.Function, err error) error {
 	return err
 }
 
-// CheckAll is [Bus.Check] of all functions of a record.
-func (b *Bus) CheckAll(rec *journal.Record) error {
+// CheckFunctions is [Set.CheckFunction] of all functions of a record.
+func (set *Set) CheckFunctions(rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
-		if err := b.Check(&rec.Plan.Functions[i]); err != nil {
+		if err := set.CheckFunction(&rec.Plan.Functions[i]); err != nil {
 			return fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
 		}
 	}
@@ -82,14 +81,14 @@ func (b *Bus) CheckAll(rec *journal.Record) error {
 }
 
 // present returns those of a record's functions at addrs that are there.
-func (b *Bus) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address, error) {
+func (set *Set) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address, error) {
 	var left []pci.Address
 	for _, a := range addrs {
 		fn, ok := rec.Plan.Function(a)
 		if !ok {
 			return nil, fmt.Errorf("claim %s: %s is none of its functions", rec.Plan.Claim, a)
 		}
-		err := b.Check(fn)
+		err := set.CheckFunction(fn)
 		if err != nil && !errors.Is(err, sysfs.ErrNoFunction) {
 			return nil, err
 		}
@@ -102,10 +101,12 @@ func (b *Bus) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address, 
 
 // isGone reports whether a function is gone. A write to one that leaves at that
 // moment fails with one of many errors, so the error does not show it.
-func (b *Bus) isGone(fn *plan.Function) bool { return errors.Is(b.Check(fn), sysfs.ErrNoFunction) }
+func (set *Set) isGone(fn *plan.Function) bool {
+	return errors.Is(set.CheckFunction(fn), sysfs.ErrNoFunction)
+}
 
 // AllGone reports whether all functions of a record are gone.
-func (b *Bus) AllGone(rec *journal.Record) bool {
-	left, err := b.present(rec, rec.Plan.Addresses())
+func (set *Set) AllGone(rec *journal.Record) bool {
+	left, err := set.present(rec, rec.Plan.Addresses())
 	return err == nil && len(left) == 0
 }

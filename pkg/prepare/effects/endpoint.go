@@ -20,13 +20,13 @@ import (
 // leave it on any driver, so Unprepare binds it to VFIO again before the reset.
 
 // ResolveEndpoints finds the kernel drivers that the plan left open.
-func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
+func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil || fn.Endpoint.Driver != plan.FindDriver {
 			continue
 		}
-		module, err := b.moduleOf(snap, fn)
+		module, err := set.moduleOf(snap, fn)
 		if err != nil {
 			return fmt.Errorf("claim %s: find the kernel driver of VF %s: %w", rec.Plan.Claim, fn.Address, err)
 		}
@@ -48,12 +48,12 @@ func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) e
 
 // moduleOf returns the module for a function by the running kernel's
 // modules.alias; empty for none.
-func (b *Binding) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
+func (set *Set) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
 	f, ok := snap.Function(fn.Address)
 	if !ok {
 		return "", nil
 	}
-	data, err := b.fs.ReadFile(path.Join("lib/modules", snap.Host.Kernel, "modules.alias"))
+	data, err := set.FS.ReadFile(path.Join("lib/modules", snap.Host.Kernel, "modules.alias"))
 	if err != nil {
 		return "", err
 	}
@@ -62,16 +62,16 @@ func (b *Binding) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, er
 
 // BindEndpoints brings the record's endpoints to their kernel drivers, where they wait
 // for a sandbox with the address that their PF imposes.
-func (b *Binding) BindEndpoints(ctx context.Context, rec *journal.Record) error {
+func (set *Set) BindEndpoints(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := b.Drive(ctx, rec, fn, *fn.Endpoint); err != nil {
+		if err := set.Drive(ctx, rec, fn, *fn.Endpoint); err != nil {
 			return err
 		}
-		err := b.observe.Timed(rec.Plan.Claim, PhaseNode, func() error { return b.interfaces.Await(ctx, fn.Address) })
+		err := set.Observe.Timed(rec.Plan.Claim, PhaseNode, func() error { return set.Interfaces.Await(ctx, fn.Address) })
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 		}
@@ -81,40 +81,40 @@ func (b *Binding) BindEndpoints(ctx context.Context, rec *journal.Record) error 
 
 // RebindEndpoints binds the record's endpoints to VFIO again, wherever they are: in the node's or a pod's network
 // namespace, on VFIO or on no driver. It skips those that no longer exist.
-func (b *Binding) RebindEndpoints(ctx context.Context, rec *journal.Record) error {
-	return b.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
+func (set *Set) RebindEndpoints(ctx context.Context, rec *journal.Record) error {
+	return set.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
 // UnbindEndpoints takes the record's endpoints from their drivers: when they are bound
 // again, they take the address that their PF has for them then.
-func (b *Binding) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
-	return b.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
+func (set *Set) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
+	return set.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }
 
-func (b *Binding) driveEndpoints(ctx context.Context, rec *journal.Record, to func(*plan.Function) plan.Binding) error {
+func (set *Set) driveEndpoints(ctx context.Context, rec *journal.Record, to func(*plan.Function) plan.Binding) error {
 	var errs []error
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := b.Drive(ctx, rec, fn, to(fn)); err != nil && !b.bus.isGone(fn) {
+		if err := set.Drive(ctx, rec, fn, to(fn)); err != nil && !set.isGone(fn) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Place puts the interfaces of the record's endpoints into the network namespace
+// PlaceEndpoints puts the interfaces of the record's endpoints into the network namespace
 // of the sandbox that it was handed over to. What Kata has taken from there
 // already is left alone, so that it may be repeated.
-func (b *Binding) Place(ctx context.Context, rec *journal.Record) error {
+func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		fn, ok := rec.Plan.Function(rec.Plan.Devices[i].Address)
 		if !ok || fn.Endpoint == nil {
 			continue
 		}
-		now, err := b.now(ctx, fn)
+		now, err := set.now(ctx, fn)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (b *Binding) Place(ctx context.Context, rec *journal.Record) error {
 			continue
 		}
 		what := podnet.Interface{VF: fn.Address, MAC: fn.VF.Want.MAC, Network: rec.Plan.Devices[i].Network}
-		err = b.observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return b.interfaces.Place(ctx, what, rec.Sandbox.NetNS) })
+		err = set.Observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return set.Interfaces.Place(ctx, what, rec.Sandbox.NetNS) })
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -18,23 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
-
-// Guard finds the processes that use functions, so that nothing is taken from them.
-type Guard struct {
-	inventory Inventory
-	holders   Holders
-	node      *v1alpha1.NodeConfig
-	observe   Observer
-	// executor keeps others from functions itself, and ticks are the clock ticks since boot.
-	executor Executor
-	ticks    func() uint64
-}
-
-// with completes a guard.
-func (g *Guard) with(p *Parts) *Guard {
-	g.executor, g.ticks = p.Executor, p.Ticks
-	return g
-}
 
 // InUseError says that processes have a function open, so that it can neither
 // be taken from its driver nor given back.
@@ -121,15 +103,15 @@ func IsUse(err error) bool {
 	return used || locked
 }
 
-// Untaken is [Guard.Unheld] for functions that are about to leave their host drivers:
+// Untaken is [Set.Unheld] for functions that are about to leave their host drivers:
 // it also asks the kernel whether one of their disks is in exclusive use.
-func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+func (set *Set) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
 		if !ok {
 			continue
 		}
-		disk, err := g.holders.Claimed(ctx, f)
+		disk, err := set.Holders.Claimed(ctx, f)
 		if err != nil {
 			return fmt.Errorf("claim %s: check whether disks of %s are in use: %w", claim, a, err)
 		}
@@ -141,24 +123,24 @@ func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 			})
 		}
 	}
-	return g.unopened(ctx, snap, claim, addrs)
+	return set.unopened(ctx, snap, claim, addrs)
 }
 
-// unopened is [Guard.Unheld] for functions that no process is about to open: it also asks the kernel about those on
+// unopened is [Set.Unheld] for functions that no process is about to open: it also asks the kernel about those on
 // VFIO, which knows users that no process shows. Where the kernel says of all that nobody uses them, it does not matter
 // that a process can't be inspected.
-func (g *Guard) unopened(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
-	err := g.Unheld(ctx, snap, claim, addrs)
+func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	err := set.Unheld(ctx, snap, claim, addrs)
 	_, unknown := errors.AsType[*vfio.UninspectableError](err)
 	if err != nil && !unknown {
 		return err
 	}
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
-		if !ok || g.executor.Excludes(a) {
+		if !ok || set.Executor.Excludes(a) {
 			continue
 		}
-		switch node, askErr := g.holders.Opened(ctx, f); {
+		switch node, askErr := set.Holders.Opened(ctx, f); {
 		case node != "":
 			return &InUseError{Claim: claim, Address: a, Open: node}
 		case errors.Is(askErr, vfio.ErrCannotAsk):
@@ -175,9 +157,9 @@ func (g *Guard) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 
 // retakeable refuses to take a function of a record from a host driver where the node needs the function, the node config
 // does not select it, or a process uses it.
-func (g *Guard) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+func (set *Set) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	addrs := []pci.Address{fn.Address}
-	snap, err := g.inventory.Refresh(ctx, addrs)
+	snap, err := set.Inventory.Refresh(ctx, addrs)
 	if err != nil {
 		return err
 	}
@@ -185,16 +167,16 @@ func (g *Guard) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Fu
 	if !ok {
 		return &GoneError{Address: fn.Address, Replaced: true}
 	}
-	if refusal := plan.Retakeable(snap, nodeconfig.Select(g.node, snap), f, fn.Role); refusal != nil {
+	if refusal := plan.Retakeable(snap, nodeconfig.Select(set.Node, snap), f, fn.Role); refusal != nil {
 		return plan.RefuseClaim(rec.Plan.Claim, *refusal)
 	}
-	return g.Untaken(ctx, snap, rec.Plan.Claim, addrs)
+	return set.Untaken(ctx, snap, rec.Plan.Claim, addrs)
 }
 
 // Unheld returns an [InUseError] when a process has a node of one of the
 // functions open, through a host driver or through VFIO, and a [LockedError] when
 // an operation on one of them hangs and no holder is found.
-func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	var nodes []string
 	var locked error
 	owner := map[string]pci.Address{}
@@ -214,10 +196,10 @@ func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	if len(nodes) == 0 {
 		return locked
 	}
-	holders, err := g.holders.Find(ctx, nodes)
+	holders, err := set.Holders.Find(ctx, nodes)
 	switch {
 	case len(holders) > 0:
-		return g.inUse(ctx, claim, owner[holders[0].Node], holders)
+		return set.inUse(ctx, claim, owner[holders[0].Node], holders)
 	case err != nil:
 		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
 	}
@@ -226,9 +208,9 @@ func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 
 // inUse returns the error for functions that processes hold. Its advice depends on whether a shim is left that ends
 // them. If that is unknown, the error stays.
-func (g *Guard) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
+func (set *Set) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
 	used := &InUseError{Claim: claim, Address: a, Holders: holders}
-	if abandoned, err := g.holders.Abandoned(ctx, holders); err == nil {
+	if abandoned, err := set.Holders.Abandoned(ctx, holders); err == nil {
 		used.Abandoned = abandoned
 	}
 	return used
@@ -238,32 +220,32 @@ func (g *Guard) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holder
 // unbind waits in the kernel for all who use it: between the first look and the write
 // there are a record on disk and the steps of other functions, and a user that came in
 // that time makes an unbind that may never end. A user that comes later still does.
-func (g *Guard) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) error {
+func (set *Set) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) error {
 	if s.Operation != plan.Unbind || !device.WaitsForUsers(s.DriverBefore) {
 		return nil
 	}
-	snap, err := g.inventory.Snapshot(ctx)
+	snap, err := set.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	return g.Unheld(ctx, snap, claim, []pci.Address{s.Address})
+	return set.Unheld(ctx, snap, claim, []pci.Address{s.Address})
 }
 
-// Unused is [Guard.Unheld] for functions of a record. Its sandbox may have been given them
+// Unused is [Set.Unheld] for functions of a record. Its sandbox may have been given them
 // and not have opened them yet, so the sandbox's shim and its processes count as holders.
-func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
+func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
 	// First the processes that may still open them: without any, what is open now is all.
-	starting, err := g.starting(ctx, snap, rec)
+	starting, err := set.starting(ctx, snap, rec)
 	if err != nil {
 		return err
 	}
 	if len(starting) == 0 {
-		return g.unopened(ctx, snap, rec.Plan.Claim, addrs)
+		return set.unopened(ctx, snap, rec.Plan.Claim, addrs)
 	}
-	if err := g.Unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil {
+	if err := set.Unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil {
 		return err
 	}
-	return g.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
+	return set.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
 }
 
 // WaitUnheld returns when no process has a function of the record open through VFIO, and
@@ -273,19 +255,19 @@ func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 // Holders that are all there again after a wait that saw one end can't be
 // waited for: their PIDs are those of another PID namespace. Those that only the kernel knows are asked for again and
 // again.
-func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
+func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.AddressesIn(snap))
 	var last []vfio.Holder
 	for {
-		err := g.Unused(ctx, snap, rec, addrs)
+		err := set.Unused(ctx, snap, rec, addrs)
 		var used *InUseError
 		if !errors.As(err, &used) || wait.Err() != nil || used.Open == "" && slices.Equal(used.Holders, last) {
 			return err
 		}
 		last = used.Holders
-		waitErr := g.observe.Timed(claim, PhaseWait, func() error { return g.wait(wait, used) })
+		waitErr := set.Observe.Timed(claim, PhaseWait, func() error { return set.wait(wait, used) })
 		if waitErr != nil {
 			return err
 		}
@@ -296,9 +278,9 @@ func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 const askAgain = 200 * time.Millisecond
 
 // wait returns when a holder has ended, or it is time to look again.
-func (g *Guard) wait(ctx context.Context, used *InUseError) error {
+func (set *Set) wait(ctx context.Context, used *InUseError) error {
 	if used.Open == "" {
-		return g.holders.Wait(ctx, used.Holders)
+		return set.Holders.Wait(ctx, used.Holders)
 	}
 	timer := time.NewTimer(askAgain)
 	defer timer.Stop()
@@ -328,24 +310,24 @@ const startLimit = 5 * time.Minute
 // process, the VM has opened its functions, and its open files show them: a shim may outlive its VM until the sandbox is
 // removed. Only while the VM's process ends, it may have closed what the kernel still tears down. So if the runtime names no VM, a shim without a child counts for [startLimit] only: CRI-O ends it when it
 // removes the sandbox, which the kubelet requests after Unprepare.
-func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
+func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
 	s := rec.Sandbox
 	if s == nil || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
 		return nil, nil
 	}
 	if s.VMM != (journal.Process{}) {
-		ending, err := g.holders.Ending(ctx, s.VMM.PID, s.VMM.StartTime)
+		ending, err := set.Holders.Ending(ctx, s.VMM.PID, s.VMM.StartTime)
 		if err != nil {
 			err = fmt.Errorf("claim %s: check whether the VM of sandbox %s has ended: %w", rec.Plan.Claim, s.ID, err)
 		}
 		return ending, err
 	}
-	family, err := g.shims(ctx, s)
+	family, err := set.shims(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: check whether sandbox %s, which has its devices, is still starting: %w", rec.Plan.Claim, s.ID, err)
 	}
 	alone := len(family) == 1 && (s.Shim == journal.Process{} || family[0].PID == s.Shim.PID)
-	if alone && s.HasFor(startLimit, g.ticks()) {
+	if alone && s.HasFor(startLimit, set.Ticks()) {
 		return nil, nil
 	}
 	return family, nil
@@ -354,12 +336,12 @@ func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journa
 // shims returns the shim that asked for a sandbox's functions, with its descendants. A
 // record from before the shim was kept names the sandbox alone, and so does one of a
 // sandbox that the NRI plugin handed over without a process.
-func (g *Guard) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
+func (set *Set) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
 	switch {
 	case s.Shim != journal.Process{}:
-		return g.holders.Family(ctx, s.Shim.PID, s.Shim.StartTime)
+		return set.Holders.Family(ctx, s.Shim.PID, s.Shim.StartTime)
 	case s.ID != "":
-		return g.holders.Shims(ctx, s.ID)
+		return set.Holders.Shims(ctx, s.ID)
 	}
 	return nil, nil
 }

@@ -16,13 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Leasing takes the addresses of a record's devices from pools and returns them.
-type Leasing struct {
-	addresses Addresses
-	recording *Recording
-	observe   Observer
-}
-
 // The addresses of a record are its leases. They are returned once no VM can have them any
 // more, and before the record is removed, so no other claim gets an address while a VM may
 // use it. An address that can't be returned stays taken, and the record is kept and says so.
@@ -48,15 +41,15 @@ func (e *ReturnError) Code() rule.Code { return rule.AddressNotReturned }
 
 func (e *ReturnError) Unwrap() error { return e.Err }
 
-// Find refuses, before the first effect, a claim whose pools' plugins are
+// CheckPools refuses, before the first effect, a claim whose pools' plugins are
 // not here.
-func (l *Leasing) Find(rec *journal.Record) error {
+func (set *Set) CheckPools(rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		d := &rec.Plan.Devices[i]
 		if d.Lease == nil {
 			continue
 		}
-		if err := l.addresses.Find(d.Lease); err != nil {
+		if err := set.Addresses.Find(d.Lease); err != nil {
 			return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
 				Code: rule.NoAddressPool, Device: d.Name, Address: d.Address,
 				Text: fmt.Sprintf("its addresses come from pool %s: %s", d.Lease.Pool, err), Fix: "fix the cause, then try again",
@@ -66,19 +59,19 @@ func (l *Leasing) Find(rec *journal.Record) error {
 	return nil
 }
 
-// Take takes the addresses of a record's devices, side by side, and
+// TakeAddresses takes the addresses of a record's devices, side by side, and
 // enters them into it. The record with the leases is on disk before.
-func (l *Leasing) Take(ctx context.Context, rec *journal.Record) error {
-	took, err := l.eachLease(rec, func(d *plan.Device) error { return l.takeAddress(ctx, rec.Plan.Claim, d) })
+func (set *Set) TakeAddresses(ctx context.Context, rec *journal.Record) error {
+	took, err := set.eachLease(rec, func(d *plan.Device) error { return set.takeAddress(ctx, rec.Plan.Claim, d) })
 	if err != nil || !took {
 		return err
 	}
-	return l.recording.Keep(rec)
+	return set.Keep(rec)
 }
 
-func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
-	err := l.leaseStep(claim, d, plan.TakeAddress, func() error {
-		result, err := l.addresses.Add(ctx, d.Lease)
+func (set *Set) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := set.leaseStep(claim, d, plan.TakeAddress, func() error {
+		result, err := set.Addresses.Add(ctx, d.Lease)
 		if err == nil {
 			d.Network, err = resolved(d.Network, result)
 		}
@@ -93,7 +86,7 @@ func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Devic
 	}
 	// There is nothing to return, but CNI requires a DEL after a failed ADD. It may fail, too, for example if the plugin
 	// refuses its config, and must not block the claim.
-	if delErr := l.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
+	if delErr := set.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
 		d.Lease = nil
 	}
 	return err
@@ -114,15 +107,15 @@ func resolved(asked *v1alpha1.GuestNetwork, from *podnet.Result) (*v1alpha1.Gues
 	return &n, nil
 }
 
-// Return gives the addresses of a record's devices back, side by side.
+// ReturnAddresses gives the addresses of a record's devices back, side by side.
 // It may be repeated.
-func (l *Leasing) Return(ctx context.Context, rec *journal.Record) error {
-	_, err := l.eachLease(rec, func(d *plan.Device) error { return l.returnAddress(ctx, rec.Plan.Claim, d) })
+func (set *Set) ReturnAddresses(ctx context.Context, rec *journal.Record) error {
+	_, err := set.eachLease(rec, func(d *plan.Device) error { return set.returnAddress(ctx, rec.Plan.Claim, d) })
 	return err
 }
 
-func (l *Leasing) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
-	err := l.leaseStep(claim, d, plan.ReturnAddress, func() error { return l.addresses.Delete(ctx, d.Lease) })
+func (set *Set) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := set.leaseStep(claim, d, plan.ReturnAddress, func() error { return set.Addresses.Delete(ctx, d.Lease) })
 	if err != nil {
 		return &ReturnError{Claim: claim, Device: d.Name, Pool: d.Lease.Pool, Err: err}
 	}
@@ -131,7 +124,7 @@ func (l *Leasing) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Dev
 
 // eachLease calls work for each device that has a lease, side by side, and
 // reports whether there is one.
-func (l *Leasing) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
+func (set *Set) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
 	errs := make([]error, len(rec.Plan.Devices))
 	var g errgroup.Group
 	for i := range rec.Plan.Devices {
@@ -148,9 +141,9 @@ func (l *Leasing) eachLease(rec *journal.Record, work func(*plan.Device) error) 
 }
 
 // leaseStep calls a pool's plugin. The observer hears of it as of a step.
-func (l *Leasing) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
+func (set *Set) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
 	step, start := d.LeaseStep(op), time.Now()
 	err := call()
-	l.observe(Event{Claim: claim, Phase: PhaseAddress, Step: &step, Took: time.Since(start), Err: err})
+	set.Observe(Event{Claim: claim, Phase: PhaseAddress, Step: &step, Took: time.Since(start), Err: err})
 	return err
 }

@@ -13,23 +13,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Locking takes the locks of claims, IOMMU groups and PFs.
-type Locking struct {
-	inventory Inventory
-	executor  Executor
-	locks     Locks
-	observe   Observer
-}
-
 // LockClaim takes a claim's own lock.
-func (l *Locking) LockClaim(ctx context.Context, claim plan.Ref) (release func(), err error) {
-	return l.Lock(ctx, claim, []Lock{{Name: ClaimLocks + claim.UID, Transient: true}})
+func (set *Set) LockClaim(ctx context.Context, claim plan.Ref) (release func(), err error) {
+	return set.Lock(ctx, claim, []Lock{{Name: ClaimLocks + claim.UID, Transient: true}})
 }
 
 // Lock takes the locks and counts the time as waiting.
-func (l *Locking) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (release func(), err error) {
-	err = l.observe.Timed(claim, PhaseWait, func() error {
-		release, err = l.locks.Acquire(ctx, locks...)
+func (set *Set) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (release func(), err error) {
+	err = set.Observe.Timed(claim, PhaseWait, func() error {
+		release, err = set.Locks.Acquire(ctx, locks...)
 		return err
 	})
 	return release, err
@@ -37,8 +29,8 @@ func (l *Locking) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (relea
 
 // LockRequest takes the locks of all functions that the request takes along,
 // and returns a fresh snapshot of them.
-func (l *Locking) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
-	return l.lockFresh(ctx, plan.RefOf(req), snap, l.inventory.Refresh,
+func (set *Set) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
+	return set.lockFresh(ctx, plan.RefOf(req), snap, set.Inventory.Refresh,
 		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
 		func(s *device.Snapshot) []pci.Address { return surroundings(s, req) })
 }
@@ -46,33 +38,33 @@ func (l *Locking) LockRequest(ctx context.Context, req *claim.Request, snap *dev
 // LockRecord takes the locks of a record's functions, and returns a fresh
 // snapshot of them. A reset that an earlier call was cut off from is waited for:
 // while it is in the kernel, the functions can't be looked at.
-func (l *Locking) LockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
+func (set *Set) LockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
 	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
-	err = l.observe.Timed(claim, PhaseWait, func() error { return l.executor.AwaitResets(ctx, addrs) })
+	err = set.Observe.Timed(claim, PhaseWait, func() error { return set.Executor.AwaitResets(ctx, addrs) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("claim %s: %w; the next try continues from here", claim, err)
 	}
-	if snap, err = l.inventory.Snapshot(ctx); err != nil {
+	if snap, err = set.Inventory.Snapshot(ctx); err != nil {
 		return nil, nil, err
 	}
 	theirs := func(*device.Snapshot) []pci.Address { return slices.Clone(addrs) }
-	return l.lockFresh(ctx, claim, snap, l.inventory.RefreshFunctions, theirs, theirs)
+	return set.lockFresh(ctx, claim, snap, set.Inventory.RefreshFunctions, theirs, theirs)
 }
 
 // lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that decides on them was
 // read with the locks held. If it shows other groups than those the locks were chosen by, because a function was plugged
 // in, lockFresh starts over and reads everything again, because the inventory may be older.
-func (l *Locking) lockFresh(
+func (set *Set) lockFresh(
 	ctx context.Context, ref plan.Ref, snap *device.Snapshot, refresh refresh, wanted, deciding func(*device.Snapshot) []pci.Address,
 ) (fresh *device.Snapshot, release func(), err error) {
 	var seen []pci.Address
 	for {
 		chosen := locks(snap, wanted(snap))
-		if release, err = l.Lock(ctx, ref, chosen); err != nil {
+		if release, err = set.Lock(ctx, ref, chosen); err != nil {
 			return nil, nil, err
 		}
 		seen = distinct(append(seen, deciding(snap)...))
-		if snap, err = l.timed(ctx, ref, refresh, seen); err != nil {
+		if snap, err = set.timed(ctx, ref, refresh, seen); err != nil {
 			release()
 			return nil, nil, err
 		}
@@ -84,15 +76,15 @@ func (l *Locking) lockFresh(
 }
 
 // Refresh returns a snapshot in which the functions at addrs are as they are now.
-func (l *Locking) Refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {
-	return l.timed(ctx, ref, l.inventory.Refresh, addrs)
+func (set *Set) Refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {
+	return set.timed(ctx, ref, set.Inventory.Refresh, addrs)
 }
 
 // refresh is one of the ways to refresh of an [Inventory].
 type refresh func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
 
-func (l *Locking) timed(ctx context.Context, ref plan.Ref, refresh refresh, addrs []pci.Address) (snap *device.Snapshot, err error) {
-	err = l.observe.Timed(ref, PhaseScan, func() error {
+func (set *Set) timed(ctx context.Context, ref plan.Ref, refresh refresh, addrs []pci.Address) (snap *device.Snapshot, err error) {
+	err = set.Observe.Timed(ref, PhaseScan, func() error {
 		snap, err = refresh(ctx, addrs)
 		return err
 	})

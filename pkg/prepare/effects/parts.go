@@ -36,19 +36,6 @@ type Inventory interface {
 	RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
 }
 
-// Executor carries out steps; see package bind.
-type Executor interface {
-	Open(a pci.Address) (*bind.Function, error)
-	Do(ctx context.Context, s plan.Step) error
-	Binding(ctx context.Context, a pci.Address) (plan.Binding, error)
-	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
-	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error)
-	AwaitResets(ctx context.Context, set []pci.Address) error
-	// Excludes reports whether it keeps other processes from a function itself.
-	Excludes(a pci.Address) bool
-	SetVFs(ctx context.Context, pf pci.Address, count int) error
-}
-
 // Journal keeps the records; see package journal.
 type Journal interface {
 	Save(r *journal.Record) error
@@ -223,7 +210,7 @@ func (o Observer) Timed(claim plan.Ref, phase Phase, work func() error) error {
 type Parts struct {
 	FS        *sysfs.FS
 	Inventory Inventory
-	Executor  Executor
+	Executor  *bind.Executor
 	Journal   Journal
 	Locks     Locks
 	Specs     Specs
@@ -236,47 +223,27 @@ type Parts struct {
 	Ledger Ledger
 	// Room is nil where none is kept; package node always keeps some.
 	Room Room
-	// Observe gets each step and phase.
+	// Observe gets each step and phase; nil for nobody.
 	Observe Observer
 	// Ticks are the clock ticks since boot; nil for [journal.Ticks].
 	Ticks func() uint64
 }
 
-// Set holds one of each kind of effects.
+// A Set is the effects on one node: the parts that they work with, and the node config. It is safe for concurrent use; who
+// works on a function holds its locks.
 type Set struct {
-	Locking     *Locking
-	Guard       *Guard
-	Recording   *Recording
-	Binding     *Binding
-	Resetting   *Resetting
-	Bus         *Bus
-	Spec        *Spec
-	Configuring *Configuring
-	Leasing     *Leasing
+	Parts
+	// Node says which functions are ours; it may be nil.
+	Node *v1alpha1.NodeConfig
 }
 
 // New returns effects that work with the parts, on a node with the config, which may be nil.
-func New(p *Parts, node *v1alpha1.NodeConfig) Set {
-	observe := p.Observe
+func New(p Parts, node *v1alpha1.NodeConfig) *Set {
+	if p.Observe == nil {
+		p.Observe = func(Event) {}
+	}
 	if p.Ticks == nil {
 		p.Ticks = journal.Ticks
 	}
-	bus := &Bus{fs: p.FS}
-	guard := &Guard{inventory: p.Inventory, holders: p.Holders, node: node, observe: observe}
-	recording := &Recording{journal: p.Journal, ledger: p.Ledger, room: p.Room, executor: p.Executor, bus: bus, observe: observe}
-	configuring := &Configuring{fs: p.FS, journal: p.Journal, vfs: p.VFs, bus: bus, recording: recording, observe: observe}
-	return Set{
-		Locking:   &Locking{inventory: p.Inventory, executor: p.Executor, locks: p.Locks, observe: observe},
-		Guard:     guard.with(p),
-		Recording: recording,
-		Binding: &Binding{
-			fs: p.FS, executor: p.Executor, vfs: p.VFs, interfaces: p.Interfaces,
-			bus: bus, guard: guard, recording: recording, configuring: configuring, observe: observe,
-		},
-		Resetting:   &Resetting{fs: p.FS, executor: p.Executor, journal: p.Journal, bus: bus, recording: recording, observe: observe},
-		Bus:         bus,
-		Spec:        &Spec{fs: p.FS, specs: p.Specs, observe: observe},
-		Configuring: configuring,
-		Leasing:     &Leasing{addresses: p.Addresses, recording: recording, observe: observe},
-	}
+	return &Set{Parts: p, Node: node}
 }

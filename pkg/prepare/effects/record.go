@@ -16,17 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Recording writes what happens to claims: their state to the journal, their history
-// to the ledger.
-type Recording struct {
-	journal  Journal
-	ledger   Ledger
-	room     Room
-	executor Executor
-	bus      *Bus
-	observe  Observer
-}
-
 // The ledger has the node's history, and fails closed: a function is not handed over
 // before its event is written, and its record stays until the event of its return is
 // written. The journal is the state: after a crash between an effect and its event, the
@@ -53,19 +42,19 @@ func (e *EvidenceError) Code() rule.Code { return rule.NoEvidence }
 func (e *EvidenceError) Unwrap() error { return e.Err }
 
 // HasRoom returns an error where the disk has no room for a claim to begin.
-func (r *Recording) HasRoom() error {
-	if r.room == nil {
+func (set *Set) HasRoom() error {
+	if set.Room == nil {
 		return nil
 	}
-	return r.room.Fill()
+	return set.Room.Fill()
 }
 
 // CanRecord returns an [EvidenceError] if no event can be written now.
-func (r *Recording) CanRecord(ctx context.Context) error {
-	if r.ledger == nil {
+func (set *Set) CanRecord(ctx context.Context) error {
+	if set.Ledger == nil {
 		return nil
 	}
-	if err := r.ledger.Ready(ctx); err != nil {
+	if err := set.Ledger.Ready(ctx); err != nil {
 		return &EvidenceError{Err: err}
 	}
 	return nil
@@ -73,41 +62,41 @@ func (r *Recording) CanRecord(ctx context.Context) error {
 
 // MakeRoom lets a claim end on a disk that is about to be full. Where that fails
 // the writes that follow say what is wrong.
-func (r *Recording) MakeRoom() {
-	if r.room != nil {
-		_ = r.room.Spend()
+func (set *Set) MakeRoom() {
+	if set.Room != nil {
+		_ = set.Room.Spend()
 	}
 }
 
 // Save writes the record in the given state, which it is in since now unless it was
 // already: a try that is repeated does not make it younger.
-func (r *Recording) Save(rec *journal.Record, state journal.State, reason string) error {
-	return r.enter(rec, state, reason, r.journal.Save)
+func (set *Set) Save(rec *journal.Record, state journal.State, reason string) error {
+	return set.enter(rec, state, reason, set.Journal.Save)
 }
 
 // Advance is Save where a power failure may take the record back to the state before: in the next boot, both mean that a
 // tenant may have had the functions and that no proof covers them.
-func (r *Recording) Advance(rec *journal.Record, state journal.State) error {
-	return r.enter(rec, state, "", r.journal.Replace)
+func (set *Set) Advance(rec *journal.Record, state journal.State) error {
+	return set.enter(rec, state, "", set.Journal.Replace)
 }
 
 // Complete writes a record that is prepared now, after all its events are on disk. The functions go to a VM later, after
-// [Recording.Keep] has written the record with the sandbox durably.
-func (r *Recording) Complete(ctx context.Context, rec *journal.Record) error {
-	if err := r.Settle(ctx, rec.Plan.Claim); err != nil {
+// [Set.Keep] has written the record with the sandbox durably.
+func (set *Set) Complete(ctx context.Context, rec *journal.Record) error {
+	if err := set.Settle(ctx, rec.Plan.Claim); err != nil {
 		return err
 	}
-	return r.Advance(rec, journal.Prepared)
+	return set.Advance(rec, journal.Prepared)
 }
 
 // enter writes the record in a state by the way that is given.
-func (r *Recording) enter(rec *journal.Record, state journal.State, reason string, write func(*journal.Record) error) error {
+func (set *Set) enter(rec *journal.Record, state journal.State, reason string, write func(*journal.Record) error) error {
 	next := *rec
 	next.State, next.Reason = state, reason
 	if rec.State != state || rec.Since == "" {
 		next.Since = time.Now().UTC().Format(time.RFC3339)
 	}
-	err := r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return write(&next) })
+	err := set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return write(&next) })
 	if err == nil {
 		*rec = next
 	}
@@ -115,33 +104,33 @@ func (r *Recording) enter(rec *journal.Record, state journal.State, reason strin
 }
 
 // Keep writes a record whose state does not change.
-func (r *Recording) Keep(rec *journal.Record) error {
-	return r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Save(rec) })
+func (set *Set) Keep(rec *journal.Record) error {
+	return set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return set.Journal.Save(rec) })
 }
 
 // Forget removes the record.
-func (r *Recording) Forget(rec *journal.Record) error {
-	return r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Delete(rec.ID()) })
+func (set *Set) Forget(rec *journal.Record) error {
+	return set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return set.Journal.Delete(rec.ID()) })
 }
 
 // Record writes events of a claim. An event without a result was successful. Record does not end with ctx: completed
 // steps are recorded, and the ledger has its own limit.
-func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
-	return r.write(ctx, claim, events, func(ctx context.Context) error {
-		_, err := r.ledger.Append(ctx, events...)
+func (set *Set) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+	return set.writeEvents(ctx, claim, events, func(ctx context.Context) error {
+		_, err := set.Ledger.Append(ctx, events...)
 		return err
 	})
 }
 
-// RecordSoon is Record without the wait for the disk, for an event that another event of the claim, [Recording.Settle] or
-// [Recording.Complete] follows.
-func (r *Recording) RecordSoon(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
-	return r.write(ctx, claim, events, func(ctx context.Context) error { return r.ledger.AppendSoon(ctx, events...) })
+// RecordSoon is Record without the wait for the disk, for an event that another event of the claim, [Set.Settle] or
+// [Set.Complete] follows.
+func (set *Set) RecordSoon(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+	return set.writeEvents(ctx, claim, events, func(ctx context.Context) error { return set.Ledger.AppendSoon(ctx, events...) })
 }
 
-// write completes events of a claim and has them written.
-func (r *Recording) write(ctx context.Context, claim plan.Ref, events []ledger.Event, to func(context.Context) error) error {
-	if r.ledger == nil || len(events) == 0 {
+// writeEvents completes events of a claim and has them written.
+func (set *Set) writeEvents(ctx context.Context, claim plan.Ref, events []ledger.Event, to func(context.Context) error) error {
+	if set.Ledger == nil || len(events) == 0 {
 		return nil
 	}
 	for i := range events {
@@ -151,20 +140,20 @@ func (r *Recording) write(ctx context.Context, claim plan.Ref, events []ledger.E
 			e.Result = ledger.OK
 		}
 	}
-	return r.evident(ctx, claim, to)
+	return set.evident(ctx, claim, to)
 }
 
 // Settle waits until all events of a claim are on disk.
-func (r *Recording) Settle(ctx context.Context, claim plan.Ref) error {
-	if r.ledger == nil {
+func (set *Set) Settle(ctx context.Context, claim plan.Ref) error {
+	if set.Ledger == nil {
 		return nil
 	}
-	return r.evident(ctx, claim, r.ledger.Sync)
+	return set.evident(ctx, claim, set.Ledger.Sync)
 }
 
 // evident runs work on the ledger, which does not end with ctx.
-func (r *Recording) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
-	err := r.observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
+func (set *Set) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
+	err := set.Observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
 	if err != nil {
 		return &EvidenceError{Claim: claim, Err: err}
 	}
@@ -172,15 +161,15 @@ func (r *Recording) evident(ctx context.Context, claim plan.Ref, work func(conte
 }
 
 // End writes that a claim has ended, and then forgets its record.
-func (r *Recording) End(ctx context.Context, rec *journal.Record, code, why string) error {
+func (set *Set) End(ctx context.Context, rec *journal.Record, code, why string) error {
 	e := ledger.Event{Type: ledger.Unprepare, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: why}
 	if code != "" {
 		e.Codes = []string{code}
 	}
-	if err := r.Record(ctx, rec.Plan.Claim, e); err != nil {
+	if err := set.Record(ctx, rec.Plan.Claim, e); err != nil {
 		return err
 	}
-	return r.Forget(rec)
+	return set.Forget(rec)
 }
 
 // OneLine returns an error's text for a record or a sentence: joined errors

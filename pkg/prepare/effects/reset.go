@@ -18,16 +18,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Resetting resets functions, and keeps which of them are proven clean.
-type Resetting struct {
-	fs        *sysfs.FS
-	executor  Executor
-	journal   Journal
-	bus       *Bus
-	recording *Recording
-	observe   Observer
-}
-
 // Verdict says what resets prove, from the best to what outweighs the others.
 type Verdict int
 
@@ -68,40 +58,40 @@ func join(results []ResetResult) ResetResult {
 
 // Measure takes the fingerprints against which the next reset is proven. Those of a
 // quarantine stay: its devices are compared with what they were before their tenant.
-func (t *Resetting) Measure(_ context.Context, rec *journal.Record) error {
+func (set *Set) Measure(_ context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if quarantined && rec.Baseline != nil {
 		return nil
 	}
 	addrs := rec.Plan.Addresses()
 	if !quarantined {
-		if err := t.bus.CheckAll(rec); err != nil {
+		if err := set.CheckFunctions(rec); err != nil {
 			return err
 		}
-	} else if left, err := t.bus.present(rec, addrs); err != nil || len(left) == 0 {
+	} else if left, err := set.present(rec, addrs); err != nil || len(left) == 0 {
 		return err
 	} else {
 		addrs = left
 	}
-	found, err := t.executor.Fingerprints(addrs)
+	found, err := set.Executor.Fingerprints(addrs)
 	rec.Baseline = found
 	return err
 }
 
-// ForHost makes the resets. One that fails leaves the quarantine as it is.
-func (t *Resetting) ForHost(ctx context.Context, rec *journal.Record) error {
-	return t.All(ctx, rec, rec.Plan.Resets()).Err
+// ResetForHost makes the resets. One that fails leaves the quarantine as it is.
+func (set *Set) ResetForHost(ctx context.Context, rec *journal.Record) error {
+	return set.ResetAll(ctx, rec, rec.Plan.Resets()).Err
 }
 
-// All makes resets of a record, devices side by side, and enters the
+// ResetAll makes resets of a record, devices side by side, and enters the
 // proofs into the record.
-func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isolation.Reset) ResetResult {
+func (set *Set) ResetAll(ctx context.Context, rec *journal.Record, resets []isolation.Reset) ResetResult {
 	proofs := make([]*isolation.Proof, len(resets))
 	results := make([]ResetResult, len(resets))
 	var g errgroup.Group
 	for i, r := range resets {
 		g.Go(func() error {
-			proofs[i], results[i] = t.Reset(ctx, rec, r)
+			proofs[i], results[i] = set.Reset(ctx, rec, r)
 			return nil
 		})
 	}
@@ -118,8 +108,8 @@ func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isola
 // Reset resets what is left of one set. A function that has left the bus,
 // before the reset or during it, has taken its state along: it needs no reset,
 // and there is no proof of one.
-func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
-	left, err := t.bus.present(rec, r.Set)
+func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
+	left, err := set.present(rec, r.Set)
 	if err != nil {
 		return nil, ResetResult{Verdict: NotProven, Err: err}
 	}
@@ -128,17 +118,17 @@ func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.
 	}
 	r.Set = left
 	step, start := rec.Plan.ResetStep(r), time.Now()
-	proof, err := t.executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
+	proof, err := set.Executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
 	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
 	if err == nil {
 		e.Proof = &proof
 	}
-	t.observe(e)
+	set.Observe(e)
 	if unfinished, ok := errors.AsType[*bind.UnfinishedError](err); ok { // it is recorded when it has a result
 		return nil, ResetResult{Verdict: Unfinished, InKernel: unfinished.InKernel(), Err: err}
 	}
 	proof.Reset = r
-	recordErr := t.recording.Record(ctx, rec.Plan.Claim, resetEvent(&proof, err))
+	recordErr := set.Record(ctx, rec.Plan.Claim, resetEvent(&proof, err))
 	switch {
 	case err == nil && recordErr == nil:
 		return &proof, ResetResult{}
@@ -147,7 +137,7 @@ func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.
 	case recordErr != nil:
 		return nil, ResetResult{Verdict: NotProven, Err: errors.Join(err, recordErr)}
 	}
-	if left, lookErr := t.bus.present(rec, r.Set); lookErr == nil && len(left) == 0 {
+	if left, lookErr := set.present(rec, r.Set); lookErr == nil && len(left) == 0 {
 		return nil, ResetResult{}
 	}
 	return nil, ResetResult{Verdict: NotProven, Err: err}
@@ -168,30 +158,30 @@ func tenancyOf(rec *journal.Record) string {
 //
 // A function leaves its claim either proven clean or marked. The next claim whose class
 // asks for resets has a marked function reset before its tenant gets it.
-func (t *Resetting) Mark(rec *journal.Record, why string) error {
+func (set *Set) Mark(rec *journal.Record, why string) error {
 	if rec.Kind == journal.Bound {
 		return nil // no VM gets a function by such a record
 	}
 	for _, a := range rec.Plan.Reachable() {
 		if IsProven(rec, a) {
-			if err := t.ProvenClean(rec, a); err != nil {
+			if err := set.ProvenClean(rec, a); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := t.mark(rec, a, why); err != nil {
+		if err := set.markOne(rec, a, why); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Resetting) mark(rec *journal.Record, a pci.Address, why string) error {
+func (set *Set) markOne(rec *journal.Record, a pci.Address, why string) error {
 	m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
 	if fn, ok := rec.Plan.Function(a); ok {
 		m.Identity = fn.Identity
 	}
-	return t.journal.MarkNeedsReset(m)
+	return set.Journal.MarkNeedsReset(m)
 }
 
 // IsProven reports whether a proof of the record covers the function.
@@ -201,18 +191,18 @@ func IsProven(rec *journal.Record, a pci.Address) bool {
 
 // ProvenClean lifts the mark of a record's function that is proven clean, and accounts for the
 // fatal errors that it reported before.
-func (t *Resetting) ProvenClean(rec *journal.Record, a pci.Address) error {
+func (set *Set) ProvenClean(rec *journal.Record, a pci.Address) error {
 	fn, ok := rec.Plan.Function(a)
 	if !ok {
 		return fmt.Errorf("claim %s: %s is none of its functions", rec.Plan.Claim, a)
 	}
-	return errors.Join(t.AccountForErrors(rec.BootID, a), t.journal.MarkClean(a, fn.Identity))
+	return errors.Join(set.AccountForErrors(rec.BootID, a), set.Journal.MarkClean(a, fn.Identity))
 }
 
 // AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. A function without a
 // counter, or that no longer exists, has none.
-func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
-	text, err := t.fs.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
+func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
+	text, err := set.FS.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
 	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {
 		return nil
 	}
@@ -223,9 +213,9 @@ func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
 	if !ok || count == 0 {
 		return nil
 	}
-	inode, err := t.fs.FunctionInode(a)
+	inode, err := set.FS.FunctionInode(a)
 	if err != nil {
 		return err
 	}
-	return t.journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
+	return set.Journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
 }

@@ -15,22 +15,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// Spec writes and removes the CDI specs of claims.
-type Spec struct {
-	fs      *sysfs.FS
-	specs   Specs
-	observe Observer
-}
-
-// Write resolves the nodes of a record's devices and writes its CDI spec.
+// WriteSpec resolves the nodes of a record's devices and writes its CDI spec.
 // Standing records have none.
-func (s *Spec) Write(_ context.Context, rec *journal.Record) error {
+func (set *Set) WriteSpec(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound {
 		return nil
 	}
 	var nodes [][]cdi.Node
-	err := s.observe.Timed(rec.Plan.Claim, PhaseNode, func() (err error) {
-		nodes, err = s.nodes(&rec.Plan)
+	err := set.Observe.Timed(rec.Plan.Claim, PhaseNode, func() (err error) {
+		nodes, err = set.nodes(&rec.Plan)
 		return err
 	})
 	if err != nil {
@@ -40,25 +33,25 @@ func (s *Spec) Write(_ context.Context, rec *journal.Record) error {
 	if err != nil {
 		return err
 	}
-	return s.observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return s.specs.Write(rec.ID(), spec) })
+	return set.Observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return set.Specs.Write(rec.ID(), spec) })
 }
 
-// Remove removes the record's CDI spec.
-func (s *Spec) Remove(_ context.Context, rec *journal.Record) error {
+// RemoveSpec removes the record's CDI spec.
+func (set *Set) RemoveSpec(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound {
 		return nil
 	}
-	return s.observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return s.specs.Remove(rec.ID()) })
+	return set.Observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return set.Specs.Remove(rec.ID()) })
 }
 
 // nodes returns the VFIO nodes of each device of a plan.
-func (s *Spec) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
+func (set *Set) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
 	all := make([][]cdi.Node, len(pl.Devices))
 	for i := range pl.Devices {
 		if pl.Devices[i].Attachment == v1alpha1.AttachPhysicalEndpoint {
 			continue // it has none
 		}
-		nodes, err := s.deviceNodes(pl, &pl.Devices[i])
+		nodes, err := set.deviceNodes(pl, &pl.Devices[i])
 		if err != nil {
 			return nil, fmt.Errorf("VFIO node of %s: %w", pl.Devices[i].Address, err)
 		}
@@ -70,27 +63,27 @@ func (s *Spec) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
 // deviceNodes returns the nodes of one device: the group's with the Group
 // backend, one for each given function with IOMMUFD, and the control node
 // where the config asks for it.
-func (s *Spec) deviceNodes(pl *plan.Plan, d *plan.Device) ([]cdi.Node, error) {
+func (set *Set) deviceNodes(pl *plan.Plan, d *plan.Device) ([]cdi.Node, error) {
 	if d.Backend == v1alpha1.BackendIOMMUFD {
-		return s.functionNodes(d)
+		return set.functionNodes(d)
 	}
 	fn, ok := pl.Function(d.Address)
 	if !ok {
 		return nil, fmt.Errorf("the plan does not take the device's own function")
 	}
 	number := strconv.Itoa(fn.Group)
-	group, err := hostNode(s.fs, vfio.GroupNode(fn.Group), "sys/class/vfio/"+number+"/dev")
+	group, err := hostNode(set.FS, vfio.GroupNode(fn.Group), "sys/class/vfio/"+number+"/dev")
 	if err != nil || !d.ControlNode {
 		return []cdi.Node{group}, err
 	}
-	control, err := hostNode(s.fs, "/dev/vfio/vfio", "sys/class/misc/vfio/dev")
+	control, err := hostNode(set.FS, "/dev/vfio/vfio", "sys/class/misc/vfio/dev")
 	return []cdi.Node{group, control}, err
 }
 
-func (s *Spec) functionNodes(d *plan.Device) ([]cdi.Node, error) {
+func (set *Set) functionNodes(d *plan.Device) ([]cdi.Node, error) {
 	var nodes []cdi.Node
 	for _, a := range d.Give {
-		n, err := functionNode(s.fs, a)
+		n, err := functionNode(set.FS, a)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +92,7 @@ func (s *Spec) functionNodes(d *plan.Device) ([]cdi.Node, error) {
 	if !d.ControlNode {
 		return nodes, nil
 	}
-	control, err := hostNode(s.fs, "/dev/iommu", "sys/class/misc/iommu/dev")
+	control, err := hostNode(set.FS, "/dev/iommu", "sys/class/misc/iommu/dev")
 	return append(nodes, control), err
 }
 

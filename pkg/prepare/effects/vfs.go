@@ -14,23 +14,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Configuring has PFs set and restore what their VFs may do.
-type Configuring struct {
-	fs        *sysfs.FS
-	journal   Journal
-	vfs       VFs
-	bus       *Bus
-	recording *Recording
-	observe   Observer
-}
-
-// Resolve completes a plan's changes of VFs before the first effect: the
+// ResolveVFs completes a plan's changes of VFs before the first effect: the
 // settings as they are now, which are to be restored, the bounds of rates that
 // are not given, and the addresses that are to be generated. What a PF can't do is refused here.
-func (c *Configuring) Resolve(ctx context.Context, rec *journal.Record) error {
+func (set *Set) ResolveVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if rec.Kind == journal.Bound {
@@ -41,17 +30,17 @@ func (c *Configuring) Resolve(ctx context.Context, rec *journal.Record) error {
 		}
 		change := *fn.VF
 		fn.VF = &change
-		err := c.observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return c.resolveVF(ctx, rec, fn) })
+		err := set.Observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return set.resolveVF(ctx, rec, fn) })
 		if err != nil {
-			return c.refused(rec, fn, err)
+			return set.refusedVF(rec, fn, err)
 		}
 	}
 	rec.Plan.Steps = rec.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
 	return nil
 }
 
-func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
-	seen, err := c.vfs.Look(ctx, *fn.PF, fn.VF.Index)
+func (set *Set) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+	seen, err := set.VFs.Look(ctx, *fn.PF, fn.VF.Index)
 	if err != nil {
 		return err
 	}
@@ -66,7 +55,7 @@ func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *pl
 			want.Take(s, &device.VFSettings{})
 		}
 	}
-	if err := c.chooseAddresses(rec, fn, seen.Others); err != nil {
+	if err := set.chooseAddresses(rec, fn, seen.Others); err != nil {
 		return err
 	}
 	fn.VF.Representor = state.Representor()
@@ -90,9 +79,9 @@ func restorable(found device.VFSettings) device.VFSettings {
 
 const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its cable)"
 
-// refused turns what a PF can't do into the claim's refusal. Other errors
+// refusedVF turns what a PF can't do into the claim's refusal. Other errors
 // stay as they are: a later try may come through.
-func (c *Configuring) refused(rec *journal.Record, fn *plan.Function, err error) error {
+func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) error {
 	refusal := rule.Verdict{Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
@@ -131,41 +120,41 @@ func deviceName(pl *plan.Plan, fn *plan.Function) string {
 	return fn.Address.String()
 }
 
-// Apply has the PFs impose what the record's VFs are to have, and verifies
+// ApplyVFs has the PFs impose what the record's VFs are to have, and verifies
 // it. It may be repeated while the VFs are in use.
-func (c *Configuring) Apply(ctx context.Context, rec *journal.Record) error {
+func (set *Set) ApplyVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.VF == nil {
 			continue
 		}
-		if err := c.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Want); err != nil {
-			return c.refused(rec, fn, err)
+		if err := set.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Want); err != nil {
+			return set.refusedVF(rec, fn, err)
 		}
 	}
 	return nil
 }
 
-// Configure is [Configuring.Apply] for a new tenant, with its event.
-func (c *Configuring) Configure(ctx context.Context, rec *journal.Record) error {
-	if err := c.Apply(ctx, rec); err != nil {
+// ConfigureVFs is [Set.ApplyVFs] for a new tenant, with its event.
+func (set *Set) ConfigureVFs(ctx context.Context, rec *journal.Record) error {
+	if err := set.ApplyVFs(ctx, rec); err != nil {
 		return err
 	}
 	e, ok := policyEvent(rec)
 	if !ok {
 		return nil
 	}
-	return c.recording.RecordSoon(ctx, rec.Plan.Claim, e)
+	return set.RecordSoon(ctx, rec.Plan.Claim, e)
 }
 
 // configureVF brings one VF to settings, unless it is gone: what the PF has under its index then is another VF. The observer hears of it as of a step.
-func (c *Configuring) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
-	if err := c.bus.Check(fn); err != nil {
+func (set *Set) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
+	if err := set.CheckFunction(fn); err != nil {
 		return fmt.Errorf("VF %s: %w", fn.Address, err)
 	}
 	step, start := fn.ConfigureStep(want), time.Now()
-	err := c.vfs.Apply(ctx, *fn.PF, fn.VF.Index, want)
-	c.observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})
+	err := set.VFs.Apply(ctx, *fn.PF, fn.VF.Index, want)
+	set.Observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})
 	if err != nil {
 		return fmt.Errorf("VF %s: %w", fn.Address, err)
 	}
@@ -188,7 +177,7 @@ const addressTries = 8
 
 // chooseAddresses generates the VF's MAC address or its GUIDs, or checks those
 // that were given.
-func (c *Configuring) chooseAddresses(rec *journal.Record, fn *plan.Function, others []string) error {
+func (set *Set) chooseAddresses(rec *journal.Record, fn *plan.Function, others []string) error {
 	var owners map[string]string
 	for _, s := range device.VFAddresses() {
 		given := fn.VF.Want.Value(s)
@@ -197,7 +186,7 @@ func (c *Configuring) chooseAddresses(rec *journal.Record, fn *plan.Function, ot
 		}
 		if owners == nil {
 			var err error
-			if owners, err = c.addressOwners(rec, fn, others); err != nil {
+			if owners, err = set.addressOwners(rec, fn, others); err != nil {
 				return err
 			}
 		}
@@ -237,9 +226,9 @@ func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string
 
 // addressOwners returns the owners of the addresses on the node: its own interfaces and RDMA devices, the other VFs of
 // the PF, the claim's other VFs, and the VFs of other claims, whose interfaces the node does not show.
-func (c *Configuring) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
+func (set *Set) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
-	records, _ := c.journal.List() // what can't be read has kept its devices from everybody
+	records, _ := set.Journal.List() // what can't be read has kept its devices from everybody
 	for _, o := range records {
 		if o.ID() != rec.ID() && o.BootID == rec.BootID {
 			enter(owners, o, fn, "another claim's VF")
@@ -250,8 +239,8 @@ func (c *Configuring) addressOwners(rec *journal.Record, fn *plan.Function, othe
 		owners[address] = "another VF of the PF"
 	}
 	if err := errors.Join(
-		c.enterHost(owners, rec, "net", "address", "the node's interface"),
-		c.enterHost(owners, rec, "infiniband", "node_guid", "the node's RDMA device"),
+		set.enterHost(owners, rec, "net", "address", "the node's interface"),
+		set.enterHost(owners, rec, "infiniband", "node_guid", "the node's RDMA device"),
 	); err != nil {
 		return nil, err
 	}
@@ -275,19 +264,19 @@ func enter(owners map[string]string, rec *journal.Record, fn *plan.Function, own
 }
 
 // enterHost enters the addresses of what the node itself has in a class of sysfs.
-func (c *Configuring) enterHost(owners map[string]string, rec *journal.Record, class, file, owner string) error {
+func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, file, owner string) error {
 	dir := path.Join("sys/class", class)
-	there, err := c.fs.Exists(dir)
+	there, err := set.FS.Exists(dir)
 	var names []string
 	if err == nil && there {
-		names, err = c.fs.ReadDir(dir)
+		names, err = set.FS.ReadDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("look for addresses of the node: %w", err)
 	}
 	for _, name := range names {
-		text, err := c.fs.ReadString(path.Join(dir, name, file))
-		if err == nil && !c.isOwn(rec, path.Join(dir, name)) {
+		text, err := set.FS.ReadString(path.Join(dir, name, file))
+		if err == nil && !set.isOwn(rec, path.Join(dir, name)) {
 			owners[addressOf(text)] = owner + " " + name
 		}
 	}
@@ -315,8 +304,8 @@ func addressOf(text string) string {
 
 // isOwn reports whether what a link of sys/class leads to is that of one of the
 // record's functions, which loses it.
-func (c *Configuring) isOwn(rec *journal.Record, name string) bool {
-	link, err := c.fs.ReadLink(name) // .../0000:21:00.0/net/ens1f0
+func (set *Set) isOwn(rec *journal.Record, name string) bool {
+	link, err := set.FS.ReadLink(name) // .../0000:21:00.0/net/ens1f0
 	owner := path.Base(path.Dir(path.Dir(link)))
 	return err == nil && slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool { return fn.Address.String() == owner })
 }

@@ -1,0 +1,78 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// resetBefore makes the resets that are due before the record's tenant, enters
+// their proofs into the record and lifts the marks. What can't be proven clean
+// is quarantined. The functions are on their targets.
+//
+// A proof here says that the kernel has reset the function and that it answers
+// as before the reset: what it was before its last tenant may be of another
+// boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
+// keeps that, before the first reset only: the next call may have to go on from there.
+func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
+	if len(rec.Plan.ResetsBefore) == 0 {
+		return nil
+	}
+	if !isResettingBefore(rec) {
+		if err := o.Effects.Measure(ctx, rec); err != nil {
+			return err
+		}
+		if err := o.Effects.Keep(rec); err != nil {
+			return err
+		}
+	}
+	if err := o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.ResetsBefore)); err != nil {
+		return err
+	}
+	for _, proof := range rec.Proofs {
+		for _, a := range proof.Set {
+			if err := o.Effects.ProvenClean(rec, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resetAfter makes the resets that are due after a tenant, and enters their proofs into
+// the record. What can't be proven clean is quarantined.
+func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
+	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
+}
+
+// afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
+// try resets the device again, and no other claim gets it until then. Addresses are released even in a quarantine,
+// since the VM has ended; what fails is retried when the quarantine ends.
+func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) error {
+	switch {
+	case r.Verdict == effects.Clean:
+		return nil
+	case r.Verdict == effects.Unfinished:
+		err := fmt.Errorf("claim %s: %w; the next try continues from here", rec.Plan.Claim, r.Err)
+		if r.InKernel {
+			return &resetInKernelError{Err: err}
+		}
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("the reset was interrupted (%w) and is repeated: %w", context.Cause(ctx), r.Err)
+	case r.Verdict == effects.Unrecorded:
+		return r.Err // the resets are made again, and recorded
+	}
+	return o.quarantine(ctx, rec, errors.Join(r.Err, o.Effects.ReturnAddresses(ctx, rec)))
+}
+
+// resetInKernelError says that a reset is in the kernel. The record must stay as it is: the next try
+// takes the result of that reset.
+type resetInKernelError struct{ Err error }
+
+func (e *resetInKernelError) Error() string { return e.Err.Error() }
+
+func (e *resetInKernelError) Unwrap() error { return e.Err }
