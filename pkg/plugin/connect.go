@@ -95,7 +95,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	}
 	s.plugin = dra.NewPlugin(dra.PluginConfig{
 		Client:     client,
-		Claims:     s.tracer.Claims(s.node),
+		Claims:     s.node.Preparer,
 		Twins:      s.twins(client),
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,

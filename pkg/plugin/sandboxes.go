@@ -55,7 +55,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Load: s.node.Journal.Load}
-	claims := &HandOvers{Claims: s.tracer.Claims(s.node), Reporter: s.reporter, Changed: s.wake}
+	claims := &HandOvers{Claims: s.node.Preparer, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
 		Reserve:   func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },

@@ -228,6 +228,7 @@ func (s *service) openNode(ctx context.Context) error {
 		s.metrics.Observe(e)
 		s.tracer.Observe(e)
 	}
+	s.config.Node.Trace = s.tracer.Call
 	var err error
 	if s.node, err = node.Open(s.config.Node); err != nil {
 		return err

@@ -23,9 +23,9 @@ func TestKubeletsTraceReachesTheReset(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Intercept = tracer.Unary
-	n.Reopen(func(c *prepare.Config) { c.Observe = tracer.Observe })
+	n.Reopen(func(c *prepare.Config) { c.Observe, c.Trace = tracer.Observe, tracer.Call })
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
-	k := plugintest.Serve(t, n, tracer.Claims(n.Claims), "", c)
+	k := plugintest.Serve(t, n, n.Claims, "", c)
 	service := drapb.NewDRAPluginClient(k.Dial(filepath.Join(k.Dir, "plugin/dra.sock")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+traceID+"-b7ad6b7169203331-01")
 	refs := []*drapb.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}}

@@ -9,36 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
-
-// admitAndPrepare prepares the claim of a pod that may have it.
-func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
-	req, err := claim.Decode(c, v1alpha1.DriverName)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.admit(ctx, c, req); err != nil {
-		return nil, d.refused(ctx, req, err)
-	}
-	rec, err := d.Claims.Prepare(ctx, req)
-	if err == nil && d.Twins != nil {
-		if err := d.Twins.Free(ctx, req); err != nil {
-			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
-		}
-	}
-	switch {
-	case d.Attempts == nil:
-	case err != nil:
-		d.Attempts.Failed(err)
-	default:
-		d.Attempts.Succeeded(rec.Plan.Addresses())
-	}
-	return rec, err
-}
 
 // admit asks all that decide whether a claim may have its devices.
 func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {

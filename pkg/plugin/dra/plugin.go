@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -118,7 +119,11 @@ func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
-		wg.Go(func() { results[i] = d.prepare(ctx, c, nil) })
+		wg.Go(func() {
+			begun := time.Now()
+			rec, err := d.prepare(ctx, c)
+			results[i] = d.answer(ctx, c, time.Since(begun), rec, err, nil)
+		})
 	}
 	wg.Wait()
 	d.Changed()
@@ -129,12 +134,38 @@ func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// prepare prepares one claim, and logs and reports the result once. The claim is already prepared for the holders.
-func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
+// prepare prepares the claim of a pod that may have it.
+func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
+	req, err := claim.Decode(c, v1alpha1.DriverName)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.admit(ctx, c, req); err != nil {
+		return nil, d.refused(ctx, req, err)
+	}
+	rec, err := d.Claims.Prepare(ctx, req)
+	if err == nil && d.Twins != nil {
+		if err := d.Twins.Free(ctx, req); err != nil {
+			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
+		}
+	}
+	switch {
+	case d.Attempts == nil:
+	case err != nil:
+		d.Attempts.Failed(err)
+	default:
+		d.Attempts.Succeeded(rec.Plan.Addresses())
+	}
+	return rec, err
+}
+
+// answer returns the kubelet's answer for one claim, and logs and reports the result once. The claim is already prepared for
+// the holders.
+func (d *Plugin) answer(
+	ctx context.Context, c *resourceapi.ResourceClaim, took time.Duration, rec *journal.Record, err error, holders []claim.Pod,
+) kubeletplugin.PrepareResult {
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
-	begin := time.Now()
-	rec, err := d.admitAndPrepare(ctx, c)
-	d.Metrics.ObservePrepare(string(c.UID), time.Since(begin), string(rule.Classify(err)))
+	d.Metrics.ObservePrepare(string(c.UID), took, string(rule.Classify(err)))
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
@@ -165,7 +196,9 @@ func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	if string(c.UID) != ref.UID {
 		return fmt.Errorf("claim %s was replaced by one of its name (%s)", ref, c.UID)
 	}
-	return d.prepare(ctx, c, ref.Pods).Err
+	begun := time.Now()
+	rec, err := d.prepare(ctx, c)
+	return d.answer(ctx, c, time.Since(begun), rec, err, ref.Pods).Err
 }
 
 // UnprepareResourceClaims unprepares claims in parallel. A claim whose device is quarantined counts as unprepared: its pod can

@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "write the recorded stack to pkg/README.
 // The way of a claim is what a reader follows from the kubelet's call to the write that binds a device. Closures count: a
 // reader passes them too.
 const (
-	mostFrames, mostFiles, mostPackages, mostInterfaces = 14, 7, 5, 2
+	mostFrames, mostFiles, mostPackages, mostInterfaces = 13, 6, 5, 2
 
 	wayBegins, wayEnds = "plugin/dra.(*Plugin).PrepareResourceClaims", "sysfs/control.(*RootWriter).Write"
 )

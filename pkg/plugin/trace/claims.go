@@ -7,78 +7,52 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// Work is the work on claims that gets spans; [prepare.Preparer] implements it.
-type Work interface {
-	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
-	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (prepare.Release, error)
-	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
-	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
-}
-
-// Claims does the work with a span of each call.
-type Claims struct {
-	tracer *Tracer
-	work   Work
-}
-
-// Claims returns work with spans.
-func (t *Tracer) Claims(work Work) *Claims { return &Claims{tracer: t, work: work} }
-
-// Prepare implements [Work].
-func (c *Claims) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
-	ctx, span := c.tracer.begin(ctx, "prepare", req.UID, trace.WithAttributes(named(req.Namespace, req.Name)...))
-	rec, err := c.work.Prepare(ctx, req)
-	if err == nil && span.IsRecording() {
-		c.tracer.remember(req.UID, span.SpanContext())
-		span.SetAttributes(attribute.StringSlice("kata_vfio.device.addresses", addresses(rec)))
+// Call starts a span of a call for a claim, and returns what ends it. It is [prepare.Config]'s Trace.
+//
+// The span of an Unprepare links to that of Prepare. Those of a sandbox are in the trace of Prepare, and link to the call of
+// the runtime.
+func (t *Tracer) Call(ctx context.Context, c prepare.Call) (traced context.Context, end func(prepare.Result)) {
+	traced, span := t.start(ctx, c)
+	return traced, func(r prepare.Result) {
+		switch {
+		case r.Err != nil || !span.IsRecording() && c.Kind != prepare.CallUnprepare:
+		case c.Kind == prepare.CallPrepare:
+			t.remember(c.Claim.UID, span.SpanContext())
+			span.SetAttributes(attribute.StringSlice("kata_vfio.device.addresses", addresses(r.Record)))
+		case c.Kind == prepare.CallUnprepare:
+			t.forget(c.Claim.UID)
+			span.SetAttributes(attribute.Int("kata_vfio.resets", len(r.Proofs)))
+		}
+		t.finish(span, c.Claim.UID, r.Err)
 	}
-	c.tracer.finish(span, req.UID, err)
-	return rec, err
 }
 
-// UnprepareIf implements [Work]. Its span links to that of Prepare.
-func (c *Claims) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (prepare.Release, error) {
-	ctx, span := c.tracer.begin(ctx, "unprepare", uid, linkTo(c.tracer.preparedIn(uid)))
-	release, err := c.work.UnprepareIf(ctx, uid, check)
-	if err == nil {
-		c.tracer.forget(uid)
-		span.SetAttributes(attribute.Int("kata_vfio.resets", len(release.Proofs)))
+// start starts the span of a call.
+func (t *Tracer) start(ctx context.Context, c prepare.Call) (context.Context, trace.Span) {
+	uid, kind := c.Claim.UID, string(c.Kind)
+	switch c.Kind {
+	case prepare.CallPrepare:
+		return t.begin(ctx, kind, uid, trace.WithAttributes(named(c.Claim.Namespace, c.Claim.Name)...))
+	case prepare.CallUnprepare:
+		return t.begin(ctx, kind, uid, linkTo(t.preparedIn(uid)))
+	default:
+		return t.inTraceOfPrepare(ctx, kind, uid, c.Sandbox)
 	}
-	c.tracer.finish(span, uid, err)
-	return release, err
-}
-
-// HandOver implements [Work]. Its span is in the trace of Prepare, and links to the call of the runtime.
-func (c *Claims) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
-	ctx, span := c.inTraceOfPrepare(ctx, "sandbox", uid, to.ID)
-	err := c.work.HandOver(ctx, uid, to)
-	c.tracer.finish(span, uid, err)
-	return err
-}
-
-// Renew implements [Work], as HandOver.
-func (c *Claims) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
-	ctx, span := c.inTraceOfPrepare(ctx, "renew", uid, sandboxID)
-	proofs, err := c.work.Renew(ctx, uid, sandboxID)
-	c.tracer.finish(span, uid, err)
-	return proofs, err
 }
 
 // inTraceOfPrepare starts a span below Prepare's, or below that of ctx if Prepare has none, as after a restart.
-func (c *Claims) inTraceOfPrepare(ctx context.Context, name, uid, sandbox string) (context.Context, trace.Span) {
+func (t *Tracer) inTraceOfPrepare(ctx context.Context, name, uid, sandbox string) (context.Context, trace.Span) {
 	about := trace.WithAttributes(attribute.String("kata_vfio.sandbox.id", sandbox))
-	prepared := c.tracer.preparedIn(uid)
+	prepared := t.preparedIn(uid)
 	if !prepared.IsValid() {
-		return c.tracer.begin(ctx, name, uid, about)
+		return t.begin(ctx, name, uid, about)
 	}
 	caller := linkTo(trace.SpanContextFromContext(ctx))
-	return c.tracer.begin(trace.ContextWithRemoteSpanContext(ctx, prepared), name, uid, about, caller)
+	return t.begin(trace.ContextWithRemoteSpanContext(ctx, prepared), name, uid, about, caller)
 }
 
 // linkTo links a span to another, if there is one.

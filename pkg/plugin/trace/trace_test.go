@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
@@ -26,50 +24,37 @@ import (
 
 // work is a node that resets in each call, and fails with err.
 type work struct {
-	observe func(effects.Event)
-	err     error
+	tracer *trace.Tracer
+	err    error
 }
 
-func (w *work) reset(uid string) {
-	w.observe(effects.Event{Claim: plan.Ref{UID: uid, Namespace: "team-a", Name: "train"}, Phase: effects.PhaseReset, Took: time.Millisecond, Err: w.err})
-}
-
-func (w *work) Prepare(_ context.Context, req *claim.Request) (*journal.Record, error) {
-	w.reset(req.UID)
-	return &journal.Record{}, w.err
-}
-
-func (w *work) UnprepareIf(_ context.Context, uid string, _ func(context.Context, *journal.Record) error) (prepare.Release, error) {
-	w.reset(uid)
-	return prepare.Release{}, w.err
-}
-
-func (w *work) HandOver(_ context.Context, uid string, _ journal.Sandbox) error {
-	w.reset(uid)
+// do is the work of a call.
+func (w *work) do(ctx context.Context, kind prepare.CallKind, sandbox string) error {
+	c := prepare.Call{Kind: kind, Claim: plan.Ref{UID: "uid-1"}, Sandbox: sandbox}
+	if kind == prepare.CallPrepare {
+		c.Claim.Namespace, c.Claim.Name = "team-a", "train"
+	}
+	_, end := w.tracer.Call(ctx, c)
+	w.tracer.Observe(effects.Event{Claim: plan.Ref{UID: "uid-1", Namespace: "team-a", Name: "train"}, Phase: effects.PhaseReset, Took: time.Millisecond, Err: w.err})
+	end(prepare.Result{Record: &journal.Record{}, Err: w.err})
 	return w.err
-}
-
-func (w *work) Renew(_ context.Context, uid, _ string) ([]isolation.Proof, error) {
-	w.reset(uid)
-	return nil, w.err
 }
 
 const traceID, callerID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 // recorded returns a tracer, the work with its spans, and where they are.
-func recorded() (*trace.Tracer, *trace.Claims, *work, *tracetest.InMemoryExporter) {
+func recorded() (*trace.Tracer, *work, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	t := trace.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
-	w := &work{observe: t.Observe}
-	return t, t.Claims(w), w, spans
+	return t, &work{tracer: t}, spans
 }
 
 // call prepares a claim in a call of the kubelet with a trace context.
-func call(t *testing.T, tracer *trace.Tracer, claims *trace.Claims) {
+func call(t *testing.T, w *work) {
 	t.Helper()
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-"+traceID+"-"+callerID+"-01"))
-	_, err := tracer.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/v1.DRAPlugin/NodePrepareResources"}, func(ctx context.Context, _ any) (any, error) {
-		return claims.Prepare(ctx, &claim.Request{UID: "uid-1", Namespace: "team-a", Name: "train"})
+	_, err := w.tracer.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/v1.DRAPlugin/NodePrepareResources"}, func(ctx context.Context, _ any) (any, error) {
+		return nil, w.do(ctx, prepare.CallPrepare, "")
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +63,9 @@ func call(t *testing.T, tracer *trace.Tracer, claims *trace.Claims) {
 
 // TestPodStartIsOneTrace: from the kubelet's call to the resets in Prepare and in the sandbox.
 func TestPodStartIsOneTrace(t *testing.T) {
-	tracer, claims, _, spans := recorded()
-	call(t, tracer, claims)
-	if err := claims.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "s"}); err != nil {
+	_, w, spans := recorded()
+	call(t, w)
+	if err := w.do(t.Context(), prepare.CallHandOver, "s"); err != nil {
 		t.Fatal(err)
 	}
 	parents, ids := map[string]string{}, map[string]string{callerID: "kubelet"}
@@ -104,15 +89,15 @@ func TestPodStartIsOneTrace(t *testing.T) {
 }
 
 func TestUnprepareLinksToPrepare(t *testing.T) {
-	tracer, claims, w, spans := recorded()
-	call(t, tracer, claims)
+	_, w, spans := recorded()
+	call(t, w)
 	spans.Reset()
 	w.err = errors.New("in use")
 	for range 2 {
-		_, _ = claims.UnprepareIf(t.Context(), "uid-1", nil)
+		_ = w.do(t.Context(), prepare.CallUnprepare, "")
 		w.err = nil
 	}
-	_, _ = claims.UnprepareIf(t.Context(), "uid-1", nil)
+	_ = w.do(t.Context(), prepare.CallUnprepare, "")
 	var got []string
 	for _, s := range spans.GetSpans() {
 		if s.Name != "unprepare" {
@@ -142,7 +127,7 @@ func value(attributes []attribute.KeyValue, key string) string {
 }
 
 func TestHooksThatMatterHaveSpans(t *testing.T) {
-	tracer, _, _, spans := recorded()
+	tracer, _, spans := recorded()
 	tracer.Hook("CreateContainer", time.Millisecond, nil)
 	tracer.Hook("CreateContainer", time.Millisecond, errors.New("refused"))
 	tracer.Hook("RunPodSandbox", time.Second, nil)
@@ -218,7 +203,7 @@ func export(t *testing.T, config trace.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call(t, tracer, tracer.Claims(&work{observe: tracer.Observe}))
+	call(t, &work{tracer: tracer})
 	tracer.Close(t.Context())
 }
 
