@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // image is a Debian image without its kernel.
@@ -317,12 +318,12 @@ func TestPlanPrintsObstaclesOnce(t *testing.T) {
 // TestProblemsOfManyDevicesAreSaidOnce: with another fix they are another problem.
 func TestProblemsOfManyDevicesAreSaidOnce(t *testing.T) {
 	of := func(address, fix string) state.Problem {
-		return state.Problem{Text: "nvidia can bind " + address + " first.", Fix: fix}
+		return state.Problem{Code: rule.StillBound, Text: "nvidia can bind " + address + " first.", Fix: fix}
 	}
 	out := &printer{}
 	out.problems([]state.Problem{of("0000:3b:00.0", "Set earlyBinding."), of("0000:3c:00.0", "Set earlyBinding."), of("0000:3d:00.0", "Unload it.")})
-	const want = "! nvidia can bind 0000:3b:00.0 first. (2 devices: also 0000:3c:00.0)\n    Set earlyBinding.\n" +
-		"! nvidia can bind 0000:3d:00.0 first.\n    Unload it.\n\n"
+	const want = "! nvidia can bind 0000:3b:00.0 first (StillBound) (2 devices: also 0000:3c:00.0)\n    Set earlyBinding.\n" +
+		"! nvidia can bind 0000:3d:00.0 first (StillBound)\n    Unload it.\n\n"
 	if got := out.text.String(); got != want {
 		t.Errorf("printed\n%q, want\n%q", got, want)
 	}

@@ -296,7 +296,8 @@ const (
 // problemTexts returns each problem with its mark and its fix.
 func problemTexts(all []state.Problem) []string {
 	texts := make([]string, len(all))
-	for i, problem := range all {
+	for i := range all {
+		problem := &all[i]
 		mark, fix := "!", problem.Fix
 		if problem.Fatal {
 			mark = fatalMark
@@ -304,7 +305,7 @@ func problemTexts(all []state.Problem) []string {
 		if problem.ByHand {
 			fix = "manual step: " + fix
 		}
-		texts[i] = mark + " " + terminal.VisibleLines(problem.Text) + fixFollows + fix
+		texts[i] = mark + " " + terminal.VisibleLines(problem.WithCode()) + fixFollows + fix
 	}
 	return texts
 }

@@ -21,7 +21,7 @@ type RefusedError struct{ Problems []state.Problem }
 func (e *RefusedError) Error() string {
 	var texts []string
 	for _, p := range e.Problems {
-		texts = append(texts, p.Text+"; "+p.Fix)
+		texts = append(texts, fmt.Sprintf("%s; %s (%s)", p.Text, p.Fix, p.Code))
 	}
 	return "nothing was changed: " + strings.Join(texts, "\n")
 }

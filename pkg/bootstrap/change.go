@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // change replaces one version of a file by another.
@@ -123,29 +124,36 @@ func places() []string { return []string{"etc", "boot", "efi", "oem", "opt", "va
 
 // obstacle returns what prevents a change, or nil.
 func (e *Engine) obstacle(c *change) *state.Problem {
-	p := &state.Problem{Part: c.file.Part, Fatal: true, Path: c.file.Path}
-	top, _, _ := strings.Cut(c.file.Path, "/")
-	link := c.to.Kind == image.Link
-	switch {
-	case !slices.Contains(places(), top):
-		p.Text, p.Fix = fmt.Sprintf("/%s is in a directory that bootstrap does not write to", c.file.Path), "write the file when you build the node's image"
-	case c.was.Kind == image.Other:
-		p.Text, p.Fix = fmt.Sprintf("/%s is not a regular file", c.file.Path), "move it away"
-	case c.was.Kind == image.Link && c.to.Kind != image.Absent && !c.movesLink():
-		p.Text = fmt.Sprintf("/%s is a link to %s, and bootstrap does not write through links", c.file.Path, c.was.Target)
-		p.Fix = "replace the link with a file, or configure its target yourself"
-	case link && c.was.Kind == image.File:
-		p.Text, p.Fix = fmt.Sprintf("/%s is a file, but must be a link to %s", c.file.Path, c.to.Target), "move it away"
-	case c.was.Kind == image.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
-		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which shells, boot loaders and systemd read as part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and fix the program that writes them"
-	default:
+	code, text, fix := c.refusal()
+	if code == "" {
 		err := e.Files.Writable(c.file.Path)
 		if err == nil {
 			return nil
 		}
-		p.Text, p.Fix = err.Error(), "make it writable"
+		code, text, fix = rule.FileNotWritable, err.Error(), "make it writable"
 	}
-	return p
+	return &state.Problem{Part: c.file.Part, Code: code, Fatal: true, Path: c.file.Path, Text: text, Fix: fix}
+}
+
+// refusal says why bootstrap does not make a change, whatever the permissions are. The code is empty if nothing is against it.
+func (c *change) refusal() (code rule.Code, text, fix string) {
+	name := "/" + c.file.Path
+	top, _, _ := strings.Cut(c.file.Path, "/")
+	switch {
+	case !slices.Contains(places(), top):
+		return rule.FileNotWritable, name + " is in a directory that bootstrap does not write to", "write the file when you build the node's image"
+	case c.was.Kind == image.Other:
+		return rule.FileWrongType, name + " is not a regular file", "move it away"
+	case c.was.Kind == image.Link && c.to.Kind != image.Absent && !c.movesLink():
+		return rule.FileWrongType, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links", name, c.was.Target),
+			"replace the link with a file, or configure its target yourself"
+	case c.to.Kind == image.Link && c.was.Kind == image.File:
+		return rule.FileWrongType, fmt.Sprintf("%s is a file, but must be a link to %s", name, c.to.Target), "move it away"
+	case c.was.Kind == image.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
+		return rule.DOSLineEnds, name + " has DOS line ends, which shells, boot loaders and systemd read as part of the text",
+			"convert it (sed -i 's/\\r$//'), and fix the program that writes them"
+	}
+	return "", "", ""
 }
 
 // movesLink reports whether the change only points a link to a file of the same name

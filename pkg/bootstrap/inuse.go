@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Disks asks the running kernel about the disks of a function.
@@ -37,7 +38,7 @@ func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*bluepr
 		none := *b
 		none.VFIO.KeepOff = nil
 		return &none, []state.Problem{{
-			Part: "udev", Fatal: true, Text: "it is unknown whether the node uses the functions of vfio.keepOff: " + err.Error(),
+			Part: "udev", Code: rule.UseUnknown, Fatal: true, Text: "it is unknown whether the node uses the functions of vfio.keepOff: " + err.Error(),
 			Fix: "run bootstrap as root on the node, or remove vfio.keepOff from the blueprint",
 		}}
 	}

@@ -113,6 +113,11 @@ func (n *node) plan(b *blueprint.Blueprint) *bootstrap.Plan {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	for _, problem := range p.Problems {
+		if problem.Code == "" {
+			n.t.Errorf("the problem %+v has no code", problem)
+		}
+	}
 	return p
 }
 

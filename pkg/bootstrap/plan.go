@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -111,7 +112,7 @@ func unwritten(files []state.File, p *platform.Platform) []state.Problem {
 	}
 	slices.Sort(names)
 	return []state.Problem{{
-		Part: "platform", ByHand: true, Text: fmt.Sprintf("on %s, bootstrap writes no files, so it can't set up: %s", p.Loader.Kind, strings.Join(names, ", ")),
+		Part: "platform", Code: rule.ReadOnlySystem, ByHand: true, Text: fmt.Sprintf("on %s, bootstrap writes no files, so it can't set up: %s", p.Loader.Kind, strings.Join(names, ", ")),
 		Fix: "configure the same in the system's own way; `kata-vfio-audit node` checks the result",
 	}}
 }
@@ -119,7 +120,7 @@ func unwritten(files []state.File, p *platform.Platform) []state.Problem {
 func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	found, err := e.Files.Look(f.Path)
 	if err != nil {
-		p.Problems = append(p.Problems, state.Problem{Part: f.Part, Fatal: true, Path: f.Path, Text: err.Error(), Fix: "fix the error, then run bootstrap again"})
+		p.Problems = append(p.Problems, state.Problem{Part: f.Part, Code: rule.FileUnreadable, Fatal: true, Path: f.Path, Text: err.Error(), Fix: "fix the error, then run bootstrap again"})
 		return nil
 	}
 	c := newChange(f, found)
@@ -207,7 +208,7 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 		return
 	}
 	if err != nil {
-		p.Problems = append(p.Problems, state.Problem{Part: s.Part, Fatal: true, Path: s.Path, Text: err.Error(), Fix: "run bootstrap as root"})
+		p.Problems = append(p.Problems, state.Problem{Part: s.Part, Code: rule.FileUnreadable, Fatal: true, Path: s.Path, Text: err.Error(), Fix: "run bootstrap as root"})
 		return
 	}
 	plan := SettingPlan{Setting: s, Now: now, Status: Right}
@@ -396,14 +397,14 @@ func (e *Engine) planBoot(p *Plan, j *Journal) {
 			words = append(words, s.Value)
 		default:
 			p.Problems = append(p.Problems, state.Problem{
-				Part: s.Part, Path: s.Path, Text: fmt.Sprintf("/%s is %s, but must be %s; the reboot after apply did not change it", s.Path, s.Now, s.Value),
+				Part: s.Part, Code: rule.RebootWithoutEffect, Path: s.Path, Text: fmt.Sprintf("/%s is %s, but must be %s; the reboot after apply did not change it", s.Path, s.Now, s.Value),
 				Fix: "look for the reason in `dmesg` and in the limits of the device's firmware; if the value was changed after the boot, reboot",
 			})
 		}
 	}
 	if len(words) > 0 {
 		p.Problems = append(p.Problems, state.Problem{
-			Part: boot.Part, Path: kernelargs.Running,
+			Part: boot.Part, Code: rule.RebootWithoutEffect, Path: kernelargs.Running,
 			Text: fmt.Sprintf("the node was rebooted after apply, but its kernel was started without %s", strings.Join(words, " ")),
 			Fix: fmt.Sprintf("bootstrap configured %s. Find out what really starts the node (another boot loader, network boot, a hypervisor, "+
 				"a unified kernel image), add the arguments there, and reboot", p.platform.Loader.Kind),

@@ -77,11 +77,11 @@ func (p *Plan) kata() string {
 func (p *Plan) differences() []drift.Difference {
 	all := []drift.Difference{}
 	for _, problem := range p.refused() {
-		all = append(all, drift.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Why: problem.Text})
+		all = append(all, drift.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Code: problem.Code, Why: problem.Text})
 	}
 	for _, problem := range p.Problems {
 		if problem.AtBoot {
-			all = append(all, drift.Difference{Part: problem.Part, What: map[bool]string{true: "problem", false: "reboot"}[p.NotBrought], Why: problem.Text})
+			all = append(all, drift.Difference{Part: problem.Part, Code: problem.Code, What: map[bool]string{true: "problem", false: "reboot"}[p.NotBrought], Why: problem.Text})
 		}
 	}
 	for i := range p.Files {

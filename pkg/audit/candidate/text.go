@@ -140,9 +140,9 @@ func (p *page) problems(title string, problems []state.Problem) {
 		return
 	}
 	p.title(title)
-	for _, problem := range problems {
-		p.lines("  ", "  ", problem.Text)
-		p.lines("    fix: ", "         ", problem.Fix)
+	for i := range problems {
+		p.lines("  ", "  ", problems[i].WithCode())
+		p.lines("    fix: ", "         ", problems[i].Fix)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -56,7 +57,7 @@ func (e *editor) edit(p *platform.Platform) {
 	switch l.Kind {
 	case platform.GRUB:
 		if l.Tool == "" {
-			e.problem(true, "GRUB's configuration is generated, but the tool for it (update-grub, grub2-mkconfig) is not installed", "install GRUB's tools")
+			e.problem(rule.BootLoaderToolMissing, true, "GRUB's configuration is generated, but the tool for it (update-grub, grub2-mkconfig) is not installed", "install GRUB's tools")
 		}
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
 	case platform.GRUBEntries:
@@ -88,7 +89,7 @@ func (e *editor) edit(p *platform.Platform) {
 		e.unifiedImages(p)
 	case platform.Unmounted:
 		if !e.booted(p) {
-			e.left(p.Live, "systemd-boot started the node, but the partition with its entries is not mounted at /boot, /efi or /boot/efi",
+			e.left(rule.BootLoaderConfigMissing, p.Live, "systemd-boot started the node, but the partition with its entries is not mounted at /boot, /efi or /boot/efi",
 				"mount the EFI system partition there (`bootctl status` names it), then run bootstrap again")
 		}
 	case platform.Proxmox:
@@ -105,12 +106,12 @@ func (e *editor) managed(p *platform.Platform, m *platform.Managed) {
 	if e.booted(p) {
 		return
 	}
-	e.left(p.Live || m.ReadOnly, m.Text, m.Fix(e.words))
+	e.left(rule.BootLoaderManaged, p.Live || m.ReadOnly, m.Text, m.Fix(e.words))
 }
 
 func (e *editor) proxmox(p *platform.Platform) {
 	if e.loader.Tool == "" {
-		e.problem(true, "proxmox-boot-tool starts the node (/etc/kernel/proxmox-boot-uuids), but is not installed", "install the package proxmox-kernel-helper")
+		e.problem(rule.BootLoaderToolMissing, true, "proxmox-boot-tool starts the node (/etc/kernel/proxmox-boot-uuids), but is not installed", "install the package proxmox-kernel-helper")
 	}
 	if e.loader.Defaults != "" {
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
@@ -118,7 +119,7 @@ func (e *editor) proxmox(p *platform.Platform) {
 	}
 	e.cmdlineFile(state.BootConfig, state.Reboot)
 	if !p.Live {
-		e.left(false, "the image does not show whether proxmox-boot-tool starts it by systemd-boot, which reads /etc/kernel/cmdline, or by GRUB (Secure Boot, legacy BIOS)",
+		e.left(rule.BootLoaderUnknown, false, "the image does not show whether proxmox-boot-tool starts it by systemd-boot, which reads /etc/kernel/cmdline, or by GRUB (Secure Boot, legacy BIOS)",
 			"where GRUB starts it, run bootstrap again on the running node")
 	}
 }
@@ -128,7 +129,7 @@ func (e *editor) byHand(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.left(p.Live, "the boot loader is unknown, so bootstrap can't add kernel arguments to its configuration",
+	e.left(rule.BootLoaderUnknown, p.Live, "the boot loader is unknown, so bootstrap can't add kernel arguments to its configuration",
 		"add to the kernel command line, then reboot: "+strings.Join(e.words, " "))
 }
 
@@ -137,14 +138,14 @@ func (e *editor) booted(p *platform.Platform) bool {
 	return p.Live && kernelargs.Add(p.Cmdline, e.words...) == p.Cmdline
 }
 
-func (e *editor) problem(fatal bool, text, fix string) {
-	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, Text: text, Fix: fix})
+func (e *editor) problem(code rule.Code, fatal bool, text, fix string) {
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Code: code, Fatal: fatal, Text: text, Fix: fix})
 }
 
 // left records a problem that the user has to solve. It is not fatal for an image, because the arguments of its kernel
 // can't be verified.
-func (e *editor) left(fatal bool, text, fix string) {
-	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
+func (e *editor) left(code rule.Code, fatal bool, text, fix string) {
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Code: code, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }
 
 func (e *editor) file(name string, content, why string, then ...state.FollowUp) {
@@ -161,7 +162,7 @@ func (e *editor) read(name string) (string, bool) {
 	}
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file of normal size below the node's root",
+			Part: Part, Code: rule.FileUnreadable, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file of normal size below the node's root",
 		})
 		return "", false
 	}
@@ -184,7 +185,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 	changed, err := edit(content)
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "correct the file",
+			Part: Part, Code: rule.FileDamaged, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "correct the file",
 		})
 		return
 	}
@@ -223,7 +224,7 @@ func (e *editor) unifiedImages(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.left(false, "the kernels are unified images, which contain their command line",
+	e.left(rule.UnifiedKernelImage, false, "the kernels are unified images, which contain their command line",
 		"rebuild and sign the images with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
@@ -233,7 +234,7 @@ func (e *editor) flatcar(p *platform.Platform) {
 		if e.booted(p) {
 			return
 		}
-		e.left(p.Live, "there is no /oem/grub.cfg on Flatcar's OEM partition to edit",
+		e.left(rule.BootLoaderConfigMissing, p.Live, "there is no /oem/grub.cfg on Flatcar's OEM partition to edit",
 			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
 		return
 	}
@@ -306,7 +307,7 @@ func (e *editor) outlasts(fragment, content, variable string) {
 	}
 	by := evaluated.Replaced(variable)
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-		Part: Part, Fatal: true, Path: by.Path,
+		Part: Part, Code: rule.SettingOverridden, Fatal: true, Path: by.Path,
 		Text: fmt.Sprintf("/%s line %d sets %s after /%s does, without %s", by.Path, by.Number, variable, fragment, strings.Join(lost, " ")),
 		Fix:  fmt.Sprintf("append to the variable there (%s=\"$%s ...\"), or rename the file so that it sorts before %s", variable, variable, path.Base(fragment)),
 	})

@@ -10,11 +10,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// rule is an argument that conflicts with the blueprint.
-type rule struct {
+// conflict is an argument that conflicts with the blueprint.
+type conflict struct {
 	name string
 	// bad are the values that conflict. If both bad and judge are nil, any value does. judge returns "" for a value
 	// that does not.
@@ -43,9 +44,9 @@ func off(value string) string {
 	return ""
 }
 
-// rules returns the rules for every blueprint, and those for this one.
-func rules(b *blueprint.Blueprint) []rule {
-	all := []rule{
+// possibleConflicts returns the arguments that conflict with every blueprint, and those that conflict with this one.
+func possibleConflicts(b *blueprint.Blueprint) []conflict {
+	all := []conflict{
 		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
 		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
 		{name: "intel_iommu", bad: []string{"tboot_noforce"}, why: "permits a measured boot without DMA translation"},
@@ -60,27 +61,27 @@ func rules(b *blueprint.Blueprint) []rule {
 		{name: "vfio-pci.ids", why: "binds every function of the model; list addresses in vfio.keepOff instead", harmless: true},
 	}
 	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
-		all = append(all, rule{name: "iommu", bad: []string{"nopt"}, why: "contradicts kernel.iommu: Passthrough", last: true},
-			rule{name: "iommu.passthrough", judge: off, why: "contradicts kernel.iommu: Passthrough", last: true})
+		all = append(all, conflict{name: "iommu", bad: []string{"nopt"}, why: "contradicts kernel.iommu: Passthrough", last: true},
+			conflict{name: "iommu.passthrough", judge: off, why: "contradicts kernel.iommu: Passthrough", last: true})
 	} else {
-		all = append(all, rule{name: "iommu", bad: []string{"pt"}, why: "contradicts kernel.iommu: On", last: true},
-			rule{name: "iommu.passthrough", judge: on, why: "contradicts kernel.iommu: On", last: true})
+		all = append(all, conflict{name: "iommu", bad: []string{"pt"}, why: "contradicts kernel.iommu: On", last: true},
+			conflict{name: "iommu.passthrough", judge: on, why: "contradicts kernel.iommu: On", last: true})
 	}
 	if !b.VFIO.DisableDenylist {
-		all = append(all, rule{name: "vfio-pci.disable_denylist", judge: on, why: "lets VMs have devices that the kernel lists as exploitable"})
+		all = append(all, conflict{name: "vfio-pci.disable_denylist", judge: on, why: "lets VMs have devices that the kernel lists as exploitable"})
 	}
 	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
-		all = append(all, rule{name: "hugepages", why: "contradicts kernel.hugePages"}, rule{name: "hugepagesz", why: "contradicts kernel.hugePages"})
+		all = append(all, conflict{name: "hugepages", why: "contradicts kernel.hugePages"}, conflict{name: "hugepagesz", why: "contradicts kernel.hugePages"})
 	}
 	return all
 }
 
 // matches reports whether a value is bad, alone or in a list.
-func (r *rule) matches(value string) bool {
-	if r.judge != nil {
-		return r.judge(value) != ""
+func (c *conflict) matches(value string) bool {
+	if c.judge != nil {
+		return c.judge(value) != ""
 	}
-	return r.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(r.bad, v) })
+	return c.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(c.bad, v) })
 }
 
 // conflicts returns a problem for each argument that contradicts the blueprint, with its file and line. Bootstrap does
@@ -89,21 +90,21 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 	wanted := Arguments(b, p)
 	var found []state.Problem
 	configured := commandLines(tree, &p.Loader)
-	for _, r := range rules(b) {
+	for _, c := range possibleConflicts(b) {
 		before := len(found)
 		for _, line := range configured {
-			for _, word := range r.words(line.Value, wanted) {
+			for _, word := range c.words(line.Value, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, Fatal: !r.harmless, Path: line.Path,
-					Text: fmt.Sprintf("/%s line %d: %s %s", line.Path, line.Number, word, r.why),
+					Part: Part, Code: rule.KernelArgumentConflict, Fatal: !c.harmless, Path: line.Path,
+					Text: fmt.Sprintf("/%s line %d: %s %s", line.Path, line.Number, word, c.why),
 					Fix:  removal(&p.Loader, line.Path, word),
 				})
 			}
 		}
-		for _, word := range r.words(p.Cmdline, wanted) {
-			if len(found) == before && !r.overridden(p.Cmdline, wanted) {
+		for _, word := range c.words(p.Cmdline, wanted) {
+			if len(found) == before && !c.overridden(p.Cmdline, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, r.why, origin(&p.Loader)),
+					Part: Part, Code: rule.KernelArgumentConflict, AtBoot: !c.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, c.why, origin(&p.Loader)),
 					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor, the system's own tool)",
 				})
 			}
@@ -134,17 +135,17 @@ func origin(l *platform.Loader) string {
 	return "no known file of the boot loader has it"
 }
 
-// words returns the words of a command line that the rule applies to, except those that the blueprint wants.
-func (r *rule) words(line string, wanted []string) []string {
+// words returns the words of a command line that conflict, except those that the blueprint wants.
+func (c *conflict) words(line string, wanted []string) []string {
 	var found, ours []string
 	for _, group := range wanted {
 		if kernelargs.Has(line, group) {
 			ours = append(ours, kernelargs.Split(group)...)
 		}
 	}
-	for _, value := range kernelargs.Values(line, r.name) {
-		word := r.name + "=" + value
-		if r.matches(value) && !slices.Contains(ours, word) {
+	for _, value := range kernelargs.Values(line, c.name) {
+		word := c.name + "=" + value
+		if c.matches(value) && !slices.Contains(ours, word) {
 			found = append(found, word)
 		}
 	}
@@ -152,9 +153,9 @@ func (r *rule) words(line string, wanted []string) []string {
 }
 
 // overridden reports whether a required word overrides the conflicting value.
-func (r *rule) overridden(line string, wanted []string) bool {
-	values := kernelargs.Values(line, r.name)
-	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
+func (c *conflict) overridden(line string, wanted []string) bool {
+	values := kernelargs.Values(line, c.name)
+	return c.last && len(values) > 0 && slices.Contains(wanted, c.name+"="+values[len(values)-1])
 }
 
 // files are the node's files as package kernelargs reads them, without bootstrap's own blocks. Those in over replace the

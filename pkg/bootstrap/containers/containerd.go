@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // containerd is the containerd of one node, and the requirements for it.
@@ -37,7 +38,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 	c.fact("version", v.String(), v.Source)
 	c.fact("configuration", c.at.main, c.at.main)
 	if v.older(2, 0) {
-		c.warn(v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
+		c.warn(rule.VersionTooOld, v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
 			"Install containerd 2.2 or newer.")
 	}
 	if !c.read() || !c.chooseRule() {
@@ -49,7 +50,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 // read reads the main file, or returns the needed content if there is none.
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
-		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
+		c.refuse(rule.FileWrongType, c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
 			"Replace the link with a file, or add the import to its target: imports = [\""+config.ContainerdDropIns+"/*.toml\"]")
 		return false
 	}
@@ -59,7 +60,7 @@ func (c *containerd) read() bool {
 		c.text = file.Value
 		return c.parse(file)
 	case file.Status != facts.Absent:
-		c.refuse(c.at.main, c.at.main+" can't be read: "+file.Err, "Replace it with a file that root can read.")
+		c.refuse(rule.FileUnreadable, c.at.main, c.at.main+" can't be read: "+file.Err, "Replace it with a file that root can read.")
 		return false
 	}
 	if !c.parseVendor() {
@@ -77,7 +78,7 @@ func (c *containerd) parseVendor() bool {
 	if c.at.vendor != "" {
 		file := c.node.Read(c.at.vendor)
 		if !file.OK() {
-			c.refuse(c.at.vendor, "containerd is started with "+c.at.vendor+", which can't be read: "+cause(file), "Correct containerd's service.")
+			c.refuse(rule.FileUnreadable, c.at.vendor, "containerd is started with "+c.at.vendor+", which can't be read: "+cause(file), "Correct containerd's service.")
 			return false
 		}
 		return c.parse(file)
@@ -92,7 +93,7 @@ func (c *containerd) parseVendor() bool {
 func (c *containerd) parse(file facts.Fact) bool {
 	t, err := config.Parse(file)
 	if err != nil {
-		c.refuse(file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
+		c.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false
 	}
 	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
@@ -103,14 +104,14 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) chooseRule() bool {
 	switch {
 	case c.version < 2:
-		c.refuse(c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
+		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
 			"Migrate it: run containerd config migrate > config.new, review the result, and replace the file with it. "+
 				"If you have no settings in it (Docker's package ships it with CRI disabled), start from containerd config default.")
 	case c.version > 4:
-		c.refuse(c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
+		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
 			"Use version 2, 3 or 4, or a kata-vfio that supports this version.")
 	case c.version > 2 && c.major == 1:
-		c.refuse(c.versionOf, fmt.Sprintf("%s has version %d, which containerd 1 does not read.", c.versionOf, c.version),
+		c.refuse(rule.VersionTooOld, c.versionOf, fmt.Sprintf("%s has version %d, which containerd 1 does not read.", c.versionOf, c.version),
 			"Install containerd 2.2 or newer.")
 	default:
 		if c.version == 2 && c.major < 2 {
@@ -173,7 +174,7 @@ func (c *containerd) before() *config.Containerd {
 		c.rule = config.ByKey
 		before = c.load(c.text, nil)
 		if c.major == 1 {
-			c.refuse(c.at.main, fmt.Sprintf("%s imports a file of version %d, which containerd 1 does not read.", c.at.main, before.Version),
+			c.refuse(rule.VersionTooOld, c.at.main, fmt.Sprintf("%s imports a file of version %d, which containerd 1 does not read.", c.at.main, before.Version),
 				"Install containerd 2.2 or newer, or remove the file from the imports.")
 		}
 	}
@@ -188,7 +189,7 @@ func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
 // damaged refuses files that containerd does not start with.
 func (c *containerd) damaged(loaded *config.Containerd) bool {
 	for _, file := range loaded.Damaged {
-		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
+		c.refuse(rule.FileDamaged, file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
 	}
 	return len(loaded.Damaged) > 0
 }
@@ -199,7 +200,7 @@ func (c *containerd) disabled(all config.Table) bool {
 	needed := []string{"cri", config.CRIBefore, config.CRIRuntime, "io.containerd.cri.v1.images", config.NRI}
 	for _, name := range s.List() {
 		if slices.Contains(needed, name) {
-			c.refuse(s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
+			c.refuse(rule.PluginDisabled, s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
 				"Remove it from disabled_plugins.")
 			return true
 		}
@@ -218,7 +219,7 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 	c.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
 	for _, h := range c.kata.handlers {
 		if h.block && !after.All.Sub(handlerSection(h.name)...).Setting("", "snapshotter").IsSet() {
-			c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
+			c.warn(rule.SnapshotterMissing, c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
 				"Set snapshotter (such as erofs) for the handler "+h.name+" in your own drop-in, and for its images.")
 		}
 	}

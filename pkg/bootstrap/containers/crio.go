@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // CRI-O's file, and bootstrap's drop-in.
@@ -31,7 +32,7 @@ func crioWants(n node, k *kata) (*wants, error) {
 	text = withCDIDirs(text, before.Sub("crio", "runtime").Setting("", "cdi_spec_dirs").List())
 	n.checkCRIO(w, k, before, text)
 	if k.flavour == FlavourGo {
-		w.warn("", "CRI-O passes every annotation of a pod to Kata, and its Go runtime may add devices because of them (RT-003).",
+		w.warn(rule.AnnotationsPassed, "", "CRI-O passes every annotation of a pod to Kata, and its Go runtime may add devices because of them (RT-003).",
 			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
 	}
 	manager := before.Sub("crio", "runtime").Setting(crioConfig, "cgroup_manager")
@@ -47,7 +48,7 @@ func crioWants(n node, k *kata) (*wants, error) {
 func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
 	loaded := config.LoadCRIO(n.with(crioDropIn, ours))
 	for _, file := range loaded.Damaged {
-		w.refuse(file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
+		w.refuse(rule.FileDamaged, file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
 	if len(loaded.Damaged) > 0 {
 		return nil, "", false
@@ -59,7 +60,7 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 func (n node) checkCRIO(w *wants, k *kata, before config.Table, text string) {
 	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
-		w.refuse(crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
+		w.refuse(rule.FileDamaged, crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
 		return
 	}
 	for _, h := range k.handlers {
@@ -81,7 +82,7 @@ func (w *wants) refuseOther(handler string, theirs, ours config.Table, section .
 	for _, name := range sortedKeys(all) {
 		s := all[name]
 		if !slices.Contains(siteSettings(), s.Name) && !s.Is(mine[name]) {
-			w.refuse(s.File, fmt.Sprintf("%s defines a handler %s: %s.", s.File, handler, s.Fact().Value),
+			w.refuse(rule.HandlerConflict, s.File, fmt.Sprintf("%s defines a handler %s: %s.", s.File, handler, s.Fact().Value),
 				"Remove or rename that handler.")
 			return
 		}

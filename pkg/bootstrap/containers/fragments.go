@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
@@ -93,7 +94,7 @@ func (w *wants) refuseDifferences(want, got config.Table, last string) {
 		}
 		file := cmp.Or(is.File, last)
 		if !named[file] {
-			w.refuse(file, fmt.Sprintf("%s is read after bootstrap's file and sets %s (%s), but %s is required.", file, is.Fact().Value, name, ours.Fact().Value),
+			w.refuse(rule.SettingOverridden, file, fmt.Sprintf("%s is read after bootstrap's file and sets %s (%s), but %s is required.", file, is.Fact().Value, name, ours.Fact().Value),
 				"Remove the setting from "+file+", or rename that file so that it is read before bootstrap's.")
 		}
 		named[file] = true
@@ -128,6 +129,6 @@ func (w *wants) compareCgroups(k *config.Kubelet, driver, file, setting string) 
 	if k.Settings.CgroupDriver == "" || k.Settings.CgroupDriver == driver {
 		return
 	}
-	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), but the container runtime uses %s (%s).", k.Settings.CgroupDriver, k.CgroupFile, driver, file),
+	w.warn(rule.CgroupDriverMismatch, file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), but the container runtime uses %s (%s).", k.Settings.CgroupDriver, k.CgroupFile, driver, file),
 		fmt.Sprintf("Change %s, or the kubelet's cgroupDriver.", setting))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // addImport adds a pattern to the imports of a containerd configuration and keeps every other byte: comments, order,
@@ -162,7 +163,7 @@ func (c *containerd) imported(dropIn []byte) (string, bool) {
 	}
 	main, err := addImport(c.at.main, c.text, c.pattern())
 	if err != nil {
-		c.refuse(c.at.main, "The import can't be added: "+err.Error(), "Add it yourself: imports = [\""+c.pattern()+"\"]")
+		c.refuse(rule.ImportMissing, c.at.main, "The import can't be added: "+err.Error(), "Add it yourself: imports = [\""+c.pattern()+"\"]")
 		return "", false
 	}
 	return main, c.startedWith()
@@ -179,7 +180,7 @@ func (c *containerd) startedWith() bool {
 			return true
 		}
 	}
-	c.refuse(c.at.main, fmt.Sprintf("%s exists, but containerd is started with %s, which the file does not import.", c.at.main, c.at.vendor),
+	c.refuse(rule.ImportMissing, c.at.main, fmt.Sprintf("%s exists, but containerd is started with %s, which the file does not import.", c.at.main, c.at.vendor),
 		"Remove it, or add imports = [\""+c.at.vendor+"\"] to it, or start containerd with it.")
 	return false
 }

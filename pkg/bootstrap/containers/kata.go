@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // kata is an installation of one of Kata's runtimes.
@@ -60,7 +61,7 @@ func kataWants(n node, o Options) (*wants, *kata, error) {
 	k, found := n.findKata(o.Kata)
 	k.handlers = o.handlersBelow(k.own)
 	if !found {
-		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
+		w.refuse(rule.KataNotInstalled, k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
 			fmt.Sprintf("Unpack Kata's release archives at / (kata-static, and for the Go runtime from 4.1.0 on also kata-go-static), or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
 		return w, &k, nil
 	}
@@ -90,14 +91,14 @@ func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 		return err
 	}
 	if target, ok := n.link(h.config()); ok {
-		w.refuse(h.config(), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
+		w.refuse(rule.FileWrongType, h.config(), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
 			"Remove the link; bootstrap replaces it with a copy.")
 	}
 	n.with(h.config(), []byte(text)).checkKata(w, k.flavour, h, ours)
 	w.file(h.config(), []byte(text), "the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, h.base)))
 	w.file(h.dropIn(), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
 	if h.hotPlug {
-		w.warn(h.dropIn(), "Devices are hot-plugged, but the plugin refuses such pods without --hot-plug.",
+		w.warn(rule.HotPlugNotEnabled, h.dropIn(), "Devices are hot-plugged, but the plugin refuses such pods without --hot-plug.",
 			"Set the plugin's flag --hot-plug (plugin.extraArgs in the chart) on all nodes.")
 	}
 	return nil
@@ -116,17 +117,17 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, boo
 	name := path.Join(k.shipped, baseName(k, h.base))
 	file := n.Read(name)
 	if !file.OK() {
-		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be read from %s: %s", h.base, name, cause(file)),
+		w.refuse(rule.KataConfigMissing, name, fmt.Sprintf("Kata's configuration for %ss can't be read from %s: %s", h.base, name, cause(file)),
 			"Install a release of Kata that has it, or "+h.otherBase()+".")
 		return nil, "", false
 	}
 	t, err := config.Parse(file)
 	if err != nil {
-		w.refuse(name, "Kata's configuration can't be parsed: "+err.Error(), "Reinstall that release of Kata.")
+		w.refuse(rule.FileDamaged, name, "Kata's configuration can't be parsed: "+err.Error(), "Reinstall that release of Kata.")
 		return nil, "", false
 	}
 	if !slices.Contains(t.Sub("hypervisor").Names(), "qemu") {
-		w.refuse(name, name+" has no section [hypervisor.qemu].", "Install a release of Kata that uses QEMU.")
+		w.refuse(rule.KataConfigMissing, name, name+" has no section [hypervisor.qemu].", "Install a release of Kata that uses QEMU.")
 		return nil, "", false
 	}
 	return t, file.Value, true
@@ -140,7 +141,7 @@ func (n node) checkKata(w *wants, flavour Flavour, h *handler, text string) {
 	effective := with.effectiveKata(w, h.config())
 	want, err := config.Parse(with.Read(dropIn))
 	if err != nil {
-		w.refuse(dropIn, err.Error(), "Report it: a shipped fragment is broken.")
+		w.refuse(rule.FileDamaged, dropIn, err.Error(), "Report it: a shipped fragment is broken.")
 		return
 	}
 	ours, got := want.Settings(), effective.Settings()
@@ -169,7 +170,7 @@ func (w *wants) modules(all []state.Module) {
 func (n node) effectiveKata(w *wants, base string) config.Table {
 	loaded := config.LoadKata(n, base)
 	for _, file := range loaded.Damaged {
-		w.refuse(file.Path, "Kata would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
+		w.refuse(rule.FileDamaged, file.Path, "Kata would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
 	return loaded.All
 }
@@ -187,11 +188,11 @@ func (w *wants) overridden(name string, is, ours config.Setting) {
 			w.fact(name, is.Fact().Value, is.File)
 			return
 		}
-		w.refuse(is.File, text, "Add \"--modcaps=-mknod\" to the list in "+is.File+", or remove it.")
+		w.refuse(rule.SettingOverridden, is.File, text, "Add \"--modcaps=-mknod\" to the list in "+is.File+", or remove it.")
 	case "disable_block_device_use", "cold_plug_vfio", "hot_plug_vfio", "enable_annotations", "pod_resource_api_sock":
-		w.refuse(is.File, text, fix)
+		w.refuse(rule.SettingOverridden, is.File, text, fix)
 	default:
-		w.warn(is.File, text, fix)
+		w.warn(rule.SettingOverridden, is.File, text, fix)
 	}
 }
 
@@ -205,7 +206,7 @@ func (n node) kataVersion(w *wants) {
 	}
 	w.fact("version", v.String(), v.Source)
 	if v.older(4, 0) {
-		w.warn(v.Source, "Kata is version "+v.Text+", but kata-vfio needs 4.x.", "Install a release of Kata 4.")
+		w.warn(rule.VersionTooOld, v.Source, "Kata is version "+v.Text+", but kata-vfio needs 4.x.", "Install a release of Kata 4.")
 	}
 }
 
@@ -273,10 +274,10 @@ func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective co
 	switch {
 	case program == "":
 		file := path.Join(dir, "configuration.toml")
-		w.refuse(file, "Kata's VMs share a directory with the node (shared_fs), but virtio_fs_daemon is not set.",
+		w.refuse(rule.VirtiofsdMissing, file, "Kata's VMs share a directory with the node (shared_fs), but virtio_fs_daemon is not set.",
 			"Set virtio_fs_daemon to the path of virtiofsd in a drop-in of "+path.Join(dir, "config.d")+".")
 	case path.IsAbs(program) && !n.exists(program):
-		w.refuse(program, fmt.Sprintf("Kata's VMs share a directory with the node through %s (virtio_fs_daemon), which does not exist, so no VM starts.", program),
+		w.refuse(rule.VirtiofsdMissing, program, fmt.Sprintf("Kata's VMs share a directory with the node through %s (virtio_fs_daemon), which does not exist, so no VM starts.", program),
 			"Unpack Kata's release archive kata-static, which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
 				path.Join(dir, "config.d")+".")
 	}
@@ -290,7 +291,7 @@ func (w *wants) checkBlockDevices(flavour Flavour, effective config.Table) {
 	if !needsVirtiofsd(flavour, shared) || qemu.Setting("", "disable_block_device_use").On() {
 		return
 	}
-	w.refuse(shared.File, shared.File+" has the VMs share a directory with the node (shared_fs), and they get block devices by path.",
+	w.refuse(rule.BlockDevicesByPath, shared.File, shared.File+" has the VMs share a directory with the node (shared_fs), and they get block devices by path.",
 		"Set disable_block_device_use = true in "+shared.File+", or remove shared_fs from it.")
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // kubelet reads the kubelet's configuration at its next start.
@@ -40,15 +41,15 @@ func kubeletWants(n node) *wants {
 	v := n.installed("kubelet")
 	w.fact("version", v.String(), v.Source)
 	if v.older(1, 34) {
-		w.refuse(v.Source, "The kubelet is version "+v.Text+", which does not enable DRA by default.", "Upgrade Kubernetes to 1.34 or newer.")
+		w.refuse(rule.VersionTooOld, v.Source, "The kubelet is version "+v.Text+", which does not enable DRA by default.", "Upgrade Kubernetes to 1.34 or newer.")
 	}
 	k := n.kubelet()
 	for _, file := range k.Damaged {
-		w.warn(file.Path, "The kubelet's configuration can't be parsed: "+cause(file), "Correct the file.")
+		w.warn(rule.FileDamaged, file.Path, "The kubelet's configuration can't be parsed: "+cause(file), "Correct the file.")
 	}
 	for _, gate := range neededGates() {
 		if on, set := k.Settings.FeatureGates[gate]; set && !on {
-			w.refuse(k.GateFiles[gate], "The kubelet's feature gate "+gate+" is disabled in "+k.GateFiles[gate]+".", "Remove it from featureGates, and restart the kubelet.")
+			w.refuse(rule.FeatureGateDisabled, k.GateFiles[gate], "The kubelet's feature gate "+gate+" is disabled in "+k.GateFiles[gate]+".", "Remove it from featureGates, and restart the kubelet.")
 		}
 	}
 	w.kubeletFacts(n, k)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
@@ -45,7 +46,7 @@ func (n node) usualUnits(r Runtime) []string {
 func (w *wants) restarted(n node, r Runtime, file string) {
 	units := n.units(r)
 	if len(units) == 0 {
-		w.warn(file, "No known systemd service starts this node's "+string(r)+", so bootstrap can't restart it after changes.",
+		w.warn(rule.ServiceUnknown, file, "No known systemd service starts this node's "+string(r)+", so bootstrap can't restart it after changes.",
 			"Restart "+string(r)+" yourself whenever its files change.")
 		return
 	}
@@ -62,7 +63,7 @@ const (
 func socketWants(n node) (*wants, error) {
 	w := &wants{part: "socket"}
 	if !n.exists("/usr/lib/systemd") && !n.exists("/lib/systemd") {
-		w.warn("", "The node has no systemd, so nothing creates /run/kata-vfio/pod-resources.sock before the first pod.",
+		w.warn(rule.NoSystemd, "", "The node has no systemd, so nothing creates /run/kata-vfio/pod-resources.sock before the first pod.",
 			"Configure the node's init to create a socket file there at each boot, before the kubelet starts.")
 		return w, nil
 	}

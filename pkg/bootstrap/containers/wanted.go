@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
@@ -68,7 +69,7 @@ func runtimeWants(n node, o Options) (*wants, error) {
 	case RuntimeCRIO:
 		engine, err = crioWants(n, k)
 	default:
-		w.refuse("", "The node has neither containerd nor CRI-O.", "Install containerd 2, or set containers.runtime in the blueprint: to containerd or CRI-O if it is installed later, or to None if you configure the runtime yourself.")
+		w.refuse(rule.NoContainerRuntime, "", "The node has neither containerd nor CRI-O.", "Install containerd 2, or set containers.runtime in the blueprint: to containerd or CRI-O if it is installed later, or to None if you configure the runtime yourself.")
 		return w, nil
 	}
 	if err != nil {
@@ -219,13 +220,15 @@ func (w *wants) file(path string, content []byte, why string, then ...state.Foll
 }
 
 // refuse records a problem that prevents all changes.
-func (w *wants) refuse(path, text, fix string) { w.problem(true, path, text, fix) }
+func (w *wants) refuse(code rule.Code, path, text, fix string) {
+	w.problem(code, true, path, text, fix)
+}
 
 // warn records a problem that prevents nothing.
-func (w *wants) warn(path, text, fix string) { w.problem(false, path, text, fix) }
+func (w *wants) warn(code rule.Code, path, text, fix string) { w.problem(code, false, path, text, fix) }
 
-func (w *wants) problem(fatal bool, path, text, fix string) {
-	w.Problems = append(w.Problems, state.Problem{Part: w.part, Fatal: fatal, Path: below(path), Text: text, Fix: fix})
+func (w *wants) problem(code rule.Code, fatal bool, path, text, fix string) {
+	w.Problems = append(w.Problems, state.Problem{Part: w.part, Code: code, Fatal: fatal, Path: below(path), Text: text, Fix: fix})
 }
 
 func (w *wants) fact(name, value, source string) {

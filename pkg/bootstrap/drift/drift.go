@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -46,6 +48,8 @@ type Difference struct {
 	// What is the kind of difference: "changed" or "removed" after bootstrap wrote the file, "missing" if bootstrap did not write it,
 	// "setting" of the running kernel, "reboot" if only a reboot is missing, "problem" if bootstrap can't fix it.
 	What string `json:"what"`
+	// Code names the kind of a problem. Other differences have none, and so have those that an earlier bootstrap recorded.
+	Code rule.Code `json:"code,omitempty"`
 	// Why describes it.
 	Why string `json:"why,omitempty"`
 	// Since is the modification time of a changed file, otherwise the time of the first verify that found the difference.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const isolationPart = "isolation"
@@ -149,19 +150,19 @@ func (n *node) commandsIn(text string, o origin) {
 		switch {
 		case clearsACS(c.line), aboutACS && plainWrite.MatchString(c.line):
 			n.problem(state.Problem{
-				Part: isolationPart, Fatal: o.runs, Path: o.file,
+				Part: isolationPart, Code: rule.StartupCommandConflict, Fatal: o.runs, Path: o.file,
 				Text: fmt.Sprintf("/%s line %d%s switches isolation between devices (ACS) off: %s", o.file, c.number, o.started, c.line),
 				Fix:  "disable what runs it, and reboot: VMs of several tenants need ACS",
 			})
 		case !ofVendor(o.file) && driverWrite.MatchString(c.line):
 			n.problem(state.Problem{
-				Part: isolationPart, Path: o.file,
+				Part: isolationPart, Code: rule.StartupCommandConflict, Path: o.file,
 				Text: fmt.Sprintf("/%s line %d%s also sets drivers of PCI functions: %s", o.file, c.number, o.started, c.line),
 				Fix:  "remove it if it is for a function that the node config or vfio.keepOff selects: the plugin sets their drivers itself",
 			})
 		case noReset.MatchString(c.line):
 			n.problem(state.Problem{
-				Part: isolationPart, Path: o.file,
+				Part: isolationPart, Code: rule.StartupCommandConflict, Path: o.file,
 				Text: fmt.Sprintf("/%s line %d%s switches off how PCI functions are reset: %s", o.file, c.number, o.started, c.line),
 				Fix:  "remove it if it is for a function that the node config selects: a function that can't be reset is never given to a tenant",
 			})

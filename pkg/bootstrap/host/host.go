@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -81,7 +82,7 @@ func (n *node) text(part, name string) (string, bool) {
 		return strings.TrimRight(string(data), " \t\r\n"), true
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		n.problem(state.Problem{Part: part, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file below the node's root"})
+		n.problem(state.Problem{Part: part, Code: rule.FileUnreadable, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file below the node's root"})
 	}
 	return "", false
 }
@@ -194,7 +195,7 @@ func (n *node) hasPages(h blueprint.HugePages, name string) bool {
 		return true
 	}
 	n.problem(state.Problem{
-		Part: hugePagesPart, Fatal: true, Path: name, Text: fmt.Sprintf("the blueprint requires %s (there is no /%s)", what, name),
+		Part: hugePagesPart, Code: rule.HugePagesUnsupported, Fatal: true, Path: name, Text: fmt.Sprintf("the blueprint requires %s (there is no /%s)", what, name),
 		Fix: "use sizes and NUMA nodes that exist (ls /sys/kernel/mm/hugepages /sys/devices/system/node), or enable them in the firmware and kernel",
 	})
 	return false

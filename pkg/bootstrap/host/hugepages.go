@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // PlaceHugePages returns a blueprint in which huge pages for functions are those of NUMA nodes: next to the functions, so
@@ -48,7 +49,7 @@ func addPages(all []blueprint.HugePages, h blueprint.HugePages) []blueprint.Huge
 
 // numaNodeOf returns the NUMA node of a function, or records why it is not known.
 func (n *node) numaNodeOf(a pci.Address) (number int, ok bool) {
-	fix := "set node instead of device"
+	code, fix := rule.NUMANodeUnknown, "set node instead of device"
 	what := fmt.Sprintf("the NUMA node of %s is unknown, because an image has no functions", a)
 	if n.platform.Live {
 		text, there := n.text(hugePagesPart, function(a, "numa_node"))
@@ -61,11 +62,11 @@ func (n *node) numaNodeOf(a pci.Address) (number int, ok bool) {
 		case there:
 			what = fmt.Sprintf("the firmware does not say on which NUMA node %s is", a)
 		default:
-			what, fix = fmt.Sprintf("the node has no function %s", a), "correct the blueprint"
+			code, what, fix = rule.Absent, fmt.Sprintf("the node has no function %s", a), "correct the blueprint"
 		}
 	}
 	n.problem(state.Problem{
-		Part: hugePagesPart, Fatal: true, Path: function(a, "numa_node"), Text: "kernel.hugePages: " + what, Fix: fix,
+		Part: hugePagesPart, Code: code, Fatal: true, Path: function(a, "numa_node"), Text: "kernel.hugePages: " + what, Fix: fix,
 	})
 	return 0, false
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // classIOMMU is the class of an IOMMU that is a PCI function, as AMD's are.
@@ -38,17 +39,17 @@ func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot, disks map[pci.Address
 // needed reports whether the node needs a function, and records the problem. The boot console alone does not make it
 // needed: a node without its screen still boots.
 func (n *node) needed(f *device.Function, disk string) bool {
-	why, fix := needs(f, disk)
+	code, why, fix := needs(f, disk)
 	shown := slices.ContainsFunc(f.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
 	switch {
 	case why != "":
 		n.problem(state.Problem{
-			Part: udevPart, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s, and the next boot would come up without it", f.Address, why),
+			Part: udevPart, Code: code, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s, and the next boot would come up without it", f.Address, why),
 			Fix: fmt.Sprintf("remove %s from vfio.keepOff%s", f.Address, fix),
 		})
 	case shown:
 		n.problem(state.Problem{
-			Part: udevPart, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
+			Part: udevPart, Code: rule.DrivesConsole, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
 			Fix: "make sure that you reach the node by network or serial console, or make another GPU the first display in the firmware setup",
 		})
 	}
@@ -59,31 +60,35 @@ func (n *node) needed(f *device.Function, disk string) bool {
 func (n *node) unverified(f *device.Function, why string) bool {
 	if why != "" {
 		n.problem(state.Problem{
-			Part: udevPart, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but it is unknown whether the node uses its disks: %s", f.Address, why),
+			Part: udevPart, Code: rule.UseUnknown, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but it is unknown whether the node uses its disks: %s", f.Address, why),
 			Fix: fmt.Sprintf("run bootstrap as root on the node itself, or remove %s from vfio.keepOff", f.Address),
 		})
 	}
 	return why != ""
 }
 
-// needs says what the node needs a function for, and what else has to be done to assign it.
-func needs(f *device.Function, disk string) (why, fix string) {
+// needs says what the node needs a function for, and what else has to be done to assign it. why is empty if the node does not need it.
+func needs(f *device.Function, disk string) (code rule.Code, why, fix string) {
 	var uses []string
 	for _, u := range f.Uses {
 		if u.Kind != device.UseConsole {
 			uses = append(uses, u.String())
 		}
 	}
+	code = rule.Forbidden
 	if disk != "" {
+		if len(uses) == 0 {
+			code = rule.DiskInUse
+		}
 		uses = append(uses, disk)
 	}
 	switch {
 	case f.IsBridge():
-		return "it is a bridge (class " + f.Class.String() + ")", ""
+		return rule.Bridge, "it is a bridge (class " + f.Class.String() + ")", ""
 	case f.Class.Sub() == classIOMMU:
-		return "it is an IOMMU", ""
+		return code, "it is an IOMMU", ""
 	case len(uses) > 0:
-		return "the node uses it: " + strings.Join(uses, ", "), ", or move what uses it elsewhere first"
+		return code, "the node uses it: " + strings.Join(uses, ", "), ", or move what uses it elsewhere first"
 	}
-	return "", ""
+	return "", "", ""
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // mkinitcpioFile sorts after other drop-ins, so that none of them replaces what it appends to.
@@ -29,7 +30,7 @@ done
 func (n *node) mkinitcpio() {
 	if program := n.script("usr/bin/mkinitcpio"); !strings.Contains(program, "_d_config") {
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: "usr/bin/mkinitcpio", Text: "kernel.earlyBinding: this mkinitcpio reads no drop-ins of /etc/mkinitcpio.conf.d",
+			Part: initramfsPart, Code: rule.EarlyBindingUnsupported, Fatal: true, Path: "usr/bin/mkinitcpio", Text: "kernel.earlyBinding: this mkinitcpio reads no drop-ins of /etc/mkinitcpio.conf.d",
 			Fix: "install mkinitcpio 36 or newer, or remove kernel.earlyBinding",
 		})
 		return
@@ -41,7 +42,7 @@ func (n *node) mkinitcpio() {
 		for _, c := range commandLines(n.script(file)) {
 			if variable, value, ok := strings.Cut(c.line, "="); ok && strings.HasSuffix(name, ".preset") && strings.HasSuffix(variable, "_config") && value != "" {
 				n.problem(state.Problem{
-					Part: initramfsPart, Fatal: true, Path: file,
+					Part: initramfsPart, Code: rule.EarlyBindingUnsupported, Fatal: true, Path: file,
 					Text: fmt.Sprintf("kernel.earlyBinding: /%s line %d sets %s, so mkinitcpio leaves out the drop-ins of /etc/mkinitcpio.conf.d", file, c.number, variable),
 					Fix:  "remove the line if it names /etc/mkinitcpio.conf, which is the default",
 				})
@@ -75,7 +76,7 @@ func (n *node) mkinitcpioHooks() {
 	}
 	if !slices.Contains(hooks, "udev") && !slices.Contains(hooks, "systemd") {
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: files[0],
+			Part: initramfsPart, Code: rule.EarlyBindingUnsupported, Fatal: true, Path: files[0],
 			Text: "kernel.earlyBinding: HOOKS of mkinitcpio has neither udev nor systemd, so no udev rule applies in the initial RAM file system",
 			Fix:  "add the hook udev or systemd to HOOKS in /etc/mkinitcpio.conf, or remove kernel.earlyBinding",
 		})
@@ -97,7 +98,7 @@ func (n *node) booster() {
 		drivers = []string{"-DRIVER"}
 	}
 	n.problem(state.Problem{
-		Part: initramfsPart, Fatal: true, Path: "etc/booster.yaml",
+		Part: initramfsPart, Code: rule.EarlyBindingUnsupported, Fatal: true, Path: "etc/booster.yaml",
 		Text: "kernel.earlyBinding: booster runs no udev in the initial RAM file system, so the rules of vfio.keepOff have no effect there",
 		Fix: fmt.Sprintf("keep the functions' own drivers out of the image instead: add \"modules: %s\" to /etc/booster.yaml, run /usr/lib/booster/regenerate_images, and remove kernel.earlyBinding",
 			strings.Join(drivers, ",")),

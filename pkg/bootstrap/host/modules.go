@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -100,7 +101,7 @@ func (n *node) contradictionsIn(file string, lines func(text string) []kernelarg
 	for _, line := range lines(content) {
 		if why := n.contradicts(strings.Fields(line.Text)); why != "" {
 			n.problem(state.Problem{
-				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
+				Part: modulesPart, Code: rule.ModuleOptionConflict, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
 				Fix: "remove the line: " + strings.TrimSpace(written(file, line.Text)),
 			})
 		}
@@ -175,7 +176,7 @@ func lacks(modules []state.Module, p *platform.Platform) []state.Problem {
 		names, options = append(names, fmt.Sprintf("%s (%s)", m.Name, m.Why)), append(options, m.Config)
 	}
 	return []state.Problem{{
-		Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s lacks modules that Kata needs: %s", p.Kernel, strings.Join(names, ", ")),
+		Part: preflightPart, Code: rule.KernelModuleMissing, Fatal: true, Text: fmt.Sprintf("kernel %s lacks modules that Kata needs: %s", p.Kernel, strings.Join(names, ", ")),
 		Fix: fmt.Sprintf("install the kernel's package of extra modules, or another kernel (%s)", strings.Join(options, ", ")),
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -20,13 +21,13 @@ func (n *node) preflight() {
 	n.volumeManagement()
 	if m := n.platform.Loader.Managed; !n.platform.Systemd && (m == nil || !m.ReadOnly) {
 		n.problem(state.Problem{
-			Part: preflightPart, Text: "the node has no systemd, so its files for modules at boot, locked memory and huge pages have no effect",
+			Part: preflightPart, Code: rule.NoSystemd, Text: "the node has no systemd, so its files for modules at boot, locked memory and huge pages have no effect",
 			Fix: "configure the node's init to do what the plan shows",
 		})
 	}
 	if n.platform.Xen == platform.XenConfigured {
 		n.problem(state.Problem{
-			Part: preflightPart, Text: "GRUB's settings have arguments for Xen (GRUB_CMDLINE_XEN). If Xen starts the node, Xen owns the IOMMU, and VFIO can't use it",
+			Part: preflightPart, Code: rule.XenOwnsIOMMU, Text: "GRUB's settings have arguments for Xen (GRUB_CMDLINE_XEN). If Xen starts the node, Xen owns the IOMMU, and VFIO can't use it",
 			Fix: "make GRUB start the kernel without Xen by default",
 		})
 	}
@@ -40,7 +41,7 @@ func (n *node) preflight() {
 		if p.CPU.Guest {
 			fix = "enable nested virtualization in the hypervisor of this VM, or use a bare-metal node"
 		}
-		n.problem(state.Problem{Part: preflightPart, Text: "the CPU's virtualization is missing or disabled, so VMs run in emulation or not at all", Fix: fix})
+		n.problem(state.Problem{Part: preflightPart, Code: rule.NoVirtualization, Text: "the CPU's virtualization is missing or disabled, so VMs run in emulation or not at all", Fix: fix})
 	}
 }
 
@@ -51,7 +52,7 @@ func (n *node) kernel() {
 	}
 	if !known["vfio_pci"].There() || !known["vfio_iommu_type1"].There() && !known["iommufd"].There() {
 		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s has no vfio-pci, or neither vfio_iommu_type1 nor iommufd", n.platform.Kernel),
+			Part: preflightPart, Code: rule.KernelModuleMissing, Fatal: true, Text: fmt.Sprintf("kernel %s has no vfio-pci, or neither vfio_iommu_type1 nor iommufd", n.platform.Kernel),
 			Fix: "install the kernel's package of extra modules, or another kernel (CONFIG_VFIO_PCI, CONFIG_VFIO_IOMMU_TYPE1 or CONFIG_IOMMUFD)",
 		})
 	}
@@ -80,35 +81,35 @@ func (n *node) iommu() {
 		state.Problem
 	}{
 		{p.Xen == platform.XenDom0, state.Problem{
-			Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
+			Code: rule.XenOwnsIOMMU, Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
 		}},
 		{none && !described && (p.CPU.Guest || p.Xen == platform.XenGuest), state.Problem{
-			Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
+			Code: rule.NoIOMMU, Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
 		}},
 		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives one, whatever the firmware describes
 		{!f.Readable && p.Arch == "arm64", state.Problem{
-			Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
+			Code: rule.NoIOMMU, Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
 		}},
 		{!f.Readable, state.Problem{
-			Fatal: true, Text: "the firmware's ACPI tables can't be read, and the kernel has no IOMMU", Fix: "run bootstrap on the node as root, with the node's /sys",
+			Code: rule.FileUnreadable, Fatal: true, Text: "the firmware's ACPI tables can't be read, and the kernel has no IOMMU", Fix: "run bootstrap on the node as root, with the node's /sys",
 		}},
 		{!described, state.Problem{
-			Fatal: true, Text: "the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT)", Fix: switchOn,
+			Code: rule.NoIOMMU, Fatal: true, Text: "the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT)", Fix: switchOn,
 		}},
 		{f.DMAR != nil && !f.DMAR.InterruptRemapping, state.Problem{
-			Fatal: true, Text: "the firmware offers no interrupt remapping (ACPI table DMAR), so a device could forge interrupts", Fix: remapping,
+			Code: rule.NoInterruptRemapping, Fatal: true, Text: "the firmware offers no interrupt remapping (ACPI table DMAR), so a device could forge interrupts", Fix: remapping,
 		}},
 		{f.DMAR != nil && none && booted(p), state.Problem{
-			Text: "the kernel was started with the IOMMU enabled, but uses none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + enable,
+			Code: rule.IOMMUNotUsed, Text: "the kernel was started with the IOMMU enabled, but uses none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + enable,
 		}},
 		{f.IVRS != nil && none, state.Problem{ // AMD's driver needs no argument
-			Text: "the firmware describes an IOMMU (ACPI table IVRS), but the kernel uses none", Fix: "read `dmesg | grep -i -e AMD-Vi -e IOMMU`; " + enable,
+			Code: rule.IOMMUNotUsed, Text: "the firmware describes an IOMMU (ACPI table IVRS), but the kernel uses none", Fix: "read `dmesg | grep -i -e AMD-Vi -e IOMMU`; " + enable,
 		}},
 		{f.IORT != nil && f.IORT.SMMUs == 0, state.Problem{
-			Fatal: true, Text: "the kernel drives no SMMU, because the firmware describes none (ACPI table IORT)", Fix: smmu,
+			Code: rule.NoIOMMU, Fatal: true, Text: "the kernel drives no SMMU, because the firmware describes none (ACPI table IORT)", Fix: smmu,
 		}},
 		{f.IORT != nil && none, state.Problem{
-			Text: "the firmware describes an SMMU (ACPI table IORT), but the kernel drives no SMMU", Fix: "read `dmesg | grep -i -e smmu -e IOMMU`; " + smmu,
+			Code: rule.IOMMUNotUsed, Text: "the firmware describes an SMMU (ACPI table IORT), but the kernel drives no SMMU", Fix: "read `dmesg | grep -i -e smmu -e IOMMU`; " + smmu,
 		}},
 	} {
 		if row.applies {
@@ -144,11 +145,11 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		switch {
 		case have == "":
 			found = append(found, state.Problem{
-				Part: "versions", Text: fmt.Sprintf("the blueprint requires %s %s, but no file shows the installed version", pin.part, pin.Version), Fix: byHand(pin.part),
+				Part: "versions", Code: rule.VersionUnknown, Text: fmt.Sprintf("the blueprint requires %s %s, but no file shows the installed version", pin.part, pin.Version), Fix: byHand(pin.part),
 			})
 		case !pin.Admits(withoutEpoch(have)):
 			found = append(found, state.Problem{
-				Part: "versions", Fatal: true, Text: fmt.Sprintf("%s is %s (%s), but the blueprint requires %s", pin.part, have, source, pin.Version),
+				Part: "versions", Code: rule.VersionMismatch, Fatal: true, Text: fmt.Sprintf("%s is %s (%s), but the blueprint requires %s", pin.part, have, source, pin.Version),
 				Fix: fmt.Sprintf("install %s %s, or change the blueprint", pin.part, pin.Version),
 			})
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
@@ -38,7 +39,7 @@ func (n *node) advise(c mainline.Change, without string) {
 	}
 	switch c.In(kernel) {
 	case mainline.Lacks:
-		n.problem(state.Problem{Part: speedPart, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
+		n.problem(state.Problem{Part: speedPart, Code: rule.SlowStart, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
 	case mainline.Unknown:
 		n.fact(speedPart, c.Commit, "can't tell whether kernel "+kernel.Release+" has it; ask its distribution", kernelSource(n.platform))
 	case mainline.Has:
@@ -63,7 +64,7 @@ func (n *node) qemu() {
 	version, err := mainline.KataQEMU([]byte(text))
 	if err == nil && mainline.AlignsMappings(version) == mainline.Lacks {
 		n.problem(state.Problem{
-			Part: speedPart, Path: kataVersions, Fix: mainline.QEMUFix,
+			Part: speedPart, Code: rule.SlowStart, Path: kataVersions, Fix: mainline.QEMUFix,
 			Text: fmt.Sprintf("Kata's QEMU is %s, which does not align mappings of BARs (RT-033)", version),
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -66,7 +67,7 @@ func (n *node) keptOff() {
 		uevent, there := n.text(udevPart, function(a, "uevent"))
 		if !there {
 			n.problem(state.Problem{
-				Part: udevPart, Text: fmt.Sprintf("vfio.keepOff names %s, but the node has no such function", a),
+				Part: udevPart, Code: rule.Absent, Text: fmt.Sprintf("vfio.keepOff names %s, but the node has no such function", a),
 				Fix: "correct the blueprint; if the function exists, enable its slot or \"Above 4G decoding\" in the firmware setup",
 			})
 			continue
@@ -79,7 +80,7 @@ func (n *node) keptOff() {
 		}
 		if driver := line(uevent, "DRIVER="); driver != "" && !strings.Contains(driver, "vfio") {
 			n.problem(state.Problem{
-				Part: udevPart, AtBoot: true, Text: fmt.Sprintf("%s is still bound to driver %s", a, driver),
+				Part: udevPart, Code: rule.StillBound, AtBoot: true, Text: fmt.Sprintf("%s is still bound to driver %s", a, driver),
 				Fix: "reboot: bootstrap does not unbind a driver that may be using the function. If the driver binds it again, it loads in the initial RAM file system: set kernel.earlyBinding",
 			})
 		}
@@ -109,7 +110,7 @@ func (n *node) earlyBinding() {
 		return
 	default:
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Text: "kernel.earlyBinding: the node has neither update-initramfs, dracut nor mkinitcpio to generate the initial RAM file system",
+			Part: initramfsPart, Code: rule.EarlyBindingUnsupported, Fatal: true, Text: "kernel.earlyBinding: the node has neither update-initramfs, dracut nor mkinitcpio to generate the initial RAM file system",
 			Fix: fmt.Sprintf("add /%s to the initial RAM file system yourself, and remove kernel.earlyBinding", rulesFile),
 		})
 		return
@@ -146,7 +147,7 @@ func (n *node) boundByPolicy() {
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))
 	if err != nil {
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the node config can't be read: %v", err),
+			Part: initramfsPart, Code: rule.FileDamaged, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the node config can't be read: %v", err),
 			Fix: "correct /" + nodeConfigFile,
 		})
 		return
@@ -163,7 +164,7 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	case choice.Ours && choice.Policy == v1alpha1.PolicyBound:
 	case !there: // a rule may match its type or vendor
 		n.problem(state.Problem{
-			Part: initramfsPart, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
+			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
 			Fix: "list its address in a rule of /" + nodeConfigFile + " with policy: bound",
 		})
 	default:
@@ -172,7 +173,7 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 			is = fmt.Sprintf("of policy %s (%s)", choice.Policy, choice.Rule)
 		}
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but in /%s %s is %s", nodeConfigFile, a, is),
+			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but in /%s %s is %s", nodeConfigFile, a, is),
 			Fix: "set policy: bound for it there, or remove kernel.earlyBinding from the blueprint",
 		})
 	}

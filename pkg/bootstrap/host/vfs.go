@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const vfPart = "virtualFunctions"
@@ -24,18 +25,18 @@ type physicalFunction struct {
 // physicalFunctions returns the PFs that the blueprint names.
 func (n *node) physicalFunctions() []physicalFunction {
 	var all []physicalFunction
-	for i, rule := range n.blueprint.VirtualFunctions {
-		address, ok := n.addressOf(rule)
+	for i, asked := range n.blueprint.VirtualFunctions {
+		address, ok := n.addressOf(asked)
 		if !ok {
 			n.problem(state.Problem{
-				Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, rule.PF),
+				Part: vfPart, Code: rule.Absent, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, asked.PF),
 				Fix: "use the PF's address (`kata-vfio-audit devices` lists addresses); an image has no interfaces",
 			})
 			continue
 		}
-		pf := physicalFunction{address, *rule.Count, rule.EswitchMode != ""}
+		pf := physicalFunction{address, *asked.Count, asked.EswitchMode != ""}
 		if n.platform.Live {
-			n.judge(&pf, rule.PF)
+			n.judge(&pf, asked.PF)
 		}
 		all = append(all, pf)
 	}
@@ -45,12 +46,12 @@ func (n *node) physicalFunctions() []physicalFunction {
 	return all
 }
 
-// addressOf returns the address of a PF that a rule names by address or interface.
-func (n *node) addressOf(rule v1alpha1.VFRule) (pci.Address, bool) {
-	if address, err := pci.ParseAddress(rule.PF); err == nil {
+// addressOf returns the address of a PF that the blueprint names by address or interface.
+func (n *node) addressOf(asked v1alpha1.VFRule) (pci.Address, bool) {
+	if address, err := pci.ParseAddress(asked.PF); err == nil {
 		return address, true
 	}
-	uevent, _ := n.text(vfPart, path.Join("sys/class/net", rule.PF, "device/uevent"))
+	uevent, _ := n.text(vfPart, path.Join("sys/class/net", asked.PF, "device/uevent"))
 	address, err := pci.ParseAddress(line(uevent, "PCI_SLOT_NAME="))
 	return address, err == nil
 }
@@ -74,7 +75,7 @@ func function(a pci.Address, attribute string) string {
 func (n *node) judge(pf *physicalFunction, name string) {
 	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, but the node has no such function", name),
+			Part: vfPart, Code: rule.Absent, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, but the node has no such function", name),
 			Fix: "correct the blueprint (`kata-vfio-audit devices` lists functions); if the function exists, enable its slot in the firmware setup",
 		})
 		return
@@ -84,13 +85,13 @@ func (n *node) judge(pf *physicalFunction, name string) {
 	switch {
 	case !there || err != nil || most == 0 && pf.vfs > 0:
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s supports no VFs", name),
+			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("PF %s supports no VFs", name),
 			Fix: "enable SR-IOV in the firmware setup (often \"SR-IOV Support\" below PCIe), and in the NIC's own setup if it has one",
 		})
 		return
 	case most < pf.vfs:
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s supports %d VFs, but the blueprint requires %d", name, most, pf.vfs),
+			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("PF %s supports %d VFs, but the blueprint requires %d", name, most, pf.vfs),
 			Fix: "raise the number of VFs in the NIC's own setup, or lower virtualFunctions in the blueprint",
 		})
 		return

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -72,7 +73,7 @@ func (n *node) writesIn(file, setting string, pfs []physicalFunction) {
 			continue
 		}
 		n.problem(state.Problem{
-			Part: vfPart, Path: file, Text: fmt.Sprintf("/%s line %d also sets a number of VFs, and the last program to do so wins: %s", file, number, line),
+			Part: vfPart, Code: rule.VFCountConflict, Path: file, Text: fmt.Sprintf("/%s line %d also sets a number of VFs, and the last program to do so wins: %s", file, number, line),
 			Fix: "remove the line if it is of a PF in virtualFunctions",
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // volumeManagement names the functions behind Intel's VMD that the blueprint or the node config selects. VMD hides NVMe
@@ -30,7 +31,7 @@ func (n *node) volumeManagement() {
 
 func (n *node) behindVMD(a pci.Address, fatal bool, who, file string) {
 	n.problem(state.Problem{
-		Part: preflightPart, Fatal: fatal, Path: file,
+		Part: preflightPart, Code: rule.BehindVMD, Fatal: fatal, Path: file,
 		Text: fmt.Sprintf("%s %s, which is behind Intel VMD (Volume Management Device) and can't be assigned to a VM", who, a),
 		Fix:  "switch VMD off for the slot in the firmware setup, then use the drive's new address (`kata-vfio-audit devices`). A RAID of VMD (VROC) is lost: back up its data first",
 	})

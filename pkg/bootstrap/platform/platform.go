@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -258,7 +259,7 @@ func (p *Platform) Denied() []state.Problem {
 		return nil
 	}
 	return []state.Problem{{
-		Part: "platform", Fatal: true, Text: "files that describe the node could not be read, so the results below are unreliable: " + strings.Join(p.denied, "; "),
+		Part: "platform", Code: rule.FileUnreadable, Fatal: true, Text: "files that describe the node could not be read, so the results below are unreliable: " + strings.Join(p.denied, "; "),
 		Fix: "run bootstrap as root",
 	}}
 }

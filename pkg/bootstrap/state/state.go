@@ -4,7 +4,12 @@
 // and decide, and change nothing.
 package state
 
-import "io/fs"
+import (
+	"io/fs"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
 
 // Wanted is what one part requires of the node.
 type Wanted struct {
@@ -87,6 +92,8 @@ type Module struct {
 // Problem is something that prevents the configuration, or endangers the node.
 type Problem struct {
 	Part string `json:"part"`
+	// Code names the kind of the problem. `kata-vfio-bootstrap explain` describes it.
+	Code rule.Code `json:"code"`
 	// Fatal: nothing is changed while the problem exists.
 	Fatal bool `json:"fatal"`
 	// Text says what is wrong, Fix what to do, each a sentence or two.
@@ -98,6 +105,11 @@ type Problem struct {
 	AtBoot bool `json:"atBoot,omitempty"`
 	// ByHand: Fix is a manual step, and bootstrap can't verify whether it was done.
 	ByHand bool `json:"byHand,omitempty"`
+}
+
+// WithCode returns the text with the code behind it, as refusals are printed: "the boot loader is unknown (BootLoaderUnknown)".
+func (p *Problem) WithCode() string {
+	return strings.TrimSuffix(p.Text, ".") + " (" + string(p.Code) + ")"
 }
 
 // Fact is a property of the node, and where it was read.
