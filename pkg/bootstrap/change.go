@@ -31,9 +31,6 @@ type change struct {
 	commit, discard func() error
 }
 
-// othersBits are the permissions of everyone except a file's owner.
-const othersBits = 0o077
-
 // newChange returns the change from the file that was found to the required one. An
 // existing file keeps its mode, owner and attributes.
 func newChange(f state.File, found image.Found) change {
@@ -44,9 +41,6 @@ func newChange(f state.File, found image.Found) change {
 	case found.Kind == image.File:
 		c.to = found.Image
 		c.to.Sum = image.Sum(f.Content)
-		if f.Mode != 0 && f.Mode&othersBits == 0 {
-			c.to.Mode &^= othersBits
-		}
 	default:
 		c.to = image.New(f.Mode)
 		c.to.Sum = image.Sum(f.Content)
@@ -54,11 +48,8 @@ func newChange(f state.File, found image.Found) change {
 	return c
 }
 
-// needed reports whether the change makes a difference: in the file's content, or in
-// who may read it.
-func (c *change) needed() bool {
-	return !c.was.Same(c.to) || c.to.Kind == image.File && c.was.Mode != c.to.Mode
-}
+// needed reports whether the change makes a difference.
+func (c *change) needed() bool { return !c.was.Same(c.to) }
 
 // revertEntry returns the change that restores the version before bootstrap.
 func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {

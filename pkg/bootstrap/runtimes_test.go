@@ -34,7 +34,7 @@ func engines() []engine {
 		if o.NICHandler {
 			kata += ", kata-vfio"
 		}
-		for version, pack := range map[int]string{2: "1.7.28-1", 3: "2.1.4-1", 4: "2.4.2-1"} {
+		for version, pack := range map[int]string{2: "2.0.0-1", 3: "2.1.4-1", 4: "2.4.2-1"} {
 			all = append(all, engine{fmt.Sprintf("containerd %s, version %d", pack, version), kata, o, containerd(version, pack)})
 		}
 		all = append(all, engine{"CRI-O", kata, o, crio()})

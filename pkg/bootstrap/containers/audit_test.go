@@ -74,6 +74,9 @@ func bare(t *testing.T, text string) (*board.Tree, *sysfs.FS) {
 	tree.Delete(board.KataConfig)
 	tree.Delete(board.KataDropIns + "/50-kata-gpu.toml")
 	tree.Put(board.ContainerdConfig, text)
+	for name, content := range containerdPackage("2.2.0-1") {
+		tree.Put(name, content)
+	}
 	tree.Put(opt+"configuration-qemu-nvidia-gpu.toml", board.KataBase)
 	tree.Put(opt+"configuration-qemu.toml", board.KataBase)
 	tree.Put("opt/kata/bin/containerd-shim-kata-v2", "ELF")

@@ -3,9 +3,6 @@ package containers
 import (
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -19,11 +16,9 @@ type containerd struct {
 	node node
 	kata *kata
 	at   containerdFiles
-	// major is containerd's major version, -1 if no file shows it; version is that of the configuration; rule is how its
-	// files are merged.
-	major   int
+	// known: a file shows the version of containerd. version is that of the configuration.
+	known   bool
 	version int64
-	rule    config.Rule
 	// versionOf is the file that sets the version.
 	versionOf string
 	// text is the main file without bootstrap's import.
@@ -34,14 +29,15 @@ type containerd struct {
 func containerdWants(n node, k *kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
 	v := n.containerdVersion(c.at.program, containerdBinaries()...)
-	c.major = v.Major
+	c.known = v.known()
 	c.fact("version", v.String(), v.Source)
 	c.fact("configuration", c.at.main, c.at.main)
 	if v.older(2, 0) {
-		c.warn(rule.VersionTooOld, v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
-			"Install containerd 2.2 or newer.")
+		c.refuse(rule.VersionTooOld, v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
+			"Install containerd 2.2 or newer, then run bootstrap again.")
+		return c.wants, nil
 	}
-	if !c.read() || !c.chooseRule() {
+	if !c.read() || !c.supported() {
 		return c.wants, nil
 	}
 	return c.wants, c.decide()
@@ -83,9 +79,10 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.versionOf, c.version = c.at.main, 2         // every containerd supports version 2
-	if c.major >= 2 || c.at.distribution != nil { // a distribution whose containerd is older is not supported
-		c.version = 3
+	c.versionOf, c.version = c.at.main, 3
+	if !c.known && c.at.distribution == nil { // a distribution whose containerd is older is not supported
+		c.warn(rule.VersionUnknown, c.at.main, "No file shows the version of containerd. Bootstrap writes files of version 3, with which containerd 1 does not start.",
+			"Make sure that containerd is 2.2 or newer (containerd --version).")
 	}
 	return true
 }
@@ -100,8 +97,8 @@ func (c *containerd) parse(file facts.Fact) bool {
 	return true
 }
 
-// chooseRule determines how containerd merges files, from the versions of containerd and the configuration.
-func (c *containerd) chooseRule() bool {
+// supported refuses versions of the configuration that containerd 2 does not read, or whose meaning bootstrap does not know.
+func (c *containerd) supported() bool {
 	switch {
 	case c.version < 2:
 		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
@@ -110,16 +107,24 @@ func (c *containerd) chooseRule() bool {
 	case c.version > 4:
 		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
 			"Use version 2, 3 or 4, or a kata-vfio that supports this version.")
-	case c.version > 2 && c.major == 1:
-		c.refuse(rule.VersionTooOld, c.versionOf, fmt.Sprintf("%s has version %d, which containerd 1 does not read.", c.versionOf, c.version),
-			"Install containerd 2.2 or newer.")
 	default:
-		if c.version == 2 && c.major < 2 {
-			c.rule = config.BySection
-		}
 		return true
 	}
 	return false
+}
+
+// mayBeOld refuses a configuration that containerd 1 could have, if no file shows the version of containerd. Containerd 1 does not
+// start with bootstrap's drop-in, which has version 3, or before 1.7.17 and 1.6.32 ignores its sections (containerd pull request
+// 10165). A node with a file of version 3 already has a containerd 2, or none that serves pods as configured.
+func (c *containerd) mayBeOld(before *config.Containerd) bool {
+	if c.known || before.Version > 2 {
+		return false
+	}
+	c.refuse(rule.VersionUnknown, c.versionOf, fmt.Sprintf("%s has version 2, which containerd 1 also reads, and no file shows the version of containerd. "+
+		"Containerd 1 would not start with bootstrap's drop-in, or would ignore it.", c.versionOf),
+		"If containerd is 2.2 or newer (containerd --version), migrate the file to version 3: run containerd config migrate > config.new, review the result, "+
+			"and replace the file with it. Otherwise install containerd 2.2 or newer.")
+	return true
 }
 
 // decide requires the files, after it verified that they have the intended effect and no other.
@@ -127,8 +132,8 @@ func (c *containerd) decide() error {
 	if !c.placeDropIn() {
 		return nil
 	}
-	before := c.before()
-	if c.damaged(before) || c.disabled(before.All) {
+	before := c.load(c.text, nil)
+	if c.damaged(before) || c.disabled(before.All) || c.mayBeOld(before) {
 		return nil
 	}
 	text, err := c.kata.engineFragment(".toml", map[string]string{gpuHandler: "containerd/kata-gpu", nicHandler: "containerd/kata-vfio"})
@@ -137,7 +142,7 @@ func (c *containerd) decide() error {
 	}
 	text = withCDIDirs(text, before.All.Sub("plugins", config.CRIRuntime).Setting("", "cdi_spec_dirs").List())
 	text = withShimCleanup(text, before.All.Timeout("", config.ShimCleanup))
-	ours := config.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn, config.ByKey)
+	ours := config.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn)
 	if c.damaged(ours) {
 		return nil
 	}
@@ -145,11 +150,6 @@ func (c *containerd) decide() error {
 		c.refuseOther(h.name, before.All, ours.All, handlerSection(h.name)...)
 	}
 	dropIn := []byte(text)
-	if c.rule == config.BySection {
-		if dropIn, err = sections(c.kata, before, ours); err != nil {
-			return err
-		}
-	}
 	main, ok := c.imported(dropIn)
 	if !ok || c.refused() {
 		return nil
@@ -166,24 +166,9 @@ func handlerSection(name string) []string {
 	return []string{"plugins", config.CRIRuntime, "containerd", "runtimes", name}
 }
 
-// before reads the files without bootstrap's own. A file with which containerd 1 would not start shows that containerd 2
-// reads them.
-func (c *containerd) before() *config.Containerd {
-	before := c.load(c.text, nil)
-	if c.rule == config.BySection && before.Version > 2 {
-		c.rule = config.ByKey
-		before = c.load(c.text, nil)
-		if c.major == 1 {
-			c.refuse(rule.VersionTooOld, c.at.main, fmt.Sprintf("%s imports a file of version %d, which containerd 1 does not read.", c.at.main, before.Version),
-				"Install containerd 2.2 or newer, or remove the file from the imports.")
-		}
-	}
-	return before
-}
-
 // load reads the files with the given content of the main file and the drop-in.
 func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
-	return config.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main, c.rule)
+	return config.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main)
 }
 
 // damaged refuses files that containerd does not start with.
@@ -229,50 +214,9 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 // want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
 	c.file(c.at.dropIn, dropIn, c.at.why(c.kata), state.ContainerdRestart)
-	if c.rule == config.BySection {
-		// The repeated sections may have passwords of registries.
-		c.Files[len(c.Files)-1].Mode = 0o600
-	}
 	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)
 	if !c.at.generated {
 		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}
 	c.startsWith(c.at)
-}
-
-// sections returns bootstrap's drop-in in version 2, for a containerd that may be 1.x. In 1.x a section of a later file
-// replaces the whole section of earlier files, so the drop-in repeats their settings. containerd 2 merges it with the
-// same result. Timeouts merge key by key in both.
-func sections(k *kata, before, ours *config.Containerd) ([]byte, error) {
-	runtime := ours.All.Sub("plugins", config.CRIRuntime).Clone()
-	for _, h := range k.handlers {
-		handler := runtime.Sub("containerd", "runtimes", h.name)
-		handler["sandbox_mode"] = handler["sandboxer"]
-		delete(handler, "sandboxer")
-	}
-	all := before.Written.Sub("plugins").Clone()
-	all.Merge(config.Table{config.CRIBefore: runtime, config.NRI: ours.All.Sub("plugins", config.NRI).Clone()})
-	plugins := config.Table{config.CRIBefore: all[config.CRIBefore], config.NRI: all[config.NRI]}
-	text, err := toml.Marshal(map[string]any{"version": 2, "plugins": plugins.Plain(), "timeouts": ours.All.Sub("timeouts").Plain()})
-	if err != nil {
-		return nil, fmt.Errorf("write a drop-in of version 2: %w", err)
-	}
-	return append([]byte(sectionsHead(k, before)), text...), nil
-}
-
-func sectionsHead(k *kata, before *config.Containerd) string {
-	var names []string
-	for _, file := range before.Files {
-		if file.Value != "" {
-			names = append(names, file.Path)
-		}
-	}
-	return fmt.Sprintf(`# Sets up %s, Kata's runtime for pods with devices. kata-vfio-bootstrap wrote this file.
-#
-# In containerd 1 a plugin's section here replaces that section of the files before: so it repeats what
-# %s
-# say, with our settings put in. Run kata-vfio-bootstrap apply again after a change of theirs: until then it does
-# not count, and kata-vfio-bootstrap verify names it.
-
-`, k.called(), strings.Join(names, ", "))
 }

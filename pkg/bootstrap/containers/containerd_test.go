@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // content returns what is wanted of a file; empty where nothing is.
@@ -21,24 +22,83 @@ func content(w state.Wanted, path string) string {
 }
 
 func TestNewConfigurationHasTwoLines(t *testing.T) {
-	for version, want := range map[string]string{"": "version = 2", "1.7.28": "version = 2", "2.2.0-1": "version = 3", "2:2.2.0~rc1": "version = 3"} {
+	for _, version := range []string{"", "2.2.0-1", "2:2.2.0~rc1"} {
 		fsys, w := open(t, kata().and(containerdPackage(version)), containers.Options{})
-		if diff := cmp.Diff(want+"\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", content(w, main)); diff != "" {
+		if diff := cmp.Diff("version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", content(w, main)); diff != "" {
 			t.Errorf("for containerd %q it differs (-want +got):\n%s", version, diff)
 		}
 		apply(t, fsys, w)
 		if left := changes(t, fsys, wanted(t, fsys, containers.Options{})); len(left) > 0 {
 			t.Errorf("for containerd %q it wants %v again", version, left)
 		}
-		// containerd 1 loses its own handler as soon as a file names another.
 		names := []string{}
 		for _, h := range seen(fsys).Handlers {
 			names = append(names, h.Name)
 		}
-		handlers := map[bool][]string{true: {"kata-gpu", "runc"}, false: {"kata-gpu"}}[want == "version = 2"]
-		if diff := cmp.Diff(handlers, names); diff != "" {
+		if diff := cmp.Diff([]string{"kata-gpu"}, names); diff != "" {
 			t.Errorf("for containerd %q the handlers differ (-want +got):\n%s", version, diff)
 		}
+	}
+}
+
+// TestContainerd1IsRefused: whatever its configuration is, no file of containerd's is wanted.
+func TestContainerd1IsRefused(t *testing.T) {
+	for name, of := range map[string]files{
+		"no configuration": {},
+		"version 2":        {main: "version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n", "etc/containerd/conf.d/z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_selinux = true\n"},
+		"version 3":        {main: "version = 3\n"},
+		"an import of version 3": {
+			main: "version = 2\nimports = ['conf.d/*.toml']\n", "etc/containerd/conf.d/a.toml": "version = 3\n",
+		},
+		"a broken one": {main: "version = 2\n[plugins\n"},
+	} {
+		for _, version := range []string{"1.7.28-1", "1.6.20~ds1-1+b1"} {
+			t.Run(name+"/"+version, func(t *testing.T) {
+				_, w := open(t, kata().and(containerdPackage(version)).and(of), containers.Options{})
+				checkRefused(t, w, "containerd", "var/lib/dpkg/status", "containerd is version "+version, "Install containerd 2.2 or newer")
+				checkCode(t, w, rule.VersionTooOld)
+			})
+		}
+	}
+}
+
+// TestUnknownContainerdIsJudgedByTheFilesVersion: a file of version 2 may be containerd 1's.
+func TestUnknownContainerdIsJudgedByTheFilesVersion(t *testing.T) {
+	for name, of := range map[string]files{
+		"version 2":             {main: "version = 2\n"},
+		"version 2 with import": {main: "version = 2\nimports = ['conf.d/*.toml']\n", "etc/containerd/conf.d/a.toml": "version = 2\n"},
+		"passwords": {
+			main: "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry.configs.x.auth]\npassword = 'p'\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := open(t, kata().and(of), containers.Options{})
+			checkRefused(t, w, "containerd", main, "has version 2", "no file shows the version of containerd", "containerd config migrate")
+			checkCode(t, w, rule.VersionUnknown)
+			_, w = open(t, kata().and(containerdPackage("2.2.0-1")).and(of), containers.Options{})
+			if text := content(w, dropIn); len(fatal(w)) > 0 || !strings.Contains(text, "version = 3") || strings.Contains(text, "password") {
+				t.Errorf("with containerd 2 the problems are %+v, the drop-in\n%s", w.Problems, text)
+			}
+		})
+	}
+	_, w := open(t, kata(), containers.Options{})
+	checkCode(t, w, rule.VersionUnknown)
+	if len(fatal(w)) > 0 || content(w, dropIn) == "" {
+		t.Errorf("without a configuration, the problems are %+v, wanted %v", w.Problems, paths(w))
+	}
+}
+
+// checkCode wants one problem with containerd, which has the code.
+func checkCode(t *testing.T, w state.Wanted, want rule.Code) {
+	t.Helper()
+	var codes []rule.Code
+	for _, p := range w.Problems {
+		if p.Part == "containerd" {
+			codes = append(codes, p.Code)
+		}
+	}
+	if diff := cmp.Diff([]rule.Code{want}, codes); diff != "" {
+		t.Errorf("the codes differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -81,22 +141,18 @@ func TestConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"a broken import":       {files{main: imports, confD + "x.toml": "=\n"}, confD + "x.toml", "would not start"},
 		"imports of no list":    {files{main: "version = 3\nimports = 'x'\n"}, main, "not a list"},
 		"another's handler":     {files{main: "version = 3\n" + handler + "runtime_type = 'io.containerd.kata.v2'\n"}, main, "runtime_type"},
-		"another's in version 2": {files{
+		"another's in version 2": {containerdPackage("2.2.0").and(files{
 			main: "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata-gpu]\npod_annotations = ['cdi.k8s.io/*']\n",
-		}, main, "pod_annotations"},
+		}), main, "pod_annotations"},
 		"another's in a drop-in": {files{main: imports, confD + "kata-deploy.toml": "version = 3\n" + handler + "sandboxer = 'shim'\n"}, confD + "kata-deploy.toml", "sandboxer"},
 		"one setting more":       {files{main: imports, confD + "a.toml": "version = 3\n" + handler + "privileged_without_host_devices_all_devices_allowed = true\n"}, confD + "a.toml", "all_devices"},
 		"NRI off after ours":     {files{main: imports, confD + "z.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, confD + "z.toml", "disable = true"},
 		"a shorter clean-up after ours": {files{
 			main: imports, confD + "z.toml": "version = 3\n[timeouts]\n'io.containerd.timeout.shim.cleanup' = '10s'\n",
 		}, confD + "z.toml", `io.containerd.timeout.shim.cleanup = "60s" is required`},
-		"a section after ours": {containerdPackage("1.7.28").and(files{
-			main: strings.Replace(imports, "3", "2", 1), confD + "z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_selinux = true\n",
+		"a CDI directory after ours": {containerdPackage("2.2.0").and(files{
+			main: strings.Replace(imports, "3", "2", 1), confD + "z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\ncdi_spec_dirs = ['/x']\n",
 		}), confD + "z.toml", "read after bootstrap's file"},
-		"version 3 for containerd 1": {containerdPackage("1.7.28").and(files{main: "version = 3\n"}), main, "containerd 1 does not read"},
-		"an import of version 3 for containerd 1": {containerdPackage("1.7.28").and(files{
-			main: "version = 2\nimports = ['conf.d/*.toml']\n", confD + "a.toml": "version = 3\n",
-		}), main, "imports a file of version 3"},
 		"too long": {files{main: strings.Repeat("# 345678\n", 1<<17)}, main, "longer than"},
 		"deep":     {files{main: "version = 3\na = " + strings.Repeat("[", 1<<18)}, main, "deep"},
 	} {
@@ -119,10 +175,10 @@ func TestLongerCleanUpLimitOfTheNodeStays(t *testing.T) {
 		want string
 	}{
 		"none":                    {files{main: "version = 3\n"}, "60s"},
-		"none in version 2":       {files{main: "version = 2\n"}, "60s"},
+		"none in version 2":       {containerdPackage("2.2.0").and(files{main: "version = 2\n"}), "60s"},
 		"a shorter one":           {files{main: "version = 3\n" + limit("5s")}, "60s"},
 		"a longer one":            {files{main: "version = 3\n" + limit("1m20s")}, "1m20s"},
-		"a longer one, version 2": {files{main: "version = 2\n" + limit("80s")}, "80s"},
+		"a longer one, version 2": {containerdPackage("2.2.0").and(files{main: "version = 2\n" + limit("80s")}), "80s"},
 		"a longer one in a later file": {files{
 			main: "version = 3\n" + imports, "etc/containerd/conf.d/z.toml": "version = 3\n" + limit("80s"),
 		}, "80s"},
@@ -181,7 +237,7 @@ func TestFileThatADistributionWritesIsNotEdited(t *testing.T) {
 func TestConfigurationBelowUsrIsImported(t *testing.T) {
 	const vendor = "usr/share/containerd/config.toml"
 	const service = "etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
-	of := kata().and(files{
+	of := kata().and(containerdPackage("2.2.0")).and(files{
 		vendor: "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n",
 		"usr/lib/systemd/system/containerd.service": "[Service]\nEnvironment=CONTAINERD_CONFIG=/usr/share/containerd/config.toml\n" +
 			"ExecStartPre=/bin/true --config /x\nExecStart=/usr/bin/env PATH=${PATH} \"A=b c\" /usr/bin/containerd \\\n  --config ${CONTAINERD_CONFIG} --log-level info\n",
@@ -240,8 +296,8 @@ func TestPackagesVersionCountsForItsOwnProgramAlone(t *testing.T) {
 			t.Errorf("%s beside a package of 1.7: the problems are %+v", program, w.Problems)
 		}
 		_, w = open(t, of.and(containerdPackage("2.1.4-1")).and(files{main: "version = 2\n"}), containers.Options{})
-		if whole := strings.Contains(content(w, dropIn), "version = 2"); whole == packaged {
-			t.Errorf("%s beside a package of 2.1: the drop-in is\n%s", program, content(w, dropIn))
+		if refused := len(fatal(w)) > 0; refused == packaged {
+			t.Errorf("%s beside a package of 2.1: the problems are %+v", program, w.Problems)
 		}
 	}
 }

@@ -71,8 +71,13 @@ func distributionCases() []distributionCase {
 			audit: "kata: Kata's", read: "/opt/containerd.toml", dropIn: dropIn,
 		},
 		{
-			name:  "k0s that merges drop-ins into a file of its own",
+			name:  "k0s of containerd 1",
 			files: files{k0s: k0sMark + "version = 2\nimports = ['/run/k0s/containerd-cri.toml']\n", "run/k0s/containerd-cri.toml": "version = 2\n"},
+			audit: "no runtime handler of this node runs Kata", read: "/" + k0s, says: []string{"which containerd 1 also reads"},
+		},
+		{
+			name:  "k0s that merges drop-ins into a file of its own",
+			files: files{k0s: k0sMark + v3 + "imports = ['/run/k0s/containerd-cri.toml']\n", "run/k0s/containerd-cri.toml": v3},
 			audit: "no runtime handler of this node runs Kata", read: "/" + k0s, dropIn: "etc/k0s/containerd.d/kata-gpu.toml", never: "import",
 		},
 		{

@@ -44,21 +44,20 @@ func FuzzContainerd(f *testing.F) {
 	for _, s := range shapes() {
 		for _, version := range []string{"2", "3", "4"} {
 			text := strings.NewReplacer("VERSION", "version = "+version, "SECTION", section(int(version[0]-'0'))).Replace(s.text)
-			f.Add(text, "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata-gpu]\nx = 1\n", version == "2")
-			f.Add(text, "version = 3\n", version == "2")
+			for _, containerd := range []string{"", "1.7.28", "2.2.0"} {
+				f.Add(text, "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata-gpu]\nx = 1\n", containerd)
+				f.Add(text, "version = 3\n", containerd)
+			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, text, neighbour string, old bool) {
-		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbour})
-		if old {
-			of = of.and(containerdPackage("1.7.28"))
-		}
+	f.Fuzz(func(t *testing.T, text, neighbour, containerd string) {
+		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbour}).and(containerdPackage(containerd))
 		w, err := containers.Wanted(of, containers.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range w.Problems {
-			if p.Text == "" || p.Fix == "" {
+			if p.Text == "" || p.Fix == "" || p.Code == "" {
 				t.Errorf("the problem %+v says too little", p)
 			}
 		}

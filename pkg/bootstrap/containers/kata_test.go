@@ -80,7 +80,7 @@ func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
 	if problems := fatal(w); len(problems) > 0 {
 		t.Errorf("the problems are %+v", problems)
 	}
-	_, w = open(t, kata().and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Options{})
+	_, w = open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Options{})
 	if len(w.Problems) > 0 {
 		t.Errorf("the site's arguments without CAP_MKNOD are problems: %+v", w.Problems)
 	}
@@ -137,14 +137,14 @@ func TestBaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
 }
 
 func TestSizesAreTheSites(t *testing.T) {
-	_, w := open(t, kata().and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Options{})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Options{})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "vfio_mode") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
-	_, w := open(t, kata(), containers.Options{Kata: containers.FlavourRust})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")), containers.Options{Kata: containers.FlavourRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Fix, "snapshotter") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}

@@ -29,8 +29,7 @@ type File struct {
 	// Content is the whole content. A link has a Target instead.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
-	// Mode has the permission bits of a new file. An existing file keeps its own, except that with 0600 everyone
-	// but its owner loses access.
+	// Mode has the permission bits of a new file. An existing file keeps its own.
 	Mode fs.FileMode `json:"-"`
 	// Why is the file's purpose in one line.
 	Why string `json:"why"`

@@ -31,24 +31,10 @@ type Files interface {
 	Match(pattern string) (names []string, all bool)
 }
 
-// Rule is how a version of containerd merges a plugin's section with one that an
-// earlier file has.
-type Rule int
-
-const (
-	// ByKey is containerd 2's: table by table, key by key.
-	ByKey Rule = iota
-	// BySection is containerd 1's: a later file's section replaces the whole
-	// section (services/server/config mergeConfig).
-	BySection
-)
-
-// Containerd is what containerd makes of its files.
+// Containerd is what containerd 2 makes of its files.
 type Containerd struct {
 	// All has the plugins' sections by the names of config version 3.
 	All Table
-	// Written has the sections by their names in the files, where they replace each other ([BySection]).
-	Written Table
 	// Version is the newest of the files'.
 	Version int64
 	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
@@ -56,9 +42,9 @@ type Containerd struct {
 	Files, Damaged []facts.Fact
 }
 
-// LoadContainerd reads a file as containerd's LoadConfig does: breadth first through
-// the imports, each file over those before it.
-func LoadContainerd(files Files, name string, rule Rule) *Containerd {
+// LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through
+// the imports, each file over those before it, table by table and key by key.
+func LoadContainerd(files Files, name string) *Containerd {
 	c := &Containerd{All: Table{}}
 	loaded, pending := map[string]bool{}, []string{name}
 	for len(pending) > 0 {
@@ -78,31 +64,9 @@ func LoadContainerd(files Files, name string, rule Rule) *Containerd {
 		}
 		pending = append(pending, imports(files, name, one)...)
 		c.Version = max(c.Version, one.Setting(name, "version").Number())
-		c.merge(one, rule)
-	}
-	if rule == BySection {
-		c.addDefaultHandler()
-		c.Written = c.All.Clone()
-		migrate(c.All)
+		c.merge(one)
 	}
 	return c
-}
-
-// addDefaultHandler adds the handler that containerd 1 has by default as long as no file has any handler: its
-// decoder replaces maps (pkg/cri/config DefaultConfig).
-func (c *Containerd) addDefaultHandler() {
-	into := c.All
-	for _, key := range []string{"plugins", CRIBefore, "containerd"} {
-		if _, ok := into[key].(Table); !ok {
-			into[key] = Table{}
-		}
-		into = into.Sub(key)
-	}
-	if len(into.Sub("runtimes").Names()) == 0 {
-		into["runtimes"] = Table{"runc": Table{
-			"runtime_type": leaf{value: "io.containerd.runc.v2"}, "sandbox_mode": leaf{value: "podsandbox"},
-		}}
-	}
 }
 
 // load parses one file, which has to be there.
@@ -129,22 +93,14 @@ func (c *Containerd) damaged(file facts.Fact, err error) {
 }
 
 // merge puts a file over those before it. Lists at the top are joined.
-func (c *Containerd) merge(one Table, rule Rule) {
+func (c *Containerd) merge(one Table) {
 	for _, key := range []string{"disabled_plugins", "required_plugins"} {
 		if l, ok := one[key].(leaf); ok {
 			l.value = joined(c.All.Setting("", key).value, l.value)
 			one[key] = l
 		}
 	}
-	if rule == ByKey {
-		migrate(one)
-		c.All.Merge(one)
-		return
-	}
-	plugins := c.All.Sub("plugins")
-	for name := range one.Sub("plugins") {
-		delete(plugins, name)
-	}
+	migrate(one)
 	c.All.Merge(one)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // addContainerd reads containerd's configuration as containerd 2 does. containerd 1
-// is too old for the plugin (NRI, CDI).
+// is too old for the plugin (NRI, CDI), and bootstrap refuses it.
 func (r *Runtimes) addContainerd(n *facts.Node) {
 	names, doubtful := containerdConfigs(n)
 	r.Damaged = append(r.Damaged, doubtful...)
@@ -34,7 +34,7 @@ func (r *Runtimes) addContainerd(n *facts.Node) {
 func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string, chosen *config.Containerd) {
 	serves := false
 	for _, name := range names {
-		loaded := config.LoadContainerd(onNode{n}, name, config.ByKey)
+		loaded := config.LoadContainerd(onNode{n}, name)
 		on := !criOff(loaded.All, name).IsSet()
 		switch {
 		case chosen == nil, on && !serves:
