@@ -9,6 +9,8 @@ import (
 
 // Problem is one thing that is wrong with what a user wrote.
 type Problem struct {
+	// Line is the field's line, from one on; 0 if it is not known, or the document as a whole is meant.
+	Line int `json:"line,omitempty"`
 	// Path leads to the field: "vlan", "devices[1].match.vendors[0]"; empty for
 	// the document as a whole.
 	Path string `json:"path,omitempty"`
@@ -17,12 +19,16 @@ type Problem struct {
 	Text string `json:"text"`
 }
 
-// String returns path and text: "vlan: 5000 is not a number from 0 to 4094".
+// String returns line, path and text: "line 4: vlan: 5000 is not a number from 0 to 4094".
 func (p Problem) String() string {
-	if p.Path == "" {
-		return p.Text
+	text := p.Text
+	if p.Path != "" {
+		text = p.Path + ": " + text
 	}
-	return p.Path + ": " + p.Text
+	if p.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", p.Line, text)
+	}
+	return text
 }
 
 // InvalidError says that a document can't be accepted, with everything that

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
 // MaxSize is the maximum size of a document in bytes.
@@ -20,11 +22,11 @@ const MaxSize = 1 << 20
 // each wrong line.
 func Parse(text []byte) (*Blueprint, error) {
 	if len(text) > MaxSize {
-		return nil, &InvalidError{Problems: []Problem{{Text: fmt.Sprintf("larger than %d bytes", MaxSize)}}}
+		return nil, &InvalidError{Problems: []v1alpha1.Problem{{Text: fmt.Sprintf("larger than %d bytes", MaxSize)}}}
 	}
 	top, err := only(text)
 	if err != nil {
-		return nil, &InvalidError{Problems: []Problem{{Text: plain(err)}}}
+		return nil, &InvalidError{Problems: []v1alpha1.Problem{{Text: plain(err)}}}
 	}
 	b := &Blueprint{}
 	d := decoder{lines: map[string]int{}}
@@ -59,11 +61,11 @@ func only(text []byte) (*yaml.Node, error) {
 type decoder struct {
 	// lines are the line numbers of the fields, by path.
 	lines    map[string]int
-	problems []Problem
+	problems []v1alpha1.Problem
 }
 
 func (d *decoder) add(line int, path, format string, args ...any) {
-	d.problems = append(d.problems, Problem{Line: line, Path: path, Text: fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, v1alpha1.Problem{Line: line, Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
 func (d *decoder) value(path string, n *yaml.Node, dst reflect.Value) {
@@ -170,30 +172,9 @@ func plain(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
 }
 
-// Problem is one thing that is wrong with what an operator wrote.
-type Problem struct {
-	// Line counts from one; 0 where the text as a whole is meant.
-	Line int `json:"line,omitempty"`
-	// Path leads to the field: "kernel.hugePages[0].size".
-	Path string `json:"path,omitempty"`
-	Text string `json:"text"`
-}
-
-// String returns "line 4: kernel.iommu: ...".
-func (p Problem) String() string {
-	text := p.Text
-	if p.Path != "" {
-		text = p.Path + ": " + text
-	}
-	if p.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", p.Line, text)
-	}
-	return text
-}
-
 // InvalidError says that a blueprint can't be accepted, with everything that is
 // wrong with it, in the document's order.
-type InvalidError struct{ Problems []Problem }
+type InvalidError struct{ Problems []v1alpha1.Problem }
 
 func (e *InvalidError) Error() string {
 	var texts []string
