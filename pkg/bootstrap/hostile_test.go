@@ -13,8 +13,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 )
 
 // fit is a Debian node that bootstrap can set up.
@@ -432,7 +432,7 @@ func TestBackupThatIsMissingKeepsTheFile(t *testing.T) {
 func TestTwoProcessesDoNotWorkAtOnce(t *testing.T) {
 	n := fit(t)
 	n.apply(blueprint.Default())
-	files, err := disk.Open(n.root)
+	files, err := writer.OpenDisk(n.root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func TestTwoProcessesDoNotWorkAtOnce(t *testing.T) {
 	n.plan(blueprint.Default()) // reading needs no lock
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := n.engine().Revert(ctx); !errors.Is(err, disk.ErrBusy) {
+	if _, err := n.engine().Revert(ctx); !errors.Is(err, writer.ErrBusy) {
 		t.Errorf("error %v", err)
 	}
 	release()

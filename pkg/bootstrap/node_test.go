@@ -17,7 +17,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
@@ -88,7 +88,7 @@ func (n *node) engine() *bootstrap.Engine {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	files, err := disk.Open(n.root)
+	files, err := writer.OpenDisk(n.root)
 	if err != nil {
 		n.t.Fatal(err)
 	}

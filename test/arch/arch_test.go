@@ -69,8 +69,7 @@ func layers() [][]string {
 		{"plugin/trace"},                           // what of that is in spans
 		{"node"},                                   // the parts joined
 		{"bootstrap"},                              // the plan, and the order of changes
-		{"bootstrap/disk"},                         // how bootstrap writes
-		{"bootstrap/writer"},                       // an engine that writes
+		{"bootstrap/writer"},                       // how bootstrap writes, and an engine that does
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit", "plugin/preflight"}, // entry points
 		{"plugin"}, // the daemon
 		{"audit/topology"},
@@ -98,11 +97,11 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-bootstrap":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
 		"cmd/kata-vfio-guestnet":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
-		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
+		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-plugin":     {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -187,7 +187,7 @@ func (done) Run(context.Context, []string) error { return nil }
 // apply is bootstrap's apply on the tree.
 func (n *bareNode) apply() {
 	n.TB.Helper()
-	files, err := disk.Open(n.Root())
+	files, err := writer.OpenDisk(n.Root())
 	if err != nil {
 		n.TB.Fatal(err)
 	}

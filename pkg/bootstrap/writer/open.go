@@ -1,4 +1,5 @@
-// Package writer opens engines of package bootstrap that can change a node: its files, what runs, and by its tools.
+// Package writer changes a node: it has its file system below one root, and opens engines of package bootstrap that write to it, to what
+// runs, and by its tools.
 package writer
 
 import (
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
@@ -26,7 +26,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := disk.Open(absolute)
+	files, err := OpenDisk(absolute)
 	if err != nil {
 		return nil, errors.Join(err, tree.Close())
 	}

@@ -1,4 +1,4 @@
-package disk_test
+package writer_test
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 )
 
-func open(t *testing.T) (*disk.Disk, string) {
+func open(t *testing.T) (*writer.Disk, string) {
 	t.Helper()
 	root := t.TempDir()
-	d, err := disk.Open(root)
+	d, err := writer.OpenDisk(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,14 +177,14 @@ func TestOneHasTheLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := disk.Open(root)
+	other, err := writer.OpenDisk(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := other.Lock(ctx, "."); !errors.Is(err, disk.ErrBusy) {
+	if _, err := other.Lock(ctx, "."); !errors.Is(err, writer.ErrBusy) {
 		t.Errorf("error %v", err)
 	}
 	release()

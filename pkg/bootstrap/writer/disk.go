@@ -1,6 +1,4 @@
-// Package disk changes files of a node below one root, durably and atomically: a reader sees either the old file or the
-// new one, and a completed write survives a power failure. It never writes through a link that leaves the root.
-package disk
+package writer
 
 import (
 	"errors"
@@ -16,11 +14,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 )
 
-// Disk is a node's file system below one root. Paths have no leading slash.
+// Disk is a node's file system below one root. It changes files durably and atomically: a reader sees either the old file
+// or the new one, and a completed write survives a power failure. It never writes through a link that leaves the root.
+// Paths have no leading slash.
 type Disk struct{ root *os.Root }
 
-// Open returns the file system below a directory.
-func Open(root string) (*Disk, error) {
+// OpenDisk returns the file system below a directory.
+func OpenDisk(root string) (*Disk, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return nil, fmt.Errorf("open the node's root: %w", err)
