@@ -171,7 +171,7 @@ unit: ## run the tests that need no kernel of their own
 .PHONY: cluster
 cluster: ## run the tests against a real control plane
 	$(LABGO) -C test/e2e/containerd test -count=1 ./...
-	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata)$$' ./test/e2e
+	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata$(if $(SHORT),|TestKueue))$$' ./test/e2e
 
 .PHONY: node
 node: ## run the tests on a node of a real cluster, in a lab machine

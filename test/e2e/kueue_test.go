@@ -53,9 +53,6 @@ type queued struct {
 // TestKueue has Kueue's own controller admit Jobs against the quota of deploy/examples/queue, and the scheduler allocate
 // our devices to their pods. It is not run with -short: compiling Kueue takes longer than all other tests of the control plane.
 func TestKueue(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make soak, or make cluster SHORT=, runs it")
-	}
 	p := installed(t)
 	k := startKueue(t, p, "kueue-configuration.yaml")
 	addQueueNode(t, p)
