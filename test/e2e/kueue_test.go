@@ -51,7 +51,7 @@ type queued struct {
 }
 
 // TestKueue has Kueue's own controller admit Jobs against the quota of deploy/examples/queue, and the scheduler allocate
-// our devices to their pods. It is not run with -short: compiling Kueue takes longer than all other tests of the control plane.
+// our devices to their pods. `make cluster` leaves it out: compiling Kueue takes longer than all other tests of the control plane.
 func TestKueue(t *testing.T) {
 	p := installed(t)
 	k := startKueue(t, p, "kueue-configuration.yaml")
