@@ -9,8 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // subcommands are those of a command of ours, by its sources: another program's main package can't be imported.
@@ -37,11 +36,12 @@ func subcommands(t *testing.T, program string) []string {
 // TestCommandsInAdviceExist: who follows the advice of a check finds the command that it names.
 func TestCommandsInAdviceExist(t *testing.T) {
 	texts := map[string]string{}
-	for _, c := range check.Catalogue() {
-		texts[c.ID] = c.Fix + "\n" + c.Verify
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range cluster.Catalogue() {
-		texts[c.ID] = c.Fix + "\n" + c.Verify
+	for _, r := range all.Rules {
+		texts[r.ID] = r.Fix + "\n" + r.Verify
 	}
 	for _, name := range []string{"advice.go", "moments.go", "audits.go", "explain.go"} { // what the kubectl plugin says
 		source, err := os.ReadFile(filepath.Join("../../pkg/audit/fleet", name))

@@ -113,12 +113,12 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 	}
 	now := time.Now().UTC()
 	o := check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)}
-	r := check.Run(n, check.Catalogue(), o)
+	r := check.Run(n, j.checks, o)
 	r.Subject = node.subject(n, now)
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	of := &candidate.Node{FS: node.FS, Snapshot: n.Snapshot, Report: r, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	of := &candidate.Node{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
 	return candidate.Judge(ctx, of, o, j.gate), nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
@@ -31,14 +30,18 @@ func checksCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := rule.ReadCatalogue()
+			if err != nil {
+				return err
+			}
 			if framework == "" {
-				return report.WriteCatalogue(cmd.OutOrStdout(), allRules(), format, reportOptions(cmd))
+				return report.WriteCatalogue(cmd.OutOrStdout(), all, format, reportOptions(cmd))
 			}
 			f, err := frameworkNamed(framework)
 			if err != nil {
 				return err
 			}
-			return report.WriteMapping(cmd.OutOrStdout(), f, allRules(), format, reportOptions(cmd))
+			return report.WriteMapping(cmd.OutOrStdout(), f, all.Rules, format, reportOptions(cmd))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -59,23 +62,16 @@ func frameworkNamed(id string) (*mapping.Framework, error) {
 	return &all[i], nil
 }
 
-// allRules returns every rule that a waiver, or a person, may name.
-func allRules() []finding.Rule { return append(check.RulesOf(check.Catalogue()), cluster.Rules()...) }
-
-func ruleIDs() []string {
-	var ids []string
-	for _, r := range allRules() {
-		ids = append(ids, r.ID)
-	}
-	return ids
-}
-
 // oneRule is for the Args of a command that takes one rule's id.
 func oneRule(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one check's ID, such as IOM-003; see `%s --help`", cmd.CommandPath())
 	}
-	if _, ok := ruleNamed(args[0]); !ok {
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		return err
+	}
+	if _, ok := ruleNamed(all, args[0]); !ok {
 		return command.Usagef("there is no check %q; `kata-vfio-audit checks` lists them", args[0])
 	}
 	return nil
@@ -90,7 +86,11 @@ func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, isRule := ruleNamed(args[0])
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		return err
+	}
+	_, isRule := ruleNamed(all, args[0])
 	if _, isCode := rule.Find(texts, args[0]); !isRule && !isCode {
 		return command.Usagef("there is no check and no code %q; `kata-vfio-audit checks` lists the checks, and the shell completes both", args[0])
 	}
@@ -118,20 +118,19 @@ func completeRuleOrCode(cmd *cobra.Command, args []string, word string) ([]cobra
 }
 
 // ruleNamed returns the rule of an id, however its letters are written.
-func ruleNamed(id string) (finding.Rule, bool) {
-	for _, r := range allRules() {
-		if strings.EqualFold(r.ID, id) {
-			return r, true
-		}
-	}
-	return finding.Rule{}, false
+func ruleNamed(all *rule.Catalogue, id string) (*rule.Rule, bool) {
+	return all.Rule(strings.ToUpper(id))
 }
 
 // completeRule completes ids.
 func completeRule(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
 	var ids []cobra.Completion
 	if len(args) == 0 {
-		for _, r := range allRules() {
+		for _, r := range all.Rules {
 			ids = append(ids, cobra.CompletionWithDesc(r.ID, r.Title))
 		}
 	}
@@ -186,7 +185,7 @@ func explainCommand(t *tree) *cobra.Command {
 			return j.checkProfile()
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, isRule := ruleNamed(args[0])
+			r, isRule := ruleNamed(j.rules, args[0])
 			if !isRule {
 				return explainCode(cmd, j.format, args[0])
 			}
@@ -194,7 +193,7 @@ func explainCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, reportOptions(cmd))
+			return report.WriteExplanation(cmd.OutOrStdout(), r, doc, j.format, reportOptions(cmd))
 		},
 	}
 	formats.Flag(cmd, &j.format)
@@ -208,7 +207,7 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 		return nil, nil
 	}
 	is := func(c check.Check) bool { return c.ID == id }
-	checks := check.Catalogue()
+	checks := j.checks
 	i := slices.IndexFunc(checks, is)
 	if i < 0 {
 		return nil, command.Usagef("%s is a check of the cluster, not of a node: run `kata-vfio-audit cluster`", id)

@@ -56,6 +56,9 @@ func clusterCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := warnOnce(cmd.ErrOrStderr(), unusedWords(doc.UnusedWaivers)); err != nil {
+				return err
+			}
 			return j.finish(cmd.OutOrStdout(), doc)
 		},
 	}
@@ -91,11 +94,15 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 	}
 	now := time.Now().UTC()
 	s.Reports, s.Now = reports, now
-	r := cluster.Run(s, j.profileOf, j.accepted, now.Format(time.DateOnly))
+	checks, err := cluster.Catalogue(j.rules)
+	if err != nil {
+		return nil, err
+	}
+	r := cluster.Run(s, checks, finding.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = finding.Subject{Kind: "cluster", Name: host, Time: now.Format(time.RFC3339), Version: command.Build()}
-	asked := cluster.Rules()
+	asked := j.rules.OfClusters()
 	if len(reports) > 0 {
-		asked = allRules()
+		asked = j.rules.Rules
 	}
 	return &report.Document{Report: r, Rules: asked}, nil
 }

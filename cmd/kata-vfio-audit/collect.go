@@ -153,6 +153,8 @@ type recorded struct {
 	node     *opened
 	facts    *facts.Node
 	findings *finding.Report
+	// checks are all checks.
+	checks   []check.Check
 	recorder *archive.Recorder
 	manifest archive.Manifest
 }
@@ -187,9 +189,12 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 		return err
 	}
 	r.facts, r.recorder = n, recorder
-	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
+	if r.checks, err = check.Catalogue(); err != nil {
+		return err
+	}
+	r.findings = check.Run(n, r.checks, check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
-	gate.Planned(n, now.Format(time.DateOnly)) // so that the archive has what it reads
+	gate.Planned(n, r.checks, now.Format(time.DateOnly)) // so that the archive has what it reads
 	working.Say("reading the files of %s", terminal.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
 		return err

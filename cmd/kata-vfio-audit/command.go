@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -97,7 +98,11 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err := warnHidden(s, warnings); err != nil {
 		return nil, err
 	}
-	inv := audit.InventoryOf(facts.New(node.FS, s), today())
+	checks, err := check.Catalogue()
+	if err != nil {
+		return nil, err
+	}
+	inv := audit.InventoryOf(facts.New(node.FS, s), checks, today())
 	return inv, warnUnread(inv, warnings)
 }
 

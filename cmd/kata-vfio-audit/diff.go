@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -68,7 +67,7 @@ func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.
 	r := bufio.NewReader(file)
 	if magic, _ := r.Peek(2); string(magic) == "\x1f\x8b" {
 		t.root = name
-		doc, err := t.judge(ctx, j, check.Catalogue())
+		doc, err := t.judge(ctx, j, j.checks)
 		if err != nil {
 			return nil, err
 		}

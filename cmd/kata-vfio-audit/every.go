@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -76,7 +75,7 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 // once makes one audit and hands it over: whoever sees its line finds its file, and a file that can't be kept does not keep the
 // line back.
 func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writer) error {
-	doc, err := t.judge(ctx, j, check.Catalogue())
+	doc, err := t.judge(ctx, j, j.checks)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // ending ends a run when it has written so many lines.
@@ -130,7 +131,11 @@ func TestIntervalReadsWaiversEachTime(t *testing.T) {
 	waivers := func(rule string) string {
 		return "waivers: [{rule: " + rule + ", scope: '*', until: '2999-12-31', reason: x, author: y}]"
 	}
-	j := &judging{waivers: put(t, waivers("IOM-003"))}
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &judging{waivers: put(t, waivers("IOM-003")), rules: all}
 	for _, step := range []struct {
 		content, rule string
 		ok            bool
@@ -151,7 +156,7 @@ func TestIntervalReadsWaiversEachTime(t *testing.T) {
 	stderr, cmd := &ending{lines: 1, end: cancel}, &cobra.Command{}
 	cmd.SetContext(ctx)
 	cmd.SetErr(stderr)
-	if err := (&tree{root: t.TempDir()}).watch(cmd, &judging{waivers: t.TempDir()}, &repeated{every: time.Hour}); err != nil {
+	if err := (&tree{root: t.TempDir()}).watch(cmd, &judging{waivers: t.TempDir(), rules: all}, &repeated{every: time.Hour}); err != nil {
 		t.Error(err)
 	}
 	if !strings.HasPrefix(stderr.String(), "audit: no waivers apply: --waivers: ") {

@@ -40,6 +40,9 @@ type judging struct {
 	profileOf        finding.Profile
 	show, gate       rule.Severity
 	accepted         []finding.Waiver
+	// rules are all rules, and checks those that ask a node.
+	rules  *rule.Catalogue
+	checks []check.Check
 	// name is the node's in the cluster, where its hostname is another.
 	name string
 }
@@ -167,8 +170,14 @@ func (j *judging) check() error {
 	return j.checkProfile()
 }
 
-// checkProfile finds the profile, and reads the waivers.
-func (j *judging) checkProfile() error {
+// checkProfile reads the rules, finds the profile, and reads the waivers.
+func (j *judging) checkProfile() (err error) {
+	if j.rules, err = rule.ReadCatalogue(); err != nil {
+		return err
+	}
+	if j.checks, err = check.Of(j.rules); err != nil {
+		return err
+	}
 	var ok bool
 	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
 		return command.Usagef("--profile %q: no such profile; see `kata-vfio-audit profiles`", j.profile)
@@ -179,7 +188,7 @@ func (j *judging) checkProfile() error {
 // rereadWaivers reads the waivers again: their file may change during an audit that runs for months. None counts
 // while it can't be read.
 func (j *judging) rereadWaivers() (err error) {
-	j.accepted, err = loadWaivers(j.waivers)
+	j.accepted, err = loadWaivers(j.waivers, rule.IDs(j.rules.Rules))
 	return err
 }
 
@@ -193,7 +202,7 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}
-	doc, err := t.judge(cmd.Context(), j, check.Catalogue())
+	doc, err := t.judge(cmd.Context(), j, j.checks)
 	if err != nil {
 		return err
 	}
@@ -235,7 +244,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		r.Subject.Name = j.name
 	}
 	planned, unread := j.planned(n, now)
-	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.HasHistory(j.format) {
 		node.addHistory(ctx, doc, n)
 	}
@@ -245,7 +254,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 // planned returns the node as its plugin plans with it. Where no plugin has spoken, the flags say which failed checks
 // count; without --waivers, the node's own file does.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
-	g, err := gate.Default(n, now.Format(time.DateOnly))
+	g, err := gate.Default(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.profileOf
 	if j.waivers != "" {
 		g.Waivers, err = j.accepted, nil

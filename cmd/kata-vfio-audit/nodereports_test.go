@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestNodeReportsAreReadAsTheyCome: as files, as a directory, as a stream, and as
@@ -104,13 +105,21 @@ func FuzzNodeReports(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	rules, err := rule.ReadCatalogue()
+	if err != nil {
+		f.Fatal(err)
+	}
+	checks, err := cluster.Catalogue(rules)
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reports, err := nodereport.Read(bytes.NewReader(data), []string{"-"}, "")
 		if err != nil {
 			return
 		}
 		s := &cluster.State{Cluster: &model.Cluster{}, Reports: reports, Nodes: map[string]bool{"n1": true}, Now: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)}
-		if r := cluster.Run(s, profile, nil, "2026-11-22"); len(r.Findings) < len(cluster.Catalogue()) {
+		if r := cluster.Run(s, checks, finding.Options{Profile: profile, Today: "2026-11-22"}); len(r.Findings) < len(checks) {
 			t.Errorf("%d findings", len(r.Findings))
 		}
 	})

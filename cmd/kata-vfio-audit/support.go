@@ -18,6 +18,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
@@ -103,7 +104,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 
 func (r *recorded) devices(b *bundle.Bundle) error {
 	var out bytes.Buffer
-	if err := audit.InventoryOf(r.facts, today()).WriteJSON(&out); err != nil {
+	if err := audit.InventoryOf(r.facts, r.checks, today()).WriteJSON(&out); err != nil {
 		return fmt.Errorf("record the devices: %w", err)
 	}
 	b.Add("devices.json", out.Bytes())
@@ -127,7 +128,7 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 		}
 	}
 	var out strings.Builder
-	doc := &report.Document{Report: r.findings, Rules: allRules()}
+	doc := &report.Document{Report: r.findings, Rules: finding.RulesOf(r.checks)}
 	if err := report.Write(&out, doc, "json", report.Options{Show: rule.Info}); err != nil {
 		return fmt.Errorf("record the findings: %w", err)
 	}

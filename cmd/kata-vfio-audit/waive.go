@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func waiveCommand() *cobra.Command {
@@ -32,9 +33,13 @@ func waiveCommand() *cobra.Command {
 		Args:              oneRule,
 		ValidArgsFunction: completeRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, _ := ruleNamed(args[0])
+			all, err := rule.ReadCatalogue()
+			if err != nil {
+				return err
+			}
+			r, _ := ruleNamed(all, args[0])
 			w.Rule = r.ID
-			return writeWaiver(cmd.OutOrStdout(), w, file)
+			return writeWaiver(cmd.OutOrStdout(), w, file, rule.IDs(all.Rules))
 		},
 	}
 	f := cmd.Flags()
@@ -56,7 +61,7 @@ func waiveCommand() *cobra.Command {
 }
 
 // writeWaiver adds to the file, whole or not at all, or prints.
-func writeWaiver(stdout io.Writer, w finding.Waiver, file string) error {
+func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string) error {
 	var content []byte
 	if file != "" {
 		var err error
@@ -64,7 +69,7 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string) error {
 			return err
 		}
 	}
-	changed, err := waiver.Add(content, w, ruleIDs())
+	changed, err := waiver.Add(content, w, rules)
 	if err != nil {
 		return command.Usagef("waive %s: %w", w.Rule, err)
 	}
@@ -96,8 +101,8 @@ func readWaivers(file string) ([]byte, error) {
 	return content, nil
 }
 
-// loadWaivers reads and validates the file; none without a name.
-func loadWaivers(file string) ([]finding.Waiver, error) {
+// loadWaivers reads and validates the file; none without a name. rules are the IDs that a waiver may be of.
+func loadWaivers(file string, rules []string) ([]finding.Waiver, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -105,7 +110,7 @@ func loadWaivers(file string) ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	waivers, err := waiver.Parse(content, ruleIDs())
+	waivers, err := waiver.Parse(content, rules)
 	if err != nil {
 		return nil, command.Usagef("--waivers %s: %w", file, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -79,11 +78,11 @@ func (a *auditing) check() error {
 
 // roll shows the state, and fails where a check does.
 func (a *auditing) roll(state *fleet.State) (*picture, error) {
-	rules, err := catalogue.Rules()
+	all, err := rule.ReadCatalogue()
 	if err != nil {
 		return nil, err
 	}
-	nodes := state.Audit(a.reports, rules)
+	nodes := state.Audit(a.reports, all.OfNodes())
 	if a.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
 		if len(nodes) == 0 && !a.watch {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -122,10 +121,11 @@ func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Rep
 }
 
 func explanation(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
-	rules, err := catalogue.Rules()
+	all, err := rule.ReadCatalogue()
 	if err != nil {
 		return nil, err
 	}
+	rules := all.OfNodes()
 	switch of.kind {
 	case "device":
 		return state.ExplainDevice(of.node, of.name, rules)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
@@ -63,6 +64,10 @@ func TestAuditAndPluginAgree(t *testing.T) {
 // TestChecksOfTheWholeNodeCountWithoutAPlugin: on a node without a plugin, as a captured tree is one, what is shown of a
 // device goes by the checks that its plugin would refuse it for.
 func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
+	all, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		change func(*board.Tree)
 		check  string // that refuses each device
@@ -77,13 +82,13 @@ func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
 				tree := b.Build(t)
 				tt.change(tree)
 				fsys, snapshot := tree.Read()
-				n, unread := gate.Planned(facts.New(fsys, snapshot), "2026-11-22")
+				n, unread := gate.Planned(facts.New(fsys, snapshot), all, "2026-11-22")
 				if len(unread) > 0 {
 					t.Error(unread)
 				}
 				var c tally
 				c.node(t, n)
-				inv := audit.NewInventory(n)
+				inv := audit.NewInventory(n, nil)
 				for i := range inv.Devices {
 					d := &inv.Devices[i]
 					fails := slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.FailsAudit && strings.Contains(r.Text, tt.check) })
@@ -196,7 +201,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 
 // rowsOf returns what the tables and pictures show, by address.
 func rowsOf(n plan.Node) map[pci.Address]*audit.Device {
-	inv := audit.NewInventory(n)
+	inv := audit.NewInventory(n, nil)
 	rows := map[pci.Address]*audit.Device{}
 	var enter func(nodes []*topology.Node)
 	enter = func(nodes []*topology.Node) {

@@ -64,7 +64,7 @@ func TestCompanionThatTheGPUsResetCovers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := cardWithCompanions(tt.other)
 			s.Functions[1].ResetMethods = tt.own
-			inv := audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(tt.config, s)})
+			inv := audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(tt.config, s)}, nil)
 			audio := &inv.Devices[2]
 			if got := audio.Grade(); got != tt.grade {
 				t.Errorf("grade %v, want %v: %+v %+v", got, tt.grade, audio.Reasons, audio.Refusals)

@@ -74,11 +74,12 @@ type Device struct {
 }
 
 // NewInventory judges every function of a node by the judgement that Prepare and the
-// node's ResourceSlices go by. The result points into the node's snapshot.
-func NewInventory(n plan.Node) *Inventory {
+// node's ResourceSlices go by. rules are those of the checks: a failed one weighs what its rule does. The result points into the
+// node's snapshot.
+func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
-	severities := severitiesOfChecks()
+	severities := severitiesOf(rules)
 	for i := range s.Functions {
 		inv.Devices[i] = view(s, &s.Functions[i], assessor)
 		inv.Devices[i].severities = severities
@@ -88,10 +89,10 @@ func NewInventory(n plan.Node) *Inventory {
 	return inv
 }
 
-func severitiesOfChecks() map[string]rule.Severity {
+func severitiesOf(rules []rule.Rule) map[string]rule.Severity {
 	all := map[string]rule.Severity{}
-	for _, c := range check.Catalogue() {
-		all[c.ID] = c.Severity
+	for i := range rules {
+		all[rules[i].ID] = rules[i].Severity
 	}
 	return all
 }
@@ -101,9 +102,9 @@ func severitiesOfChecks() map[string]rule.Severity {
 // function that the plugin publishes is shown as its slice says, and one of a node without a
 // plugin as its slice would say. today is the day that waivers are compared with,
 // "2026-11-22".
-func InventoryOf(n *facts.Node, today string) *Inventory {
-	planned, unread := gate.Planned(n, today)
-	inv := NewInventory(planned)
+func InventoryOf(n *facts.Node, all []check.Check, today string) *Inventory {
+	planned, unread := gate.Planned(n, all, today)
+	inv := NewInventory(planned, finding.RulesOf(all))
 	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv
 }

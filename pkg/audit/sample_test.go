@@ -85,5 +85,5 @@ func sample() *audit.Inventory { return assess(node()) }
 
 // assess judges a snapshot by the default node config, without records of claims.
 func assess(s *device.Snapshot) *audit.Inventory {
-	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)}, nil)
 }

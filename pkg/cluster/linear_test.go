@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // claimsOnNode is how many claims with a GPU and a pod a node has.
@@ -86,7 +87,16 @@ func (l *large) fleet(c *cluster.Cluster) *fleet.State {
 func now() time.Time { return time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC) }
 
 // functions are those over a whole cluster. They return how many results they have, and how many that is for each node.
-func functions() map[string]func(l *large, c *cluster.Cluster) (got, perNode int) {
+func functions(t *testing.T) map[string]func(l *large, c *cluster.Cluster) (got, perNode int) {
+	t.Helper()
+	rules, err := rule.ReadCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := audit.Catalogue(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return map[string]func(*large, *cluster.Cluster) (int, int){
 		"devices":      func(l *large, c *cluster.Cluster) (int, int) { return len(l.fleet(c).Devices()), claimsOnNode },
 		"claims":       func(l *large, c *cluster.Cluster) (int, int) { return len(l.fleet(c).ClaimRows()), claimsOnNode },
@@ -108,7 +118,7 @@ func functions() map[string]func(l *large, c *cluster.Cluster) (got, perNode int
 			}
 			state := &audit.State{Version: "v1.37.1", Cluster: c, Nodes: nodes, Reports: l.reports, Now: now(), Options: audit.Options{RuntimeClasses: []string{"kata-gpu"}}}
 			profile, _ := finding.ProfileNamed(finding.MultiTenant)
-			return audit.Run(state, profile, nil, "2026-11-22").Summary.Devices, claimsOnNode
+			return audit.Run(state, checks, finding.Options{Profile: profile, Today: "2026-11-22"}).Summary.Devices, claimsOnNode
 		},
 		"controller": func(_ *large, c *cluster.Cluster) (int, int) {
 			v := &twin.View{Drivers: []string{theirs}, Cluster: c}
@@ -119,7 +129,7 @@ func functions() map[string]func(l *large, c *cluster.Cluster) (got, perNode int
 
 // TestFunctionsTakeAFewPasses: how often a function asks for all claims, devices, pods or pools does not depend on the size of the cluster.
 func TestFunctionsTakeAFewPasses(t *testing.T) {
-	for name, run := range functions() {
+	for name, run := range functions(t) {
 		small, big := newLarge(10), newLarge(20)
 		few, many := small.cluster(), big.cluster()
 		run(small, few)
@@ -135,7 +145,7 @@ func TestFunctionsTakeAFewPasses(t *testing.T) {
 func TestWorkIsLinear(t *testing.T) {
 	const nodes = 50
 	half, whole := newLarge(nodes), newLarge(2*nodes)
-	for name, run := range functions() {
+	for name, run := range functions(t) {
 		one := testing.AllocsPerRun(1, func() { run(half, half.cluster()) })
 		two := testing.AllocsPerRun(1, func() { run(whole, whole.cluster()) })
 		if two > 2.4*one {
@@ -148,7 +158,7 @@ func TestWorkIsLinear(t *testing.T) {
 func TestThousandNodes(t *testing.T) {
 	l := newLarge(1000)
 	c := l.cluster()
-	for name, run := range functions() {
+	for name, run := range functions(t) {
 		if got, perNode := run(l, c); got != 1000*perNode {
 			t.Errorf("%s: got %d results, want %d", name, got, 1000*perNode)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -44,11 +45,15 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 	if err != nil {
 		return nil, fmt.Errorf("scan the node for the audit's checks: %w", err)
 	}
+	all, err := check.Catalogue()
+	if err != nil {
+		return nil, err
+	}
 	n := facts.New(fsys, snap)
 	n.SetPublished(offered(cfg, snap))
 	g := gate.Gate{
-		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, slog.New(slog.DiscardHandler)).read(ctx),
-		Today: time.Now().UTC().Format(time.DateOnly),
+		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, all, slog.New(slog.DiscardHandler)).read(ctx),
+		Today: time.Now().UTC().Format(time.DateOnly), Checks: gate.Checks(all),
 	}
 	return g.Judge(n).IDs, nil
 }
@@ -64,14 +69,19 @@ func offered(cfg *v1alpha1.NodeConfig, snap *device.Snapshot) []pci.Address {
 
 // openMonitor creates the monitor, which judges the node by what the plugin itself reads. It works without a ledger
 // too.
-func (s *service) openMonitor() {
+func (s *service) openMonitor() error {
+	all, err := check.Catalogue()
+	if err != nil {
+		return err
+	}
 	c := &s.config.Checks
 	s.monitor = monitor.New(monitor.Config{
-		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, s.log).read, Counts: c.Counts,
+		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, all, s.log).read, Checks: gate.Checks(all), Counts: c.Counts,
 		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
 		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
 		Every: s.config.ChecksEvery, Pause: monitor.DefaultPause,
 	})
+	return nil
 }
 
 // failing returns the checks that fail for a function, none before the monitor's first look.
@@ -103,11 +113,12 @@ func (s *service) watchChecks(ctx context.Context) error {
 }
 
 // waivers returns the file of accepted failures.
-func (c Checks) waivers(root string, log *slog.Logger) *waiverFile {
+func (c Checks) waivers(root string, all []check.Check, log *slog.Logger) *waiverFile {
+	rules := rule.IDs(finding.RulesOf(all))
 	if c.Waivers != "" {
-		return &waiverFile{path: c.Waivers, log: log}
+		return &waiverFile{path: c.Waivers, rules: rules, log: log}
 	}
-	return &waiverFile{path: filepath.Join(root, gate.WaiversFile), optional: true, log: log}
+	return &waiverFile{path: filepath.Join(root, gate.WaiversFile), rules: rules, optional: true, log: log}
 }
 
 // waiverFile reads the failures that the node's operator accepts. It is read before each run of the checks, so that a
@@ -116,7 +127,9 @@ type waiverFile struct {
 	path string
 	// optional: the file need not exist.
 	optional bool
-	log      *slog.Logger
+	// rules are the IDs that a waiver may be of.
+	rules []string
+	log   *slog.Logger
 	// logged is the error that was logged last.
 	logged string
 }
@@ -144,5 +157,5 @@ func (w *waiverFile) parse() ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waiver.Parse(content, gate.CheckIDs())
+	return waiver.Parse(content, w.rules)
 }

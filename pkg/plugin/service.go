@@ -156,7 +156,9 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	}
 	s.notes = NewRunFiles(s.config.Node.RunPath())
 	s.metrics.WatchReadiness(health.Ready)
-	s.openMonitor()
+	if err := s.openMonitor(); err != nil {
+		return err
+	}
 	if err := s.judge(ctx); err != nil {
 		return err
 	}

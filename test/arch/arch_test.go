@@ -36,14 +36,14 @@ func layers() [][]string {
 		{"cli/kube/kubetest"},       // that cluster's double
 		{"isolation", "nodeconfig"}, // judgements
 		{"audit/finding"},           // what an audit says
-		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
-		{"claim", "sysfs", "sysfs/nodefile"},                                         // one source each
-		{"network/guestnet"},                                                         // the guest's own side
-		{"claimstatus"},                                                              // what drivers write to a claim
-		{"plan", "vfio", "sysfs/control", "network/vf/link", "containerd"},           // the decision; the kernel's edges
-		{"containerd/ask"},                                                           // a running containerd
-		{"publish", "sysfs/sysfstest"},                                               // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},   // effects; the API server's objects
+		{"audit/finding/waiver", "audit/finding/mapping"},                  // who accepts a failure; what it means to an auditor
+		{"claim", "sysfs", "sysfs/nodefile"},                               // one source each
+		{"network/guestnet"},                                               // the guest's own side
+		{"claimstatus"},                                                    // what drivers write to a claim
+		{"plan", "vfio", "sysfs/control", "network/vf/link", "containerd"}, // the decision; the kernel's edges
+		{"containerd/ask"},                                                 // a running containerd
+		{"publish", "sysfs/sysfstest"},                                     // what the decision means to the scheduler; the kernel's double
+		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},                   // effects; the API server's objects
 		{"network/podnet", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
 		{"ledger/history"},                         // what the ledger's events come to
 		{"plugin/podpolicy"},                       // what a pod must not ask for

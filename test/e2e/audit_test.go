@@ -18,6 +18,7 @@ import (
 	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -54,7 +55,7 @@ func auditCluster(t *testing.T, p *controlplane.ControlPlane) (states map[string
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	states, texts = map[string]finding.State{}, map[string]string{}
-	for _, f := range slices.Backward(clusteraudit.Run(s, profile, nil, "2026-11-22").Findings) { // the worst last
+	for _, f := range slices.Backward(clusteraudit.Run(s, clusterChecks(t), finding.Options{Profile: profile, Today: "2026-11-22"}).Findings) { // the worst last
 		states[f.ID] = f.State
 		texts[f.ID] += f.Text + "; "
 	}
@@ -190,4 +191,18 @@ func TestAuditOfACluster(t *testing.T) {
 		}
 	})
 	t.Logf("all rules: %v", slices.Sorted(maps.Keys(states)))
+}
+
+// clusterChecks returns all checks of a cluster.
+func clusterChecks(tb testing.TB) []clusteraudit.Check {
+	tb.Helper()
+	rules, err := rule.ReadCatalogue()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	checks, err := clusteraudit.Catalogue(rules)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return checks
 }

@@ -179,7 +179,7 @@ func clusterReport(t *testing.T, p *controlplane.ControlPlane) string {
 		}
 		profile, _ := finding.ProfileNamed(finding.MultiTenant)
 		now := time.Now().UTC()
-		report = clusteraudit.Run(state, profile, nil, now.Format(time.DateOnly))
+		report = clusteraudit.Run(state, clusterChecks(t), finding.Options{Profile: profile, Today: now.Format(time.DateOnly)})
 		report.Subject = finding.Subject{Kind: "cluster", Name: "e2e", Time: now.Format(time.RFC3339)}
 		for _, f := range report.Findings {
 			if f.ID == "K8S-001" && f.State != finding.Pass {

@@ -85,6 +85,8 @@ type Node struct {
 	// Report is what the audit finds now.
 	Report *finding.Report
 	Plan   *bootstrap.Plan
+	// Checks are those that the report is of.
+	Checks []check.Check
 	// Blueprint says where the plan's blueprint is from.
 	Blueprint string
 	// Ask asks a running containerd; nil for none. It is not asked where it restarts: then it runs with its files.
@@ -161,7 +163,7 @@ type judge struct {
 // and with nothing that scenarios make up.
 func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
 	over := func(s scenario) *finding.Report {
-		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, check.Catalogue())
+		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, j.node.Checks)
 	}
 	for _, s := range scenarios(j.outlook, j.node.Snapshot, nil) {
 		each = append(each, over(s))

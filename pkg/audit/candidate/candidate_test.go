@@ -163,7 +163,7 @@ func (n *bareNode) facts(fs *sysfs.FS) *facts.Node {
 
 func (n *bareNode) audit() *finding.Report {
 	n.TB.Helper()
-	r := check.Run(n.facts(n.open()), check.Catalogue(), options(n.TB))
+	r := check.Run(n.facts(n.open()), checks(n.TB), options(n.TB))
 	r.Subject = finding.Subject{Kind: "node", Name: "gpu-07", Time: "2026-11-25T08:00:00Z", Kernel: "6.12.0"}
 	return r
 }
@@ -175,7 +175,7 @@ func (n *bareNode) judge(b *blueprint.Blueprint) *candidate.Candidate {
 	if err != nil {
 		n.TB.Fatal(err)
 	}
-	node := &candidate.Node{FS: fs, Snapshot: n.facts(fs).Snapshot, Report: n.audit(), Plan: plan, Blueprint: "the default"}
+	node := &candidate.Node{FS: fs, Snapshot: n.facts(fs).Snapshot, Report: n.audit(), Checks: checks(n.TB), Plan: plan, Blueprint: "the default"}
 	return candidate.Judge(context.Background(), node, options(n.TB), rule.High)
 }
 
@@ -335,4 +335,14 @@ func TestCandidateOfPassthroughStaysUntranslated(t *testing.T) {
 	if said := candidatetest.Said(newBareNode(t, board.All()[0]).judge(b)); said["IOM-001"] != "repaired" || said["IOM-014"] == "repaired" {
 		t.Errorf("said %v", said)
 	}
+}
+
+// checks returns all checks of a node.
+func checks(tb testing.TB) []check.Check {
+	tb.Helper()
+	all, err := check.Catalogue()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
 }

@@ -15,7 +15,7 @@ import (
 
 // changes returns the changes of each part. A part repairs the checks that do not pass without it.
 func (j *judge) changes(repaired []Rule) []Change {
-	checks := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool {
+	checks := slices.DeleteFunc(slices.Clone(j.node.Checks), func(c check.Check) bool {
 		return c.Review != nil || !slices.ContainsFunc(repaired, func(r Rule) bool { return r.ID == c.ID })
 	})
 	read := j.partsRead(checks)

@@ -20,7 +20,7 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 		now := j.before[id]
 		rule := Rule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
 		switch state, same := outcome(each, id); {
-		case len(each) > 1 && isReview(id) && (now.State == finding.Fail || state == finding.Fail):
+		case len(each) > 1 && j.isReview(id) && (now.State == finding.Fail || state == finding.Fail):
 			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
 		case state == finding.Fail && len(in(plain, id, finding.Fail)) == 0:
 			rule.Severity = severest(each, id, now)
@@ -44,8 +44,8 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 }
 
 // isReview reports whether a check is about the answers of all others.
-func isReview(id string) bool {
-	return slices.ContainsFunc(check.Catalogue(), func(c check.Check) bool { return c.ID == id && c.Review != nil })
+func (j *judge) isReview(id string) bool {
+	return slices.ContainsFunc(j.node.Checks, func(c check.Check) bool { return c.ID == id && c.Review != nil })
 }
 
 // outcome returns a check's state in all scenarios, and whether it is the same: good, failed or undetermined.

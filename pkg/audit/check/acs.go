@@ -24,60 +24,18 @@ func acsChecks() []Check {
 // pathChecks are about the ports above functions.
 func pathChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "ACS-001", Title: "Ensure that ports redirect requests between IOMMU groups to the IOMMU", Severity: rule.High, Cheap: true,
-			Why:     "Without ACS redirection, a port routes requests between devices, which the IOMMU never sees.",
-			Fix:     isolation.Fix(rule.PeerToPeerPossible),
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/iommu/iommu.c (REQ_ACS_FLAGS)", "PCI Express Base 6.12"},
-		}, Judge: portsRedirect},
-		{Rule: finding.Rule{
-			ID: "ACS-002", Title: "Ensure that separately assignable functions of one device can't reach each other", Severity: rule.High, Cheap: true,
-			Why:     "A multifunction device may route requests between its functions internally.",
-			Fix:     isolation.Fix(rule.PeerToPeerPossible) + ". Or give all functions of the device to one tenant",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "ACS-001", Judge: portsRedirect},
+		{ID: "ACS-002", Judge: func(n *facts.Node) Answer {
 			found := because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit == nil })
 			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
-		{Rule: finding.Rule{
-			ID: "ACS-008", Title: "Ensure that registers prove the isolation of functions", Severity: rule.Medium, Cheap: true,
-			Why:     "Isolation without ACS registers is the vendor's claim in the kernel's quirks, or a patched kernel's invention.",
-			Fix:     isolation.Fix(rule.ACSUnproven),
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
-			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
-		}, Judge: shownInRegisters},
-		{Rule: finding.Rule{
-			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: rule.Medium, Cheap: true,
-			Why:     "A function with ATS off that sends translated requests forges them.",
-			Fix:     "enable translation blocking by `pci=config_acs=` on the kernel command line; `pci=noats` makes the kernel enable it on all ports",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
-		}, Judge: translationBlocked},
-		{Rule: finding.Rule{
-			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: rule.Medium, Cheap: true,
-			Why:     "The egress vector can open direct paths that the port's other ACS bits close.",
-			Fix:     "clear EgressCtrl in the port's ACS control",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
-			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
-		}, Judge: noEgressControl},
-		{Rule: finding.Rule{
-			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: rule.High, Cheap: true,
-			Why:     "Functions on a shared bus see each other's requests and can forge them.",
-			Fix:     "move the device to a PCI Express slot",
-			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "ACS-008", Judge: shownInRegisters},
+		{ID: "ACS-004", Judge: translationBlocked},
+		{ID: "ACS-005", Judge: noEgressControl},
+		{ID: "ACS-010", Judge: func(n *facts.Node) Answer {
 			return each(n, func(f *device.Function) []facts.Fact { return above(n, f) }, func(f *device.Function) Answer { return onConventionalBus(n, f) })
 		}},
-		{Rule: finding.Rule{
-			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: rule.Low, Cheap: true,
-			Why:     "Without containment, a guest's fatal device errors reach the host and can crash it.",
-			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
-			Sources: []string{"Linux: drivers/pci/pcie/dpc.c", "Linux: Documentation/admin-guide/kernel-parameters.txt (pcie_ports=)"},
-		}, Judge: errorsContained},
+		{ID: "ACS-014", Judge: errorsContained},
 	}
 }
 

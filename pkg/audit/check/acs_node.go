@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // sharedDomainChecks are about kernel arguments that decide about ACS, and about where functions of several tenants meet.
@@ -20,47 +19,14 @@ func sharedDomainChecks() []Check {
 	return []Check{
 		// The override works by this argument alone: a kernel that has the patch, as
 		// several distributions' have, is a stock one without it.
-		{Rule: finding.Rule{
-			ID: "ACS-006", Title: "Ensure that the kernel does not pretend that ACS is present", Severity: rule.Critical, Cheap: true,
-			Why:     "pcie_acs_override, a patch that Linux never merged, makes groups that the hardware does not isolate.",
-			Fix:     "remove pcie_acs_override from the boot loader's configuration and reboot; give functions that share a group to one tenant",
-			Verify:  "grep -o 'pcie_acs_override[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (which has no such parameter)"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "ACS-006", Judge: func(n *facts.Node) Answer {
 			return badArgument(n, "pcie_acs_override", func(string) string { return "fakes isolation that the hardware lacks" })
 		}},
-		{Rule: finding.Rule{
-			ID: "ACS-007", Title: "Ensure that no kernel argument disables ACS", Severity: rule.High, Cheap: true,
-			Why:     "`pci=disable_acs_redir=` and `pci=config_acs=` can remove the isolation between devices.",
-			Fix:     "remove the option from the boot loader's configuration, or limit it to ports without assignable functions, and reboot",
-			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
-		}, Judge: noArgumentAgainstACS},
-		{Rule: finding.Rule{
-			ID: "ACS-003", Title: "Ensure that translated requests can't go from one device to another", Severity: rule.Critical, Cheap: true,
-			Why:     "A port with Direct Translated P2P forwards translated requests of a device with ATS past the IOMMU.",
-			Fix:     "disable DirectTrans in the port's ACS control, or ATS in the device (`pci=noats`)",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl|ATSCtl'",
-			Sources: []string{"Linux: include/uapi/linux/pci_regs.h (PCI_ACS_DT, PCI_ATS_CTRL)", "PCI Express Base 6.12, 10"},
-		}, Judge: translatedRequests},
-		{Rule: finding.Rule{
-			ID: "ACS-009", Title: "Ensure that requests between tenants' functions pass the IOMMU in both directions", Severity: rule.Critical, Cheap: true,
-			Why:     "Where paths meet below the IOMMU, one tenant can read and write the other's device memory.",
-			Fix:     "delete one tenant's pod; then enable ACS on the named ports, or give all devices below that point to one tenant",
-			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_path_enabled)", "PCI Express Base 6.12"},
-		}, Judge: tenantsMeet},
+		{ID: "ACS-007", Judge: noArgumentAgainstACS},
+		{ID: "ACS-003", Judge: translatedRequests},
+		{ID: "ACS-009", Judge: tenantsMeet},
 		// Only placement changes it, so it is not a failure.
-		{Rule: finding.Rule{
-			ID: "ACS-019", Title: "Ensure that tenants don't share a PCIe switch", Severity: rule.Info, Cheap: true, Static: true,
-			Why:    "Tenants below one switch slow each other down and can observe each other's load. ACS can't prevent that.",
-			Fix:    "if that matters, give all devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
-			Verify: "lspci -tv",
-			Sources: []string{
-				"Richter et al.: Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough (ARCS 2014)",
-				"Side, Yao, Zhang: LockedDown (EuroS&P 2022)",
-			},
-		}, Judge: sharedSwitches},
+		{ID: "ACS-019", Judge: sharedSwitches},
 	}
 }
 
@@ -222,55 +188,13 @@ func sharedSwitches(n *facts.Node) Answer {
 // nodeACSChecks are about ways between devices that the node itself opens, and about what a hostile device does to it.
 func nodeACSChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "ACS-011", Title: "Ensure that the node publishes no device memory for peer-to-peer DMA", Severity: rule.Medium,
-			Why:     "Other devices can reach published memory directly.",
-			Fix:     "disable peer-to-peer memory in the device's driver, or unbind the device",
-			Verify:  "grep -H . /sys/bus/pci/devices/*/p2pmem/published",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci (p2pmem)", "Linux: drivers/pci/p2pdma.c"},
-		}, Judge: noPeerMemory},
-		{Rule: finding.Rule{
-			ID: "ACS-012", Title: "Ensure that no device was plugged in after the boot", Severity: rule.Medium,
-			Why:     "A device that is plugged into a running node can do DMA.",
-			Fix:     "find out who plugged it in; remove it, or reboot so that it counts as known",
-			Verify:  "cat /run/kata-vfio/acs.json; grep -H . /sys/bus/pci/devices/*/removable",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-devices-removable"},
-		}, Judge: nothingPluggedIn},
-		{Rule: finding.Rule{
-			ID: "ACS-013", Title: "Ensure that DMA through Thunderbolt ports is confined", Severity: rule.High,
-			Why:     "An unconfined device on a cable reaches the node's memory.",
-			Fix:     "enable kernel DMA protection, or disable Thunderbolt, in the firmware setup",
-			Verify:  "grep -H . /sys/bus/thunderbolt/devices/domain*/iommu_dma_protection",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-thunderbolt", "Linux: Documentation/admin-guide/thunderbolt.rst"},
-		}, Judge: thunderboltConfined},
-		{Rule: finding.Rule{
-			ID: "ACS-015", Title: "Ensure that tenants' functions caused no fatal errors", Severity: rule.Medium,
-			Why:     "A guest that tries to crash the host causes fatal errors.",
-			Fix:     "take the device out of use, and find in the kernel log when they occurred",
-			Verify:  "grep -H TOTAL /sys/bus/pci/devices/*/aer_dev_fatal",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats"},
-		}, Judge: noFatalErrors},
-		{Rule: finding.Rule{
-			ID: "ACS-016", Title: "Ensure that device errors don't make the node panic", Severity: rule.Medium,
-			Why:     "A device that raises SERR or an unknown NMI would stop the node and all its tenants.",
-			Fix:     "set the sysctl to 0 in /etc/sysctl.d, unless you want a crash on such errors",
-			Verify:  "sysctl kernel.panic_on_io_nmi kernel.unknown_nmi_panic kernel.panic_on_unrecovered_nmi",
-			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst", "CVE-2013-3495"},
-		}, Judge: noPanicOnNMI},
-		{Rule: finding.Rule{
-			ID: "ACS-018", Title: "Ensure that functions without a tenant have bus mastering off", Severity: rule.Medium,
-			Why:     "An idle function that masters the bus may still run what its last tenant left.",
-			Fix:     "reset the function, or unbind and bind it again; find what enabled bus mastering",
-			Verify:  "lspci -vv | grep -E '^[0-9a-f]|Control:.*BusMaster'",
-			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c (vfio_pci_core_disable, pci_clear_master)"},
-		}, Judge: idleMastersNothing},
-		{Rule: finding.Rule{
-			ID: "ACS-017", Title: "Ensure that ACS control is the same as after the boot", Severity: rule.High, Cheap: true,
-			Why:     "The kernel forms IOMMU groups at boot. If a script clears ACS later, the groups no longer match the hardware.",
-			Fix:     "restore the old value, and find the script (GPUDirect recipes do this)",
-			Verify:  "cat /run/kata-vfio/acs.json; lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
-			Sources: []string{"Linux: drivers/pci/pci.c (pci_enable_acs, which runs when a device is found)"},
-		}, Judge: acsDrift},
+		{ID: "ACS-011", Judge: noPeerMemory},
+		{ID: "ACS-012", Judge: nothingPluggedIn},
+		{ID: "ACS-013", Judge: thunderboltConfined},
+		{ID: "ACS-015", Judge: noFatalErrors},
+		{ID: "ACS-016", Judge: noPanicOnNMI},
+		{ID: "ACS-018", Judge: idleMastersNothing},
+		{ID: "ACS-017", Judge: acsDrift},
 	}
 }
 

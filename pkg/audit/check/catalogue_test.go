@@ -2,21 +2,16 @@ package check_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -26,21 +21,38 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-var update = flag.Bool("update", false, "rewrite CATALOGUE.md and the embedded rules")
+var update = flag.Bool("update", false, "rewrite CATALOGUE.md")
 
 // allRules are those of nodes and of clusters.
-func allRules() []finding.Rule {
-	var rules []finding.Rule
-	for _, c := range check.Catalogue() {
-		rules = append(rules, c.Rule)
+func allRules(t *testing.T) *rule.Catalogue {
+	t.Helper()
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return append(rules, cluster.Rules()...)
+	return all
+}
+
+// TestEachRuleHasItsCheck: a rule without a check, and a check without a rule, make no catalogue.
+func TestEachRuleHasItsCheck(t *testing.T) {
+	all := allRules(t)
+	if _, err := check.Of(all); err != nil {
+		t.Error(err)
+	}
+	more := &rule.Catalogue{Rules: append(all.OfNodes(), rule.Rule{ID: "IOM-999"})}
+	if _, err := check.Of(more); err == nil || !strings.Contains(err.Error(), "IOM-999 has no check") {
+		t.Errorf("with a rule that has no check: error %v, want one that names it", err)
+	}
+	fewer := &rule.Catalogue{Rules: all.OfNodes()[1:]}
+	if _, err := check.Of(fewer); err == nil || !strings.Contains(err.Error(), "IOM-001 has no rule") {
+		t.Errorf("with a check that has no rule: error %v, want one that names it", err)
+	}
 }
 
 // TestCatalogueIsWrittenDown: CATALOGUE.md says what the checks say of themselves.
 func TestCatalogueIsWrittenDown(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.WriteCatalogue(&b, allRules(), "md", report.Options{}); err != nil {
+	if err := report.WriteCatalogue(&b, allRules(t), "md", report.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if *update {
@@ -53,61 +65,17 @@ func TestCatalogueIsWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(written), b.String()); diff != "" {
-		t.Errorf("CATALOGUE.md is out of date; rewrite it with `go test ./pkg/audit/check -run 'Catalogue|Embedded' -update` (-written +now):\n%s", diff)
-	}
-}
-
-// TestRulesAreEmbedded checks that pkg/audit/finding/catalogue, for programs without the checks, has their texts.
-func TestRulesAreEmbedded(t *testing.T) {
-	const file = "../finding/catalogue/rules.json"
-	rules := check.RulesOf(check.Catalogue())
-	if *update {
-		data, err := json.MarshalIndent(rules, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, append(data, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	embedded, err := catalogue.Rules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(embedded, rules); diff != "" {
-		t.Errorf("rules.json is out of date; rewrite it with `go test ./pkg/audit/check -run 'Catalogue|Embedded' -update` (-written +now):\n%s", diff)
-	}
-}
-
-// TestRulesAreWhole: each has all that a reader of its finding needs.
-func TestRulesAreWhole(t *testing.T) {
-	groups := map[string]bool{}
-	for _, g := range finding.Groups() {
-		groups[g.Letters] = true
-	}
-	seen := map[string]bool{}
-	for _, r := range allRules() {
-		if r.Title == "" || r.Why == "" || r.Fix == "" || r.Severity == "" {
-			t.Errorf("%s lacks a text", r.ID)
-		}
-		if seen[r.ID] || !groups[r.Group()] {
-			t.Errorf("%s appears twice, or of no group", r.ID)
-		}
-		seen[r.ID] = true
+		t.Errorf("CATALOGUE.md is out of date; rewrite it with `go test ./pkg/audit/check -run Catalogue -update` (-written +now):\n%s", diff)
 	}
 }
 
 // TestNamedRulesExist: profiles and mappings name rules of the catalogue.
 func TestNamedRulesExist(t *testing.T) {
-	var have []string
-	for _, r := range allRules() {
-		have = append(have, r.ID)
-	}
+	have := rule.IDs(allRules(t).Rules)
 	for where, ids := range namedRules(t) {
 		for _, id := range ids {
 			if group, whole := strings.CutSuffix(id, "*"); whole {
-				if !slices.ContainsFunc(finding.Groups(), func(g finding.Group) bool { return g.Letters+"-" == group }) {
+				if !slices.ContainsFunc(rule.Groups(), func(g rule.Group) bool { return g.Letters+"-" == group }) {
 					t.Errorf("%s names %s, which is no group", where, id)
 				}
 			} else if !slices.Contains(have, id) {
@@ -138,56 +106,15 @@ func namedRules(t *testing.T) map[string][]string {
 	return named
 }
 
-// TestCatalogueOmissionsHaveReasons: each omitted check has a reason and a way to check by hand, and no rule implements it.
-func TestCatalogueOmissionsHaveReasons(t *testing.T) {
-	rules := allRules()
-	for _, not := range finding.NotAskedRules() {
-		if not.Title == "" || not.Why == "" || not.ByHand == "" {
-			t.Errorf("%s lacks a text", not.ID)
-		}
-		if slices.ContainsFunc(rules, func(r finding.Rule) bool { return r.ID == not.ID }) {
-			t.Errorf("%s has a check: take it out of what is not asked", not.ID)
-		}
-	}
-}
-
-// TestNumbersOfGroups: what has no check between the first number of a group and its
-// last is said to be not asked.
-func TestNumbersOfGroups(t *testing.T) {
-	known, last := map[string]bool{}, map[string]int{}
-	enter := func(id string) {
-		known[id] = true
-		group, number, _ := strings.Cut(id, "-")
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last[group] = max(last[group], n)
-	}
-	for _, r := range allRules() {
-		enter(r.ID)
-	}
-	for _, not := range finding.NotAskedRules() {
-		enter(not.ID)
-	}
-	for group, n := range last {
-		for i := 1; i <= n; i++ {
-			if id := fmt.Sprintf("%s-%03d", group, i); !known[id] {
-				t.Errorf("%s is neither asked nor said to be not asked", id)
-			}
-		}
-	}
-}
-
 // rulesByCode are the rules that fail for a fault which the verdict on a function has a
 // code for.
 func rulesByCode() map[rule.Code][]string { return check.RulesOfCodes() }
 
 // TestFaultHasOneFix: the rule's general text begins with the code's.
 func TestFaultHasOneFix(t *testing.T) {
-	rules := map[string]finding.Rule{}
-	for _, c := range check.Catalogue() {
-		rules[c.ID] = c.Rule
+	rules := map[string]rule.Rule{}
+	for _, r := range allRules(t).Rules {
+		rules[r.ID] = r
 	}
 	for code, ids := range rulesByCode() {
 		for _, id := range ids {
@@ -205,9 +132,9 @@ func TestFaultHasOneFix(t *testing.T) {
 
 // TestCodeAndCheckWeighTheSame: each code of the verdict is as severe as the checks that fail for it.
 func TestCodeAndCheckWeighTheSame(t *testing.T) {
-	rules := map[string]finding.Rule{}
-	for _, c := range check.Catalogue() {
-		rules[c.ID] = c.Rule
+	rules := map[string]rule.Rule{}
+	for _, r := range allRules(t).Rules {
+		rules[r.ID] = r
 	}
 	byCode := rulesByCode()
 	byCode[rule.UnsafeInterruptsAllowed] = []string{"IOM-006", "IOM-007"}

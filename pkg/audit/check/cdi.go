@@ -10,67 +10,25 @@ import (
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
 // cdiChecks returns the checks of group CDI: what the runtimes inject into containers is what the plugin wrote for prepared claims.
 func cdiChecks() []Check {
-	list := "grep -rlE '/dev/vfio|/dev/iommu' /etc/cdi /run/cdi; ls /var/lib/kata-vfio/journal"
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "CDI-001", Title: "Ensure that only root writes CDI specs", Severity: rule.Critical,
-			Why:     "A spec adds devices, mounts, and hooks that run as root on the node.",
-			Fix:     "`chown root:root` and `chmod go-w` the file or directory",
-			Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
-			Sources: []string{"CDI: SPEC.md"},
-		}, Judge: specsAreRoots},
-		{Rule: finding.Rule{
-			ID: "CDI-002", Title: "Ensure that only the plugin's specs for prepared claims contain VFIO nodes", Severity: rule.Critical,
-			Why:     "Naming a CDI device gives access to its nodes. An unknown spec gives out devices without a claim.",
-			Fix:     "remove the spec, and find out what wrote it; the plugin rewrites its own specs at its next start",
-			Verify:  list,
-			Sources: []string{"CDI: SPEC.md"},
-		}, Judge: specsAreOurs},
-		{Rule: finding.Rule{
-			ID: "CDI-003", Title: "Ensure that no CDI device or VFIO node is in two specs", Severity: rule.Critical,
-			Why:     "A device with two names can be allocated twice.",
-			Fix:     "remove the device from one of the two drivers",
-			Verify:  list,
-			Sources: []string{"CDI: SPEC.md"},
-		}, Judge: specsDontOverlap},
-		{Rule: finding.Rule{
-			ID: "CDI-004", Title: "Ensure that every spec belongs to a prepared claim", Severity: rule.High,
-			Why:    "A stale spec can attach the device again, even while another tenant has it.",
-			Fix:    "restart the plugin, which removes such specs, or remove the file",
-			Verify: list,
-		}, Judge: noStaleSpecs},
-		{Rule: finding.Rule{
-			ID: "CDI-005", Title: "Ensure that specs run no unknown hooks and mount no sensitive host files", Severity: rule.Medium,
-			Why:     "A hook runs as root on the node for each container. A mount can be any host file.",
-			Fix:     "look at what the spec adds, and find out what wrote it; remove it if nothing on the node needs it",
-			Verify:  "grep -rnE 'hooks|hookName|hostPath|LD_PRELOAD' /etc/cdi /run/cdi",
-			Sources: []string{"CDI: SPEC.md"},
-		}, Judge: specsAreHarmless},
-		{Rule: finding.Rule{
-			ID: "CDI-006", Title: "Ensure that only claims whose class requests a VFIO control node get one", Severity: rule.Medium,
-			Why:    "/dev/vfio/vfio or /dev/iommu lets a container pin and map memory.",
-			Fix:    "remove `controlNode` from the DeviceClass, and prepare the claim again",
-			Verify: "grep -rnE '/dev/vfio/vfio|/dev/iommu' /etc/cdi /run/cdi",
-		}, Judge: controlNodesAsked},
-		{Rule: finding.Rule{
-			ID: "CDI-007", Title: "Ensure that names of CDI devices with VFIO nodes can't be guessed", Severity: rule.Low,
-			Why:    "If pods may name CDI devices, a guessable name replaces a claim.",
-			Fix:    "allocate devices by claims: the plugin's names begin with the claim's UID",
-			Verify: list,
-		}, Judge: namesArePerClaim},
+		{ID: "CDI-001", Judge: specsAreRoots},
+		{ID: "CDI-002", Judge: specsAreOurs},
+		{ID: "CDI-003", Judge: specsDontOverlap},
+		{ID: "CDI-004", Judge: noStaleSpecs},
+		{ID: "CDI-005", Judge: specsAreHarmless},
+		{ID: "CDI-006", Judge: controlNodesAsked},
+		{ID: "CDI-007", Judge: namesArePerClaim},
 	}
 }
 

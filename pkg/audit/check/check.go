@@ -4,63 +4,40 @@
 package check
 
 import (
-	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Check is a rule and how a node is judged by it.
-type Check struct {
-	finding.Rule
-	// Judge returns one finding for each object that fails or is unknown, and one [pass] for all others, or
-	// [notApplicable]. It may leave out what the rule says already. A Severity that is set replaces the rule's for that
-	// case. An empty list is a bug, and reported as one.
-	Judge func(*facts.Node) Answer
-	// Review takes the place of Judge in a check of the audit itself: it is asked last,
-	// of what all others have said.
-	Review func(Answer) Answer
-}
+// Check is how a node is judged by a rule.
+type Check = finding.Check[*facts.Node, Answer]
 
-// Catalogue returns all checks that a node can answer, by group and number.
-func Catalogue() []Check {
-	return slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), claimableChecks(), resetChecks(), gpuChecks(), nicChecks(),
-		hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks())
-}
-
-// RulesOf returns the rules of checks.
-func RulesOf(checks []Check) []finding.Rule {
-	rules := make([]finding.Rule, len(checks))
-	for i := range checks {
-		rules[i] = checks[i].Rule
+// Catalogue returns all checks that a node can answer, by group and topic. It parses the texts of the rules, which takes
+// milliseconds: call it once, and pass the checks on. The error is a defect of the build.
+func Catalogue() ([]Check, error) {
+	all, err := rule.ReadCatalogue()
+	if err != nil {
+		return nil, err
 	}
-	return rules
+	return Of(all)
+}
+
+// Of is [Catalogue] for rules that were read already.
+func Of(all *rule.Catalogue) ([]Check, error) {
+	return finding.Join(all.OfNodes(), slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), claimableChecks(), resetChecks(), gpuChecks(),
+		nicChecks(), hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks()))
 }
 
 // Options say how [Run] judges.
-type Options struct {
-	Profile finding.Profile
-	Waivers []finding.Waiver
-	// Today is the day that waivers are held against, "2026-11-22".
-	Today string
-}
+type Options = finding.Options
 
 // Run runs all checks and returns the finished report. The caller sets the subject.
 func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
-	r := &finding.Report{Profile: o.Profile.Name, Findings: askAll(n, checks, &o.Profile)}
-	said := slices.Clone(r.Findings)
-	for _, c := range checks {
-		if c.Review != nil {
-			c.Judge = func(*facts.Node) Answer { return c.Review(said) }
-			r.Findings = append(r.Findings, ask(n, &c, &o.Profile)...)
-		}
-	}
-	finding.Apply(o.Waivers, o.Today, r.Findings)
-	r.UnusedWaivers = finding.Unused(o.Waivers, r.Findings)
+	o.Together = true // some read files, most think
+	r := finding.Run(n, surroundings{n}, checks, o)
 	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
@@ -74,60 +51,16 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	return r
 }
 
-// askAll returns what the checks found, in their order, but for reviews. They are
-// asked side by side: some read files, most think.
-func askAll(n *facts.Node, checks []Check, profile *finding.Profile) Answer {
-	found := make([]Answer, len(checks))
-	var asking sync.WaitGroup
-	for i := range checks {
-		if checks[i].Review == nil {
-			asking.Go(func() { found[i] = ask(n, &checks[i], profile) })
-		}
-	}
-	asking.Wait()
-	return slices.Concat(found...)
-}
+// surroundings is what the engine asks of a node.
+type surroundings struct{ node *facts.Node }
 
-// ask returns a check's findings, complete.
-func ask(n *facts.Node, c *Check, profile *finding.Profile) Answer {
-	severity := profile.Severity(&c.Rule)
-	_, named := profile.Severities[c.ID]
-	if severity == finding.Off {
-		off := notApplicable("profile " + profile.Name + " disables this check")
-		return Answer{complete(n, c, off[0])}
-	}
-	found := c.Judge(n)
-	if len(found) == 0 {
-		found = Answer{{State: finding.Error, Text: "the check returned no finding"}}
-	}
-	for i := range found {
-		own := found[i].Severity
-		found[i] = complete(n, c, found[i])
-		found[i].Severity = severity
-		if own != "" && !named {
-			found[i].Severity = own
-		}
-	}
-	return found
-}
+// Lacks is empty: a check of a node says itself what it could not read.
+func (surroundings) Lacks([]string) string { return "" }
 
-// complete fills in what the rule says, and who is exposed.
-func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
-	f.ID, f.Title, f.Severity = c.ID, c.Title, c.Severity
-	if f.State != finding.Pass && f.State != finding.NotApplicable {
-		f.Remediation = cmp.Or(f.Remediation, c.Fix)
-	}
-	f.Verify = cmp.Or(f.Verify, c.Verify)
-	if f.Device != nil && !slices.Contains(f.Devices, *f.Device) {
-		f.Devices = append([]pci.Address{*f.Device}, f.Devices...)
-	}
-	if f.State == finding.Pass || f.State == finding.NotApplicable {
-		f.Exposure = finding.Unexposed
-		return f
-	}
-	f.Tenants = n.TenantsOf(f.Devices...)
-	f.Exposure = exposure(n, &f)
-	return f
+// Expose names the tenants that have the finding's functions.
+func (s surroundings) Expose(f *finding.Finding) {
+	f.Tenants = s.node.TenantsOf(f.Devices...)
+	f.Exposure = exposure(s.node, f)
 }
 
 // exposure returns who is in reach of a finding. A finding without functions concerns the whole node, and so every

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -17,13 +16,7 @@ import (
 // claimableChecks are about what the node config selects.
 func claimableChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-024", Title: "Ensure that claims can get the functions that the node config selects", Severity: rule.High,
-			Why:     "The plugin publishes such a function with a taint, and refuses each claim for it.",
-			Fix:     "do what the finding says, or leave the function out of the node config",
-			Verify:  "kata-vfio-plugin plan --all",
-			Sources: []string{"Linux: drivers/vfio/group.c (vfio_group_fops_open)", "Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
-		}, Judge: selectedAreClaimable},
+		{ID: "VFIO-024", Judge: selectedAreClaimable},
 	}
 }
 

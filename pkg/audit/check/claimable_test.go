@@ -17,7 +17,7 @@ import (
 // fault to the rule that it has of its own, so that one waiver accepts it. It counts why claims are refused.
 func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding, refused map[rule.Code]int) {
 	t.Helper()
-	fails := failuresOf(findings)
+	fails := failuresOf(t, findings)
 	for a, code := range unclaimable(n) {
 		refused[code]++
 		ids := fails.IDs(a)
@@ -32,8 +32,8 @@ func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding,
 }
 
 // failuresOf returns what fails for each function, whatever its severity.
-func failuresOf(findings []finding.Finding) *gate.Failures {
-	g := gate.Gate{Counts: rule.Low, Today: "2026-11-22"}
+func failuresOf(t *testing.T, findings []finding.Finding) *gate.Failures {
+	g := gate.Gate{Counts: rule.Low, Today: "2026-11-22", Checks: gate.Checks(checks(t))}
 	return g.Weigh(findings, func(pci.Address, finding.Failure) bool { return false })
 }
 

@@ -166,7 +166,7 @@ func TestChecksReadFewFilesPerFunction(t *testing.T) {
 		}
 		var count atomic.Int64
 		tapped := fsys.WithTap(func(sysfs.Access) { count.Add(1) })
-		check.Run(facts.New(tapped, s), check.Catalogue(), check.Options{Today: "2026-11-22"})
+		check.Run(facts.New(tapped, s), checks(t), check.Options{Today: "2026-11-22"})
 		return count.Load()
 	}
 	small, large := reads(128), reads(256)
@@ -192,8 +192,9 @@ func BenchmarkRun(b *testing.B) {
 		b.Fatal(err)
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	all := checks(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		check.Run(facts.New(fsys, s), check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"})
+		check.Run(facts.New(fsys, s), all, check.Options{Profile: profile, Today: "2026-11-22"})
 	}
 }

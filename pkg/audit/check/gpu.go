@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -25,41 +24,11 @@ func gpuChecks() []Check {
 // sharedChecks are about what else joins two GPUs, or cuts one up.
 func sharedChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-005", Title: "Ensure that no NVLink bridge joins GPUs of different tenants", Severity: rule.High, Static: true, Cheap: true,
-			Why:     "A bridge joins two GPUs past the IOMMU, and no file shows it.",
-			Fix:     "look into the chassis and keep an inventory; give bridged GPUs to one tenant",
-			Verify:  "nvidia-smi nvlink -s (with the GPUs on the nvidia driver, before VMs get them)",
-			Sources: []string{"nvidia-smi: nvlink --status"},
-		}, Judge: noBridge},
-		{Rule: finding.Rule{
-			ID: "GPU-006", Title: "Ensure that all GPUs of an XGMI hive belong to one tenant", Severity: rule.High,
-			Why:     "GPUs of a hive share one address space, past the IOMMU.",
-			Fix:     "give all GPUs of the hive to one claim",
-			Verify:  "cat /sys/bus/pci/devices/*/xgmi_hive_info/xgmi_hive_id",
-			Sources: []string{"Linux: drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c (DOC: AMDGPU XGMI Support)"},
-		}, Judge: hiveWhole},
-		{Rule: finding.Rule{
-			ID: "GPU-008", Title: "Ensure that the memory of assignable GPUs corrects errors", Severity: rule.Medium, Static: true, Cheap: true,
-			Why:     "Without ECC, a tenant can flip bits of a neighbor on the same GPU, and errors go unnoticed.",
-			Fix:     "`nvidia-smi -e 1` and a reset, with the GPU on its own driver",
-			Verify:  "nvidia-smi -q -d ECC (in the guest, or with the GPU on its own driver)",
-			Sources: []string{"nvidia-smi: --ecc-config"},
-		}, Judge: gpuECC},
-		{Rule: finding.Rule{
-			ID: "GPU-009", Title: "Ensure that no GPU is divided between tenants", Severity: rule.High,
-			Why:     "Virtual GPUs and VFs share memory, caches and firmware of one GPU.",
-			Fix:     "give whole GPUs to untrusted tenants, and keep divided GPUs on other nodes",
-			Verify:  "ls /sys/bus/mdev/devices; cat /sys/bus/pci/devices/*/nvidia/current_vgpu_type",
-			Sources: []string{"Linux: Documentation/driver-api/vfio-mediated-device.rst", "NVIDIA Virtual GPU Software User Guide: current_vgpu_type"},
-		}, Judge: wholeGPUs},
-		{Rule: finding.Rule{
-			ID: "GPU-010", Title: "Ensure that companion functions of a GPU go with it", Severity: rule.Medium, Cheap: true,
-			Why:     "They share the GPU's reset and power. A host driver or another tenant could affect the card.",
-			Fix:     "let the claim take them, as the plugin does, or unbind them: `echo <address> > /sys/bus/pci/devices/<address>/driver/unbind`",
-			Verify:  "lspci -k -s <bus>:<device>",
-			Sources: []string{"Linux: drivers/pci/quirks.c (GPU companion functions)"},
-		}, Judge: companionsTogether},
+		{ID: "GPU-005", Judge: noBridge},
+		{ID: "GPU-006", Judge: hiveWhole},
+		{ID: "GPU-008", Judge: gpuECC},
+		{ID: "GPU-009", Judge: wholeGPUs},
+		{ID: "GPU-010", Judge: companionsTogether},
 	}
 }
 
@@ -208,37 +177,10 @@ func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 // gpuNodeChecks are about what the node and containers do with GPUs.
 func gpuNodeChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-007", Title: "Ensure that GPUs of confidential guests are in confidential mode", Severity: rule.Medium, Static: true,
-			Why:     "Without the mode, guest data is unencrypted in the GPU and on its link. `devtools` protects nothing.",
-			Fix:     "`nvidia_gpu_tools.py --devices <address> --set-cc-mode=on --reset-after-cc-mode-switch` while no tenant has the GPU, or NVIDIA's CC manager",
-			Verify:  "nvidia_gpu_tools.py --devices <address> --query-cc-mode; kubectl get nodes -L nvidia.com/cc.mode,nvidia.com/cc.mode.state",
-			Sources: []string{"NVIDIA: gpu-admin-tools README", "NVIDIA: k8s-cc-manager"},
-		}, Judge: confidentialMode},
-		{Rule: finding.Rule{
-			ID: "GPU-012", Title: "Ensure that GPUs of one model have equal BAR sizes", Severity: rule.Info, Cheap: true,
-			Why:     "A resized BAR may not fit into a VM or may not survive a reset.",
-			Fix:     "set Resizable BAR alike for all slots in the firmware setup, or write the common size to the GPU's resource<N>_resize while it has no driver",
-			Verify:  "head -6 /sys/bus/pci/devices/<address>/resource; cat /sys/bus/pci/devices/<address>/resource*_resize",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci resource<N>_resize"},
-		}, Judge: sameBARs},
-		{Rule: finding.Rule{
-			ID: "GPU-013", Title: "Ensure that no host daemon waits for assignable GPUs", Severity: rule.Low,
-			Why:     "NVIDIA's daemons open every GPU on the host's driver and keep it from the next tenant.",
-			Fix:     "`systemctl disable --now nvidia-persistenced nvidia-dcgm`, or remove their DaemonSets, on nodes that assign all their GPUs",
-			Verify:  "pgrep -a nvidia-persiste; pgrep -a nv-hostengine; ls -l /sys/bus/pci/drivers/nvidia",
-			Sources: []string{"NVIDIA: nvidia-persistenced(1)", "NVIDIA: DCGM user guide"},
-		}, Judge: noGPUDaemons},
-		{Rule: finding.Rule{
-			ID: "GPU-015", Title: "Ensure that containers get the device nodes of assignable GPUs", Severity: rule.Low,
-			Why:    "The nodes come from a CDI spec in the guest. Kata's Go runtime requests one for NVIDIA VGA and 3D controllers, the Rust runtime for NVIDIA, AMD and Intel.",
-			Fix:    "let the guest write a CDI spec to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). See \"GPUs by vendor\" in runtimeclass/README.md",
-			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
-			Sources: []string{
-				"Kata 4.1: virtcontainers/container.go cdiDeviceKind", "Kata 4.1: runtime-rs resource/src/cdi_devices CDI_DEVICE_KIND_TABLE",
-				"Kata 4.1: agent/src/device handle_cdi_devices",
-			},
-		}, Judge: gpuNodesInContainers},
+		{ID: "GPU-007", Judge: confidentialMode},
+		{ID: "GPU-012", Judge: sameBARs},
+		{ID: "GPU-013", Judge: noGPUDaemons},
+		{ID: "GPU-015", Judge: gpuNodesInContainers},
 	}
 }
 

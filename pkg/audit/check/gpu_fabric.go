@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const fmGuide = "NVIDIA Fabric Manager User Guide"
@@ -20,34 +19,10 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 // fabricChecks are about NVSwitches.
 func fabricChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "GPU-001", Title: "Ensure that a shared NVSwitch fabric is partitioned", Severity: rule.Critical,
-			Why:     "Without partitions, every GPU reaches the memory of all others through NVLink, past the IOMMU.",
-			Fix:     "run Fabric Manager with FABRIC_MODE=1 (shared NVSwitch) and activate one partition for each claim, or give the whole board to one tenant",
-			Verify:  "grep ^FABRIC_MODE= /usr/share/nvidia/nvswitch/fabricmanager.cfg",
-			Sources: []string{fmGuide + ": FABRIC_MODE, Shared NVSwitch Virtualization Model"},
-		}, Judge: fabricPartitioned},
-		{Rule: finding.Rule{
-			ID: "GPU-002", Title: "Ensure that a claim's GPUs form one fabric partition of their own", Severity: rule.Critical,
-			Why:     "GPUs of a partition reach each other through NVLink. No file shows active partitions: an impossible number of GPUs fails, and you check the rest.",
-			Fix:     "select GPUs by partition in the claim (a constraint on an attribute), and activate only that partition",
-			Verify:  "fmpm -l",
-			Sources: []string{fmGuide + ": GPU Partitions", "NVIDIA Fabric-Manager-Client: fmpm"},
-		}, Judge: onePartition},
-		{Rule: finding.Rule{
-			ID: "GPU-003", Title: "Ensure that Fabric Manager listens on the node only", Severity: rule.High,
-			Why:     "Its API has no password. Whoever reaches it can join tenants' partitions.",
-			Fix:     "set FM_CMD_BIND_INTERFACE=127.0.0.1 or FM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket, and restart nvidia-fabricmanager",
-			Verify:  "ss -ltnp 'sport = :6666'",
-			Sources: []string{fmGuide + ": FM_CMD_BIND_INTERFACE, FM_CMD_PORT_NUMBER, FM_CMD_UNIX_SOCKET_PATH"},
-		}, Judge: fabricAPIIsLocal},
-		{Rule: finding.Rule{
-			ID: "GPU-004", Title: "Ensure that a tenant with an NVSwitch has the whole board", Severity: rule.Critical, Cheap: true,
-			Why:     "An NVSwitch routes to the memory of all GPUs of its board.",
-			Fix:     "remove the NVSwitch from the claim, or give all GPUs and NVSwitches of the board to one tenant",
-			Verify:  "lspci -d 10de::0680 -k; grep -l SW_MNG /sys/bus/pci/devices/*/vpd",
-			Sources: []string{fmGuide + ": Full Passthrough Virtualization Model"},
-		}, Judge: switchWithBoard},
+		{ID: "GPU-001", Judge: fabricPartitioned},
+		{ID: "GPU-002", Judge: onePartition},
+		{ID: "GPU-003", Judge: fabricAPIIsLocal},
+		{ID: "GPU-004", Judge: switchWithBoard},
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -24,55 +23,13 @@ const (
 // cpuChecks are about the CPU, and the memory near to it.
 func cpuChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "HOST-004", Title: "Ensure that the CPU's known flaws are mitigated", Severity: rule.High,
-			Why:     "A guest can read memory of the host or other guests by speculation.",
-			Fix:     "update the microcode and the kernel, and remove opt-outs from the kernel command line",
-			Verify:  "grep . /sys/devices/system/cpu/vulnerabilities/*",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-devices-system-cpu", hwVuln + "index.rst"},
-		}, Judge: flawsMitigated},
-		{Rule: finding.Rule{
-			ID: "HOST-005", Title: "Ensure that the kernel command line disables no mitigation", Severity: rule.Critical,
-			Why:     "It reopens a path from guests to the host.",
-			Fix:     "remove the argument from the boot loader's configuration and reboot",
-			Verify:  "cat /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, mitigations="},
-		}, Judge: noOptOut},
-		{Rule: finding.Rule{
-			ID: "HOST-006", Title: "Ensure that tenants don't share a CPU core", Severity: rule.High,
-			Why:     "Threads of a core share buffers and caches. A guest can read data of its neighbor.",
-			Fix:     "boot with `mitigations=auto,nosmt` or `nosmt`, or give VMs whole cores (core scheduling; the kubelet's CPU manager with full-pcpus-only)",
-			Verify:  "cat /sys/devices/system/cpu/smt/active; grep SMT /sys/devices/system/cpu/vulnerabilities/*",
-			Sources: []string{hwVuln + "core-scheduling.rst", hwVuln + "l1tf.rst"},
-		}, Judge: noSharedCore},
-		{Rule: finding.Rule{
-			ID: "HOST-007", Title: "Ensure that KVM protects the L1 cache and page tables from guests", Severity: rule.High,
-			Why:     "Without the flush, a guest reads host data from the L1 cache. With executable huge pages, it can halt the node.",
-			Fix:     "`echo cond > /sys/module/kvm_intel/parameters/vmentry_l1d_flush`, `echo auto > /sys/module/kvm/parameters/nx_huge_pages`, and remove both from modprobe.d",
-			Verify:  "cat /sys/module/kvm_intel/parameters/vmentry_l1d_flush /sys/module/kvm/parameters/nx_huge_pages",
-			Sources: []string{hwVuln + "l1tf.rst", hwVuln + "multihit.rst"},
-		}, Judge: kvmGuards},
-		{Rule: finding.Rule{
-			ID: "HOST-008", Title: "Ensure that nested virtualization is off", Severity: rule.Medium,
-			Why:     "It exposes a large part of KVM to the guest's kernel.",
-			Fix:     "`options kvm_intel nested=0` (or kvm_amd) in /etc/modprobe.d, and reload the module",
-			Verify:  "cat /sys/module/kvm_*/parameters/nested",
-			Sources: []string{"Linux: Documentation/virt/kvm/x86/running-nested-guests.rst"},
-		}, Judge: notNested},
-		{Rule: finding.Rule{
-			ID: "HOST-010", Title: "Ensure that all CPUs of a kind run the same microcode", Severity: rule.Medium,
-			Why:     "Older microcode lacks fixes that the kernel expects.",
-			Fix:     "update the firmware or the microcode package, and reboot",
-			Verify:  "grep microcode /proc/cpuinfo | sort | uniq -c",
-			Sources: []string{"Linux: Documentation/arch/x86/microcode.rst"},
-		}, Judge: oneMicrocode},
-		{Rule: finding.Rule{
-			ID: "HOST-017", Title: "Ensure that VMs can use memory on the NUMA nodes of their functions", Severity: rule.Info,
-			Why:     "Otherwise all DMA crosses the link between sockets, which slows down its users.",
-			Fix:     "align them by the kubelet: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
-			Verify:  "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node",
-			Sources: []string{"Linux: proc_pid_status(5) Mems_allowed_list", "Kubernetes: Control Topology Management Policies on a node"},
-		}, Judge: nearMemory},
+		{ID: "HOST-004", Judge: flawsMitigated},
+		{ID: "HOST-005", Judge: noOptOut},
+		{ID: "HOST-006", Judge: noSharedCore},
+		{ID: "HOST-007", Judge: kvmGuards},
+		{ID: "HOST-008", Judge: notNested},
+		{ID: "HOST-010", Judge: oneMicrocode},
+		{ID: "HOST-017", Judge: nearMemory},
 	}
 }
 

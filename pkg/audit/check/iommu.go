@@ -22,41 +22,11 @@ func iommuChecks() []Check {
 // presenceChecks are about whether there is an IOMMU at all, and about traces of nodes without one.
 func presenceChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-001", Title: "Ensure that the node has an IOMMU and IOMMU groups", Severity: rule.Critical, Cheap: true,
-			Why:     "Without an IOMMU, a function can reach all host memory by DMA.",
-			Fix:     isolation.Fix(rule.NoIOMMUGroup),
-			Verify:  "ls /sys/class/iommu /sys/kernel/iommu_groups",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-class-iommu"},
-		}, Judge: hasIOMMU},
-		{Rule: finding.Rule{
-			ID: "IOM-002", Title: "Ensure that assignable functions are in a real IOMMU group", Severity: rule.Critical, Cheap: true,
-			Why:     "A no-IOMMU group looks like a group but confines nothing.",
-			Fix:     isolation.Fix(rule.NoIOMMUMode),
-			Verify:  "for d in /sys/bus/pci/devices/*; do echo ${d##*/} $(readlink -f $d/iommu_group) $(cat $d/iommu_group/name 2>/dev/null); done",
-			Sources: []string{"Linux: drivers/vfio/group.c vfio_noiommu_group_alloc"},
-		}, Judge: realGroups},
-		{Rule: finding.Rule{
-			ID: "IOM-003", Title: "Ensure that VFIO's no-IOMMU mode is off", Severity: rule.Critical, Cheap: true,
-			Why:     "In this mode, a process or VM uses the device without DMA translation.",
-			Fix:     isolation.Fix(rule.NoIOMMUMode),
-			Verify:  "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode; ls /dev/vfio",
-			Sources: []string{"Linux: drivers/vfio/vfio_main.c"},
-		}, Judge: noIOMMUMode},
-		{Rule: finding.Rule{
-			ID: "IOM-004", Title: "Ensure that user space has not tainted the kernel", Severity: rule.Medium, Cheap: true,
-			Why:     "A no-IOMMU group, among other causes, sets the taint flag U until the next boot.",
-			Fix:     "find the cause in the kernel log, and reboot",
-			Verify:  "cat /proc/sys/kernel/tainted  # bit 6",
-			Sources: []string{"Linux: drivers/vfio/group.c (add_taint(TAINT_USER))", "Linux: Documentation/admin-guide/tainted-kernels.rst"},
-		}, Judge: notTainted},
-		{Rule: finding.Rule{
-			ID: "IOM-024", Title: "Ensure that only root can read the kernel's debug files", Severity: rule.Low,
-			Why:     "/sys/kernel/debug exposes IOMMU tables and driver controls.",
-			Fix:     "`chmod 0700 /sys/kernel/debug`, or unmount it",
-			Verify:  "stat -c '%A %n' /sys/kernel/debug",
-			Sources: []string{"Linux: Documentation/filesystems/debugfs.rst", "Linux: Documentation/ABI/testing/debugfs-vfio"},
-		}, Judge: debugIsRoots},
+		{ID: "IOM-001", Judge: hasIOMMU},
+		{ID: "IOM-002", Judge: realGroups},
+		{ID: "IOM-003", Judge: noIOMMUMode},
+		{ID: "IOM-004", Judge: notTainted},
+		{ID: "IOM-024", Judge: debugIsRoots},
 	}
 }
 
@@ -103,52 +73,16 @@ func noIOMMUMode(n *facts.Node) Answer {
 // interruptChecks are about interrupt remapping.
 func interruptChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-005", Title: "Ensure that interrupts are remapped", Severity: rule.Critical, Cheap: true,
-			Why:     "Without remapping, a function can forge interrupts of the host and of other VMs.",
-			Fix:     isolation.Fix(rule.NoInterruptRemapping),
-			Verify:  "grep -H . /sys/kernel/irq/*/chip_name",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-irq", "Linux: drivers/iommu/intel/irq_remapping.c", "CVE-2011-1898"},
-		}, Judge: interruptsRemapped},
-		{Rule: finding.Rule{
-			ID: "IOM-006", Title: "Ensure that VFIO type 1 refuses unsafe interrupts", Severity: rule.Critical, Cheap: true,
-			Why:     "The parameter lets VFIO assign functions that can forge interrupts.",
-			Fix:     isolation.UnsafeInterruptsFix("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"),
-			Verify:  "cat /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
-			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c"},
-		}, Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "vfio_iommu_type1") }},
-		{Rule: finding.Rule{
-			ID: "IOM-007", Title: "Ensure that iommufd refuses unsafe interrupts", Severity: rule.Critical, Cheap: true,
-			Why:     "The parameter lets iommufd assign functions that can forge interrupts.",
-			Fix:     isolation.UnsafeInterruptsFix("/sys/module/iommufd/parameters/allow_unsafe_interrupts"),
-			Verify:  "cat /sys/module/iommufd/parameters/allow_unsafe_interrupts",
-			Sources: []string{"Linux: drivers/iommu/iommufd/device.c"},
-		}, Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "iommufd") }},
-		{Rule: finding.Rule{
-			ID: "IOM-008", Title: "Ensure that no kernel argument weakens interrupt remapping", Severity: rule.Critical, Cheap: true,
-			Why:     "`intremap=off` disables remapping. With `intremap=nosid`, a function can raise the interrupts of another.",
-			Fix:     "remove `intremap=` from the boot loader's configuration and reboot",
-			Verify:  "grep -o 'intremap=[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (intremap=)", "Linux: drivers/iommu/irq_remapping.c"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "IOM-005", Judge: interruptsRemapped},
+		{ID: "IOM-006", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "vfio_iommu_type1") }},
+		{ID: "IOM-007", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "iommufd") }},
+		{ID: "IOM-008", Judge: func(n *facts.Node) Answer {
 			return badArgument(n, "intremap", badWords(map[string]string{
 				"off": "disables interrupt remapping", "nosid": "disables source checks of interrupts",
 			}))
 		}},
-		{Rule: finding.Rule{
-			ID: "IOM-009", Title: "Ensure that the firmware offers interrupt remapping", Severity: rule.Medium,
-			Why:     "The kernel can't enable remapping that the DMAR table does not offer.",
-			Fix:     "enable interrupt remapping (often below \"Intel VT-d\", or \"x2APIC\") in the firmware setup, or update the firmware",
-			Verify:  "od -An -tx1 -j37 -N1 /sys/firmware/acpi/tables/DMAR",
-			Sources: []string{"Linux: include/linux/dmar.h (DMAR_INTR_REMAP)", "Intel VT-d specification 8.1"},
-		}, Judge: firmwareOffersRemapping},
-		{Rule: finding.Rule{
-			ID: "IOM-010", Title: "Ensure that every IOMMU unit can remap interrupts", Severity: rule.High,
-			Why:     "Functions behind a unit that can't remap can forge interrupts.",
-			Fix:     "move the functions below that unit to other slots, or update the firmware",
-			Verify:  "grep -H . /sys/class/iommu/dmar*/intel-iommu/ecap  # bit 3",
-			Sources: []string{"Linux: drivers/iommu/intel/iommu.h (ecap_ir_support)"},
-		}, Judge: unitsRemap},
+		{ID: "IOM-009", Judge: firmwareOffersRemapping},
+		{ID: "IOM-010", Judge: unitsRemap},
 	}
 }
 

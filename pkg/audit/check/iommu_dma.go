@@ -10,64 +10,21 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // translationChecks are about DMA translation.
 func translationChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-011", Title: "Ensure that no kernel argument disables DMA translation", Severity: rule.Critical, Cheap: true,
-			Why:     "A disabled IOMMU, or one that skips devices, confines no DMA.",
-			Fix:     "remove the argument from the boot loader's configuration and reboot",
-			Verify:  "grep -oE '(intel_|amd_|)iommu=[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (iommu=, intel_iommu=, amd_iommu=)"},
-		}, Judge: translationNotOff},
-		{Rule: finding.Rule{
-			ID: "IOM-012", Title: "Ensure that the kernel command line enables the IOMMU", Severity: rule.Low, Cheap: true,
-			Why:     "The default for VT-d depends on the kernel's build. A kernel update can change it.",
-			Fix:     "add `intel_iommu=on` to the boot loader's configuration",
-			Verify:  "grep -o 'intel_iommu=[^ ]*' /proc/cmdline",
-			Sources: []string{"Linux: drivers/iommu/intel/Kconfig (INTEL_IOMMU_DEFAULT_ON)"},
-		}, Judge: iommuAskedFor},
-		{Rule: finding.Rule{
-			ID: "IOM-013", Title: "Ensure that assignable functions are translated even without VFIO", Severity: rule.Medium, Cheap: true,
-			Why:     "With an identity domain, a function reaches all memory before and after VFIO uses it.",
-			Fix:     isolation.Fix(rule.IdentityDefaultDomain),
-			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "IOM-011", Judge: translationNotOff},
+		{ID: "IOM-012", Judge: iommuAskedFor},
+		{ID: "IOM-013", Judge: func(n *facts.Node) Answer {
 			return each(n, groupFile(n, "type"), func(f *device.Function) Answer { return translated(n, f) })
 		}},
-		{Rule: finding.Rule{
-			ID: "IOM-014", Title: "Ensure that the node's own network and storage functions are translated", Severity: rule.Medium, Cheap: true,
-			Why:     "Compromised firmware of an untranslated function, such as a PF, reaches all memory.",
-			Fix:     "boot with `iommu.passthrough=0` and without `iommu=pt`",
-			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: Documentation/admin-guide/kernel-parameters.txt (iommu.passthrough=)"},
-		}, Judge: hostTranslated},
-		{Rule: finding.Rule{
-			ID: "IOM-015", Title: "Ensure that PFs lose access to unmapped memory immediately", Severity: rule.Low, Cheap: true,
-			Why:     "With lazy invalidation (DMA-FQ), a PF can briefly reach memory of another owner.",
-			Fix:     "boot with `iommu.strict=1`",
-			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (iommu.strict=)"},
-		}, Judge: strictPFs},
-		{Rule: finding.Rule{
-			ID: "IOM-021", Title: "Ensure that VFIO limits the DMA mappings of a VM", Severity: rule.Medium, Cheap: true,
-			Why:     "Without the limit, a VM can exhaust kernel memory with DMA mappings.",
-			Fix:     "`echo 65535 > /sys/module/vfio_iommu_type1/parameters/dma_entry_limit`, and remove the option from modprobe.d and the kernel command line",
-			Verify:  "cat /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
-			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c (dma_entry_limit)", "CVE-2019-3882", "kata-containers/kata-containers issue 11721"},
-		}, Judge: mappingsBounded},
-		{Rule: finding.Rule{
-			ID: "IOM-023", Title: "Ensure that DMA is confined before the kernel enables the IOMMU", Severity: rule.Low,
-			Why:     "During boot, a device with compromised firmware can write to host memory.",
-			Fix:     "add `efi=disable_early_pci_dma` to the boot loader's configuration (some machines don't boot with it), or enable kernel DMA protection in the firmware setup",
-			Verify:  "grep -o ' efi=[^ ]*' /proc/cmdline; od -An -tx1 -j37 -N1 /sys/firmware/acpi/tables/DMAR",
-			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (efi=)", "Linux: include/linux/dmar.h (DMAR_PLATFORM_OPT_IN)", "Linux: drivers/iommu/amd/amd_iommu_types.h (IOMMU_IVINFO_DMA_REMAP)"},
-		}, Judge: earlyDMA},
+		{ID: "IOM-014", Judge: hostTranslated},
+		{ID: "IOM-015", Judge: strictPFs},
+		{ID: "IOM-021", Judge: mappingsBounded},
+		{ID: "IOM-023", Judge: earlyDMA},
 	}
 }
 

@@ -17,63 +17,21 @@ import (
 // groupChecks are about the members of a group, and about what the IOMMU takes a device's word for.
 func groupChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "IOM-016", Title: "Ensure that the firmware shares no memory with assignable functions", Severity: rule.High, Cheap: true,
-			Why:     "A directly mapped region is host memory that the function can always reach.",
-			Fix:     isolation.Fix(rule.DirectMappedRegion),
-			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "IOM-016", Judge: func(n *facts.Node) Answer {
 			return ofAssignable(n, because(n, rule.DirectMappedRegion, nil), groupFile(n, "reserved_regions"))
 		}},
-		{Rule: finding.Rule{
-			ID: "IOM-017", Title: "Ensure that an IOMMU group has one tenant", Severity: rule.Critical, Cheap: true,
-			Why:     "The IOMMU can't separate functions of one group.",
-			Fix:     "delete one tenant's pod, and assign the whole group to one claim; slots whose ports have ACS get groups of their own",
-			Verify:  "ls /sys/kernel/iommu_groups/*/devices; ls /var/lib/kata-vfio/journal",
-			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
-		}, Judge: oneTenantPerGroup},
-		{Rule: finding.Rule{
-			ID: "IOM-018", Title: "Ensure that no host driver uses a function in a tenant's IOMMU group", Severity: rule.High, Cheap: true,
-			Why:     "A host driver that does DMA shares the group's address space with the tenant.",
-			Fix:     "unbind the function from its driver, or bind it to vfio-pci or pci-stub",
-			Verify:  "for d in /sys/kernel/iommu_groups/*/devices/*; do echo $d $(basename $(readlink $d/driver)); done",
-			Sources: []string{"Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
-		}, Judge: noHostDriverBeside},
-		{Rule: finding.Rule{
-			ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: rule.Medium, Cheap: true,
-			Why:     "One claim gets all devices of a group, or none is assignable.",
-			Fix:     isolation.Fix(rule.PeerToPeerPossible),
-			Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
-			Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
-		}, Judge: noMergedGroup},
-		{Rule: finding.Rule{
-			ID: "IOM-019", Title: "Ensure that assignable functions have ATS off", Severity: rule.High, Cheap: true,
-			Why:     "With ATS, the IOMMU trusts addresses that the device marks as translated. Compromised firmware reaches any memory.",
-			Fix:     isolation.Fix(rule.ATSEnabled),
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
-			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
-		}, Judge: func(n *facts.Node) Answer {
+		{ID: "IOM-017", Judge: oneTenantPerGroup},
+		{ID: "IOM-018", Judge: noHostDriverBeside},
+		{ID: "IOM-026", Judge: noMergedGroup},
+		{ID: "IOM-019", Judge: func(n *facts.Node) Answer {
 			return switchedOff(n, "ATS").each(func(f *finding.Finding) {
 				if about, ok := aboutFunction(n, f); ok {
 					f.Remediation = advised(Answer{*f}, n.Verdict(about).Notes, rule.ATSEnabled)[0].Remediation
 				}
 			})
 		}},
-		{Rule: finding.Rule{
-			ID: "IOM-020", Title: "Ensure that assignable functions have page requests (PRI) and PASIDs off", Severity: rule.Medium, Cheap: true,
-			Why:     "Both share process memory with a device and widen what the kernel does for it.",
-			Fix:     "disable shared virtual addressing in the function's previous driver, and reset the function",
-			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|PRICtl|PASIDCtl'",
-			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_PRI_CTRL_ENABLE, PCI_PASID_CTRL_ENABLE)"},
-		}, Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
-		{Rule: finding.Rule{
-			ID: "IOM-022", Title: "Ensure that confidential guests get devices through iommufd", Severity: rule.Medium,
-			Why:     "Kata refuses confidential guests with devices from VFIO groups, which know no private memory.",
-			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
-			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
-			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
-		}, Judge: ofChosen(confidential, hasIommufd)},
+		{ID: "IOM-020", Judge: func(n *facts.Node) Answer { return switchedOff(n, "PRI", "PASID") }},
+		{ID: "IOM-022", Judge: ofChosen(confidential, hasIommufd)},
 	}
 }
 

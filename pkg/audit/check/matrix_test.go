@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
@@ -43,6 +44,19 @@ func audit(tb testing.TB, tree *board.Tree) *finding.Report {
 	return report
 }
 
+// catalogue is parsed once for hundreds of nodes.
+var catalogue = sync.OnceValues(check.Catalogue)
+
+// checks returns all checks of a node.
+func checks(tb testing.TB) []check.Check {
+	tb.Helper()
+	all, err := catalogue()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
 // auditNode also returns the node, which has read what the checks asked for.
 func auditNode(tb testing.TB, tree *board.Tree) (*finding.Report, *facts.Node) {
 	tb.Helper()
@@ -57,7 +71,7 @@ func auditNode(tb testing.TB, tree *board.Tree) (*finding.Report, *facts.Node) {
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	n := facts.New(fsys, s)
-	return check.Run(n, check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"}), n
+	return check.Run(n, checks(tb), check.Options{Profile: profile, Today: "2026-11-22"}), n
 }
 
 // TestMatrix: no rule fails on a board in good order, each that can pass does on
@@ -163,11 +177,11 @@ func hasEvidence(t *testing.T, f *finding.Finding) {
 
 func printMatrix(t *testing.T, good map[string]map[string]finding.State, found map[string]int) {
 	t.Helper()
-	for _, c := range check.Catalogue() {
+	for _, c := range checks(t) {
 		line, passes := c.ID, good["planted"][c.ID] == finding.Pass
 		for _, b := range board.All() {
 			line += fmt.Sprintf("  %s %s", b.Name, good[b.Name][c.ID])
-			passes = passes || good[b.Name][c.ID] == finding.Pass || c.Static
+			passes = passes || good[b.Name][c.ID] == finding.Pass || c.Rule.Static
 		}
 		t.Logf("%s  planted faults found: %d", line, found[c.ID])
 		if !passes {

@@ -13,7 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const showVFs = "ip -d link show dev <PF's interface>"
@@ -28,96 +27,24 @@ func nicChecks() []Check {
 // senderChecks are about as whom a VF may send, and where, and what the VFs of one port have in common.
 func senderChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "NIC-001", Title: "Ensure that tenants' VFs have spoof checking on", Severity: rule.High,
-			Why:     "Without it, a VF can use the MAC address of another tenant or of the node and get its traffic.",
-			Fix:     "`ip link set <PF> vf <N> spoofchk on`, and `spoofCheck: true` in the DeviceClass",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM spoofchk", "Linux: include/uapi/linux/if_link.h IFLA_VF_SPOOFCHK"},
-		}, Judge: spoofCheck().judge},
-		{Rule: finding.Rule{
-			ID: "NIC-002", Title: "Ensure that tenants' VFs are not trusted", Severity: rule.High,
-			Why:     "A trusted VF can change its MAC address and receive all traffic.",
-			Fix:     "`ip link set <PF> vf <N> trust off`, and `trust: false` in the DeviceClass",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM trust", "Linux: include/uapi/linux/if_link.h IFLA_VF_TRUST"},
-		}, Judge: trust().judge},
-		{Rule: finding.Rule{
-			ID: "NIC-003", Title: "Ensure that tenants' VFs are bound to a VLAN", Severity: rule.High,
-			Why:     "Otherwise a VF can tag frames for any VLAN of the port.",
-			Fix:     "`ip link set <PF> vf <N> vlan <ID>`, or switchdev mode with rules on the VF's representor",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM vlan", "Linux: Documentation/networking/switchdev.rst"},
-		}, Judge: vlan().judge},
-		{Rule: finding.Rule{
-			ID: "NIC-004", Title: "Ensure that tenants' VFs have unique MAC addresses from the PF", Severity: rule.Medium,
-			Why:     "Otherwise the guest can choose the address of another VF.",
-			Fix:     "`ip link set <PF> vf <N> mac <address>`, or let Prepare choose one",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM mac"},
-		}, Judge: ownMAC},
-		{Rule: finding.Rule{
-			ID: "NIC-005", Title: "Ensure that tenants share no VLAN of a card's embedded switch", Severity: rule.Medium,
-			Why:     "In legacy mode, the card forwards frames between VFs of one VLAN past all filters.",
-			Fix:     "give each tenant its own VLAN, or use switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules on the VFs' representors",
-			Verify:  "devlink dev eswitch show pci/<PF>; " + showVFs,
-			Sources: []string{"Linux: Documentation/networking/devlink/devlink-eswitch-attr.rst", "Linux: Documentation/networking/switchdev.rst"},
-		}, Judge: noSharedVLAN},
-		{Rule: finding.Rule{
-			ID: "NIC-010", Title: "Ensure that VFs can't stop their port with pause frames", Severity: rule.Medium,
-			Why:     "A switch that obeys a VM's pause frames stops the whole port. Spoof checking and VLANs don't prevent it.",
-			Fix:     "`ethtool -A <PF's interface> autoneg off rx off tx off`, and disable flow control at the switch port; for RDMA, use priority flow control with a watchdog at the switch",
-			Verify:  "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>",
-			Sources: []string{"Smolyar, Ben-Yehuda, Tsafrir: Securing Self-Virtualizing Ethernet Devices, USENIX Security 2015", "ethtool(8): --show-pause"},
-		}, Judge: noPause},
+		{ID: "NIC-001", Judge: spoofCheck().judge},
+		{ID: "NIC-002", Judge: trust().judge},
+		{ID: "NIC-003", Judge: vlan().judge},
+		{ID: "NIC-004", Judge: ownMAC},
+		{ID: "NIC-005", Judge: noSharedVLAN},
+		{ID: "NIC-010", Judge: noPause},
 	}
 }
 
 // neighbourChecks are about what a VF gets of the others, and they of it.
 func neighbourChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "NIC-009", Title: "Ensure that VFs of tenants that share a port have a transmit limit", Severity: rule.Low,
-			Why:     "A VF without a limit can starve the others.",
-			Fix:     "`ip link set <PF> vf <N> max_tx_rate <Mbit/s>`",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM max_tx_rate"},
-		}, Judge: bounded},
-		{Rule: finding.Rule{
-			ID: "NIC-012", Title: "Ensure that tenants' VFs can't read the RSS key, and follow the port's link state", Severity: rule.Low,
-			Why:     "The key lets a tenant direct traffic to one queue. A forced link hides outages.",
-			Fix:     "`ip link set <PF> vf <N> query_rss off state auto`",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM query_rss, state"},
-		}, Judge: quiet},
-		{Rule: finding.Rule{
-			ID: "NIC-013", Title: "Ensure that tenants' InfiniBand VFs have unique GUIDs from the PF", Severity: rule.High,
-			Why:     "The subnet manager assigns partitions by GUID.",
-			Fix:     "`ip link set <PF> vf <N> node_guid <GUID>` and `port_guid <GUID>`; configure partitions (P_Keys) in the subnet manager",
-			Verify:  showVFs,
-			Sources: []string{"ip-link(8): vf NUM node_guid, port_guid"},
-		}, Judge: ownGUIDs},
-		{Rule: finding.Rule{
-			ID: "NIC-015", Title: "Ensure that VF traffic is filtered outside of Kubernetes", Severity: rule.High, Static: true, Cheap: true,
-			Why:     "A NetworkPolicy applies to the pod's CNI interface and does not see VF traffic.",
-			Fix:     "filter at the switch port, in the VLAN, or by rules on the VF's representor in switchdev mode",
-			Verify:  "kubectl get networkpolicy -A; bridge vlan show; tc filter show dev <representor> ingress",
-			Sources: []string{"Linux: Documentation/networking/switchdev.rst"},
-		}, Judge: filteredElsewhere},
-		{Rule: finding.Rule{
-			ID: "NIC-016", Title: "Ensure that a tenant's VF is not a host interface", Severity: rule.Medium, Cheap: true,
-			Why:     "A host driver has the VF as well as, or instead of, the tenant.",
-			Fix:     "prepare the claim again; find what bound the VF (udev, a driver that loaded later)",
-			Verify:  "ls /sys/bus/pci/devices/<VF>/net",
-			Sources: []string{"Linux: drivers/vfio/vfio_main.c (a function has one driver)"},
-		}, Judge: noInterface},
-		{Rule: finding.Rule{
-			ID: "NIC-018", Title: "Ensure that VF settings match the claim", Severity: rule.High,
-			Why:     "The PF's driver lost the settings in a reset, or another program changed them.",
-			Fix:     "find what changed them, and restart the claim's pod so that Prepare sets them again",
-			Verify:  showVFs + "; cat /var/lib/kata-vfio/journal/<claim UID>.json",
-			Sources: []string{"kata-vfio's journal"},
-		}, Judge: asGiven},
+		{ID: "NIC-009", Judge: bounded},
+		{ID: "NIC-012", Judge: quiet},
+		{ID: "NIC-013", Judge: ownGUIDs},
+		{ID: "NIC-015", Judge: filteredElsewhere},
+		{ID: "NIC-016", Judge: noInterface},
+		{ID: "NIC-018", Judge: asGiven},
 	}
 }
 

@@ -11,33 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // ownerChecks are about the owners of PFs.
 func ownerChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "NIC-006", Title: "Ensure that a PF with assignable VFs stays on its kernel driver", Severity: rule.Critical, Cheap: true,
-			Why:     "The PF controls its VFs' addresses, filters and often their traffic.",
-			Fix:     "bind the PF to its kernel driver, or assign none of its VFs to others",
-			Verify:  "readlink /sys/bus/pci/devices/<PF>/driver",
-			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (enable_sriov)"},
-		}, Judge: hostHasPF},
-		{Rule: finding.Rule{
-			ID: "NIC-007", Title: "Ensure that no tenant has a whole network card", Severity: rule.High, Cheap: true, Static: true,
-			Why:     "A PF includes firmware and settings that outlive the tenant.",
-			Fix:     "assign a VF, or place the card in a node of one tenant",
-			Verify:  "kata-vfio-audit devices",
-			Sources: []string{"PCI-SIG SR-IOV 1.1: the PF configures and manages SR-IOV"},
-		}, Judge: noWholeNIC},
-		{Rule: finding.Rule{
-			ID: "NIC-008", Title: "Ensure that host drivers don't probe new VFs", Severity: rule.Medium, Cheap: true,
-			Why:     "A host driver would use a VF that a tenant may have left in any state.",
-			Fix:     "`echo 0 > /sys/bus/pci/devices/<PF>/sriov_drivers_autoprobe` before you create VFs",
-			Verify:  "grep . /sys/bus/pci/devices/*/sriov_drivers_autoprobe",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci sriov_drivers_autoprobe"},
-		}, Judge: noAutoprobe},
+		{ID: "NIC-006", Judge: hostHasPF},
+		{ID: "NIC-007", Judge: noWholeNIC},
+		{ID: "NIC-008", Judge: noAutoprobe},
 	}
 }
 

@@ -5,63 +5,23 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // resetProofChecks are about what a reset leaves, and proves.
 func resetProofChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "RST-004", Title: "Ensure that the reset of a function is proven before a tenant gets it, and its next reset can be proven", Severity: rule.Critical,
-			Why:    "Without a reset, the next tenant gets the previous one's memory, code and settings.",
-			Fix:    "delete the pod, so that the function is reset; require resets in its DeviceClass",
-			Verify: "ls /var/lib/kata-vfio/journal/unclean; grep -lE '\"proofs\"|\"baseline\"' /var/lib/kata-vfio/journal/*.json",
-		}, Judge: provenClean},
-		{Rule: finding.Rule{
-			ID: "RST-005", Title: "Ensure that a function whose reset failed is out of use", Severity: rule.Critical,
-			Why:    "The next tenant would get what the previous one left.",
-			Fix:    "restart the plugin, which removes it from its slice; if resets keep failing, reboot the node or replace the device",
-			Verify: "grep -l '\"quarantined\"' /var/lib/kata-vfio/journal/*.json; cat /run/kata-vfio/published.json",
-		}, Judge: quarantineHolds},
-		{Rule: finding.Rule{
-			ID: "RST-006", Title: "Ensure that NVIDIA Hopper and later GPUs use the bus reset", Severity: rule.High,
-			Why:     "On an H200, FLR kept the security processor's session state. A bus reset clears it.",
-			Fix:     "`echo bus > /sys/bus/pci/devices/<address>/reset_method` at boot, before claims are prepared",
-			Verify:  "grep -H . /sys/bus/pci/devices/*/reset_method",
-			Sources: []string{"Dstack-TEE/dstack pull request 1048"},
-		}, Judge: busResetGPUs},
-		{Rule: finding.Rule{
-			ID: "RST-007", Title: "Ensure that GPU memory is cleared between tenants", Severity: rule.High, Static: true,
-			Why:     "A reset may not clear GPU memory. Tenants have read data of others before.",
-			Fix:     "use the vendor's means between tenants: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
-			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
-		}, Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
-		{Rule: finding.Rule{
-			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: rule.High, Cheap: true,
-			Why:     "A function that reads all ones dropped off the bus. Nothing about it is proven.",
-			Fix:     isolation.Fix(rule.ConfigSpaceDead),
-			Verify:  "lspci -x -s <address>",
-			Sources: []string{"amd/MxGPU issue 25"},
-		}, Judge: functionsAnswer},
-		{Rule: finding.Rule{
-			ID: "RST-010", Title: "Ensure that NVMe drives are sanitized between tenants", Severity: rule.High, Static: true,
-			Why:    "No reset clears stored data.",
-			Fix:    "run `nvme sanitize` or `nvme format --ses` between tenants and keep its log, or give tenants volumes instead of drives",
-			Verify: "nvme sanitize-log <drive>",
-		}, Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
-		{Rule: finding.Rule{
-			ID: "RST-012", Title: "Ensure that VMs don't see the option ROM of their functions", Severity: rule.Medium,
-			Why:     "The VM's firmware runs the ROM. Code that a tenant writes to the device's flash survives every reset.",
-			Fix:     "start the VMM with `rombar=0` or an empty `romfile=` for the device. Kata's Go runtime can't: use cards that accept signed firmware only, and guest firmware with Secure Boot, and waive this",
-			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
-			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
-		}, Judge: noOptionROM},
+		{ID: "RST-004", Judge: provenClean},
+		{ID: "RST-005", Judge: quarantineHolds},
+		{ID: "RST-006", Judge: busResetGPUs},
+		{ID: "RST-007", Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
+		{ID: "RST-008", Judge: functionsAnswer},
+		{ID: "RST-010", Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
+		{ID: "RST-012", Judge: noOptionROM},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
@@ -172,54 +171,13 @@ func mustBeEmpty(of section, name, wrong string) question {
 // runtimeHandlerChecks are about containerd's and CRI-O's handlers, and how devices get into VMs.
 func runtimeHandlerChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-002", Title: "Ensure that pod annotations don't configure Kata", Severity: rule.Medium,
-			Why:     "Runtime and agent annotations can change vfio_mode, load guest modules or replace the agent's policy.",
-			Fix:     "`pod_annotations = []` for the handler, or exact keys without patterns; restart the container runtime. CRI-O has no such setting: refuse `io.katacontainers.*` at admission",
-			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
-			Sources: []string{"Kata 4.1: pkg/oci/utils.go checkAnnotationNameIsValid (only hypervisor annotations are gated)", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
-		}, Judge: ofHandlers(kataAnnotations)},
-		{Rule: finding.Rule{
-			ID: "RT-003", Title: "Ensure that pod annotations don't name CDI devices", Severity: rule.Critical,
-			Why:     "Without its pod-resources socket, Kata's Go runtime trusts `cdi.k8s.io/*` annotations. A tenant gets any CDI device of the node.",
-			Fix:     "remove patterns that match `cdi.k8s.io/` from the handler's `pod_annotations` and `container_annotations`, set `sandboxer = \"podsandbox\"`, and restart containerd. CRI-O has no such setting: use Kata's Rust runtime, and refuse such annotations at admission",
-			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
-			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go coldPlugDevices", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
-		}, Judge: ofHandlers(cdiAnnotations)},
-		{Rule: finding.Rule{
-			ID: "RT-005", Title: "Ensure that privileged pods don't get the node's devices", Severity: rule.High,
-			Why:     "Otherwise a privileged pod lists all device nodes, and Kata attaches those of /dev/vfio to its VM.",
-			Fix:     "`privileged_without_host_devices = true` for the handler, without `privileged_without_host_devices_all_devices_allowed`",
-			Verify:  "containerd config dump | grep -A12 'runtimes.kata' | grep privileged",
-			Sources: []string{"containerd 2.4: internal/cri/config Runtime.PrivilegedWithoutHostDevices", "kata-deploy sets it"},
-		}, Judge: ofHandlers(privileged)},
-		{Rule: finding.Rule{
-			ID: "RT-025", Title: "Ensure that handlers named for Kata run Kata", Severity: rule.Critical,
-			Why:    "Policies trust a handler's name. A kata-gpu that runs runc gives tenants the host kernel and devices without a VM.",
-			Fix:    "set the handler's `runtime_type` to `io.containerd.kata-<name>.v2` and `runtime_path` to Kata's shim, or rename it",
-			Verify: "containerd config dump | grep -A12 'runtimes.kata' | grep -E 'runtime_type|runtime_path'",
-		}, Judge: namedForKata},
-		{Rule: finding.Rule{
-			ID: "RT-004", Title: "Ensure that Kata's pod-resources socket is configured and present", Severity: rule.High,
-			Why: "Without the socket's file, the Go runtime trusts pod annotations, and the Rust runtime starts VMs without devices.",
-			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and create the file at boot: `systemctl enable --now kata-vfio-pod-resources.socket`",
-			Verify: "grep -r pod_resource_api_sock /opt/kata/share/defaults/kata-containers /etc/kata-containers; " +
-				"ls -l /run/kata-vfio/pod-resources.sock; systemctl is-enabled kata-vfio-pod-resources.socket",
-			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go kubeletPodResourceSocketAvailable"},
-		}, Judge: podResources},
-		{Rule: finding.Rule{
-			ID: "RT-017", Title: "Ensure that devices are cold-plugged and never hot-plugged", Severity: rule.Medium,
-			Why:     "A later device is missing from the guest's measurement and policy, and the plugin can't compare the VM with its claim.",
-			Fix:     "`cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's drop-in for the handler",
-			Verify:  "grep -rE '(cold|hot)_plug_vfio' /opt/kata/share/defaults/kata-containers/kata-gpu",
-			Sources: []string{"Kata 4.1: configuration-qemu.toml.in hot_plug_vfio"},
-		}, Judge: ofDeviceVMs(noHotPlug)},
-		{Rule: finding.Rule{
-			ID: "RT-018", Title: "Ensure that the guest's kernel drives the device", Severity: rule.Info,
-			Why:    "With vfio_mode \"vfio\", the container gets a VFIO node, which only a guest IOMMU can confine.",
-			Fix:    "`vfio_mode = \"guest-kernel\"` in Kata's section [runtime], unless the workload has its own driver (DPDK)",
-			Verify: "grep -r vfio_mode /opt/kata/share/defaults/kata-containers/kata-gpu",
-		}, Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
+		{ID: "RT-002", Judge: ofHandlers(kataAnnotations)},
+		{ID: "RT-003", Judge: ofHandlers(cdiAnnotations)},
+		{ID: "RT-005", Judge: ofHandlers(privileged)},
+		{ID: "RT-025", Judge: namedForKata},
+		{ID: "RT-004", Judge: podResources},
+		{ID: "RT-017", Judge: ofDeviceVMs(noHotPlug)},
+		{ID: "RT-018", Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
 	}
 }
 

@@ -4,21 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // containerdServesCheck is about the two switches without which no device of a claim reaches a VM.
 func containerdServesCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "RT-037", Title: "Ensure that containerd serves pods and their CDI devices", Severity: rule.Medium,
-		Why:     "Without its CRI plugin the node starts no pods. Without CDI, claims are allocated, but none of their devices reaches a VM.",
-		Fix:     "remove `enable_cdi = false` from the named file, or cri from its disabled_plugins; restart containerd. If a vendor's toolkit writes the file, change the toolkit's settings",
-		Verify:  "containerd config dump | grep -E 'enable_cdi|disabled_plugins'",
-		Sources: []string{"containerd 2.4: internal/cri/config EnableCDI (on by default), docs/cri/config.md"},
-	}, Judge: containerdServes}
+	return Check{ID: "RT-037", Judge: containerdServes}
 }
 
 func containerdServes(n *facts.Node) Answer {

@@ -6,64 +6,21 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // runtimeNodeChecks are about the runtimes' files, NRI, the kubelet, and what containers have of the node.
 func runtimeNodeChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-024", Title: "Ensure that only root changes what runtimes read and run", Severity: rule.Critical,
-			Why:    "Whoever writes Kata's configuration, shim, VMM, kernel or image runs code as root on the node or in every VM.",
-			Fix:    "`chown root:root` and `chmod go-w` the named file or directory",
-			Verify: "namei -l /etc/containerd/config.toml /opt/kata/bin/containerd-shim-kata-v2",
-		}, Judge: runtimeFiles},
-		{Rule: finding.Rule{
-			ID: "RT-026", Title: "Ensure that NRI validates container changes and requires the plugin", Severity: rule.High,
-			Why:     "An NRI plugin can give any container any device. If the plugin is absent and not required, containers start unchecked.",
-			Fix:     "in containerd's NRI section: `disable = false`, `default_validator.enable = true`, no tolerate_missing_plugins_annotation; socket and plugin directory for root only. The chart's policy sets required-plugins.noderesource.dev, which requires the plugin",
-			Verify:  "containerd config dump | grep -A25 io.containerd.nri.v1.nri; ls -ld /var/run/nri /var/run/nri/nri.sock /opt/nri/plugins",
-			Sources: []string{"containerd 2.4: docs/NRI.md", "nri v0.12: plugins/default-validator"},
-		}, Judge: nriGuards},
-		{Rule: finding.Rule{
-			ID: "RT-028", Title: "Ensure that the kubelet authenticates and authorizes all requests", Severity: rule.Medium,
-			Why:     "Its API shows which pod has which device and can exec into tenants' pods.",
-			Fix:     "in the kubelet's configuration: `readOnlyPort: 0`, `authentication.anonymous.enabled: false`, `authorization.mode: Webhook`; directory pod-resources for root only",
-			Verify:  "grep -E 'readOnlyPort|anonymous|mode' -A1 /var/lib/kubelet/config.yaml; ls -ld /var/lib/kubelet/pod-resources",
-			Sources: []string{"Kubernetes: KubeletConfiguration v1beta1"},
-		}, Judge: kubelet},
-		{Rule: finding.Rule{
-			ID: "RT-027", Title: "Ensure that no tenant's pod has a socket of the node's runtimes", Severity: rule.Critical,
-			Why:     "Access to containerd, CRI-O or NRI is root on the node. The kubelet's and plugin's sockets show device assignments.",
-			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
-			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
-			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
-		}, Judge: tenantMounts},
-		{Rule: finding.Rule{
-			ID: "RT-029", Title: "Ensure that containerd gives Kata time to end a VM without its shim", Severity: rule.Medium,
-			Why:     "After 5 s by default, containerd stops the cleanup. The VM survives its pod and blocks its devices and network.",
-			Fix:     "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; restart containerd. `kata-vfio-bootstrap apply` sets it",
-			Verify:  "containerd config dump | grep shim.cleanup",
-			Sources: []string{"containerd 2.4: core/runtime/v2/shim.go cleanupAfterDeadShim", "Kata 4.1: virtcontainers/api.go CleanupContainer"},
-		}, Judge: shimCleanup},
-		{Rule: finding.Rule{
-			ID: "RT-031", Title: "Ensure that containerd runs with the configuration that its files have", Severity: rule.High,
-			Why:     "containerd reads its files only when it starts. A hardened file may have no effect yet, or hide what containerd still does.",
-			Fix:     "`systemctl restart containerd` (containers keep running), then audit again",
-			Verify:  "crictl info | jq '.config.containerd.runtimes, .config.cdiSpecDirs'; containerd config dump",
-			Sources: []string{"containerd 2.4: internal/cri/server/status.go", "CRI: RuntimeService.Status"},
-		}, Judge: restarted},
-		{Rule: finding.Rule{
-			ID: "RT-032", Title: "Ensure that tenants run no privileged container outside a VM", Severity: rule.Critical,
-			Why:     "Outside a VM, a privileged container is root on the node and reaches every tenant's device.",
-			Fix:     "delete the pod, and enforce the Pod Security Standard `baseline` in namespaces of tenants",
-			Verify:  "crictl ps -o json | jq -r '.containers[].id' | xargs -n1 crictl inspect | jq '.info.runtimeType, .info.privileged'",
-			Sources: []string{"Kubernetes: Pod Security Standards"},
-		}, Judge: unprivileged},
+		{ID: "RT-024", Judge: runtimeFiles},
+		{ID: "RT-026", Judge: nriGuards},
+		{ID: "RT-028", Judge: kubelet},
+		{ID: "RT-027", Judge: tenantMounts},
+		{ID: "RT-029", Judge: shimCleanup},
+		{ID: "RT-031", Judge: restarted},
+		{ID: "RT-032", Judge: unprivileged},
 	}
 }
 

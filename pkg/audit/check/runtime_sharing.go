@@ -10,40 +10,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	kataconfig "github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // runtimeSharingChecks are about the directories that VMs share with the node, and the daemons behind them.
 func runtimeSharingChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: rule.High,
-			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
-			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
-			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
-		}, Judge: ofKata(sharedFiles)},
-		{Rule: finding.Rule{
-			ID: "RT-034", Title: "Ensure that virtiofsd runs without CAP_MKNOD", Severity: rule.High,
-			Why:     "virtiofsd works for guests that are not trusted, and should have no capability that it does not need.",
-			Fix:     "add `--modcaps=-mknod` to virtio_fs_extra_args in Kata's hypervisor section, as the project's drop-ins do, and restart the affected pods",
-			Verify:  "grep -rE '^ *virtio_fs_extra_args' /opt/kata/share/defaults/kata-containers; grep CapEff $(pgrep virtiofsd | sed 's:.*:/proc/&/status:')",
-			Sources: []string{"virtiofsd(1): --modcaps", "capabilities(7): CAP_MKNOD"},
-		}, Judge: mknod},
-		{Rule: finding.Rule{
-			ID: "RT-035", Title: "Ensure that VMs with shared directories get no block devices by path", Severity: rule.Critical,
-			Why:     "A VM must get a block device of the node by a claim or a raw block volume only.",
-			Fix:     "`disable_block_device_use = true` in Kata's hypervisor section of each handler whose shared_fs is virtio-fs, as the project's drop-ins do, and delete the pods that run with the old setting",
-			Verify:  "grep -rE '^ *(shared_fs|disable_block_device_use)' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"Kata 4.1: configuration-qemu.toml.in disable_block_device_use"},
-		}, Judge: ofKata(blockDevices)},
-		{Rule: finding.Rule{
-			ID: "RT-036", Title: "Ensure that VMs have only the block devices of their pods' volumes", Severity: rule.Critical,
-			Why:     "A VM with another disk of the node reads and writes the data of the node or of other tenants. VMs without shared directories are not judged: their root file systems can be block devices. A directly assigned volume counts for the pods that mount it.",
-			Fix:     "end the pod unless an admin gave it the disk, check what it wrote, and see RT-034 and RT-035",
-			Verify:  "for p in $(pgrep qemu-system); do ls -l /proc/$p/fd; done | grep /dev/; crictl inspect CONTAINER | grep -A6 devices",
-			Sources: []string{"Kubernetes: Raw Block Volume Support", "Kata 4.1: docs/design/direct-blk-device-assignment.md"},
-		}, Judge: knownBlockDevices},
+		{ID: "RT-019", Judge: ofKata(sharedFiles)},
+		{ID: "RT-034", Judge: mknod},
+		{ID: "RT-035", Judge: ofKata(blockDevices)},
+		{ID: "RT-036", Judge: knownBlockDevices},
 	}
 }
 

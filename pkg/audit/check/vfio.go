@@ -11,7 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -23,27 +22,10 @@ func vfioChecks() []Check {
 
 // vfioModuleChecks are about vfio-pci's parameters.
 func vfioModuleChecks() []Check {
-	parameters := "grep -H . /sys/module/vfio_pci/parameters/*; grep -r 'vfio.pci' /etc/modprobe.d /proc/cmdline"
-	source := []string{"Linux: drivers/vfio/pci/vfio_pci.c"}
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-001", Title: "Ensure that vfio-pci's denylist is in force", Severity: rule.High, Cheap: true,
-			Why:    "The list contains devices with errata that an untrusted user can exploit.",
-			Fix:    "remove disable_denylist from modprobe.d and the command line, and reload the module",
-			Verify: parameters, Sources: source,
-		}, Judge: vfioPCI("disable_denylist", "the denylist is disabled", "N").judge},
-		{Rule: finding.Rule{
-			ID: "VFIO-002", Title: "Ensure that a PF in user space can't create VFs", Severity: rule.High, Cheap: true,
-			Why:    "The holder of the PF would control VFs that others use.",
-			Fix:    "`echo N > /sys/module/vfio_pci/parameters/enable_sriov`, and remove it from modprobe.d",
-			Verify: parameters, Sources: source,
-		}, Judge: vfioPCI("enable_sriov", "a VM or process with a PF can create VFs", "N").judge},
-		{Rule: finding.Rule{
-			ID: "VFIO-015", Title: "Ensure that vfio-pci masks interrupts at the function and disables legacy VGA", Severity: rule.Low, Cheap: true,
-			Why:    "Masking at the interrupt controller affects other devices on the line. All cards share the legacy VGA range.",
-			Fix:    "put `options vfio-pci nointxmask=N disable_vga=Y` into /etc/modprobe.d, and reload the module",
-			Verify: parameters, Sources: source,
-		}, Judge: legacyOff},
+		{ID: "VFIO-001", Judge: vfioPCI("disable_denylist", "the denylist is disabled", "N").judge},
+		{ID: "VFIO-002", Judge: vfioPCI("enable_sriov", "a VM or process with a PF can create VFs", "N").judge},
+		{ID: "VFIO-015", Judge: legacyOff},
 	}
 }
 
@@ -67,42 +49,12 @@ func legacyOff(n *facts.Node) Answer {
 
 // vfioBindingChecks are about how functions came to VFIO's drivers.
 func vfioBindingChecks() []Check {
-	bound := "ls -l /sys/bus/pci/drivers/vfio-pci; grep -Hv null /sys/bus/pci/devices/*/driver_override"
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-003", Title: "Ensure that vfio-pci takes no function by ID", Severity: rule.Medium,
-			Why:     "IDs match every function of a model, including one that is plugged in later. So may a command that modprobe runs in place of loading vfio-pci.",
-			Fix:     "remove vfio-pci.ids from the command line and modprobe.d; the plugin binds by driver_override",
-			Verify:  "grep -o 'vfio.pci.ids=[^ ]*' /proc/cmdline; grep -rE 'vfio.pci.*ids=|install +vfio.pci' /etc/modprobe.d",
-			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (the parameter has no file in sysfs)", "modprobe.d(5): install"},
-		}, Judge: noIDs},
-		{Rule: finding.Rule{
-			ID: "VFIO-004", Title: "Ensure that each function on vfio-pci has a visible reason", Severity: rule.Medium, Cheap: true,
-			Why:     "An ID written to new_id leaves no trace and binds every function of the model.",
-			Fix:     "write the ID to /sys/bus/pci/drivers/vfio-pci/remove_id, and unbind the function",
-			Verify:  bound,
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
-		}, Judge: boundForAReason},
-		{Rule: finding.Rule{
-			ID: "VFIO-005", Title: "Ensure that driver_override, driverctl's files and drivers agree", Severity: rule.Medium, Cheap: true,
-			Why:     "A stale override binds the function to another driver after a hot plug or bus reset.",
-			Fix:     "`echo > driver_override`, and `driverctl unset-override` if driverctl set it",
-			Verify:  bound + "; grep -r . /etc/driverctl.d",
-			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
-		}, Judge: overridesAgree},
-		{Rule: finding.Rule{
-			ID: "VFIO-006", Title: "Ensure that the plugin knows every function on a VFIO driver", Severity: rule.Medium, Cheap: true,
-			Why:    "Nothing resets or watches an unknown function, and the first process that opens its node controls it.",
-			Fix:    "unbind it, or add it to the node config",
-			Verify: bound,
-		}, Judge: noOrphans},
-		{Rule: finding.Rule{
-			ID: "VFIO-014", Title: "Ensure that no function uses a UIO driver", Severity: rule.High, Cheap: true,
-			Why:     "UIO gives a process registers and DMA without an IOMMU.",
-			Fix:     "unbind the function, unload the module, and use vfio-pci",
-			Verify:  "ls -l /sys/bus/pci/drivers/uio_pci_generic /sys/bus/pci/drivers/igb_uio",
-			Sources: []string{"Linux: drivers/uio/uio_pci_generic.c"},
-		}, Judge: noUIO},
+		{ID: "VFIO-003", Judge: noIDs},
+		{ID: "VFIO-004", Judge: boundForAReason},
+		{ID: "VFIO-005", Judge: overridesAgree},
+		{ID: "VFIO-006", Judge: noOrphans},
+		{ID: "VFIO-014", Judge: noUIO},
 	}
 }
 

@@ -5,12 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
@@ -21,46 +19,12 @@ const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm
 // vfioHolderChecks are about the processes that hold or reach devices, and that may.
 func vfioHolderChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-009", Title: "Ensure that only the VMM of a claim's sandbox holds the claim's functions", Severity: rule.Critical,
-			Why:     "An open VFIO device gives control of its registers and DMA.",
-			Fix:     "identify the process and end it; the function is reset before it is assigned again",
-			Verify:  seeHolders,
-			Sources: []string{"Linux: drivers/vfio/group.c", "Linux: Documentation/filesystems/proc.rst, VFIO Device files"},
-		}, Judge: holdersAreVMMs},
-		{Rule: finding.Rule{
-			ID: "VFIO-010", Title: "Ensure that a function is in one sandbox only", Severity: rule.Critical,
-			Why:    "Two VMs with one device share its memory and DMA.",
-			Fix:    "delete both pods, and check that each claim has its own devices before they start again",
-			Verify: seeHolders,
-		}, Judge: oneSandbox},
-		{Rule: finding.Rule{
-			ID: "VFIO-011", Title: "Ensure that a function is held only while its claim is prepared", Severity: rule.High,
-			Why:    "A VMM that outlives its claim keeps its DMA and prevents the reset.",
-			Fix:    "end the process (`kill -9 PID` on the node: a VM whose shim was killed survives its pod); Unprepare then resets the function",
-			Verify: seeHolders,
-		}, Judge: heldWhilePrepared},
-		{Rule: finding.Rule{
-			ID: "VFIO-012", Title: "Ensure that every holder of a VFIO function runs a virtual machine", Severity: rule.Critical,
-			Why:     "Without a VM, only the kernel separates a container with a device from the host.",
-			Fix:     "run the pod under a Kata RuntimeClass, and bind the admission policy that requires one",
-			Verify:  seeHolders,
-			Sources: []string{"Linux: virt/kvm/kvm_main.c kvm_dev_ioctl_create_vm"},
-		}, Judge: holdersRunVMs},
-		{Rule: finding.Rule{
-			ID: "VFIO-013", Title: "Ensure that no process maps registers of assignable functions past VFIO", Severity: rule.High,
-			Why:     "A mapping of a sysfs resource file can control the device and survives a change of tenant.",
-			Fix:     "end the process; `lockdown=integrity` on the kernel command line forbids such mappings",
-			Verify:  "grep -H 'resource[0-9]' /proc/[0-9]*/maps",
-			Sources: []string{"Linux: drivers/pci/pci-sysfs.c pci_mmap_resource"},
-		}, Judge: registersUnmapped},
-		{Rule: finding.Rule{
-			ID: "VFIO-017", Title: "Ensure that no udev rule opens VFIO nodes to everybody", Severity: rule.Medium,
-			Why:     "Whoever can open a VFIO node has DMA while no VM uses the device.",
-			Fix:     "leave the nodes to root, as the kernel creates them, or to the group of the VMMs",
-			Verify:  "grep -rE 'vfio|iommu' /etc/udev/rules.d /usr/lib/udev/rules.d",
-			Sources: []string{"udev(7)", "Linux: drivers/vfio/group.c, drivers/iommu/iommufd/main.c (modes of nodes)"},
-		}, Judge: narrowRules},
+		{ID: "VFIO-009", Judge: holdersAreVMMs},
+		{ID: "VFIO-010", Judge: oneSandbox},
+		{ID: "VFIO-011", Judge: heldWhilePrepared},
+		{ID: "VFIO-012", Judge: holdersRunVMs},
+		{ID: "VFIO-013", Judge: registersUnmapped},
+		{ID: "VFIO-017", Judge: narrowRules},
 	}
 }
 

@@ -11,62 +11,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 // vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
 func vfioNodeChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-007", Title: "Ensure that only root can open VFIO group nodes", Severity: rule.High,
-			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node, and correct the udev rule that set it (VFIO-017)",
-			Verify: "ls -l /dev/vfio", Sources: []string{"Linux: drivers/vfio/group.c (vfio_devnode)"},
-		}, Judge: groupNodesAreRoots},
-		{Rule: finding.Rule{
-			ID: "VFIO-008", Title: "Ensure that only root can open VFIO function nodes and iommufd", Severity: rule.High,
-			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node (0660 for /dev/iommu), and correct the udev rule that set it (VFIO-017)",
-			Verify: "ls -l /dev/iommu /dev/vfio/devices", Sources: []string{"Linux: drivers/iommu/iommufd/main.c"},
-		}, Judge: functionNodesAreRoots},
-		{Rule: finding.Rule{
-			ID: "VFIO-018", Title: "Ensure that a cgroup limits the memory that a VMM can pin", Severity: rule.Low,
-			Why:     "A VMM without a limit can exhaust the node's memory by pinning it.",
-			Fix:     "set a memory limit on the pod and an overhead on its RuntimeClass; place the VMM in the pod's cgroup (sandbox_cgroup_only = true)",
-			Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
-			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
-		}, Judge: pinningBounded},
-		{Rule: finding.Rule{
-			ID: "VFIO-016", Title: "Ensure that the kernel has the fixes of known VFIO faults", Severity: rule.High, Static: true,
-			Why: "A guest with a device can use these faults to stop the host and all its tenants.",
-			Fix: "look for the fixes in the distribution's security tracker or the kernel's changelog; update and reboot if any is missing",
-			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
-				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
-			Sources: []string{
-				"CVE-2024-26810", "CVE-2024-26812", "CVE-2024-27437", "CVE-2020-12888", "CVE-2019-3882",
-				"Linux: drivers/vfio/pci/vfio_pci_intrs.c", "Linux: drivers/vfio/vfio_iommu_type1.c",
-			},
-		}, Judge: kernelFixed},
-		{Rule: finding.Rule{
-			ID: kataSandboxes, Title: "Ensure that Kata's sandboxes have only functions of their own claims", Severity: rule.Critical,
-			Why:     "A function without a claim bypassed the plugin and is never reset. One of another claim is in the wrong VM.",
-			Fix:     "delete the sandbox's pod; find out what added the function (RT-003, CDI-002, an SR-IOV CNI plugin), and reset it before it is assigned again",
-			Verify:  seeSandboxes,
-			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
-		}, Judge: sandboxesHaveTheirOwn},
-		{Rule: finding.Rule{
-			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: rule.Medium,
-			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
-			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory when its processes have ended",
-			Verify:  seeSandboxes,
-			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
-		}, Judge: sandboxesAgree},
-		{Rule: finding.Rule{
-			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: rule.High,
-			Why:     "Whoever opens the node controls the device. NRI does not check containers of other clients of containerd, or without the plugin.",
-			Fix:     "end the named container, and find out what started it",
-			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
-			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
-		}, Judge: ownNodes},
+		{ID: "VFIO-007", Judge: groupNodesAreRoots},
+		{ID: "VFIO-008", Judge: functionNodesAreRoots},
+		{ID: "VFIO-018", Judge: pinningBounded},
+		{ID: "VFIO-016", Judge: kernelFixed},
+		{ID: kataSandboxes, Judge: sandboxesHaveTheirOwn},
+		{ID: "VFIO-020", Judge: sandboxesAgree},
+		{ID: "VFIO-021", Judge: ownNodes},
 	}
 }
 

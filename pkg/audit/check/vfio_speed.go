@@ -9,36 +9,20 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 // vfioSpeedChecks are about what makes VMs with devices start slowly. None is about isolation.
 func vfioSpeedChecks() []Check {
 	return []Check{
-		{Rule: finding.Rule{
-			ID: "VFIO-022", Title: "Ensure that the kernel opens VFs of one PF in parallel", Severity: rule.Info, Static: true,
-			Why: "Without the change, VFIO opens and resets the VFs of a PF one after the other, so VMs that start together wait for each other.",
-			Fix: mainline.ParallelOpens().Fix(), Verify: "cat /proc/version; zgrep -h 'Separate SR-IOV VF dev_set' /usr/share/doc/linux-image-$(uname -r)/changelog*.gz",
-			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c", "Linux: " + mainline.ParallelOpens().String()},
-		}, Judge: opensInParallel},
-		{Rule: finding.Rule{
-			ID: "VFIO-023", Title: "Ensure that the kernel maps large BARs by huge pages", Severity: rule.Info, Static: true,
-			Why: "Without the change, mapping 32 GiB of BARs takes about a second of each start of a VM, on a node without iommufd.",
-			Fix: mainline.LargeMappings().Fix(), Verify: "cat /proc/version; zgrep -h 'mapping page mask' /usr/share/doc/linux-image-$(uname -r)/changelog*.gz",
-			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c", "Linux: " + mainline.LargeMappings().String()},
-		}, Judge: mapsLargeBARs},
+		{ID: "VFIO-022", Judge: opensInParallel},
+		{ID: "VFIO-023", Judge: mapsLargeBARs},
 	}
 }
 
 // qemuSpeedCheck is the part of QEMU in that.
 func qemuSpeedCheck() Check {
-	return Check{Rule: finding.Rule{
-		ID: "RT-033", Title: "Ensure that QEMU aligns mappings of BARs", Severity: rule.Info,
-		Why: "The kernel can use huge pages only for aligned mappings. Without them, mapping 32 GiB of BARs takes about a second of each start of a VM.",
-		Fix: mainline.QEMUFix, Verify: "/opt/kata/bin/qemu-system-x86_64 --version",
-		Sources: []string{"QEMU: hw/vfio/helpers.c vfio_region_mmap (00b519c0bca0)"},
-	}, Judge: alignsMappings}
+	return Check{ID: "RT-033", Judge: alignsMappings}
 }
 
 // opensInParallel is about nodes whose VMs can get several VFs of one PF.

@@ -114,34 +114,12 @@ func (g *Grant) String() string {
 func accessChecks() []Check {
 	rbac := []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings", "namespaces"}
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-004", Title: "Ensure that only admins decide which namespaces have admin access", Severity: high,
-				Why:     "A namespace label allows adminAccess, which reaches devices in use.",
-				Fix:     "remove update and patch of namespaces from the named subjects; remove unneeded labels",
-				Verify:  "kubectl get namespaces -l resource.kubernetes.io/admin-access=true",
-				Sources: []string{"KEP-5018"},
-			}, needs: rbac, judge: adminNamespaces,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-005", Title: "Ensure that no tenant's claim has admin access", Severity: critical,
-				Why:    "Such a claim gets devices of other tenants.",
-				Fix:    "delete the claim",
-				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.adminAccess)'",
-			}, needs: []string{"resourceclaims", "namespaces"}, judge: adminClaims,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-006", Title: "Ensure that only admins change DeviceClasses", Severity: high,
-				Why:    "A DeviceClass may weaken isolation and selects the devices.",
-				Fix:    "remove these verbs on deviceclasses from the named subjects",
-				Verify: "kubectl auth can-i update deviceclasses --as=SUBJECT",
-			}, needs: rbac, judge: func(s *State) []finding.Finding {
-				return s.nobodyBroad("", action{verb: "create", group: "resource.k8s.io", resource: "deviceclasses"},
-					action{verb: "update", group: "resource.k8s.io", resource: "deviceclasses"}, action{verb: "patch", group: "resource.k8s.io", resource: "deviceclasses"})
-			},
-		},
+		{ID: "K8S-004", Needs: rbac, Judge: adminNamespaces},
+		{ID: "K8S-005", Needs: []string{"resourceclaims", "namespaces"}, Judge: adminClaims},
+		{ID: "K8S-006", Needs: rbac, Judge: func(s *State) []finding.Finding {
+			return s.nobodyBroad("", action{verb: "create", group: "resource.k8s.io", resource: "deviceclasses"},
+				action{verb: "update", group: "resource.k8s.io", resource: "deviceclasses"}, action{verb: "patch", group: "resource.k8s.io", resource: "deviceclasses"})
+		}},
 	}
 }
 

@@ -9,76 +9,28 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Check is a rule and how a cluster is judged by it.
-type Check struct {
-	finding.Rule
-	// needs are the kinds of objects without which nothing can be said.
-	needs []string
-	judge func(*State) []finding.Finding
+// Check is how a cluster is judged by a rule.
+type Check = finding.Check[*State, []finding.Finding]
+
+// Catalogue returns all checks that a cluster's API answers, by number. The error is a defect of the build.
+func Catalogue(all *rule.Catalogue) ([]Check, error) {
+	return finding.Join(all.OfClusters(), slices.Concat(policyChecks(), podChecks(), requiredChecks(), accessChecks(), deviceChecks(), sliceChecks(), classChecks(),
+		pluginChecks(), nodeChecks(), promiseChecks()))
 }
 
-// Catalogue returns all checks that a cluster's API answers, by number.
-func Catalogue() []Check {
-	checks := slices.Concat(policyChecks(), podChecks(), requiredChecks(), accessChecks(), deviceChecks(), sliceChecks(), classChecks(), pluginChecks(), nodeChecks(), promiseChecks())
-	slices.SortFunc(checks, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
-	return checks
-}
-
-// Rules returns the catalogue's rules.
-func Rules() []finding.Rule {
-	checks := Catalogue()
-	rules := make([]finding.Rule, len(checks))
-	for i := range checks {
-		rules[i] = checks[i].Rule
-	}
-	return rules
-}
-
-// Run asks all checks, adds what nodes' own audits found, and returns the finished
-// report. The caller says what was audited. today is the day that waivers are held against, "2026-11-22".
-func Run(s *State, profile finding.Profile, waivers []finding.Waiver, today string) *finding.Report {
-	r := &finding.Report{Profile: profile.Name}
-	for _, c := range Catalogue() {
-		r.Findings = append(r.Findings, ask(s, &c, &profile)...)
-	}
-	finding.Apply(waivers, today, r.Findings)
-	r.Findings = append(r.Findings, s.rolledUp(waivers, today)...)
+// Run asks the checks, adds what nodes' own audits found, and returns the finished report. The caller says what was audited.
+func Run(s *State, checks []Check, o finding.Options) *finding.Report {
+	r := finding.Run(s, s, checks, o)
+	folded, own := s.rolledUp(&o)
+	r.UnusedWaivers = finding.Unused(o.Waivers, slices.Concat(r.Findings, own))
+	r.Findings = append(r.Findings, folded...)
 	r.Summary.Devices = len(s.Cluster.Devices())
 	r.Finish()
 	return r
 }
 
-// ask returns a check's findings, complete.
-func ask(s *State, c *Check, profile *finding.Profile) []finding.Finding {
-	severity := profile.Severity(&c.Rule)
-	found := []finding.Finding{{State: finding.NotApplicable, Text: "the profile " + profile.Name + " does not ask for this"}}
-	if severity == finding.Off {
-		severity = c.Severity
-	} else if missing := s.missing(c.needs); missing != "" {
-		found = unknown(missing)
-	} else {
-		found = c.judge(s)
-	}
-	for i := range found {
-		f := &found[i]
-		f.ID, f.Title = c.ID, c.Title
-		if f.Severity == "" {
-			f.Severity = severity
-		}
-		if f.Verify == "" {
-			f.Verify = c.Verify
-		}
-		f.Exposure = finding.Unexposed
-		if f.State == finding.Pass || f.State == finding.NotApplicable {
-			continue
-		}
-		if f.Remediation == "" {
-			f.Remediation = c.Fix
-		}
-		f.Exposure = s.exposure(f.Tenants)
-	}
-	return found
-}
+// Expose counts the tenants that the finding names.
+func (s *State) Expose(f *finding.Finding) { f.Exposure = s.exposure(f.Tenants) }
 
 // exposure of something that concerns the tenants. Without names it concerns all tenants that use our devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
@@ -96,8 +48,8 @@ func (s *State) exposure(tenants []string) finding.Exposure {
 	return finding.Unexposed
 }
 
-// missing says which of the kinds could not be listed; empty where all could.
-func (s *State) missing(kinds []string) string {
+// Lacks says which of the kinds could not be listed; empty if all could.
+func (s *State) Lacks(kinds []string) string {
 	for _, kind := range kinds {
 		if why, ok := s.Missing[kind]; ok {
 			return fmt.Sprintf("%s could not be listed: %s", kind, why)
@@ -155,18 +107,19 @@ const anchorsByHand = "OBS-002"
 // shownNodes is how many nodes a folded finding names.
 const shownNodes = 8
 
-// rolledUp returns the findings of nodes' own checks that need attention, each once, with its nodes. Waivers count
-// for each node.
-func (s *State) rolledUp(waivers []finding.Waiver, today string) []finding.Finding {
+// rolledUp returns the findings of nodes' own checks that need attention, each once, with its nodes. own are all findings of the nodes'
+// reports, with the waivers, which count for each node.
+func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	folds := map[string]*fold{}
 	var order []string
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		own := slices.Clone(r.Findings)
-		finding.Apply(waivers, today, own)
-		for j := range own {
-			f := &own[j]
+		found := slices.Clone(r.Findings)
+		finding.Apply(o.Waivers, o.Today, found)
+		own = append(own, found...)
+		for j := range found {
+			f := &found[j]
 			if f.State == finding.Pass || f.State == finding.NotApplicable || f.ID == anchorsByHand && f.State == finding.Manual {
 				continue
 			}
@@ -178,11 +131,11 @@ func (s *State) rolledUp(waivers []finding.Waiver, today string) []finding.Findi
 			folds[key].add(r.Node, f)
 		}
 	}
-	all := make([]finding.Finding, 0, len(order))
+	folded = make([]finding.Finding, 0, len(order))
 	for _, key := range order {
-		all = append(all, folds[key].folded())
+		folded = append(folded, folds[key].folded())
 	}
-	return all
+	return folded, own
 }
 
 // keyOf says what makes two nodes' findings the same: everything except whom it reaches.

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -239,9 +240,30 @@ func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	}
 }
 
+// checks returns all checks of a cluster, which are parsed once for hundreds of clusters. TestEachRuleHasItsCheck sees an error.
+var checks = sync.OnceValue(func() []cluster.Check {
+	rules, err := rule.ReadCatalogue()
+	if err != nil {
+		return nil
+	}
+	all, _ := cluster.Catalogue(rules)
+	return all
+})
+
+// TestEachRuleHasItsCheck: the rules of a cluster and the checks have the same IDs.
+func TestEachRuleHasItsCheck(t *testing.T) {
+	rules, err := rule.ReadCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := cluster.Catalogue(rules); err != nil || len(all) < 25 {
+		t.Errorf("%d checks, %v; want 25 at least and no error", len(all), err)
+	}
+}
+
 func judge(s *world) *finding.Report {
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
-	return cluster.Run(s.state(), profile, nil, "2026-11-22")
+	return cluster.Run(s.state(), checks(), finding.Options{Profile: profile, Today: "2026-11-22"})
 }
 
 func TestGoodClusterPasses(t *testing.T) {
@@ -251,8 +273,8 @@ func TestGoodClusterPasses(t *testing.T) {
 			t.Errorf("%s %s: %s", f.ID, f.State, f.Text)
 		}
 	}
-	if len(r.Findings) != len(cluster.Catalogue()) {
-		t.Errorf("%d findings of %d checks", len(r.Findings), len(cluster.Catalogue()))
+	if len(r.Findings) != len(checks()) {
+		t.Errorf("%d findings of %d checks", len(r.Findings), len(checks()))
 	}
 }
 
@@ -361,7 +383,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		}, "claim t1/gpu"},
 		{"K8S-023", "a tag", func(s *world) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
 	}
-	for _, c := range cluster.Catalogue() {
+	for _, c := range checks() {
 		seen := slices.ContainsFunc(faults, func(f fault) bool { return f.rule == c.ID })
 		if !seen && !slices.ContainsFunc(nodeFaults(), func(f nodeFault) bool { return f.rule == c.ID }) {
 			t.Errorf("%s is never seen to fail", c.ID)

@@ -16,14 +16,7 @@ import (
 )
 
 func classChecks() []Check {
-	return []Check{{
-		Rule: finding.Rule{
-			ID: "K8S-028", Title: "Ensure that DeviceClasses that weaken isolation name their namespaces", Severity: high,
-			Why:    "Such a class can waive resets or isolation, trust a VF, or set another tenant's VLAN or address.",
-			Fix:    "name the namespaces that need the class in its annotation kata-vfio.dev/namespaces (chart: deviceClasses.*.namespaces) instead of *; remove the settings from classes for tenants",
-			Verify: "kubectl get deviceclasses -o custom-columns='NAME:.metadata.name,FOR:.metadata.annotations.kata-vfio\\.dev/namespaces,SAYS:.spec.config[*].opaque.parameters'",
-		}, needs: []string{"deviceclasses", "namespaces"}, judge: weakeningClasses,
-	}}
+	return []Check{{ID: "K8S-028", Needs: []string{"deviceclasses", "namespaces"}, Judge: weakeningClasses}}
 }
 
 func weakeningClasses(s *State) []finding.Finding {
@@ -104,15 +97,7 @@ const vmmMiB = 200
 
 // promiseChecks compare what a RuntimeClass says with what nodes' Kata does.
 func promiseChecks() []Check {
-	return []Check{{
-		Rule: finding.Rule{
-			ID: "K8S-029", Title: "Ensure that nodes create the VMs that RuntimeClasses promise", Severity: medium,
-			Why:     "The kernel kills a VM that exceeds its pod's limits plus the overhead. A missing handler fails every pod.",
-			Fix:     "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (Rust runtime: overhead_memory) plus 2 GiB for the VMM. Install a missing handler with `kata-vfio-bootstrap apply`",
-			Verify:  "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler,OVERHEAD:.overhead.podFixed; on the node: kata-vfio-audit handlers",
-			Sources: []string{"Kubernetes: Pod Overhead", "Kata 4.1: docs/design/host-cgroups.md"},
-		}, needs: []string{"runtimeclasses", "resourceslices"}, judge: promisesKept,
-	}}
+	return []Check{{ID: "K8S-029", Needs: []string{"runtimeclasses", "resourceslices"}, Judge: promisesKept}}
 }
 
 func promisesKept(s *State) []finding.Finding {

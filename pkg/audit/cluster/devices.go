@@ -16,46 +16,11 @@ import (
 
 func deviceChecks() []Check {
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-010", Title: "Ensure that each function is published once", Severity: critical,
-				Why:    "If two drivers publish a function, two pods can get it.",
-				Fix:    "disable the function in all but one driver: nodeConfig.devices of the chart, or the other driver's setting",
-				Verify: "kubectl get resourceslices -o json | jq -r '.items[] | .spec.nodeName as $n | .spec.driver as $d | .spec.devices[]? | [$n, .attributes[\"resource.kubernetes.io/pciBusID\"].string, $d] | @tsv' | sort",
-			}, needs: []string{"resourceslices"}, judge: publishedOnce,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-015", Title: "Ensure that policies cover devices requested as extended resources", Severity: high,
-				Why:    "A pod that requests devices by resources.limits has no claim that a policy could see.",
-				Fix:    "install the chart with admission.tenants.enabled=true: its policy tenant-pod-classes knows all DeviceClasses",
-				Verify: "kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,RESOURCE:.spec.extendedResourceName",
-			}, needs: []string{"deviceclasses", "validatingadmissionpolicies", "validatingadmissionpolicybindings"}, judge: extendedResources,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-018", Title: "Ensure that claims match what is prepared", Severity: high,
-				Why:    "A device prepared for an abandoned claim is wasted.",
-				Fix:    "look at the claim's events and at `kata-vfio-plugin status` on its node",
-				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,DEVICES:.status.devices[*].device,FOR:.status.reservedFor[*].name",
-			}, needs: []string{"resourceclaims"}, judge: preparedAgrees,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-021", Title: "Ensure that a quota limits tenants' claims", Severity: low,
-				Why:    "One tenant can take every device of the cluster.",
-				Fix:    "create a ResourceQuota of <class>.deviceclass.resource.k8s.io/devices in the namespace",
-				Verify: "kubectl get resourcequotas -A",
-			}, needs: []string{"resourcequotas", "namespaces"}, judge: quotas,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-022", Title: "Ensure that no tenant's claim tolerates device taints", Severity: high,
-				Why:    "A tainted device is not isolated, or its reset is not proven.",
-				Fix:    "delete the claim, or its tolerations",
-				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
-			}, needs: []string{"resourceclaims", "namespaces", "deviceclasses"}, judge: tolerations,
-		},
+		{ID: "K8S-010", Needs: []string{"resourceslices"}, Judge: publishedOnce},
+		{ID: "K8S-015", Needs: []string{"deviceclasses", "validatingadmissionpolicies", "validatingadmissionpolicybindings"}, Judge: extendedResources},
+		{ID: "K8S-018", Needs: []string{"resourceclaims"}, Judge: preparedAgrees},
+		{ID: "K8S-021", Needs: []string{"resourcequotas", "namespaces"}, Judge: quotas},
+		{ID: "K8S-022", Needs: []string{"resourceclaims", "namespaces", "deviceclasses"}, Judge: tolerations},
 	}
 }
 

@@ -31,8 +31,12 @@ func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
 	t.Helper()
 	fsys, s := tree.Read()
 	t.Cleanup(func() { _ = fsys.Close() })
+	all, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
-	r := check.Run(facts.New(fsys, s), check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"})
+	r := check.Run(facts.New(fsys, s), all, check.Options{Profile: profile, Today: "2026-11-22"})
 	r.Subject = finding.Subject{Kind: "node", Name: node, Time: audited().Format(time.RFC3339)}
 	return r
 }
@@ -350,7 +354,7 @@ func TestSameOnManyNodesIsSaidOnce(t *testing.T) {
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	accepted := []finding.Waiver{{Rule: "IOM-003", Scope: "*", Until: "2026-12-31"}}
-	if found := of(cluster.Run(s.state(), profile, accepted, "2026-11-22")); len(found) != 1 || found[0].State != finding.Waived {
+	if found := of(cluster.Run(s.state(), checks(), finding.Options{Profile: profile, Waivers: accepted, Today: "2026-11-22"})); len(found) != 1 || found[0].State != finding.Waived {
 		t.Errorf("with a waiver %+v", found)
 	}
 }

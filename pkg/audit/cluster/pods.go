@@ -16,46 +16,11 @@ import (
 
 func podChecks() []Check {
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-002", Title: "Ensure that every pod with a device runs in a VM", Severity: critical,
-				Why:    "A pod may be older than the policy.",
-				Fix:    "delete the pod; then find out how it was admitted (`kubectl get events`, the API server's audit log)",
-				Verify: "kubectl get pods -A -o custom-columns=NS:.metadata.namespace,POD:.metadata.name,CLASS:.spec.runtimeClassName,CLAIMS:.status.resourceClaimStatuses",
-			}, needs: []string{"pods", "resourceclaims", "runtimeclasses"}, judge: podsInVMs,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-003", Title: "Ensure that RuntimeClasses that may have devices use a Kata handler of that name", Severity: critical,
-				Why:    "Policies go by the name. Another handler defeats them.",
-				Fix:    "install the chart with runtimeClass.enabled=true, or correct the RuntimeClass's handler",
-				Verify: "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler",
-			}, needs: []string{"runtimeclasses"}, judge: runtimeClasses,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-012", Title: "Ensure that tenants' namespaces enforce a Pod Security Standard", Severity: high,
-				Why:    "A privileged pod reaches every device of its node.",
-				Fix:    "`kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=restricted`, or `baseline`",
-				Verify: "kubectl get namespaces -L pod-security.kubernetes.io/enforce",
-			}, needs: []string{"namespaces"}, judge: podSecurity,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-013", Title: "Ensure that no tenant's pod has host access", Severity: critical,
-				Why:    "Privileged containers, the host's PID namespace and host paths such as /dev or /run give access to devices.",
-				Fix:    "delete the pod; enforce a Pod Security Standard in its namespace (K8S-012)",
-				Verify: "kubectl get pod -n NAMESPACE POD -o yaml",
-			}, needs: []string{"pods", "namespaces"}, judge: escapes,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-016", Title: "Ensure that a claim is reserved for one pod", Severity: medium,
-				Why:    "A device goes into one VM. Other pods of the claim wait or fail.",
-				Fix:    "give each pod its own claim by a ResourceClaimTemplate; recreate a PodGroup that holds one without resourceClaims, which can't be changed",
-				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,FOR:.status.reservedFor[*].name",
-			}, needs: []string{"resourceclaims"}, judge: sharedClaims,
-		},
+		{ID: "K8S-002", Needs: []string{"pods", "resourceclaims", "runtimeclasses"}, Judge: podsInVMs},
+		{ID: "K8S-003", Needs: []string{"runtimeclasses"}, Judge: runtimeClasses},
+		{ID: "K8S-012", Needs: []string{"namespaces"}, Judge: podSecurity},
+		{ID: "K8S-013", Needs: []string{"pods", "namespaces"}, Judge: escapes},
+		{ID: "K8S-016", Needs: []string{"resourceclaims"}, Judge: sharedClaims},
 	}
 }
 
@@ -209,22 +174,8 @@ func (s *State) sharing(c *cluster.Claim) string {
 func pluginChecks() []Check {
 	return []Check{
 		versionCheck(),
-		{
-			Rule: finding.Rule{
-				ID: "K8S-019", Title: "Ensure that only admins can enter the plugin's pods", Severity: high,
-				Why:    "The plugin's pods are root on their nodes. Exec into one, or a pod in its namespace, gives access to every device.",
-				Fix:    "remove these verbs in the plugin's namespace from the named subjects",
-				Verify: "kubectl auth can-i create pods/exec -n NAMESPACE --as=SUBJECT",
-			}, needs: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings", "namespaces"}, judge: pluginPods,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-023", Title: "Ensure that the plugin's image is pinned by digest", Severity: medium,
-				Why:    "Whoever can move a tag in the registry is root on every node with devices.",
-				Fix:    "set image.digest of the chart",
-				Verify: "kubectl get daemonsets -n NAMESPACE -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.spec.containers[*].image",
-			}, needs: []string{"daemonsets"}, judge: pinned,
-		},
+		{ID: "K8S-019", Needs: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings", "namespaces"}, Judge: pluginPods},
+		{ID: "K8S-023", Needs: []string{"daemonsets"}, Judge: pinned},
 	}
 }
 

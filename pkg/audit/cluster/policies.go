@@ -20,31 +20,9 @@ import (
 func policyChecks() []Check {
 	policies := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-001", Title: "Ensure that policies keep tenants' pods with devices in VMs, and work", Severity: critical,
-				Why:     "A pod with another runtime gets the raw device without a VM.",
-				Fix:     "install the chart with admission.tenants.enabled=true and admission.action=Deny, and label every tenant's namespace",
-				Verify:  "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings -l app.kubernetes.io/name=kata-vfio",
-				Sources: []string{"Kubernetes: Validating Admission Policy"},
-			}, needs: policies, judge: tenantPolicies,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-007", Title: "Ensure that only the plugin publishes its devices, each for its own node", Severity: high,
-				Why:    "Whoever writes the driver's ResourceSlices can direct a pod to a device of their choice.",
-				Fix:    "install the chart with admission.slices.enabled=true; remove `create` and `update` of resourceslices from the named subjects",
-				Verify: "kubectl auth can-i create resourceslices --as=SUBJECT",
-			}, needs: append([]string{"clusterroles", "clusterrolebindings"}, policies...), judge: slicePolicy,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-008", Title: "Ensure that the plugin can change claims for its own devices only", Severity: medium,
-				Why:    "A stolen token of one node's plugin could change allocations on all nodes.",
-				Fix:    "install the chart with admission.claims.enabled=true",
-				Verify: "kubectl get validatingadmissionpolicybinding claims." + v1alpha1.DriverName,
-			}, needs: policies, judge: func(s *State) []finding.Finding { return s.bound("claims") },
-		},
+		{ID: "K8S-001", Needs: policies, Judge: tenantPolicies},
+		{ID: "K8S-007", Needs: append([]string{"clusterroles", "clusterrolebindings"}, policies...), Judge: slicePolicy},
+		{ID: "K8S-008", Needs: policies, Judge: func(s *State) []finding.Finding { return s.bound("claims") }},
 	}
 }
 

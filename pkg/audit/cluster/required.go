@@ -12,15 +12,7 @@ import (
 )
 
 func requiredChecks() []Check {
-	return []Check{{
-		Rule: finding.Rule{
-			ID: "K8S-032", Title: "Ensure that containerd starts no pod in a VM without the plugin's check", Severity: high,
-			Why:     "A pod without the annotation starts unchecked while the NRI plugin is not connected, whether or not it has a claim: a mount of a device node is not refused then.",
-			Fix:     "install the chart with admission.requirePlugin.enabled (needs MutatingAdmissionPolicy), and create the pod again; without such policies, set the annotation `" + v1alpha1.AnnotationRequiredPlugins + ": \"[ kata-vfio ]\"` in the pod's template",
-			Verify:  `kubectl get pods -A -o custom-columns='NS:.metadata.namespace,POD:.metadata.name,CLASS:.spec.runtimeClassName,NRI:.metadata.annotations.required-plugins\.noderesource\.dev'`,
-			Sources: []string{"nri v0.12: plugins/default-validator", "containerd 2.4: docs/NRI.md"},
-		}, needs: []string{"pods", "runtimeclasses"}, judge: pluginRequired,
-	}}
+	return []Check{{ID: "K8S-032", Needs: []string{"pods", "runtimeclasses"}, Judge: pluginRequired}}
 }
 
 // pluginRequired looks at each pod that runs or will run in a VM of our handlers, in any namespace.

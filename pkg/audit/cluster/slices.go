@@ -15,32 +15,9 @@ import (
 // sliceChecks are those of what the driver's ResourceSlices say.
 func sliceChecks() []Check {
 	return []Check{
-		{
-			Rule: finding.Rule{
-				ID: "K8S-011", Title: "Ensure that the driver's slices belong to existing nodes and their pools", Severity: high,
-				Why:    "A slice in another node's pool hides that pool's devices.",
-				Fix:    "delete the slice; the plugin of an existing node writes its own again",
-				Verify: "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName,POOL:.spec.pool.name",
-			}, needs: []string{"resourceslices", "nodes"}, judge: knownPools,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-030", Title: "Ensure that published attributes have the driver's names and types", Severity: high,
-				Why:    "A selector errs at a value of another type, and an error on one device stops the scheduling of the pod on all nodes.",
-				Fix:    "treat the node as compromised: stop its plugin and delete its slices; install the chart with admission.slices.enabled=true, whose policy refuses such attributes",
-				Verify: "kubectl get resourceslices -o json | jq '.items[] | select(.spec.driver == \"kata-vfio.dev\") | {node: .spec.nodeName, devices: [.spec.devices[]? | {name, attributes}]}'",
-			}, needs: []string{"resourceslices"}, judge: knownAttributes,
-		},
-		{
-			Rule: finding.Rule{
-				ID: "K8S-031", Title: "Ensure that the kubelet has every device prepared and released", Severity: high,
-				Why: "With skipNodeOperations the kubelet does not call the plugin: the device stays on its host driver, or goes to the " +
-					"next tenant without a reset.",
-				Fix: "treat the node as compromised: stop its plugin and delete its slices, then delete the pods of the named claims; " +
-					"install the chart with admission.slices.enabled=true, whose policy refuses such slices",
-				Verify: "kubectl get resourceslices -o json | jq '.items[] | select(.spec.driver == \"kata-vfio.dev\" and .spec.skipNodeOperations) | .metadata.name'",
-			}, needs: []string{"resourceslices", "resourceclaims"}, judge: operationsKept,
-		},
+		{ID: "K8S-011", Needs: []string{"resourceslices", "nodes"}, Judge: knownPools},
+		{ID: "K8S-030", Needs: []string{"resourceslices"}, Judge: knownAttributes},
+		{ID: "K8S-031", Needs: []string{"resourceslices", "resourceclaims"}, Judge: operationsKept},
 	}
 }
 

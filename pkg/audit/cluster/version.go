@@ -11,19 +11,7 @@ import (
 const floor = "1.36.6"
 
 func versionCheck() Check {
-	return Check{
-		Rule: finding.Rule{
-			ID: "K8S-009", Title: "Ensure that Kubernetes has no known fault in dynamic resource allocation", Severity: medium,
-			Why: "In older patch releases a tenant's claim stops kube-scheduler, satisfiable claims stay Pending, one GPU is " +
-				"allocated twice, or mirror pods bypass the authorization of claims.",
-			Fix:    "upgrade Kubernetes to " + floor + ", 1.37.1 or newer",
-			Verify: "kubectl version",
-			Sources: []string{
-				"CVE-2025-4563", "https://github.com/kubernetes/kubernetes/pull/138885", "https://github.com/kubernetes/kubernetes/pull/140431",
-				"https://github.com/kubernetes/kubernetes/pull/140435", "https://github.com/kubernetes/kubernetes/pull/141922",
-			},
-		}, judge: serverVersion,
-	}
+	return Check{ID: "K8S-009", Judge: serverVersion}
 }
 
 // fault is a fault of Kubernetes 1.x: since minor version since, of all patch releases up to those that end it. A minor

@@ -5,6 +5,8 @@ package conformance
 
 import (
 	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
 // Level is how much a requirement requires.
@@ -87,38 +89,63 @@ func requirements() []requirement {
 	return slices.Concat(accelerators(), networking(), scheduling(), observability(), security(), operators(), former())
 }
 
+// check is how a cluster is judged by a requirement.
+type check = finding.Check[*State, []finding.Finding]
+
 // Judge judges the cluster by each requirement of a profile, and by those that older profiles have.
 func Judge(s *State, p Profile) *Report {
-	r := &Report{Profile: p, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
-	for _, rule := range requirements() {
-		if p.has(rule.since) {
-			r.Requirements = append(r.Requirements, rule.ask(s))
+	asked := slices.DeleteFunc(requirements(), func(r requirement) bool { return !p.has(r.since) })
+	var checks []check
+	for i := range asked {
+		if asked[i].judge != nil {
+			checks = append(checks, asked[i].check())
 		}
+	}
+	found := finding.Run(s, s, checks, finding.Options{}).Findings
+	r := &Report{Profile: p, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
+	for i := range asked {
+		r.Requirements = append(r.Requirements, asked[i].answered(found))
 	}
 	return r
 }
 
-// ask returns the requirement with what the cluster shows.
-func (r *requirement) ask(s *State) Requirement {
+// check makes one finding of what the judge observes.
+func (r *requirement) check() check {
+	return check{ID: r.ID, Needs: r.needs, Judge: func(s *State) []finding.Finding {
+		o := r.judge(s)
+		f := finding.Finding{State: finding.Pass, Text: o.reason, Remediation: o.fix}
+		if o.reason != "" {
+			f.State = finding.Fail
+		}
+		for _, observed := range o.evidence {
+			f.Evidence = append(f.Evidence, finding.Evidence{Value: observed})
+		}
+		return []finding.Finding{f}
+	}}
+}
+
+// answered returns the requirement with what the cluster shows. Without a finding it is another part's.
+func (r *requirement) answered(found []finding.Finding) Requirement {
 	out := r.Requirement
 	out.Evidence, out.Result = []string{}, NotOurs
 	if out.Commands == nil {
 		out.Commands = []Command{}
 	}
-	if r.judge == nil {
+	i := slices.IndexFunc(found, func(f finding.Finding) bool { return f.ID == r.ID })
+	if i < 0 {
 		return out
 	}
-	var seen observation
-	if reason := s.missing(r.needs); reason != "" {
-		seen.reason, seen.fix = reason, "run the command as a user who may list them in all namespaces"
-	} else {
-		seen = r.judge(s)
+	f := &found[i]
+	out.Result, out.Reason, out.Fix = NotShown, f.Text, f.Remediation
+	switch f.State {
+	case finding.Pass:
+		out.Result = Shown
+	case finding.Unknown:
+		out.Fix = "run the command as a user who may list them in all namespaces"
 	}
-	out.Result, out.Reason, out.Fix = Shown, seen.reason, seen.fix
-	if seen.reason != "" {
-		out.Result = NotShown
+	for _, e := range f.Evidence {
+		out.Evidence = append(out.Evidence, e.Value)
 	}
-	out.Evidence = append(out.Evidence, seen.evidence...)
 	return out
 }
 

@@ -46,8 +46,8 @@ type State struct {
 // API is a resource that the API server serves: "kueue.x-k8s.io", "workloads".
 type API struct{ Group, Resource string }
 
-// missing says which of the kinds could not be listed; empty where all could.
-func (s *State) missing(kinds []string) string {
+// Lacks says which of the kinds could not be listed; empty if all could.
+func (s *State) Lacks(kinds []string) string {
 	for _, kind := range kinds {
 		if why := cmp.Or(s.Missing[kind], s.Fleet.Missing[fleet.Kind(kind)]); why != "" {
 			return kind + " could not be listed: " + why
@@ -55,6 +55,9 @@ func (s *State) missing(kinds []string) string {
 	}
 	return ""
 }
+
+// Expose does nothing: a requirement is about the platform, not about tenants.
+func (*State) Expose(*finding.Finding) {}
 
 // serves returns those of the APIs that the API server serves, as "podgroups.scheduling.k8s.io".
 func (s *State) serves(wanted ...API) []string {

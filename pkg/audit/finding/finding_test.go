@@ -137,7 +137,7 @@ func TestProfilesAreWhole(t *testing.T) {
 	}
 	single, _ := finding.ProfileNamed(finding.SingleTenant)
 	for id, want := range map[string]rule.Severity{"ACS-009": rule.Low, "IOM-003": rule.Critical} {
-		if got := single.Severity(&finding.Rule{ID: id, Severity: rule.Critical}); got != want {
+		if got := single.Severity(&rule.Rule{ID: id, Severity: rule.Critical}); got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}

@@ -105,7 +105,7 @@ func isAddress(scope string) bool {
 }
 
 // Severity returns what a rule's failure weighs under the profile.
-func (p *Profile) Severity(r *Rule) rule.Severity {
+func (p *Profile) Severity(r *rule.Rule) rule.Severity {
 	if s, ok := p.Severities[r.ID]; ok {
 		return s
 	}

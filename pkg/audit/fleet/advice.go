@@ -7,7 +7,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -124,7 +123,7 @@ func pluggingAdvice(reason string) string {
 }
 
 // aboutTaint says what a taint of a device means, and what to do.
-func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text, fix string) {
+func aboutTaint(t resourceapi.DeviceTaint, known map[string]*rule.Rule) (text, fix string) {
 	switch t.Key {
 	case publish.TaintAudit:
 		if rule := known[t.Value]; rule != nil {

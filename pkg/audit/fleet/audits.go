@@ -55,9 +55,9 @@ const (
 // Audit rolls up what nodes say of themselves, the worst first: by their devices'
 // attributes, and by reports of theirs, of which the latest of a node counts. The
 // rules are the catalogue.
-func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAudit {
+func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit {
 	byNode := map[string]*NodeAudit{}
-	known := map[string]*finding.Rule{}
+	known := map[string]*rule.Rule{}
 	for i := range rules {
 		known[rules[i].ID] = &rules[i]
 	}
@@ -118,7 +118,7 @@ func compareWorst(a, b *NodeAudit) int {
 }
 
 // published adds what a device's attributes say.
-func (n *NodeAudit) published(d *Device, known map[string]*finding.Rule) {
+func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 	n.Devices++
 	tainted := slices.IndexFunc(d.Taints, func(t string) bool { return t == "audit" || strings.HasPrefix(t, "audit=") })
 	worst := ""
@@ -139,7 +139,7 @@ func (n *NodeAudit) published(d *Device, known map[string]*finding.Rule) {
 
 // reported adds what the node's own report says. Which of its functions is whose is
 // what is published.
-func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []*Device, known map[string]*finding.Rule) {
+func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []*Device, known map[string]*rule.Rule) {
 	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
 	for i := range r.Findings {
 		found := &r.Findings[i]
@@ -163,7 +163,7 @@ const auditedLately = "K8S-024"
 
 // Expected returns what the check ensures, as a clause.
 func (f *FailedCheck) Expected() string {
-	rule := finding.Rule{Title: f.Title}
+	rule := rule.Rule{Title: f.Title}
 	return rule.Expected()
 }
 
@@ -177,7 +177,7 @@ func (n *NodeAudit) untimely(text string) {
 
 // failed returns the entry of a check, which is made where there is none. The severity
 // that a report says is more precise than the rule's, and of several the worst counts.
-func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*finding.Rule, by string) *FailedCheck {
+func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*rule.Rule, by string) *FailedCheck {
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {
 		f := FailedCheck{ID: id, Devices: []string{}, Claims: []string{}, By: []string{}}

@@ -22,8 +22,8 @@ func fails(name, failed, worst string) resourceapi.Device {
 	return d
 }
 
-func rules() []finding.Rule {
-	return []finding.Rule{
+func rules() []rule.Rule {
+	return []rule.Rule{
 		{ID: "IOM-003", Title: "No-IOMMU mode is off", Severity: rule.Critical, Fix: "switch it off"},
 		{ID: "ACS-001", Title: "ACS is on", Severity: rule.High, Fix: "switch it on"},
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Explanation says why something is as it is. Its JSON form is stable: names are
@@ -50,12 +51,12 @@ func (e *NotFoundError) Error() string { return "there is no " + e.Name }
 // explaining is an explanation that grows.
 type explaining struct {
 	*State
-	known   map[string]*finding.Rule
+	known   map[string]*rule.Rule
 	moments []Moment
 }
 
-func (s *State) explaining(rules []finding.Rule) *explaining {
-	e := &explaining{State: s, known: map[string]*finding.Rule{}}
+func (s *State) explaining(rules []rule.Rule) *explaining {
+	e := &explaining{State: s, known: map[string]*rule.Rule{}}
 	for i := range rules {
 		e.known[rules[i].ID] = &rules[i]
 	}
@@ -63,7 +64,7 @@ func (s *State) explaining(rules []finding.Rule) *explaining {
 }
 
 // ExplainClaim explains a claim, its pods and its devices. The error is a [NotFoundError].
-func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Explanation, error) {
+func (s *State) ExplainClaim(namespace, name string, rules []rule.Rule) (*Explanation, error) {
 	c := s.Cluster.Claim(namespace, name)
 	if c == nil {
 		return nil, &NotFoundError{fmt.Sprintf("claim %s/%s", namespace, name)}
@@ -78,7 +79,7 @@ func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Exp
 
 // ExplainPod explains a pod and its claims. State without pods is allowed; the error is a [NotFoundError] only if
 // pods were listed.
-func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
+func (s *State) ExplainPod(namespace, name string, rules []rule.Rule) (*Explanation, error) {
 	listed := s.Cluster.Pod(namespace, name)
 	if listed == nil {
 		if why, missing := s.Missing[Pods]; missing {
@@ -110,7 +111,7 @@ func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Expla
 
 // ExplainDevice explains a node's device, by its name or its address, and the claim that has it. The error is a
 // [NotFoundError].
-func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explanation, error) {
+func (s *State) ExplainDevice(node, name string, rules []rule.Rule) (*Explanation, error) {
 	e := s.explaining(rules)
 	devices := s.Devices()
 	for i := range devices {

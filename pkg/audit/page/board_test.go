@@ -41,7 +41,10 @@ func TestEveryBoardHasAPage(t *testing.T) {
 			n := read(t, b.Build(t))
 			profile, _ := finding.ProfileNamed(finding.MultiTenant)
 			p := &page.Page{Inventory: assess(n.Snapshot), Tenancies: page.TenanciesNow(n)}
-			checks := check.Catalogue()
+			checks, err := check.Catalogue()
+			if err != nil {
+				t.Fatal(err)
+			}
 			for i := range checks {
 				p.Rules = append(p.Rules, checks[i].Rule)
 			}

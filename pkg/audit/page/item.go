@@ -14,7 +14,7 @@ import (
 type item struct {
 	// Anchor is the id of its element.
 	Anchor   string
-	Rule     finding.Rule
+	Rule     rule.Rule
 	State    finding.State
 	Severity rule.Severity
 	// Exposure is the worst of its findings'.
@@ -40,7 +40,7 @@ const (
 )
 
 // itemsOf gathers the findings, which are in the report's order.
-func itemsOf(findings []finding.Finding, rules []finding.Rule, who *tenants) []item {
+func itemsOf(findings []finding.Finding, rules []rule.Rule, who *tenants) []item {
 	var items []item
 	index := map[string]int{}
 	full := 0
@@ -142,10 +142,10 @@ func subject(f *finding.Finding) string {
 
 // ruleOf returns the finding's rule, made up from the finding where it is not
 // among the rules.
-func ruleOf(rules []finding.Rule, f *finding.Finding) finding.Rule {
-	i := slices.IndexFunc(rules, func(r finding.Rule) bool { return r.ID == f.ID })
+func ruleOf(rules []rule.Rule, f *finding.Finding) rule.Rule {
+	i := slices.IndexFunc(rules, func(r rule.Rule) bool { return r.ID == f.ID })
 	if i < 0 {
-		return finding.Rule{ID: f.ID, Title: f.Title, Severity: f.Severity}
+		return rule.Rule{ID: f.ID, Title: f.Title, Severity: f.Severity}
 	}
 	return rules[i]
 }
@@ -219,13 +219,13 @@ type ruleGroup struct {
 
 // asked is a rule and what came of it.
 type asked struct {
-	finding.Rule
+	rule.Rule
 	Items []item
 }
 
-func ruleGroupsOf(rules []finding.Rule, items []item) []ruleGroup {
+func ruleGroupsOf(rules []rule.Rule, items []item) []ruleGroup {
 	sorted := slices.Clone(rules)
-	slices.SortStableFunc(sorted, func(a, b finding.Rule) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(sorted, func(a, b rule.Rule) int { return cmp.Compare(a.ID, b.ID) })
 	var groups []ruleGroup
 	for _, r := range sorted {
 		last := len(groups) - 1

@@ -30,7 +30,7 @@ type Page struct {
 	// Inventory has the functions; nil where there are none, as for a cluster.
 	Inventory *audit.Inventory
 	// Rules are the rules that were asked.
-	Rules []finding.Rule
+	Rules []rule.Rule
 	// Tenancies say which claim has which function, and which ones had it, as far as is known. Open ones are
 	// present ones. Of past ones the page shows the latest of each function.
 	Tenancies []Tenancy

@@ -110,7 +110,7 @@ func (m *machine) inventory() *audit.Inventory {
 
 // assess judges a snapshot by the default node config, without records of claims.
 func assess(s *device.Snapshot) *audit.Inventory {
-	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)}, nil)
 }
 
 // server is a machine of two sockets: one switch does not redirect, so that two
@@ -175,11 +175,11 @@ func samplePage() *page.Page {
 	return &page.Page{Report: r, Inventory: inv, Rules: rules(), Tenancies: tenancies()}
 }
 
-func rules() []finding.Rule {
-	sampleRule := func(id, title string, s rule.Severity, why, fix, verify string, sources ...string) finding.Rule {
-		return finding.Rule{ID: id, Title: title, Severity: s, Why: why, Fix: fix, Verify: verify, Sources: sources}
+func rules() []rule.Rule {
+	sampleRule := func(id, title string, s rule.Severity, why, fix, verify string, sources ...string) rule.Rule {
+		return rule.Rule{ID: id, Title: title, Severity: s, Why: why, Fix: fix, Verify: verify, Sources: sources}
 	}
-	return []finding.Rule{
+	return []rule.Rule{
 		sampleRule("IOM-001", "The node has an IOMMU and its groups", rule.Critical, "without an IOMMU a function reaches all memory of the node by DMA", "switch VT-d or AMD-Vi on in the firmware setup and boot with `intel_iommu=on`", "ls /sys/class/iommu /sys/kernel/iommu_groups", "Linux: Documentation/ABI/testing/sysfs-class-iommu"),
 		sampleRule("IOM-003", "VFIO's no-IOMMU mode is off", rule.Critical, "in this mode a process or VM has the device without DMA translation", "`echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode`, and take it out of modprobe.d", "cat /sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Linux: drivers/vfio/vfio_main.c"),
 		sampleRule("IOM-017", "No IOMMU group is shared by tenants", rule.Critical, "functions of one group reach each other and each other's memory", "take one of the claims away; give the whole group to one tenant", "ls /sys/kernel/iommu_groups/*/devices"),

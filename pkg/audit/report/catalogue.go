@@ -21,14 +21,14 @@ func CatalogueFormats() []string { return []string{"table", "json", "yaml", "md"
 
 // entry is a rule with what is said of it elsewhere.
 type entry struct {
-	finding.Rule
+	rule.Rule
 	Group string `json:"group"`
 	// Severities are those of profiles where they differ.
 	Severities map[string]string `json:"severities"`
 	Supports   []mapping.Support `json:"supports"`
 }
 
-func entryOf(r *finding.Rule, frameworks []mapping.Framework) entry {
+func entryOf(r *rule.Rule, frameworks []mapping.Framework) entry {
 	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.Of(frameworks, r.ID)}
 	e.Sources = notNil(e.Sources)
 	for _, p := range finding.Profiles() {
@@ -51,21 +51,21 @@ func (e *entry) Weight() string {
 }
 
 // WriteCatalogue writes all rules, by group.
-func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options) error {
+func WriteCatalogue(w io.Writer, c *rule.Catalogue, format string, o Options) error {
 	frameworks, err := mapping.Frameworks()
 	if err != nil {
 		return err
 	}
 	entries := []entry{}
-	for i := range rules {
-		entries = append(entries, entryOf(&rules[i], frameworks))
+	for i := range c.Rules {
+		entries = append(entries, entryOf(&c.Rules[i], frameworks))
 	}
-	all := map[string]any{"checks": entries, "groups": finding.Groups(), "notAsked": finding.NotAskedRules()}
+	all := map[string]any{"checks": entries, "groups": rule.Groups(), "notAsked": c.NotAsked}
 	if done, err := encode.Document(w, format, "catalogue", all); done {
 		return err
 	}
 	if format == "md" {
-		return fillIn(w, "catalogue", cataloguePage{grouped(entries), finding.NotAskedRules()})
+		return fillIn(w, "catalogue", cataloguePage{grouped(entries), c.NotAsked})
 	}
 	var b strings.Builder
 	if len(entries) > 0 {
@@ -74,7 +74,7 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options)
 	for _, g := range grouped(entries) {
 		g.writeTable(&b, o.width())
 	}
-	writeNotAsked(&b, o.width())
+	writeNotAsked(&b, c.NotAsked, o.width())
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write catalogue: %w", err)
 	}
@@ -87,12 +87,12 @@ func catalogueColumns() []int { return []int{10, 10, 8} }
 // cataloguePage is the catalogue as its template has it.
 type cataloguePage struct {
 	Groups   []group
-	NotAsked []finding.NotAsked
+	NotAsked []rule.NotAsked
 }
 
 // group is a group of the catalogue, with the controls that most of its rules support.
 type group struct {
-	finding.Group
+	rule.Group
 	Controls string
 	Rules    []ruleSection
 }
@@ -109,7 +109,7 @@ type ruleLine struct{ Name, Text string }
 // that say the same.
 func grouped(entries []entry) []group {
 	var all []group
-	for _, g := range finding.Groups() {
+	for _, g := range rule.Groups() {
 		some := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return e.Group != g.Letters })
 		if len(some) == 0 {
 			continue
@@ -197,9 +197,9 @@ func controls(supports []mapping.Support) string {
 
 // writeNotAsked writes what no check asks: a reader who misses it shall not take it
 // for answered.
-func writeNotAsked(b *strings.Builder, width int) {
+func writeNotAsked(b *strings.Builder, all []rule.NotAsked, width int) {
 	var ids []string
-	for _, not := range finding.NotAskedRules() {
+	for _, not := range all {
 		ids = append(ids, not.ID)
 	}
 	b.WriteString("\nNot checked; `kata-vfio-audit checks -o md` gives the reasons, and what to check by hand\n")
@@ -207,7 +207,7 @@ func writeNotAsked(b *strings.Builder, width int) {
 }
 
 // WriteMapping writes a framework's controls and the rules that support each.
-func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, format string, o Options) error {
+func WriteMapping(w io.Writer, f *mapping.Framework, rules []rule.Rule, format string, o Options) error {
 	controls := []mapping.Control{}
 	for _, c := range f.Controls {
 		named := c
@@ -258,7 +258,7 @@ func ExplainFormats() []string { return []string{"text", "json", "yaml", "md"} }
 
 // WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
 // With the document of a node it adds the results there, with all evidence; d is nil without a node.
-func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, o Options) error {
+func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o Options) error {
 	frameworks, err := mapping.Frameworks()
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, 
 
 func (t *table) explain(e *entry) {
 	group := e.Group
-	for _, g := range finding.Groups() {
+	for _, g := range rule.Groups() {
 		if g.Letters == e.Group {
 			group = g.Title
 		}
@@ -374,7 +374,7 @@ func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Opt
 // catalogue.
 func weighing(p *finding.Profile, severity rule.Severity) []string {
 	var ids []string
-	for _, g := range finding.Groups() {
+	for _, g := range rule.Groups() {
 		for _, id := range slices.Sorted(maps.Keys(p.Severities)) {
 			if strings.HasPrefix(id, g.Letters+"-") && p.Severities[id] == severity {
 				ids = append(ids, id)

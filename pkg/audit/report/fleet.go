@@ -160,7 +160,7 @@ func failsOnly(in, not []openRule) []string {
 	return list
 }
 
-func ruleGroup(id string) string { return (&finding.Rule{ID: id}).Group() }
+func ruleGroup(id string) string { return (&rule.Rule{ID: id}).Group() }
 
 // fill sums the open rules up by group.
 func (n *fleetNode) fill(groups []string) {

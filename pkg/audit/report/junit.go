@@ -52,14 +52,14 @@ type (
 // writeJUnit reports failures that are less severe than failOn as skipped, so that a CI system fails where the run does.
 func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
-	for _, g := range finding.Groups() {
+	for _, g := range rule.Groups() {
 		suite := junitSuite{
 			Name: g.Letters + ": " + g.Title, Hostname: d.Subject.Label(),
 			Timestamp: strings.TrimSuffix(d.Subject.Time, "Z"), junitCounts: junitCounts{Time: "0"},
 		}
 		for i := range d.Findings {
 			f := &d.Findings[i]
-			if (&finding.Rule{ID: f.ID}).Group() == g.Letters {
+			if (&rule.Rule{ID: f.ID}).Group() == g.Letters {
 				suite.add(junitCaseOf(f, failOn))
 			}
 		}

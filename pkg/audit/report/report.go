@@ -26,7 +26,7 @@ type Document struct {
 	Node   *plan.Node `json:"-"`
 	Unread []string   `json:"-"`
 	// Rules are the rules that were asked, by id.
-	Rules []finding.Rule `json:"-"`
+	Rules []rule.Rule `json:"-"`
 	// Tenancies are the present and past tenancies of functions, for formats that show them.
 	Tenancies []page.Tenancy `json:"-"`
 	// Ledger is the source of past tenancies; nil if it was not read, which only formats that [HasHistory] names
@@ -102,7 +102,7 @@ func (d *Document) inventory() *audit.Inventory {
 	if d.Node == nil {
 		return nil
 	}
-	inv := audit.NewInventory(*d.Node)
+	inv := audit.NewInventory(*d.Node, d.Rules)
 	inv.Basis, inv.Unread = d.Basis, d.Unread
 	return inv
 }

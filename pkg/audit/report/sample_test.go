@@ -23,16 +23,16 @@ func all(texts ...string) []pci.Address {
 	return addresses
 }
 
-func sampleRule(id, title string, severity rule.Severity) finding.Rule {
-	return finding.Rule{
+func sampleRule(id, title string, severity rule.Severity) rule.Rule {
+	return rule.Rule{
 		ID: id, Title: title, Severity: severity,
 		Why: "without it a device reaches what is not its own", Fix: "switch it on in the firmware",
 		Verify: "lspci -vvv", Sources: []string{"Linux: drivers/pci/pci.c"},
 	}
 }
 
-func rules() []finding.Rule {
-	return []finding.Rule{
+func rules() []rule.Rule {
+	return []rule.Rule{
 		sampleRule("IOM-001", "The node has an IOMMU and uses it", rule.Critical),
 		sampleRule("IOM-013", "No device of a tenant is in a group of type identity", rule.Medium),
 		sampleRule("ACS-001", "Every port above a device sends requests up to the IOMMU", rule.High),

@@ -114,7 +114,7 @@ func (d *Document) failsRule(id string) bool {
 	return slices.ContainsFunc(d.Findings, func(f finding.Finding) bool { return f.ID == id && fails(&f) })
 }
 
-func sarifRule(r *finding.Rule, supports []mapping.Support) *sarif.ReportingDescriptor {
+func sarifRule(r *rule.Rule, supports []mapping.Support) *sarif.ReportingDescriptor {
 	text := r.Why + "\n\nFix: " + r.Fix
 	markdown := md(r.Why) + "\n\n**Fix:** " + md(r.Fix)
 	if r.Verify != "" {

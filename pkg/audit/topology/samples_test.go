@@ -108,7 +108,7 @@ func (m *sample) inventory() *audit.Inventory { return assess(m.snapshot()) }
 
 // assess judges a snapshot by the default node config, without records of claims.
 func assess(s *device.Snapshot) *audit.Inventory {
-	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)}, nil)
 }
 
 func on() *pci.ACS { return &pci.ACS{Capability: 0x5f, Control: 0x1d} }

@@ -22,16 +22,18 @@ type Gate struct {
 	// Waivers are the accepted failures, and Today is the day that they are compared with, "2026-11-22".
 	Waivers []finding.Waiver
 	Today   string
+	// Checks are asked: see [Checks].
+	Checks []check.Check
 }
 
-// Checks returns the checks that can keep a function from claims: those that cost little ([finding.Rule.Cheap]).
-func Checks() []check.Check {
-	return slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool { return !c.Cheap })
+// Checks returns those of the checks that can keep a function from claims: those that cost little ([rule.Rule.Cheap]).
+func Checks(all []check.Check) []check.Check {
+	return slices.DeleteFunc(slices.Clone(all), func(c check.Check) bool { return !c.Rule.Cheap })
 }
 
 // Ask runs the checks on a node.
 func (g *Gate) Ask(n *facts.Node) []finding.Finding {
-	return check.Run(n, Checks(), check.Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
+	return check.Run(n, g.Checks, check.Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
 }
 
 // Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may
@@ -48,7 +50,7 @@ func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.
 	found := &Failures{Devices: map[pci.Address][]finding.Failure{}, waived: func(rule string, a pci.Address) bool {
 		return finding.WaivedFor(g.Waivers, g.Today, rule, a)
 	}}
-	static := staticRules()
+	static := g.staticRules()
 	for i := range findings {
 		f := &findings[i]
 		if f.State != finding.Fail || static[f.ID] || g.Counts == finding.Off || f.Severity.Compare(g.Counts) > 0 {
@@ -69,10 +71,10 @@ func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.
 }
 
 // staticRules returns the rules whose failure no configuration repairs.
-func staticRules() map[string]bool {
+func (g *Gate) staticRules() map[string]bool {
 	static := map[string]bool{}
-	for _, c := range Checks() {
-		static[c.ID] = c.Static
+	for _, c := range g.Checks {
+		static[c.ID] = c.Rule.Static
 	}
 	return static
 }

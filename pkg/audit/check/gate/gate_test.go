@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -12,6 +13,10 @@ import (
 
 // TestWeigh: which findings keep which of two functions from claims.
 func TestWeigh(t *testing.T) {
+	all, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
 	one, other := pci.Address{Bus: 1}, pci.Address{Bus: 2}
 	fails := func(id string, severity rule.Severity, devices ...pci.Address) finding.Finding {
 		return finding.Finding{ID: id, State: finding.Fail, Severity: severity, Devices: devices}
@@ -51,7 +56,7 @@ func TestWeigh(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gate.Gate{Counts: tt.counts, Waivers: tt.waivers, Today: "2026-11-22"}
+			g := gate.Gate{Counts: tt.counts, Waivers: tt.waivers, Today: "2026-11-22", Checks: gate.Checks(all)}
 			failures := g.Weigh(tt.findings, func(pci.Address, finding.Failure) bool { return false })
 			if first, second := failures.IDs(one), failures.IDs(other); !slices.Equal(first, tt.first) || !slices.Equal(second, tt.second) {
 				t.Errorf("%v and %v, want %v and %v", first, second, tt.first, tt.second)

@@ -15,10 +15,10 @@ import (
 // WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
 const WaiversFile = "etc/kata-vfio/waivers.yaml"
 
-// Default returns the gate of a plugin without flags: the profile for untrusted tenants, severity high, and the waivers
-// of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
-func Default(n *facts.Node, today string) (Gate, error) {
-	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today}
+// Default returns the gate of a plugin without flags: those of all checks that can keep a function from claims, the profile for
+// untrusted tenants, severity high, and the waivers of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
+func Default(n *facts.Node, all []check.Check, today string) (Gate, error) {
+	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
 	file := n.Read(WaiversFile)
 	if file.Status == facts.Absent {
 		return g, nil
@@ -28,25 +28,16 @@ func Default(n *facts.Node, today string) (Gate, error) {
 		return g, fmt.Errorf(unread, file.Path, errors.New(file.Err))
 	}
 	var err error
-	if g.Waivers, err = waiver.Parse([]byte(file.Value), CheckIDs()); err != nil {
+	if g.Waivers, err = waiver.Parse([]byte(file.Value), rule.IDs(finding.RulesOf(all))); err != nil {
 		return g, fmt.Errorf(unread, file.Path, err)
 	}
 	return g, nil
 }
 
-// CheckIDs returns the IDs of all checks that a node can answer.
-func CheckIDs() []string {
-	var ids []string
-	for _, c := range check.Catalogue() {
-		ids = append(ids, c.ID)
-	}
-	return ids
-}
-
 // Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
 // since the node's start, or else those of the default gate. unread is [facts.Node.Planned]'s.
-func Planned(n *facts.Node, today string) (node plan.Node, unread []string) {
-	g, err := Default(n, today)
+func Planned(n *facts.Node, all []check.Check, today string) (node plan.Node, unread []string) {
+	g, err := Default(n, all, today)
 	node, unread = g.Planned(n)
 	if err != nil {
 		unread = append(unread, err.Error())

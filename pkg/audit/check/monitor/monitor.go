@@ -1,5 +1,5 @@
 // Package monitor judges the plugin's own node whenever it changes, by those
-// checks that cost little (finding.Rule.Cheap), and keeps what fails: for taints
+// checks that cost little (rule.Rule.Cheap), and keeps what fails: for taints
 // and attributes of devices, for refusals of claims, for metrics, and for the
 // ledger. `kata-vfio-audit node` asks the same checks, and all others.
 package monitor
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -30,6 +31,8 @@ type Config struct {
 	Profile finding.Profile
 	// Waivers returns the failures that are accepted now; nil for none.
 	Waivers func(context.Context) []finding.Waiver
+	// Checks are asked: see gate.Checks.
+	Checks []check.Check
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
 	Counts rule.Severity
@@ -166,7 +169,7 @@ func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) 
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.Offered(snap))
-	m.gate = gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)}
+	m.gate = gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
 	return n, m.gate.Ask(n)
 }
 

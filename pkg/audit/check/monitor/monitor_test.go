@@ -13,7 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -52,8 +54,12 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*mon
 		t.Fatal(err)
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	all, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := monitor.Config{
-		FS: s.fs, Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
+		FS: s.fs, Checks: gate.Checks(all), Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
 		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {

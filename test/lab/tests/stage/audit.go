@@ -31,7 +31,11 @@ func Facts(t *testing.T) *facts.Node {
 func Audit(t *testing.T) *finding.Report {
 	t.Helper()
 	begin := time.Now()
-	report := check.Run(Facts(t), check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: begin.Format(time.DateOnly)})
+	checks, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := check.Run(Facts(t), checks, check.Options{Profile: finding.Profiles()[0], Today: begin.Format(time.DateOnly)})
 	t.Logf("audited in %d ms", time.Since(begin).Milliseconds())
 	return report
 }
