@@ -225,7 +225,7 @@ func (j *judgement) unproven(p *device.Function, seen []rule.Evidence, text stri
 	j.note(rule.Verdict{
 		Code: rule.ACSUnproven, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
-		Fix:  Fix(rule.ACSUnproven),
+		Fix:  rule.ACSUnproven.Fix(),
 	})
 }
 
@@ -233,7 +233,7 @@ func (j *judgement) unreadable(p *device.Function, seen []rule.Evidence) {
 	j.note(rule.Verdict{
 		Code: rule.ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
-		Fix:  Fix(rule.ACSUnreadable),
+		Fix:  rule.ACSUnreadable.Fix(),
 	})
 }
 

@@ -44,3 +44,29 @@ func TestFixFitsTheMachine(t *testing.T) {
 		})
 	}
 }
+
+// TestFixesOfACSNameTheCase: the two halves of the code's fix are for a port and for a device, without what stands for them.
+func TestFixesOfACSNameTheCase(t *testing.T) {
+	boot, slot := isolation.ACSAtBootBy("1xxx@0000:3a:00.0"), isolation.OtherSlotFix("0000:3b:00.0")
+	if !strings.Contains(boot, "pci=config_acs=1xxx@0000:3a:00.0") || strings.Contains(boot, "<") || strings.Contains(boot, "slot") {
+		t.Errorf("got %q for a port, want what switches its ACS on", boot)
+	}
+	if !strings.HasPrefix(slot, "move 0000:3b:00.0 to a slot whose ports have ACS") {
+		t.Errorf("got %q for a device, want another slot", slot)
+	}
+}
+
+// TestFixAt: each placeholder is in the text of its code, so that a fix names the path of the case.
+func TestFixAt(t *testing.T) {
+	for code, placeholder := range map[rule.Code]string{
+		rule.ConfigSpaceDead:         "/sys/bus/pci/devices/<address>/remove",
+		rule.NoReset:                 "echo default > reset_method",
+		rule.UnsafeInterruptsAllowed: "/sys/module/<module>/parameters/allow_unsafe_interrupts",
+		rule.IdentityDefaultDomain:   "/sys/kernel/iommu_groups/<group>/type",
+	} {
+		got := isolation.FixAt(code, placeholder, "/sys/it")
+		if !strings.Contains(got, "/sys/it") || strings.Contains(got, "<") {
+			t.Errorf("%s: got %q, want one that names /sys/it", code, got)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func (j *judgement) grouped() {
 		j.note(rule.Verdict{
 			Code:     rule.NoIOMMUMode,
 			Text:     "unsafe no-IOMMU mode is on: an assigned function without an IOMMU group can reach all memory, including that of this function's VM",
-			Fix:      Fix(rule.NoIOMMUMode),
+			Fix:      rule.NoIOMMUMode.Fix(),
 			Evidence: j.saw(noIOMMUParameter, "Y"),
 		})
 	}

@@ -87,7 +87,7 @@ func (j *judgement) unsafeParameter(path string, remapped bool) {
 	r := rule.Verdict{
 		Code:     rule.UnsafeInterruptsAllowed,
 		Text:     fmt.Sprintf("%s is on: VFIO assigns functions although they can forge interrupts", path),
-		Fix:      UnsafeInterruptsFix(path),
+		Fix:      fixAt(rule.UnsafeInterruptsAllowed, "/sys/module/<module>/parameters/allow_unsafe_interrupts", path),
 		Evidence: j.saw(path, "Y"),
 	}
 	if !remapped {

@@ -6,6 +6,7 @@ package isolation
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -104,7 +105,7 @@ func (j *judgement) alive() {
 	r := rule.Verdict{
 		Code:     rule.ConfigSpaceDead,
 		Text:     DeadText(j.f),
-		Fix:      deadFix(attribute(j.f.Address, "remove")),
+		Fix:      fixAt(rule.ConfigSpaceDead, "/sys/bus/pci/devices/<address>/remove", attribute(j.f.Address, "remove")),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ff ff ff ff"),
 	}
 	if j.f.D3cold {
@@ -122,7 +123,7 @@ func DeadText(f *device.Function) string {
 	return fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", f.Address)
 }
 
-// coldFix is [deadFix] for a function that lost its power and did not come back. The kernel takes it away when the function is
+// coldFix is the fix of [rule.ConfigSpaceDead] for a function that lost its power and did not come back. The kernel takes it away when the function is
 // idle, as vfio-pci has a function that no VM has open, if it and the port above allow that
 // (Documentation/ABI/testing/sysfs-bus-pci d3cold_allowed, drivers/pci/pci.c pci_dev_check_d3cold).
 func coldFix(f *device.Function) string {
@@ -148,69 +149,27 @@ func unbindFix(f *device.Function) string {
 	return fmt.Sprintf("unbind %s from %s: `echo %s > /sys/bus/pci/drivers/%s/unbind`", f.Address, f.Driver, f.Address, f.Driver)
 }
 
-// Fix returns what to do about a reason or note with the code, for whatever device: the
-// text of the audit's rules. A verdict's own fix says the same, with addresses and values
-// where they help.
-func Fix(code rule.Code) string {
-	switch code {
-	case rule.NoIOMMUGroup:
-		return "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`. A VM needs a virtual IOMMU from its hypervisor. Xen keeps the IOMMU for itself: start the kernel without Xen"
-	case rule.NoIOMMUMode:
-		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, enable the IOMMU, and reboot"
-	case rule.NoInterruptRemapping:
-		return "switch on interrupt remapping with VT-d or AMD-Vi in the firmware setup, remove `intremap=off` from the kernel command line, and reboot"
-	case rule.UnsafeInterruptsAllowed:
-		return UnsafeInterruptsFix("/sys/module/<module>/parameters/allow_unsafe_interrupts")
-	case rule.PeerToPeerPossible:
-		return "switch ACS of the port on: " + acsAtBootBy("<flags>@<port>") + ". Where the port has no ACS, " + otherSlotFix("the device")
-	case rule.NoReset:
-		return noResetFix("reset_method")
-	case rule.WeakReset:
-		return "use a device with FLR, or one that is alone below its port so that the bus can be reset"
-	case rule.ConfigSpaceDead:
-		return deadFix("/sys/bus/pci/devices/<address>/remove")
-	case rule.DirectMappedRegion:
-		return "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\", legacy USB), or ask the platform's vendor"
-	case rule.ATSEnabled:
-		return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant. " +
-			"GPUs that are coherent with the CPU (Grace Hopper, Grace Blackwell, GB10) need ATS: accept it with a waiver"
-	case rule.IdentityDefaultDomain:
-		return identityFix("/sys/kernel/iommu_groups/<group>/type")
-	case rule.ACSUnproven:
-		return "make sure that `pcie_acs_override` is not on the kernel command line. Otherwise this is a quirk by the vendor's word (drivers/pci/quirks.c, pci_dev_acs_enabled), which a waiver can accept"
-	case rule.ACSUnreadable:
-		return "run as root with CAP_SYS_ADMIN in the initial user namespace to read all of configuration space; Intel PCH ports with 32-bit ACS registers stay unreadable"
-	default:
-		return ""
-	}
+// fixAt returns the fix of a code with the path or value of the case in place of what stands for it in the general text.
+func fixAt(code rule.Code, placeholder, value string) string {
+	return strings.ReplaceAll(code.Fix(), placeholder, value)
+}
+
+// acsFixes are the two halves of the fix of [rule.PeerToPeerPossible]: for a port that has ACS, and for a device whose ports have none.
+func acsFixes() (switchOn, otherSlot string) {
+	switchOn, otherSlot, _ = strings.Cut(rule.PeerToPeerPossible.Fix(), ". Where the port has no ACS, ")
+	return strings.TrimPrefix(switchOn, "switch ACS of the port on: "), otherSlot
 }
 
 // otherSlotFix is for a device that no switch of ACS helps.
 func otherSlotFix(device string) string {
-	return "move " + device + " to a slot whose ports have ACS, or enable ACS (for VFs also ARI) in the firmware setup"
-}
-
-// UnsafeInterruptsFix is the fix of [UnsafeInterrupts] for a module's parameter.
-func UnsafeInterruptsFix(parameter string) string {
-	return "`echo N > " + parameter + "`, and remove allow_unsafe_interrupts from /etc/modprobe.d and the kernel command line"
-}
-
-func noResetFix(attribute string) string {
-	return "`echo default > " + attribute + "` if reset_method was changed. Otherwise use a device with FLR, or one that is alone below its port"
-}
-
-func deadFix(remove string) string {
-	return "check its power and seating, then `echo 1 > " + remove + "` and `echo 1 > /sys/bus/pci/rescan`, or power-cycle the node"
-}
-
-func identityFix(file string) string {
-	return "boot without `iommu=pt`, or `echo DMA > " + file + "` while no member has a driver"
+	_, fix := acsFixes()
+	return strings.Replace(fix, "the device", device, 1)
 }
 
 // acsAtBootBy says how the kernel gets to switch ACS on. It does so by itself for IOMMUs
 // unless an argument says otherwise: disable_acs_redir switches redirection off, and
 // config_acs sets each switch (Documentation/admin-guide/kernel-parameters.txt, since 6.11).
 func acsAtBootBy(value string) string {
-	return "take `pci=disable_acs_redir=` off the kernel command line if it names the port, or boot with `pci=config_acs=" +
-		value + "` (Linux 6.11 or later)"
+	fix, _ := acsFixes()
+	return strings.Replace(fix, "<flags>@<port>", value, 1)
 }

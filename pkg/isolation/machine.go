@@ -67,7 +67,7 @@ func identityFixOn(s *device.Snapshot, file string) string {
 	if isArm(s) {
 		return "boot with `iommu.passthrough=0`, or `echo DMA > " + file + "` while no member has a driver"
 	}
-	return identityFix(file)
+	return fixAt(rule.IdentityDefaultDomain, "/sys/kernel/iommu_groups/<group>/type", file)
 }
 
 // directRegionFix is the fix of [DirectRegion] in the words of the node's architecture.
@@ -75,7 +75,7 @@ func directRegionFix(s *device.Snapshot) string {
 	if isArm(s) {
 		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
 	}
-	return Fix(rule.DirectMappedRegion)
+	return rule.DirectMappedRegion.Fix()
 }
 
 // FixOn is [Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
@@ -86,7 +86,7 @@ func FixOn(s *device.Snapshot, code rule.Code) string {
 		return iommuFix(s)
 	case rule.NoIOMMUMode:
 		if s.Host.Machine.Hypervisor == "" && !isArm(s) {
-			return Fix(rule.NoIOMMUMode)
+			return rule.NoIOMMUMode.Fix()
 		}
 		return "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, and reboot. For an IOMMU, " + iommuFix(s)
 	case rule.NoInterruptRemapping:
@@ -94,7 +94,7 @@ func FixOn(s *device.Snapshot, code rule.Code) string {
 	case rule.DirectMappedRegion:
 		return directRegionFix(s)
 	}
-	return Fix(code)
+	return code.Fix()
 }
 
 // iommuFix says how the node gets an IOMMU.
@@ -109,7 +109,7 @@ func iommuFix(s *device.Snapshot) string {
 	case m.Arch == device.X86:
 		return "switch on VT-d or AMD-Vi in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`"
 	}
-	return Fix(rule.NoIOMMUGroup)
+	return rule.NoIOMMUGroup.Fix()
 }
 
 // VirtualIOMMUFix says how a VM gets an IOMMU.
@@ -129,5 +129,5 @@ func remappingFix(s *device.Snapshot) string {
 	case isArm(s):
 		return "use a machine whose interrupt controller isolates MSIs of devices (GICv3 with an ITS), with Linux 6.11 or later, which shows it"
 	}
-	return Fix(rule.NoInterruptRemapping)
+	return rule.NoInterruptRemapping.Fix()
 }

@@ -125,7 +125,7 @@ func (j *judgement) resettable() {
 		j.note(rule.Verdict{
 			Code: rule.WeakReset, Evidence: seen,
 			Text: fmt.Sprintf("%s can only be reset by power management (D3hot to D0), which need not clear its memory", j.f.Address),
-			Fix:  Fix(rule.WeakReset),
+			Fix:  rule.WeakReset.Fix(),
 		})
 	}
 }
@@ -145,7 +145,7 @@ func (j *judgement) noReset(seen []rule.Evidence) rule.Verdict {
 	r := rule.Verdict{
 		Code: rule.NoReset, Evidence: seen,
 		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),
-		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
+		Fix:  fixAt(rule.NoReset, "echo default > reset_method", "echo default > "+attribute(j.f.Address, "reset_method")),
 	}
 	if showsNoResetMethods(j.s.Host.Kernel) {
 		r.Text = fmt.Sprintf("no reset method of %s is known: Linux %s does not show them", j.f.Address, j.s.Host.Kernel)

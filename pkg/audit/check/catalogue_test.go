@@ -15,7 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -118,13 +117,13 @@ func TestFaultHasOneFix(t *testing.T) {
 	}
 	for code, ids := range rulesByCode() {
 		for _, id := range ids {
-			if want := isolation.Fix(code); want == "" || !strings.HasPrefix(rules[id].Fix, want) {
+			if want := code.Fix(); want == "" || !strings.HasPrefix(rules[id].Fix, want) {
 				t.Errorf("%s: %s says %q, the verdict %q", code, id, rules[id].Fix, want)
 			}
 		}
 	}
 	for _, word := range []string{"disable_acs_redir", "config_acs"} {
-		if !strings.Contains(isolation.Fix(rule.PeerToPeerPossible), word) {
+		if !strings.Contains(rule.PeerToPeerPossible.Fix(), word) {
 			t.Errorf("the fix of missing ACS does not name %s", word)
 		}
 	}
@@ -189,6 +188,9 @@ func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {
 					continue
 				}
 				compared[code]++
+				if slices.ContainsFunc(want, func(fix string) bool { return strings.Contains(fix, "<") || strings.Contains(fix, "> reset_method") }) {
+					t.Errorf("the verdict says %q of %s, want the path of the case", want, f.Device)
+				}
 				if !slices.Contains(want, f.Remediation) {
 					t.Errorf("%s says %q of %s, the verdict %q", f.ID, f.Remediation, f.Device, want)
 				}
