@@ -34,7 +34,7 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 			continue
 		}
 		for _, w := range waivers {
-			if !w.covers(f) && (!w.IsOf(f) || !allWaived(waivers, today, f)) {
+			if !w.covers(f) && (!w.concerns(f) || !allWaived(waivers, today, f)) {
 				continue
 			}
 			w.Expired = w.Until < today
@@ -63,9 +63,19 @@ func (w *Waiver) covers(f *Finding) bool {
 	return f.Device != nil && w.Scope == f.Device.String()
 }
 
-// IsOf reports whether the waiver is about the finding, or about a device among others that it names.
-func (w *Waiver) IsOf(f *Finding) bool {
-	return w.covers(f) || w.Rule == f.ID && slices.ContainsFunc(f.Devices, func(a pci.Address) bool { return w.Scope == a.String() })
+// concerns reports whether the waiver covers the finding, or accepts it for one device: one of several that the finding names, or
+// any if it names none, because a failure of the whole node counts against each device.
+func (w *Waiver) concerns(f *Finding) bool {
+	switch {
+	case w.Rule != f.ID:
+		return false
+	case w.covers(f):
+		return true
+	case len(f.Devices) == 0:
+		_, err := pci.ParseAddress(w.Scope)
+		return err == nil
+	}
+	return slices.ContainsFunc(f.Devices, func(a pci.Address) bool { return w.Scope == a.String() })
 }
 
 // allWaived reports whether each device of a finding has a waiver of its own that counts.
@@ -80,8 +90,7 @@ func WaivedFor(waivers []Waiver, today, rule string, a pci.Address) bool {
 	})
 }
 
-// Unused returns the waivers of the rules that no finding needs: nothing fails that they accept. One that names a device
-// is used while the rule fails for the node as a whole.
+// Unused returns the waivers of rules that were asked, and that match no failure.
 func Unused(waivers []Waiver, findings []Finding) []Waiver {
 	var unused []Waiver
 	for _, w := range waivers {
@@ -89,27 +98,13 @@ func Unused(waivers []Waiver, findings []Finding) []Waiver {
 		for i := range findings {
 			f := &findings[i]
 			asked = asked || f.ID == w.Rule
-			failed := f.State == Waived || f.State == Fail
-			used = used || failed && (w.IsOf(f) || w.Rule == f.ID && len(f.Devices) == 0 && f.Object == "" && isAddress(w.Scope))
+			used = used || (f.State == Waived || f.State == Fail) && w.concerns(f)
 		}
 		if asked && !used {
 			unused = append(unused, w)
 		}
 	}
 	return unused
-}
-
-func isAddress(scope string) bool {
-	_, err := pci.ParseAddress(scope)
-	return err == nil
-}
-
-// Severity returns what a rule's failure weighs under the profile.
-func (p *Profile) Severity(r *rule.Rule) rule.Severity {
-	if s, ok := p.Severities[r.ID]; ok {
-		return s
-	}
-	return r.Severity
 }
 
 // ProfileNamed returns the profile of that name.
@@ -119,4 +114,12 @@ func ProfileNamed(name string) (Profile, bool) {
 		return Profile{}, false
 	}
 	return Profiles()[i], true
+}
+
+// Severity returns what a rule's failure weighs under the profile.
+func (p *Profile) Severity(r *rule.Rule) rule.Severity {
+	if s, ok := p.Severities[r.ID]; ok {
+		return s
+	}
+	return r.Severity
 }

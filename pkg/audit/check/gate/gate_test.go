@@ -11,6 +11,50 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
+// TestNodeWideFailureIsWaived: a failure of the whole node is accepted for one function, for the node, or for all. A waiver that
+// matches no failure is reported.
+func TestNodeWideFailureIsWaived(t *testing.T) {
+	all, err := check.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, other := pci.Address{Bus: 1}, pci.Address{Bus: 2}
+	const id, object = "ACS-007", "/etc/modprobe.d/x.conf"
+	fails := []string{id}
+	for name, tt := range map[string]struct {
+		finding       finding.Finding
+		scope         string
+		first, second []string
+		unused        bool
+	}{
+		"for one function":                   {finding.Finding{}, one.String(), nil, fails, false},
+		"for the node":                       {finding.Finding{}, finding.WholeNode, nil, nil, false},
+		"for all":                            {finding.Finding{}, "*", nil, nil, false},
+		"for an object that it doesn't name": {finding.Finding{}, object, fails, fails, true},
+		"of an object, for one function":     {finding.Finding{Object: object}, one.String(), nil, fails, false},
+		"of an object, for the object":       {finding.Finding{Object: object}, object, nil, nil, false},
+		"of an object, for the node":         {finding.Finding{Object: object}, finding.WholeNode, fails, fails, true},
+		"of two functions, for the other":    {finding.Finding{Devices: []pci.Address{one, other}}, other.String(), fails, nil, false},
+		"of one function, for the other":     {finding.Finding{Device: &one, Devices: []pci.Address{one}}, other.String(), fails, nil, true},
+		"of one function, for the node":      {finding.Finding{Device: &one, Devices: []pci.Address{one}}, finding.WholeNode, fails, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := tt.finding
+			f.ID, f.State, f.Severity = id, finding.Fail, rule.High
+			found := []finding.Finding{f}
+			g := gate.Gate{Counts: rule.High, Today: "2026-11-22", Checks: gate.Checks(all), Waivers: []finding.Waiver{{Rule: id, Scope: tt.scope, Until: "2026-12-01"}}}
+			finding.Apply(g.Waivers, g.Today, found)
+			failures := g.Weigh(found, func(pci.Address, finding.Failure) bool { return false })
+			if first, second := failures.IDs(one), failures.IDs(other); !slices.Equal(first, tt.first) || !slices.Equal(second, tt.second) {
+				t.Errorf("got %v and %v, want %v and %v", first, second, tt.first, tt.second)
+			}
+			if got := len(finding.Unused(g.Waivers, found)) == 1; got != tt.unused {
+				t.Errorf("reported as unused: got %t, want %t", got, tt.unused)
+			}
+		})
+	}
+}
+
 // TestWeigh: which findings keep which of two functions from claims.
 func TestWeigh(t *testing.T) {
 	all, err := check.Catalogue()
