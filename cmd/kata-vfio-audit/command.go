@@ -102,7 +102,7 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err != nil {
 		return nil, err
 	}
-	inv := audit.InventoryOf(facts.New(node.FS, s), checks, today())
+	inv := audit.NewNodeInventory(facts.New(node.FS, s), checks, today())
 	return inv, warnUnread(inv, warnings)
 }
 

@@ -141,7 +141,7 @@ func (t *tree) handlers(ctx context.Context) (*audit.Handlers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return audit.HandlersOf(facts.New(node.FS, s)), nil
+	return audit.NewHandlers(facts.New(node.FS, s)), nil
 }
 
 func sandboxesCommand(t *tree) *cobra.Command {
@@ -202,7 +202,7 @@ func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod
 	if err != nil {
 		return nil, err
 	}
-	all := audit.SandboxesOf(facts.New(node.FS, s), namespace, pod)
+	all := audit.NewSandboxes(facts.New(node.FS, s), namespace, pod)
 	return all, warnOnce(warnings, all.Unread)
 }
 

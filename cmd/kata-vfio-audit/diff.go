@@ -41,7 +41,7 @@ func diffCommand(t *tree) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var reports [2]*finding.Report
 			for i, name := range args {
-				r, err := t.reportOf(cmd.Context(), name, j)
+				r, err := t.readReport(cmd.Context(), name, j)
 				if err != nil {
 					return err
 				}
@@ -54,8 +54,8 @@ func diffCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// reportOf judges an archive, or reads a report.
-func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.Report, error) {
+// readReport judges an archive, or reads a report.
+func (t *tree) readReport(ctx context.Context, name string, j *judging) (*finding.Report, error) {
 	if !archive.Is(name) {
 		return nil, command.Usagef("%s is not a file; diff wants archives of `collect` or reports of `node -o json`", name)
 	}

@@ -159,7 +159,7 @@ func (c closers) Close() error {
 }
 
 // keyOf returns a public key that the command line names: the key, or a file with it.
-func keyOf(text string) (string, error) {
+func readKey(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}

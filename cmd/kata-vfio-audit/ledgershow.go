@@ -121,7 +121,7 @@ func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
 	if names, err := ledger.ReadPseudonyms(fsys); err == nil {
 		o.filter.Names = names
 	}
-	p := printerOf(w, o.format)
+	p := newPrinter(w, o.format)
 	for e, err := range ledger.Events(fsys) {
 		if _, damaged := errors.AsType[*ledger.DamagedError](err); damaged {
 			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", terminal.Visible(err.Error()))
@@ -146,7 +146,7 @@ type printer interface {
 	end() error
 }
 
-func printerOf(w io.Writer, format string) printer {
+func newPrinter(w io.Writer, format string) printer {
 	switch format {
 	case "json", "yaml":
 		return &documentPrinter{w: w, format: format, events: []json.RawMessage{}}
@@ -196,7 +196,7 @@ func (p *tablePrinter) event(entry *ledger.Entry) error {
 		kind += " (late)"
 	}
 	cells := []string{
-		strconv.FormatInt(e.Seq, 10), e.Time.UTC().Format("2006-01-02 15:04:05"), kind, addressesOf(e), claimWords(e.Claim), vmWords(e.VM), whatWords(e),
+		strconv.FormatInt(e.Seq, 10), e.Time.UTC().Format("2006-01-02 15:04:05"), kind, listAddresses(e), claimWords(e.Claim), vmWords(e.VM), whatWords(e),
 	}
 	for i := range cells {
 		cells[i] = cmp.Or(cells[i], "-")
@@ -210,7 +210,7 @@ func (p *tablePrinter) end() error {
 	return err
 }
 
-func addressesOf(e *ledger.Event) string {
+func listAddresses(e *ledger.Event) string {
 	var words []string
 	for _, d := range e.Devices {
 		words = append(words, d.Address.String())

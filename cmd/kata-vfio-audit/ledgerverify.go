@@ -45,7 +45,7 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if key, err = keyOf(key); err != nil {
+			if key, err = readKey(key); err != nil {
 				return err
 			}
 			if proof != "" {
@@ -192,7 +192,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 		Example: "  kata-vfio-audit ledger prove 42 --file event-42.json\n  kata-vfio-audit ledger prove --from anchor.txt",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prove, err := proofOf(cmd.InOrStdin(), args, from)
+			prove, err := readProof(cmd.InOrStdin(), args, from)
 			if err != nil {
 				return err
 			}
@@ -222,8 +222,8 @@ func ledgerProveCommand(h *book) *cobra.Command {
 	return cmd
 }
 
-// proofOf returns what makes the proof that the command line asks for.
-func proofOf(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.Proof, error), error) {
+// readProof returns what makes the proof that the command line asks for.
+func readProof(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.Proof, error), error) {
 	if from != "" && len(args) == 0 {
 		anchors, err := readAnchors(stdin, []string{from})
 		if err != nil {

@@ -77,7 +77,7 @@ func (s *support) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask 
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
 		func() error { return r.addFindings(b, mask) },
-		func() error { return b.AddJSON("versions.json", bundle.VersionsOf(r.node.FS, command.Build())) },
+		func() error { return b.AddJSON("versions.json", bundle.ReadVersions(r.node.FS, command.Build())) },
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
 		func() error { return r.addBootstrap(b) },
@@ -104,7 +104,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 
 func (r *recorded) devices(b *bundle.Bundle) error {
 	var out bytes.Buffer
-	if err := audit.InventoryOf(r.facts, r.checks, today()).WriteJSON(&out); err != nil {
+	if err := audit.NewNodeInventory(r.facts, r.checks, today()).WriteJSON(&out); err != nil {
 		return fmt.Errorf("record the devices: %w", err)
 	}
 	b.Add("devices.json", out.Bytes())
@@ -293,7 +293,7 @@ func (r *recorded) addLedger(ctx context.Context, b *bundle.Bundle, mask *bundle
 		if err != nil {
 			continue // the verification says where
 		}
-		mask.Hide(bundle.NamesOf(e.Event)...)
+		mask.Hide(bundle.ListNames(e.Event)...)
 		if tail = append(tail, bytes.Clone(e.Raw)); len(tail) > 2*maxTail {
 			tail = slices.Clone(tail[maxTail:])
 		}

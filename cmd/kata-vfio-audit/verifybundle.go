@@ -39,7 +39,7 @@ func verifyBundle(stdin io.Reader, w io.Writer, file, key string) error {
 	if err != nil {
 		return err
 	}
-	if key, err = keyOf(key); err != nil {
+	if key, err = readKey(key); err != nil {
 		return err
 	}
 	v, err := evidence.VerifyBundle(data, key)

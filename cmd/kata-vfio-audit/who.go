@@ -213,7 +213,7 @@ func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err err
 	if q.at == "" && len(all) > 0 {
 		return all, nil, nil
 	}
-	moment, err := momentOf(q.at, now)
+	moment, err := parseMoment(q.at, now)
 	return all, &moment, err
 }
 
@@ -290,7 +290,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 
 // answer verifies the ledger, and prints what reply makes of it.
 func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*history.History, history.Verification) (*evidence.Document, error)) error {
-	key, err := keyOf(q.key)
+	key, err := readKey(q.key)
 	if err != nil {
 		return err
 	}
@@ -350,8 +350,8 @@ func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Document) error {
 // skew is how far a node's clock may be ahead of the one here.
 const skew = 2 * time.Minute
 
-// momentOf reads a moment that the ledger can know of; now for none.
-func momentOf(text string, now time.Time) (time.Time, error) {
+// parseMoment reads a moment that the ledger can know of; now for none.
+func parseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return now, nil
 	}

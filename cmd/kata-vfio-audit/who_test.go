@@ -55,7 +55,7 @@ func TestTenancyAtMoment(t *testing.T) {
 	}
 	now := time.Date(2026, 1, 2, 9, 0, 0, 0, time.UTC)
 	for at, ok := range map[string]bool{"": true, "2026-01-02T09:01:00Z": true, "2026-01-02T09:03:00Z": false, "2030-01-01T00:00:00Z": false, "now": false} {
-		when, err := momentOf(at, now)
+		when, err := parseMoment(at, now)
 		if (err == nil) != ok || err != nil && exitCode(err) != exitUsage || at == "" && !when.Equal(now) {
 			t.Errorf("%q: %s, %v", at, when, err)
 		}

@@ -179,7 +179,7 @@ func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Requ
 	if err != nil {
 		return err
 	}
-	v := viewOf(rec)
+	v := newView(rec)
 	if err := printStatus(cmd.OutOrStdout(), opts.output, &nodeStatus{views: []view{v}}); err != nil || opts.output != "table" {
 		return err
 	}

@@ -17,7 +17,7 @@ type drainView struct {
 	State string `json:"state"`
 }
 
-func drainViewOf(d *maintain.Draining, dryRun bool) drainView {
+func newDrainView(d *maintain.Draining, dryRun bool) drainView {
 	switch {
 	case dryRun:
 		return drainView{d, "planned"}
@@ -29,7 +29,7 @@ func drainViewOf(d *maintain.Draining, dryRun bool) drainView {
 
 // printDraining prints the functions of a drain, and its state.
 func printDraining(w io.Writer, format string, d *maintain.Draining, dryRun bool) error {
-	if done, err := document(w, format, drainViewOf(d, dryRun)); done {
+	if done, err := document(w, format, newDrainView(d, dryRun)); done {
 		return err
 	}
 	rows := [][]string{{"FUNCTION", "DEVICE", "DRIVER", "GOES BACK TO"}}

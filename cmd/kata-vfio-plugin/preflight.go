@@ -165,9 +165,9 @@ func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.C
 		return err
 	}
 	if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"devices": plans}); done || err != nil {
-		return errors.Join(err, refusedOf(plans))
+		return errors.Join(err, countRefused(plans))
 	}
-	return errors.Join(printPlans(cmd.OutOrStdout(), plans, none), refusedOf(plans))
+	return errors.Join(printPlans(cmd.OutOrStdout(), plans, none), countRefused(plans))
 }
 
 func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflight.Candidate) (devicePlan, error) {
@@ -226,7 +226,7 @@ func (e *someRefusedError) Error() string {
 	return fmt.Sprintf("%d of %d devices refused", e.refused, e.of)
 }
 
-func refusedOf(plans []devicePlan) error {
+func countRefused(plans []devicePlan) error {
 	refused := 0
 	for i := range plans {
 		if plans[i].Plan == nil {

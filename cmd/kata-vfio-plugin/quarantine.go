@@ -195,8 +195,8 @@ func (o *options) clearSteps(rec *journal.Record, snap *device.Snapshot, without
 	if !withoutProof {
 		return o.ahead(rec)
 	}
-	boot := o.bootOf(rec)
-	return rec.StepsOf(boot, rec.AheadWithoutProof(boot))
+	boot := o.boot(rec)
+	return rec.StepsFor(boot, rec.AheadWithoutProof(boot))
 }
 
 func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, at locations, how maintain.Clearance) error {

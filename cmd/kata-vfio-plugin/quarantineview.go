@@ -74,7 +74,7 @@ func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems,
 	snap := o.snapshot(ctx)
 	for _, rec := range records {
 		if rec.State == journal.Quarantined {
-			all = append(all, o.quarantineOf(ctx, rec, snap))
+			all = append(all, o.quarantine(ctx, rec, snap))
 		}
 	}
 	for i := range errs {
@@ -89,12 +89,12 @@ func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine
 	if err != nil {
 		return nil, err
 	}
-	return o.quarantineOf(ctx, rec, snap), nil
+	return o.quarantine(ctx, rec, snap), nil
 }
 
-// quarantineOf joins a record with the ledger's events of its claim, and with where its functions are in a snapshot.
-func (o *options) quarantineOf(ctx context.Context, rec *journal.Record, snap *device.Snapshot) *quarantine {
-	v, at := viewOf(rec), locate(rec, snap)
+// quarantine joins a record with the ledger's events of its claim, and with where its functions are in a snapshot.
+func (o *options) quarantine(ctx context.Context, rec *journal.Record, snap *device.Snapshot) *quarantine {
+	v, at := newView(rec), locate(rec, snap)
 	q := &quarantine{
 		UID: v.UID, Namespace: v.Namespace, Name: v.Name, Since: v.Since, Reason: v.Reason, Devices: v.Devices,
 		Functions: rec.Plan.Addresses(), MovedTo: at.moved, Tried: []attempt{}, record: rec, locations: at,
@@ -205,7 +205,7 @@ func printQuarantines(w io.Writer, format string, all []*quarantine) error {
 	}
 	rows := [][]string{{"DEVICE", "FUNCTIONS", "SINCE", "CLAIM", "TRIED", "WHY"}}
 	for _, q := range all {
-		rows = append(rows, []string{q.names(), q.locations.joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), oneLineOf(q.Reason)})
+		rows = append(rows, []string{q.names(), q.locations.joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), joinLines(q.Reason)})
 	}
 	return table(w, rows)
 }
@@ -237,8 +237,8 @@ func (q *quarantine) tried() string {
 	return orDash(strings.Join(words, ", "))
 }
 
-// oneLineOf returns a text for a table's cell.
-func oneLineOf(text string) string { return strings.NewReplacer("\n", "; ", "\t", " ").Replace(text) }
+// joinLines returns a text for a table's cell.
+func joinLines(text string) string { return strings.NewReplacer("\n", "; ", "\t", " ").Replace(text) }
 
 // printQuarantine prints one quarantine with its evidence.
 func printQuarantine(w io.Writer, format string, q *quarantine) error {
@@ -246,7 +246,7 @@ func printQuarantine(w io.Writer, format string, q *quarantine) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s: quarantined since %s, after claim %s\n", q.names(), orDash(q.Since), q.record.Plan.Claim)
-	fmt.Fprintf(w, "  why        %s\n  functions  %s\n", oneLineOf(q.Reason), q.locations.joined(q.Functions))
+	fmt.Fprintf(w, "  why        %s\n  functions  %s\n", joinLines(q.Reason), q.locations.joined(q.Functions))
 	fmt.Fprintln(w, "\nTried:")
 	if q.NoHistory != "" {
 		fmt.Fprintln(w, "  not known:", q.NoHistory)
@@ -255,7 +255,7 @@ func printQuarantine(w io.Writer, format string, q *quarantine) error {
 		t := &q.Tried[i]
 		outcome := isolation.Proven
 		if !t.OK {
-			outcome = oneLineOf(t.Reason)
+			outcome = joinLines(t.Reason)
 		}
 		fmt.Fprintf(w, "  %s  %s of %s in %d ms: %s\n", t.Time.Format(time.RFC3339), t.Method, joined(t.Set), t.Milliseconds, outcome)
 	}
@@ -269,7 +269,7 @@ func printDifferences(w io.Writer, when string, all []difference, unknown string
 	fmt.Fprintf(w, "\nOther than before its tenant, %s:\n", when)
 	switch {
 	case unknown != "":
-		fmt.Fprintln(w, "  not known:", oneLineOf(unknown))
+		fmt.Fprintln(w, "  not known:", joinLines(unknown))
 	case len(all) == 0:
 		fmt.Fprintln(w, "  nothing that was recorded")
 	}

@@ -62,7 +62,7 @@ func TestQuarantineViewShowsUnknown(t *testing.T) {
 				ledger.Event{Type: ledger.Reset, Result: ledger.Failed, Claim: claim, Reset: proof}); err != nil {
 				t.Fatal(err)
 			}
-			q := o.quarantineOf(t.Context(), rec, nil)
+			q := o.quarantine(t.Context(), rec, nil)
 			if tt.root != nil {
 				o.node.Root = tt.root(root)
 			}

@@ -89,7 +89,7 @@ func showRelease(w io.Writer, opts *options, uid string) error {
 		return err
 	}
 	steps := opts.ahead(rec)
-	if len(steps) == 0 && rec != nil && opts.bootOf(rec) != rec.BootID && opts.output == "table" {
+	if len(steps) == 0 && rec != nil && opts.boot(rec) != rec.BootID && opts.output == "table" {
 		_, err := fmt.Fprintf(w, "The node was restarted since claim %s was prepared: only its record and its CDI spec are removed.\n", uid)
 		return err
 	}
@@ -101,12 +101,12 @@ func (o *options) ahead(rec *journal.Record) []plan.Step {
 	if rec == nil {
 		return []plan.Step{}
 	}
-	boot := o.bootOf(rec)
-	return rec.StepsOf(boot, rec.Ahead(boot))
+	boot := o.boot(rec)
+	return rec.StepsFor(boot, rec.Ahead(boot))
 }
 
-// bootOf returns the node's boot, or the record's if that can't be read.
-func (o *options) bootOf(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
+// boot returns the node's boot, or the record's if that can't be read.
+func (o *options) boot(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
 func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
 	release, err := n.Unprepare(cmd.Context(), uid)

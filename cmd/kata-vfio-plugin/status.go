@@ -59,8 +59,8 @@ type deviceView struct {
 	Addresses   []string `json:"addresses,omitempty"`
 }
 
-// viewOf returns the view of a record.
-func viewOf(rec *journal.Record) view {
+// newView returns the view of a record.
+func newView(rec *journal.Record) view {
 	c := rec.Plan.Claim
 	v := view{
 		UID: c.UID, Kind: rec.Kind, State: rec.State, Since: rec.Since, Namespace: c.Namespace, Name: c.Name,
@@ -113,7 +113,7 @@ func (o *options) status() (*nodeStatus, error) {
 		s.problems = append(s.problems, readable(err))
 	}
 	for _, rec := range records {
-		s.views = append(s.views, viewOf(rec))
+		s.views = append(s.views, newView(rec))
 	}
 	marks, err := store.NeedsReset()
 	if err != nil {
@@ -265,14 +265,14 @@ func recordRows(v *view) [][]string {
 	var rows [][]string
 	for i := range v.Functions {
 		fn := &v.Functions[i]
-		rows = append(rows, append(head, v.deviceOf(fn), fn.Address.String(), orDash(fn.Target.Driver), orDash(fn.Original.Driver)))
+		rows = append(rows, append(head, v.device(fn), fn.Address.String(), orDash(fn.Target.Driver), orDash(fn.Original.Driver)))
 		head = []string{"", "", ""}
 	}
 	return rows
 }
 
 // deviceOf returns the name of the device that a function is, or its role.
-func (v *view) deviceOf(fn *plan.Function) string {
+func (v *view) device(fn *plan.Function) string {
 	for _, d := range v.Devices {
 		if d.Address == fn.Address.String() {
 			return d.Name
@@ -324,7 +324,7 @@ func printReleased(w io.Writer, format, uid string, r prepare.Release) error {
 
 // printRecovery prints what recover found and did.
 func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
-	if done, err := document(w, format, recoveryViewOf(r)); done {
+	if done, err := document(w, format, newRecoveryView(r)); done {
 		return err
 	}
 	for _, part := range []struct {
@@ -359,13 +359,13 @@ type recoveryView struct {
 	Unfinished   []string      `json:"unfinished"`
 }
 
-func recoveryViewOf(r *prepare.Recovery) *recoveryView {
+func newRecoveryView(r *prepare.Recovery) *recoveryView {
 	v := &recoveryView{
 		Kept: list(r.Kept), Undone: list(r.Undone), Released: list(r.Released), Quarantined: []view{},
 		RemovedSpecs: list(r.Specs), Orphans: list(r.Orphans), Unfinished: []string{},
 	}
 	for _, rec := range r.Quarantined {
-		v.Quarantined = append(v.Quarantined, viewOf(rec))
+		v.Quarantined = append(v.Quarantined, newView(rec))
 	}
 	for _, err := range r.Unfinished {
 		v.Unfinished = append(v.Unfinished, err.Error())

@@ -69,7 +69,7 @@ func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string)
 	pools := publish.Template(&publish.Node{Name: name, Snapshot: known.Snapshot, Selection: known.Selection})
 	all := &resourceapi.ResourceSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSliceList"},
-		Items:    slicesOf(name, pools),
+		Items:    makeSlices(name, pools),
 	}
 	if done, err := document(cmd.OutOrStdout(), opts.output, all); done {
 		return err
@@ -96,8 +96,8 @@ func warnTainted(w io.Writer, known *plan.Node) {
 	}
 }
 
-// slicesOf returns the pools of a node as the API has them, in the order of their names.
-func slicesOf(node string, pools map[string]publish.Pool) []resourceapi.ResourceSlice {
+// makeSlices returns the pools of a node as the API has them, in the order of their names.
+func makeSlices(node string, pools map[string]publish.Pool) []resourceapi.ResourceSlice {
 	var all []resourceapi.ResourceSlice
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		pool := resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pools[name].Slices))}
@@ -119,7 +119,7 @@ func printKinds(w io.Writer, all []resourceapi.ResourceSlice) error {
 	rows := [][]string{{"POOL", "DEVICES", "TYPE", "VENDOR", "DEVICE", "NUMA", "ROOT", "MODEL"}}
 	for i := range all {
 		for j := range all[i].Spec.Devices {
-			row := kindOf(all[i].Spec.Pool.Name, &all[i].Spec.Devices[j])
+			row := describeKind(all[i].Spec.Pool.Name, &all[i].Spec.Devices[j])
 			last := rows[len(rows)-1]
 			if len(rows) > 1 && last[0] == row[0] && slices.Equal(last[2:], row[2:]) {
 				count, _ := strconv.Atoi(last[1]) // it is from below
@@ -136,8 +136,8 @@ func printKinds(w io.Writer, all []resourceapi.ResourceSlice) error {
 	return table(w, rows)
 }
 
-// kindOf is the table's row for one device.
-func kindOf(pool string, d *resourceapi.Device) []string {
+// describeKind is the table's row for one device.
+func describeKind(pool string, d *resourceapi.Device) []string {
 	row := []string{pool, "1"}
 	for _, name := range []resourceapi.QualifiedName{
 		publish.AttrType, publish.AttrVendor, publish.AttrDevice, publish.AttrNUMANode, publish.AttrPCIeRoot, publish.AttrModel,

@@ -46,7 +46,7 @@ type lister interface {
 	Resources(ctx context.Context) ([]schema.GroupResource, error)
 }
 
-// kindOf is how a kind is listed and watched.
+// describeKind is how a kind is listed and watched.
 type kindOf struct {
 	client       lister
 	object, page runtime.Object

@@ -184,7 +184,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 	for _, f := range n.Selection.Ours() {
 		published.Assessments[f.Address] = assessor.Assess(f)
 	}
-	rows := rowsOf(n)
+	rows := newRows(n)
 	for pool, p := range publish.Pools(published) {
 		for _, slice := range p.Slices {
 			for i := range slice.Devices {
@@ -200,7 +200,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 }
 
 // rowsOf returns what the tables and pictures show, by address.
-func rowsOf(n plan.Node) map[pci.Address]*audit.Device {
+func newRows(n plan.Node) map[pci.Address]*audit.Device {
 	inv := audit.NewInventory(n, nil)
 	rows := map[pci.Address]*audit.Device{}
 	var enter func(nodes []*topology.Node)

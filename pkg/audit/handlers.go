@@ -22,9 +22,9 @@ type Handlers struct {
 	CRIOff string `json:"criOff,omitempty"`
 }
 
-// HandlersOf returns the node's handlers.
-func HandlersOf(n *facts.Node) *Handlers {
-	k := check.KataOf(n)
+// NewHandlers returns the node's handlers.
+func NewHandlers(n *facts.Node) *Handlers {
+	k := check.DescribeKata(n)
 	return &Handlers{Handlers: k.Handlers, Damaged: k.Damaged, CRIOff: k.CRIOff}
 }
 

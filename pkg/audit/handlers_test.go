@@ -14,7 +14,7 @@ func handlers(t *testing.T, tree *board.Tree, format string) string {
 	fsys, s := tree.Read()
 	defer func() { _ = fsys.Close() }()
 	var out strings.Builder
-	if err := audit.HandlersOf(facts.New(fsys, s)).Write(&out, format); err != nil {
+	if err := audit.NewHandlers(facts.New(fsys, s)).Write(&out, format); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -62,7 +62,7 @@ type Device struct {
 	Refusals []rule.Verdict `json:"refusals"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
-	// ACS is what a PCIe port's registers say; see [isolation.ACSOf].
+	// ACS is what a PCIe port's registers say; see [isolation.ReadACS].
 	ACS isolation.ACSState `json:"acs,omitempty"`
 	// Near is set for a GPU and for a NIC's PF that belong together.
 	Near *Neighbours `json:"near,omitempty"`
@@ -97,12 +97,12 @@ func severitiesOf(rules []rule.Rule) map[string]rule.Severity {
 	return all
 }
 
-// InventoryOf judges every function of a node by its own config, the records and marks of
+// NewNodeInventory judges every function of a node by its own config, the records and marks of
 // its journal, what its plugin says, and the checks that keep a function from claims: a
 // function that the plugin publishes is shown as its slice says, and one of a node without a
 // plugin as its slice would say. today is the day that waivers are compared with,
 // "2026-11-22".
-func InventoryOf(n *facts.Node, all []check.Check, today string) *Inventory {
+func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory {
 	planned, unread := gate.Planned(n, all, today)
 	inv := NewInventory(planned, finding.RulesOf(all))
 	inv.Basis, inv.Unread = new(n.Basis()), unread
@@ -116,11 +116,11 @@ func view(s *device.Snapshot, f *device.Function, assessor *plan.Assessor) Devic
 		Function: f, GroupMembers: []pci.Address{}, Refusals: list(as.Faults()),
 		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence), Reset: v.Reset,
 	}
-	if g, ok := s.GroupOf(f); ok {
+	if g, ok := s.GroupWith(f); ok {
 		d.GroupMembers = list(g.Members)
 	}
 	if f.IsBridge() && f.Capabilities.Express != nil {
-		d.ACS = isolation.ACSOf(s, f)
+		d.ACS = isolation.ReadACS(s, f)
 	}
 	if f.VF != nil {
 		d.PFAddress, d.VFIndex = &f.VF.PF, &f.VF.Index

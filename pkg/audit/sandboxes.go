@@ -22,9 +22,9 @@ type Sandboxes struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// SandboxesOf returns the node's sandboxes: those of one pod where a name is given.
-func SandboxesOf(n *facts.Node, namespace, pod string) *Sandboxes {
-	k := check.KataOf(n)
+// NewSandboxes returns the node's sandboxes: those of one pod where a name is given.
+func NewSandboxes(n *facts.Node, namespace, pod string) *Sandboxes {
+	k := check.DescribeKata(n)
 	others := func(s finding.KataSandbox) bool { return pod != "" && (s.Namespace != namespace || s.Pod != pod) }
 	return &Sandboxes{Sandboxes: slices.DeleteFunc(k.Sandboxes, others), Unread: k.Unread}
 }
@@ -40,7 +40,7 @@ func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
 func (all *Sandboxes) writeTable(w io.Writer, width int) error {
 	t := terminal.Table{Titles: []string{"POD", "SANDBOX", "RUNTIME", "PID", "DEVICE", "IN THE GUEST", "CLAIM"}}
 	for i := range all.Sandboxes {
-		t.Rows = append(t.Rows, rowsOf(&all.Sandboxes[i])...)
+		t.Rows = append(t.Rows, newRows(&all.Sandboxes[i])...)
 	}
 	for _, line := range t.Lines(width, false) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
@@ -51,7 +51,7 @@ func (all *Sandboxes) writeTable(w io.Writer, width int) error {
 }
 
 // rowsOf returns a row for each device, or one for a sandbox without any.
-func rowsOf(s *finding.KataSandbox) [][]terminal.Cell {
+func newRows(s *finding.KataSandbox) [][]terminal.Cell {
 	head := []terminal.Cell{
 		{Text: orDash(strings.Trim(s.Namespace+"/"+s.Pod, "/"))}, {Text: fmt.Sprintf("%.12s", s.ID)}, {Text: orDash(s.Runtime)}, {Text: process(s)},
 	}

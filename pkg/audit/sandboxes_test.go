@@ -13,7 +13,7 @@ func sandboxes(t *testing.T, tree *board.Tree, namespace, pod string) *audit.San
 	t.Helper()
 	fsys, s := tree.Read()
 	defer func() { _ = fsys.Close() }()
-	return audit.SandboxesOf(facts.New(fsys, s), namespace, pod)
+	return audit.NewSandboxes(facts.New(fsys, s), namespace, pod)
 }
 
 // withPod gives the sandbox of t1's claim a bundle and a root port.

@@ -55,7 +55,7 @@ func TestNobodyOpensBetweenResetAndProof(t *testing.T) {
 	if _, err := e.Reset(t.Context(), flr, baseline, ""); err != nil || !during || isOpen(k) {
 		t.Errorf("%v; open during the reset: %t, after it: %t", err, during, isOpen(k))
 	}
-	n, _ := k.GroupOf(gpu)
+	n, _ := k.Group(gpu)
 	h := k.HoldUnseen("/dev/vfio/" + strconv.Itoa(n))
 	before := len(k.Resets())
 	_, err := e.Reset(t.Context(), flr, baseline, "")

@@ -132,7 +132,7 @@ func Fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
 	if err != nil {
 		return isolation.Fingerprint{}, err
 	}
-	return isolation.FingerprintOf(a, config)
+	return isolation.NewFingerprint(a, config)
 }
 
 // compare holds each fingerprint against the baseline of its function. A

@@ -51,7 +51,7 @@ type readSpec struct {
 const prefix = "kata-vfio.dev-vfio_"
 
 // ClaimOf returns the UID of the claim whose spec has the file name; false for a file that is not ours.
-func ClaimOf(name string) (uid string, ok bool) {
+func ParseFileName(name string) (uid string, ok bool) {
 	uid, ours := strings.CutPrefix(name, prefix)
 	uid, isSpec := strings.CutSuffix(uid, ".json")
 	if !ours || !isSpec || uid == "" {

@@ -35,12 +35,12 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	if c.Status.Allocation == nil {
 		return nil, ErrNotAllocated
 	}
-	pods, err := podsOf(c.Status.ReservedFor)
+	pods, err := newPods(c.Status.ReservedFor)
 	if err != nil {
 		return nil, err
 	}
 	req := &Request{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Pods: pods, NodeSelector: c.Status.Allocation.NodeSelector}
-	if req.Devices, err = devicesOf(c.Status.Allocation.Devices.Results, driverName); err != nil {
+	if req.Devices, err = newDevices(c.Status.Allocation.Devices.Results, driverName); err != nil {
 		return nil, err
 	}
 	if err := keepsRequests(c, driverName); err != nil {
@@ -52,7 +52,7 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	}
 	for i := range req.Devices {
 		d := &req.Devices[i]
-		d.Class = classOf(&c.Spec.Devices, d.Request)
+		d.Class = findClass(&c.Spec.Devices, d.Request)
 		if err := settings.resolve(d); err != nil {
 			return nil, fmt.Errorf("device %s: %w", d.Name, err)
 		}
@@ -67,13 +67,13 @@ func Allocated(c *resourceapi.ResourceClaim, driverName string) ([]Device, error
 	if c.Status.Allocation == nil {
 		return nil, ErrNotAllocated
 	}
-	return devicesOf(c.Status.Allocation.Devices.Results, driverName)
+	return newDevices(c.Status.Allocation.Devices.Results, driverName)
 }
 
 // classOf returns the DeviceClass that a request names, "request/subrequest"
 // included; empty for a request that the spec does not have. The API server
 // keeps names of requests apart, and the spec as it was made.
-func classOf(spec *resourceapi.DeviceClaim, request string) string {
+func findClass(spec *resourceapi.DeviceClaim, request string) string {
 	name, sub, isSub := strings.Cut(request, "/")
 	for i := range spec.Requests {
 		r := &spec.Requests[i]
@@ -96,7 +96,7 @@ func classOf(spec *resourceapi.DeviceClaim, request string) string {
 // classes: each would apply to all devices, and the last one would win. The allocators of Kubernetes 1.34.0 and 1.34.1 write them
 // so (kubernetes/kubernetes#134789).
 func keepsRequests(c *resourceapi.ResourceClaim, driverName string) error {
-	classes := classesOf(&c.Spec.Devices)
+	classes := listClasses(&c.Spec.Devices)
 	if len(classes) < 2 {
 		return nil
 	}
@@ -111,8 +111,8 @@ func keepsRequests(c *resourceapi.ResourceClaim, driverName string) error {
 	return nil
 }
 
-// classesOf returns the DeviceClasses that a claim's requests name, alternatives included, sorted.
-func classesOf(spec *resourceapi.DeviceClaim) []string {
+// listClasses returns the DeviceClasses that a claim's requests name, alternatives included, sorted.
+func listClasses(spec *resourceapi.DeviceClaim) []string {
 	var classes []string
 	for i := range spec.Requests {
 		r := &spec.Requests[i]
@@ -155,7 +155,7 @@ func IsPodGroup(ref *resourceapi.ResourceClaimConsumerReference) bool {
 }
 
 // podsOf returns the consumers of a claim, which must be pods: a VM belongs to one.
-func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
+func newPods(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
 	var pods []Pod
 	for i, ref := range consumers {
 		if IsPodGroup(&ref) {
@@ -171,14 +171,14 @@ func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, erro
 }
 
 // devicesOf returns the functions of our allocation results, in the claim's order.
-func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName string) ([]Device, error) {
+func newDevices(results []resourceapi.DeviceRequestAllocationResult, driverName string) ([]Device, error) {
 	var devices []Device
 	seen := map[pci.Address]string{}
 	for i := range results {
 		if results[i].Driver != driverName {
 			continue
 		}
-		functions, err := functionsOf(&results[i])
+		functions, err := newFunctions(&results[i])
 		if err != nil {
 			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %w", i, err)
 		}
@@ -197,9 +197,9 @@ func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName s
 	return devices, nil
 }
 
-// functionsOf reads one allocation result of ours: a function, or the two of a
+// newFunctions reads one allocation result of ours: a function, or the two of a
 // pair.
-func functionsOf(r *resourceapi.DeviceRequestAllocationResult) ([]Device, error) {
+func newFunctions(r *resourceapi.DeviceRequestAllocationResult) ([]Device, error) {
 	parts, err := device.ParseParts(r.Device)
 	if err != nil {
 		return nil, err

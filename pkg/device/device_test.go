@@ -106,12 +106,12 @@ func TestDrivers(t *testing.T) {
 		{"nvgrace_gpu_vfio_pci", "nvgrace_gpu_vfio_pci", false},
 	}
 	for _, tt := range tests {
-		if name, loaded := h.DriverOf(tt.module); name != tt.name || loaded != tt.loaded {
+		if name, loaded := h.Driver(tt.module); name != tt.name || loaded != tt.loaded {
 			t.Errorf("driver of %s is %q, loaded %v; want %q, %v", tt.module, name, loaded, tt.name, tt.loaded)
 		}
 	}
 	none := device.Host{}
-	if name, loaded := none.DriverOf("vfio_pci"); name != device.GenericVFIO || loaded {
+	if name, loaded := none.Driver("vfio_pci"); name != device.GenericVFIO || loaded {
 		t.Errorf("driver of vfio_pci before it is loaded is %q, loaded %v", name, loaded)
 	}
 }

@@ -24,12 +24,12 @@ func SameDriver(a, b string) bool { return normalDriver(a) == normalDriver(b) }
 
 func normalDriver(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// DriverOf returns the name under which a module's PCI driver is or will be
+// Driver returns the name under which a module's PCI driver is or will be
 // registered: what the kernel shows now, else a guess by the module's own name,
 // which most VFIO variants use (KBUILD_MODNAME). vfio_pci registers as "vfio-pci"
 // (drivers/vfio/pci/vfio_pci.c), and others may register as they like: xe_vfio_pci as
 // "xe-vfio-pci". The name is known once the module is loaded.
-func (h *Host) DriverOf(module string) (name string, loaded bool) {
+func (h *Host) Driver(module string) (name string, loaded bool) {
 	for _, d := range h.Drivers {
 		if SameDriver(d, module) {
 			return d, true

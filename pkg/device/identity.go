@@ -36,10 +36,10 @@ type Identity struct {
 
 // Identify returns the identity of f, which is of the snapshot.
 func (s *Snapshot) Identify(f *Function) Identity {
-	id := modelOf(f)
+	id := newModel(f)
 	id.BootID, id.Inode = s.Host.BootID, f.Inode
 	if f.VF == nil {
-		id.Serial, id.Slot = s.serial(f), slotOf(f)
+		id.Serial, id.Slot = s.serial(f), slotPath(f)
 		return id
 	}
 	pf, ok := s.Function(f.VF.PF)
@@ -47,14 +47,14 @@ func (s *Snapshot) Identify(f *Function) Identity {
 		return id
 	}
 	id.Serial = s.serial(pf)
-	if slot := slotOf(pf); slot != "" {
+	if slot := slotPath(pf); slot != "" {
 		id.Slot = fmt.Sprintf("%s/vf%d", slot, f.VF.Index)
 	}
 	return id
 }
 
-// modelOf returns the part of f's identity that all of its model have.
-func modelOf(f *Function) Identity {
+// newModel returns the part of f's identity that all of its model have.
+func newModel(f *Function) Identity {
 	return Identity{Vendor: f.Vendor, Device: f.Device, SubVendor: f.SubVendor, SubDevice: f.SubDevice, Class: f.Class, Revision: f.Revision}
 }
 
@@ -71,7 +71,7 @@ func (s *Snapshot) serial(f *Function) string {
 	return ""
 }
 
-func slotOf(f *Function) string {
+func slotPath(f *Function) string {
 	if f.Root == "" {
 		return ""
 	}
@@ -159,7 +159,7 @@ func (s *Snapshot) Find(id Identity) Found {
 	var same, unknown []*Function
 	for i := range s.Functions {
 		f := &s.Functions[i]
-		if !id.sameModel(modelOf(f)) && (id.Serial == "" || id.Vendor != f.Vendor) {
+		if !id.sameModel(newModel(f)) && (id.Serial == "" || id.Vendor != f.Vendor) {
 			continue
 		}
 		switch id.Match(s.Identify(f)) {

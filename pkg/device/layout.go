@@ -39,7 +39,7 @@ func (l *Layout) join(f *Function) {
 	if f.IsBridge() {
 		return
 	}
-	if g, ok := l.snapshot.GroupOf(f); ok {
+	if g, ok := l.snapshot.GroupWith(f); ok {
 		for _, mate := range g.Members {
 			if m, ok := l.snapshot.Function(mate); ok && !m.IsBridge() {
 				l.bind(f.Address, mate)

@@ -39,11 +39,11 @@ const (
 // IsVM reports whether the node is a virtual machine, so that its devices and IOMMU are what the hypervisor shows.
 func (m Machine) IsVM() bool { return m.Hypervisor == VM || m.Hypervisor == XenGuest }
 
-// MachineOf says what the kernel runs on. text returns the content of a file, named without the leading slash, or ""
+// DetectMachine says what the kernel runs on. text returns the content of a file, named without the leading slash, or ""
 // for a file that is not there.
-func MachineOf(text func(file string) string) Machine {
+func DetectMachine(text func(file string) string) Machine {
 	cpu := text("proc/cpuinfo")
-	m := Machine{Arch: archOf(strings.TrimSpace(text("proc/sys/kernel/arch")), cpu)}
+	m := Machine{Arch: detectArch(strings.TrimSpace(text("proc/sys/kernel/arch")), cpu)}
 	switch {
 	case isXenDom0(text):
 		m.Hypervisor = XenDom0
@@ -55,9 +55,9 @@ func MachineOf(text func(file string) string) Machine {
 	return m
 }
 
-// archOf asks the kernel (since 6.1, Documentation/admin-guide/sysctl/kernel.rst), and in older ones the words of
+// detectArch asks the kernel (since 6.1, Documentation/admin-guide/sysctl/kernel.rst), and in older ones the words of
 // /proc/cpuinfo, which differ (arch/x86/kernel/cpu/proc.c, arch/arm64/kernel/cpuinfo.c).
-func archOf(name, cpuinfo string) Arch {
+func detectArch(name, cpuinfo string) Arch {
 	switch {
 	case name == "x86_64":
 		return X86

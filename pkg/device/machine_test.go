@@ -34,7 +34,7 @@ func TestMachineOf(t *testing.T) {
 		{"another architecture", map[string]string{"proc/sys/kernel/arch": "ppc64le\n"}, device.Machine{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := device.MachineOf(func(file string) string { return row.files[file] }); got != row.want {
+			if got := device.DetectMachine(func(file string) string { return row.files[file] }); got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
 		})

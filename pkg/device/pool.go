@@ -93,9 +93,9 @@ func NodeOfGPUPool(pool string) (string, bool) {
 	return n.node, true
 }
 
-// IsPoolOf reports whether the pool is one that the node with the name publishes, or that earlier versions published: its own, that of
+// IsNodesPool reports whether the pool is one that the node with the name publishes, or that earlier versions published: its own, that of
 // its shared devices, or that of one of its PFs, present or not.
-func IsPoolOf(node, pool string) bool {
+func IsNodesPool(node, pool string) bool {
 	n, ok := parsePool(pool)
 	return ok && n.node == node
 }

@@ -52,7 +52,7 @@ func TestPoolsByName(t *testing.T) {
 		"worker-1/shared/kata-vfio.dev":                 {},
 		"worker-1/pf-0000-21-00-0/kata-vfio.dev":        {},
 	} {
-		if got := device.IsPoolOf("worker-1", pool); got != want.ours {
+		if got := device.IsNodesPool("worker-1", pool); got != want.ours {
 			t.Errorf("IsPoolOf(worker-1, %q) = %t", pool, got)
 		}
 		got, ok := device.PFOfPool(pool)
@@ -69,7 +69,7 @@ func TestPoolsByName(t *testing.T) {
 			t.Errorf("FormerPool(%q) = %q, want %q", want.current, device.FormerPool(want.current), pool)
 		}
 	}
-	if device.IsPoolOf("", "") || device.IsPoolOf("", "/kata-vfio.dev") || device.NodePool("") != "" {
+	if device.IsNodesPool("", "") || device.IsNodesPool("", "/kata-vfio.dev") || device.NodePool("") != "" {
 		t.Error("a node without a name has a pool")
 	}
 }
@@ -78,7 +78,7 @@ func TestPoolsByName(t *testing.T) {
 func TestPoolsHaveTheDriversName(t *testing.T) {
 	const node = "worker-1"
 	for _, pool := range []string{device.NodePool(node), device.SharedPool(node)} {
-		if !strings.HasPrefix(pool, node+"/"+v1alpha1.DriverName) || device.IsFormerPool(pool) || !device.IsPoolOf(node, pool) {
+		if !strings.HasPrefix(pool, node+"/"+v1alpha1.DriverName) || device.IsFormerPool(pool) || !device.IsNodesPool(node, pool) {
 			t.Errorf("pool %s", pool)
 		}
 	}

@@ -108,7 +108,7 @@ func (s *Snapshot) Group(number int) (*Group, bool) {
 }
 
 // GroupOf returns the group of f, and false where f has none.
-func (s *Snapshot) GroupOf(f *Function) (*Group, bool) {
+func (s *Snapshot) GroupWith(f *Function) (*Group, bool) {
 	if f.Group == nil {
 		return nil, false
 	}
@@ -184,7 +184,7 @@ func (s *Snapshot) Served(f *Function) []*Function {
 // has a switch, and they are of one vendor. Intel's Arc cards have their audio there. That is no proof, since several cards
 // may be behind one switch.
 func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
-	group, ok := s.GroupOf(f)
+	group, ok := s.GroupWith(f)
 	if !ok || f.Switch == nil || !isServing(f.Class) {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 // SoundBeside returns the GPUs of f's IOMMU group whose PCI device consists of them and of f as its audio function, of whatever
 // vendor: emulated cards have one of another. A processor's GPU has more beside it, and its audio is the platform's.
 func (s *Snapshot) SoundBeside(f *Function) []*Function {
-	group, ok := s.GroupOf(f)
+	group, ok := s.GroupWith(f)
 	if !ok || f.Class.Sub() != pci.ClassAudio {
 		return nil
 	}

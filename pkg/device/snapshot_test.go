@@ -103,11 +103,11 @@ func TestGroupsAndSlots(t *testing.T) {
 	gpu, _ := s.Function(addr(t, "0000:3b:00.0"))
 	port, _ := s.Function(addr(t, "0000:3a:00.0"))
 	vf, _ := s.Function(addr(t, "0000:5e:10.0"))
-	g, ok := s.GroupOf(gpu)
+	g, ok := s.GroupWith(gpu)
 	if !ok || g.Number != 15 {
 		t.Fatalf("the GPU's group is %v, %v; want 15", g, ok)
 	}
-	if g, ok := s.GroupOf(port); ok {
+	if g, ok := s.GroupWith(port); ok {
 		t.Errorf("the port has no group, but found %v", g)
 	}
 	// A member that the snapshot does not have is left out.

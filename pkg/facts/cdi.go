@@ -82,7 +82,7 @@ func (n *Node) specDirs(configured []string) []string {
 // parseSpec reads a spec, in YAML or in JSON, which is YAML too.
 func parseSpec(file Fact) Spec {
 	s := Spec{File: file}
-	s.Claim, _ = cdi.ClaimOf(path.Base(file.Path))
+	s.Claim, _ = cdi.ParseFileName(path.Base(file.Path))
 	if !file.OK() {
 		return s
 	}

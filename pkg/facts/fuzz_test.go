@@ -40,7 +40,7 @@ func FuzzNode(f *testing.F) {
 		_, _ = s.Next()
 		_ = n.Arguments("intel_iommu")
 		_ = n.Records()
-		_ = n.TenantsOf(pci.Address{})
+		_ = n.Tenants(pci.Address{})
 		for _, damaged := range n.Damaged {
 			_ = damaged.Evidence()
 		}

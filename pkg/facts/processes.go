@@ -73,8 +73,8 @@ func (n *Node) Holdings() ([]OpenHandle, Fact) {
 	return p.holdings, p.seen
 }
 
-// HoldersOf returns the processes that hold the function.
-func (n *Node) HoldersOf(a pci.Address) []OpenHandle {
+// Holders returns the processes that hold the function.
+func (n *Node) Holders(a pci.Address) []OpenHandle {
 	var found []OpenHandle
 	for _, h := range n.processes().holdings {
 		if slices.Contains(h.Devices, a) {
@@ -98,7 +98,7 @@ func (n *Node) readProcesses() processes {
 	}
 	nodes := n.behind()
 	for i := range users {
-		p.holdings = append(p.holdings, holdingsOf(&users[i], nodes)...)
+		p.holdings = append(p.holdings, newHoldings(&users[i], nodes)...)
 	}
 	if len(p.holdings) == 0 {
 		return p
@@ -107,7 +107,7 @@ func (n *Node) readProcesses() processes {
 	// were read, or shortly before.
 	now, _ := n.JournalNow()
 	for i := range p.holdings {
-		p.holdings[i].Claims = n.claimsOf(p.holdings[i].Devices, tenancies(now))
+		p.holdings[i].Claims = n.claims(p.holdings[i].Devices, tenancies(now))
 	}
 	return p
 }
@@ -139,11 +139,11 @@ func vfioNodes(f *device.Function) []string {
 	return nodes
 }
 
-// NodeOf returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
+// FindNode returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
 func (n *Node) NodeOf(node string) []pci.Address { return n.behind()[node] }
 
-// holdingsOf returns what one process holds.
-func holdingsOf(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
+// newHoldings returns what one process holds.
+func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	var all []OpenHandle
 	for _, node := range u.Nodes {
 		all = append(all, OpenHandle{Process: u, Node: node, Devices: nodes[node]})
@@ -162,12 +162,12 @@ func holdingsOf(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	return all
 }
 
-// claimsOf returns the claims that have any of the functions, by the journal as it
+// claims returns the claims that have any of the functions, by the journal as it
 // was read first or now, each once; as it is now where both know it.
-func (n *Node) claimsOf(devices []pci.Address, now []Tenancy) []*journal.Record {
+func (n *Node) claims(devices []pci.Address, now []Tenancy) []*journal.Record {
 	var claims []*journal.Record
 	for _, a := range devices {
-		for _, t := range slices.Concat(tenanciesOf(now, a), n.TenanciesOf(a)) {
+		for _, t := range slices.Concat(filterTenancies(now, a), n.TenanciesOf(a)) {
 			known := slices.ContainsFunc(claims, func(r *journal.Record) bool { return r.ID() == t.Record.ID() })
 			if !known {
 				claims = append(claims, t.Record)

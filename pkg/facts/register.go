@@ -193,8 +193,8 @@ type Registers struct {
 	ATS *bool `json:"ats,omitempty"`
 }
 
-// BaselineOf returns the baseline of a node as it is now.
-func BaselineOf(s *device.Snapshot) *Baseline {
+// NewBaseline returns the baseline of a node as it is now.
+func NewBaseline(s *device.Snapshot) *Baseline {
 	b := &Baseline{BootID: s.Host.BootID, Functions: map[pci.Address]Registers{}}
 	for i := range s.Functions {
 		f := &s.Functions[i]

@@ -26,7 +26,7 @@ func snapshot(bootID string) *device.Snapshot {
 }
 
 func TestBaselineHoldsTheRegistersOfAllButVFs(t *testing.T) {
-	data, err := json.Marshal(facts.BaselineOf(snapshot("b1")))
+	data, err := json.Marshal(facts.NewBaseline(snapshot("b1")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestBaselineHoldsTheRegistersOfAllButVFs(t *testing.T) {
 }
 
 func TestBaselineIsOfThisBootOnly(t *testing.T) {
-	own, err := json.Marshal(facts.BaselineOf(snapshot("b1")))
+	own, err := json.Marshal(facts.NewBaseline(snapshot("b1")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestBaselineIsOfThisBootOnly(t *testing.T) {
 			}
 			var want *facts.Baseline
 			if c.status == facts.Present {
-				want = facts.BaselineOf(snapshot("b1"))
+				want = facts.NewBaseline(snapshot("b1"))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("baseline (-want +got):\n%s", diff)

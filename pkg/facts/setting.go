@@ -171,7 +171,7 @@ func (a *Argument) Place() string {
 // RunningArguments returns the values that the running kernel's command line gives
 // a parameter, in order.
 func (n *Node) RunningArguments(name string) []Argument {
-	return argumentsOf(n.Cmdline(), name)
+	return listArguments(n.Cmdline(), name)
 }
 
 // NextArguments returns the values that the command lines of later boots give a
@@ -186,7 +186,7 @@ func (n *Node) NextArguments(name string) []Argument {
 	return all
 }
 
-func argumentsOf(line Fact, name string) []Argument {
+func listArguments(line Fact, name string) []Argument {
 	var all []Argument
 	for _, value := range kernelargs.Values(line.Value, name) {
 		all = append(all, Argument{Value: value, Line: line})

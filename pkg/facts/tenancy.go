@@ -160,9 +160,9 @@ func (n *Node) NeedsReset() (marks []ResetMark, dir Fact) {
 
 // TenanciesOf returns the claims that have the function, more than one if the
 // journal contradicts itself.
-func (n *Node) TenanciesOf(a pci.Address) []Tenancy { return tenanciesOf(n.Tenancies, a) }
+func (n *Node) TenanciesOf(a pci.Address) []Tenancy { return filterTenancies(n.Tenancies, a) }
 
-func tenanciesOf(all []Tenancy, a pci.Address) []Tenancy {
+func filterTenancies(all []Tenancy, a pci.Address) []Tenancy {
 	first, _ := slices.BinarySearchFunc(all, a, func(t Tenancy, a pci.Address) int { return t.Address.Compare(a) })
 	end := first
 	for end < len(all) && all[end].Address == a {
@@ -171,8 +171,8 @@ func tenanciesOf(all []Tenancy, a pci.Address) []Tenancy {
 	return all[first:end]
 }
 
-// TenantsOf returns the tenants that have any of the functions, sorted, each once.
-func (n *Node) TenantsOf(addrs ...pci.Address) []string {
+// Tenants returns the tenants that have any of the functions, sorted, each once.
+func (n *Node) Tenants(addrs ...pci.Address) []string {
 	var tenants []string
 	for _, a := range addrs {
 		for _, t := range n.TenanciesOf(a) {

@@ -72,12 +72,12 @@ func TestScopeOf(t *testing.T) {
 		{subject{"drivers", "/bus/pci/drivers/vfio-pci"}, scope{}},
 	}
 	for _, tt := range tests {
-		got := scopeOf(map[subject]bool{tt.subject: true}, snap)
+		got := newScope(map[subject]bool{tt.subject: true}, snap)
 		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(scope{})); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", tt.subject, diff)
 		}
 	}
-	both := scopeOf(map[subject]bool{tests[0].subject: true, tests[7].subject: true}, snap)
+	both := newScope(map[subject]bool{tests[0].subject: true, tests[7].subject: true}, snap)
 	if !both.all || !slices.Equal(both.addrs, []pci.Address{gpu}) {
 		t.Errorf("two subjects: %+v", both)
 	}

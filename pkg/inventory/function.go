@@ -55,7 +55,7 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.
 	defer dir.Close()
 	a := &attributes{dir: dir}
 	f := &device.Function{Address: addr}
-	f.Root, f.Upstream = placeOf(where)
+	f.Root, f.Upstream = parsePlace(where)
 	readIdentity(f, a, keep)
 	if a.err == nil && f.Class.Sub() != pci.ClassPCIBridge { // no record or mark is of a port
 		f.Inode, a.err = dir.Inode()

@@ -21,7 +21,7 @@ func readHost(fs *sysfs.FS) (device.Host, error) {
 	r := &hostReader{fs: fs}
 	h.BootID = r.text("proc/sys/kernel/random/boot_id")
 	h.Kernel = r.text("proc/sys/kernel/osrelease")
-	h.Machine = device.MachineOf(r.hint)
+	h.Machine = device.DetectMachine(r.hint)
 	h.IOMMUs = r.list("sys/class/iommu")
 	h.IRQChips = r.irqChips()
 	h.VFIOAliases = r.aliases(h.Kernel)

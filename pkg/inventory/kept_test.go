@@ -49,7 +49,7 @@ func TestLightRescanSeesWhatDecides(t *testing.T) {
 			write(t, k, pf+"/sriov_numvfs", strconv.Itoa(vfs-1))
 		},
 		"the group's type": func(t *testing.T, k *sysfstest.Kernel, _, vf string) {
-			group, _ := k.GroupOf(address(t, vf))
+			group, _ := k.Group(address(t, vf))
 			k.SetGroupType(group, "identity")
 		},
 	}

@@ -58,7 +58,7 @@ func TestLabScan(t *testing.T) {
 		if f.Capabilities.Truncated || f.ConfigDead || f.Locked {
 			t.Errorf("%s: dead %v, locked %v, capabilities %+v", a, f.ConfigDead, f.Locked, f.Capabilities)
 		}
-		g, ok := snap.GroupOf(f)
+		g, ok := snap.GroupWith(f)
 		if number := node.Group(t, a); ok != (number != "") || ok && !slices.Contains(g.Members, f.Address) {
 			t.Errorf("%s: group %+v, the kernel says %q", a, g, number)
 		}

@@ -113,13 +113,13 @@ func concerned(before, after *device.Function) []pci.Address {
 			other = append(other, f.VF.PF)
 		}
 	}
-	if old, now := vfsOf(before), vfsOf(after); !slices.Equal(old, now) {
+	if old, now := listVFs(before), listVFs(after); !slices.Equal(old, now) {
 		other = slices.Concat(other, old, now)
 	}
 	return other
 }
 
-func vfsOf(f *device.Function) []pci.Address {
+func listVFs(f *device.Function) []pci.Address {
 	if f == nil || f.PF == nil {
 		return nil
 	}

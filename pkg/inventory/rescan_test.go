@@ -93,7 +93,7 @@ func TestRescanEqualsScan(t *testing.T) {
 		{
 			"a new function in a group that is known",
 			func(t *testing.T, f *fixture) {
-				group, _ := f.k.GroupOf(f.gpu)
+				group, _ := f.k.Group(f.gpu)
 				audio := sysfstest.Audio(pci.Address{Bus: f.gpu.Bus, Function: 1})
 				audio.Group = group
 				f.k.Add(audio)

@@ -264,7 +264,7 @@ func merge[K comparable, V any](base []V, read map[K]*V, key func(*V) K, compare
 //
 // The root is the last that is named, so that the domain behind a VMD
 // controller has its own root and not the controller's.
-func placeOf(where string) (root string, upstream []pci.Address) {
+func parsePlace(where string) (root string, upstream []pci.Address) {
 	for element := range strings.SplitSeq(where, "/") {
 		if isRoot(element) {
 			root, upstream = element, nil

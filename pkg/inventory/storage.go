@@ -164,7 +164,7 @@ func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
 	var uses []device.Use
 	for _, disk := range f.Children.Block {
 		for _, name := range m.storage.partitions(disk) {
-			found, err := m.usesOf(name, name, nil)
+			found, err := m.partUses(name, name, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -176,7 +176,7 @@ func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
 
 // usesOf returns the uses of a block device; name is the part of a disk that carries it. They are reported as uses
 // of that part. above lists the devices between the two.
-func (m *mounts) usesOf(part, name string, above []string) ([]device.Use, error) {
+func (m *mounts) partUses(part, name string, above []string) ([]device.Use, error) {
 	number, err := readOptional(m.fs, "sys/class/block/"+name+"/dev")
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (m *mounts) stack(part, name string, above []string) ([]device.Use, error) 
 		if len(above) == 0 {
 			uses = append(uses, device.Use{Kind: device.UseStack, Name: part, Detail: m.title(holder)})
 		}
-		found, err := m.usesOf(part, holder, append(slices.Clip(above), holder))
+		found, err := m.partUses(part, holder, append(slices.Clip(above), holder))
 		if err != nil {
 			return nil, err
 		}

@@ -161,8 +161,8 @@ func relevant(ev Uevent) bool {
 	return false
 }
 
-// scopeOf returns what a set of subjects makes it necessary to read.
-func scopeOf(subjects map[subject]bool, snap *device.Snapshot) scope {
+// newScope returns what a set of subjects makes it necessary to read.
+func newScope(subjects map[subject]bool, snap *device.Snapshot) scope {
 	var s scope
 	for subj := range subjects {
 		addrs, ok := concernedBy(subj, snap)
@@ -180,7 +180,7 @@ func concernedBy(subj subject, snap *device.Snapshot) ([]pci.Address, bool) {
 	}
 	switch subj.subsystem {
 	case "vfio":
-		return membersOf(path.Base(subj.path), snap)
+		return listMembers(path.Base(subj.path), snap)
 	case "block":
 		return withDisks(snap), true
 	case "iommu":
@@ -191,7 +191,7 @@ func concernedBy(subj subject, snap *device.Snapshot) ([]pci.Address, bool) {
 
 // membersOf returns the members of the group with a VFIO node's name, "15" or
 // "noiommu-15".
-func membersOf(node string, snap *device.Snapshot) ([]pci.Address, bool) {
+func listMembers(node string, snap *device.Snapshot) ([]pci.Address, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(node, "noiommu-"))
 	if err != nil {
 		return nil, true // the control node

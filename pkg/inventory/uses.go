@@ -18,7 +18,7 @@ import (
 // children, and VFIO's never do.
 func (s *scan) judgeUses(ctx context.Context, fresh []*device.Function) error {
 	for _, f := range fresh {
-		uses, err := s.usesOf(ctx, f)
+		uses, err := s.readUses(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func (s *scan) judgeUses(ctx context.Context, fresh []*device.Function) error {
 	return nil
 }
 
-func (s *scan) usesOf(ctx context.Context, f *device.Function) (uses []device.Use, err error) {
+func (s *scan) readUses(ctx context.Context, f *device.Function) (uses []device.Use, err error) {
 	if len(f.Children.Net) > 0 {
 		if s.network == nil {
 			if s.network, err = readNetwork(ctx, s.fs, s.ask); err != nil {
@@ -76,7 +76,7 @@ func (s *scan) hadNoFrameBuffer(f *device.Function) bool {
 // owners are the functions that are being read, by address.
 type owners map[pci.Address]*device.Function
 
-func ownersOf(fresh []*device.Function) owners {
+func newOwners(fresh []*device.Function) owners {
 	o := make(owners, len(fresh))
 	for _, f := range fresh {
 		o[f.Address] = f
@@ -103,7 +103,7 @@ func (s *scan) adopt(fresh []*device.Function) error {
 	if s.isSmall(fresh) {
 		adopt = s.adoptBelow
 	}
-	if err := adopt(ownersOf(fresh)); err != nil {
+	if err := adopt(newOwners(fresh)); err != nil {
 		return err
 	}
 	for _, f := range fresh {

@@ -227,7 +227,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (w *Watcher) advance(ctx context.Context) bool {
 	all, subjects := w.changed.take()
 	last := w.latest.Load()
-	next, err := w.scan(ctx, all, scopeOf(subjects, last), last)
+	next, err := w.scan(ctx, all, newScope(subjects, last), last)
 	if ctx.Err() != nil {
 		return true
 	}

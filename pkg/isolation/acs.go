@@ -31,11 +31,11 @@ const (
 	ACSUnknown ACSState = "unknown"
 )
 
-// ACSOf applies the kernel's pci_acs_enabled (drivers/pci/pci.c) to what the
+// ReadACS applies the kernel's pci_acs_enabled (drivers/pci/pci.c) to what the
 // registers of f say, without the kernel's table of quirks. It is evidence,
 // not the verdict: where the two differ, the IOMMU groups show what the kernel
 // made of it.
-func ACSOf(s *device.Snapshot, f *device.Function) ACSState {
+func ReadACS(s *device.Snapshot, f *device.Function) ACSState {
 	express := f.Capabilities.Express
 	switch {
 	case express == nil && f.Capabilities.Truncated:
@@ -138,7 +138,7 @@ func isDownstream(p *device.Function) bool {
 // across the switch. But the switch routes requests between the ports below the IOMMU, so the groups are not isolated.
 func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 	neighbour, ok := j.neighbour(upstream)
-	if state := ACSOf(j.s, p); !ok || state == ACSOn {
+	if state := ReadACS(j.s, p); !ok || state == ACSOn {
 		return
 	}
 	j.reason(rule.Verdict{
@@ -182,7 +182,7 @@ func (j *judgement) slotIsSplit() bool {
 // port judges one port on the path that is outside the group.
 func (j *judgement) port(p *device.Function) {
 	seen := j.sawACS(p)
-	state := ACSOf(j.s, p)
+	state := ReadACS(j.s, p)
 	vouched := p.Group != nil
 	r := rule.Verdict{Code: rule.PeerToPeerPossible, Culprit: new(p.Address), Evidence: seen}
 	switch {
@@ -205,7 +205,7 @@ func (j *judgement) port(p *device.Function) {
 // function judges f itself against the other functions of its device.
 func (j *judgement) function() {
 	seen := j.sawACS(j.f)
-	switch ACSOf(j.s, j.f) {
+	switch ReadACS(j.s, j.f) {
 	case ACSOn:
 	case ACSOff:
 		j.reason(rule.Verdict{
@@ -317,7 +317,7 @@ func Separate(s *device.Snapshot, f *device.Function) string {
 		return "disable VMD (Intel Volume Management Device) for the slot of " + f.Address.String() + " in the firmware setup: all functions behind VMD share its IOMMU group"
 	}
 	for _, addr := range slices.Backward(f.Upstream) {
-		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ACSOf(s, port) == ACSOff {
+		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ReadACS(s, port) == ACSOff {
 			return fmt.Sprintf("switch ACS of port %s on: %s", addr, ACSAtBoot(port))
 		}
 	}

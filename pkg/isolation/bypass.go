@@ -87,7 +87,7 @@ type Bypass struct {
 // the registers of each port on the path, or by the kernel's judgement if a port shows none (see [Redirects]).
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	var bypasses []Bypass
-	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {
+	if state := ReadACS(s, f); multifunction(s, f) && state != ACSOn {
 		into := slot(f.Card(), 0)
 		if state == ACSAbsent { // functions in groups of their own the kernel vouches for
 			into = slot(f.Card(), groupKey(f))
@@ -110,7 +110,7 @@ func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 // ACSOn where its registers say so, and where they say nothing but the kernel
 // found at boot that it does (a quirk) and gave f a group without it.
 func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
-	state := ACSOf(s, port)
+	state := ReadACS(s, port)
 	vouched := port.Group != nil && f.Group != nil && *port.Group != *f.Group
 	if vouched && (state == ACSAbsent || state == ACSUnknown && !port.Capabilities.Truncated) {
 		return ACSOn
@@ -228,7 +228,7 @@ func AssignmentSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	taken := []*device.Function{f}
 	for _, seed := range append(s.Companions(f), f) {
 		taken = append(taken, seed)
-		if g, ok := s.GroupOf(seed); ok {
+		if g, ok := s.GroupWith(seed); ok {
 			taken = append(taken, endpoints(s.Members(g))...)
 		}
 	}
@@ -240,8 +240,8 @@ func endpoints(members []*device.Function) []*device.Function {
 	return slices.DeleteFunc(members, (*device.Function).IsBridge)
 }
 
-// addressesOf returns the addresses of functions.
-func addressesOf(fns []*device.Function) []pci.Address {
+// listAddresses returns the addresses of functions.
+func listAddresses(fns []*device.Function) []pci.Address {
 	addrs := make([]pci.Address, len(fns))
 	for i, f := range fns {
 		addrs[i] = f.Address

@@ -30,7 +30,7 @@ func (i *Interrupts) Remapped() (remapped, known bool) {
 	return len(i.Plain) == 0 && len(i.Safe) > 0, len(i.Plain)+len(i.Safe) > 0
 }
 
-// InterruptsOf returns what the node's interrupt chips say about f.
+// JudgeInterrupts returns what the node's interrupt chips say about f.
 //
 // The kernel prefixes the chip name of a remapped MSI: "IR-" on Intel and AMD
 // (msi_parent_ops in drivers/iommu/{intel/irq_remapping,amd/iommu}.c), "ITS-"
@@ -38,7 +38,7 @@ func (i *Interrupts) Remapped() (remapped, known bool) {
 // isolated MSI (IRQ_DOMAIN_FLAG_ISOLATED_MSI in irq-gic-v3-its.c; Socionext's
 // pre-ITS, which is not, can't be told apart here). Remapping is a matter of
 // the whole node, so one chip without it is proof enough against all.
-func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
+func JudgeInterrupts(s *device.Snapshot, f *device.Function) Interrupts {
 	var found Interrupts
 	for _, chip := range s.Host.IRQChips {
 		switch {
@@ -53,7 +53,7 @@ func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
 
 // remapped reports whether interrupts of f are remapped, and adds a reason if they are not or if that is unknown.
 func (j *judgement) remapped() bool {
-	found := InterruptsOf(j.s, j.f)
+	found := JudgeInterrupts(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
 	r := rule.Verdict{Code: rule.NoInterruptRemapping, Evidence: seen}
 	remapped, known := found.Remapped()

@@ -52,7 +52,7 @@ type judgement struct {
 
 func judge(s *device.Snapshot, f *device.Function) Judgment {
 	j := &judgement{s: s, f: f}
-	j.group, _ = s.GroupOf(f)
+	j.group, _ = s.GroupWith(f)
 	if f.IsBridge() {
 		j.bridge()
 		return j.verdict()

@@ -402,7 +402,7 @@ func TestJudgeFunctionsBeyondTheEighth(t *testing.T) {
 		}
 		s = card(fullACS)
 		f, _ = s.Function(addr(t, text))
-		if v := isolation.Judge(s, f); !v.Isolated || isolation.ACSOf(s, f) != isolation.ACSOn {
+		if v := isolation.Judge(s, f); !v.Isolated || isolation.ReadACS(s, f) != isolation.ACSOn {
 			t.Errorf("%s with its ACS on: %+v", text, v.Reasons)
 		}
 	}

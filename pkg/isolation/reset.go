@@ -69,11 +69,11 @@ func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Addr
 // drivers/vfio/pci/vfio_pci_core.c). A function that is alone on its bus has
 // "bus" in reset_method if its bridge can reset it at all.
 func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
-	set := addressesOf(sharers(s, f))
+	set := listAddresses(sharers(s, f))
 	if len(set) < 2 {
 		return nil, false
 	}
-	taken := addressesOf(AssignmentSet(s, f))
+	taken := listAddresses(AssignmentSet(s, f))
 	for _, addr := range set {
 		if _, ok := slices.BinarySearchFunc(taken, addr, pci.Address.Compare); !ok { // a bus may have hundreds
 			return nil, false
@@ -152,7 +152,7 @@ func (j *judgement) noReset(seen []rule.Evidence) rule.Verdict {
 		r.Fix = "use Linux 5.15 or newer"
 		return r
 	}
-	taken := addressesOf(AssignmentSet(j.s, j.f))
+	taken := listAddresses(AssignmentSet(j.s, j.f))
 	for _, other := range sharers(j.s, j.f) {
 		if !slices.Contains(taken, other.Address) {
 			r.Culprit = new(other.Address)
@@ -213,10 +213,10 @@ func (e *DeadError) Error() string {
 	return fmt.Sprintf("configuration space of %s reads all ones: it does not answer", e.Address)
 }
 
-// FingerprintOf reads a function's fingerprint out of its configuration
+// NewFingerprint reads a function's fingerprint out of its configuration
 // space. It returns a [DeadError] for a space of all ones, and an error for
 // one shorter than the header.
-func FingerprintOf(addr pci.Address, config []byte) (Fingerprint, error) {
+func NewFingerprint(addr pci.Address, config []byte) (Fingerprint, error) {
 	if len(config) < headerEnd {
 		return Fingerprint{}, fmt.Errorf("configuration space of %s has %d bytes, want at least %d", addr, len(config), headerEnd)
 	}

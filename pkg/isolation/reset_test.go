@@ -171,7 +171,7 @@ func space() []byte {
 
 func fingerprint(t *testing.T, config []byte) isolation.Fingerprint {
 	t.Helper()
-	fp, err := isolation.FingerprintOf(pci.Address{Bus: 0x3b}, config)
+	fp, err := isolation.NewFingerprint(pci.Address{Bus: 0x3b}, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestCompareShorterRead(t *testing.T) {
 }
 
 func TestFingerprintOfDeadFunction(t *testing.T) {
-	_, err := isolation.FingerprintOf(pci.Address{Bus: 0x3b}, bytes.Repeat([]byte{0xff}, 4096))
+	_, err := isolation.NewFingerprint(pci.Address{Bus: 0x3b}, bytes.Repeat([]byte{0xff}, 4096))
 	var dead *isolation.DeadError
 	if !errors.As(err, &dead) || !strings.Contains(err.Error(), "0000:3b:00.0") {
 		t.Errorf("FingerprintOf = %v; want a DeadError that names the function", err)
@@ -234,7 +234,7 @@ func TestFingerprintOfVF(t *testing.T) {
 }
 
 func TestFingerprintOfTooLittle(t *testing.T) {
-	if _, err := isolation.FingerprintOf(pci.Address{}, make([]byte, 63)); err == nil {
+	if _, err := isolation.NewFingerprint(pci.Address{}, make([]byte, 63)); err == nil {
 		t.Error("FingerprintOf 63 bytes = nil; want an error")
 	}
 }
@@ -244,7 +244,7 @@ func FuzzFingerprintOf(f *testing.F) {
 	f.Add(make([]byte, 64))
 	f.Add(bytes.Repeat([]byte{0xff}, 256))
 	f.Fuzz(func(t *testing.T, config []byte) {
-		fp, err := isolation.FingerprintOf(pci.Address{}, config)
+		fp, err := isolation.NewFingerprint(pci.Address{}, config)
 		if err != nil {
 			return
 		}

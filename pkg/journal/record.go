@@ -201,9 +201,9 @@ func (r *Record) AheadWithoutProof(bootID string) []plan.Phase {
 	return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.GivingBack())
 }
 
-// StepsOf returns the steps of phases for functions that are where the record has them.
-func (r *Record) StepsOf(bootID string, phases []plan.Phase) []plan.Step {
-	return r.Plan.StepsOf(r.place(bootID), phases...)
+// StepsFor returns the steps of phases for functions that are where the record has them.
+func (r *Record) StepsFor(bootID string, phases []plan.Phase) []plan.Step {
+	return r.Plan.StepsFor(r.place(bootID), phases...)
 }
 
 // place returns where the record's functions are.

@@ -118,8 +118,8 @@ func FreeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// diskOf returns the number of the disk that a directory is on.
-func diskOf(dir string) (uint64, error) {
+// findDisk returns the number of the disk that a directory is on.
+func findDisk(dir string) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Stat(dir, &st)
 	return st.Dev, err
@@ -155,7 +155,7 @@ func (r Reserves) each(act func(Reserve) error) error {
 func (r Reserves) Disks() (dirs []string, err error) {
 	disk := r.Disk
 	if disk == nil {
-		disk = diskOf
+		disk = findDisk
 	}
 	seen := map[uint64]bool{}
 	for _, dir := range r.Dirs {

@@ -94,14 +94,14 @@ func HeaderLine(c Chain, s note.Signer) (line []byte, signed string, err error) 
 	if frontier == nil {
 		frontier = []tlog.Hash{}
 	}
-	line, err = lineOf(header{Version: Version, Segment: c.Size, Last: c.Last, Frontier: frontier, Checkpoint: signed})
+	line, err = encodeLine(header{Version: Version, Segment: c.Size, Last: c.Last, Frontier: frontier, Checkpoint: signed})
 	return line, signed, err
 }
 
 // MarkLine returns the line, with its newline, that completes a write with its signed checkpoint.
-func MarkLine(signed string) ([]byte, error) { return lineOf(mark{Checkpoint: signed}) }
+func MarkLine(signed string) ([]byte, error) { return encodeLine(mark{Checkpoint: signed}) }
 
-func lineOf(v any) ([]byte, error) {
+func encodeLine(v any) ([]byte, error) {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode line: %w", err)
@@ -109,7 +109,7 @@ func lineOf(v any) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// exactly decodes a line in canonical form, as lineOf encodes it, and refuses any other.
+// exactly decodes a line in canonical form, as encodeLine encodes it, and refuses any other.
 func exactly(line []byte, v any) error {
 	if err := json.Unmarshal(line, v); err != nil {
 		return err

@@ -122,7 +122,7 @@ func FindCheckpoints(data []byte) []Anchor {
 	var anchors []Anchor
 	add := func(text string) {
 		for _, m := range checkpointPattern.FindAllStringSubmatch(text, -1) {
-			if a, ok := anchorOf(m); ok && !slices.Contains(anchors, a) {
+			if a, ok := parseAnchor(m); ok && !slices.Contains(anchors, a) {
 				anchors = append(anchors, a)
 			}
 		}
@@ -134,7 +134,7 @@ func FindCheckpoints(data []byte) []Anchor {
 }
 
 // anchorOf restores the lines of a note.
-func anchorOf(m []string) (Anchor, bool) {
+func parseAnchor(m []string) (Anchor, bool) {
 	text := m[1] + "\n" + m[2] + "\n" + m[3] + "\n"
 	c, err := ParseCheckpoint(text)
 	if err != nil {

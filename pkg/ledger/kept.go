@@ -19,7 +19,7 @@ func KeptName(first int64) string { return fmt.Sprintf("%016d%s", first, keptSuf
 
 // IsKept reports whether a file's name is that of events that stay of a dropped segment.
 func IsKept(name string) bool {
-	_, suffix, ok := firstOf(name)
+	_, suffix, ok := parseFirst(name)
 	return ok && suffix == keptSuffix
 }
 

@@ -49,7 +49,7 @@ func readTree(fsys fs.FS) (*tree, error) {
 			return nil, &DamagedError{File: p.File, Line: p.Line, Seq: p.Seq, What: p.What}
 		}
 	}
-	v, err := verifierOf(fsys, r.Key)
+	v, err := newVerifier(fsys, r.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func ProveEvents(fsys fs.FS, seqs []int64) ([]*Proof, error) {
 			return nil, fmt.Errorf("there is no event %d: the ledger has %d", seq, t.size)
 		}
 	}
-	lines, err := linesOf(fsys, seqs)
+	lines, err := readLines(fsys, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func ProveEvents(fsys fs.FS, seqs []int64) ([]*Proof, error) {
 	return proofs, nil
 }
 
-// linesOf returns the lines of events.
-func linesOf(fsys fs.FS, seqs []int64) (map[int64]string, error) {
+// readLines returns the lines of events.
+func readLines(fsys fs.FS, seqs []int64) (map[int64]string, error) {
 	wanted, lines := map[int64]bool{}, map[int64]string{}
 	for _, seq := range seqs {
 		wanted[seq] = true

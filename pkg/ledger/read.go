@@ -37,7 +37,7 @@ func listFiles(fsys fs.FS) (files, error) {
 	}
 	var f files
 	for _, e := range entries {
-		first, suffix, ok := firstOf(e.Name())
+		first, suffix, ok := parseFirst(e.Name())
 		switch {
 		case ok && suffix == segmentSuffix:
 			f.segments = append(f.segments, first)
@@ -101,8 +101,8 @@ func PublicKey(fsys fs.FS) (string, error) {
 	return key, nil
 }
 
-// verifierOf returns the verifier of a key, or of the one beside the ledger.
-func verifierOf(fsys fs.FS, key string) (note.Verifier, error) {
+// newVerifier returns the verifier of a key, or of the one beside the ledger.
+func newVerifier(fsys fs.FS, key string) (note.Verifier, error) {
 	if key == "" {
 		var err error
 		if key, err = PublicKey(fsys); err != nil {
@@ -144,7 +144,7 @@ func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 				yield(Entry{}, err)
 				return
 			}
-			if !eventsOf(name, data, yield) {
+			if !readEvents(name, data, yield) {
 				return
 			}
 		}
@@ -152,7 +152,7 @@ func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 }
 
 // eventsOf yields the events of one file's data.
-func eventsOf(name string, data []byte, yield func(Entry, error) bool) bool {
+func readEvents(name string, data []byte, yield func(Entry, error) bool) bool {
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++

@@ -42,7 +42,7 @@ func HashesName(first int64) string { return fmt.Sprintf("%016d%s", first, hashe
 var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.kept\.jsonl|\.hashes)$`)
 
 // firstOf returns the number in a file's name, and its suffix.
-func firstOf(name string) (first int64, suffix string, ok bool) {
+func parseFirst(name string) (first int64, suffix string, ok bool) {
 	m := namePattern.FindStringSubmatch(name)
 	if m == nil {
 		return 0, "", false
@@ -53,26 +53,26 @@ func firstOf(name string) (first int64, suffix string, ok bool) {
 
 // FirstSeq returns the number in the name of a file of events or hashes: that of the first event of its segment.
 func FirstSeq(name string) int64 {
-	first, _, _ := firstOf(name)
+	first, _, _ := parseFirst(name)
 	return first
 }
 
 // IsSegment reports whether a file's name is that of a segment.
 func IsSegment(name string) bool {
-	_, suffix, ok := firstOf(name)
+	_, suffix, ok := parseFirst(name)
 	return ok && suffix == segmentSuffix
 }
 
 // IsHashes reports whether a file's name is that of a dropped segment's hashes.
 func IsHashes(name string) bool {
-	_, suffix, ok := firstOf(name)
+	_, suffix, ok := parseFirst(name)
 	return ok && suffix == hashesSuffix
 }
 
-// HashesOf returns the name and the content of the file of hashes that replaces a segment whose events are left out, as retention
+// Hashes returns the name and the content of the file of hashes that replaces a segment whose events are left out, as retention
 // writes it. It does not verify the segment: if the segment is damaged, the hashes don't match the header of the next segment, and
 // [Verify] reports that.
-func HashesOf(name string, data []byte) (string, []byte) {
+func Hashes(name string, data []byte) (string, []byte) {
 	var hashes []byte
 	_, body, _ := bytes.Cut(data, []byte("\n"))
 	for line := range bytes.Lines(body) {
@@ -81,7 +81,7 @@ func HashesOf(name string, data []byte) (string, []byte) {
 			hashes = append(hashes, leaf[:]...)
 		}
 	}
-	first, _, _ := firstOf(name)
+	first, _, _ := parseFirst(name)
 	return HashesName(first), hashes
 }
 
@@ -223,7 +223,7 @@ func (w *walk) run(body []byte) *DamagedError {
 		}
 		w.line++
 		if err := w.take(line); err != nil {
-			return &DamagedError{File: w.s.Name, Line: w.line, Offset: w.offset, Seq: w.seqOf(line), What: err.Error()}
+			return &DamagedError{File: w.s.Name, Line: w.line, Offset: w.offset, Seq: w.seq(line), What: err.Error()}
 		}
 		w.offset += int64(len(line) + 1)
 		if IsMark(line) {
@@ -234,8 +234,8 @@ func (w *walk) run(body []byte) *DamagedError {
 	return nil
 }
 
-// seqOf returns the event of a line: for a checkpoint the first event of its write.
-func (w *walk) seqOf(line []byte) int64 {
+// seq returns the event of a line: for a checkpoint the first event of its write.
+func (w *walk) seq(line []byte) int64 {
 	if IsMark(line) {
 		return w.chain.Size - int64(len(w.events))
 	}

@@ -103,7 +103,7 @@ func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) 
 	if _, err := listFiles(fsys); errors.Is(err, ErrNone) {
 		return verifyGone(fsys, o)
 	}
-	v, err := verifierOf(fsys, o.Key)
+	v, err := newVerifier(fsys, o.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	if o.Witness != "" {
 		c.gone("there are no events, but " + o.Witness)
 	}
-	if c.v, err = verifierOf(fsys, o.Key); err != nil {
+	if c.v, err = newVerifier(fsys, o.Key); err != nil {
 		c.strangers(trusted(o.Anchors))
 		return c.r, nil
 	}
@@ -346,7 +346,7 @@ func shown(fsys fs.FS, o Options) bool {
 	if len(trusted(o.Anchors)) > 0 {
 		return true
 	}
-	v, err := verifierOf(fsys, o.Key)
+	v, err := newVerifier(fsys, o.Key)
 	return err == nil && slices.ContainsFunc(o.Anchors, func(a Anchor) bool {
 		_, err := OpenCheckpoint(a.Signed, v)
 		return err == nil

@@ -129,7 +129,7 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
-	return a, true, m.BindByPolicyOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+	return a, true, m.BindSomeByPolicy(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
 // accountForAll does so for functions that an operator puts to use again.

@@ -55,11 +55,11 @@ func BoundID(f *device.Function) string { return ledger.BindingUID + f.Address.L
 // record, so that it is ready for claims and its original driver is known. Call it after Recover; it may be repeated.
 // Functions that can't be bound are reported together and stay unchanged. It skips functions that a claim has.
 func (m *Maintainer) BindByPolicy(ctx context.Context) error {
-	return m.BindByPolicyOf(ctx, func(pci.Address) bool { return true })
+	return m.BindSomeByPolicy(ctx, func(pci.Address) bool { return true })
 }
 
-// BindByPolicyOf is BindByPolicy for those of the functions that are meant.
-func (m *Maintainer) BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error {
+// BindSomeByPolicy is BindByPolicy for those of the functions that are meant.
+func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Address) bool) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 			VFIO: boundConfig(),
 		}},
 	}
-	release, err := m.order.Effects.LockClaim(ctx, plan.RefOf(req))
+	release, err := m.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		return nil, nil
 	}
 	orphan := &Orphan{Address: a}
-	origin, why, err := m.originOf(ctx, snap, f, n.Damaged)
+	origin, why, err := m.findOrigin(ctx, snap, f, n.Damaged)
 	if err != nil || why != "" {
 		orphan.Why = why
 		return orphan, err
@@ -182,9 +182,9 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	return orphan, m.restoreOrphan(ctx, snap, rec, f, origin)
 }
 
-// originOf returns the driver from which kata-vfio took an orphan, or why that, or that
+// findOrigin returns the driver from which kata-vfio took an orphan, or why that, or that
 // nothing needs it on VFIO, is not certain.
-func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
+func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read and may describe this device", nil
 	}
@@ -306,7 +306,7 @@ func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function
 		if len(events) == 0 {
 			continue
 		}
-		if err := m.allUnheld(ctx, id, addressesOf(&events[0])); effects.IsUse(err) {
+		if err := m.allUnheld(ctx, id, listAddresses(&events[0])); effects.IsUse(err) {
 			return nil, effects.OneLine(err), nil
 		} else if err != nil {
 			return nil, "", err
@@ -343,7 +343,7 @@ func (m *Maintainer) allUnheld(ctx context.Context, uid string, addrs []pci.Addr
 func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot, lost [][]ledger.Event) error {
 	for _, events := range lost {
 		uid := events[0].Claim.UID
-		for _, a := range addressesOf(&events[0]) {
+		for _, a := range listAddresses(&events[0]) {
 			mark := journal.ResetMark{Address: a, Claim: uid, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
 			if f, ok := snap.Function(a); ok {
 				mark.Identity = snap.Identify(f)
@@ -353,7 +353,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 			}
 		}
 		// By its UID alone: the names in the ledger may be pseudonyms.
-		if err := m.order.Effects.Record(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
+		if err := m.order.Effects.Record(ctx, plan.Ref{UID: uid}, lastTenancy(events)...); err != nil {
 			return err
 		}
 	}
@@ -362,10 +362,10 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 
 const recordLost = "its claim's record was lost"
 
-// endOf returns the events that end a tenancy: the VM no longer has its devices, and neither has the claim.
-func endOf(events []ledger.Event) []ledger.Event {
+// lastTenancy returns the events that end a tenancy: the VM no longer has its devices, and neither has the claim.
+func lastTenancy(events []ledger.Event) []ledger.Event {
 	var end []ledger.Event
-	if last := effects.LastOf(events, ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {
+	if last := effects.FindLast(events, ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {
 		end = append(end, ledger.Event{Type: ledger.Close, Devices: effects.DevicesNamed(&events[0]), VM: last.VM, Late: true, Reason: recordLost})
 	}
 	return append(end, ledger.Event{
@@ -373,7 +373,7 @@ func endOf(events []ledger.Event) []ledger.Event {
 	})
 }
 
-func addressesOf(e *ledger.Event) []pci.Address {
+func listAddresses(e *ledger.Event) []pci.Address {
 	addrs := make([]pci.Address, len(e.Devices))
 	for i := range e.Devices {
 		addrs[i] = e.Devices[i].Address

@@ -194,7 +194,7 @@ func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	if rec := w.bound[f.Address]; rec != nil {
 		req.UID = rec.ID()
 	}
-	release, err := w.order.Effects.LockClaim(ctx, plan.RefOf(req))
+	release, err := w.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
 		return err
 	}

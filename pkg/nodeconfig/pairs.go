@@ -107,7 +107,7 @@ func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Funct
 // alone reports whether f is its group's only function. What shares the VF's
 // group goes with it and can't be accounted for in the GPU's pool.
 func alone(s *device.Snapshot, f *device.Function) bool {
-	g, ok := s.GroupOf(f)
+	g, ok := s.GroupWith(f)
 	return ok && len(g.Members) == 1 && len(g.Others) == 0
 }
 

@@ -57,7 +57,7 @@ func (sel *Selection) unshareable(s *device.Snapshot, gpu *device.Function) stri
 // assignedWith returns the other functions that go to a VM with a GPU: its group's and its companions.
 func assignedWith(s *device.Snapshot, gpu *device.Function) []*device.Function {
 	all := s.Companions(gpu)
-	g, ok := s.GroupOf(gpu)
+	g, ok := s.GroupWith(gpu)
 	if !ok {
 		return all
 	}

@@ -18,7 +18,7 @@ import (
 // CheckNode returns a [RefusedError] for what of a request is allocated from pools of other
 // nodes than the one with the name, which may be empty where it is not known.
 func CheckNode(req *claim.Request, node string) error {
-	m := maker{node: Node{Name: node}, ref: RefOf(req)}
+	m := maker{node: Node{Name: node}, ref: NewRef(req)}
 	for i := range req.Devices {
 		d := &req.Devices[i]
 		c := candidate{maker: &m, claimed: d}
@@ -34,7 +34,7 @@ func CheckNode(req *claim.Request, node string) error {
 
 // IsOf reports whether the plan is one of the allocated devices: the same ones for the same
 // requests, from the same pools, in any order.
-func (p *Plan) IsOf(devices []claim.Device) bool {
+func (p *Plan) Gives(devices []claim.Device) bool {
 	have, want := make([]allocated, len(p.Devices)), make([]allocated, len(devices))
 	for i := range p.Devices {
 		d := &p.Devices[i]
@@ -61,7 +61,7 @@ func (c *candidate) comparesPools() bool { return c.node.Name != "" && c.claimed
 
 // allocatedHere refuses a device that was allocated from a pool of another node.
 func (c *candidate) allocatedHere() *rule.Verdict {
-	if !c.comparesPools() || device.IsPoolOf(c.node.Name, c.claimed.Pool) {
+	if !c.comparesPools() || device.IsNodesPool(c.node.Name, c.claimed.Pool) {
 		return nil
 	}
 	return &rule.Verdict{

@@ -70,8 +70,8 @@ func (c *candidate) plugsGroups() bool {
 	return c.node.HotPlug && (c.claimed.VFIO.Backend == v1alpha1.BackendGroup || !c.node.Snapshot.Host.IOMMUFD)
 }
 
-// askedOf returns the functions that a claim asks for.
-func askedOf(devices []claim.Device) map[pci.Address]bool {
+// askedFunctions returns the functions that a claim asks for.
+func askedFunctions(devices []claim.Device) map[pci.Address]bool {
 	asked := make(map[pci.Address]bool, len(devices))
 	for i := range devices {
 		asked[devices[i].Address] = true

@@ -37,7 +37,7 @@ func ExampleMake() {
 		fmt.Println(err)
 		return
 	}
-	for _, step := range p.StepsOf(plan.AtOriginal, plan.Preparation()...) {
+	for _, step := range p.StepsFor(plan.AtOriginal, plan.Preparation()...) {
 		fmt.Println(step)
 	}
 

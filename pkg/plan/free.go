@@ -25,7 +25,7 @@ func (c *candidate) clean() *rule.Verdict {
 	for _, t := range c.all {
 		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
 			return c.mate(t.f, rule.Quarantined,
-				fmt.Sprintf("%s has been quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
+				fmt.Sprintf("%s has been quarantined since claim %s: %s", t.f.Address, c.holderName(h.Claim), h.Quarantined),
 				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
 		}
 	}
@@ -38,7 +38,7 @@ func (c *candidate) unheld() *rule.Verdict {
 		h, ok := c.node.Owners[t.f.Address]
 		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, rule.Held,
-				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
+				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.holderName(h.Claim)),
 				"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 		}
 	}
@@ -62,7 +62,7 @@ func (c *candidate) explained() *rule.Verdict {
 
 // nameOf names another claim by its UID. The tenant who claims sees the refusal and must not learn the names of
 // other tenants; the UID is enough for the operator.
-func (c *candidate) nameOf(other Ref) string {
+func (c *candidate) holderName(other Ref) string {
 	if other.Namespace == c.ref.Namespace {
 		return other.String()
 	}
@@ -167,7 +167,7 @@ func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
 }
 
 func members(s *device.Snapshot, f *device.Function) []*device.Function {
-	g, ok := s.GroupOf(f)
+	g, ok := s.GroupWith(f)
 	if !ok {
 		return nil
 	}

@@ -92,11 +92,11 @@ func (c *candidate) pluggableTogether() *rule.Verdict {
 	given := map[int]pci.Address{} // what the VM gets of each group
 	for i := range c.devices {
 		for _, a := range c.devices[i].Give {
-			given[c.groupOf(a)] = a
+			given[c.groupNumber(a)] = a
 		}
 	}
 	for _, a := range c.give() {
-		group := c.groupOf(a)
+		group := c.groupNumber(a)
 		if first, ok := given[group]; ok && first != a && !c.plugsWholeGroups() {
 			return c.secondOfGroup(a, first, group)
 		}
@@ -111,7 +111,7 @@ func (c *candidate) plugsWholeGroups() bool {
 }
 
 // groupOf returns the IOMMU group of a function that is in one: earlier checks refuse others.
-func (c *candidate) groupOf(a pci.Address) int {
+func (c *candidate) groupNumber(a pci.Address) int {
 	if f, ok := c.node.Snapshot.Function(a); ok && f.Group != nil {
 		return *f.Group
 	}
@@ -141,7 +141,7 @@ func (c *candidate) pluggedByGroup() *rule.Verdict {
 	if c.settled != v1alpha1.BackendGroup || c.node.HotPlug {
 		return nil
 	}
-	first, ok := c.pluggedOf(c.f)
+	first, ok := c.pluggedWith(c.f)
 	if !ok || first.Address == c.f.Address {
 		return nil
 	}
@@ -150,10 +150,10 @@ func (c *candidate) pluggedByGroup() *rule.Verdict {
 		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
 }
 
-// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not regard
+// pluggedWith returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not regard
 // as a bridge.
-func (c *candidate) pluggedOf(f *device.Function) (*device.Function, bool) {
-	g, ok := c.node.Snapshot.GroupOf(f)
+func (c *candidate) pluggedWith(f *device.Function) (*device.Function, bool) {
+	g, ok := c.node.Snapshot.GroupWith(f)
 	if !ok {
 		return nil, false
 	}

@@ -61,7 +61,7 @@ type Owner struct {
 
 // Make returns the plan for the request, or a [RefusedError] with all reasons against it.
 func Make(req *claim.Request, n Node) (*Plan, error) {
-	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot), asked: askedOf(req.Devices)}
+	m := maker{node: n, ref: NewRef(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot), asked: askedFunctions(req.Devices)}
 	for i := range req.Devices {
 		m.device(&req.Devices[i])
 	}
@@ -71,8 +71,8 @@ func Make(req *claim.Request, n Node) (*Plan, error) {
 	return m.plan(), nil
 }
 
-// RefOf returns the reference to the claim that a request came from.
-func RefOf(req *claim.Request) Ref {
+// NewRef returns the reference to the claim that a request came from.
+func NewRef(req *claim.Request) Ref {
 	return Ref{UID: req.UID, Namespace: req.Namespace, Name: req.Name, Pods: req.Pods}
 }
 
@@ -162,7 +162,7 @@ func (m *maker) plan() *Plan {
 	}
 	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	p.ResetsBefore = m.resetsBefore(p.Resets())
-	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
+	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
 	return p
 }
 
@@ -294,7 +294,7 @@ func vfioDriver(h *device.Host, f *device.Function) (driver, load string) {
 			module, best = a.Module, score
 		}
 	}
-	driver, loaded := h.DriverOf(module)
+	driver, loaded := h.Driver(module)
 	if loaded {
 		return driver, ""
 	}

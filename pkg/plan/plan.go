@@ -261,7 +261,7 @@ func (p *Plan) readdress(moved map[pci.Address]pci.Address) {
 		d := &p.Devices[i]
 		d.Address, d.Give, d.Resets = now(d.Address), all(d.Give), resets(d.Resets)
 	}
-	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
+	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
 }
 
 // HasVF reports whether something changes of a VF besides its binding.

@@ -141,9 +141,9 @@ func override(steps []Step, addr pci.Address, now Binding, value string) ([]Step
 	return steps, now
 }
 
-// StepsOf returns the steps of phases, in order, for functions that are at a place
+// StepsFor returns the steps of phases, in order, for functions that are at a place
 // when the first phase begins.
-func (p *Plan) StepsOf(from Place, phases ...Phase) []Step {
+func (p *Plan) StepsFor(from Place, phases ...Phase) []Step {
 	w := walk{plan: p, steps: []Step{}, now: map[pci.Address]Binding{}}
 	for i := range p.Functions {
 		fn := &p.Functions[i]
@@ -303,7 +303,7 @@ func (p *Plan) ResetStep(r isolation.Reset) Step {
 // Phase is one kind of work on all functions or devices of a plan that need it.
 // Lists of phases, as [Preparation] and the others return them, are the one order
 // of effects: package prepare carries them out, recovery resumes them, and a dry
-// run prints their steps (see [Plan.StepsOf]).
+// run prints their steps (see [Plan.StepsFor]).
 type Phase string
 
 // Phases. Those without steps change files, or nothing at all.

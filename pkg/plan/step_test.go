@@ -80,7 +80,7 @@ func TestReleaseGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, step := range p.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...) {
+	for _, step := range p.StepsFor(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...) {
 		got = append(got, step.String())
 	}
 	want := []string{

@@ -96,7 +96,7 @@ func (c *candidate) configured() *rule.Verdict {
 	if cfg == nil {
 		cfg = &v1alpha1.VFConfig{}
 	}
-	want := settingsOf(cfg)
+	want := newSettings(cfg)
 	switch c.f.Class.Sub() {
 	case pci.ClassEthernet:
 		guardEthernet(&want)
@@ -124,8 +124,8 @@ func (c *candidate) configured() *rule.Verdict {
 		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
 }
 
-// settingsOf returns what a VFConfig says, in the kernel's terms.
-func settingsOf(cfg *v1alpha1.VFConfig) device.VFSettings {
+// newSettings returns what a VFConfig says, in the kernel's terms.
+func newSettings(cfg *v1alpha1.VFConfig) device.VFSettings {
 	want := device.VFSettings{
 		MAC: strings.ToLower(cfg.MAC), LinkState: strings.ToLower(string(cfg.LinkState)),
 		SpoofCheck: cfg.SpoofCheck, RSSQuery: cfg.RSSQuery, Trust: cfg.Trust,
@@ -271,7 +271,7 @@ func (c *candidate) pooled() *rule.Verdict {
 	if i < 0 {
 		return &rule.Verdict{
 			Code: rule.NoAddressPool,
-			Text: fmt.Sprintf("its addresses come from pool %s, but this node's config %s", name, poolsOf(c.node.AddressPools)),
+			Text: fmt.Sprintf("its addresses come from pool %s, but this node's config %s", name, describePools(c.node.AddressPools)),
 			Fix:  "add the pool to addressPools of the node config, or correct network.addressPool in the DeviceClass",
 		}
 	}
@@ -288,8 +288,8 @@ func (c *candidate) pooled() *rule.Verdict {
 	return nil
 }
 
-// poolsOf says which pools there are.
-func poolsOf(pools []v1alpha1.AddressPool) string {
+// describePools says which pools there are.
+func describePools(pools []v1alpha1.AddressPool) string {
 	if len(pools) == 0 {
 		return "has no addressPools"
 	}

@@ -228,7 +228,7 @@ func TestEndpointEndsOnItsKernelDriver(t *testing.T) {
 			if last := got.Steps[len(got.Steps)-1].String(); last != "probe 0000:21:10.0 for "+tt.want {
 				t.Errorf("the last step is %q", last)
 			}
-			if first := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
+			if first := got.StepsFor(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
 				t.Errorf("the first step back is %q", first)
 			}
 		})
@@ -302,7 +302,7 @@ func TestPoolsAddressesAreAStep(t *testing.T) {
 	if last := got.Steps[len(got.Steps)-1]; last.String() != "take addresses for "+nicVF.String()+" from pool storage" {
 		t.Errorf("the last step is %s", last)
 	}
-	release := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)
+	release := got.StepsFor(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)
 	if last := release[len(release)-1]; last.String() != "give the addresses of "+nicVF.String()+" back to pool storage" {
 		t.Errorf("the last step of the way back is %s", last)
 	}

@@ -6,7 +6,7 @@ import "slices"
 // proven clean.
 func (p *Plan) ResetFirst() {
 	p.ResetsBefore = p.Resets()
-	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
+	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
 }
 
 // IsWarm reports whether the plan finds its functions ready: on the drivers where its VM gets them, and proven clean

@@ -89,7 +89,7 @@ func (s *service) failing(a pci.Address) []string {
 	if s.monitor == nil {
 		return nil
 	}
-	return gate.IDsOf(s.monitor.Failing(a))
+	return gate.ListIDs(s.monitor.Failing(a))
 }
 
 // judge runs the checks before anything is published.

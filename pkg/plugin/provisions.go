@@ -32,7 +32,7 @@ func (s *service) provision(ctx context.Context) error {
 type ProvisionedVFs interface {
 	Provision(ctx context.Context) ([]plan.Provision, error)
 	Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error)
-	BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error
+	BindSomeByPolicy(ctx context.Context, meant func(pci.Address) bool) error
 }
 
 // A change of a PF that failed is retried after provisionRetry. The pause doubles each time, up to provisionRetryLast: the
@@ -206,7 +206,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 
 // bind binds the functions of policy bound. After a failure the functions that appeared are kept for the next tick.
 func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool) {
-	err := w.VFs.BindByPolicyOf(ctx, meant)
+	err := w.VFs.BindSomeByPolicy(ctx, meant)
 	if ctx.Err() != nil {
 		return
 	}

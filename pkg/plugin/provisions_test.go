@@ -36,7 +36,7 @@ func (l lackingVFs) Reprovision(ctx context.Context, _ func(*plan.Provision) (st
 	return l.Provision(ctx)
 }
 
-func (lackingVFs) BindByPolicyOf(context.Context, func(pci.Address) bool) error { return nil }
+func (lackingVFs) BindSomeByPolicy(context.Context, func(pci.Address) bool) error { return nil }
 
 // provisioning is a node whose config asks for VFs, and what follows it.
 type provisioning struct {

@@ -166,11 +166,11 @@ func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.kept || n.hasBaselineOf(snap.Host.BootID) {
+	if n.kept || n.hasBaseline(snap.Host.BootID) {
 		n.kept = true
 		return nil
 	}
-	data, err := json.Marshal(facts.BaselineOf(snap))
+	data, err := json.Marshal(facts.NewBaseline(snap))
 	if err == nil {
 		err = n.write(facts.BaselineFile, data)
 	}
@@ -181,8 +181,8 @@ func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	return nil
 }
 
-// hasBaselineOf reports whether there is a valid baseline of the boot.
-func (n *RunFiles) hasBaselineOf(bootID string) bool {
+// hasBaseline reports whether there is a valid baseline of the boot.
+func (n *RunFiles) hasBaseline(bootID string) bool {
 	data, err := os.ReadFile(filepath.Join(n.dir, facts.BaselineFile))
 	if err != nil {
 		return false

@@ -24,7 +24,7 @@ var container = strings.Repeat("0123456789abcdef", 4)
 // groupNode returns the VFIO node of a function's group.
 func (w *world) groupNode(a pci.Address) string {
 	w.t.Helper()
-	group, ok := w.k.GroupOf(a)
+	group, ok := w.k.Group(a)
 	if !ok {
 		w.t.Fatalf("%s has no group", a)
 	}

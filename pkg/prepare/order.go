@@ -112,7 +112,7 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if want, ours := effects.BindingOf(rec, fn); ours {
+		if want, ours := effects.FindBinding(rec, fn); ours {
 			if err := o.Effects.Drive(ctx, rec, fn, want); err != nil {
 				return err
 			}

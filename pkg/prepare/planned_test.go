@@ -115,7 +115,7 @@ func TestPlannedStepsAreExecuted(t *testing.T) {
 			mark = len(w.events)
 			w.mustHandOver("second")
 			phasedOf(plan.Renewal(), func(phases []plan.Phase) []plan.Step {
-				return rec.StepsOf(rec.BootID, phases)
+				return rec.StepsFor(rec.BootID, phases)
 			}).wantAll(t, w.executed(mark))
 
 			mark, rec = len(w.events), w.record(uid)
@@ -135,9 +135,9 @@ func ahead(rec *journal.Record, bootID string, recovery bool) phased {
 	case recovery && rec.State == journal.Prepared && rec.BootID == bootID:
 		return preparation(rec)
 	}
-	return phasedOf(rec.Ahead(bootID), func(phases []plan.Phase) []plan.Step { return rec.StepsOf(bootID, phases) })
+	return phasedOf(rec.Ahead(bootID), func(phases []plan.Phase) []plan.Step { return rec.StepsFor(bootID, phases) })
 }
 
 func preparation(rec *journal.Record) phased {
-	return phasedOf(plan.Preparation(), func(phases []plan.Phase) []plan.Step { return rec.Plan.StepsOf(plan.AtOriginal, phases...) })
+	return phasedOf(plan.Preparation(), func(phases []plan.Phase) []plan.Step { return rec.Plan.StepsFor(plan.AtOriginal, phases...) })
 }

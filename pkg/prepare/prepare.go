@@ -94,10 +94,10 @@ func (p *Preparer) Order() *Order { return p.order }
 // [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
-	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.RefOf(req)})
+	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.NewRef(req)})
 	defer func() { end(Result{Record: rec, Err: err}) }()
 	defer func() { rec, err = p.refusals.recordResult(ctx, req, rec, err) }()
-	release, err := p.order.Effects.LockClaim(ctx, plan.RefOf(req))
+	release, err := p.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	if err := o.announce(ctx, snap, rec); err != nil {
 		return nil, err
 	}
-	if err := o.Effects.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.DevicesOf(snap, rec)}); err != nil {
+	if err := o.Effects.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.LedgerDevices(snap, rec)}); err != nil {
 		return nil, errors.Join(err, o.Effects.Forget(rec)) // nothing is done yet
 	}
 	err = o.CarryOut(ctx, rec, plan.Preparation())
@@ -266,7 +266,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	thisBoot := rec.BootID == snap.Host.BootID
 	lasting := rec.State == journal.Quarantined || rec.State == journal.Prepared && thisBoot
 	switch {
-	case lasting && !rec.Plan.IsOf(req.Devices):
+	case lasting && !rec.Plan.Gives(req.Devices):
 		return p.reallocate(ctx, req, rec)
 	case rec.State == journal.Quarantined:
 		return nil, &QuarantinedError{Record: rec}
@@ -276,7 +276,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 		return p.reserve(rec, req)
 	}
-	if thisBoot && isResettingBefore(rec) && rec.Plan.IsOf(req.Devices) {
+	if thisBoot && isResettingBefore(rec) && rec.Plan.Gives(req.Devices) {
 		if own, err := p.goOn(ctx, req, rec); own != nil || err != nil {
 			return own, err
 		}

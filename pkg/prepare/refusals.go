@@ -41,7 +41,7 @@ const maxRefusals = 4096
 // result of Prepare.
 func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *journal.Record, err error) (*journal.Record, error) {
 	if err != nil {
-		return nil, errors.Join(err, f.recordRefused(ctx, plan.RefOf(req), err))
+		return nil, errors.Join(err, f.recordRefused(ctx, plan.NewRef(req), err))
 	}
 	f.forget(req.UID)
 	return rec, nil
@@ -81,7 +81,7 @@ func (f *refusals) refused(ctx context.Context, req *claim.Request, code string,
 	for _, d := range req.Devices {
 		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
 	}
-	return f.record(ctx, plan.RefOf(req), e)
+	return f.record(ctx, plan.NewRef(req), e)
 }
 
 // record writes a refusal unless the claim's last was the same. Beyond the

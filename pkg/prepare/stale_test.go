@@ -195,7 +195,7 @@ func changes() []change {
 		})},
 		{"its group has another member", always(func(w *world, a pci.Address) {
 			mate := sysfstest.NVMe(pci.Address{Bus: a.Bus, Device: 0x1f})
-			mate.Group, _ = w.k.GroupOf(a)
+			mate.Group, _ = w.k.Group(a)
 			w.k.Add(mate)
 		})},
 		{"somebody bound it to another driver", always(func(w *world, a pci.Address) {
@@ -330,7 +330,7 @@ func (w *world) mates(a pci.Address) []pci.Address {
 		w.t.Fatal(err)
 	}
 	f, _ := snap.Function(a)
-	g, ok := snap.GroupOf(f)
+	g, ok := snap.GroupWith(f)
 	if !ok {
 		return nil
 	}

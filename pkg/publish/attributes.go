@@ -251,13 +251,13 @@ func (s attributeSet) topology(n *Node, f *device.Function) {
 		s.number(AttrNUMANode, *f.NUMANode)
 	}
 	s.text(AttrPCIeSwitch, junction(f).String())
-	if speed, ok := linkSpeed(linkOf(n, f)); ok {
+	if speed, ok := linkSpeed(findLink(n, f)); ok {
 		s.number(AttrLinkSpeed, speed)
 	}
 }
 
 // linkOf returns the link above a function, which a VF has from its PF.
-func linkOf(n *Node, f *device.Function) *device.Link {
+func findLink(n *Node, f *device.Function) *device.Link {
 	if f.VF == nil {
 		return f.Link
 	}
@@ -287,7 +287,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 // audit adds the checks that fail, and the worst of them and of what verdicts say.
 func (s attributeSet) audit(failing []finding.Failure, said ...[]rule.Verdict) {
 	var worst rule.Severity
-	if reason, ok := worstOf(slices.Concat(said...)); ok {
+	if reason, ok := findWorst(slices.Concat(said...)); ok {
 		worst = reason.Severity
 	}
 	list := ""

@@ -40,7 +40,7 @@ func TestRDMADoesNotComeAndGoWithAVFsDriver(t *testing.T) {
 	}
 }
 
-// attributesOf returns the attributes and the capacity of each published device.
+// newAttributes returns the attributes and the capacity of each published device.
 func attributesOf(n *publish.Node) map[string]resourceapi.Device {
 	all := map[string]resourceapi.Device{}
 	for _, p := range publish.Pools(n) {

@@ -48,12 +48,12 @@ func share(n *Node, l *device.Layout, members []*entry) *sharing {
 
 // pfs adds a set for each PF that shares it with its VFs.
 func (s *sharing) pfs(n *Node, members []*entry) {
-	for _, family := range gather(members, n.pfOf) {
+	for _, family := range gather(members, n.pf) {
 		pf := family[0].key
 		if sharesNothing(pf, family) {
 			continue
 		}
-		total := n.totalOf(pf, family)
+		total := n.total(pf, family)
 		s.add(pfSet+pf.Label(), pfCounter, total)
 		for _, m := range family {
 			uses := 1
@@ -65,8 +65,8 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 	}
 }
 
-// totalOf is how many VFs a PF counts: what it can have or more that are there, and what it has consumed if it stays.
-func (n *Node) totalOf(pf pci.Address, family []keyed) int {
+// total is how many VFs a PF counts: what it can have or more that are there, and what it has consumed if it stays.
+func (n *Node) total(pf pci.Address, family []keyed) int {
 	total, vfs := 0, 0
 	if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
 		total = f.PF.TotalVFs
@@ -118,7 +118,7 @@ func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumpt
 
 // pfOf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or
 // the pool's name.
-func (n *Node) pfOf(e *entry) (pci.Address, bool) {
+func (n *Node) pf(e *entry) (pci.Address, bool) {
 	switch {
 	case e.f != nil && e.f.VF != nil:
 		return e.f.VF.PF, true
@@ -152,13 +152,13 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	}
 	bySet := map[string][]*entry{}
 	for _, e := range members {
-		sets := n.unitsOf(l, e, kept, renamed)
+		sets := n.units(l, e, kept, renamed)
 		for _, set := range sets[:min(len(sets), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice-len(s.consumption[e]))] {
 			bySet[set] = append(bySet[set], e)
 		}
 	}
 	for set, unit := range bySet {
-		quota := n.quotaOf(l, unit)
+		quota := n.quota(l, unit)
 		if len(unit) < 2 && !kept[set] && quota == nil {
 			continue
 		}
@@ -180,15 +180,15 @@ func (s *sharing) share(set string, unit []*entry, quota map[string]resourceapi.
 	}
 }
 
-// quotaOf returns the counters for quotas of a unit; nil if it has no GPU, or the node config wants none. A GPU that is gone counts as
+// quota returns the counters for quotas of a unit; nil if it has no GPU, or the node config wants none. A GPU that is gone counts as
 // one.
-func (n *Node) quotaOf(l *device.Layout, unit []*entry) map[string]resourceapi.Counter {
+func (n *Node) quota(l *device.Layout, unit []*entry) map[string]resourceapi.Counter {
 	i := slices.IndexFunc(unit, func(e *entry) bool { return e.kind == device.GPU })
 	if i < 0 || !n.Selection.QuotaCounters() {
 		return nil
 	}
 	gpus, memory, known := 0, uint64(0), true
-	for f := range gpusOf(n, l, l.Unit(unit[i].addr)) {
+	for f := range unitGPUs(n, l, l.Unit(unit[i].addr)) {
 		size, sure := f.GPUMemory()
 		gpus, memory, known = gpus+1, memory+size, known && sure
 	}
@@ -199,8 +199,8 @@ func (n *Node) quotaOf(l *device.Layout, unit []*entry) map[string]resourceapi.C
 	return quota
 }
 
-// gpusOf goes through the GPUs of a unit.
-func gpusOf(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Function] {
+// unitGPUs goes through the GPUs of a unit.
+func unitGPUs(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Function] {
 	return func(yield func(*device.Function) bool) {
 		for i := range n.Snapshot.Functions {
 			if f := &n.Snapshot.Functions[i]; f.Type == device.GPU && l.Unit(f.Address) == unit && !yield(f) {
@@ -210,10 +210,10 @@ func gpusOf(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Functi
 	}
 }
 
-// unitsOf returns the names of the counter sets of a device's unit, the most important first. There are two if the
+// units returns the names of the counter sets of a device's unit, the most important first. There are two if the
 // device shared one with a device that stays and now shares another one. There are none if the device no longer exists
 // and had none.
-func (n *Node) unitsOf(l *device.Layout, e *entry, kept map[string]bool, renamed map[pci.Address]string) []string {
+func (n *Node) units(l *device.Layout, e *entry, kept map[string]bool, renamed map[pci.Address]string) []string {
 	var sets []string
 	if e.f != nil && len(n.before(e, unitSet)) == 0 && renamed[l.Unit(e.addr)] != "" {
 		sets = []string{renamed[l.Unit(e.addr)]}

@@ -135,7 +135,7 @@ func gpuAndPair(a, b *entry) bool {
 // allocated returns the entry of an allocated device, and nil where the name
 // is none that this node could have published.
 func allocated(n *Node, a Allocated) *entry {
-	if !device.IsPoolOf(n.Name, a.Pool) {
+	if !device.IsNodesPool(n.Name, a.Pool) {
 		return nil
 	}
 	parts, err := device.ParseParts(a.Name)
@@ -203,12 +203,12 @@ func (e *entry) isShared() bool {
 func rank(n *Node, e *entry) int {
 	worst := 0
 	for _, p := range e.parts() {
-		worst = max(worst, rankOf(n, p))
+		worst = max(worst, rankPart(n, p))
 	}
 	return worst
 }
 
-func rankOf(n *Node, p part) int {
+func rankPart(n *Node, p part) int {
 	as, ok := n.Assessments[p.addr]
 	if !ok || p.f == nil {
 		return severityRank("")
@@ -217,7 +217,7 @@ func rankOf(n *Node, p part) int {
 	if v.Isolated {
 		return 0
 	}
-	worst, _ := worstOf(v.Reasons)
+	worst, _ := findWorst(v.Reasons)
 	return severityRank(worst.Severity)
 }
 
@@ -237,8 +237,8 @@ func severityRank(s rule.Severity) int {
 	return 4
 }
 
-// worstOf returns the first of the worst reasons, and false for none.
-func worstOf(reasons []rule.Verdict) (rule.Verdict, bool) {
+// findWorst returns the first of the worst reasons, and false for none.
+func findWorst(reasons []rule.Verdict) (rule.Verdict, bool) {
 	var worst rule.Verdict
 	found := false
 	for _, r := range reasons {
@@ -262,7 +262,7 @@ func (n *Node) failing(e *entry) []finding.Failure {
 func (n *Node) verdict(a pci.Address) isolation.Judgment { return n.Assessments[a].Verdict }
 
 // deviceOf returns the entry as the API has it, without counters.
-func deviceOf(n *Node, e *entry) resourceapi.Device {
+func newDevice(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
 	if e.f != nil && !isBrief(n, e) {
 		d.Capacity = capacity(e.f)

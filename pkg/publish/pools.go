@@ -97,7 +97,7 @@ func Pools(n *Node) map[string]Pool {
 	}
 	pools := make(map[string]Pool, len(byPool))
 	for name, members := range byPool {
-		pools[name] = poolOf(n, l, members)
+		pools[name] = newPool(n, l, members)
 	}
 	return pools
 }
@@ -115,16 +115,16 @@ func (n *Node) named(pool string) string {
 	return pool
 }
 
-// poolOf makes the slices of one pool: devices best isolated first, then what
+// newPool makes the slices of one pool: devices best isolated first, then what
 // they share.
-func poolOf(n *Node, l *device.Layout, members []*entry) Pool {
+func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 	slices.SortFunc(members, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
 	})
 	shared := share(n, l, members)
 	devices := make([]resourceapi.Device, len(members))
 	for i, e := range members {
-		devices[i] = deviceOf(n, e)
+		devices[i] = newDevice(n, e)
 		devices[i].ConsumesCounters = shared.consumption[e]
 	}
 	var p Pool
@@ -177,7 +177,7 @@ type elsewhere struct {
 	pfs, vfs poolsOf // by the PF
 }
 
-// poolsOf has the pools that contain something of each key: more than one, if claims hold devices that were apart
+// describePools has the pools that contain something of each key: more than one, if claims hold devices that were apart
 // when they were allocated.
 type poolsOf map[pci.Address][]string
 
@@ -191,7 +191,7 @@ func (p poolsOf) other(key pci.Address, pool string) bool {
 func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
 	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
 	for _, e := range staying {
-		if pf, ok := n.pfOf(e); ok && e.f == nil && pf != e.addr {
+		if pf, ok := n.pf(e); ok && e.f == nil && pf != e.addr {
 			all.vfs.add(pf, e.pool)
 		}
 		for _, p := range e.parts() {

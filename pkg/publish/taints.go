@@ -93,7 +93,7 @@ func (l *taintList) part(n *Node, p part) {
 		return
 	}
 	as, judged := n.Assessments[p.addr]
-	worst, found := worstOf(as.Verdict.Reasons)
+	worst, found := findWorst(as.Verdict.Reasons)
 	for _, r := range as.Faults() {
 		l.refused(&r, found)
 	}

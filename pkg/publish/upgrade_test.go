@@ -15,7 +15,7 @@ import (
 // An upgraded cluster is one in which an earlier version of the plugin has published, and the version under test takes over. Until then,
 // and after a downgrade, the earlier version knows its own names of pools only.
 
-// poolsOf is what the plugin publishes, of the version that runs.
+// describePools is what the plugin publishes, of the version that runs.
 func (c *cluster) poolsOf(n *publish.Node) map[string]publish.Pool {
 	if !c.earlier {
 		return publish.Pools(n)

@@ -116,7 +116,7 @@ func openInTime(ctx context.Context, node string) (int, error) {
 // The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET, drivers/vfio/pci/vfio_pci_core.c). It
 // needs the group interface of VFIO, not iommufd.
 func (x *Exclusion) HotReset() error {
-	groups, err := groupsOf(x.fs, x.set)
+	groups, err := listGroups(x.fs, x.set)
 	if err != nil {
 		return fmt.Errorf("hot reset of %s: %w", list(x.set), err)
 	}

@@ -90,7 +90,7 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 	var shims []int
 	wait := maxPatience
 	for pid := range all {
-		of, err := isShimOf(ctx, fs, &wait, pid, sandboxID)
+		of, err := isShim(ctx, fs, &wait, pid, sandboxID)
 		if err != nil {
 			return nil, fmt.Errorf("find shims of sandbox %s: %w", sandboxID, uninspectable(fs, pid, err))
 		}
@@ -107,9 +107,9 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 	return family, nil
 }
 
-// isShimOf reports whether a process works in the sandbox's bundle or has its ID as an
+// isShim reports whether a process works in the sandbox's bundle or has its ID as an
 // argument. A directory whose path is too long to be read is no bundle, and any process may work in one.
-func isShimOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
+func isShim(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
 	dir := sysfs.Process(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")
 	if seen(err) != nil && !errors.Is(err, unix.ENAMETOOLONG) {
@@ -119,7 +119,7 @@ func isShimOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandbo
 	if err == nil && (path.Base(bundle) == sandboxID || path.Base(bundle) == "userdata" && path.Base(path.Dir(bundle)) == sandboxID) {
 		return true, nil
 	}
-	args, err := argumentsOf(ctx, fs, wait, pid)
+	args, err := readArguments(ctx, fs, wait, pid)
 	return names(args, sandboxID), err
 }
 
@@ -160,7 +160,7 @@ func processTree(ctx context.Context, fs *sysfs.FS) (tree, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r, err := relativesOf(fs, pid)
+		r, err := readRelatives(fs, pid)
 		if seen(err) != nil {
 			return nil, uninspectable(fs, pid, seen(err))
 		}
@@ -171,7 +171,7 @@ func processTree(ctx context.Context, fs *sysfs.FS) (tree, error) {
 	return all, nil
 }
 
-func relativesOf(fs *sysfs.FS, pid int) (r relatives, err error) {
+func readRelatives(fs *sysfs.FS, pid int) (r relatives, err error) {
 	stat, err := fs.ReadString(sysfs.Process(pid, "stat"))
 	if err != nil {
 		return r, err
@@ -272,11 +272,11 @@ func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]str
 	alone := map[int]string{}
 	wait := maxPatience
 	for _, h := range holders {
-		args, err := argumentsOf(ctx, fs, &wait, h.PID)
+		args, err := readArguments(ctx, fs, &wait, h.PID)
 		if err != nil {
 			return nil, fmt.Errorf("find the sandbox of process %d: %w", h.PID, err)
 		}
-		if sandbox := sandboxOf(args); sandbox != "" {
+		if sandbox := findSandboxID(args); sandbox != "" {
 			alone[h.PID] = sandbox
 		}
 	}
@@ -299,7 +299,7 @@ func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		args, err := argumentsOf(ctx, fs, wait, pid)
+		args, err := readArguments(ctx, fs, wait, pid)
 		if err != nil {
 			return uninspectable(fs, pid, err)
 		}
@@ -314,7 +314,7 @@ func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int
 
 // argumentsOf returns the command and the arguments of a process; none of one that has
 // ended.
-func argumentsOf(ctx context.Context, fs *sysfs.FS, wait *patience, pid int) ([]string, error) {
+func readArguments(ctx context.Context, fs *sysfs.FS, wait *patience, pid int) ([]string, error) {
 	cmdline, err := wait.read(ctx, fs, sysfs.Process(pid, "cmdline"), maxArguments)
 	if err != nil {
 		return nil, seen(err)
@@ -335,7 +335,7 @@ const vmDir = "/run/vc/vm/"
 
 // sandboxOf returns the sandbox's ID by the arguments of its VMM, empty for none: both of
 // Kata's runtimes name QEMU "sandbox-<id>"; the Go runtime's other VMMs have sockets in vmDir.
-func sandboxOf(args []string) string {
+func findSandboxID(args []string) string {
 	if i := slices.Index(args, "-name"); i >= 0 && i+1 < len(args) {
 		if name, ok := strings.CutPrefix(args[i+1], "sandbox-"); ok {
 			id, _, _ := strings.Cut(name, ",")

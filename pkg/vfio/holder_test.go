@@ -138,7 +138,7 @@ func TestHoldersOfPassedDevices(t *testing.T) {
 		c.process(pid, "vmm", "/", "anon_inode:[vfio-device]", "anon_inode:[eventfd]")
 		c.put("proc/"+pid+"/fdinfo/3", "pos:\t0\nflags:\t02000002\n"+syspath)
 	}
-	group, _ := k.GroupOf(gpu)
+	group, _ := k.Group(gpu)
 	found := holders(t, open(t, k.Root()), vfio.GroupNode(group))
 	if len(found) != 1 || found[0].PID != 100 || found[0].Node != vfio.GroupNode(group) {
 		t.Errorf("holders: %v, want process 100 alone", found)
@@ -187,7 +187,7 @@ func TestHoldersOnTheScriptedKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	group, _ := k.GroupOf(gpu)
+	group, _ := k.Group(gpu)
 	node := vfio.GroupNode(group)
 	holder := k.Hold(node, 4711, "qemu-system-x86", containerID)
 	fs := open(t, k.Root())

@@ -212,7 +212,7 @@ func TestNoProcessHidesOrStopsASearch(t *testing.T) {
 					t.Errorf("compares tables: %t: the survey has %+v, %v; want the process with the node alone", comparable, u, err)
 				}
 			}
-			if _, err := isShimOf(t.Context(), s.fs, new(maxPatience), pid, "0123"); err != nil {
+			if _, err := isShim(t.Context(), s.fs, new(maxPatience), pid, "0123"); err != nil {
 				t.Errorf("whether it is a shim: %v", err)
 			}
 		})

@@ -37,7 +37,7 @@ func list(addrs []pci.Address) string {
 }
 
 // groupsOf returns the groups of the functions, in the functions' order.
-func groupsOf(fs *sysfs.FS, set []pci.Address) ([]int, error) {
+func listGroups(fs *sysfs.FS, set []pci.Address) ([]int, error) {
 	if len(set) == 0 {
 		return nil, errors.New("there is no function to reset")
 	}

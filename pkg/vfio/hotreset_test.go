@@ -144,7 +144,7 @@ func TestExclude(t *testing.T) {
 	fsys := openTree(t, k.Root())
 	bindTo(t, k, gpu, "vfio-pci")
 	f := &device.Function{Address: gpu, Group: new(0)}
-	group, _ := k.GroupOf(gpu)
+	group, _ := k.Group(gpu)
 	*f.Group = group
 	node := k.Path("dev/vfio/" + strconv.Itoa(group))
 	before := descriptors(t)

@@ -56,7 +56,7 @@ func characterMajors(fsys *sysfs.FS) (map[string]uint32, error) {
 // addShared enters the number that a node of NVIDIA's has wherever it lies; false
 // where it is none, or the part of the driver is not loaded.
 func (s *search) addShared(node string, parts map[string]uint32) bool {
-	names, minor, ok := placeOf(node)
+	names, minor, ok := splitNode(node)
 	if !ok {
 		return false
 	}
@@ -77,7 +77,7 @@ func (s *search) addShared(node string, parts map[string]uint32) bool {
 }
 
 // placeOf returns the parts of the driver that may have a node, and its minor number.
-func placeOf(node string) (parts []string, minor uint32, ok bool) {
+func splitNode(node string) (parts []string, minor uint32, ok bool) {
 	frontend := []string{"nvidia", "nvidia-frontend"}
 	switch node {
 	case "/dev/nvidiactl":

@@ -76,7 +76,7 @@ func (s *search) add(node string, parts map[string]uint32) error {
 		s.unnumbered = s.unnumbered || !numbered
 		return nil
 	}
-	n, ok, err := numberOf(s.fs, node)
+	n, ok, err := readNumber(s.fs, node)
 	if ok {
 		s.numbers[n] = node
 	}
@@ -84,8 +84,8 @@ func (s *search) add(node string, parts map[string]uint32) error {
 	return err
 }
 
-// numberOf returns the number of a device node; false if the node does not exist or is a plain file.
-func numberOf(fsys *sysfs.FS, node string) (number, bool, error) {
+// readNumber returns the number of a device node; false if the node does not exist or is a plain file.
+func readNumber(fsys *sysfs.FS, node string) (number, bool, error) {
 	info, err := fsys.Stat(strings.TrimPrefix(node, "/"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return number{}, false, nil
@@ -182,16 +182,16 @@ func (s *search) held(ctx context.Context, pid int) ([]string, error) {
 // are looked for. It looks twice: a descriptor that is closed in between may be that of
 // another file then.
 func (s *search) opened(o *openFile) ([]string, error) {
-	nodes, err := s.nodesOf(o)
+	nodes, err := s.nodes(o)
 	if err != nil || len(nodes) == 0 || o.isPathOnly() {
 		return nil, err
 	}
-	return s.nodesOf(o)
+	return s.nodes(o)
 }
 
-// nodesOf returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
+// nodes returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
 // In a live tree the name of a plain file says nothing: any container may have one that is called like a node.
-func (s *search) nodesOf(o *openFile) ([]string, error) {
+func (s *search) nodes(o *openFile) ([]string, error) {
 	if s.live {
 		if n, isNode := o.number(); isNode {
 			return s.byNumber(o, n)

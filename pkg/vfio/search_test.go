@@ -72,11 +72,11 @@ func TestSearchLiveByName(t *testing.T) {
 
 func TestNumberOf(t *testing.T) {
 	f := openRoot(t)
-	if n, ok, err := numberOf(f, "/dev/zero"); err != nil || !ok || n != (number{unix.S_IFCHR, 1, 5}) {
+	if n, ok, err := readNumber(f, "/dev/zero"); err != nil || !ok || n != (number{unix.S_IFCHR, 1, 5}) {
 		t.Errorf("/dev/zero is %+v, %v, %v", n, ok, err)
 	}
 	for _, node := range []string{"/dev/no-such-node", "/proc/version"} {
-		if n, ok, err := numberOf(f, node); err != nil || ok {
+		if n, ok, err := readNumber(f, node); err != nil || ok {
 			t.Errorf("%s is %+v, %v, %v; want no number", node, n, ok, err)
 		}
 	}

@@ -136,7 +136,7 @@ func (s *survey) openFile(o *openFile, u *Usage) error {
 	case "anon_inode:[vfio-device]":
 		return s.openDevice(o, u)
 	}
-	if node := s.nodeOf(o, target); node != "" {
+	if node := s.node(o, target); node != "" {
 		return s.openNode(o, node, u)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (s *survey) openNode(o *openFile, node string, u *Usage) error {
 		return nil
 	}
 	target, ok, err := o.link()
-	if ok && s.nodeOf(o, target) == node {
+	if ok && s.node(o, target) == node {
 		u.Nodes = append(u.Nodes, node)
 	}
 	return err
@@ -157,7 +157,7 @@ func (s *survey) openNode(o *openFile, node string, u *Usage) error {
 
 // nodeOf returns the VFIO node that an open file belongs to, empty for any other file. In a live tree, the device
 // number decides. A node that was removed while it was open keeps its name, but its number is no longer known.
-func (s *survey) nodeOf(o *openFile, target string) string {
+func (s *survey) node(o *openFile, target string) string {
 	name, gone := strings.CutSuffix(target, deleted)
 	if !s.live {
 		if s.names[name] || isNode(name) {

@@ -174,7 +174,7 @@ func (c *cluster) create(ctx context.Context, name string, t *tenant) error {
 	return err
 }
 
-// podOf is bound to the node, and stays although nothing says that the node is alive.
+// newPod is bound to the node, and stays although nothing says that the node is alive.
 func podOf(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

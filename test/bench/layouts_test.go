@@ -52,7 +52,7 @@ func devicesOf(pools map[string]publish.Pool) []resourceapi.Device {
 	return all
 }
 
-// poolOf returns devices and counters in as few slices as there may be.
+// newPool returns devices and counters in as few slices as there may be.
 func poolOf(devices []resourceapi.Device, sets []resourceapi.CounterSet) publish.Pool {
 	var p publish.Pool
 	for chunk := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {

@@ -22,7 +22,7 @@ const (
 	pods = 200
 )
 
-// functionsOf is how many functions a scripted node has of which so many are published: of the 17 behind each of its
+// newFunctions is how many functions a scripted node has of which so many are published: of the 17 behind each of its
 // switches, the two PFs are not, since their VFs are.
 func functionsOf(published int) int { return (published + 14) / 15 * 17 }
 

@@ -82,7 +82,7 @@ func gangWaits(ctx context.Context, admin *kubernetes.Clientset, ns string) stri
 	return why
 }
 
-// gpusOf waits until the pods with allocated claims are those, with that many devices, and all of them have the node. A Job's pods
+// unitGPUs waits until the pods with allocated claims are those, with that many devices, and all of them have the node. A Job's pods
 // have a suffix of their own, which is left out.
 func gpusOf(t *testing.T, admin *kubernetes.Clientset, ns, what string, want map[string]int) {
 	t.Helper()
@@ -114,7 +114,7 @@ func gpusOf(t *testing.T, admin *kubernetes.Clientset, ns, what string, want map
 	})
 }
 
-// podOf is the name of a pod without the suffix of an indexed Job's: "ring-0-x7k2p" is "ring-0".
+// newPod is the name of a pod without the suffix of an indexed Job's: "ring-0-x7k2p" is "ring-0".
 func podOf(name string) string {
 	parts := strings.Split(name, "-")
 	return strings.Join(parts[:min(len(parts), 2)], "-")

@@ -239,7 +239,7 @@ func (s *site) report(ctx context.Context, pod string) (*protocol.Report, error)
 	return s.reportOf(ctx, pod, "")
 }
 
-// reportOf is what a container of a pod has printed.
+// readReport is what a container of a pod has printed.
 func (s *site) reportOf(ctx context.Context, pod, container string) (*protocol.Report, error) {
 	report := &protocol.Report{}
 	err := s.until(ctx, "the log has the VM's report", nodeLimit, func(ctx context.Context) error {

@@ -78,7 +78,7 @@ func (d *decoder) object(path string, raw json.RawMessage, dst reflect.Value) {
 	seen := map[string]bool{}
 	for _, f := range fields {
 		at := join(path, f.name)
-		index, known := indexOf(dst.Type(), f.name)
+		index, known := findField(dst.Type(), f.name)
 		switch {
 		case !known:
 			d.problems.add(at, "no such field; the fields here are %s", strings.Join(names(dst.Type()), ", "))
@@ -151,23 +151,23 @@ func names(t reflect.Type) []string {
 	var all []string
 	for _, f := range reflect.VisibleFields(t) {
 		if !f.Anonymous {
-			all = append(all, nameOf(f))
+			all = append(all, jsonName(f))
 		}
 	}
 	return all
 }
 
 // indexOf finds the field of a struct with a JSON name.
-func indexOf(t reflect.Type, name string) ([]int, bool) {
+func findField(t reflect.Type, name string) ([]int, bool) {
 	for _, f := range reflect.VisibleFields(t) {
-		if !f.Anonymous && nameOf(f) == name {
+		if !f.Anonymous && jsonName(f) == name {
 			return f.Index, true
 		}
 	}
 	return nil, false
 }
 
-func nameOf(f reflect.StructField) string {
+func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
@@ -179,7 +179,7 @@ func said[T any](c *T) []string {
 	v := reflect.ValueOf(c).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if len(f.Index) == 1 && !f.Anonymous && !v.FieldByIndex(f.Index).IsZero() {
-			set = append(set, nameOf(f))
+			set = append(set, jsonName(f))
 		}
 	}
 	return set
@@ -189,7 +189,7 @@ func said[T any](c *T) []string {
 func lay[T any](base, over *T) {
 	b, o := reflect.ValueOf(base).Elem(), reflect.ValueOf(over).Elem()
 	for _, name := range said(over) {
-		if index, ok := indexOf(b.Type(), name); ok {
+		if index, ok := findField(b.Type(), name); ok {
 			b.FieldByIndex(index).Set(o.FieldByIndex(index))
 		}
 	}
@@ -201,7 +201,7 @@ func loosens[T any](kind string, class, claim *T, tighter map[string]bool) error
 	w := weakening{kind: kind}
 	c, own := reflect.ValueOf(class).Elem(), reflect.ValueOf(claim).Elem()
 	for _, name := range said(claim) {
-		index, _ := indexOf(c.Type(), name)
+		index, _ := findField(c.Type(), name)
 		is, may := own.FieldByIndex(index), c.FieldByIndex(index)
 		if may.IsZero() || tighter[name] || reflect.DeepEqual(is.Interface(), may.Interface()) {
 			continue
@@ -219,7 +219,7 @@ func emptyLists[T any](c *T) []string {
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		list := v.FieldByIndex(f.Index)
 		if list.Kind() == reflect.Slice && !list.IsNil() && list.Len() == 0 {
-			empty = append(empty, nameOf(f))
+			empty = append(empty, jsonName(f))
 		}
 	}
 	return empty

@@ -139,7 +139,7 @@ func (r *Recorder) look(places []string) {
 		for i, info := range r.node.LstatIn(dir, names[dir]...) {
 			if info != nil { // otherwise it is gone
 				e := r.entries[path.Join(dir, names[dir][i])]
-				e.attributes, e.opened = attributesOf(info.Mode, info.Uid, info.Gid), true
+				e.attributes, e.opened = newAttributes(info.Mode, info.Uid, info.Gid), true
 			}
 		}
 	})

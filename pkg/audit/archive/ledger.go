@@ -126,7 +126,7 @@ func (l *ledgerFiles) leaveOut(name string, data []byte) (string, []byte) {
 		l.copy.Events += int64(bytes.Count(data, []byte("\n")))
 		return "", nil
 	}
-	instead, hashes := ledger.HashesOf(name, data)
+	instead, hashes := ledger.Hashes(name, data)
 	l.copy.Events += int64(len(hashes) / tlog.HashSize)
 	return instead, hashes
 }

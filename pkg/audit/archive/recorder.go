@@ -45,7 +45,7 @@ type attributes struct {
 	mode, uid, gid uint32
 }
 
-func attributesOf(mode, uid, gid uint32) *attributes {
+func newAttributes(mode, uid, gid uint32) *attributes {
 	return &attributes{mode&syscall.S_IFMT == syscall.S_IFDIR, mode & 0o777, uid, gid}
 }
 
@@ -161,7 +161,7 @@ func (e *entry) keep(a sysfs.Access) {
 	case sysfs.OpStat:
 		e.opened = true
 		if info, ok := a.Info.Sys().(*syscall.Stat_t); ok {
-			e.attributes = attributesOf(info.Mode, info.Uid, info.Gid)
+			e.attributes = newAttributes(info.Mode, info.Uid, info.Gid)
 		}
 	}
 }

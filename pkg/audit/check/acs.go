@@ -27,7 +27,7 @@ func pathChecks() []Check {
 		{ID: "ACS-001", Judge: portsRedirect},
 		{ID: "ACS-002", Judge: func(n *facts.Node) Answer {
 			found := because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit == nil })
-			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
+			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupFact(f), acsRegisters(f)} })
 		}},
 		{ID: "ACS-008", Judge: shownInRegisters},
 		{ID: "ACS-004", Judge: translationBlocked},
@@ -60,7 +60,7 @@ func portsRedirect(n *facts.Node) Answer {
 	), way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
 		said[0].Text += fmt.Sprintf("; %s without redirection (%s), in one IOMMU group with all functions below",
-			count(len(inside), "port"), listOf(inside))
+			count(len(inside), "port"), joinNames(inside))
 	}
 	return said
 }
@@ -87,7 +87,7 @@ func portsInside(n *facts.Node) []string {
 }
 
 func redirectsNothing(n *facts.Node, p *device.Function) bool {
-	state := isolation.ACSOf(n.Snapshot, p)
+	state := isolation.ReadACS(n.Snapshot, p)
 	return state == isolation.ACSAbsent || state == isolation.ACSOff
 }
 
@@ -161,15 +161,15 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 		return notApplicable("no assignable function is below a port")
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
-		return fail(fmt.Sprintf("%s %s%s", listOf(names), are.of(len(names)), more), seen...).reaching(slices.Compact(below)...)
+		return fail(fmt.Sprintf("%s %s%s", joinNames(names), are.of(len(names)), more), seen...).reaching(slices.Compact(below)...)
 	case len(hidden) > 0:
 		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
 	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
 }
 
-// listOf names some, and how many more there are.
-func listOf(names []string) string {
+// joinNames names some, and how many more there are.
+func joinNames(names []string) string {
 	if more := len(names) - maxNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
 	}
@@ -251,7 +251,7 @@ func belowPort(n *facts.Node, port pci.Address) []pci.Address {
 func translatedRequests(n *facts.Node) Answer {
 	held := holdings(n)
 	crossing := map[isolation.Domain]isolation.SharedDomain{}
-	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.TranslatedBypasses)) {
+	for _, m := range isolation.SharedDomains(held, listBypasses(n, held, isolation.TranslatedBypasses)) {
 		crossing[m.Domain] = m
 	}
 	functions := assignable(n)
@@ -287,8 +287,8 @@ func unreadable(functions []*device.Function) Answer {
 	return all
 }
 
-// bypassesOf returns the ways of held functions past the IOMMU.
-func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
+// listBypasses returns the ways of held functions past the IOMMU.
+func listBypasses(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
 	var leaks []isolation.Bypass
 	for _, h := range held {
 		leaks = append(leaks, of(n.Snapshot, h.Function)...)
@@ -301,7 +301,7 @@ func holdings(n *facts.Node) []isolation.Assigned {
 	var held []isolation.Assigned
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
-		if tenants := n.TenantsOf(f.Address); len(tenants) > 0 {
+		if tenants := n.Tenants(f.Address); len(tenants) > 0 {
 			held = append(held, isolation.Assigned{Function: f, Tenants: tenants})
 		}
 	}

@@ -71,11 +71,11 @@ func tenantsMeet(n *facts.Node) Answer {
 	for _, h := range held {
 		functions = append(functions, h.Function)
 	}
-	tenants := n.TenantsOf(addresses(functions)...)
+	tenants := n.Tenants(addresses(functions)...)
 	if len(tenants) < 2 {
 		return notApplicable("fewer than two tenants have functions")
 	}
-	found := over(isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)), func(m isolation.SharedDomain) Answer { return sharedDomain(n, &m) })
+	found := over(isolation.SharedDomains(held, listBypasses(n, held, isolation.Bypasses)), func(m isolation.SharedDomain) Answer { return sharedDomain(n, &m) })
 	return showing(found.or(pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))), functions, way(n))
 }
 
@@ -112,7 +112,7 @@ func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) st
 	for _, l := range leaks {
 		senders = append(senders, l.From)
 	}
-	from := n.TenantsOf(senders...)
+	from := n.Tenants(senders...)
 	if len(from) > 1 {
 		return "in both directions"
 	}
@@ -175,7 +175,7 @@ func sharedSwitches(n *facts.Node) Answer {
 		}
 	}
 	found := over(switches, func(s pci.Address) Answer {
-		tenants := n.TenantsOf(below[s]...)
+		tenants := n.Tenants(below[s]...)
 		if len(tenants) < 2 {
 			return nil
 		}

@@ -34,7 +34,7 @@ func cdiChecks() []Check {
 
 func specsAreRoots(n *facts.Node) Answer {
 	specs, dirs := runtimes.Specs(n)
-	paths := pathsOf(dirs)
+	paths := listPaths(dirs)
 	for i := range specs {
 		paths = append(paths, specs[i].File.Path)
 	}
@@ -85,7 +85,7 @@ func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 
 // claimOf returns the record of a spec's claim, or nil. The spec is written before a claim counts as prepared, and
 // removed during its release.
-func claimOf(n *facts.Node, s *facts.Spec) *journal.Record {
+func findClaim(n *facts.Node, s *facts.Spec) *journal.Record {
 	rec, ok := n.Record(s.Claim)
 	if !ok || !n.IsThisBoot(rec) {
 		return nil
@@ -103,7 +103,7 @@ func specsAreOurs(n *facts.Node) Answer {
 			return nil
 		}
 		seen := specFact(n, s)
-		rec := claimOf(n, s)
+		rec := findClaim(n, s)
 		switch {
 		case s.Claim == "" || s.Content.Kind != cdi.Kind:
 			return reaching(n, s, fail(fmt.Sprintf("a spec of %s, not written by the plugin, gives %s", cmp.Or(s.Content.Kind, "unknown kind"), seen.Value), seen))
@@ -111,7 +111,7 @@ func specsAreOurs(n *facts.Node) Answer {
 			return nil // CDI-004's
 		}
 		for _, g := range given {
-			if !isOf(n, rec, &g) {
+			if !belongsTo(n, rec, &g) {
 				f := fail(fmt.Sprintf("the spec of %s gives %s, which is not one of its functions", claimName(rec), g.Path), seen)
 				return reaching(n, s, f, rec.Plan.Addresses()...)
 			}
@@ -122,7 +122,7 @@ func specsAreOurs(n *facts.Node) Answer {
 
 // isOf reports whether a node leads to functions of the claim alone, or is a
 // control node.
-func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
+func belongsTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	if g.Mount {
 		return false // the plugin mounts nothing
 	}
@@ -131,7 +131,7 @@ func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	}
 	behind := n.NodeOf(g.Path)
 	if len(behind) == 0 {
-		return wasOf(n, rec, g)
+		return belongedTo(n, rec, g)
 	}
 	return !slices.ContainsFunc(behind, func(a pci.Address) bool {
 		_, ok := rec.Plan.Function(a)
@@ -139,10 +139,10 @@ func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	})
 }
 
-// wasOf reports whether a VFIO node without a function belonged to the claim: its function has left VFIO or the bus,
+// belongedTo reports whether a VFIO node without a function belonged to the claim: its function has left VFIO or the bus,
 // which OBS-005 reports. The record has a group's node by its number. It has no numbers of iommufd's nodes, so a node of
 // the same CDI device must be missing.
-func wasOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
+func belongedTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	for i := range rec.Plan.Functions {
 		if group := rec.Plan.Functions[i].Group; g.Path == vfio.GroupNode(group) || g.Path == vfio.NoIOMMUNode(group) {
 			return true
@@ -195,7 +195,7 @@ func specsDontOverlap(n *facts.Node) Answer {
 
 func noStaleSpecs(n *facts.Node) Answer {
 	return judgeSpecs(n, "the claims", func(s *facts.Spec) Answer {
-		if s.Claim == "" || claimOf(n, s) != nil {
+		if s.Claim == "" || findClaim(n, s) != nil {
 			return nil
 		}
 		for _, damaged := range n.Damaged {
@@ -213,7 +213,7 @@ func noStaleSpecs(n *facts.Node) Answer {
 
 func controlNodesAsked(n *facts.Node) Answer {
 	return judgeSpecs(n, "the control nodes", func(s *facts.Spec) Answer {
-		rec := claimOf(n, s)
+		rec := findClaim(n, s)
 		if rec == nil {
 			return nil // another check's
 		}

@@ -45,7 +45,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 		r.NodeRecords = nodeRecords(n)
 	}
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == kataSandboxes }) {
-		r.Kata = KataOf(n)
+		r.Kata = DescribeKata(n)
 	}
 	r.Finish()
 	return r
@@ -59,7 +59,7 @@ func (surroundings) Lacks([]string) string { return "" }
 
 // Expose names the tenants that have the finding's functions.
 func (s surroundings) Expose(f *finding.Finding) {
-	f.Tenants = s.node.TenantsOf(f.Devices...)
+	f.Tenants = s.node.Tenants(f.Devices...)
 	f.Exposure = exposure(s.node, f)
 }
 
@@ -72,7 +72,7 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 			devices = append(devices, fn.Address)
 		}
 	}
-	switch tenants := n.TenantsOf(devices...); {
+	switch tenants := n.Tenants(devices...); {
 	case len(tenants) > 1 && len(f.Devices) > 0:
 		return finding.CrossTenant
 	case len(tenants) > 0:

@@ -94,5 +94,5 @@ func foundByRules(r *rule.Verdict, v *isolation.Judgment) bool {
 }
 
 func unclaimable(f *device.Function, r *rule.Verdict) Answer {
-	return fail(fmt.Sprintf("no claim can get %s (%s): %s", f.Address, r.Code, r.Text), driverFact(f), groupOf(f)).fix(r.Fix).on(f)
+	return fail(fmt.Sprintf("no claim can get %s (%s): %s", f.Address, r.Code, r.Text), driverFact(f), groupFact(f)).fix(r.Fix).on(f)
 }

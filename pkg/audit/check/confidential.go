@@ -89,7 +89,7 @@ func agentPolicies(n *facts.Node) Answer {
 		case v.Sandbox == "" || !bundle.OK():
 			said = unknown("whether the VM has an agent policy", bundle, v.Cmdline)
 		}
-		return said.object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)
+		return said.object(fmt.Sprintf("pid %d", v.PID)).reaching(listDevices(n, v.Sandbox)...)
 	}).or(pass(count(len(vms), "confidential VM"), seen...))
 }
 

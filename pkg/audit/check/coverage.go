@@ -82,7 +82,7 @@ func (c *causes) words() []string {
 		list []string
 	}{{"the audit lacks ", c.needs}, {"missing: ", c.absent}, {"not readable: ", c.broken}} {
 		if list := distinct(cause.list); len(list) > 0 {
-			words = append(words, cause.what+listOf(list))
+			words = append(words, cause.what+joinNames(list))
 		}
 	}
 	return words
@@ -95,14 +95,14 @@ func (c *causes) fix() string {
 		fixes = append(fixes, "run the audit as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; give `collect` the same (it lacks "+strings.Join(needs, ", ")+")")
 	}
 	if absent := distinct(c.absent); len(absent) > 0 {
-		fix := "find out why these are missing: " + listOf(absent)
+		fix := "find out why these are missing: " + joinNames(absent)
 		if commands := mounts(absent); commands != "" {
 			fix += " (" + commands + ")"
 		}
 		fixes = append(fixes, fix)
 	}
 	if broken := distinct(c.broken); len(broken) > 0 {
-		fixes = append(fixes, "repair or replace unreadable files: "+listOf(broken))
+		fixes = append(fixes, "repair or replace unreadable files: "+joinNames(broken))
 	}
 	if other := distinct(c.other); len(other) > 0 {
 		fixes = append(fixes, "see the reason of each: `kata-vfio-audit explain "+other[0]+" --root /`")

@@ -49,7 +49,7 @@ func evidence(seen []facts.Fact) []finding.Evidence {
 }
 
 // groupOf returns the link that says which group a function is in.
-func groupOf(f *device.Function) facts.Fact {
+func groupFact(f *device.Function) facts.Fact {
 	if f.Group == nil {
 		seen := link(f.Address, "iommu_group", "")
 		seen.Status = facts.Absent
@@ -62,7 +62,7 @@ func groupOf(f *device.Function) facts.Fact {
 func groupFile(n *facts.Node, name string) func(*device.Function) []facts.Fact {
 	return func(f *device.Function) []facts.Fact {
 		if f.Group == nil {
-			return []facts.Fact{groupOf(f)}
+			return []facts.Fact{groupFact(f)}
 		}
 		return []facts.Fact{n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/%s", *f.Group, name))}
 	}
@@ -125,7 +125,7 @@ func above(n *facts.Node, f *device.Function) []facts.Fact {
 // the group that the kernel made of that.
 func way(n *facts.Node) func(*device.Function) []facts.Fact {
 	return func(f *device.Function) []facts.Fact {
-		seen := []facts.Fact{groupOf(f)}
+		seen := []facts.Fact{groupFact(f)}
 		for _, p := range upstream(n, f) {
 			seen = append(seen, acsRegisters(p))
 		}
@@ -182,8 +182,8 @@ func recordFact(rec *journal.Record, value string) facts.Fact {
 	return facts.Fact{Path: "/" + journal.DefaultDir + "/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
 
-// stateOf is a claim's state in the journal.
-func stateOf(rec *journal.Record) facts.Fact { return recordFact(rec, string(rec.State)) }
+// stateFact is a claim's state in the journal.
+func stateFact(rec *journal.Record) facts.Fact { return recordFact(rec, string(rec.State)) }
 
 // claimName names a record's claim: "claim t1/train".
 func claimName(rec *journal.Record) string {

@@ -54,7 +54,7 @@ func byModel(functions []*device.Function, model func(*device.Function) string) 
 
 // noBridge mentions bridges only between GPUs of one model, because others don't fit.
 func noBridge(n *facts.Node) Answer {
-	if b := fabricOf(n); len(b.switches) > 0 {
+	if b := newFabric(n); len(b.switches) > 0 {
 		return notApplicable("NVSwitches join the GPUs: see GPU-001")
 	}
 	nvidia := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
@@ -94,14 +94,14 @@ func hiveWhole(n *facts.Node) Answer {
 	}
 	found := over(slices.Sorted(maps.Keys(hives)), func(id string) Answer {
 		members := addresses(hives[id])
-		tenants := n.TenantsOf(members...)
+		tenants := n.Tenants(members...)
 		if len(tenants) < 2 {
 			return nil
 		}
 		text := fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(members), "GPU"), id, strings.Join(tenants, " and "))
 		return fail(text, hive(hives[id][0])...).object("hive " + id).reaching(members...)
 	})
-	if len(hidden) > 0 && len(n.TenantsOf(addresses(all)...)) > 1 {
+	if len(hidden) > 0 && len(n.Tenants(addresses(all)...)) > 1 {
 		found = append(found, unknown("the hives of GPUs that are not on amdgpu", hive(hidden[len(hidden)-1])...).reaching(addresses(hidden)...)...)
 	}
 	return showing(found.or(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal())), all, hive)
@@ -110,9 +110,9 @@ func hiveWhole(n *facts.Node) Answer {
 func wholeGPUs(n *facts.Node) Answer {
 	gpus := n.Functions(device.GPU)
 	found := over(gpus, func(f *device.Function) Answer {
-		vfs := vfsOf(n, f.Address)
+		vfs := listVFs(n, f.Address)
 		var found Answer
-		if tenants := n.TenantsOf(vfs...); len(tenants) > 1 {
+		if tenants := n.Tenants(vfs...); len(tenants) > 1 {
 			found = fail(fmt.Sprintf("tenants share VFs of GPU %s: %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...)
 		}
 		return slices.Concat(found, mediated(n, f), virtual(n, f, vfs)).on(f)
@@ -167,7 +167,7 @@ func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	switch {
 	case len(other) > 0 && other[0].Record.ID() != held.Record.ID():
 		return fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held.Claim()),
-			stateOf(other[0].Record), stateOf(held.Record))
+			stateFact(other[0].Record), stateFact(held.Record))
 	case len(other) == 0 && c.Driver != "" && !onVFIODriver(c):
 		return fail(fmt.Sprintf("host driver %s has %s while claim %s has its GPU %s", c.Driver, c.Address, held.Claim(), f.Address), driverFact(c))
 	}

@@ -41,7 +41,7 @@ func (b *fabric) missing() Answer {
 	return notApplicable("the PCI bus has no NVSwitch")
 }
 
-func fabricOf(n *facts.Node) fabric {
+func newFabric(n *facts.Node) fabric {
 	var b fabric
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
@@ -81,7 +81,7 @@ func switchesAreManaged(id pci.ID) bool {
 
 // owner returns the one tenant that has all GPUs of the board; empty for none.
 func (b *fabric) owner(n *facts.Node) string {
-	tenants := n.TenantsOf(b.gpus...)
+	tenants := n.Tenants(b.gpus...)
 	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesOf(a)) == 0 }) {
 		return ""
 	}
@@ -89,7 +89,7 @@ func (b *fabric) owner(n *facts.Node) string {
 }
 
 func fabricPartitioned(n *facts.Node) Answer {
-	b := fabricOf(n)
+	b := newFabric(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
@@ -108,7 +108,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
 	}
 	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), cmp.Or(mode, "0"))
-	if tenants := n.TenantsOf(b.gpus...); len(tenants) > 0 {
+	if tenants := n.Tenants(b.gpus...); len(tenants) > 0 {
 		text += "; tenants with such GPUs: " + strings.Join(tenants, ", ")
 	}
 	return fail(text, line).reaching(b.gpus...)
@@ -133,7 +133,7 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 // onePartition reports by the number of GPUs that they can't be a partition: boards have partitions of 1, 2, 4, 8 and
 // 16. Only Fabric Manager knows which ones are active.
 func onePartition(n *facts.Node) Answer {
-	b := fabricOf(n)
+	b := newFabric(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
@@ -144,7 +144,7 @@ func onePartition(n *facts.Node) Answer {
 		if len(gpus)&(len(gpus)-1) == 0 {
 			return nil
 		}
-		return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateOf(rec)).
+		return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateFact(rec)).
 			object("claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name).reaching(gpus...)
 	})
 	switch {
@@ -156,7 +156,7 @@ func onePartition(n *facts.Node) Answer {
 		return pass("all GPUs of the board belong to one tenant", n.Journal())
 	}
 	text := "no file shows the active partitions: compare `fmpm -l` with the GPUs of each claim"
-	if tenants := n.TenantsOf(held...); len(tenants) > 1 {
+	if tenants := n.Tenants(held...); len(tenants) > 1 {
 		text = fmt.Sprintf("%s share a fabric, and %s", strings.Join(tenants, " and "), text)
 	}
 	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
@@ -164,7 +164,7 @@ func onePartition(n *facts.Node) Answer {
 }
 
 func switchWithBoard(n *facts.Node) Answer {
-	b := fabricOf(n)
+	b := newFabric(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
@@ -174,14 +174,14 @@ func switchWithBoard(n *facts.Node) Answer {
 			if t.Tenant() == owner {
 				return nil
 			}
-			return fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), stateOf(t.Record)).at(a).reaching(b.gpus...)
+			return fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), stateFact(t.Record)).at(a).reaching(b.gpus...)
 		})
 	})
 	return showing(found.or(pass(count(len(b.switches), "NVSwitch function"), n.Journal())), functionsAt(n, b.switches), one(driverFact))
 }
 
 func fabricAPIIsLocal(n *facts.Node) Answer {
-	if b := fabricOf(n); len(b.switches) == 0 {
+	if b := newFabric(n); len(b.switches) == 0 {
 		return b.missing()
 	}
 	config := n.Read(fabricConfig)

@@ -46,11 +46,11 @@ func hasIOMMU(n *facts.Node) Answer {
 
 // realGroups looks at assignable functions.
 func realGroups(n *facts.Node) Answer {
-	return each(n, one(groupOf), func(f *device.Function) Answer {
-		group, ok := n.Snapshot.GroupOf(f)
+	return each(n, one(groupFact), func(f *device.Function) Answer {
+		group, ok := n.Snapshot.GroupWith(f)
 		switch {
 		case !ok:
-			return ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))
+			return ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupFact(f)))
 		case group.NoIOMMU:
 			return fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), groupFile(n, "name")(f)...).fix(isolation.FixOn(n.Snapshot, rule.NoIOMMUMode))
 		}
@@ -91,9 +91,9 @@ func interruptChecks() []Check {
 // for all of Arm's chips.
 func interruptsRemapped(n *facts.Node) Answer {
 	devices := addresses(assignable(n))
-	found := isolation.InterruptsOf(n.Snapshot, &device.Function{})
+	found := isolation.JudgeInterrupts(n.Snapshot, &device.Function{})
 	for i, f := range assignable(n) {
-		if of := isolation.InterruptsOf(n.Snapshot, f); i == 0 || len(of.Plain) > 0 {
+		if of := isolation.JudgeInterrupts(n.Snapshot, f); i == 0 || len(of.Plain) > 0 {
 			found = of
 		}
 	}

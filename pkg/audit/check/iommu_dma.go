@@ -57,9 +57,9 @@ func iommuAskedFor(n *facts.Node) Answer {
 
 // translated judges the default domain of a function's group.
 func translated(n *facts.Node, f *device.Function) Answer {
-	group, ok := n.Snapshot.GroupOf(f)
+	group, ok := n.Snapshot.GroupWith(f)
 	if !ok {
-		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group: nothing translates its DMA", groupOf(f)))
+		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group: nothing translates its DMA", groupFact(f)))
 	}
 	kind := groupFile(n, "type") // read as evidence only
 	switch group.Type {
@@ -80,7 +80,7 @@ func ungrouped(n *facts.Node, f *device.Function, found Answer) Answer {
 
 // advised gives findings the fix of a reason with the code, where there is one.
 func advised(found Answer, reasons []rule.Verdict, code rule.Code) Answer {
-	if r, ok := reasonOf(reasons, code); ok {
+	if r, ok := findReason(reasons, code); ok {
 		return found.fix(r.Fix)
 	}
 	return found
@@ -103,7 +103,7 @@ func hostTranslated(n *facts.Node) Answer {
 func strictPFs(n *facts.Node) Answer {
 	pfs := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) })
 	found := over(pfs, func(f *device.Function) Answer {
-		if group, ok := n.Snapshot.GroupOf(f); !ok || group.Type != "DMA-FQ" {
+		if group, ok := n.Snapshot.GroupWith(f); !ok || group.Type != "DMA-FQ" {
 			return nil
 		}
 		return fail(fmt.Sprintf("the domain of %s, a PF with assignable VFs, invalidates lazily", f.Address), groupFile(n, "type")(f)...).reaching(f.PF.VFs...).on(f)
@@ -158,7 +158,7 @@ func moreMappingsFix(n *facts.Node) string {
 func confidentialHandler(n *facts.Node) string {
 	r := runtimes.Of(n)
 	for _, h := range r.Kata() {
-		if k := runtimes.KataOf(n, &h); k.OK() && confidential(n, &h, k) {
+		if k := runtimes.LoadKata(n, &h); k.OK() && confidential(n, &h, k) {
 			return h.Name
 		}
 	}

@@ -50,15 +50,15 @@ func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
 func oneTenantPerGroup(n *facts.Node) Answer {
 	held := groupsWhere(n, func(g *device.Group) bool { return len(ownersIn(n, g.Members)) > 0 })
 	found := over(held, func(g *device.Group) Answer {
-		tenants := n.TenantsOf(g.Members...)
+		tenants := n.Tenants(g.Members...)
 		if len(tenants) < 2 {
 			return nil
 		}
 		text := fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(ownersIn(n, g.Members), ", "))
-		return fail(text, membersOf(n)(g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))
+		return fail(text, memberFacts(n)(g)...).reaching(listEndpoints(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))
 	})
 	passed := pass(fmt.Sprintf("%s, each with one tenant", count(len(held), "group")), n.Journal())
-	return concludeAs(found, held, passed, "no function is assigned", membersOf(n))
+	return concludeAs(found, held, passed, "no function is assigned", memberFacts(n))
 }
 
 // ownersIn names the owner of each function in words.
@@ -73,14 +73,14 @@ func ownersIn(n *facts.Node, members []pci.Address) []string {
 }
 
 // membersOf returns a reader of the kernel's list of a group's members.
-func membersOf(n *facts.Node) func(*device.Group) []facts.Fact {
+func memberFacts(n *facts.Node) func(*device.Group) []facts.Fact {
 	return one(func(g *device.Group) facts.Fact {
 		_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
 		return list
 	})
 }
 
-func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
+func listEndpoints(n *facts.Node, g *device.Group) []pci.Address {
 	return addresses(slices.DeleteFunc(n.Snapshot.Members(g), (*device.Function).IsBridge))
 }
 
@@ -96,7 +96,7 @@ func noHostDriverBeside(n *facts.Node) Answer {
 				return nil
 			}
 			return fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).
-				reaching(endpointsOf(n, g)...).on(f)
+				reaching(listEndpoints(n, g)...).on(f)
 		})
 	})
 	return conclude(found, held, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact {
@@ -118,7 +118,7 @@ func noMergedGroup(n *facts.Node) Answer {
 		}
 		return merged(n, g, devices)
 	})
-	return conclude(found, groups, "group", "no assignable function is in an IOMMU group", membersOf(n))
+	return conclude(found, groups, "group", "no assignable function is in an IOMMU group", memberFacts(n))
 }
 
 // joinedIn names the devices of a group, each by its first function. A VF is one by
@@ -126,7 +126,7 @@ func noMergedGroup(n *facts.Node) Answer {
 func joinedIn(n *facts.Node, g *device.Group) []string {
 	var names []string
 	slots := map[pci.Address]bool{}
-	for _, a := range endpointsOf(n, g) {
+	for _, a := range listEndpoints(n, g) {
 		slot := a
 		if f, ok := n.Snapshot.Function(a); ok && f.VF == nil {
 			slot.Function = 0
@@ -141,7 +141,7 @@ func joinedIn(n *facts.Node, g *device.Group) []string {
 
 // merged says which devices a group joins, by which ports, and what would part them.
 func merged(n *facts.Node, g *device.Group, devices []string) Answer {
-	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), listOf(devices))
+	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), joinNames(devices))
 	ports := joining(n, g)
 	var registers []facts.Fact
 	for _, p := range ports {
@@ -149,16 +149,16 @@ func merged(n *facts.Node, g *device.Group, devices []string) Answer {
 	}
 	fix := ""
 	if len(ports) > 0 {
-		text += fmt.Sprintf("; port %s does not redirect requests", listOf(words(addresses(ports))))
+		text += fmt.Sprintf("; port %s does not redirect requests", joinNames(words(addresses(ports))))
 		fix = partBy(n, ports)
 	}
-	return fail(text, membersOf(n)(g)...).seen(registers...).fix(fix).object(fmt.Sprintf("IOMMU group %d", g.Number)).reaching(endpointsOf(n, g)...)
+	return fail(text, memberFacts(n)(g)...).seen(registers...).fix(fix).object(fmt.Sprintf("IOMMU group %d", g.Number)).reaching(listEndpoints(n, g)...)
 }
 
 // joining returns the ports above a group's functions that don't redirect requests.
 func joining(n *facts.Node, g *device.Group) []*device.Function {
 	var found []*device.Function
-	for _, f := range functionsAt(n, endpointsOf(n, g)) {
+	for _, f := range functionsAt(n, listEndpoints(n, g)) {
 		for _, p := range upstream(n, f) {
 			if !slices.Contains(found, p) && redirectsNothing(n, p) {
 				found = append(found, p)
@@ -173,7 +173,7 @@ func joining(n *facts.Node, g *device.Group) []*device.Function {
 func partBy(n *facts.Node, ports []*device.Function) string {
 	var fixes []string
 	for _, p := range ports {
-		if isolation.ACSOf(n.Snapshot, p) == isolation.ACSOff {
+		if isolation.ReadACS(n.Snapshot, p) == isolation.ACSOff {
 			fixes = append(fixes, fmt.Sprintf("port %s: %s", p.Address, isolation.ACSAtBoot(p)))
 		}
 	}

@@ -18,7 +18,7 @@ func iommuFaults() []fault {
 			t.Delete("sys/class/iommu")
 		}},
 		{rule: "IOM-002", about: "a group made up by VFIO", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
-			group, _ := t.GroupOf(t.Devices["gpu0"])
+			group, _ := t.Group(t.Devices["gpu0"])
 			t.Put(groupFile(group, "type"), "unknown\n") // as of each group without a default domain
 			t.Put(groupFile(group, "name"), "vfio-noiommu\n")
 		}},
@@ -80,7 +80,7 @@ func dmaFaults() []fault {
 		{rule: "IOM-012", about: "not asked for", board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", "ro quiet\n") }},
 		{rule: "IOM-013", about: "identity", board: board.Server, device: "gpu0", plant: identity("gpu0")},
 		{rule: "IOM-013", about: "not told", board: board.Server, device: "gpu0", state: finding.Unknown, plant: func(t *board.Tree) {
-			group, _ := t.GroupOf(t.Devices["gpu0"])
+			group, _ := t.Group(t.Devices["gpu0"])
 			t.Delete(groupFile(group, "type"))
 		}},
 		{rule: "IOM-014", about: "a PF's identity", board: board.Server, device: "nic0", plant: identity("nic0")},
@@ -112,7 +112,7 @@ func withoutIOMMU(tb testing.TB) *board.Tree {
 
 func groupType(name, kind string) func(*board.Tree) {
 	return func(t *board.Tree) {
-		group, _ := t.GroupOf(t.Devices[name])
+		group, _ := t.Group(t.Devices[name])
 		t.SetGroupType(group, kind)
 	}
 }
@@ -150,7 +150,7 @@ func sharedAddressing(more pci.Capabilities) func(testing.TB) *board.Tree {
 func groupFaults() []fault {
 	return []fault{
 		{rule: "IOM-016", about: "a region of the firmware's", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
-			group, _ := t.GroupOf(t.Devices["gpu0"])
+			group, _ := t.Group(t.Devices["gpu0"])
 			t.SetReserved(group, "0x00000000ba000000 0x00000000bbffffff direct")
 		}},
 		{rule: "IOM-017", about: "two tenants", board: shared, plant: func(t *board.Tree) { t.Give("t2", "second", t.Devices["audio"]) }},

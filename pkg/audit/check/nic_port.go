@@ -22,8 +22,8 @@ func ownerChecks() []Check {
 	}
 }
 
-// vfsOf returns the PF's VFs.
-func vfsOf(n *facts.Node, pf pci.Address) []pci.Address {
+// listVFs returns the PF's VFs.
+func listVFs(n *facts.Node, pf pci.Address) []pci.Address {
 	if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
 		return f.PF.VFs
 	}
@@ -73,7 +73,7 @@ func noWholeNIC(n *facts.Node) Answer {
 	found := over(cards, func(f *device.Function) Answer {
 		switch held := n.TenanciesOf(f.Address); {
 		case len(held) > 0:
-			return fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), stateOf(held[0].Record)).on(f)
+			return fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), stateFact(held[0].Record)).on(f)
 		case onVFIODriver(f):
 			return fail(fmt.Sprintf("the whole card %s is on %s and assignable", f.Address, f.Driver), driverFact(f)).on(f)
 		}
@@ -117,7 +117,7 @@ func noInterface(n *facts.Node) Answer {
 // noSharedVLAN looks at the VFs that claims hold, card by card.
 func noSharedVLAN(n *facts.Node) Answer {
 	var seen []facts.Fact
-	shared := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) || len(n.TenantsOf(pf.PF.VFs...)) < 2 })
+	shared := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) || len(n.Tenants(pf.PF.VFs...)) < 2 })
 	found := over(shared, func(pf *device.Function) Answer {
 		uplink, fact := n.Uplink(pf.Address)
 		seen = append(seen, fact)
@@ -157,7 +157,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	}
 	_, fact := n.Uplink(pf.Address)
 	return over(ids, func(id int) Answer {
-		tenants := n.TenantsOf(members[id]...)
+		tenants := n.Tenants(members[id]...)
 		if len(tenants) < 2 {
 			return nil
 		}

@@ -142,11 +142,11 @@ func checkReplay(n *facts.Node) Answer {
 // stands reports whether a record was the same before and after. A record that just changes is not compared.
 func (b *replayed) stands(rec *journal.Record) bool {
 	return slices.ContainsFunc(b.after, func(r *journal.Record) bool {
-		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && sandboxOf(r) == sandboxOf(rec)
+		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && describeSandbox(r) == describeSandbox(rec)
 	}) && (rec.State == journal.Prepared || rec.State == journal.Quarantined)
 }
 
-func sandboxOf(rec *journal.Record) string {
+func describeSandbox(rec *journal.Record) string {
 	if rec.Sandbox == nil {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (b *replayed) untold(rec *journal.Record) Answer {
 	if b.report.Dropped > 0 {
 		return unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger).ofRecord(rec)
 	}
-	return fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, stateOf(rec)).ofRecord(rec)
+	return fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, stateFact(rec)).ofRecord(rec)
 }
 
 // driver compares the driver of a function with the last binding in the ledger.
@@ -204,7 +204,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 
 // sandbox compares the sandbox of the functions with the ledger's last hand-over.
 func (b *replayed) sandbox(rec *journal.Record, c *history.ReplayedClaim) Answer {
-	has := sandboxOf(rec)
+	has := describeSandbox(rec)
 	switch {
 	case has == "" || has == c.Sandbox:
 		return nil
@@ -212,7 +212,7 @@ func (b *replayed) sandbox(rec *journal.Record, c *history.ReplayedClaim) Answer
 		return fail(fmt.Sprintf("sandbox %.12s has the functions of %s without an event in the ledger", has, claimName(rec)), b.ledger, recordFact(rec, has))
 	}
 	for _, a := range rec.Plan.Addresses() {
-		for _, h := range b.node.HoldersOf(a) {
+		for _, h := range b.node.Holders(a) {
 			return fail(fmt.Sprintf("%s still holds %s of %s, though its sandbox ended by the ledger", h.Process.String(), a, claimName(rec)), h.Fact(), b.ledger).at(a)
 		}
 	}
@@ -295,7 +295,7 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 	all, dirs := runtimes.Specs(n)
 	i := slices.IndexFunc(all, func(s facts.Spec) bool { return s.Claim == rec.ID() })
 	if i < 0 {
-		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), stateOf(rec))...).reaching(rec.Plan.Addresses()...)
+		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), stateFact(rec))...).reaching(rec.Plan.Addresses()...)
 	}
 	given := n.Gives(&all[i])
 	for _, d := range rec.Plan.Devices {

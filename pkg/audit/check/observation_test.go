@@ -147,13 +147,13 @@ func toldFaults() []fault {
 		}},
 		{rule: "OBS-003", about: "a VM that runs on after its end was told", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
-			t.Record(ledger.Event{Type: ledger.Close, Claim: board.ClaimOf(rec), VM: &ledger.VM{Sandbox: rec.Sandbox.ID}})
+			t.Record(ledger.Event{Type: ledger.Close, Claim: board.LedgerClaim(rec), VM: &ledger.VM{Sandbox: rec.Sandbox.ID}})
 		}},
 		{rule: "OBS-003", about: "a function that somebody bound again", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
 			fn := rec.Plan.Functions[0]
-			t.Record(ledger.Event{Type: ledger.Bind, Claim: board.ClaimOf(rec), Devices: []ledger.Device{{Address: fn.Address, DriverAfter: new(fn.Original.Driver)}}},
-				ledger.Event{Type: ledger.Unprepare, Claim: board.ClaimOf(rec)})
+			t.Record(ledger.Event{Type: ledger.Bind, Claim: board.LedgerClaim(rec), Devices: []ledger.Device{{Address: fn.Address, DriverAfter: new(fn.Original.Driver)}}},
+				ledger.Event{Type: ledger.Unprepare, Claim: board.LedgerClaim(rec)})
 			t.Delete("var/lib/kata-vfio/journal/" + rec.ID() + ".json")
 		}},
 		{rule: "OBS-003", about: "a record that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
@@ -170,7 +170,7 @@ func toldFaults() []fault {
 			rec := record(t, "t1", "train")
 			rec.State = state
 			t.Save(rec)
-			t.Record(ledger.Event{Type: ledger.Unprepare, Claim: board.ClaimOf(rec)})
+			t.Record(ledger.Event{Type: ledger.Unprepare, Claim: board.LedgerClaim(rec)})
 		}})
 	}
 	return faults

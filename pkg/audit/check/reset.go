@@ -36,8 +36,8 @@ func resetMethodChecks() []Check {
 	}
 }
 
-// reasonOf returns what the verdict on a function says under a code.
-func reasonOf(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
+// findReason returns what the verdict on a function says under a code.
+func findReason(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
 	i := slices.IndexFunc(reasons, func(r rule.Verdict) bool { return r.Code == code })
 	if i < 0 {
 		return nil, false
@@ -47,7 +47,7 @@ func reasonOf(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
 
 func canReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
-		if r, ok := reasonOf(n.Verdict(f).Reasons, rule.NoReset); ok {
+		if r, ok := findReason(n.Verdict(f).Reasons, rule.NoReset); ok {
 			return Answer{reasonFinding(f, r)}
 		}
 		return nil
@@ -57,7 +57,7 @@ func canReset(n *facts.Node) Answer {
 func strongReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		v := n.Verdict(f)
-		r, weak := reasonOf(v.Notes, rule.WeakReset)
+		r, weak := findReason(v.Notes, rule.WeakReset)
 		if !weak {
 			return foreignReset(n, f, v.Reset)
 		}
@@ -93,13 +93,13 @@ func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answ
 func resetSetsApart(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
-		tenants := n.TenantsOf(f.Address)
+		tenants := n.Tenants(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
 			return nil
 		}
 		bridge := f.Upstream[len(f.Upstream)-1]
 		for _, g := range functionsWhere(n, func(g *device.Function) bool { return g != f && slices.Contains(g.Upstream, bridge) }) {
-			if others := n.TenantsOf(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
+			if others := n.Tenants(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
 				return fail(fmt.Sprintf("%s of %s can be reset only together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
 					resetMethods(f), resetMethods(g), n.Journal()).reaching(f.Address, g.Address)
 			}
@@ -166,7 +166,7 @@ func busResetGPUs(n *facts.Node) Answer {
 			if fn, ok := rec.Plan.Function(d.Address); !ok || !isLateNVIDIA(fn) || resetsBus(&d) {
 				return nil
 			}
-			return fail(fmt.Sprintf("%s of %s is reset by %s", d.Address, claimName(rec), methodsOf(&d)), recordFact(rec, methodsOf(&d))).at(d.Address)
+			return fail(fmt.Sprintf("%s of %s is reset by %s", d.Address, claimName(rec), describeMethods(&d)), recordFact(rec, describeMethods(&d))).at(d.Address)
 		})
 	})
 }
@@ -177,7 +177,7 @@ func resetsBus(d *plan.Device) bool {
 	})
 }
 
-func methodsOf(d *plan.Device) string {
+func describeMethods(d *plan.Device) string {
 	var methods []string
 	for _, r := range d.Resets {
 		methods = append(methods, r.Method)
@@ -219,7 +219,7 @@ func noOptionROM(n *facts.Node) Answer {
 				resource := facts.Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "resource"), How: "read", Status: facts.Absent}
 				return unknown("whether "+a.String()+" has an option ROM", resource)
 			}
-			resource := attribute(a, "resource", romOf(f))
+			resource := attribute(a, "resource", romPath(f))
 			seen = append(seen, resource)
 			if !p.WithROM || f.ROM == 0 {
 				return nil
@@ -230,7 +230,7 @@ func noOptionROM(n *facts.Node) Answer {
 	return orPassWith(found, looked, "function", "no running VM has a function", seen)
 }
 
-func romOf(f *device.Function) string {
+func romPath(f *device.Function) string {
 	if f.ROM == 0 {
 		return "no option ROM"
 	}

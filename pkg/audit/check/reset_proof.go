@@ -36,7 +36,7 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer
 	if len(records) == 0 {
 		return found.or(notApplicable("no claim is prepared", dir))
 	}
-	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateOf))
+	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateFact))
 }
 
 // provenClean reads what the journal knows: marks of functions without a proven
@@ -60,7 +60,7 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []fact
 	if !n.IsThisBoot(rec) {
 		return nil // nobody has it by that record; that it is still there is another check's
 	}
-	mark, unclean := markOf(n, rec, a, marks)
+	mark, unclean := findMark(n, rec, a, marks)
 	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
 	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
 	switch {
@@ -74,8 +74,8 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []fact
 	return nil
 }
 
-// markOf returns the file of the mark that a record's function has, whatever the address in its name is.
-func markOf(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
+// findMark returns the file of the mark that a record's function has, whatever the address in its name is.
+func findMark(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
 	var id device.Identity
 	if fn, ok := rec.Plan.Function(a); ok {
 		id = fn.Identity
@@ -121,7 +121,7 @@ func quarantineHolds(n *facts.Node) Answer {
 			if why == "" {
 				return nil
 			}
-			return fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, cmp.Or(rec.Reason, "no reason recorded"), why), seen, stateOf(rec)).at(a)
+			return fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, cmp.Or(rec.Reason, "no reason recorded"), why), seen, stateFact(rec)).at(a)
 		})
 	})
 }
@@ -132,9 +132,9 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 		return "it is still published", seen
 	}
 	if claims := preparedFor(n, a); len(claims) > 0 {
-		return "it is prepared for " + claimName(claims[0]), stateOf(claims[0])
+		return "it is prepared for " + claimName(claims[0]), stateFact(claims[0])
 	}
-	if held := n.HoldersOf(a); len(held) > 0 {
+	if held := n.Holders(a); len(held) > 0 {
 		return "it is held by " + held[0].Process.String(), held[0].Fact()
 	}
 	f, ok := n.Snapshot.Function(a)

@@ -27,7 +27,7 @@ type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong 
 // that is Kata's. The configuration that the question gets may be damaged.
 func ofHandlers(ask question) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
-		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) { return answered(n, h, runtimes.KataOf(n, h), ask), true })
+		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) { return answered(n, h, runtimes.LoadKata(n, h), ask), true })
 	}
 }
 
@@ -51,7 +51,7 @@ func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, 
 // eachConfigured asks of each chosen handler that is Kata's, and says unknown where Kata's files were not to be understood.
 func eachConfigured(n *facts.Node, choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask func(*runtimes.Handler, *runtimes.Kata) Answer) Answer {
 	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
-		k := runtimes.KataOf(n, h)
+		k := runtimes.LoadKata(n, h)
 		switch {
 		case !choose(n, h, k):
 			return nil, false
@@ -268,7 +268,7 @@ func podResources(n *facts.Node) Answer {
 	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
 	found := ofChosen(coldPlugs, socketIsThere)(n)
 	ours := slices.ContainsFunc(runtimes.Of(n).Kata(), func(h runtimes.Handler) bool {
-		k := runtimes.KataOf(n, &h)
+		k := runtimes.LoadKata(n, &h)
 		return k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket
 	})
 	units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))

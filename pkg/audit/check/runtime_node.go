@@ -31,22 +31,22 @@ func runtimeFiles(n *facts.Node) Answer {
 	if !r.Found() {
 		return notApplicable("the node has no containerd or CRI-O configuration")
 	}
-	paths := filesOf(n, r)
+	paths := listFiles(n, r)
 	found, _ := writable(n, paths)
 	return found.or(pass(count(len(paths), "path")+" with the directories above", r.Files...))
 }
 
-// filesOf returns what the runtimes read and run, with the directories above, each
+// listFiles returns what the runtimes read and run, with the directories above, each
 // once and sorted.
-func filesOf(n *facts.Node, r *runtimes.Runtimes) []string {
-	files := append(pathsOf(r.Files), pathsOf(r.Damaged)...)
+func listFiles(n *facts.Node, r *runtimes.Runtimes) []string {
+	files := append(listPaths(r.Files), listPaths(r.Damaged)...)
 	for _, h := range r.Handlers {
 		files = append(files, absolute(h.Path.Text())...)
 		if !h.IsKata() {
 			continue
 		}
-		k := runtimes.KataOf(n, &h)
-		files = append(append(files, pathsOf(k.Files)...), path.Join(path.Dir(k.File), "config.d"))
+		k := runtimes.LoadKata(n, &h)
+		files = append(append(files, listPaths(k.Files)...), path.Join(path.Dir(k.File), "config.d"))
 		for _, name := range []string{"path", "jailer_path", "virtio_fs_daemon", "kernel", "image", "initrd", "firmware"} {
 			files = append(files, absolute(k.Hypervisor(name).Text())...)
 		}
@@ -62,7 +62,7 @@ func filesOf(n *facts.Node, r *runtimes.Runtimes) []string {
 	return slices.Compact(all)
 }
 
-func pathsOf(seen []facts.Fact) []string {
+func listPaths(seen []facts.Fact) []string {
 	var paths []string
 	for _, f := range seen {
 		paths = append(paths, f.Path)
@@ -123,7 +123,7 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 }
 
 func kubelet(n *facts.Node) Answer {
-	k, ok := runtimes.KubeletOf(n)
+	k, ok := runtimes.FindKubelet(n)
 	if !ok {
 		return notApplicable("the node runs no kubelet")
 	}

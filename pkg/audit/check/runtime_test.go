@@ -374,7 +374,7 @@ func kataHandler(t *testing.T, tree *board.Tree) finding.KataHandler {
 	t.Helper()
 	fsys, s := tree.Read()
 	defer func() { _ = fsys.Close() }()
-	handlers := check.KataOf(facts.New(fsys, s)).Handlers
+	handlers := check.DescribeKata(facts.New(fsys, s)).Handlers
 	if len(handlers) != 1 {
 		t.Fatalf("there are the handlers %+v", handlers)
 	}

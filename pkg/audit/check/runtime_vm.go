@@ -83,7 +83,7 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 			if !v.Has(word) {
 				continue
 			}
-			f := fail(fmt.Sprintf("the VMM of sandbox %s %s", cmp.Or(v.Sandbox, "(unnamed)"), what), v.Cmdline).object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)
+			f := fail(fmt.Sprintf("the VMM of sandbox %s %s", cmp.Or(v.Sandbox, "(unnamed)"), what), v.Cmdline).object(fmt.Sprintf("pid %d", v.PID)).reaching(listDevices(n, v.Sandbox)...)
 			if len(f[0].Devices) == 1 {
 				f[0].Device = new(f[0].Devices[0])
 			}
@@ -100,7 +100,7 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 }
 
 // devicesOf returns the functions that the sandbox's claims hold.
-func devicesOf(n *facts.Node, sandbox string) []pci.Address {
+func listDevices(n *facts.Node, sandbox string) []pci.Address {
 	var devices []pci.Address
 	for _, t := range n.Tenancies {
 		if s := t.Record.Sandbox; s != nil && s.ID == sandbox && sandbox != "" {
@@ -242,7 +242,7 @@ func verity(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fac
 }
 
 func limitedSize(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
-	sizes := kataHandlerOf(h, k)
+	sizes := newKataHandler(h, k)
 	seen := says(k.Hypervisor("default_memory"), k.Hypervisor("overhead_memory"), k.Runtime("static_sandbox_resource_mgmt"))
 	if sizes.FixedSize && sizes.LimitedMiB < sizes.MemoryMiB {
 		return fmt.Sprintf("a pod without limits gets a VM of %d MiB, but one with limits only %d MiB more than its limit", sizes.MemoryMiB, sizes.LimitedMiB), seen

@@ -154,7 +154,7 @@ func oneSandbox(n *facts.Node) Answer {
 		if claims := preparedFor(n, f.Address); len(claims) > 1 {
 			found = fail(fmt.Sprintf("%s is prepared for %s", f.Address, describeClaims(n, claims)), n.Journal())
 		}
-		if who := sandboxesOf(n, f.Address); len(who) > 1 {
+		if who := listSandboxes(n, f.Address); len(who) > 1 {
 			found = append(found, fail(fmt.Sprintf("%s is held by %s", f.Address, strings.Join(who, " and by ")), seen)...)
 		}
 		return found.on(f)
@@ -165,7 +165,7 @@ func oneSandbox(n *facts.Node) Answer {
 	prepared := functionsWhere(n, func(f *device.Function) bool { return len(preparedFor(n, f.Address)) > 0 })
 	return concludeAs(found, prepared, pass(count(len(prepared), "function"), n.Journal()), "no claim is prepared", func(f *device.Function) []facts.Fact {
 		var held []facts.Fact
-		for _, h := range n.HoldersOf(f.Address) {
+		for _, h := range n.Holders(f.Address) {
 			held = append(held, h.Fact())
 		}
 		return held
@@ -183,11 +183,11 @@ func preparedFor(n *facts.Node, a pci.Address) []*journal.Record {
 	return claims
 }
 
-// sandboxesOf returns the holders of the function: one process for each container, and each process outside of
+// listSandboxes returns the holders of the function: one process for each container, and each process outside of
 // containers.
-func sandboxesOf(n *facts.Node, a pci.Address) []string {
+func listSandboxes(n *facts.Node, a pci.Address) []string {
 	var who, seen []string
-	for _, h := range n.HoldersOf(a) {
+	for _, h := range n.Holders(a) {
 		key := h.Process.Container
 		if key == "" {
 			key = fmt.Sprint(h.Process.PID)
@@ -204,18 +204,18 @@ func pinningBounded(n *facts.Node) Answer {
 	users, seen := n.Users()
 	holders := slices.DeleteFunc(slices.Clone(users), func(u vfio.Usage) bool { return !u.Holds() })
 	found := over(holders, func(u vfio.Usage) Answer {
-		return pinningOf(n, &u).object(processName(&u)).reaching(heldBy(n, &u)...)
+		return judgePinning(n, &u).object(processName(&u)).reaching(heldBy(n, &u)...)
 	})
 	if !seen.OK() && (anyOnVFIO(n) || len(holders) > 0) {
 		return append(found, unknown("how much memory VMMs can pin", seen)...)
 	}
-	return conclude(found, holders, "VMM", "no process holds a function", func(u vfio.Usage) []facts.Fact { return boundsOf(n, &u) })
+	return conclude(found, holders, "VMM", "no process holds a function", func(u vfio.Usage) []facts.Fact { return boundFacts(n, &u) })
 }
 
-// pinningOf returns what is wrong with one holder. What it pins is its own memory,
+// judgePinning returns what is wrong with one holder. What it pins is its own memory,
 // which its cgroup counts; where that has no bound the limit of locked memory may be
 // one.
-func pinningOf(n *facts.Node, u *vfio.Usage) Answer {
+func judgePinning(n *facts.Node, u *vfio.Usage) Answer {
 	_, bounded, limits, err := n.MemoryBound(u.Cgroup)
 	if bounded {
 		return nil
@@ -235,8 +235,8 @@ func pinningOf(n *facts.Node, u *vfio.Usage) Answer {
 	return fail(u.String()+" can pin all memory of the node: no cgroup above it has a limit", seen...)
 }
 
-// boundsOf returns the facts about the bounds of one holder.
-func boundsOf(n *facts.Node, u *vfio.Usage) []facts.Fact {
+// boundFacts returns the facts about the bounds of one holder.
+func boundFacts(n *facts.Node, u *vfio.Usage) []facts.Fact {
 	_, bounded, limits, _ := n.MemoryBound(u.Cgroup)
 	if bounded {
 		return limits

@@ -69,7 +69,7 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 	if !n.IsThisBoot(rec) {
 		return false
 	}
-	if id := sandboxOf(rec); id != "" {
+	if id := describeSandbox(rec); id != "" {
 		return id == s.ID
 	}
 	ref := rec.Plan.Claim
@@ -91,7 +91,7 @@ func sandboxesAgree(n *facts.Node) Answer {
 		return unknown("which VMs run", seen)
 	}
 	claims := slices.DeleteFunc(slices.Clone(n.Records()), func(rec *journal.Record) bool {
-		return rec.State != journal.Prepared || sandboxOf(rec) == "" || !n.IsThisBoot(rec)
+		return rec.State != journal.Prepared || describeSandbox(rec) == "" || !n.IsThisBoot(rec)
 	})
 	found := append(leftStates(n, sandboxes), over(claims, func(rec *journal.Record) Answer {
 		if !isGone(n, sandboxes, rec.Sandbox.ID) {
@@ -175,11 +175,11 @@ func sandboxName(s *runtimes.Sandbox) string {
 }
 
 // KataOf returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
-func KataOf(n *facts.Node) *finding.Kata {
+func DescribeKata(n *facts.Node) *finding.Kata {
 	k := &finding.Kata{Handlers: []finding.KataHandler{}, Sandboxes: []finding.KataSandbox{}}
 	r := runtimes.Of(n)
 	for _, h := range r.Kata() {
-		k.Handlers = append(k.Handlers, kataHandlerOf(&h, runtimes.KataOf(n, &h)))
+		k.Handlers = append(k.Handlers, newKataHandler(&h, runtimes.LoadKata(n, &h)))
 	}
 	for _, f := range r.Damaged {
 		k.Damaged = append(k.Damaged, described(f))
@@ -189,7 +189,7 @@ func KataOf(n *facts.Node) *finding.Kata {
 	}
 	found, asked := runtimes.Sandboxes(n)
 	for i := range found {
-		k.Sandboxes = append(k.Sandboxes, kataSandboxOf(n, &found[i]))
+		k.Sandboxes = append(k.Sandboxes, newKataSandbox(n, &found[i]))
 	}
 	for _, f := range asked {
 		if !f.Known() {
@@ -208,7 +208,7 @@ const (
 	maxRootPorts  = 16
 )
 
-func kataHandlerOf(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
+func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 	view := finding.KataHandler{
 		Name: h.Name, Engine: h.Engine, Runtime: string(katastate.Go), Config: k.File, Files: []string{}, VMM: k.VMM(),
 		MemoryMiB: cmp.Or(k.Hypervisor("default_memory").Number(), goMemoryMiB),
@@ -242,7 +242,7 @@ func described(f facts.Fact) string {
 	return f.Path + ": " + reason
 }
 
-func kataSandboxOf(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {
+func newKataSandbox(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {
 	view := finding.KataSandbox{
 		ID: s.ID, Namespace: s.Namespace, Pod: s.Pod, Runtime: string(s.Runtime), Hypervisor: s.Hypervisor, PID: s.PID,
 		Running: s.VMM != nil, Devices: []finding.KataSandboxDevice{},

@@ -24,7 +24,7 @@ func vfioFaults() []fault {
 
 // nodeOf returns the node of the group of a board's device.
 func nodeOf(t *board.Tree, name string) string {
-	group, _ := t.GroupOf(t.Devices[name])
+	group, _ := t.Group(t.Devices[name])
 	return vfio.GroupNode(group)
 }
 
@@ -125,7 +125,7 @@ func procOf(p journal.Process) string { return "proc/" + strconv.Itoa(p.PID) }
 func nodeOwnerFaults() []fault {
 	return []fault{
 		{rule: "VFIO-007", about: "a node that all may open", board: board.Server, plant: func(t *board.Tree) {
-			group, _ := t.GroupOf(t.Devices["gpu0"])
+			group, _ := t.Group(t.Devices["gpu0"])
 			t.Own(fmt.Sprintf("dev/vfio/%d", group), "20666", 0, 0)
 		}},
 		{rule: "VFIO-008", about: "iommufd of a user's", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20660", 1000, 0) }},

@@ -123,7 +123,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 			if f.State == finding.Pass || f.State == finding.NotApplicable || f.ID == anchorsByHand && f.State == finding.Manual {
 				continue
 			}
-			key := keyOf(f)
+			key := findingKey(f)
 			if folds[key] == nil {
 				folds[key] = &fold{finding: *f}
 				order = append(order, key)
@@ -139,7 +139,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 }
 
 // keyOf says what makes two nodes' findings the same: everything except whom it reaches.
-func keyOf(f *finding.Finding) string {
+func findingKey(f *finding.Finding) string {
 	device := ""
 	if f.Device != nil {
 		device = f.Device.String()

@@ -26,7 +26,7 @@ import (
 // audited is when nodes are audited, an hour before the cluster is.
 func audited() time.Time { return time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC) }
 
-// reportOf is what a board's own audit says, as a node of that name.
+// readReport is what a board's own audit says, as a node of that name.
 func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
 	t.Helper()
 	fsys, s := tree.Read()
@@ -41,7 +41,7 @@ func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
 	return r
 }
 
-// claimsOf are a node's claims by the API server, ready since the morning, with
+// claims are a node's claims by the API server, ready since the morning, with
 // the checkpoint that they were given.
 func claimsOf(r *finding.Report, checkpoint string) []resourceapi.ResourceClaim {
 	var claims []resourceapi.ResourceClaim
@@ -272,7 +272,7 @@ func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *world
 	}
 }
 
-// wordsOf is a claim with a device of a node, whose status has a checkpoint of another node's ledger that no key has signed.
+// splitWords is a claim with a device of a node, whose status has a checkpoint of another node's ledger that no key has signed.
 func wordsOf(node, about string, s *world) resourceapi.ResourceClaim {
 	origin := strings.Fields(reportNamed(s, about).NodeRecords.Ledger.Checkpoint)[0]
 	forged := origin + " 3 " + strings.Repeat("A", 43) + "= — " + origin + " " + strings.Repeat("A", 96)

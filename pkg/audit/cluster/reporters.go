@@ -33,7 +33,7 @@ func (s *State) credible() (reports []*finding.Report, refused []finding.Finding
 
 // refuse returns why a report does not count; nil if it does.
 func (s *State) refuse(r *finding.Report) *finding.Finding {
-	node := nodereport.NodeOf(r, s.isNode)
+	node := nodereport.FindNode(r, s.isNode)
 	at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
 	var f finding.Finding
 	switch of, known := s.Auditors[r.Source]; {

@@ -48,16 +48,16 @@ func NewBundle(dir fs.FS, d *Document) (*Bundle, error) {
 	}
 	b := &Bundle{Type: PredicateType, Question: d.Question, NeighboursLeftOut: len(d.Neighbours) - len(near)}
 	var err error
-	if b.Proofs, err = ledger.ProveEvents(dir, eventsOf(listed)); err != nil {
+	if b.Proofs, err = ledger.ProveEvents(dir, listEvents(listed)); err != nil {
 		return nil, fmt.Errorf("prove the events: %w", err)
 	}
 	h, err := b.replay()
 	if err != nil {
 		return nil, err
 	}
-	b.Tenancies = list(pick(h.Tenancies, keysOf(d.Tenancies)))
-	others := keysOf(listed[len(d.Tenancies):])
-	b.Neighbours = list(slices.DeleteFunc(OtherTenants(h.Neighbours(b.Tenancies)), func(n history.Neighbour) bool { return !others[keyOf(n.Other)] }))
+	b.Tenancies = list(pick(h.Tenancies, newKeys(d.Tenancies)))
+	others := newKeys(listed[len(d.Tenancies):])
+	b.Neighbours = list(slices.DeleteFunc(OtherTenants(h.Neighbours(b.Tenancies)), func(n history.Neighbour) bool { return !others[newKey(n.Other)] }))
 	return b, nil
 }
 
@@ -68,12 +68,12 @@ type key struct {
 	began  int64
 }
 
-func keyOf(t *history.Tenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
+func newKey(t *history.Tenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
 
-func keysOf(tenancies []*history.Tenancy) map[key]bool {
+func newKeys(tenancies []*history.Tenancy) map[key]bool {
 	keys := map[key]bool{}
 	for _, t := range tenancies {
-		keys[keyOf(t)] = true
+		keys[newKey(t)] = true
 	}
 	return keys
 }
@@ -81,14 +81,14 @@ func keysOf(tenancies []*history.Tenancy) map[key]bool {
 func pick(made []*history.Tenancy, keys map[key]bool) []*history.Tenancy {
 	var picked []*history.Tenancy
 	for _, t := range made {
-		if keys[keyOf(t)] {
+		if keys[newKey(t)] {
 			picked = append(picked, t)
 		}
 	}
 	return picked
 }
 
-func eventsOf(tenancies []*history.Tenancy) []int64 {
+func listEvents(tenancies []*history.Tenancy) []int64 {
 	var seqs []int64
 	for _, t := range tenancies {
 		seqs = append(seqs, t.Events...)

@@ -52,7 +52,7 @@ func Join[F any, A ~[]Finding](rules []rule.Rule, checks []Check[F, A]) ([]Check
 	return joined, nil
 }
 
-// RulesOf returns the rules of checks.
+// Rules returns the rules of checks.
 func RulesOf[F any, A ~[]Finding](checks []Check[F, A]) []rule.Rule {
 	rules := make([]rule.Rule, len(checks))
 	for i := range checks {

@@ -179,7 +179,7 @@ func Latest(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	byNode := map[string]NodeReport{}
 	for _, r := range reports {
 		at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
-		node := NodeOf(r, isNode)
+		node := FindNode(r, isNode)
 		have, ok := byNode[node]
 		switch {
 		case !ok:
@@ -194,9 +194,9 @@ func Latest(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	return slices.SortedFunc(maps.Values(byNode), func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
 }
 
-// NodeOf names the node of a report as the cluster does: a node's hostname may be
+// FindNode names the node of a report as the cluster does: a node's hostname may be
 // another, and then its ledger knows.
-func NodeOf(r *finding.Report, isNode func(string) bool) string {
+func FindNode(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
 		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {
 			return name

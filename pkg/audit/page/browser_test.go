@@ -450,7 +450,7 @@ func ledgerDoesNothing(b browser) {
 	l.Verification.Sound, l.Verification.Problems, l.Verification.Doubts = false, []string{markup}, []string{markup}
 	p.Ledger = l
 	for _, one := range h.Tenancies {
-		p.Tenancies = append(p.Tenancies, page.TenancyOf(one))
+		p.Tenancies = append(p.Tenancies, page.NewTenancy(one))
 	}
 	a := answerOf(book)
 	a.Question, a.Verdict, a.Node, a.Verification = markup, markup, markup, l.Verification

@@ -28,7 +28,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"known": func(a pci.Address) bool { return known[a] },
 		"id":    deviceAnchor,
 		"when":  when, "minute": minute, "day": day,
-		"glyph": glyphOf, "state": stateWord, "heading": stateHeading, "group": groupName,
+		"glyph": stateGlyph, "state": stateWord, "heading": stateHeading, "group": groupName,
 		"standing": func(f function) template.HTML {
 			return template.HTML(topology.Mark(f.grade())) //nolint:gosec // our own drawing
 		},
@@ -48,7 +48,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"marks": func() template.HTML {
 			return template.HTML(topology.Definitions()) //nolint:gosec // our own drawing
 		},
-		"prose": prose, "brief": brief, "claim": claimName, "addresses": addressesOf,
+		"prose": prose, "brief": brief, "claim": claimName, "addresses": listAddresses,
 	}
 }
 
@@ -86,8 +86,8 @@ func parseTime(text string) time.Time {
 	return t.UTC()
 }
 
-// glyphOf is a state as a sign, so that no colour has to be seen.
-func glyphOf(s finding.State) string {
+// glyph is a state as a sign, so that no colour has to be seen.
+func stateGlyph(s finding.State) string {
 	switch s {
 	case finding.Fail:
 		return "✗"

@@ -39,19 +39,19 @@ const (
 	maxEvidence = 12   // of one finding
 )
 
-// itemsOf gathers the findings, which are in the report's order.
-func itemsOf(findings []finding.Finding, rules []rule.Rule, who *tenants) []item {
+// newItems gathers the findings, which are in the report's order.
+func newItems(findings []finding.Finding, rules []rule.Rule, who *tenants) []item {
 	var items []item
 	index := map[string]int{}
 	full := 0
 	for i := range findings {
 		f := &findings[i]
-		anchor := anchorOf(f)
+		anchor := makeAnchor(f)
 		at, ok := index[anchor]
 		if !ok {
 			at = len(items)
 			index[anchor] = at
-			items = append(items, item{Anchor: anchor, Rule: ruleOf(rules, f), State: f.State, Severity: f.Severity, Exposure: f.Exposure})
+			items = append(items, item{Anchor: anchor, Rule: findRule(rules, f), State: f.State, Severity: f.Severity, Exposure: f.Exposure})
 		}
 		if items[at].add(f, full < maxAll) {
 			full++
@@ -65,7 +65,7 @@ func itemsOf(findings []finding.Finding, rules []rule.Rule, who *tenants) []item
 }
 
 // anchorOf names the item that a finding is in.
-func anchorOf(f *finding.Finding) string {
+func makeAnchor(f *finding.Finding) string {
 	return "f-" + f.ID + "-" + string(f.State)
 }
 
@@ -140,9 +140,9 @@ func subject(f *finding.Finding) string {
 	return "the node"
 }
 
-// ruleOf returns the finding's rule, made up from the finding where it is not
+// findRule returns the finding's rule, made up from the finding where it is not
 // among the rules.
-func ruleOf(rules []rule.Rule, f *finding.Finding) rule.Rule {
+func findRule(rules []rule.Rule, f *finding.Finding) rule.Rule {
 	i := slices.IndexFunc(rules, func(r rule.Rule) bool { return r.ID == f.ID })
 	if i < 0 {
 		return rule.Rule{ID: f.ID, Title: f.Title, Severity: f.Severity}
@@ -174,7 +174,7 @@ type section struct {
 	Closed bool
 }
 
-func sectionsOf(items []item) []section {
+func newSections(items []item) []section {
 	var list []section
 	for i := range items {
 		last := len(list) - 1
@@ -197,7 +197,7 @@ type filters struct {
 	Tenants    []tenant
 }
 
-func filtersOf(items []item, who *tenants) filters {
+func newFilters(items []item, who *tenants) filters {
 	f := filters{Tenants: who.list}
 	for i := range items {
 		f.States = append(f.States, items[i].State)
@@ -223,7 +223,7 @@ type asked struct {
 	Items []item
 }
 
-func ruleGroupsOf(rules []rule.Rule, items []item) []ruleGroup {
+func newRuleGroups(rules []rule.Rule, items []item) []ruleGroup {
 	sorted := slices.Clone(rules)
 	slices.SortStableFunc(sorted, func(a, b rule.Rule) int { return cmp.Compare(a.ID, b.ID) })
 	var groups []ruleGroup
@@ -250,8 +250,8 @@ type need struct {
 	Reads int
 }
 
-// needsOf counts what could not be read, by what would help.
-func needsOf(findings []finding.Finding) []need {
+// listNeeds counts what could not be read, by what would help.
+func listNeeds(findings []finding.Finding) []need {
 	count := map[string]int{}
 	for i := range findings {
 		for _, e := range findings[i].Evidence {

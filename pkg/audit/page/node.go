@@ -99,12 +99,12 @@ func picture(d *topology.Drawing) template.HTML {
 	return template.HTML(topology.Inline(d)) //nolint:gosec // it escapes what comes from the node
 }
 
-func nodeOf(p *Page, items []item, who *tenants, past record) *node {
+func newNode(p *Page, items []item, who *tenants, past record) *node {
 	inv := p.Inventory
-	refs := referencesOf(p.Report.Findings, items)
+	refs := newReferences(p.Report.Findings, items)
 	weigh(refs, p.FailOn)
 	n := &node{}
-	n.draw(inv, marksOf(p.Report.Findings, refs, who))
+	n.draw(inv, newMarks(p.Report.Findings, refs, who))
 	bridges := map[pci.Address]*audit.Device{}
 	for i := range inv.Devices {
 		bridges[inv.Devices[i].Address] = &inv.Devices[i]
@@ -112,8 +112,8 @@ func nodeOf(p *Page, items []item, who *tenants, past record) *node {
 	vfs := map[pci.Address][]function{}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		f := functionOf(d, refs[d.Address], who)
-		f.Path = pathOf(d, bridges)
+		f := newFunction(d, refs[d.Address], who)
+		f.Path = newPath(d, bridges)
 		switch {
 		case d.PFAddress != nil && bridges[*d.PFAddress] != nil:
 			vfs[*d.PFAddress] = append(vfs[*d.PFAddress], f)
@@ -131,12 +131,12 @@ func nodeOf(p *Page, items []item, who *tenants, past record) *node {
 		for j := range f.VFs {
 			addrs = append(addrs, f.VFs[j].Address)
 		}
-		f.History = historyOf(past, who, addrs...)
+		f.History = newHistory(past, who, addrs...)
 	}
 	return n
 }
 
-func functionOf(d *audit.Device, refs []reference, who *tenants) function {
+func newFunction(d *audit.Device, refs []reference, who *tenants) function {
 	f := function{Device: d, Findings: refs}
 	for _, t := range who.now[d.Address] {
 		f.Holders = append(f.Holders, tenancyOf{t, who.named(t.Tenant)})
@@ -195,7 +195,7 @@ func (f *function) BadVFs() int {
 	return n
 }
 
-func pathOf(d *audit.Device, known map[pci.Address]*audit.Device) []hop {
+func newPath(d *audit.Device, known map[pci.Address]*audit.Device) []hop {
 	path := make([]hop, len(d.Upstream))
 	for i, a := range d.Upstream {
 		path[i] = hop{Address: a}
@@ -215,9 +215,9 @@ func acsWords(d *audit.Device) string {
 	return fmt.Sprintf("ACSCap %#04x, ACSCtl %#04x", acs.Capability, acs.Control)
 }
 
-// referencesOf returns which items name which function. What passes, or is about
+// newReferences returns which items name which function. What passes, or is about
 // nothing here, is left out.
-func referencesOf(findings []finding.Finding, items []item) map[pci.Address][]reference {
+func newReferences(findings []finding.Finding, items []item) map[pci.Address][]reference {
 	byAnchor := map[string]*item{}
 	for i := range items {
 		byAnchor[items[i].Anchor] = &items[i]
@@ -230,11 +230,11 @@ func referencesOf(findings []finding.Finding, items []item) map[pci.Address][]re
 		}
 		about, ok := aboutDevice(f)
 		if ok {
-			refer(refs, about, reference{item: byAnchor[anchorOf(f)], Direct: true})
+			refer(refs, about, reference{item: byAnchor[makeAnchor(f)], Direct: true})
 		}
 		for _, a := range f.Devices {
 			if !ok || a != about {
-				refer(refs, a, reference{item: byAnchor[anchorOf(f)]})
+				refer(refs, a, reference{item: byAnchor[makeAnchor(f)]})
 			}
 		}
 	}
@@ -264,8 +264,8 @@ func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
 // deviceAnchor is the id of a function's part of the page.
 func deviceAnchor(a pci.Address) string { return "d-" + a.Label() }
 
-// marksOf says what the drawing marks.
-func marksOf(findings []finding.Finding, refs map[pci.Address][]reference, who *tenants) *topology.Marks {
+// newMarks says what the drawing marks.
+func newMarks(findings []finding.Finding, refs map[pci.Address][]reference, who *tenants) *topology.Marks {
 	m := &topology.Marks{
 		Holders: who.holders(), Failing: map[pci.Address]string{},
 		Page: func(a pci.Address) string { return "#" + deviceAnchor(a) },
@@ -292,7 +292,7 @@ func marksOf(findings []finding.Finding, refs map[pci.Address][]reference, who *
 // brokenBy returns the functions of different tenants that can reach each other by a finding. A waiver does not
 // change that.
 func brokenBy(f *finding.Finding, who *tenants) []pci.Address {
-	if f.State != finding.Fail && f.State != finding.Waived || len(who.namesOf(f.Devices...)) < 2 {
+	if f.State != finding.Fail && f.State != finding.Waived || len(who.names(f.Devices...)) < 2 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(f.Devices), func(a pci.Address) bool { return len(who.now[a]) == 0 })

@@ -73,23 +73,23 @@ type view struct {
 
 func newView(p *Page) *view {
 	past := latest(p.Tenancies, p.Report.Summary.Devices)
-	v := &view{Report: p.Report, Ledger: ledgerViewOf(p.Ledger)}
+	v := &view{Report: p.Report, Ledger: newLedgerView(p.Ledger)}
 	if v.Ledger.Unsound() {
 		past.doubt = ", by a ledger that does not verify"
 	}
 	who := newTenants(past.shown, p.Report.Findings)
 	v.Holding, v.Unnamed = who.holding()
-	items := itemsOf(p.Report.Findings, p.Rules, who)
-	v.Verdict = verdictOf(p, items)
-	v.Sections, v.Filters = sectionsOf(items), filtersOf(items, who)
+	items := newItems(p.Report.Findings, p.Rules, who)
+	v.Verdict = newVerdict(p, items)
+	v.Sections, v.Filters = newSections(items), newFilters(items, who)
 	if p.Inventory != nil {
-		v.Node = nodeOf(p, items, who, past)
+		v.Node = newNode(p, items, who, past)
 	}
-	v.Timeline = timelineOf(past.shown, parseTime(p.Report.Subject.Time), who)
-	v.Tenancies = tableOf(past, who)
-	v.Groups = ruleGroupsOf(p.Rules, items)
-	v.Needs = needsOf(p.Report.Findings)
-	v.Paper = paperOf(items)
+	v.Timeline = newTimeline(past.shown, parseTime(p.Report.Subject.Time), who)
+	v.Tenancies = newTenancyTable(past, who)
+	v.Groups = newRuleGroups(p.Rules, items)
+	v.Needs = listNeeds(p.Report.Findings)
+	v.Paper = newPaper(items)
 	return v
 }
 
@@ -155,14 +155,14 @@ type answerView struct {
 func newAnswerView(a *Answer) *answerView {
 	v := &answerView{
 		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: a.state(),
-		Verification: verificationOf(a.Verification), Neighbours: a.Neighbours, Refusals: refusalsOf(a.Refusals),
+		Verification: newVerification(a.Verification), Neighbours: a.Neighbours, Refusals: newRefusalTable(a.Refusals),
 	}
 	list := make([]Tenancy, len(a.Tenancies))
 	for i, t := range a.Tenancies {
-		list[i] = TenancyOf(t)
+		list[i] = NewTenancy(t)
 	}
 	who := newTenants(list, nil)
-	v.Timeline = timelineOf(sortedTenancies(list), time.Time{}, who)
+	v.Timeline = newTimeline(sortedTenancies(list), time.Time{}, who)
 	for i := range list {
 		v.Tenancies = append(v.Tenancies, tenancyOf{&list[i], who.named(list[i].Tenant)})
 	}

@@ -43,7 +43,7 @@ const (
 	maxFew          = 4   // tenants
 )
 
-func paperOf(items []item) paper {
+func newPaper(items []item) paper {
 	var p paper
 	for i := range items {
 		switch it := &items[i]; it.State {

@@ -26,7 +26,7 @@ func Tenancies(n *facts.Node, h *history.History) []Tenancy {
 		at[key{n.Tenancies[i].Address, n.Tenancies[i].Record.Plan.Claim.UID}] = i
 	}
 	for _, past := range h.Tenancies {
-		t := TenancyOf(past)
+		t := NewTenancy(past)
 		i, now := at[key{past.Device.Address, past.Claim.UID}]
 		switch {
 		case past.To != nil:
@@ -45,8 +45,8 @@ func Tenancies(n *facts.Node, h *history.History) []Tenancy {
 // maxWords bounds a text of the ledger in a table, in characters.
 const maxWords = 300
 
-// TenancyOf returns a tenancy of the ledger as pages show it.
-func TenancyOf(past *history.Tenancy) Tenancy {
+// NewTenancy returns a tenancy of the ledger as pages show it.
+func NewTenancy(past *history.Tenancy) Tenancy {
 	t := Tenancy{
 		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(history.ClaimName(&past.Claim), maxWords),
 		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,
@@ -149,7 +149,7 @@ func latest(all []Tenancy, functions int) record {
 	return r
 }
 
-// tenancyOf is a tenancy and whose it is.
+// findTenancy is a tenancy and whose it is.
 type tenancyOf struct {
 	*Tenancy
 	Who *tenant
@@ -167,8 +167,8 @@ type tenancyTable struct {
 // maxTenancies is how many the table of all functions has.
 const maxTenancies = 200
 
-// tableOf returns the table of all functions.
-func tableOf(r record, who *tenants) tenancyTable {
+// newTenancyTable returns the table of all functions.
+func newTenancyTable(r record, who *tenants) tenancyTable {
 	t := tenancyTable{Where: "see the device, or ask `kata-vfio-audit who --device ADDRESS --history`"}
 	for i := range r.shown {
 		if len(t.Rows) == maxTenancies {
@@ -183,8 +183,8 @@ func tableOf(r record, who *tenants) tenancyTable {
 	return t
 }
 
-// historyOf returns the past tenancies of some functions, the first of which is the subject; nil without any.
-func historyOf(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
+// newHistory returns the past tenancies of some functions, the first of which is the subject; nil without any.
+func newHistory(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 	t := &tenancyTable{Caption: "Tenancies on record" + r.doubt, Where: "`kata-vfio-audit who --device " + addrs[0].String() + " --history`"}
 	for _, a := range addrs {
 		t.Left += r.left[a]
@@ -222,11 +222,11 @@ type ledgerView struct {
 // Unsound reports whether there is a ledger that does not verify.
 func (v *ledgerView) Unsound() bool { return v != nil && v.Missing == "" && !v.Verification.Sound }
 
-func ledgerViewOf(l *Ledger) *ledgerView {
+func newLedgerView(l *Ledger) *ledgerView {
 	if l == nil {
 		return nil
 	}
-	return &ledgerView{Missing: terminal.Shorten(l.Missing, maxWords), Verification: verificationOf(l.Verification), Refusals: refusalsOf(l.Refusals)}
+	return &ledgerView{Missing: terminal.Shorten(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
 }
 
 // verification is what a look at the ledger gave, with no more problems than a reader
@@ -239,7 +239,7 @@ type verification struct {
 
 const maxProblems = 10
 
-func verificationOf(s history.Verification) verification {
+func newVerification(s history.Verification) verification {
 	v := verification{Verification: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
 	v.Problems = nil
 	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
@@ -256,7 +256,7 @@ type refusalTable struct {
 
 const maxRefusals = 50
 
-func refusalsOf(list []history.Refusal) refusalTable {
+func newRefusalTable(list []history.Refusal) refusalTable {
 	t := refusalTable{Left: max(len(list)-maxRefusals, 0)}
 	t.Rows = slices.Clone(list[t.Left:])
 	slices.Reverse(t.Rows)
@@ -273,8 +273,8 @@ func refusalsOf(list []history.Refusal) refusalTable {
 // claimName is [history.ClaimName] for a table.
 func claimName(c ledger.Claim) string { return terminal.Shorten(history.ClaimName(&c), maxWords) }
 
-// addressesOf returns the first of the devices' addresses.
-func addressesOf(devices []ledger.Device) []pci.Address {
+// listAddresses returns the first of the devices' addresses.
+func listAddresses(devices []ledger.Device) []pci.Address {
 	list := make([]pci.Address, min(len(devices), maxDevices))
 	for i := range list {
 		list[i] = devices[i].Address

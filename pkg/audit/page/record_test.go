@@ -116,7 +116,7 @@ func past(t *testing.T) (*page.Page, *book) {
 	h, l := b.read()
 	p.Tenancies = slices.DeleteFunc(p.Tenancies, func(t page.Tenancy) bool { return !t.Open() || t.Device == address("0000:43:00.0") })
 	for _, one := range h.Tenancies {
-		p.Tenancies = append(p.Tenancies, page.TenancyOf(one))
+		p.Tenancies = append(p.Tenancies, page.NewTenancy(one))
 	}
 	p.Ledger = l
 	return p, b
@@ -225,7 +225,7 @@ func TestLedgersTextsAreBounded(t *testing.T) {
 	for i := range p.Tenancies {
 		if one := p.Tenancies[i].Ledger; one != nil {
 			one.Quarantined, one.Doubts, one.Claim.Name = long, slices.Repeat([]string{long}, 100), long
-			p.Tenancies[i] = page.TenancyOf(one)
+			p.Tenancies[i] = page.NewTenancy(one)
 		}
 	}
 	p.Ledger.Refusals[0].Reason, p.Ledger.Verification.Problems, p.Ledger.Verification.Sound = long, slices.Repeat([]string{long}, 100), false

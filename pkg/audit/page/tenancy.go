@@ -88,7 +88,7 @@ func TenanciesNow(n *facts.Node) []Tenancy {
 	for i := range n.Tenancies {
 		held := &n.Tenancies[i]
 		t := Tenancy{Device: held.Address, Tenant: held.Tenant(), Claim: held.Claim(), State: string(held.Record.State), From: since(held.Record)}
-		reset := resetOf(held.Record, held.Address)
+		reset := newReset(held.Record, held.Address)
 		switch held.Record.State {
 		case journal.Preparing, journal.Prepared:
 			t.ResetBefore = reset
@@ -114,9 +114,9 @@ func since(r *journal.Record) time.Time {
 	return at.UTC()
 }
 
-// resetOf returns the last reset in the record that touched the function, nil
+// newReset returns the last reset in the record that touched the function, nil
 // where there is none.
-func resetOf(r *journal.Record, a pci.Address) *Reset {
+func newReset(r *journal.Record, a pci.Address) *Reset {
 	var last *Reset
 	for i := range r.Proofs {
 		p := &r.Proofs[i]
@@ -247,8 +247,8 @@ func (w *tenants) holders() map[pci.Address][]topology.Holder {
 	return holders
 }
 
-// namesOf returns the tenants that have any of the functions now, sorted, each once.
-func (w *tenants) namesOf(addrs ...pci.Address) []string {
+// names returns the tenants that have any of the functions now, sorted, each once.
+func (w *tenants) names(addrs ...pci.Address) []string {
 	var names []string
 	for _, a := range addrs {
 		for _, t := range w.now[a] {

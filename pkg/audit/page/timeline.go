@@ -74,9 +74,9 @@ const (
 	maxStays      = 50 // in one bar
 )
 
-// timelineOf draws tenancies, which are sorted by function, up to a time; zero for
+// newTimeline draws tenancies, which are sorted by function, up to a time; zero for
 // the last that is known of any. It returns nil where there are none.
-func timelineOf(sorted []Tenancy, until time.Time, who *tenants) *timeline {
+func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 	if len(sorted) == 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func timelineOf(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 			left[held.Device] = true
 			continue
 		}
-		b := barOf(tenancyOf{held, who.named(held.Tenant)}, first, last)
+		b := newBar(tenancyOf{held, who.named(held.Tenant)}, first, last)
 		row.Bars = append(row.Bars, b)
 		row.resets(held, first, last)
 		t.Stays = t.Stays || len(b.Stays) > 0
@@ -175,7 +175,7 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 	return first.Add(-last.Sub(first) / 50), last
 }
 
-func barOf(t tenancyOf, first, last time.Time) bar {
+func newBar(t tenancyOf, first, last time.Time) bar {
 	from, to := t.From, t.To
 	if from.IsZero() {
 		from = first
@@ -187,12 +187,12 @@ func barOf(t tenancyOf, first, last time.Time) bar {
 	b.W = max(3, place(to, first, last)-b.X)
 	b.Label = fitting(b.W-8, t.Who.Letter+" "+t.Name(), t.Who.Letter)
 	if t.Ledger != nil {
-		b.Stays = staysOf(t.Ledger.Stays, first, last)
+		b.Stays = newStays(t.Ledger.Stays, first, last)
 	}
 	return b
 }
 
-func staysOf(list []history.Stay, first, last time.Time) []stay {
+func newStays(list []history.Stay, first, last time.Time) []stay {
 	var stays []stay
 	for _, s := range list[max(len(list)-maxStays, 0):] {
 		to := last
@@ -226,7 +226,7 @@ func place(at, first, last time.Time) int {
 
 // ticks labels round times.
 func ticks(first, last time.Time) []tick {
-	step, layout := stepOf(last.Sub(first))
+	step, layout := chooseStep(last.Sub(first))
 	var list []tick
 	for at := first.Truncate(step).Add(step); !at.After(last) && len(list) < 12; at = at.Add(step) {
 		list = append(list, tick{place(at, first, last), at.Format(layout)})
@@ -234,9 +234,9 @@ func ticks(first, last time.Time) []tick {
 	return list
 }
 
-// stepOf returns a step by which a time is divided into at most eight, and how to
+// chooseStep returns a step by which a time is divided into at most eight, and how to
 // write it.
-func stepOf(d time.Duration) (step time.Duration, layout string) {
+func chooseStep(d time.Duration) (step time.Duration, layout string) {
 	const day = 24 * time.Hour
 	for _, step := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour} {
 		if d/step <= 8 {

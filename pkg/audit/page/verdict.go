@@ -36,7 +36,7 @@ type number struct {
 // maxWorst is how many failures are listed beside the verdict.
 const maxWorst = 5
 
-func verdictOf(p *Page, items []item) verdict {
+func newVerdict(p *Page, items []item) verdict {
 	s := &p.Report.Summary
 	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Meaning: meaning(p.Report, items), Reach: reach(s, items), Numbers: numbers(p)}
 	if s.Fails() && !s.FailsAt(p.FailOn) {
@@ -133,7 +133,7 @@ func numbers(p *Page) []number {
 		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Pass]), terminal.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {
-		isolated, all := isolatedOf(p.Inventory)
+		isolated, all := countIsolated(p.Inventory)
 		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %s isolated", terminal.Count(all, "function")), Kind: kindIf(isolated < all, "warn")})
 	}
 	return list
@@ -146,8 +146,8 @@ func kindIf(yes bool, kind string) string {
 	return ""
 }
 
-// isolatedOf counts the functions of kinds that are given to VMs. One that claims are refused for does not count.
-func isolatedOf(inv *audit.Inventory) (isolated, all int) {
+// countIsolated counts the functions of kinds that are given to VMs. One that claims are refused for does not count.
+func countIsolated(inv *audit.Inventory) (isolated, all int) {
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		if !d.Assignable() {

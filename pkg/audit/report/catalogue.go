@@ -28,7 +28,7 @@ type entry struct {
 	Supports   []mapping.Support `json:"supports"`
 }
 
-func entryOf(r *rule.Rule, frameworks []mapping.Framework) entry {
+func newEntry(r *rule.Rule, frameworks []mapping.Framework) entry {
 	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.Of(frameworks, r.ID)}
 	e.Sources = notNil(e.Sources)
 	for _, p := range finding.Profiles() {
@@ -58,7 +58,7 @@ func WriteCatalogue(w io.Writer, c *rule.Catalogue, format string, o Options) er
 	}
 	entries := []entry{}
 	for i := range c.Rules {
-		entries = append(entries, entryOf(&c.Rules[i], frameworks))
+		entries = append(entries, newEntry(&c.Rules[i], frameworks))
 	}
 	all := map[string]any{"checks": entries, "groups": rule.Groups(), "notAsked": c.NotAsked}
 	if done, err := encode.Document(w, format, "catalogue", all); done {
@@ -263,7 +263,7 @@ func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o O
 	if err != nil {
 		return err
 	}
-	e := entryOf(r, frameworks)
+	e := newEntry(r, frameworks)
 	var value any = e
 	if d != nil {
 		value = struct {

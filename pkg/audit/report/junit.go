@@ -60,7 +60,7 @@ func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 		for i := range d.Findings {
 			f := &d.Findings[i]
 			if (&rule.Rule{ID: f.ID}).Group() == g.Letters {
-				suite.add(junitCaseOf(f, failOn))
+				suite.add(newJUnitCase(f, failOn))
 			}
 		}
 		if suite.Tests > 0 {
@@ -98,8 +98,8 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-// junitCaseOf reports what could not be determined as skipped, not passed: JUnit has no other word for it.
-func junitCaseOf(f *finding.Finding, failOn rule.Severity) junitCase {
+// newJUnitCase reports what could not be determined as skipped, not passed: JUnit has no other word for it.
+func newJUnitCase(f *finding.Finding, failOn rule.Severity) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {
 		c.Name += " [" + about(f) + "]"

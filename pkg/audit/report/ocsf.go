@@ -30,7 +30,7 @@ func writeOCSF(w io.Writer, d *Document) error {
 	ids := d.identities()
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		event := ocsfOf(d, f, read.UnixMilli())
+		event := newOCSFEvent(d, f, read.UnixMilli())
 		event.Finding.UID = ids[i]
 		event.Compliance.Desc, event.Compliance.Checks[0].Desc = why[f.ID], why[f.ID]
 		event.Compliance.support(mapping.Of(frameworks, f.ID))
@@ -41,7 +41,7 @@ func writeOCSF(w io.Writer, d *Document) error {
 	return nil
 }
 
-func ocsfOf(d *Document, f *finding.Finding, now int64) *ocsfEvent {
+func newOCSFEvent(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 	weight, weightName := ocsfSeverity(f.Severity)
 	status, statusName := ocsfStatus(f.State)
 	e := &ocsfEvent{

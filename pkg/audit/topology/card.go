@@ -55,7 +55,7 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	tag := strings.ToUpper(string(n.Type))
 	lines := lines{card: &c, left: textLeft, right: padding}
 	lines.add(Strong, "", n.Address.String())
-	c.Texts = append(c.Texts, Text{c.Right() - padding - widthOf(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
+	c.Texts = append(c.Texts, Text{c.Right() - padding - measureText(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
 	lines.add(Body, "", n.Product())
 	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
 	if n.Near != nil {
@@ -102,7 +102,7 @@ func (ls *lines) tag(h Holder) {
 }
 
 func (l *layout) bridgeCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.gradeOf(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: padding + 6, right: padding}
 	if c.Grade == audit.Bad {
 		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Grade}
@@ -118,22 +118,22 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 }
 
 func (l *layout) chip(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.gradeOf(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
 	what := n.Product()
 	if n.IsBridge() {
 		what = Kind(n.Device)
 	}
 	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
-	lines.add(Small, "muted", firstOf(n.Driver, what))
+	lines.add(Small, "muted", firstText(n.Driver, what))
 	if c.Grade != audit.None {
 		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Grade}
 	}
 	return c
 }
 
-// gradeOf is the function's own, but Bad for one that is at fault.
-func (l *layout) gradeOf(d *audit.Device) audit.Grade {
+// ownGrade is the function's own grade, but Bad for one that is at fault.
+func (l *layout) ownGrade(d *audit.Device) audit.Grade {
 	if l.isCulprit(d) {
 		return audit.Bad
 	}
@@ -162,7 +162,7 @@ func groupName(d *audit.Device) string {
 // driverLine tells the driver, the names that the kernel gave, and what is
 // out of the ordinary.
 func driverLine(d *audit.Device, panel *int) string {
-	parts := []string{firstOf(d.Driver, "no driver")}
+	parts := []string{firstText(d.Driver, "no driver")}
 	parts = append(parts, slices.Concat(d.Children.Net, d.Children.NVMe, d.Children.DRM)...)
 	if len(d.Uses) > 0 {
 		parts = append(parts, "in use")
@@ -192,7 +192,7 @@ func nearWord(d *audit.Device) string {
 func portLine(d *audit.Device) string {
 	var parts []string
 	if d.Driver != "pcieport" {
-		parts = append(parts, firstOf(d.Driver, "no driver"))
+		parts = append(parts, firstText(d.Driver, "no driver"))
 	}
 	if d.ACS != "" && (d.ACS != isolation.ACSOn || d.Capabilities.ACS != nil) {
 		parts = append(parts, "ACS "+string(d.ACS))
@@ -213,7 +213,7 @@ func codes(d *audit.Device) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-func firstOf(texts ...string) string {
+func firstText(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t
@@ -227,7 +227,7 @@ func tooltip(d *audit.Device) string {
 	lines := []string{
 		fmt.Sprintf("%s %s", d.Address, d.Type),
 		fmt.Sprintf("%s [%s:%s], class %s", d.Product(), d.Vendor, d.Device, d.Class),
-		"driver: " + firstOf(d.Driver, "none"),
+		"driver: " + firstText(d.Driver, "none"),
 	}
 	if d.Group != nil {
 		lines = append(lines, groupTitle(d))

@@ -17,7 +17,7 @@ import (
 // symbol. A folded root's label has its counts. `dot -Tsvg` draws it.
 func WriteDOT(w io.Writer, inv *audit.Inventory, detail Detail) error {
 	var b strings.Builder
-	roots := rootsOf(inv, detail)
+	roots := newRoots(inv, detail)
 	inv = unfoldedOnly(inv, roots)
 	b.WriteString("digraph pcie {\n\trankdir=LR;\n\tnode [shape=box, style=\"rounded,filled\", fontname=\"monospace\"];\n")
 	clusters(&b, inv)

@@ -149,20 +149,20 @@ func (f Face) class() string {
 	return [...]string{Title: "title", Head: "head", Strong: "strong", Body: "body", Small: "small"}[f]
 }
 
-// widthOf is what a text takes at most. A glyph of the usual monospaced fonts
+// measureText is what a text takes at most. A glyph of the usual monospaced fonts
 // is 0.55 (Consolas) to 0.61 (DejaVu Sans Mono) of the size wide; those of the
 // proportional faces are narrower on average.
-func widthOf(text string, f Face) int {
+func measureText(text string, f Face) int {
 	return (utf8.RuneCountInString(text)*f.size()*62 + 99) / 100
 }
 
 // clip cuts text to what fits into width, an ellipsis at the end.
 func clip(text string, f Face, width int) string {
-	if widthOf(text, f) <= width {
+	if measureText(text, f) <= width {
 		return text
 	}
 	runes := []rune(text)
-	for len(runes) > 0 && widthOf(string(runes)+"…", f) > width {
+	for len(runes) > 0 && measureText(string(runes)+"…", f) > width {
 		runes = runes[:len(runes)-1]
 	}
 	return string(runes) + "…"
@@ -180,7 +180,7 @@ type Text struct {
 // Box is the area that the text takes at most.
 func (t Text) Box() Rect {
 	ascent := t.Face.size() * 4 / 5
-	return Rect{t.X, t.Y - ascent, widthOf(t.Text, t.Face), t.Face.size()}
+	return Rect{t.X, t.Y - ascent, measureText(t.Text, t.Face), t.Face.size()}
 }
 
 // Point is a position on the page.

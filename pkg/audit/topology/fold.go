@@ -32,8 +32,8 @@ const (
 	maxFolds = 64
 )
 
-// rootsOf returns the roots, folded where the node has very many functions.
-func rootsOf(inv *audit.Inventory, detail Detail) []Root {
+// newRoots returns the roots, folded where the node has very many functions.
+func newRoots(inv *audit.Inventory, detail Detail) []Root {
 	roots := Roots(inv)
 	if detail == Everything || len(inv.Devices) <= crowd {
 		return roots
@@ -71,7 +71,7 @@ type tally struct {
 	grades map[audit.Grade]int
 }
 
-func tallyOf(functions []*audit.Device, grade func(*audit.Device) audit.Grade) tally {
+func newTally(functions []*audit.Device, grade func(*audit.Device) audit.Grade) tally {
 	t := tally{map[device.Type]int{}, map[audit.Grade]int{}}
 	for _, d := range functions {
 		if !d.IsBridge() {
@@ -132,7 +132,7 @@ func (t tally) worst() audit.Grade {
 
 // foldedLine says in one line what a folded root has.
 func (r *Root) foldedLine() (text string, grade audit.Grade) {
-	t := tallyOf(r.functions(), ownGrade)
+	t := newTally(r.functions(), ownGrade)
 	return strings.TrimRight(t.typeWords()+"  "+t.gradeWords(), " "), t.worst()
 }
 
@@ -188,7 +188,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 	}
 	l.foldsBefore = len(l.drawing.Folds)
 	for i := range roots[:min(len(roots), maxFolds)] {
-		t := tallyOf(roots[i].functions(), ownGrade)
+		t := newTally(roots[i].functions(), ownGrade)
 		place([3]string{"root bus " + roots[i].Name, t.typeWords(), t.gradeWords()}, t.worst())
 	}
 	if rest := roots[min(len(roots), maxFolds):]; len(rest) > 0 {
@@ -196,7 +196,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 		for i := range rest {
 			all = append(all, rest[i].functions()...)
 		}
-		t := tallyOf(all, ownGrade)
+		t := newTally(all, ownGrade)
 		place([3]string{fmt.Sprintf("and %d more", len(rest)), t.typeWords(), t.gradeWords()}, t.worst())
 	}
 	return box
@@ -225,7 +225,7 @@ func ArrangeRoots(inv *audit.Inventory, marks *Marks) []RootDrawing {
 		l.drawing.Width, l.drawing.Height = box.Right()+outlinePad+stripWidth+narrowMargin, box.Bottom()+narrowMargin
 		l.outline()
 		below := r.functions()
-		t := tallyOf(below, func(d *audit.Device) audit.Grade { return l.grade(d, d.Grade()) })
+		t := newTally(below, func(d *audit.Device) audit.Grade { return l.grade(d, d.Grade()) })
 		one := RootDrawing{Root: r, Drawing: l.drawing, Types: t.typeWords(), Grades: t.gradeWords(), Worst: t.worst()}
 		for _, d := range below {
 			one.Broken = one.Broken || l.broken[d.Address]

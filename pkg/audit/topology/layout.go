@@ -175,7 +175,7 @@ func Arrange(inv *audit.Inventory, detail Detail) *Drawing {
 		Text{pageMargin, 64, Body, d.Description, "muted"})
 	top := l.legend(pageMargin, 92) + panelGap
 	d.Width = max(minPageWidth, d.Texts[1].Box().Right()+pageMargin)
-	l.panels(byNUMA(rootsOf(inv, detail)), sideBySide, top)
+	l.panels(byNUMA(newRoots(inv, detail)), sideBySide, top)
 	d.Outlines = outlines(d.Cards)
 	return d
 }

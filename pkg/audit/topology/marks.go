@@ -190,7 +190,7 @@ func (l *layout) markOutline(o *Outline) {
 	}
 	o.Broken = true
 	o.Title = "Several tenants in " + o.Title
-	o.Symbol = &Symbol{Point{o.Label.X + widthOf(o.Label.Text, Strong)/2, o.Label.Y - 22}, 7, audit.Bad}
+	o.Symbol = &Symbol{Point{o.Label.X + measureText(o.Label.Text, Strong)/2, o.Label.Y - 22}, 7, audit.Bad}
 }
 
 // caption tells all about a function, its holders first.

@@ -24,7 +24,7 @@ const (
 // stranger, the group gets several boxes.
 func outlines(cards []Card) []Outline {
 	var list []Outline
-	for _, group := range groupsOf(cards) {
+	for _, group := range groupCards(cards) {
 		if len(group) == 1 && group[0].Kind != FunctionCard || group[0].small() {
 			continue
 		}
@@ -38,7 +38,7 @@ func (c *Card) small() bool { return c.Kind == Cell || c.Kind == Dot }
 
 // groupsOf returns the cards by group number and then place, a PF before its
 // VFs.
-func groupsOf(cards []Card) [][]Card {
+func groupCards(cards []Card) [][]Card {
 	byNumber := map[int][]Card{}
 	for _, c := range cards {
 		if c.Device.Group != nil {
@@ -97,7 +97,7 @@ func outline(box Rect, d *audit.Device) Outline {
 	text := "g" + strconv.Itoa(*d.Group)
 	strip := stripWidth + outlinePad/2
 	label := Text{Face: Strong, Text: clip(text, Strong, strip), Class: "group"}
-	label.X = rect.Right() - strip + (strip-widthOf(label.Text, Strong))/2
+	label.X = rect.Right() - strip + (strip-measureText(label.Text, Strong))/2
 	label.Y = rect.Y + rect.H/2 + 4
 	return Outline{Rect: rect, Group: *d.Group, Label: label, Title: groupTitle(d), Alone: len(d.GroupMembers) == 1}
 }

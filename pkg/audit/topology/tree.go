@@ -137,7 +137,7 @@ func Kind(d *audit.Device) string {
 // Tree returns a node's PCIe tree with its verdicts: a line for each root and each
 // function. A folded root has its counts.
 func Tree(inv *audit.Inventory, detail Detail) []terminal.Branch {
-	roots := rootsOf(inv, detail)
+	roots := newRoots(inv, detail)
 	trees := make([]terminal.Branch, len(roots))
 	for i := range roots {
 		r := &roots[i]
@@ -171,7 +171,7 @@ func line(d *audit.Device) string {
 	if d.IsBridge() {
 		what = append(what, Kind(d))
 	} else {
-		what = append(what, string(d.Type), d.Product(), firstOf(d.Driver, "no driver"))
+		what = append(what, string(d.Type), d.Product(), firstText(d.Driver, "no driver"))
 	}
 	if d.Group != nil {
 		what = append(what, groupName(d))

@@ -87,7 +87,7 @@ func letters(holders []Holder, at Rect) Tag {
 		all.WriteString(h.Letter)
 	}
 	t := Text{Face: Small, Text: clip(all.String(), Small, at.W)}
-	t.X, t.Y = at.X+(at.W-widthOf(t.Text, Small))/2, at.Y+at.H/2+4
+	t.X, t.Y = at.X+(at.W-measureText(t.Text, Small))/2, at.Y+at.H/2+4
 	return Tag{at, holders[0].Color, t}
 }
 
@@ -129,7 +129,7 @@ func vfDrivers(n *Node) string {
 	count := map[string]int{}
 	var names []string
 	for _, vf := range n.VFs {
-		name := firstOf(vf.Driver, "without driver")
+		name := firstText(vf.Driver, "without driver")
 		if count[name] == 0 {
 			names = append(names, name)
 		}

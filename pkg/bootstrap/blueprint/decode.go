@@ -103,7 +103,7 @@ func (d *decoder) object(path string, n *yaml.Node, dst reflect.Value) {
 		d.add(n.Line, path, "want fields and their values")
 		return
 	}
-	fields, seen := fieldsOf(dst.Type()), map[string]bool{}
+	fields, seen := listFields(dst.Type()), map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		at := strings.TrimPrefix(path+"."+key.Value, ".")
@@ -147,7 +147,7 @@ func names(t reflect.Type) []string {
 	return all
 }
 
-func fieldsOf(t reflect.Type) map[string]int {
+func listFields(t reflect.Type) map[string]int {
 	fields := map[string]int{}
 	for i, name := range names(t) {
 		fields[name] = i

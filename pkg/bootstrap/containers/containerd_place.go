@@ -46,7 +46,7 @@ func (at *containerdFiles) why(k *kata) string {
 
 // hasContainerd reports whether the node has containerd.
 func (n node) hasContainerd() bool {
-	at := config.PlaceOf(n)
+	at := config.FindPlace(n)
 	return at.Unit != nil || at.Distribution != nil || n.exists(config.ContainerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
 }
 
@@ -56,7 +56,7 @@ func containerdBinaries() []string {
 
 // containerdFiles determines the files of containerd's configuration.
 func (n node) containerdFiles() containerdFiles {
-	place := config.PlaceOf(n, serviceDropIn)
+	place := config.FindPlace(n, serviceDropIn)
 	at := containerdFiles{
 		main: place.Main, dropIn: path.Join(config.ContainerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
 	}

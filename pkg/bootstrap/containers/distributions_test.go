@@ -195,7 +195,7 @@ func TestContainerdsFileIsThatOfWhatStartsIt(t *testing.T) {
 			of := kata().and(c.files)
 			fsys, w := open(t, of, containers.Options{})
 			var out strings.Builder
-			if err := audit.HandlersOf(facts.New(fsys, &device.Snapshot{})).Write(&out, "text"); err != nil {
+			if err := audit.NewHandlers(facts.New(fsys, &device.Snapshot{})).Write(&out, "text"); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), c.audit) || c.never != "" && strings.Contains(out.String(), c.never) {

@@ -24,7 +24,7 @@ func addImport(name, text, pattern string) (string, error) {
 	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
 		return "", err
 	}
-	at, err := placeOf(text)
+	at, err := findPlace(text)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
@@ -47,18 +47,18 @@ func (p place) insertion(pattern string) string {
 }
 
 // placeOf finds the place: in the existing list, or a new line after the version, or before the first expression.
-func placeOf(text string) (place, error) {
+func findPlace(text string) (place, error) {
 	var p unstable.Parser
 	p.Reset([]byte(text))
 	first, version := len(text), -1
 	for p.NextExpression() {
 		e := p.Expression()
-		start := startOf(e)
+		start := findStart(e)
 		first = min(first, start)
 		if e.Kind != unstable.KeyValue {
 			break // the rest belongs to that table
 		}
-		switch keyOf(e) {
+		switch joinKey(e) {
 		case "imports":
 			return inList(text, e)
 		case "version":
@@ -72,7 +72,7 @@ func placeOf(text string) (place, error) {
 }
 
 // keyOf returns a key without dots, or "" for any other key.
-func keyOf(e *unstable.Node) string {
+func joinKey(e *unstable.Node) string {
 	it := e.Key()
 	if !it.Next() || !it.IsLast() {
 		return ""
@@ -80,8 +80,8 @@ func keyOf(e *unstable.Node) string {
 	return string(it.Node().Data)
 }
 
-// startOf returns the offset of an expression's key, which is on its first line.
-func startOf(e *unstable.Node) int {
+// findStart returns the offset of an expression's key, which is on its first line.
+func findStart(e *unstable.Node) int {
 	it := e.Key()
 	it.Next()
 	return int(it.Node().Raw.Offset)

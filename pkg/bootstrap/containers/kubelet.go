@@ -59,7 +59,7 @@ func kubeletWants(n node) *wants {
 func (w *wants) kubeletFacts(n node, k *config.Kubelet) {
 	files := k.Loaded()
 	source, unset := strings.Join(files, ", "), "not set"
-	if d := config.DistributionOf(n); d != nil && len(files) == 0 {
+	if d := config.FindDistribution(n); d != nil && len(files) == 0 {
 		unset = "not known: " + d.Name + " writes the kubelet's configuration when it starts"
 	}
 	var gates []string

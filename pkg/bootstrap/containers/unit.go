@@ -11,9 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
-// RuntimeOf returns the node's container runtime: the named one, or for Auto the one that the kubelet uses; None if the
+// FindRuntime returns the node's container runtime: the named one, or for Auto the one that the kubelet uses; None if the
 // node has none.
-func RuntimeOf(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}.runtime(asked) }
+func FindRuntime(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}.runtime(asked) }
 
 // Units returns the systemd services of the node that start a runtime. Distributions of Kubernetes with their own
 // containerd (K3s, RKE2, k0s, MicroK8s) have one service for both, and restarting it restarts the runtime. None if the
@@ -31,7 +31,7 @@ func (n node) units(r Runtime) []string {
 }
 
 func (n node) usualUnits(r Runtime) []string {
-	switch d := config.DistributionOf(n); {
+	switch d := config.FindDistribution(n); {
 	case r == RuntimeCRIO:
 		return []string{"crio.service"}
 	case r != RuntimeContainerd:

@@ -33,7 +33,7 @@ func TestServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 	} {
 		of := kata().and(c.of)
 		fsys := tree.Open(t, of)
-		if got := containers.RuntimeOf(fsys, containers.RuntimeAuto); got != c.runtime {
+		if got := containers.FindRuntime(fsys, containers.RuntimeAuto); got != c.runtime {
 			t.Errorf("%s: the runtime is %s", about, got)
 		}
 		if diff := cmp.Diff(c.want, containers.Units(fsys, c.runtime)); diff != "" && len(c.want) > 0 {

@@ -112,7 +112,7 @@ func labelCommand(labels map[string]string) string {
 // guest's memory. VMMs inherit the limit from the service that starts the runtime. If no runtime is installed yet, its
 // usual service is configured.
 func (n *node) lockedMemory() {
-	runtime := containers.RuntimeOf(n.tree, n.blueprint.Containers.Runtime)
+	runtime := containers.FindRuntime(n.tree, n.blueprint.Containers.Runtime)
 	units := containers.Units(n.tree, runtime)
 	if len(units) == 0 {
 		units = containers.UsualUnits(n.tree, runtime)

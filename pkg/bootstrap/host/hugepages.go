@@ -24,7 +24,7 @@ func PlaceHugePages(tree state.Tree, b *blueprint.Blueprint, p *platform.Platfor
 	placed.Kernel.HugePages = nil
 	for _, h := range b.Kernel.HugePages {
 		if h.Device != nil {
-			number, ok := n.numaNodeOf(*h.Device)
+			number, ok := n.numaNode(*h.Device)
 			if !ok {
 				continue
 			}
@@ -47,8 +47,8 @@ func addPages(all []blueprint.HugePages, h blueprint.HugePages) []blueprint.Huge
 	return all
 }
 
-// numaNodeOf returns the NUMA node of a function, or records why it is not known.
-func (n *node) numaNodeOf(a pci.Address) (number int, ok bool) {
+// numaNode returns the NUMA node of a function, or records why it is not known.
+func (n *node) numaNode(a pci.Address) (number int, ok bool) {
 	code, fix := rule.NUMANodeUnknown, "set node instead of device"
 	what := fmt.Sprintf("the NUMA node of %s is unknown, because an image has no functions", a)
 	if n.platform.Live {

@@ -141,7 +141,7 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		if !pin.Wanted() {
 			continue
 		}
-		have, source := versionOf(pin.part, p, facts)
+		have, source := findVersion(pin.part, p, facts)
 		switch {
 		case have == "":
 			found = append(found, state.Problem{
@@ -173,7 +173,7 @@ func withoutEpoch(version string) string {
 	return version
 }
 
-func versionOf(part string, p *platform.Platform, facts []state.Fact) (version, source string) {
+func findVersion(part string, p *platform.Platform, facts []state.Fact) (version, source string) {
 	if part == "kernel" {
 		return p.Kernel, "the running kernel"
 	}

@@ -26,7 +26,7 @@ type physicalFunction struct {
 func (n *node) physicalFunctions() []physicalFunction {
 	var all []physicalFunction
 	for i, asked := range n.blueprint.VirtualFunctions {
-		address, ok := n.addressOf(asked)
+		address, ok := n.findAddress(asked)
 		if !ok {
 			n.problem(state.Problem{
 				Part: vfPart, Code: rule.Absent, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, asked.PF),
@@ -47,7 +47,7 @@ func (n *node) physicalFunctions() []physicalFunction {
 }
 
 // addressOf returns the address of a PF that the blueprint names by address or interface.
-func (n *node) addressOf(asked v1alpha1.VFRule) (pci.Address, bool) {
+func (n *node) findAddress(asked v1alpha1.VFRule) (pci.Address, bool) {
 	if address, err := pci.ParseAddress(asked.PF); err == nil {
 		return address, true
 	}

@@ -26,7 +26,7 @@ func (r *reader) cpu() CPU {
 	flags := device.CPUFlags(r.text("proc/cpuinfo"))
 	return CPU{
 		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
-		Guest:       device.MachineOf(r.text).Hypervisor != "",
+		Guest:       device.DetectMachine(r.text).Hypervisor != "",
 	}
 }
 
@@ -37,7 +37,7 @@ func (r *reader) xen(live bool) Xen {
 		}
 		return ""
 	}
-	switch device.MachineOf(r.text).Hypervisor {
+	switch device.DetectMachine(r.text).Hypervisor {
 	case device.XenDom0:
 		return XenDom0
 	case device.XenGuest:

@@ -97,8 +97,8 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// ResourceOf returns the resource of an object's or a list's type, as its URL names it: v1 pods of a *corev1.PodList.
-func ResourceOf(scheme *runtime.Scheme, object runtime.Object) (schema.GroupVersionResource, error) {
+// FindResource returns the resource of an object's or a list's type, as its URL names it: v1 pods of a *corev1.PodList.
+func FindResource(scheme *runtime.Scheme, object runtime.Object) (schema.GroupVersionResource, error) {
 	kinds, _, err := scheme.ObjectKinds(object)
 	if err != nil {
 		return schema.GroupVersionResource{}, fmt.Errorf("name the resource of a %T: %w", object, err)
@@ -181,7 +181,7 @@ func (c *Client) Create(ctx context.Context, namespace string, object runtime.Ob
 
 // request begins a request for the resource of an object's type.
 func (c *Client) request(verb func(rest.Interface) *rest.Request, namespace string, object runtime.Object) (*rest.Request, error) {
-	resource, err := ResourceOf(c.scheme, object)
+	resource, err := FindResource(c.scheme, object)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ const (
 // Width returns the width in characters of text for users: that of the terminal w, or $COLUMNS, but between 60 and 200.
 // It returns [PageWidth] if w is not a terminal.
 func Width(w io.Writer) int {
-	if columns := columnsOf(w); columns > 0 {
+	if columns := readColumns(w); columns > 0 {
 		return min(max(columns, minWidth), maxWidth)
 	}
 	return PageWidth
@@ -65,14 +65,14 @@ func Width(w io.Writer) int {
 // TableWidth is [Width] for tables. It returns 0, which is no limit, if w is not a terminal, because rows in a pipe or
 // file must not be wrapped.
 func TableWidth(w io.Writer) int {
-	if columnsOf(w) == 0 {
+	if readColumns(w) == 0 {
 		return 0
 	}
 	return Width(w)
 }
 
-// columnsOf returns the terminal's columns, or 0 if w is not a terminal or its size is unknown.
-func columnsOf(w io.Writer) int {
+// readColumns returns the terminal's columns, or 0 if w is not a terminal or its size is unknown.
+func readColumns(w io.Writer) int {
 	if !Is(w) {
 		return 0
 	}

@@ -98,7 +98,7 @@ func containers(ctx context.Context, c *client.Client) ([]containerd.Container, 
 	}
 	all := []containerd.Container{}
 	for _, space := range spaces {
-		some, err := containersOf(namespaces.WithNamespace(ctx, space), c)
+		some, err := listContainers(namespaces.WithNamespace(ctx, space), c)
 		if err != nil {
 			return nil, fmt.Errorf("containers of its namespace %s: %w", space, err)
 		}
@@ -113,8 +113,8 @@ func containers(ctx context.Context, c *client.Client) ([]containerd.Container, 
 	return all, nil
 }
 
-// containersOf returns those in the namespace of ctx.
-func containersOf(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
+// listContainers returns those in the namespace of ctx.
+func listContainers(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
 	running, err := processes(ctx, c)
 	if err != nil {
 		return nil, err

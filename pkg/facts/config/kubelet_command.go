@@ -15,7 +15,7 @@ const kubeletService = "kubelet.service"
 // KubeletArgs returns the flags that the kubelet gets at its next start, and the files that set them, of which there is
 // at least one: those of the node's Kubernetes distribution, of the kubelet's service, or kubeadm's.
 func KubeletArgs(node Node) (args, files []string) {
-	if d := DistributionOf(node); d != nil {
+	if d := FindDistribution(node); d != nil {
 		return d.kubeletArgs(node)
 	}
 	if u, ok := LoadUnit(node, kubeletService); ok {

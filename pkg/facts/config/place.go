@@ -45,11 +45,11 @@ type Place struct {
 	Unit *Unit
 }
 
-// PlaceOf returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
+// FindPlace returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
 // distribution, of containerd's service, or containerd's default. Other files, such as those of a Docker package beside a
 // distribution, don't count. The drop-ins of the service in without are ignored.
-func PlaceOf(node Node, without ...string) Place {
-	if d := DistributionOf(node); d != nil {
+func FindPlace(node Node, without ...string) Place {
+	if d := FindDistribution(node); d != nil {
 		return Place{Main: d.Config, Program: d.Program, Distribution: d}
 	}
 	at := Place{Main: ContainerdConfig}
@@ -205,9 +205,9 @@ func (d *Distribution) service(node Node) *Unit {
 	return &Unit{}
 }
 
-// DistributionOf returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
+// FindDistribution returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
 // node on which it was installed and not started yet, its service.
-func DistributionOf(node Node) *Distribution {
+func FindDistribution(node Node) *Distribution {
 	all := Distributions(node)
 	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != facts.Absent })
 	if i < 0 {

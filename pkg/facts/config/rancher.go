@@ -55,18 +55,18 @@ func (r *Rancher) merge(text string) {
 	}
 	for key, value := range file {
 		if !strings.HasSuffix(key, "+") {
-			r.values[key] = stringsOf(value)
+			r.values[key] = listStrings(value)
 		}
 	}
 	for key, value := range file {
 		if name, ok := strings.CutSuffix(key, "+"); ok {
-			r.values[name] = append(r.values[name], stringsOf(value)...)
+			r.values[name] = append(r.values[name], listStrings(value)...)
 		}
 	}
 }
 
-// stringsOf returns the strings of a list, or a single string.
-func stringsOf(value any) []string {
+// listStrings returns the strings of a list, or a single string.
+func listStrings(value any) []string {
 	if text, ok := value.(string); ok {
 		return []string{text}
 	}

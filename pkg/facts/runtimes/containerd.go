@@ -64,7 +64,7 @@ func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
 	if len(damaged) == 0 {
 		return nil
 	}
-	d := config.DistributionOf(onNode{n})
+	d := config.FindDistribution(onNode{n})
 	if d == nil {
 		return damaged
 	}
@@ -108,7 +108,7 @@ func containerdFile(p *process) string {
 
 // placedConfig returns the configuration of the next start if it exists. Bootstrap chooses the same.
 func placedConfig(n *facts.Node) []string {
-	main := config.PlaceOf(onNode{n}).Main
+	main := config.FindPlace(onNode{n}).Main
 	if read(n, main).Status == facts.Absent {
 		return nil
 	}

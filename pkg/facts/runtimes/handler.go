@@ -123,11 +123,11 @@ type guestKey struct {
 	class  pci.Class
 }
 
-func guestKeyOf(f *device.Function) guestKey { return guestKey{f.Vendor, f.Class >> 12} }
+func newGuestKey(f *device.Function) guestKey { return guestKey{f.Vendor, f.Class >> 12} }
 
 // goGuestKind is virtcontainers' cdiDeviceKind.
 func goGuestKind(f *device.Function) string {
-	if guestKeyOf(f) == (guestKey{0x10de, 0x030}) {
+	if newGuestKey(f) == (guestKey{0x10de, 0x030}) {
 		return "nvidia.com/gpu"
 	}
 	return ""
@@ -135,7 +135,7 @@ func goGuestKind(f *device.Function) string {
 
 // rustGuestKind is runtime-rs' CDI_DEVICE_KIND_TABLE.
 func rustGuestKind(f *device.Function) string {
-	switch guestKeyOf(f) {
+	switch newGuestKey(f) {
 	case guestKey{0x10de, 0x030}:
 		return "nvidia.com/gpu"
 	case guestKey{0x8086, 0x030}:

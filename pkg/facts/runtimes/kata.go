@@ -30,7 +30,7 @@ type Kata struct {
 
 // KataOf returns the configuration that the handler's shim loads. It is worked out
 // once.
-func KataOf(n *facts.Node, h *Handler) *Kata {
+func LoadKata(n *facts.Node, h *Handler) *Kata {
 	type key struct{ file string }
 	file := configFile(n, h)
 	return facts.Memo(n, key{file}, func() *Kata { return loadKata(n, file) })

@@ -15,7 +15,7 @@ func kata(tb testing.TB, of files) *runtimes.Kata {
 	of["etc/containerd/config.toml"] = fragment(tb, "containerd/kata-gpu.toml")
 	n := node(tb, of)
 	h := runtimes.Of(n).Kata()[0]
-	return runtimes.KataOf(n, &h)
+	return runtimes.LoadKata(n, &h)
 }
 
 func TestDropInsComeOverTheBaseByName(t *testing.T) {

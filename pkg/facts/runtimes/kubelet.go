@@ -29,10 +29,10 @@ type Kubelet struct {
 	Damaged []facts.Fact
 }
 
-// KubeletOf returns the node's kubelet; false if none is visible. Its command line overrides its file. The
+// FindKubelet returns the node's kubelet; false if none is visible. Its command line overrides its file. The
 // defaults of both differ, and a kubelet with a file has those of files (kubelet.config.k8s.io/v1beta1: no port,
 // no anonymous requests, Webhook). For a kubelet that runs without a file, files in the usual places don't count.
-func KubeletOf(n *facts.Node) (Kubelet, bool) {
+func FindKubelet(n *facts.Node) (Kubelet, bool) {
 	running, doubtful := daemons(n, "kubelet")
 	var k Kubelet
 	switch {

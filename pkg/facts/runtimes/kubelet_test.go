@@ -65,7 +65,7 @@ func TestKubelet(t *testing.T) {
 		},
 		"what can't be parsed is said": {of: files{"var/lib/kubelet/config.yaml": "{"}, bad: true},
 	} {
-		k, ok := runtimes.KubeletOf(node(t, c.of))
+		k, ok := runtimes.FindKubelet(node(t, c.of))
 		if !ok || (len(k.Damaged) > 0) != c.bad {
 			t.Errorf("%s: there is %v, damaged %+v", about, ok, k.Damaged)
 		}
@@ -73,7 +73,7 @@ func TestKubelet(t *testing.T) {
 			t.Errorf("%s: it is %+v", about, k)
 		}
 	}
-	if _, ok := runtimes.KubeletOf(node(t, nil)); ok {
+	if _, ok := runtimes.FindKubelet(node(t, nil)); ok {
 		t.Error("a node without a kubelet has one")
 	}
 }
@@ -84,7 +84,7 @@ func TestFlagsOfTheKubeletAreReadAsItReadsThem(t *testing.T) {
 		"--anonymous-auth\x00false": true, "--anonymous-auth=maybe": true, "--anonymous-auth=0": false, "--anonymous-auth=F": false, "--v=2": false,
 	} {
 		of := files{"var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\n"}.and(process("9", "kubelet", onNode(), kubelet+flags+"\x00"))
-		if k, ok := runtimes.KubeletOf(node(t, of)); !ok || k.Anonymous != anonymous {
+		if k, ok := runtimes.FindKubelet(node(t, of)); !ok || k.Anonymous != anonymous {
 			t.Errorf("%q: anonymous is %t", flags, k.Anonymous)
 		}
 	}

@@ -62,15 +62,15 @@ func byName(n *facts.Node) map[string][]int {
 		if err != nil {
 			continue
 		}
-		if comm := commOf(proc, name); comm != "" {
+		if comm := readComm(proc, name); comm != "" {
 			found[comm] = append(found[comm], pid)
 		}
 	}
 	return found
 }
 
-// commOf returns a process' name; empty where it ended.
-func commOf(proc *sysfs.Dir, pid string) string {
+// readComm returns a process' name; empty where it ended.
+func readComm(proc *sysfs.Dir, pid string) string {
 	dir, ok, err := proc.Sub(pid)
 	if !ok || err != nil {
 		return ""
@@ -87,7 +87,7 @@ func commOf(proc *sysfs.Dir, pid string) string {
 // with the reason. A process in another PID namespace is in a container, and left out.
 func daemons(n *facts.Node, name string) (own, doubtful []process) {
 	for _, p := range processes(n, name) {
-		user, pids, mounts := userOf(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
+		user, pids, mounts := readUser(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
 		switch {
 		case user.OK() && user.Value != "0":
 		case pids.known() && !pids.same():
@@ -108,8 +108,8 @@ func daemons(n *facts.Node, name string) (own, doubtful []process) {
 	return own, doubtful
 }
 
-// userOf returns the user who started a process (proc_pid_status(5)).
-func userOf(n *facts.Node, pid int) facts.Fact {
+// readUser returns the user who started a process (proc_pid_status(5)).
+func readUser(n *facts.Node, pid int) facts.Fact {
 	f := n.Read(sysfs.Process(pid, "status"))
 	uids, _ := sysfs.StatusField(f.Value, "Uid")
 	if fields := strings.Fields(uids); len(fields) > 0 {

@@ -19,7 +19,7 @@ func TestCopyIsJudgedAsTheNodeWas(t *testing.T) {
 		ask     func(*facts.Node)
 		damaged int
 	}{
-		{"of now", func(n *facts.Node) { runtimes.KubeletOf(n) }, 0},
+		{"of now", func(n *facts.Node) { runtimes.FindKubelet(n) }, 0},
 		{"of before", func(n *facts.Node) {
 			n.List("proc")
 			for _, name := range []string{"var/lib/kubelet/config.yaml", "proc/8/comm", "proc/8/cmdline", "proc/9/comm", "proc/9/cmdline"} {
@@ -37,7 +37,7 @@ func TestCopyIsJudgedAsTheNodeWas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, ok := runtimes.KubeletOf(facts.New(copied.FS, &device.Snapshot{}))
+		k, ok := runtimes.FindKubelet(facts.New(copied.FS, &device.Snapshot{}))
 		if !ok || len(k.Damaged) != c.damaged || c.damaged == 0 && k.ReadOnlyPort != 10255 {
 			t.Errorf("%s: %t, %+v", c.about, ok, k)
 		}

@@ -37,7 +37,7 @@ func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 	if !live && err == nil {
 		return
 	}
-	socket := socketOf(n)
+	socket := findSocket(n)
 	if socket == "" {
 		return // no containerd is set up
 	}
@@ -85,9 +85,9 @@ func Sockets(n *facts.Node) []string {
 	return append(config.ContainerdSockets(onNode{n}), config.CRIOSocket)
 }
 
-// socketOf returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
+// findSocket returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
 // configuration, or the first usual one that is there. Empty where the node has no containerd.
-func socketOf(n *facts.Node) string {
+func findSocket(n *facts.Node) string {
 	own, _ := daemons(n, "containerd")
 	for i := range own {
 		if socket, ok := own[i].option("--address", "-a"); ok && path.IsAbs(socket) {

@@ -96,9 +96,9 @@ func relate(a, b *ledger.Device) Relation {
 		return SameFunction
 	case slices.Contains(a.GroupMembers, b.Address) || slices.Contains(b.GroupMembers, a.Address):
 		return SameGroup
-	case pfOf(a) == pfOf(b):
+	case pfAddress(a) == pfAddress(b):
 		return SamePF
-	case cardOf(a) == cardOf(b) && a.PF == nil && b.PF == nil:
+	case cardAddress(a) == cardAddress(b) && a.PF == nil && b.PF == nil:
 		return SameSlot
 	case a.Switch != nil && b.Switch != nil && (*a.Switch == *b.Switch || slices.Contains(a.Upstream, *b.Switch) || slices.Contains(b.Upstream, *a.Switch)):
 		return SameSwitch
@@ -108,8 +108,8 @@ func relate(a, b *ledger.Device) Relation {
 	return SameNode
 }
 
-// cardOf returns function 0 of a function's physical device.
-func cardOf(d *ledger.Device) pci.Address {
+// cardAddress returns function 0 of a function's physical device.
+func cardAddress(d *ledger.Device) pci.Address {
 	if d.FirstFunction != nil {
 		return *d.FirstFunction
 	}
@@ -119,7 +119,7 @@ func cardOf(d *ledger.Device) pci.Address {
 }
 
 // pfOf returns the PF of a VF, and any other function itself.
-func pfOf(d *ledger.Device) pci.Address {
+func pfAddress(d *ledger.Device) pci.Address {
 	if d.PF != nil {
 		return *d.PF
 	}

@@ -204,7 +204,7 @@ type tenancy struct {
 func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 	all := map[string]*tenancy{}
 	for line := range bytes.Lines(data) {
-		if !isOf(line, uids) {
+		if !mentions(line, uids) {
 			continue
 		}
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
@@ -230,7 +230,7 @@ const claimWord = `,"claim":{"uid":"`
 
 // isOf reports whether an event's line belongs to one of the claims, without decoding the rest, which takes a hundred
 // times as long.
-func isOf(line []byte, uids map[string]bool) bool {
+func mentions(line []byte, uids map[string]bool) bool {
 	_, rest, ok := bytes.Cut(line, []byte(claimWord))
 	end := bytes.IndexByte(rest, '"')
 	if !ok || end < 0 {

@@ -83,7 +83,7 @@ func (t *target) pick(links []link, sysRoot string) (found *link, how string, er
 	if t.PCI == nil {
 		return nil, "", nil
 	}
-	names, err := interfacesOf(sysRoot, *t.PCI)
+	names, err := listInterfaces(sysRoot, *t.PCI)
 	if err != nil {
 		return nil, "", err
 	}
@@ -108,8 +108,8 @@ func only(links []link, wanted func(*link) bool) (*link, error) {
 	return nil, inputErrorf("several interfaces could be it: %s", strings.Join(describe(found), ", "))
 }
 
-// interfacesOf returns the names of a function's interfaces. There are none until the driver creates them.
-func interfacesOf(sysRoot string, a pci.Address) ([]string, error) {
+// listInterfaces returns the names of a function's interfaces. There are none until the driver creates them.
+func listInterfaces(sysRoot string, a pci.Address) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(sysRoot, "bus/pci/devices", a.String(), "net"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -220,14 +220,14 @@ func (k *kernel) hops(ctx context.Context) ([]hop, error) {
 			return nil, err
 		}
 		for i := range list {
-			hops = append(hops, hopsOf(&list[i])...)
+			hops = append(hops, newHops(&list[i])...)
 		}
 	}
 	return hops, nil
 }
 
-// hopsOf returns the hops of a unicast route. A multipath route has several.
-func hopsOf(r *netlink.Route) []hop {
+// newHops returns the hops of a unicast route. A multipath route has several.
+func newHops(r *netlink.Route) []hop {
 	to, ok := fromIPNet(r.Dst)
 	if !ok || r.Type != unicast || r.Tos != 0 {
 		return nil

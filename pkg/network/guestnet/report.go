@@ -162,7 +162,7 @@ func (r *Report) WriteTable(w io.Writer, width int) error {
 	}
 	rows := [][]string{{"INTERFACE", "MAC", "PCI", "MTU", "LINK", "ADDRESSES", "ROUTES", changed}}
 	for i := range r.Interfaces {
-		rows = append(rows, rowsOf(r.Interfaces[i].columns())...)
+		rows = append(rows, transpose(r.Interfaces[i].columns())...)
 	}
 	if _, err := io.WriteString(w, strings.Join(terminal.Columns(rows, width), "\n")+"\n"); err != nil {
 		return fmt.Errorf("write report: %w", err)
@@ -224,7 +224,7 @@ func (i *Interface) changes() []string {
 }
 
 // rowsOf puts columns of different lengths side by side. An empty cell in the first row is a dash.
-func rowsOf(columns [][]string) [][]string {
+func transpose(columns [][]string) [][]string {
 	lines := 1
 	for _, c := range columns {
 		lines = max(lines, len(c))

@@ -160,7 +160,7 @@ func (s *namespace) links(ctx context.Context) (links, error) {
 		}
 		var all links
 		for _, l := range list {
-			all = append(all, linkOf(l.Attrs()))
+			all = append(all, newLink(l.Attrs()))
 		}
 		return all, nil
 	}
@@ -175,10 +175,10 @@ func (s *namespace) link(ctx context.Context, number int) (link, error) {
 	if err != nil {
 		return link{}, fmt.Errorf("look at interface %d: %w", number, err)
 	}
-	return linkOf(l.Attrs()), nil
+	return newLink(l.Attrs()), nil
 }
 
-func linkOf(a *netlink.LinkAttrs) link {
+func newLink(a *netlink.LinkAttrs) link {
 	l := link{name: a.Name, mac: a.HardwareAddr.String()}
 	if a.ParentDevBus == "pci" {
 		l.parent = a.ParentDev

@@ -26,8 +26,8 @@ func setTime(t *testing.T, path string, at time.Time) {
 
 func TestDirectoriesAtRestAreTheSame(t *testing.T) {
 	dirs := settledDirs(t)
-	if first := versionOf(dirs); !versionOf(dirs).same(first) {
-		t.Errorf("%+v and %+v differ", first, versionOf(dirs))
+	if first := readVersion(dirs); !readVersion(dirs).same(first) {
+		t.Errorf("%+v and %+v differ", first, readVersion(dirs))
 	}
 }
 
@@ -47,11 +47,11 @@ func TestDirVersionChangesWithEachChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			setTime(t, dirs[i], time.Now().Add(-time.Second))
-			first := versionOf(dirs)
+			first := readVersion(dirs)
 			if err := change(dirs[i], file); err != nil {
 				t.Fatal(err)
 			}
-			if versionOf(dirs).same(first) {
+			if readVersion(dirs).same(first) {
 				t.Errorf("%s in directory %d does not show", name, i)
 			}
 		}
@@ -62,7 +62,7 @@ func TestDirVersionChangesWithEachChange(t *testing.T) {
 func TestDirectoryThatJustChangedIsNotTrusted(t *testing.T) {
 	dirs := settledDirs(t)
 	setTime(t, dirs[1], time.Now())
-	if first := versionOf(dirs); versionOf(dirs).same(first) {
+	if first := readVersion(dirs); readVersion(dirs).same(first) {
 		t.Errorf("%+v is trusted", first)
 	}
 }

@@ -95,7 +95,7 @@ func (t *Table) Withdrawn() map[string]string {
 func (t *Table) View() (*View, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := versionOf([2]string{t.cfg.JournalDir, t.cfg.SpecsDir})
+	now := readVersion([2]string{t.cfg.JournalDir, t.cfg.SpecsDir})
 	if t.view != nil && now.same(t.version) {
 		return t.view, nil
 	}
@@ -108,14 +108,14 @@ func (t *Table) View() (*View, error) {
 	if t.version = now; faulty || unread != nil {
 		t.version = dirVersion{} // a file that can't be read now may be readable soon, without a change
 	}
-	if t.view != nil && slices.EqualFunc(entries, t.entries, entry.same) && textOf(unread) == t.unread {
+	if t.view != nil && slices.EqualFunc(entries, t.entries, entry.same) && errorText(unread) == t.unread {
 		return t.view, nil
 	}
 	all := make([]*Assignment, len(entries))
 	for i, e := range entries {
 		all[i] = t.assignment(e)
 	}
-	t.entries, t.unread, t.view = entries, textOf(unread), newView(all, unread)
+	t.entries, t.unread, t.view = entries, errorText(unread), newView(all, unread)
 	return t.view, nil
 }
 
@@ -133,8 +133,8 @@ func ofRecords(errs []error) bool {
 	})
 }
 
-// textOf returns an error's text, empty for nil.
-func textOf(err error) string {
+// errorText returns an error's text, empty for nil.
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -168,7 +168,7 @@ func (t *Table) assignment(e entry) *Assignment {
 		nodes = nodesByDevice(e.spec)
 	}
 	for _, d := range r.Plan.Devices {
-		if t.cfg.Node != "" && !device.IsPoolOf(t.cfg.Node, d.Pool) {
+		if t.cfg.Node != "" && !device.IsNodesPool(t.cfg.Node, d.Pool) {
 			a.Withdrawn = fmt.Sprintf("%s is allocated from pool %s, which is not of node %s", d.Name, d.Pool, t.cfg.Node)
 		}
 		a.Devices = append(a.Devices, Device{
@@ -207,7 +207,7 @@ type dirVersion struct {
 }
 
 // versionOf reads the directories' version, which is not settled if one can't be read.
-func versionOf(dirs [2]string) dirVersion {
+func readVersion(dirs [2]string) dirVersion {
 	now := time.Now()
 	s := dirVersion{settled: true}
 	for i, dir := range dirs {

@@ -77,14 +77,14 @@ func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version str
 		return "its allocation was withdrawn", nil
 	case err != nil:
 		return "", err
-	case !rec.Plan.IsOf(devices) || slices.ContainsFunc(devices, a.isElsewhere):
+	case !rec.Plan.Gives(devices) || slices.ContainsFunc(devices, a.isElsewhere):
 		return "it is allocated " + inPools(devices) + " now", nil
 	}
 	return "", nil
 }
 
 // isElsewhere reports whether a device is in another node's pool, as in records of versions that did not compare pools.
-func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsPoolOf(a.Node, d.Pool) }
+func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsNodesPool(a.Node, d.Pool) }
 
 const claimGone = "its ResourceClaim no longer exists"
 

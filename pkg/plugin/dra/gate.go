@@ -175,7 +175,7 @@ func transient(err error) bool {
 // spec.nodeName, and Kubernetes still reserves the claim for that pod.
 func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
 	for i := range req.Devices {
-		if d := &req.Devices[i]; !device.IsPoolOf(g.NodeName, d.Pool) {
+		if d := &req.Devices[i]; !device.IsNodesPool(g.NodeName, d.Pool) {
 			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (the names of its pools begin with %s)",
 				d.Name, d.Pool, g.NodeName, device.NodePool(g.NodeName)))
 		}
@@ -280,7 +280,7 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 			fmt.Sprintf("name a class that is, such as gpu.%s; or have the cluster's admin add the namespace to the class's annotation %s",
 				v1alpha1.DriverName, v1alpha1.AnnotationNamespaces))
 	}
-	if !slices.EqualFunc(d.ClassParameters, parametersOf(class), sameJSON) {
+	if !slices.EqualFunc(d.ClassParameters, classParameters(class), sameJSON) {
 		return refuse(req, rule.ClassChanged,
 			fmt.Sprintf("DeviceClass %s of request %s has other parameters now than when device %s was allocated by it", d.Class, d.Request, d.Name),
 			allocateAgain)
@@ -293,8 +293,8 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 	return nil
 }
 
-// parametersOf returns a class's parameters for our driver, in its order.
-func parametersOf(class *resourceapi.DeviceClass) []json.RawMessage {
+// classParameters returns a class's parameters for our driver, in its order.
+func classParameters(class *resourceapi.DeviceClass) []json.RawMessage {
 	var all []json.RawMessage
 	for i := range class.Spec.Config {
 		if o := class.Spec.Config[i].Opaque; o != nil && o.Driver == v1alpha1.DriverName {

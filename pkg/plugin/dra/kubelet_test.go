@@ -142,7 +142,7 @@ func TestClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	again := plugintest.Allocated("uid-1", "gpu-0000-3c-00-0")
 	k := plugintest.Serve(t, n, n.Claims, "", again)
-	group, _ := n.Kernel.GroupOf(former)
+	group, _ := n.Kernel.Group(former)
 	h := n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	if answer := k.Prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.Kernel.Resets()) > 0 {
 		t.Errorf("prepared while a VM has the former device: %v", answer)
@@ -181,7 +181,7 @@ func TestUnprepareInUseIsAnError(t *testing.T) {
 	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	k := plugintest.Serve(t, n, n.Claims, "", claim)
 	k.Prepare(claim)
-	group, _ := n.Kernel.GroupOf(gpu)
+	group, _ := n.Kernel.Group(gpu)
 	h := n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	var age float64
 	for range 2 { // an alert is on how long that goes on, which no try begins anew

@@ -102,13 +102,13 @@ func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]
 			links[fn.Address] = vfLink{metav1.ConditionUnknown, rule.PFUnreadable, fmt.Sprintf("the link of PF %s could not be read: %v", fn.PF, err)}
 			continue
 		}
-		links[fn.Address] = linkOf(fn, uplink)
+		links[fn.Address] = newVFLink(fn, uplink)
 	}
 	return links
 }
 
 // linkOf returns the link of a VF, from the interface of its PF.
-func linkOf(fn *plan.Function, uplink *vf.Link) vfLink {
+func newVFLink(fn *plan.Function, uplink *vf.Link) vfLink {
 	state := fn.VF.Want.LinkState
 	if i := fn.VF.Index; i >= 0 && i < len(uplink.VFs) {
 		state = cmp.Or(state, uplink.VFs[i].Settings.LinkState)
@@ -164,7 +164,7 @@ func showsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci
 			if !has {
 				continue
 			}
-			told := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, parts[0].Published()), ConditionLinkUp)
+			told := meta.FindStatusCondition(listConditions(c, parts[0].Pool, parts[0].Published()), ConditionLinkUp)
 			if told == nil || told.Status != now.status || told.Reason != string(now.reason) {
 				return false
 			}

@@ -58,8 +58,8 @@ func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	return all
 }
 
-// healthOf returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
-func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
+// newHealth returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
+func newHealth(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
 	var all []kubeletplugin.DeviceHealth
 	for _, d := range devices(pools) {
 		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}

@@ -114,7 +114,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	if p.Health.Withdrawn() != nil {
 		pools = publish.Empty(described)
 	}
-	p.Health.Set(healthOf(pools), snap.Stale)
+	p.Health.Set(newHealth(pools), snap.Stale)
 	p.Health.Refuse(p.Published().NotReady)
 	p.Metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {

@@ -82,11 +82,11 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 				condition(ConditionReady, metav1.ConditionTrue, rule.Prepared, readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
-		before := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, name), ConditionLinkUp)
+		before := meta.FindStatusCondition(listConditions(c, parts[0].Pool, name), ConditionLinkUp)
 		if link := linkCondition(links, parts, before, since); link != nil {
 			status.WithConditions(link)
 		}
-		facts := dataOf(rec, parts)
+		facts := newDeviceData(rec, parts)
 		facts.Ledger = anchor
 		if data, err := json.Marshal(facts); err == nil {
 			status.WithData(runtime.RawExtension{Raw: data})
@@ -151,7 +151,7 @@ func readyWords(parts []plan.Device) string {
 	return text
 }
 
-func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
+func newDeviceData(rec *journal.Record, parts []plan.Device) DeviceData {
 	data := DeviceData{Address: parts[0].Address.String(), Functions: []string{}}
 	if f, ok := rec.Plan.Function(parts[0].Address); ok {
 		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
@@ -191,7 +191,7 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 }
 
 // podsOf returns the pods that have a claim reserved.
-func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
+func reservedPods(c *resourceapi.ResourceClaim) []claim.Pod {
 	var pods []claim.Pod
 	for _, r := range c.Status.ReservedFor {
 		if r.APIGroup == "" && r.Resource == "pods" {
@@ -294,7 +294,7 @@ func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 		since = time.Time{} // any status will do
 	}
 	for _, parts := range rec.Plan.Allocated() {
-		ready := readyOf(c, parts[0].Pool, parts[0].Published())
+		ready := findReady(c, parts[0].Pool, parts[0].Published())
 		if ready == nil || ready.LastTransitionTime.Time.Before(since) {
 			return false
 		}
@@ -305,20 +305,20 @@ func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 // isReady reports whether a claim's status says that each of its devices is ready.
 func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	for _, parts := range rec.Plan.Allocated() {
-		if ready := readyOf(c, parts[0].Pool, parts[0].Published()); ready == nil || ready.Status != metav1.ConditionTrue {
+		if ready := findReady(c, parts[0].Pool, parts[0].Published()); ready == nil || ready.Status != metav1.ConditionTrue {
 			return false
 		}
 	}
 	return true
 }
 
-// readyOf returns the condition Ready of one of our devices; nil for none.
-func readyOf(c *resourceapi.ResourceClaim, pool, name string) *metav1.Condition {
-	return meta.FindStatusCondition(conditionsOf(c, pool, name), ConditionReady)
+// findReady returns the condition Ready of one of our devices; nil for none.
+func findReady(c *resourceapi.ResourceClaim, pool, name string) *metav1.Condition {
+	return meta.FindStatusCondition(listConditions(c, pool, name), ConditionReady)
 }
 
-// conditionsOf returns the conditions of one of our devices.
-func conditionsOf(c *resourceapi.ResourceClaim, pool, name string) []metav1.Condition {
+// listConditions returns the conditions of one of our devices.
+func listConditions(c *resourceapi.ResourceClaim, pool, name string) []metav1.Condition {
 	for i := range c.Status.Devices {
 		d := &c.Status.Devices[i]
 		if d.Driver == v1alpha1.DriverName && d.Pool == pool && d.Device == name {

@@ -97,7 +97,7 @@ func (v varied) When(uid types.UID) time.Duration {
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
 	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
-	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, rule.Prepared, "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, reservedPods(c), corev1.EventTypeNormal, rule.Prepared, "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
 	r.warnOfLinks(ctx, c, rec, links)
 }
 
@@ -111,7 +111,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 		}
 		r.Log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
 			slog.Any("pci", a), slog.String("why", link.message))
-		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
+		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, reservedPods(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
 	}
 }
 
@@ -163,7 +163,7 @@ func shorten(text string, limit int) string {
 // and the next Event says how many did not.
 func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
 	rep := refusedReport(c, cause)
-	pods := podsOf(c)
+	pods := reservedPods(c)
 	if len(holders) == 0 {
 		r.enqueue(rep)
 	} else {

@@ -45,7 +45,7 @@ func TestPreparedClaimsStatus(t *testing.T) {
 	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
-	group, _ := n.Kernel.GroupOf(gpu)
+	group, _ := n.Kernel.Group(gpu)
 	if data.Address != "0000:3b:00.0" || data.VFIODriver != "vfio-pci" || data.IOMMUGroup != group || !strings.HasPrefix(data.Evidence, "sha256:") {
 		t.Errorf("data %+v", data)
 	}

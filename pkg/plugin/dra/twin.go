@@ -83,7 +83,7 @@ func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
 		return false
 	}
 	since := c.Status.Allocation.AllocationTimestamp
-	return slices.ContainsFunc(conditionsOf(c, pool, name), func(is metav1.Condition) bool {
+	return slices.ContainsFunc(listConditions(c, pool, name), func(is metav1.Condition) bool {
 		return is.Type == v1alpha1.ConditionTwinReserved && is.Status == metav1.ConditionTrue &&
 			(since == nil || !is.LastTransitionTime.Before(since))
 	})
@@ -174,14 +174,14 @@ func (t *Twins) published(ctx context.Context, driver string) (map[publish.Alloc
 		spec := &list.Items[i].Spec
 		for j := range spec.Devices {
 			name := publish.Allocated{Pool: spec.Pool.Name, Name: spec.Devices[j].Name}
-			known[name] = append(known[name], addressOf(&spec.Devices[j]))
+			known[name] = append(known[name], findAddress(&spec.Devices[j]))
 		}
 	}
 	return known, nil
 }
 
 // addressOf returns the PCI address of a device; empty for one that is no PCI function.
-func addressOf(d *resourceapi.Device) string {
+func findAddress(d *resourceapi.Device) string {
 	if bus, ok := d.Attributes[deviceattribute.StandardDeviceAttributePCIBusID]; ok && bus.StringValue != nil {
 		return *bus.StringValue
 	}

@@ -83,7 +83,7 @@ func (p pods) List(ctx context.Context, _ *podresourcesv1.ListPodResourcesReques
 }
 
 // podsOf are those that the driver has prepared claims for.
-func podsOf(d *vendordriver.Driver) pods {
+func reservedPods(d *vendordriver.Driver) pods {
 	return func(context.Context) (*podresourcesv1.ListPodResourcesResponse, error) { return d.List(), nil }
 }
 
@@ -176,7 +176,7 @@ func TestTwinsOfOtherClaims(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRefused(t, twinsOf(client, podsOf(d)).Free(t.Context(), sharedRequest()), test.code)
+			wantRefused(t, twinsOf(client, reservedPods(d)).Free(t.Context(), sharedRequest()), test.code)
 		})
 	}
 }
@@ -213,7 +213,7 @@ func TestTwinsOfPods(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRefused(t, twinsOf(client, podsOf(d)).Free(t.Context(), sharedRequest()), test.code)
+			wantRefused(t, twinsOf(client, reservedPods(d)).Free(t.Context(), sharedRequest()), test.code)
 		})
 	}
 }
@@ -356,7 +356,7 @@ func newSharingNode(t *testing.T, takenAt int32, objects ...runtime.Object) *sha
 	n.Twins = func(client kubernetes.Interface) dra.Exclusion {
 		sharing(client.(*fake.Clientset))
 		d := vendor(t, client)
-		twins := twinsOf(client, podsOf(d))
+		twins := twinsOf(client, reservedPods(d))
 		twins.Claims = n
 		return twins
 	}
@@ -445,7 +445,7 @@ func TestVMKeepsItsGPU(t *testing.T) {
 	if answer := n.kubelet.Prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
 	}
-	group, _ := n.Kernel.GroupOf(sharedGPU)
+	group, _ := n.Kernel.Group(sharedGPU)
 	n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	if answer := n.kubelet.Prepare(c)["uid-1"]; !strings.Contains(answer.Error, "qemu-system-x86") || n.Driver(sharedGPU) != "vfio-pci" {
 		t.Errorf("prepared: %v, on %s", answer, n.Driver(sharedGPU))

@@ -189,7 +189,7 @@ func addDevices(all map[publish.Allocated]bool, c *resourceapi.ResourceClaim, no
 		return
 	}
 	for _, r := range c.Status.Allocation.Devices.Results {
-		if r.Driver == v1alpha1.DriverName && device.IsPoolOf(node, r.Pool) {
+		if r.Driver == v1alpha1.DriverName && device.IsNodesPool(node, r.Pool) {
 			all[publish.Allocated{Pool: r.Pool, Name: r.Device}] = true
 		}
 	}

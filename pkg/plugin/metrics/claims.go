@@ -62,7 +62,7 @@ func (m *Metrics) ObserveStart(warm bool) {
 
 // ObserveUnprepare counts one call to unprepare a claim.
 func (m *Metrics) ObserveUnprepare(uid string, took time.Duration, err error) {
-	m.claims.took.WithLabelValues("unprepare", resultOf(err)).Observe(took.Seconds())
+	m.claims.took.WithLabelValues("unprepare", resultLabel(err)).Observe(took.Seconds())
 	if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); quarantined {
 		err = nil // the tenant no longer has it
 	}

@@ -68,7 +68,7 @@ func requestBuckets() []float64 {
 
 // ObserveRequest counts one answer to a runtime. It is safe for concurrent use.
 func (m *Metrics) ObserveRequest(request string, took time.Duration, err error) {
-	m.requests.WithLabelValues(request, resultOf(err)).Observe(took.Seconds())
+	m.requests.WithLabelValues(request, resultLabel(err)).Observe(took.Seconds())
 }
 
 // Observe counts one event of package prepare.
@@ -83,10 +83,10 @@ func (m *Metrics) ObservePublish(took time.Duration, err error) {
 }
 
 func (m *Metrics) phase(phase string, took time.Duration, err error) {
-	m.phases.WithLabelValues(phase, resultOf(err)).Observe(took.Seconds())
+	m.phases.WithLabelValues(phase, resultLabel(err)).Observe(took.Seconds())
 }
 
-func resultOf(err error) string {
+func resultLabel(err error) string {
 	if err != nil {
 		return "error"
 	}

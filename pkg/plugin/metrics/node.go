@@ -104,7 +104,7 @@ func (m *Metrics) ObserveLost(devices []LostDevice) {
 
 // ObserveRepair counts one attempt to repair an orphan.
 func (m *Metrics) ObserveRepair(kind string, err error) {
-	m.node.repairs.WithLabelValues(kind, resultOf(err)).Inc()
+	m.node.repairs.WithLabelValues(kind, resultLabel(err)).Inc()
 }
 
 // ObserveProvisions sets, for each rule of the node config, how many VFs are missing because the rule was refused.

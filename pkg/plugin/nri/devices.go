@@ -177,7 +177,7 @@ func (k Kernel) Majors() ([]int64, error) {
 
 // Number reads the number of a VFIO node from its class in sysfs.
 func (k Kernel) Number(node string) (major, minor int64, err error) {
-	attribute := "sys/class/" + classOf(node) + "/" + path.Base(node) + "/dev"
+	attribute := "sys/class/" + nodeClass(node) + "/" + path.Base(node) + "/dev"
 	text, err := k.FS.ReadString(attribute)
 	if err != nil {
 		return 0, 0, fmt.Errorf("device number of %s: %w", node, err)
@@ -189,7 +189,7 @@ func (k Kernel) Number(node string) (major, minor int64, err error) {
 }
 
 // classOf returns the class that a VFIO node's device is in.
-func classOf(node string) string {
+func nodeClass(node string) string {
 	switch {
 	case isControl(node):
 		return "misc"

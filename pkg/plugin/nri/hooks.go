@@ -29,7 +29,7 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 	defer h.observe("RunPodSandbox", time.Now(), &err)
 	own, refused := h.cfg.Rules.Sandbox(h.cfg.Assignments, pod)
 	if refused != nil {
-		return h.refuse(&Refusal{Pod: podOf(pod), Verdict: *refused})
+		return h.refuse(&Refusal{Pod: newPod(pod), Verdict: *refused})
 	}
 	h.live.add(pod.GetId())
 	h.handOver(own, pod) //nolint:contextcheck // the work outlives the call
@@ -68,7 +68,7 @@ func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err er
 
 func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) error {
 	if refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, adjust); refused != nil {
-		return h.refuse(&Refusal{Pod: podOf(pod), Container: c.GetName(), Verdict: *refused})
+		return h.refuse(&Refusal{Pod: newPod(pod), Container: c.GetName(), Verdict: *refused})
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (h *hooks) handOver(own []*assignment.Assignment, pod *api.PodSandbox) {
 	if len(own) == 0 {
 		return
 	}
-	to := sandboxOf(h.cfg.Host, pod)
+	to := newSandbox(h.cfg.Host, pod)
 	for _, a := range own {
 		has := a.Sandbox != nil && a.Sandbox.ID == to.ID
 		switch {
@@ -189,7 +189,7 @@ func (h *hooks) running(pods []*api.PodSandbox) map[string]*api.PodSandbox {
 func (h *hooks) catchUp(view *assignment.View, running map[string]*api.PodSandbox) {
 	for _, pod := range running {
 		if h.cfg.Rules.allowed(pod) {
-			h.handOver(assignmentsOf(view, pod), pod)
+			h.handOver(listAssignments(view, pod), pod)
 		}
 	}
 	for _, a := range view.All() {
@@ -224,7 +224,7 @@ func (h *hooks) inspect(ctx context.Context, pods []*api.PodSandbox, containers 
 		if verdict == nil || sourceGone(verdict) {
 			continue
 		}
-		refused := &Refusal{Pod: podOf(pod), Container: c.GetName(), Verdict: *verdict}
+		refused := &Refusal{Pod: newPod(pod), Container: c.GetName(), Verdict: *verdict}
 		h.cfg.Log.Error("a running container has devices that the plugin would refuse now; delete its pod unless this is intended", refused.attributes())
 		h.cfg.observe("RunningContainer", time.Since(start), refused.Err())
 		h.cfg.report(refused)
@@ -267,7 +267,7 @@ func (s *sandboxes) has(id string) bool {
 
 // sandboxOf returns the pod's sandbox for the journal. The runtime names the VMM's process. Without
 // its start time the process is left out, because its PID can be reused.
-func sandboxOf(host Host, pod *api.PodSandbox) journal.Sandbox {
+func newSandbox(host Host, pod *api.PodSandbox) journal.Sandbox {
 	s := journal.Sandbox{ID: pod.GetId(), PodUID: pod.GetUid()}
 	if pid := int(pod.GetPid()); pid != 0 {
 		if start, err := host.StartTime(pid); err == nil {

@@ -59,7 +59,7 @@ func (k *check) sources() *rule.Verdict {
 	devices, err := k.host.Devices(k.pod.GetNamespace(), paths)
 	if err != nil {
 		at, _ := errors.AsType[*fs.PathError](err)
-		return k.unseen(k.given.mountOf(at), err)
+		return k.unseen(k.given.findMount(at), err)
 	}
 	for _, m := range k.given.mounts {
 		if d, is := devices[m.GetSource()]; is && !k.given.has(d) {
@@ -78,8 +78,8 @@ func isBind(m *api.Mount) bool {
 	return !removal && (m.GetType() == "bind" || slices.Contains(m.GetOptions(), "bind") || slices.Contains(m.GetOptions(), "rbind"))
 }
 
-// mountOf returns the mount with the source that an error names; nil if there is none.
-func (g *containerDevices) mountOf(at *fs.PathError) *api.Mount {
+// findMount returns the mount with the source that an error names; nil if there is none.
+func (g *containerDevices) findMount(at *fs.PathError) *api.Mount {
 	for _, m := range g.mounts {
 		if at != nil && m.GetSource() == at.Path {
 			return m

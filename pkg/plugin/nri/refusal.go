@@ -14,7 +14,7 @@ type Pod struct{ Namespace, Name, UID string }
 // String returns "namespace/name".
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-func podOf(p *api.PodSandbox) Pod {
+func newPod(p *api.PodSandbox) Pod {
 	return Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()}
 }
 

@@ -46,7 +46,7 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 	case err != nil:
 		return nil, nil
 	}
-	own := assignmentsOf(view, pod)
+	own := listAssignments(view, pod)
 	for _, a := range own {
 		if refused := r.inSandbox(a, pod); refused != nil {
 			return nil, refused
@@ -105,9 +105,9 @@ func (r *Rules) exempt(pod *api.PodSandbox) bool {
 	return !r.allowed(pod) && slices.Contains(r.ExemptNamespaces, pod.GetNamespace())
 }
 
-// assignmentsOf returns the assignments of the pod's claims; none for a pod without a UID, because
+// listAssignments returns the assignments of the pod's claims; none for a pod without a UID, because
 // another pod can have had its name.
-func assignmentsOf(view *assignment.View, pod *api.PodSandbox) []*assignment.Assignment {
+func listAssignments(view *assignment.View, pod *api.PodSandbox) []*assignment.Assignment {
 	if pod.GetUid() == "" {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (k *check) number(n node) *rule.Verdict {
 // access decides on a device cgroup rule for VFIO's numbers: a node of the pod's claims must have the
 // number.
 func (k *check) access(n node) *rule.Verdict {
-	for _, a := range assignmentsOf(k.view, k.pod) {
+	for _, a := range listAssignments(k.view, k.pod) {
 		for _, d := range a.Devices {
 			for _, path := range d.Nodes {
 				major, minor, err := k.host.Number(path)
@@ -286,7 +286,7 @@ func ofOthers(a *assignment.Assignment, v *rule.Verdict) *rule.Verdict {
 }
 
 func (k *check) isOurs(a *assignment.Assignment) bool {
-	return slices.Contains(assignmentsOf(k.view, k.pod), a)
+	return slices.Contains(listAssignments(k.view, k.pod), a)
 }
 
 func (k *check) use(a *assignment.Assignment) {

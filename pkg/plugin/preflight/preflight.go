@@ -55,7 +55,7 @@ func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate,
 			return c, nil
 		}
 	}
-	address, err := addressOf(name)
+	address, err := parseDevice(name)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -76,7 +76,7 @@ func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate,
 }
 
 // addressOf parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.
-func addressOf(name string) (pci.Address, error) {
+func parseDevice(name string) (pci.Address, error) {
 	if _, address, err := device.ParseName(name); err == nil {
 		return address, nil
 	}

@@ -32,7 +32,7 @@ type bucket struct {
 func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucketOf(namespace)
+	b := r.bucket(namespace)
 	if b.tokens < 1 {
 		b.leftOut++
 		return false, 0
@@ -46,12 +46,12 @@ func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
 func (r *Ration) Return(namespace string, leftOut int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucketOf(namespace)
+	b := r.bucket(namespace)
 	b.tokens, b.leftOut = b.tokens+1, b.leftOut+leftOut
 }
 
-// bucketOf returns a namespace's bucket, refilled. The lock is held.
-func (r *Ration) bucketOf(namespace string) *bucket {
+// bucket returns a namespace's bucket, refilled. The lock is held.
+func (r *Ration) bucket(namespace string) *bucket {
 	now := r.clock()
 	b := r.buckets[namespace]
 	if b == nil {

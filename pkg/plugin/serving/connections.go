@@ -40,7 +40,7 @@ func (l *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &connection{Conn: accepted, source: sourceOf(accepted.RemoteAddr()), within: l}
+		c := &connection{Conn: accepted, source: sourcePrefix(accepted.RemoteAddr()), within: l}
 		replaced, ok := l.enter(c)
 		if replaced != nil {
 			_ = replaced.Close()
@@ -114,8 +114,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// sourceOf returns who connects: an IPv4 address, or an IPv6 network of 64 bits, in which one host may have any address.
-func sourceOf(a net.Addr) netip.Prefix {
+// sourcePrefix returns who connects: an IPv4 address, or an IPv6 network of 64 bits, in which one host may have any address.
+func sourcePrefix(a net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
 		return netip.Prefix{}

@@ -29,7 +29,7 @@ func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journa
 	}
 	m := backfilling{rec: rec, recorded: told}
 	if len(told) == 0 {
-		m.add(ledger.Event{Type: ledger.Prepare, Devices: DevicesOf(snap, rec)})
+		m.add(ledger.Event{Type: ledger.Prepare, Devices: LedgerDevices(snap, rec)})
 	}
 	if rec.BootID == snap.Host.BootID {
 		m.bindings(func(fn *plan.Function) (string, bool) {
@@ -57,14 +57,14 @@ func (m *backfilling) add(e ledger.Event) {
 	m.events = append(m.events, e)
 }
 
-func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return LastOf(m.recorded, types...) }
+func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return FindLast(m.recorded, types...) }
 
 // bindings compares the drivers that the kernel has bound with the last ones in the
 // ledger. What Kata binds while its sandbox has a function is not recorded.
 func (m *backfilling) bindings(driver func(*plan.Function) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
-		if _, ours := BindingOf(m.rec, fn); !ours && m.rec.State == journal.Prepared {
+		if _, ours := FindBinding(m.rec, fn); !ours && m.rec.State == journal.Prepared {
 			continue
 		}
 		now, known := driver(fn)
@@ -99,7 +99,7 @@ func (m *backfilling) resets() {
 // sandbox adds that the functions went to the record's sandbox, or that they
 // came back from the last one in the ledger.
 func (m *backfilling) sandbox(snap *device.Snapshot) {
-	vm, last := vmOf(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
+	vm, last := ledgerVM(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {
 		m.add(ledger.Event{Type: ledger.Close, Devices: Briefly(m.rec), VM: last.VM, Reason: "the sandbox did not get the devices: the hand-over was interrupted"})
 	}
@@ -111,8 +111,8 @@ func (m *backfilling) sandbox(snap *device.Snapshot) {
 	}
 }
 
-// LastOf returns the last event of one of the types, or nil.
-func LastOf(events []ledger.Event, types ...ledger.Type) *ledger.Event {
+// FindLast returns the last event of one of the types, or nil.
+func FindLast(events []ledger.Event, types ...ledger.Type) *ledger.Event {
 	for i := range slices.Backward(events) {
 		if slices.Contains(types, events[i].Type) {
 			return &events[i]

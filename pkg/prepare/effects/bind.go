@@ -37,7 +37,7 @@ func (set *Set) LoadModules(ctx context.Context, rec *journal.Record) error {
 	if err != nil || !changed {
 		return err
 	}
-	next.Plan.Steps = next.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
+	next.Plan.Steps = next.Plan.StepsFor(plan.AtOriginal, plan.Preparation()...)
 	if err := set.Save(&next, journal.Preparing, ""); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) 
 		if err != nil {
 			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
 		}
-		if want, ours := BindingOf(rec, fn); ours && now != want {
+		if want, ours := FindBinding(rec, fn); ours && now != want {
 			return true, nil
 		}
 	}

@@ -37,7 +37,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 				Fix:  "install its driver's module on the node, or leave `attachment: PhysicalEndpoint` out",
 			})
 		}
-		driver, loaded := snap.Host.DriverOf(module)
+		driver, loaded := snap.Host.Driver(module)
 		if !loaded && !slices.Contains(rec.Plan.Modules, module) {
 			rec.Plan.Modules = append(rec.Plan.Modules, module)
 		}
@@ -46,7 +46,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 	return nil
 }
 
-// moduleOf returns the module for a function by the running kernel's
+// module returns the module for a function by the running kernel's
 // modules.alias; empty for none.
 func (set *Set) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
 	f, ok := snap.Function(fn.Address)
@@ -130,9 +130,9 @@ func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// BindingOf is the binding that a function of a prepared record has, and false
+// FindBinding is the binding that a function of a prepared record has, and false
 // where it is Kata's to choose.
-func BindingOf(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
+func FindBinding(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
 	switch {
 	case fn.Endpoint == nil:
 		return fn.Target, true

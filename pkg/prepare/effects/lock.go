@@ -30,7 +30,7 @@ func (set *Set) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (release
 // LockRequest takes the locks of all functions that the request takes along,
 // and returns a fresh snapshot of them.
 func (set *Set) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
-	return set.lockFresh(ctx, plan.RefOf(req), snap, set.Inventory.Refresh,
+	return set.lockFresh(ctx, plan.NewRef(req), snap, set.Inventory.Refresh,
 		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
 		func(s *device.Snapshot) []pci.Address { return surroundings(s, req) })
 }

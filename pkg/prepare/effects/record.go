@@ -135,7 +135,7 @@ func (set *Set) writeEvents(ctx context.Context, claim plan.Ref, events []ledger
 	}
 	for i := range events {
 		e := &events[i]
-		e.Claim, e.Pods = claimOf(claim), podsOf(claim)
+		e.Claim, e.Pods = ledgerClaim(claim), ledgerPods(claim)
 		if e.Result == "" {
 			e.Result = ledger.OK
 		}
@@ -162,7 +162,7 @@ func (set *Set) evident(ctx context.Context, claim plan.Ref, work func(context.C
 
 // End writes that a claim has ended, and then forgets its record.
 func (set *Set) End(ctx context.Context, rec *journal.Record, code, why string) error {
-	e := ledger.Event{Type: ledger.Unprepare, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: why}
+	e := ledger.Event{Type: ledger.Unprepare, Devices: Briefly(rec), VM: ledgerVM(rec.Sandbox), Reason: why}
 	if code != "" {
 		e.Codes = []string{code}
 	}
@@ -176,11 +176,11 @@ func (set *Set) End(ctx context.Context, rec *journal.Record, code, why string) 
 // come on lines of their own.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func claimOf(c plan.Ref) *ledger.Claim {
+func ledgerClaim(c plan.Ref) *ledger.Claim {
 	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name}
 }
 
-func podsOf(c plan.Ref) []ledger.Pod {
+func ledgerPods(c plan.Ref) []ledger.Pod {
 	var pods []ledger.Pod
 	for _, p := range c.Pods {
 		pods = append(pods, ledger.Pod{UID: p.UID, Name: p.Name})
@@ -188,9 +188,9 @@ func podsOf(c plan.Ref) []ledger.Pod {
 	return pods
 }
 
-// DevicesOf returns what a record takes, with the verdicts of the snapshot; it
+// LedgerDevices returns what a record takes, with the verdicts of the snapshot; it
 // may be nil.
-func DevicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
+func LedgerDevices(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 	list := make([]ledger.Device, len(rec.Plan.Functions))
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -199,7 +199,7 @@ func DevicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 			Address: fn.Address, Role: string(fn.Role), Vendor: fn.Vendor, Device: fn.Device,
 			Group: new(fn.Group), PF: fn.PF, FirstFunction: fn.FirstFunction,
 		}
-		if dev := deviceOf(&rec.Plan, fn.Address); dev != nil {
+		if dev := findDevice(&rec.Plan, fn.Address); dev != nil {
 			d.Name, d.Pool, d.Backend, d.Attachment = dev.Name, dev.Pool, string(dev.Backend), string(dev.Attachment)
 		}
 		if snap != nil {
@@ -209,7 +209,7 @@ func DevicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 	return list
 }
 
-func deviceOf(pl *plan.Plan, a pci.Address) *plan.Device {
+func findDevice(pl *plan.Plan, a pci.Address) *plan.Device {
 	for i := range pl.Devices {
 		if pl.Devices[i].Address == a {
 			return &pl.Devices[i]
@@ -226,7 +226,7 @@ func describe(snap *device.Snapshot, d *ledger.Device) {
 		return
 	}
 	d.SubVendor, d.SubDevice, d.Switch, d.Upstream = f.SubVendor, f.SubDevice, f.Switch, f.Upstream
-	if g, ok := snap.GroupOf(f); ok {
+	if g, ok := snap.GroupWith(f); ok {
 		d.GroupMembers = g.Members
 		d.Node = fmt.Sprintf("/dev/vfio/%d", g.Number)
 	}
@@ -235,11 +235,11 @@ func describe(snap *device.Snapshot, d *ledger.Device) {
 	}
 	if d.Name != "" {
 		v := isolation.Judge(snap, f)
-		d.Isolation = &ledger.Isolation{Isolated: v.Isolated, Reasons: codesOf(v.Reasons), Notes: codesOf(v.Notes), Evidence: v.Evidence}
+		d.Isolation = &ledger.Isolation{Isolated: v.Isolated, Reasons: listCodes(v.Reasons), Notes: listCodes(v.Notes), Evidence: v.Evidence}
 	}
 }
 
-func codesOf(reasons []rule.Verdict) []rule.Code {
+func listCodes(reasons []rule.Verdict) []rule.Code {
 	var codes []rule.Code
 	for i := range reasons {
 		if !slices.Contains(codes, reasons[i].Code) {
@@ -251,7 +251,7 @@ func codesOf(reasons []rule.Verdict) []rule.Code {
 
 // Briefly returns the record's devices by what names them.
 func Briefly(rec *journal.Record) []ledger.Device {
-	return DevicesNamed(&ledger.Event{Devices: DevicesOf(nil, rec)})
+	return DevicesNamed(&ledger.Event{Devices: LedgerDevices(nil, rec)})
 }
 
 // DevicesNamed returns an event's devices by what names them.
@@ -284,7 +284,7 @@ func resetEvent(proof *isolation.Proof, err error) ledger.Event {
 	return e
 }
 
-func vmOf(s *journal.Sandbox) *ledger.VM {
+func ledgerVM(s *journal.Sandbox) *ledger.VM {
 	if s == nil {
 		return nil
 	}
@@ -293,17 +293,17 @@ func vmOf(s *journal.Sandbox) *ledger.VM {
 
 // OpenEvent says that the record's functions go to its sandbox.
 func OpenEvent(snap *device.Snapshot, rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Open, Devices: DevicesOf(snap, rec), VM: vmOf(rec.Sandbox)}
+	return ledger.Event{Type: ledger.Open, Devices: LedgerDevices(snap, rec), VM: ledgerVM(rec.Sandbox)}
 }
 
 // CloseEvent says that the record's sandbox no longer has its functions.
 func CloseEvent(rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Close, Devices: Briefly(rec), VM: vmOf(rec.Sandbox)}
+	return ledger.Event{Type: ledger.Close, Devices: Briefly(rec), VM: ledgerVM(rec.Sandbox)}
 }
 
 // QuarantineEvent says that the record's functions are kept from reuse.
 func QuarantineEvent(rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: rec.Reason}
+	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: ledgerVM(rec.Sandbox), Reason: rec.Reason}
 }
 
 // policyEvent describes the settings that PFs impose on the record's VFs; false if it has none.

@@ -118,7 +118,7 @@ func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Rese
 	}
 	r.Set = left
 	step, start := rec.Plan.ResetStep(r), time.Now()
-	proof, err := set.Executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
+	proof, err := set.Executor.Reset(ctx, r, rec.Baseline, findTenancy(rec))
 	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
 	if err == nil {
 		e.Proof = &proof
@@ -143,9 +143,9 @@ func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Rese
 	return nil, ResetResult{Verdict: NotProven, Err: err}
 }
 
-// tenancyOf names whose traces the resets of a record in its present state clear.
+// findTenancy names whose traces the resets of a record in its present state clear.
 // The result of a reset that was cut off counts for the same name only.
-func tenancyOf(rec *journal.Record) string {
+func findTenancy(rec *journal.Record) string {
 	sandbox := ""
 	if rec.Sandbox != nil {
 		sandbox = rec.Sandbox.ID

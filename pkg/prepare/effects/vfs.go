@@ -35,7 +35,7 @@ func (set *Set) ResolveVFs(ctx context.Context, rec *journal.Record) error {
 			return set.refusedVF(rec, fn, err)
 		}
 	}
-	rec.Plan.Steps = rec.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
+	rec.Plan.Steps = rec.Plan.StepsFor(plan.AtOriginal, plan.Preparation()...)
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, 
 	for _, name := range names {
 		text, err := set.FS.ReadString(path.Join(dir, name, file))
 		if err == nil && !set.isOwn(rec, path.Join(dir, name)) {
-			owners[addressOf(text)] = owner + " " + name
+			owners[parseAddress(text)] = owner + " " + name
 		}
 	}
 	return nil
@@ -286,7 +286,7 @@ func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, 
 // addressOf returns the address in a file of sysfs: a MAC address; the port GUID
 // at the end of an IPoIB interface's 20 bytes; or a node GUID, which is written
 // "0002:c903:0010:2030".
-func addressOf(text string) string {
+func parseAddress(text string) string {
 	const guid, ipoib = len(vf.NoGUID), 20*3 - 1
 	digits := strings.ReplaceAll(text, ":", "")
 	switch {

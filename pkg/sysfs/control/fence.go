@@ -71,7 +71,7 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	if stuck := c.pass(to.function); stuck != nil {
 		return stuck
 	}
-	ctx, cancel := deadline(ctx, c.limitOf(to))
+	ctx, cancel := deadline(ctx, c.writeLimit(to))
 	defer cancel()
 	begun, done := time.Now(), make(chan error, 1)
 	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
@@ -91,8 +91,8 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	return stuck
 }
 
-// limitOf returns how long a write is waited for; 0 for as long as its context lasts.
-func (c *Control) limitOf(to Attribute) time.Duration {
+// writeLimit returns how long a write is waited for; 0 for as long as its context lasts.
+func (c *Control) writeLimit(to Attribute) time.Duration {
 	if c.limit != 0 && path.Base(to.path) == "sriov_numvfs" {
 		return max(c.limit, NumVFsLimit)
 	}

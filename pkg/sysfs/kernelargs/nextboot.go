@@ -201,13 +201,13 @@ func directives(name, text string, keywords []string) []Line {
 // commandLine returns a command line by the lines that its words are from. GRUB replaces the variables in it.
 func commandLine(env *Settings, parts []Line) []Line {
 	var all []Line
-	for _, word := range wordsOf(parts) {
+	for _, word := range splitWords(parts) {
 		if word.Value == "--" {
 			break
 		}
 		expanded := []Line{word}
 		if name := strings.Trim(word.Value, "${}"); strings.HasPrefix(word.Value, "$") && len(env.Value(name)) > 0 {
-			expanded = wordsOf(env.Value(name))
+			expanded = splitWords(env.Value(name))
 		}
 		for _, w := range expanded {
 			last := len(all) - 1
@@ -221,8 +221,8 @@ func commandLine(env *Settings, parts []Line) []Line {
 	return all
 }
 
-// wordsOf returns the words of a text in parts. A word is from the line of its first byte.
-func wordsOf(parts []Line) []Line {
+// splitWords returns the words of a text in parts. A word is from the line of its first byte.
+func splitWords(parts []Line) []Line {
 	var words []Line
 	inside, quoted := false, false
 	for _, p := range parts {

@@ -31,7 +31,7 @@ func (g *group) dir() string {
 }
 
 // GroupOf returns the number of the function's IOMMU group, false for none.
-func (k *Kernel) GroupOf(a pci.Address) (int, bool) {
+func (k *Kernel) Group(a pci.Address) (int, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := k.functions[a]

@@ -177,13 +177,13 @@ func (k *Kernel) Holders() []*Holder {
 
 // await returns when no process has f open through VFIO. Callers hold f's lock.
 func (k *Kernel) await(f *function) {
-	for h := k.holderOf(f); h != nil; h = k.holderOf(f) {
+	for h := k.holder(f); h != nil; h = k.holder(f) {
 		<-h.released
 	}
 }
 
-// holderOf returns a process that has f open, or nil.
-func (k *Kernel) holderOf(f *function) *Holder {
+// holder returns a process that has f open, or nil.
+func (k *Kernel) holder(f *function) *Holder {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if f.vfio == nil || f.gone {
@@ -211,10 +211,10 @@ func (k *Kernel) startProcess(pid int, comm, container string) {
 // processStat returns the 52 fields of proc/<pid>/stat; the 22nd is the start
 // time in clock ticks since boot, here a hundred for each PID.
 func processStat(pid int, comm string) string {
-	return processStatOf(pid, 1, 0, StartTime(pid), comm)
+	return formatStat(pid, 1, 0, StartTime(pid), comm)
 }
 
-func processStatOf(pid, parent, group int, start uint64, comm string) string {
+func formatStat(pid, parent, group int, start uint64, comm string) string {
 	fields := slices.Repeat([]string{"0"}, 52)
 	fields[0], fields[1], fields[2] = strconv.Itoa(pid), "("+comm+")", "S"
 	fields[3], fields[4] = strconv.Itoa(parent), strconv.Itoa(group)
@@ -260,7 +260,7 @@ func (k *Kernel) Run(p Process) {
 		dir := path.Join("proc", strconv.Itoa(p.PID))
 		k.remove(dir)
 		k.startProcess(p.PID, p.Comm, "")
-		k.put(path.Join(dir, "stat"), processStatOf(p.PID, p.Parent, p.Group, p.Start, p.Comm), readOnly)
+		k.put(path.Join(dir, "stat"), formatStat(p.PID, p.Parent, p.Group, p.Start, p.Comm), readOnly)
 		k.put(path.Join(dir, "cmdline"), strings.Join(append(p.Args, ""), "\x00"), readOnly)
 		k.symlink(path.Join(dir, "cwd"), cmp.Or(p.Dir, "/"))
 	})

@@ -68,8 +68,8 @@ func TestStorage(t *testing.T) {
 	wantFile(t, k, "proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"+
 		"/dev/nvme0n1                            partition\t1048572\t\t0\t\t-2")
 	wantFiles(t, k, true, "sys/class/block/nvme0n1p1/holders/dm-0/slaves/nvme0n1p1/partition")
-	one, _ := k.GroupOf(gpu)
-	two, _ := k.GroupOf(mate)
+	one, _ := k.Group(gpu)
+	two, _ := k.Group(mate)
 	if one != 15 || two != 15 {
 		t.Errorf("GPU and its mate are in groups %d and %d, want 15", one, two)
 	}
@@ -78,9 +78,9 @@ func TestStorage(t *testing.T) {
 func TestGroupAttributes(t *testing.T) {
 	k := sysfstest.New(t)
 	gpu, companions := k.AddGPUWithCompanions(0x3b)
-	n, _ := k.GroupOf(gpu)
+	n, _ := k.Group(gpu)
 	for _, c := range companions {
-		if m, ok := k.GroupOf(c); !ok || m == n {
+		if m, ok := k.Group(c); !ok || m == n {
 			t.Errorf("companion %s is in group %d, %t; the GPU is in %d", c, m, ok, n)
 		}
 	}

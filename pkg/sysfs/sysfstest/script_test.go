@@ -156,8 +156,8 @@ func TestReboot(t *testing.T) {
 			t.Errorf("driver_override of %s survived: %s", a, got)
 		}
 	}
-	g, _ := k.GroupOf(gpu)
-	if mate, _ := k.GroupOf(audio); g == 15 || g != mate {
+	g, _ := k.Group(gpu)
+	if mate, _ := k.Group(audio); g == 15 || g != mate {
 		t.Errorf("GPU and audio were in group 15, now in %d and %d", g, mate)
 	}
 	if len(k.VFs(other)) > 0 {

@@ -87,7 +87,7 @@ func TestVF(t *testing.T) {
 	}
 	groups := map[int]bool{}
 	for _, a := range append(vfs, pf) {
-		n, ok := k.GroupOf(a)
+		n, ok := k.Group(a)
 		groups[n] = ok
 	}
 	if len(groups) != 5 {
@@ -160,7 +160,7 @@ func TestDisablingWaitsForTheHolderOfAVF(t *testing.T) {
 		k := sysfstest.New(t)
 		pf, vfs := k.AddNIC(0x45, 2)
 		take(t, k, toVFIO(vfs[1], "igbvf")...)
-		n, _ := k.GroupOf(vfs[1])
+		n, _ := k.Group(vfs[1])
 		h := k.Hold("/dev/vfio/"+strconv.Itoa(n), 4711, "qemu", "")
 		done := make(chan error, 1)
 		go func() { done <- k.Write(numVFs, []byte("0")) }()

@@ -142,13 +142,13 @@ type bus struct {
 	number uint8
 }
 
-func busOf(a pci.Address) bus { return bus{a.Domain, a.Bus} }
+func newBus(a pci.Address) bus { return bus{a.Domain, a.Bus} }
 
 // above returns the directory that a function hangs in and the root it hangs
 // off: where the port leads whose secondary bus is the function's, or the root
 // itself. Callers hold mu.
 func (k *Kernel) above(a pci.Address) (dir string, root Root, ok bool) {
-	if f := k.buses[busOf(a)]; f != nil {
+	if f := k.buses[newBus(a)]; f != nil {
 		return f.dir, f.root, true
 	}
 	for _, r := range k.roots {

@@ -110,7 +110,7 @@ func (k *Kernel) showNetwork() {
 		switch {
 		case !k.taken[a.netdev]:
 		case a.prefix.Addr().Is4():
-			known = append(known, fmt.Sprintf(`{"interface": %d, "prefix": %q}`, k.indexOf(a.netdev), a.prefix))
+			known = append(known, fmt.Sprintf(`{"interface": %d, "prefix": %q}`, k.interfaceIndex(a.netdev), a.prefix))
 			fmt.Fprintf(fib, "     |-- %s\n        /32 host LOCAL\n", a.prefix.Addr())
 			a.writeRoutes(route)
 		default:
@@ -125,7 +125,7 @@ func (k *Kernel) showNetwork() {
 }
 
 // indexOf returns a netdev's index. Callers hold mu.
-func (k *Kernel) indexOf(netdev string) int {
+func (k *Kernel) interfaceIndex(netdev string) int {
 	text, err := os.ReadFile(k.Path(path.Join("sys/class/net", netdev, "ifindex")))
 	index, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err := errors.Join(err, err2); err != nil {

@@ -128,11 +128,11 @@ func TestNoIOMMUModeInventsGroup(t *testing.T) {
 	k.WithoutIOMMU()
 	k.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 	gpu := k.AddGPU(0x3b)
-	if _, ok := k.GroupOf(gpu); ok {
+	if _, ok := k.Group(gpu); ok {
 		t.Error("has a group without an IOMMU")
 	}
 	take(t, k, toVFIO(gpu, "nvidia")...)
-	n, _ := k.GroupOf(gpu)
+	n, _ := k.Group(gpu)
 	group := "sys/kernel/iommu_groups/" + strconv.Itoa(n)
 	if name := read(t, k, group+"/name"); name != "vfio-noiommu" {
 		t.Errorf("group is called %q", name)

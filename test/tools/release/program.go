@@ -113,7 +113,7 @@ type source struct {
 	modified bool
 }
 
-// sourceOf is the commit that all programs name.
+// sourcePrefix is the commit that all programs name.
 func sourceOf(programs []program) (source, error) {
 	var first source
 	for i := range programs {

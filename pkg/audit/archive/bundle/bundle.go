@@ -224,8 +224,8 @@ func programs() []string {
 	return all
 }
 
-// VersionsOf reads what files of the node say.
-func VersionsOf(node *sysfs.FS, tool string) Versions {
+// ReadVersions reads what files of the node say.
+func ReadVersions(node *sysfs.FS, tool string) Versions {
 	v := Versions{Tool: tool, Programs: []Program{}, Kernel: line(node, "proc/version"), Kata: line(node, "opt/kata/VERSION")}
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
 		for text := range strings.Lines(text(node, name)) {
@@ -235,7 +235,7 @@ func VersionsOf(node *sysfs.FS, tool string) Versions {
 		}
 	}
 	for _, name := range programs() {
-		if p, ok := programOf(node, name); ok {
+		if p, ok := readProgram(node, name); ok {
 			v.Programs = append(v.Programs, p)
 		}
 	}
@@ -258,8 +258,8 @@ func line(node *sysfs.FS, name string) string {
 	return strings.TrimSpace(first)
 }
 
-// programOf reads a program's build; false for what is not there, or not written in Go.
-func programOf(node *sysfs.FS, name string) (Program, bool) {
+// readProgram reads a program's build; false for what is not there, or not written in Go.
+func readProgram(node *sysfs.FS, name string) (Program, bool) {
 	info, err := node.Stat(name)
 	if err != nil || info.Size() > maxBinary {
 		return Program{}, false

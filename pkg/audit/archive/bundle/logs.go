@@ -194,8 +194,8 @@ func isLedgers(line []byte) bool {
 	return err == nil && e.Version <= ledger.Version || bytes.HasPrefix(line, []byte(`{"checkpoint":`))
 }
 
-// NamesOf returns the names in an event that are tenants'.
-func NamesOf(e *ledger.Event) []string {
+// ListNames returns the names in an event that are tenants'.
+func ListNames(e *ledger.Event) []string {
 	var names []string
 	if e.Claim != nil {
 		names = append(names, e.Claim.Namespace, e.Claim.Name)

@@ -91,7 +91,7 @@ func (m *Mask) text(s string) string { return string(m.Apply([]byte(s))) }
 // at returns the length of the longest name that data begins with, and ends with as a
 // word, and its pseudonym.
 func (m *Mask) at(data []byte) (n int, pseudonym string) {
-	for n = runOf(data); n > 0; n-- {
+	for n = measureRun(data); n > 0; n-- {
 		if n < len(data) && isWord(data[n]) || !isWord(data[n-1]) {
 			continue
 		}
@@ -102,8 +102,8 @@ func (m *Mask) at(data []byte) (n int, pseudonym string) {
 	return 0, ""
 }
 
-// runOf returns how far a name may reach that begins with data.
-func runOf(data []byte) int {
+// measureRun returns how far a name may reach that begins with data.
+func measureRun(data []byte) int {
 	n := 0
 	for n < min(len(data), longestName) && (isWord(data[n]) || data[n] == '-' || data[n] == '.') {
 		n++
@@ -225,7 +225,7 @@ func (m *Mask) Reserve(text []byte) {
 		if !isWord(text[i]) || !begins(text, i) {
 			continue
 		}
-		for n := runOf(text[i:]); n > 0; n-- {
+		for n := measureRun(text[i:]); n > 0; n-- {
 			if end := i + n; isWord(text[end-1]) && (end == len(text) || !isWord(text[end])) && m.names[string(text[i:end])] != "" {
 				m.reserved[string(text[i:end])] = true
 			}

@@ -195,7 +195,7 @@ func (t *Tree) measure(rec *journal.Record) {
 		if err != nil {
 			t.TB.Fatal(err)
 		}
-		fp, err := isolation.FingerprintOf(a, config)
+		fp, err := isolation.NewFingerprint(a, config)
 		if err != nil {
 			t.TB.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func (t *Tree) openLedger() *writer.Writer {
 // recordPrepared writes the beginning of a record to the ledger: the claim, and what was bound for it.
 func (t *Tree) recordPrepared(rec *journal.Record) {
 	t.TB.Helper()
-	claim := ClaimOf(rec)
+	claim := LedgerClaim(rec)
 	prepare := ledger.Event{Type: ledger.Prepare, Claim: claim}
 	for _, p := range rec.Plan.Claim.Pods {
 		prepare.Pods = append(prepare.Pods, ledger.Pod{UID: p.UID, Name: p.Name})
@@ -357,7 +357,7 @@ func (t *Tree) recordPrepared(rec *journal.Record) {
 // recordOpened writes the hand-over to the record's sandbox.
 func (t *Tree) recordOpened(rec *journal.Record) {
 	t.TB.Helper()
-	e := ledger.Event{Type: ledger.Open, Claim: ClaimOf(rec), VM: &ledger.VM{
+	e := ledger.Event{Type: ledger.Open, Claim: LedgerClaim(rec), VM: &ledger.VM{
 		Sandbox: rec.Sandbox.ID, PID: rec.Sandbox.VMM.PID, StartTime: rec.Sandbox.VMM.StartTime, Since: rec.Sandbox.Since,
 	}}
 	for _, a := range rec.Plan.Addresses() {
@@ -367,7 +367,7 @@ func (t *Tree) recordOpened(rec *journal.Record) {
 }
 
 // ClaimOf names the claim of a record as the ledger does.
-func ClaimOf(rec *journal.Record) *ledger.Claim {
+func LedgerClaim(rec *journal.Record) *ledger.Claim {
 	c := rec.Plan.Claim
 	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name}
 }

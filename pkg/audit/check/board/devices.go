@@ -65,7 +65,7 @@ func (t *Tree) KeepBaseline() {
 	if err != nil {
 		t.TB.Fatal(err)
 	}
-	data, err := json.Marshal(facts.BaselineOf(s))
+	data, err := json.Marshal(facts.NewBaseline(s))
 	if err != nil {
 		t.TB.Fatal(err)
 	}

@@ -122,10 +122,10 @@ func (f *Failures) nodeFor(a pci.Address) []finding.Failure {
 }
 
 // IDs returns the IDs of what fails for a function, as [plan.Node.Failing] has them.
-func (f *Failures) IDs(a pci.Address) []string { return IDsOf(f.Of(a)) }
+func (f *Failures) IDs(a pci.Address) []string { return ListIDs(f.Of(a)) }
 
-// IDsOf returns the IDs of failures, in their order.
-func IDsOf(failures []finding.Failure) []string {
+// ListIDs returns the IDs of failures, in their order.
+func ListIDs(failures []finding.Failure) []string {
 	var ids []string
 	for _, f := range failures {
 		ids = append(ids, f.ID)

@@ -102,7 +102,7 @@ func read(entry *yaml.Node, rules []string) (w finding.Waiver, problems []string
 	if entry.Kind != yaml.MappingNode {
 		return w, []string{at(entry, "want a waiver with rule, scope, until, reason and author")}
 	}
-	fields, given := fieldsOf(&w), map[string]*yaml.Node{}
+	fields, given := listFields(&w), map[string]*yaml.Node{}
 	for i := 0; i+1 < len(entry.Content); i += 2 {
 		key, value := entry.Content[i], entry.Content[i+1]
 		field, ok := fields[key.Value]
@@ -141,7 +141,7 @@ func wrongValues(w *finding.Waiver, given map[string]*yaml.Node, rules []string)
 
 func names() []string { return []string{"rule", "scope", "until", "reason", "author"} }
 
-func fieldsOf(w *finding.Waiver) map[string]*string {
+func listFields(w *finding.Waiver) map[string]*string {
 	return map[string]*string{
 		"rule": &w.Rule, "scope": &w.Scope, "until": &w.Until, "reason": &w.Reason, "author": &w.Author,
 	}
@@ -191,7 +191,7 @@ func Add(content []byte, w finding.Waiver, rules []string) ([]byte, error) {
 // entry quotes only where YAML asks for it.
 func entry(w *finding.Waiver) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	fields := fieldsOf(w)
+	fields := listFields(w)
 	for _, name := range names() {
 		value := &yaml.Node{}
 		value.SetString(*fields[name])

@@ -23,7 +23,7 @@ func Check(t *testing.T, root *cobra.Command) {
 				t.Errorf("%s --%s: the help calls its value %q", cmd.CommandPath(), f.Name, value)
 			}
 		})
-		formats := formatsOf(cmd)
+		formats := listFormats(cmd)
 		if slices.Contains(formats, "json") && !slices.Contains(formats, "yaml") {
 			t.Errorf("%s --output takes json and not yaml: %v", cmd.CommandPath(), formats)
 		}
@@ -37,7 +37,7 @@ func each(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-func formatsOf(cmd *cobra.Command) []string {
+func listFormats(cmd *cobra.Command) []string {
 	complete, ok := cmd.GetFlagCompletionFunc("output")
 	if !ok {
 		return nil

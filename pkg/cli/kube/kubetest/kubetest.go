@@ -27,13 +27,13 @@ type Client struct{ Clientset *fake.Clientset }
 // New returns a client of a clientset.
 func New(clientset *fake.Clientset) *Client { return &Client{Clientset: clientset} }
 
-// resourceOf returns the resource and the kind of an object's or a list's items.
-func resourceOf(object runtime.Object) (schema.GroupVersionResource, schema.GroupVersionKind, error) {
+// findResource returns the resource and the kind of an object's or a list's items.
+func findResource(object runtime.Object) (schema.GroupVersionResource, schema.GroupVersionKind, error) {
 	scheme, err := kube.NewScheme()
 	if err != nil {
 		return schema.GroupVersionResource{}, schema.GroupVersionKind{}, err
 	}
-	resource, err := kube.ResourceOf(scheme, object)
+	resource, err := kube.FindResource(scheme, object)
 	if err != nil {
 		return resource, schema.GroupVersionKind{}, err
 	}
@@ -72,7 +72,7 @@ func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
 
 // List fills a list.
 func (c *Client) List(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error {
-	resource, kind, err := resourceOf(list)
+	resource, kind, err := findResource(list)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func selectLabels(list runtime.Object, selector string) error {
 
 // Watch watches the objects of a list.
 func (c *Client) Watch(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error) {
-	resource, _, err := resourceOf(list)
+	resource, _, err := findResource(list)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (c *Client) Watch(_ context.Context, namespace string, list runtime.Object,
 
 // Create creates an object.
 func (c *Client) Create(_ context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error {
-	resource, _, err := resourceOf(object)
+	resource, _, err := findResource(object)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func TestACSThatIsSwitchedOffIsFound(t *testing.T) {
 // keepBaseline keeps how ACS is, as the plugin does when it first starts in a boot.
 func keepBaseline(t *testing.T) {
 	t.Helper()
-	data, err := json.Marshal(facts.BaselineOf(stage.Scan(t)))
+	data, err := json.Marshal(facts.NewBaseline(stage.Scan(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestBadDayWithoutRoot(t *testing.T) {
 	}
 }
 
-// stateOf are places of its own for a test, below /tmp.
+// stateFact are places of its own for a test, below /tmp.
 func stateOf(t *testing.T, name string) victim.Places {
 	t.Helper()
 	dir, err := os.MkdirTemp("", name)

@@ -208,7 +208,7 @@ func ofScan(snap *device.Snapshot, f *device.Function) facts {
 	if f.Group != nil {
 		got.Group = strconv.Itoa(*f.Group)
 	}
-	if g, ok := snap.GroupOf(f); ok {
+	if g, ok := snap.GroupWith(f); ok {
 		got.Members = append(texts(g.Members), g.Others...)
 	}
 	if f.PF != nil {

@@ -45,12 +45,12 @@ func TestPlaces(t *testing.T) {
 		if f.Switch != nil {
 			above = f.Switch.String()
 		}
-		g, _ := snap.GroupOf(f)
+		g, _ := snap.GroupWith(f)
 		if f.Type != want.kind || f.NUMANode == nil || *f.NUMANode != want.node || above != want.above || !slices.Equal(texts(g.Members), want.groups) {
 			t.Errorf("%s is a %s on NUMA node %v below switch %q in a group with %v; want %+v", address, f.Type, f.NUMANode, above, g.Members, want)
 		}
 	}
-	if acs := isolation.ACSOf(snap, stage.Function(t, snap, topology.GPU5Port)); acs != isolation.ACSAbsent {
+	if acs := isolation.ReadACS(snap, stage.Function(t, snap, topology.GPU5Port)); acs != isolation.ACSAbsent {
 		t.Errorf("ACS of the port of GPU5 is %s, want %s", acs, isolation.ACSAbsent)
 	}
 	if host := snap.Host; len(host.IOMMUs) != 1 || len(host.IRQChips) == 0 || host.NoIOMMUMode || len(host.UnsafeInterrupts) > 0 {
