@@ -20,7 +20,7 @@ import (
 )
 
 // TestArchiveIsJudgedAsItsNode: of every board, all that any check reads is in the
-// archive: the report is the same but for its subject.
+// archive: the report is the same except for its subject.
 func TestArchiveIsJudgedAsItsNode(t *testing.T) {
 	for _, b := range board.All() {
 		t.Run(b.Name, func(t *testing.T) {

@@ -201,7 +201,7 @@ func explainCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// answers is what the node says of one rule, nil where the user named no node.
+// answers is what the node says of one rule, nil if the user named no node.
 func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Document, error) {
 	if !cmd.Flags().Changed("root") {
 		return nil, nil

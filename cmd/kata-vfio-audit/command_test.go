@@ -102,7 +102,7 @@ func TestDevicesForPeople(t *testing.T) {
 			}
 		}
 		if strings.Contains(stdout, "\x1b[") {
-			t.Errorf("%s has colours though it goes to no terminal", format)
+			t.Errorf("%s has colors though it goes to no terminal", format)
 		}
 		if strings.Contains(stdout, "  bridge  ") {
 			t.Errorf("%s lists bridges without --all", format)

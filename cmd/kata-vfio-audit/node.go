@@ -328,7 +328,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 }
 
 // verdict returns the error that ends the program with the exit code of what was
-// found; nil where nothing was.
+// found; nil if nothing was.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.gate); {
 	case slices.ContainsFunc(doc.Findings, isLedgerFailure):

@@ -226,7 +226,7 @@ func archiveIn(t *testing.T, file string) string {
 	return node
 }
 
-// statesOf returns what checks say, but for those of the ledger (OBS), whose lines do not verify any
+// statesOf returns what checks say, except for those of the ledger (OBS), whose lines do not verify any
 // more when names in them are replaced.
 func statesOf(t *testing.T, args ...string) map[string]int {
 	t.Helper()

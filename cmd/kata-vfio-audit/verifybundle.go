@@ -16,7 +16,7 @@ func verifyCommand() *cobra.Command {
 		Use:   "bundle FILE",
 		Short: "Verify a bundle of evidence, without the node and its ledger",
 		Long: "verify bundle checks that each event of a bundle is in a ledger whose head the node's key has signed, and that the\n" +
-			"events support the tenancies and neighbours that the bundle states. It proves what the bundle contains, not that\n" +
+			"events support the tenancies and neighbors that the bundle states. It proves what the bundle contains, not that\n" +
 			"nothing was left out. It says nothing about the time before its first event.\n" +
 			"\n" +
 			"Exit codes:\n" +

@@ -66,7 +66,7 @@ func invoke(t *testing.T, args ...string) result {
 	return result{stdout.String(), stderr.String(), code}
 }
 
-// tree returns the files below a directory with their content, but for locks.
+// tree returns the files below a directory with their content, except for locks.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -142,7 +142,7 @@ func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, na
 type devicePlan struct {
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Plan is nil where Refusals say why not.
+	// Plan is nil if Refusals say why not.
 	Plan     *plan.Plan     `json:"plan,omitempty"`
 	Refusals []rule.Verdict `json:"refusals,omitempty"`
 }

@@ -92,9 +92,9 @@ type nodeStatus struct {
 	drains     []journal.Drain
 	// notReady is why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
-	// bootID is the node's boot, empty where that can't be read.
+	// bootID is the node's boot, empty if that can't be read.
 	bootID string
-	// absent is the directory of a journal that is not there; empty where one is.
+	// absent is the directory of a journal that is not there; empty if one is.
 	absent string
 }
 

@@ -80,7 +80,7 @@ func completionCommand() *cobra.Command {
 // completionLimit is how long a completion may wait for a list.
 const completionLimit = 3 * time.Second
 
-// complete lists what is wanted for a completion, and gives names of it; none where the
+// complete lists what is wanted for a completion, and gives names of it; none if the
 // cluster can't be asked: a completion has no place for an error.
 func (s *session) complete(cmd *cobra.Command, w want, names func(*fleet.State) []string) ([]string, cobra.ShellCompDirective) {
 	client, namespace, err := s.connect()

@@ -191,7 +191,7 @@ func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) [
 	return lines
 }
 
-// mark tells trouble from the rest: never colour alone.
+// mark tells trouble from the rest: never color alone.
 func mark(m *fleet.Moment) string {
 	switch {
 	case m.Past:

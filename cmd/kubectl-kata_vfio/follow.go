@@ -89,7 +89,7 @@ func await(ctx context.Context, changed <-chan struct{}) bool {
 	return true
 }
 
-// ended is nil where the user ended the watch.
+// ended is nil if the user ended the watch.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause

@@ -206,7 +206,7 @@ type row struct {
 	value any
 }
 
-// cells are cells without colours.
+// cells are cells without colors.
 func cells(texts ...string) []terminal.Cell {
 	all := make([]terminal.Cell, len(texts))
 	for i, t := range texts {

@@ -39,7 +39,7 @@ type Inventory struct {
 //
 // Lists are never null in JSON, so that `jq '.devices[].reasons[].code'` works
 // for an isolated function too. What does not apply is left out: numaNode where
-// the kernel says -1, iommuGroup without an IOMMU, pf and vfIndex but for VFs.
+// the kernel says -1, iommuGroup without an IOMMU, pf and vfIndex except for VFs.
 type Device struct {
 	*device.Function
 	// GroupMembers are the members of the function's IOMMU group by address,
@@ -58,14 +58,14 @@ type Device struct {
 	// Evidence is what the verdict rests on.
 	Evidence []rule.Evidence `json:"evidence"`
 	// Refusals are what Prepare refuses a claim for the function for that sets no
-	// parameters; empty where it accepts the claim. What publishes a taint is the same.
+	// parameters; empty if it accepts the claim. What publishes a taint is the same.
 	Refusals []rule.Verdict `json:"refusals"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is what a PCIe port's registers say; see [isolation.ReadACS].
 	ACS isolation.ACSState `json:"acs,omitempty"`
 	// Near is set for a GPU and for a NIC's PF that belong together.
-	Near *Neighbours `json:"near,omitempty"`
+	Near *Neighbors `json:"near,omitempty"`
 	// CompanionOf is the GPU that the function goes with, so that it needs no reset of its own. It is nil if a rule
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
@@ -73,7 +73,7 @@ type Device struct {
 	severities map[string]rule.Severity
 }
 
-// NewInventory judges every function of a node by the judgement that Prepare and the
+// NewInventory judges every function of a node by the judgment that Prepare and the
 // node's ResourceSlices go by. rules are those of the checks: a failed one weighs what its rule does. The result points into the
 // node's snapshot.
 func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
@@ -250,8 +250,8 @@ func (d *Device) has(code rule.Code) bool {
 	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == code })
 }
 
-// Neighbours are what belongs together with a GPU or a NIC.
-type Neighbours struct {
+// Neighbors are what belongs together with a GPU or a NIC.
+type Neighbors struct {
 	// Nearness says what they have in common: switch, root, numa.
 	Nearness string `json:"nearness"`
 	// Addresses are, for a GPU, those of the PFs that are nearest to it, and for a
@@ -259,8 +259,8 @@ type Neighbours struct {
 	Addresses []pci.Address `json:"addresses"`
 }
 
-// Words returns the neighbours in one line: "0000:3d:00.0, same switch".
-func (n *Neighbours) Words() string {
+// Words returns the neighbors in one line: "0000:3d:00.0, same switch".
+func (n *Neighbors) Words() string {
 	texts := make([]string, len(n.Addresses))
 	for i, a := range n.Addresses {
 		texts[i] = a.String()
@@ -268,9 +268,9 @@ func (n *Neighbours) Words() string {
 	return strings.Join(texts, " ") + ", " + n.common()
 }
 
-// Brief names the first neighbour and how many more there are, where Words would
+// Brief names the first neighbor and how many more there are, where Words would
 // be too long: "0000:3d:00.0 +1, same switch".
-func (n *Neighbours) Brief() string {
+func (n *Neighbors) Brief() string {
 	text := n.Addresses[0].String()
 	if more := len(n.Addresses) - 1; more > 0 {
 		text += fmt.Sprintf(" +%d", more)
@@ -279,7 +279,7 @@ func (n *Neighbours) Brief() string {
 }
 
 // common says what they have in common, in words.
-func (n *Neighbours) common() string {
+func (n *Neighbors) common() string {
 	return map[string]string{
 		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
 	}[n.Nearness]
@@ -302,7 +302,7 @@ func (inv *Inventory) pairUp() {
 		for _, nic := range nics {
 			nearest[gpu] = min(nearest[gpu], device.Near(gpu.Function, nic.Function))
 		}
-		gpu.Near = neighbours(nearest[gpu], nics, func(nic *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] })
+		gpu.Near = neighbors(nearest[gpu], nics, func(nic *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] })
 	}
 	for _, nic := range nics {
 		serves := func(gpu *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] }
@@ -312,16 +312,16 @@ func (inv *Inventory) pairUp() {
 				closest = min(closest, nearest[gpu])
 			}
 		}
-		nic.Near = neighbours(closest, gpus, func(gpu *Device) bool { return serves(gpu) && nearest[gpu] == closest })
+		nic.Near = neighbors(closest, gpus, func(gpu *Device) bool { return serves(gpu) && nearest[gpu] == closest })
 	}
 }
 
-// neighbours returns those of the devices that are near; nil for none.
-func neighbours(n device.Nearness, devices []*Device, near func(*Device) bool) *Neighbours {
+// neighbors returns those of the devices that are near; nil for none.
+func neighbors(n device.Nearness, devices []*Device, near func(*Device) bool) *Neighbors {
 	if n == device.Far {
 		return nil
 	}
-	all := &Neighbours{Nearness: n.String()}
+	all := &Neighbors{Nearness: n.String()}
 	for _, d := range devices {
 		if near(d) {
 			all.Addresses = append(all.Addresses, d.Address)

@@ -64,7 +64,7 @@ func TestColorAddsNothingButColor(t *testing.T) {
 	for _, bridges := range []bool{false, true} {
 		colored := table(t, sample(), audit.Style{Color: true, Bridges: bridges})
 		if !escape.MatchString(colored) {
-			t.Error("no colour at all")
+			t.Error("no color at all")
 		}
 		plain := escape.ReplaceAllString(colored, "")
 		trim := regexp.MustCompile(` +\n`) // padding of a painted cell

@@ -133,7 +133,7 @@ func (r *row) pcieSwitch() string {
 	return r.Switch.String()
 }
 
-// near tells the first neighbour, and how many more.
+// near tells the first neighbor, and how many more.
 func (r *row) near() string {
 	if r.Near == nil {
 		return "-"

@@ -40,7 +40,7 @@ type column struct {
 	right bool
 	// flexible marks the column that gives way when the page is too narrow.
 	flexible bool
-	// judged marks a column that takes the verdict's colour.
+	// judged marks a column that takes the verdict's color.
 	judged bool
 	width  int
 }
@@ -218,7 +218,7 @@ func number(n *int) string {
 
 // Style says how to print for people.
 type Style struct {
-	// Color puts terminal colours in; the text says the same without.
+	// Color puts terminal colors in; the text says the same without.
 	Color bool
 	// Bridges lists bridges too.
 	Bridges bool
@@ -228,17 +228,17 @@ type Style struct {
 
 func (s Style) width() int { return cmp.Or(s.Width, terminal.PageWidth) }
 
-// paint wraps text in a colour. Padding goes on before: escapes have no width.
+// paint wraps text in a color. Padding goes on before: escapes have no width.
 func (s Style) paint(color terminal.Color, text string) string {
 	return terminal.Paint(s.Color, color, text)
 }
 
-// Mark is the standing as one character: never colour alone.
+// Mark is the standing as one character: never color alone.
 func (st Grade) Mark() string {
 	return [...]string{None: " ", Good: "✓", Concern: "!", Bad: "✗"}[st]
 }
 
-// Color is the standing as a colour.
+// Color is the standing as a color.
 func (st Grade) Color() terminal.Color {
 	return [...]terminal.Color{None: terminal.Faint, Good: terminal.Green, Concern: terminal.Yellow, Bad: terminal.Red}[st]
 }

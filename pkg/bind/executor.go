@@ -105,7 +105,7 @@ func (e *Executor) load(ctx context.Context, module string) error {
 	return nil
 }
 
-// SetVFs gives the PF that many VFs, by way of none where it has others, and
+// SetVFs gives the PF that many VFs, by way of none if it has others, and
 // keeps host drivers from taking them. It may be repeated. The caller has seen
 // that no VF of the PF is in use, unless it has that many: then what is bound
 // stays so, and only further drivers are kept off. After an error the PF has its

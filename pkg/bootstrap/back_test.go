@@ -141,7 +141,7 @@ func TestRevertLeavesNothingOfOursInAFileThatWasChangedAndAppliedAgain(t *testin
 	}
 }
 
-// What the distribution's own tool makes of the same words is nobody's change: update-initramfs has kernel-install write entries anew.
+// What the distribution's own tool makes of the same words is nobody's change: update-initramfs has kernel-install write entries again.
 func TestEntryThatAToolWroteAnewIsStillOurs(t *testing.T) {
 	const entry = "boot/efi/loader/entries/id-6.12.9-1.conf"
 	n := newNode(t, files("Debian 13, systemd-boot"))

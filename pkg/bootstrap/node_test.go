@@ -139,7 +139,7 @@ func (n *node) revert(paths ...string) *bootstrap.Result {
 	return r
 }
 
-// snapshot is every file with its mode and content, but for the kernel's and ours.
+// snapshot is every file with its mode and content, except for the kernel's and ours.
 func (n *node) snapshot() map[string]string {
 	n.t.Helper()
 	all := map[string]string{}

@@ -113,7 +113,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 	return steps
 }
 
-// missingTool describes the tool of a follow-up that the node needs, but for which no command is known.
+// missingTool describes the tool of a follow-up that the node needs, except for which no command is known.
 func missingTool(f state.FollowUp, p *platform.Platform) string {
 	switch {
 	case f == state.BootConfig && p.Loader.Generated():

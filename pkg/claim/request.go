@@ -40,7 +40,7 @@ type Pod struct {
 type Device struct {
 	// Request is the claim's request name, "request/subrequest" included.
 	Request string `json:"request"`
-	// Class is the DeviceClass that the request names; empty where the claim's spec
+	// Class is the DeviceClass that the request names; empty if the claim's spec
 	// has no such request.
 	Class string `json:"class,omitempty"`
 	// ClassParameters are those for our driver that the allocation copied from the DeviceClass, unchanged and in

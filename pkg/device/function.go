@@ -121,7 +121,7 @@ type Function struct {
 	// had begun: Locked is set too.
 	Detaching string `json:"detaching,omitempty"`
 
-	// NUMANode is nil where the kernel says -1.
+	// NUMANode is nil if the kernel says -1.
 	NUMANode *int `json:"numaNode,omitempty"`
 	// Root is the root bus, "pci0000:3b".
 	Root string `json:"pcieRoot,omitempty"`

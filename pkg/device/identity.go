@@ -29,7 +29,7 @@ type Identity struct {
 	// Bus numbers below the root are not in it: firmware changes them when a card is added. Empty where it is not known.
 	Slot string `json:"slot,omitempty"`
 	// BootID and Inode are the boot, and the inode of the function's directory in sysfs, which no other function has in
-	// that boot. They are zero where they are not known.
+	// that boot. They are zero if they are not known.
 	BootID string `json:"bootID,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 }

@@ -4,16 +4,16 @@ import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
 // Layout says which functions belong together and in which resource pool each is published, unless the node shares it with
 // another driver. It depends on the hardware alone, not on the node's config or on claims, so that a device does not move to
-// another pool when a config or a neighbour changes. It is immutable and valid for its snapshot.
+// another pool when a config or a neighbor changes. It is immutable and valid for its snapshot.
 type Layout struct {
 	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one
 	// IOMMU group, and a GPU with its companions.
 	units sets
-	// neighbours are sets of functions that must be in one pool: units, and PFs with their VFs. Counters can't be
+	// neighbors are sets of functions that must be in one pool: units, and PFs with their VFs. Counters can't be
 	// shared across pools.
-	neighbours sets
-	// inNodePool holds the neighbours that are in the node's pool, by the set's first address.
+	neighbors sets
+	// inNodePool holds the neighbors that are in the node's pool, by the set's first address.
 	inNodePool map[pci.Address]bool
 	// firstPF holds the lowest PF of the others.
 	firstPF map[pci.Address]pci.Address
@@ -22,7 +22,7 @@ type Layout struct {
 // NewLayout returns the layout of a snapshot. It looks at each function once.
 func NewLayout(s *Snapshot) *Layout {
 	l := &Layout{
-		snapshot: s, units: sets{}, neighbours: sets{},
+		snapshot: s, units: sets{}, neighbors: sets{},
 		inNodePool: map[pci.Address]bool{}, firstPF: map[pci.Address]pci.Address{},
 	}
 	for i := range s.Functions {
@@ -51,22 +51,22 @@ func (l *Layout) join(f *Function) {
 		l.bind(f.Address, c.Address)
 	}
 	if f.VF != nil {
-		l.neighbours.join(f.Address, f.VF.PF)
+		l.neighbors.join(f.Address, f.VF.PF)
 	}
 }
 
 // bind makes two functions one unit.
 func (l *Layout) bind(a, b pci.Address) {
 	l.units.join(a, b)
-	l.neighbours.join(a, b)
+	l.neighbors.join(a, b)
 }
 
-// place notes what f says about its neighbours' pool.
+// place notes what f says about its neighbors' pool.
 func (l *Layout) place(f *Function) {
 	if f.IsBridge() {
 		return
 	}
-	set := l.neighbours.find(f.Address)
+	set := l.neighbors.find(f.Address)
 	pf := f.Address
 	switch {
 	case f.VF != nil:
@@ -93,7 +93,7 @@ func (l *Layout) Unit(addr pci.Address) pci.Address { return l.units.find(addr) 
 // Pool returns the name of the pool in which the node with the name publishes the
 // function at addr.
 func (l *Layout) Pool(node string, addr pci.Address) string {
-	set := l.neighbours.find(addr)
+	set := l.neighbors.find(addr)
 	pf, ok := l.firstPF[set]
 	if l.inNodePool[set] || !ok {
 		return NodePool(node)

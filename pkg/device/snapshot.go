@@ -11,7 +11,7 @@ import (
 type Group struct {
 	Number int `json:"number"`
 	// Type is the default domain's type: "DMA", "DMA-FQ", "identity", ...;
-	// empty where the kernel does not say.
+	// empty if the kernel does not say.
 	Type    string        `json:"type,omitempty"`
 	Members []pci.Address `json:"members"`
 	// Others are the members that are not PCI functions, by the kernel's name: platform devices behind the same

@@ -17,7 +17,7 @@ import (
 type Spec struct {
 	// File is the file. It is Broken if it is not a CDI spec.
 	File Fact
-	// Content is empty where File is not OK.
+	// Content is empty if File is not OK.
 	Content cdispecs.Spec
 	// Claim is the UID of the claim whose spec the plugin would write to a file of
 	// this name; empty for a file of another name.
@@ -32,7 +32,7 @@ type Given struct {
 	// Path is the VFIO node, by the node's own name for it: "/dev/vfio/15",
 	// "/dev/iommu".
 	Path string
-	// Mount is set where it comes by a mount and not by its number.
+	// Mount is set if it comes by a mount and not by its number.
 	Mount bool
 }
 

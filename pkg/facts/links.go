@@ -26,11 +26,11 @@ type Links struct {
 // Uplink is a PF's interface.
 type Uplink struct {
 	PF pci.Address `json:"pf"`
-	// Link is nil where the interface could not be read.
+	// Link is nil if the interface could not be read.
 	Link *link.Link `json:"link,omitempty"`
 	// Eswitch is the mode of the PF's eswitch; empty for one that has none to choose.
 	Eswitch link.Mode `json:"eswitch,omitempty"`
-	// Pause is the port's flow control; nil where its driver has none, or where
+	// Pause is the port's flow control; nil if its driver has none, or where
 	// PauseError says why it could not be read. A copy may be older than both.
 	Pause      *link.Pause `json:"pause,omitempty"`
 	PauseError string      `json:"pauseError,omitempty"`

@@ -24,7 +24,7 @@ const (
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
-// can be allocated, and the inputs of its judgement that no other file of the node has.
+// can be allocated, and the inputs of its judgment that no other file of the node has.
 type Published struct {
 	BootID  string        `json:"bootID"`
 	Devices []pci.Address `json:"devices"`
@@ -50,7 +50,7 @@ type offer struct {
 	basis  finding.Basis
 	config *v1alpha1.NodeConfig // nil for the default one
 	note   Fact                 // the plugin's file
-	said   Published            // what it says; empty where no plugin said anything
+	said   Published            // what it says; empty if no plugin said anything
 	// spoke says that a plugin has published since the node's start.
 	spoke bool
 	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
@@ -192,7 +192,7 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	return node, n.unread(err)
 }
 
-// unread says which sources of the judgement could not be read; marks is the error of
+// unread says which sources of the judgment could not be read; marks is the error of
 // reading the journal's marks.
 func (n *Node) unread(marks error) []string {
 	var all []string

@@ -26,7 +26,7 @@ func (n *Node) Arguments(name string) []string { return kernelargs.Values(n.Cmdl
 // have it after the next boot.
 type Setting struct {
 	Name string
-	// Running is /sys/module/<module>/parameters/<parameter>: absent where the
+	// Running is /sys/module/<module>/parameters/<parameter>: absent if the
 	// module is not loaded, or the parameter not readable in any way.
 	Running Fact
 	// Configured are the places that set it, the last of which counts: lines of

@@ -120,7 +120,7 @@ func tenancies(records []*journal.Record) []Tenancy {
 	return all
 }
 
-// Journal returns the list of the journal's directory, absent where the plugin
+// Journal returns the list of the journal's directory, absent if the plugin
 // never was.
 func (n *Node) Journal() Fact {
 	_, f := n.List(journalDir)

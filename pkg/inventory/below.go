@@ -44,7 +44,7 @@ func (s *scan) adoptBelow(o owners) error {
 type below struct {
 	fs *sysfs.FS
 	f  *device.Function
-	// disks is set where there is a block device, or a controller of some.
+	// disks is set if there is a block device, or a controller of some.
 	disks bool
 }
 

@@ -20,7 +20,7 @@ import (
 // (Documentation/ABI/testing/sysfs-kernel-iommu_groups).
 const groupsDir = "sys/kernel/iommu_groups"
 
-// readGroups reads all IOMMU groups; none where the kernel has no IOMMU code.
+// readGroups reads all IOMMU groups; none if the kernel has no IOMMU code.
 func (s *scan) readGroups(ctx context.Context) error {
 	names, err := s.fs.ReadDir(groupsDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func (s *scan) readGroups(ctx context.Context) error {
 
 // readGroup reads one group; nil if it does not exist. Only a group without a default domain, whose type the kernel does not know
 // (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode. The regions that firmware and
-// IOMMU reserve for its members are those of before, if these are the same; before is nil where they must be read.
+// IOMMU reserve for its members are those of before, if these are the same; before is nil if they must be read.
 func readGroup(fs *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
 	dir, err := fs.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {

@@ -76,7 +76,7 @@ func rereadLink(a *attributes, before *device.Link) *device.Link {
 	return readLink(a)
 }
 
-// readBrief keeps what hangs on a function and uses it, but for its interfaces: VFs are selected by them.
+// readBrief keeps what hangs on a function and uses it, except for its interfaces: VFs are selected by them.
 func readBrief(f *device.Function, a *attributes, before *device.Function) {
 	f.Children, f.Uses, f.PortSpeed = before.Children, before.Uses, before.PortSpeed
 	if f.Class.Sub() != pci.ClassPCIBridge {

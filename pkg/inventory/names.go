@@ -27,7 +27,7 @@ type Names struct {
 	vendors map[pci.ID]int // where the vendor's line begins
 }
 
-// LoadNames reads the node's database; nil where it has none.
+// LoadNames reads the node's database; nil if it has none.
 func LoadNames(fsys *sysfs.FS) (*Names, error) {
 	for _, file := range idsFiles() {
 		data, err := fsys.ReadFile(file)
@@ -60,7 +60,7 @@ func ParseNames(data []byte) *Names {
 	return n
 }
 
-// Name returns the names of a vendor and of its device, empty where unknown.
+// Name returns the names of a vendor and of its device, empty if unknown.
 func (n *Names) Name(vendor, dev pci.ID) (vendorName, model string) {
 	if n == nil {
 		return "", ""

@@ -81,7 +81,7 @@ func newScan(fs *sysfs.FS, base *device.Snapshot, opts []Option) *scan {
 	return s
 }
 
-// function returns what is known of a function, nil where there is none.
+// function returns what is known of a function, nil if there is none.
 func (s *scan) function(a pci.Address) *device.Function {
 	if f, ok := s.functions[a]; ok {
 		return f

@@ -433,7 +433,7 @@ func TestScanFails(t *testing.T) {
 	}
 }
 
-func TestScanCancelled(t *testing.T) {
+func TestScanCanceled(t *testing.T) {
 	tr := newTree(t)
 	tr.function("pci0000:00/0000:00:03.0", nil)
 	ctx, cancel := context.WithCancel(t.Context())

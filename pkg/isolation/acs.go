@@ -111,7 +111,7 @@ func multifunction(s *device.Snapshot, f *device.Function) bool {
 // group (pci_device_group). So the group is the verdict, and each port outside it must still have its switches on.
 // Without the capability the kernel applied a quirk, which is worth a note. If the port has no group either,
 // nothing proves that it isolates.
-func (j *judgement) peers() {
+func (j *judgment) peers() {
 	if j.group == nil {
 		return
 	}
@@ -136,21 +136,21 @@ func isDownstream(p *device.Function) bool {
 // switchPort judges a switch's downstream port that is in the group because it does not block peer-to-peer requests. The
 // kernel (as of Linux 6.12) still gives each such port its own group, because pci_device_group looks up the path, not
 // across the switch. But the switch routes requests between the ports below the IOMMU, so the groups are not isolated.
-func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
-	neighbour, ok := j.neighbour(upstream)
+func (j *judgment) switchPort(p *device.Function, upstream pci.Address) {
+	neighbor, ok := j.neighbor(upstream)
 	if state := ReadACS(j.s, p); !ok || state == ACSOn {
 		return
 	}
 	j.reason(rule.Verdict{
 		Code: rule.PeerToPeerPossible, Culprit: new(p.Address), Evidence: j.sawACS(p),
 		Text: fmt.Sprintf("switch port %s above %s does not redirect requests by ACS: they can reach %s, which is in another group below the same switch, without passing the IOMMU",
-			p.Address, j.f.Address, neighbour),
+			p.Address, j.f.Address, neighbor),
 		Fix: fmt.Sprintf("%s; or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", Separate(j.s, j.f), upstream),
 	})
 }
 
-// neighbour returns the first endpoint below a switch that is in another group.
-func (j *judgement) neighbour(upstream pci.Address) (pci.Address, bool) {
+// neighbor returns the first endpoint below a switch that is in another group.
+func (j *judgment) neighbor(upstream pci.Address) (pci.Address, bool) {
 	for i := range j.s.Functions {
 		if f := &j.s.Functions[i]; isEndpoint(f) && !j.inGroup(f) && slices.Contains(f.Upstream, upstream) {
 			return f.Address, true
@@ -165,12 +165,12 @@ func isEndpoint(f *device.Function) bool {
 	return !f.IsBridge() || f.Capabilities.Header == pci.HeaderNormal
 }
 
-func (j *judgement) inGroup(f *device.Function) bool {
+func (j *judgment) inGroup(f *device.Function) bool {
 	return f.Group != nil && *f.Group == j.group.Number
 }
 
 // slotIsSplit reports whether a function of f's device is in another group.
-func (j *judgement) slotIsSplit() bool {
+func (j *judgment) slotIsSplit() bool {
 	for _, mate := range j.s.Slot(j.f) {
 		if mate.VF == nil && !j.inGroup(mate) {
 			return true
@@ -180,7 +180,7 @@ func (j *judgement) slotIsSplit() bool {
 }
 
 // port judges one port on the path that is outside the group.
-func (j *judgement) port(p *device.Function) {
+func (j *judgment) port(p *device.Function) {
 	seen := j.sawACS(p)
 	state := ReadACS(j.s, p)
 	vouched := p.Group != nil
@@ -203,7 +203,7 @@ func (j *judgement) port(p *device.Function) {
 }
 
 // function judges f itself against the other functions of its device.
-func (j *judgement) function() {
+func (j *judgment) function() {
 	seen := j.sawACS(j.f)
 	switch ReadACS(j.s, j.f) {
 	case ACSOn:
@@ -221,7 +221,7 @@ func (j *judgement) function() {
 	}
 }
 
-func (j *judgement) unproven(p *device.Function, seen []rule.Evidence, text string) {
+func (j *judgment) unproven(p *device.Function, seen []rule.Evidence, text string) {
 	j.note(rule.Verdict{
 		Code: rule.ACSUnproven, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
@@ -229,7 +229,7 @@ func (j *judgement) unproven(p *device.Function, seen []rule.Evidence, text stri
 	})
 }
 
-func (j *judgement) unreadable(p *device.Function, seen []rule.Evidence) {
+func (j *judgment) unreadable(p *device.Function, seen []rule.Evidence) {
 	j.note(rule.Verdict{
 		Code: rule.ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
@@ -238,7 +238,7 @@ func (j *judgement) unreadable(p *device.Function, seen []rule.Evidence) {
 }
 
 // sawACS records a function's ACS registers.
-func (j *judgement) sawACS(f *device.Function) []rule.Evidence {
+func (j *judgment) sawACS(f *device.Function) []rule.Evidence {
 	value := "no ACS capability"
 	if acs := f.Capabilities.ACS; acs != nil {
 		value = fmt.Sprintf("ACS capability 0x%04x, control 0x%04x", acs.Capability, acs.Control)
@@ -279,7 +279,7 @@ func ACSNames(bits uint16) string {
 
 // translation notes ATS: translated requests pass the IOMMU unchecked, and
 // where a port above has Direct Translated P2P on, they don't even reach it.
-func (j *judgement) translation() {
+func (j *judgment) translation() {
 	if ats := j.f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return
 	}

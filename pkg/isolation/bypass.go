@@ -84,7 +84,7 @@ type Bypass struct {
 }
 
 // Bypasses returns the places that requests of f reach without passing the IOMMU, from the function up to the root: by
-// the registers of each port on the path, or by the kernel's judgement if a port shows none (see [Redirects]).
+// the registers of each port on the path, or by the kernel's judgment if a port shows none (see [Redirects]).
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	var bypasses []Bypass
 	if state := ReadACS(s, f); multifunction(s, f) && state != ACSOn {
@@ -120,7 +120,7 @@ func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 
 // bypassDomain returns where requests get that the port, the i-th from the root,
 // does not hand up: to the other ports of a switch, to all on a shared bus. A root
-// port that could redirect and does not may route to its neighbours; of one that
+// port that could redirect and does not may route to its neighbors; of one that
 // shows no ACS the kernel expects that only of the ports of the same device
 // (pci_device_group in drivers/iommu/iommu.c).
 func bypassDomain(f, port *device.Function, i int, state ACSState) Domain {

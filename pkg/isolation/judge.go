@@ -41,8 +41,8 @@ func Judge(s *device.Snapshot, f *device.Function) Judgment {
 	return judge(s, f)
 }
 
-// judgement gathers the verdict on one function.
-type judgement struct {
+// judgment gathers the verdict on one function.
+type judgment struct {
 	s *device.Snapshot
 	f *device.Function
 	// group is nil when f has none.
@@ -51,16 +51,16 @@ type judgement struct {
 }
 
 func judge(s *device.Snapshot, f *device.Function) Judgment {
-	j := &judgement{s: s, f: f}
+	j := &judgment{s: s, f: f}
 	j.group, _ = s.GroupWith(f)
 	if f.IsBridge() {
 		j.bridge()
 		return j.verdict()
 	}
-	for _, check := range []func(*judgement){
-		(*judgement).grouped, (*judgement).viable, (*judgement).interrupts,
-		(*judgement).reserved, (*judgement).peers, (*judgement).translation,
-		(*judgement).domain, (*judgement).alive, (*judgement).resettable,
+	for _, check := range []func(*judgment){
+		(*judgment).grouped, (*judgment).viable, (*judgment).interrupts,
+		(*judgment).reserved, (*judgment).peers, (*judgment).translation,
+		(*judgment).domain, (*judgment).alive, (*judgment).resettable,
 	} {
 		check(j)
 	}
@@ -68,7 +68,7 @@ func judge(s *device.Snapshot, f *device.Function) Judgment {
 }
 
 // verdict returns the collected facts in a stable order.
-func (j *judgement) verdict() Judgment {
+func (j *judgment) verdict() Judgment {
 	worstFirst := func(a, b rule.Verdict) int { return a.Severity.Compare(b.Severity) }
 	slices.SortStableFunc(j.v.Reasons, worstFirst)
 	slices.SortStableFunc(j.v.Notes, worstFirst)
@@ -76,19 +76,19 @@ func (j *judgement) verdict() Judgment {
 	return j.v
 }
 
-func (j *judgement) reason(r rule.Verdict) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
+func (j *judgment) reason(r rule.Verdict) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
 
-func (j *judgement) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r)) }
+func (j *judgment) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r)) }
 
 // saw records a fact and returns it, so that a reason can cite it.
-func (j *judgement) saw(path, value string) []rule.Evidence {
+func (j *judgment) saw(path, value string) []rule.Evidence {
 	e := rule.Evidence{Path: path, Value: value}
 	j.v.Evidence = append(j.v.Evidence, e)
 	return []rule.Evidence{e}
 }
 
 // bridge explains why the other checks are left out for a bridge.
-func (j *judgement) bridge() {
+func (j *judgment) bridge() {
 	j.reason(rule.Verdict{
 		Code:     rule.Bridge,
 		Text:     fmt.Sprintf("%s is a bridge, and a bridge can't be assigned to a VM", j.f.Address),
@@ -98,7 +98,7 @@ func (j *judgement) bridge() {
 }
 
 // alive checks that the function answers.
-func (j *judgement) alive() {
+func (j *judgment) alive() {
 	if !j.f.ConfigDead {
 		return
 	}

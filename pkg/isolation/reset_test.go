@@ -46,13 +46,13 @@ func TestResets(t *testing.T) {
 			"vfio_hot_reset 0000:21:00.0 0000:21:00.1", "pm 0000:21:00.0",
 		}},
 		{"audio alone does not take its GPU along", node(gpuPair(3)...), "0000:21:00.1", nil},
-		{"bus is not to be had with a neighbour", node(gpuPair(2, resets("bus", "flr"))...), gpuAt, []string{
+		{"bus is not to be had with a neighbor", node(gpuPair(2, resets("bus", "flr"))...), gpuAt, []string{
 			"flr 0000:21:00.0", "vfio_hot_reset 0000:21:00.0 0000:21:00.1",
 		}},
 		{"hot reset of a whole conventional bus", node(bridged("")...), "0000:22:01.0", []string{
 			"vfio_hot_reset 0000:22:01.0 0000:22:02.0",
 		}},
-		{"neighbour outside the group", node(
+		{"neighbor outside the group", node(
 			port(rp, 1), nic("0000:21:00.0", 2, under(rp), resets()), nic("0000:21:00.1", 3, under(rp)),
 		), "0000:21:00.0", nil},
 		{"a bridge on the bus rules it out", node(
@@ -109,7 +109,7 @@ func TestJudgeResets(t *testing.T) {
 	runJudgeCases(t, []judgeCase{
 		{name: "no method at all", node: node(plainGPU(resets())...), of: gpuAt, reasons: []string{"NoReset"}},
 		{
-			name: "only a neighbour's reset", of: "0000:21:00.0",
+			name: "only a neighbor's reset", of: "0000:21:00.0",
 			node:    node(port(rp, 1), nic("0000:21:00.0", 2, under(rp), resets(), acs(0, 0)), nic("0000:21:00.1", 3, under(rp))),
 			reasons: []string{"NoReset 0000:21:00.1"},
 		},

@@ -41,7 +41,7 @@ func (d *Drain) Concerns(rec *Record) bool {
 }
 
 // LocateDrains returns drains with the addresses that their functions have in a snapshot. One whose function is not there
-// keeps the address that the function had, with Gone set where another device has that now.
+// keeps the address that the function had, with Gone set if another device has that now.
 func LocateDrains(drains []Drain, snap *device.Snapshot) []Drain {
 	located := slices.Clone(drains)
 	for i := range located {

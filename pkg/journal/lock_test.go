@@ -91,7 +91,7 @@ func TestAbandonedLockIsLetGo(t *testing.T) {
 	}()
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-		t.Fatalf("Acquire = %v; want it cancelled", err)
+		t.Fatalf("Acquire = %v; want it canceled", err)
 	}
 	release()
 	again, err := a.Acquire(t.Context(), group("g"))

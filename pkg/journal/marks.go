@@ -30,7 +30,7 @@ type markKind[M any] struct {
 	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
 	// of is what the marked functions are: "not clean".
 	dir, what, of string
-	// address returns the address that the function of a mark had, and identity what function it is; empty where that is
+	// address returns the address that the function of a mark had, and identity what function it is; empty if that is
 	// not known.
 	address  func(*M) pci.Address
 	identity func(*M) device.Identity

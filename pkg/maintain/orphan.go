@@ -22,7 +22,7 @@ import (
 // Orphan is a function on a VFIO driver that the node config selects and no record explains.
 type Orphan struct {
 	Address pci.Address
-	// GivenBack names the driver that it went back to; empty where it is where it was.
+	// GivenBack names the driver that it went back to; empty if it is where it was.
 	GivenBack string
 	// Why says why it was left alone; Err why it could not be given back, though it should
 	// be: the next look tries again.

@@ -53,7 +53,7 @@ func (m *Maintainer) Provision(ctx context.Context) ([]plan.Provision, error) {
 	return m.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
 }
 
-// Reprovision is Provision, but for changes that hold refuses: it returns why a
+// Reprovision is Provision, except for changes that hold refuses: it returns why a
 // change that is due is not made, and what to do, or "" to have it made. PFs are
 // changed side by side, so hold is called from several goroutines.
 func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {

@@ -31,7 +31,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// undoLimit bounds the way back after a failed or cancelled Prepare.
+// undoLimit bounds the way back after a failed or canceled Prepare.
 const undoLimit = 20 * time.Second
 
 // recoverLimit bounds the recovery of one claim at start, which may wait for a
@@ -53,7 +53,7 @@ type Config struct {
 	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
 	// fields about the node itself are filled in.
 	Ledger writer.Config
-	// Served returns why no server gives a claim's devices to VMs; nil where no VM asks. See [prepare.Config].
+	// Served returns why no server gives a claim's devices to VMs; nil if no VM asks. See [prepare.Config].
 	Served func(ctx context.Context) error
 	// HotPlug says that VMs get their functions while they run. See [plan.Node].
 	HotPlug bool

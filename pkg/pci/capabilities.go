@@ -373,7 +373,7 @@ func (c *Capabilities) takeExtended(id uint16, b []byte) {
 }
 
 // Each function here decodes the registers of one capability from bytes that
-// begin at its header, and returns nil where they are too few.
+// begin at its header, and returns nil if they are too few.
 
 // power decodes PCI_PM_CTRL.
 func power(b []byte) *Power {

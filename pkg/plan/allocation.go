@@ -16,7 +16,7 @@ import (
 // selectors, taints and counters.
 
 // CheckNode returns a [RefusedError] for what of a request is allocated from pools of other
-// nodes than the one with the name, which may be empty where it is not known.
+// nodes than the one with the name, which may be empty if it is not known.
 func CheckNode(req *claim.Request, node string) error {
 	m := maker{node: Node{Name: node}, ref: NewRef(req)}
 	for i := range req.Devices {

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Assessment is the judgement on one function: what a claim for it would meet that sets no
+// Assessment is the judgment on one function: what a claim for it would meet that sets no
 // parameters. All that says anything of a device says this: slices, plan, audit and the
 // tables of the commands.
 type Assessment struct {
@@ -52,7 +52,7 @@ func NewAssessor(n Node) *Assessor {
 	return a
 }
 
-// Assess returns the judgement on a function of the node's snapshot.
+// Assess returns the judgment on a function of the node's snapshot.
 func (a *Assessor) Assess(f *device.Function) Assessment {
 	c := candidate{maker: &a.maker, claimed: &claim.Device{Name: f.Name(), Address: f.Address, VFIO: a.defaults}}
 	var as Assessment

@@ -39,7 +39,7 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// assessTime returns the CPU time for judgements on one function of a node, each by an assessor that knows nothing yet.
+// assessTime returns the CPU time for judgments on one function of a node, each by an assessor that knows nothing yet.
 func assessTime(t *testing.T, n plan.Node, times int) time.Duration {
 	t.Helper()
 	runtime.LockOSThread()
@@ -51,12 +51,12 @@ func assessTime(t *testing.T, n plan.Node, times int) time.Duration {
 	return max(cpuTime(t)-start, time.Millisecond)
 }
 
-// TestAssessmentGrowsWithItsGroup: each Publish judges all functions. A judgement may look at each function of the IOMMU group,
+// TestAssessmentGrowsWithItsGroup: each Publish judges all functions. A judgment may look at each function of the IOMMU group,
 // but not at each pair of them.
 func TestAssessmentGrowsWithItsGroup(t *testing.T) {
 	small, large := assessTime(t, oneGroup(128), 128), assessTime(t, oneGroup(32*128), 4)
 	if ratio := float64(large) / float64(small); ratio > 8 { // 1 for a look at each function, 32 for one at each pair
-		t.Errorf("for the same number of functions, judgements in a group with 32 times as many take %.0f times as long", ratio)
+		t.Errorf("for the same number of functions, judgments in a group with 32 times as many take %.0f times as long", ratio)
 	}
 }
 

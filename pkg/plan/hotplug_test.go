@@ -81,7 +81,7 @@ func TestFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
 }
 
 // What is published says it before a claim meets it.
-func TestJudgementOnAFunctionHasItsWindow(t *testing.T) {
+func TestJudgmentOnAFunctionHasItsWindow(t *testing.T) {
 	s := fixture()
 	f, _ := s.Function(gpuAddr)
 	f.BARs = []device.BAR{{Size: 16 * mib}}

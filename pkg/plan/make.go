@@ -26,7 +26,7 @@ type Node struct {
 	NeedsReset map[pci.Address]bool
 	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
-	// Failing returns the ids of the audit's failed checks that count for a function; nil where no audit runs.
+	// Failing returns the ids of the audit's failed checks that count for a function; nil if no audit runs.
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into running VMs (the plugin's --hot-plug), not into VMs that boot.
 	HotPlug bool

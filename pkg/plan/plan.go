@@ -74,7 +74,7 @@ type Device struct {
 	// Network is what the guest is to make of a VF's interface; nil for nothing.
 	// It names the pool until the pool has given addresses and routes.
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
-	// Lease is how its addresses are taken from a pool; nil where they are not.
+	// Lease is how its addresses are taken from a pool; nil if they are not.
 	Lease *Lease `json:"lease,omitempty"`
 }
 

@@ -15,13 +15,13 @@ import (
 type Provision struct {
 	// Rule is the PF as the config names it.
 	Rule string `json:"rule"`
-	// PF is the PF's address; zero where the node has no such PF.
+	// PF is the PF's address; zero if the node has no such PF.
 	PF pci.Address `json:"pf,omitzero"`
 	// Have and Want are numbers of VFs.
 	Have int `json:"have"`
 	Want int `json:"want"`
 	// HaveMode and WantMode are modes of the eswitch in devlink's words, "legacy"
-	// and "switchdev". Both are empty where the config asks for none.
+	// and "switchdev". Both are empty if the config asks for none.
 	HaveMode string `json:"haveMode,omitempty"`
 	WantMode string `json:"wantMode,omitempty"`
 	// Autoprobe is whether the PF lets host drivers take its VFs as they are made,
@@ -31,7 +31,7 @@ type Provision struct {
 	// VFs stay they keep them.
 	OnHostDrivers []pci.Address `json:"onHostDrivers,omitempty"`
 	// Refused says why all stays as it is, and Fix what to do; both are
-	// empty where it may change or is right.
+	// empty if it may change or is right.
 	Refused string `json:"refused,omitempty"`
 	Fix     string `json:"fix,omitempty"`
 	// Waits is whether it is refused for a VF that is in use and nothing else, and

@@ -149,7 +149,7 @@ func TestProvisionWaitsForAVFThatIsInUse(t *testing.T) {
 	}
 }
 
-// TestOneRuleForAPF: two that name it otherwise would have it made anew for ever.
+// TestOneRuleForAPF: two that name it otherwise would have it made again for ever.
 func TestOneRuleForAPF(t *testing.T) {
 	got := plan.Provisions([]v1alpha1.VFRule{
 		{PF: "eth0", Count: new(2)}, {PF: "ens9", Count: new(2)}, {PF: "ens10", Count: new(2)}, {PF: "0000:21:00.0", Count: new(4)},

@@ -126,7 +126,7 @@ func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: int(a)}, nil
 }
 
-// scrape is what a plugin with the metrics serves to Prometheus, but for what every Go
+// scrape is what a plugin with the metrics serves to Prometheus, except for what every Go
 // program does.
 func scrape(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()

@@ -24,7 +24,7 @@ type NotPreparedError struct {
 	State journal.State
 	// EarlierBoot marks a record from before the node's last start.
 	EarlierBoot bool
-	// PodUID is set where it is prepared, and not for the pod of that UID.
+	// PodUID is set if it is prepared, and not for the pod of that UID.
 	PodUID string
 }
 

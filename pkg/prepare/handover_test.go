@@ -37,7 +37,7 @@ func handedOver(t *testing.T) (*world, pci.Address) {
 	return w, gpu
 }
 
-// TestSecondSandboxGetsACleanDevice: the kubelet makes a pod's sandbox anew
+// TestSecondSandboxGetsACleanDevice: the kubelet makes a pod's sandbox again
 // without a word to us. The VM before it was the same tenant's, but what runs
 // in the next one must not depend on it.
 func TestSecondSandboxGetsACleanDevice(t *testing.T) {

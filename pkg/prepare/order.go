@@ -54,7 +54,7 @@ func (e *UndoError) Error() string {
 func (e *UndoError) Unwrap() error { return e.Err }
 
 // Undo brings all functions back to their original bindings, gives addresses
-// back, and removes record and spec. It may be repeated. The cause is nil where
+// back, and removes record and spec. It may be repeated. The cause is nil if
 // it was a crash.
 func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := o.CarryOut(ctx, rec, plan.Undo()); err != nil {

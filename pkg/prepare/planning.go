@@ -60,7 +60,7 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 }
 
 // holdings maps each function to the record that has it. Records of other
-// boots hold nothing, but for a quarantine: that the machine was restarted
+// boots hold nothing, except for a quarantine: that the machine was restarted
 // (perhaps by kexec) is no proof that the device is clean.
 func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
 	records, errs := p.config.Journal.List()

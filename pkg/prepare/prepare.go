@@ -38,7 +38,7 @@ type Config struct {
 	// not compared with the node's.
 	NodeName string
 	// Failing returns the ids of the audit's checks that count and fail for a
-	// function, which no claim gets then; nil where nothing is checked.
+	// function, which no claim gets then; nil if nothing is checked.
 	Failing func(pci.Address) []string
 	// Served returns why no server gives a claim's devices to VMs; nil for a node on which nothing asks for them.
 	Served func(ctx context.Context) error
@@ -200,7 +200,7 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 }
 
 // conclude completes the record of a Prepare whose phases ended with err, which may be nil. What has failed is taken back,
-// but for a quarantine, and a reset that is in the kernel.
+// except for a quarantine, and a reset that is in the kernel.
 func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
 	if err == nil {
 		err = o.Effects.Complete(ctx, rec)

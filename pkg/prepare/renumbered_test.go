@@ -68,7 +68,7 @@ func TestMarkFollowsItsDevice(t *testing.T) {
 	for name, m := range moves() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			gpu, neighbour := w.addCard(0x3b, m.serial), w.addCard(0x41, "")
+			gpu, neighbor := w.addCard(0x3b, m.serial), w.addCard(0x41, "")
 			w.mustPrepare(w.request(uid, gpu))
 			now := m.make(w)
 			w.k.Reboot()
@@ -76,8 +76,8 @@ func TestMarkFollowsItsDevice(t *testing.T) {
 			if !w.resetBefore("next-tenant", now) {
 				t.Errorf("%s went to the next tenant without a reset", now)
 			}
-			if m.serial == "" && w.resetBefore("neighbour", neighbour) {
-				t.Errorf("%s was reset, which no tenant had", neighbour)
+			if m.serial == "" && w.resetBefore("neighbor", neighbor) {
+				t.Errorf("%s was reset, which no tenant had", neighbor)
 			}
 			if left := w.unclean(); len(left) > 0 {
 				t.Errorf("still marked: %v", left)
@@ -89,13 +89,13 @@ func TestMarkFollowsItsDevice(t *testing.T) {
 // TestUncleanDeviceThatCannotBeTold: nothing tells which of the model's devices it is, so each is reset once.
 func TestUncleanDeviceThatCannotBeTold(t *testing.T) {
 	w := newWorld(t)
-	gpu, neighbour := w.k.AddGPU(0x3b), w.k.AddGPU(0x41)
+	gpu, neighbor := w.k.AddGPU(0x3b), w.k.AddGPU(0x41)
 	w.mustPrepare(w.request(uid, gpu))
 	w.k.Remove(gpu)
 	moved := w.k.AddGPU(0x51)
 	w.k.Reboot()
 	w.mustRecover()
-	for _, a := range []pci.Address{moved, neighbour} {
+	for _, a := range []pci.Address{moved, neighbor} {
 		if !w.resetBefore("first-"+a.Label(), a) {
 			t.Errorf("%s may be the unclean one, and went to a tenant without a reset", a)
 		}
@@ -103,7 +103,7 @@ func TestUncleanDeviceThatCannotBeTold(t *testing.T) {
 	}
 	w.k.Reboot()
 	w.mustRecover()
-	for _, a := range []pci.Address{moved, neighbour} {
+	for _, a := range []pci.Address{moved, neighbor} {
 		if w.resetBefore("second-"+a.Label(), a) {
 			t.Errorf("%s was reset again, though it is proven clean", a)
 		}

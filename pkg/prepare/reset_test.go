@@ -87,7 +87,7 @@ func TestUncleanDeviceIsQuarantined(t *testing.T) {
 }
 
 // TestQuarantineKeepsTheDeviceFromAll: the next claim, the same claim again and
-// a plugin that starts anew all leave it alone.
+// a plugin that starts again all leave it alone.
 func TestQuarantineKeepsTheDeviceFromAll(t *testing.T) {
 	w := newWorld(t)
 	gpu, _ := w.quarantine(dirtyEnds()["the reset fails"])
@@ -172,7 +172,7 @@ func TestTwoFunctionsOneUnclean(t *testing.T) {
 }
 
 // TestHalfOfAResetSetIsGone: a function is pulled whose reset would have
-// cleaned its neighbour too. The neighbour is reset all the same.
+// cleaned its neighbor too. The neighbor is reset all the same.
 func TestHalfOfAResetSetIsGone(t *testing.T) {
 	w := newWorld(t)
 	gpu, audio := w.k.AddGPUWithAudio(0x62, 15)

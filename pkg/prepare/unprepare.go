@@ -21,7 +21,7 @@ import (
 type Release struct {
 	// Known is false for a claim without a record: it had nothing here.
 	Known bool
-	// Proofs has one of each reset; none where no reset was due.
+	// Proofs has one of each reset; none if no reset was due.
 	Proofs []isolation.Proof
 }
 
@@ -262,7 +262,7 @@ func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.End(ctx, rec, endCode(rec), "")
 }
 
-// endCode is the code of a claim's end: none where all that its VM could reach is
+// endCode is the code of a claim's end: none if all that its VM could reach is
 // proven clean.
 func endCode(rec *journal.Record) string {
 	if slices.ContainsFunc(rec.Plan.Reachable(), func(a pci.Address) bool { return !effects.IsProven(rec, a) }) {

@@ -172,7 +172,7 @@ func TestPolicyThatThePFCannotHave(t *testing.T) {
 	}
 }
 
-// TestRateThatIsThereStays, but for the bound that was said: the kernel sets both at once.
+// TestRateThatIsThereStays, except for the bound that was said: the kernel sets both at once.
 func TestRateThatIsThereStays(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg   v1alpha1.VFConfig

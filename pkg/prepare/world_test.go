@@ -58,7 +58,7 @@ type world struct {
 	pool    *pool
 	vf      *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
-	name    string                 // the node's in the cluster; empty where pools are not compared
+	name    string                 // the node's in the cluster; empty if pools are not compared
 	network *v1alpha1.GuestNetwork // of the VFs of requests
 	limit   time.Duration          // of a kernel write
 	wait    time.Duration          // for holders

@@ -132,7 +132,7 @@ func gpuAndPair(a, b *entry) bool {
 	return a.addr == b.addr && a.pool == b.pool && a.f != nil && b.f != nil && (a.vf == nil) != (b.vf == nil)
 }
 
-// allocated returns the entry of an allocated device, and nil where the name
+// allocated returns the entry of an allocated device, and nil if the name
 // is none that this node could have published.
 func allocated(n *Node, a Allocated) *entry {
 	if !device.IsNodesPool(n.Name, a.Pool) {

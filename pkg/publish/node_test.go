@@ -127,7 +127,7 @@ func blemish(n *publish.Node, a pci.Address, code rule.Code, severity rule.Sever
 	}
 }
 
-// refuse adds refusals to the judgement on the function.
+// refuse adds refusals to the judgment on the function.
 func refuse(n *publish.Node, a pci.Address, codes ...rule.Code) {
 	as := n.Assessments[a]
 	for _, code := range codes {

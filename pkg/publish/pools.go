@@ -30,7 +30,7 @@ type Node struct {
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Assessments are the judgements ([plan.Assessor]) of all functions that are selected or allocated. A function
+	// Assessments are the judgments ([plan.Assessor]) of all functions that are selected or allocated. A function
 	// without one counts as not isolated.
 	Assessments map[pci.Address]plan.Assessment
 	// Health has the functions that are not healthy.
@@ -53,7 +53,7 @@ type Node struct {
 	Versions Versions
 }
 
-// Health is what is known of a function's state beyond the judgement on it.
+// Health is what is known of a function's state beyond the judgment on it.
 type Health struct {
 	// Drained is the state of the device's drain; empty without one. Evict says that the pods that use the device
 	// are evicted.

@@ -85,7 +85,7 @@ func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 	return l
 }
 
-// part adds the taints of one function: one for each reason of the judgement on it, so
+// part adds the taints of one function: one for each reason of the judgment on it, so
 // that what is published without a taint can be prepared.
 func (l *taintList) part(n *Node, p part) {
 	l.drain(n.Health[p.addr])

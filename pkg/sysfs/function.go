@@ -198,7 +198,7 @@ func groupNumber(a pci.Address, target string) (number int, ok bool, err error) 
 	return number, true, nil
 }
 
-// absent turns "the attribute is not there" into nil where the function itself
+// absent turns "the attribute is not there" into nil if the function itself
 // still is, and into ErrNoFunction where it is not.
 func (f *FS) absent(a pci.Address, err error) error {
 	if errors.Is(err, errNoEntry) { // its directory was there

@@ -86,7 +86,7 @@ func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error
 // UninspectableError says that it is unknown what a process has open.
 type UninspectableError struct {
 	PID int
-	// Comm and Container are empty where they are not known either.
+	// Comm and Container are empty if they are not known either.
 	Comm, Container string
 	Err             error
 }

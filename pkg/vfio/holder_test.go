@@ -216,6 +216,6 @@ func TestHoldersCannotSee(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if found, err := vfio.Holders(ctx, open(t, c.root), nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v, %v", found, err)
+		t.Errorf("canceled: %v, %v", found, err)
 	}
 }

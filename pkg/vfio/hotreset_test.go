@@ -213,7 +213,7 @@ func TestClaimed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if node, err := Claimed(ctx, fsys, f); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %q, %v", node, err)
+		t.Errorf("canceled: %q, %v", node, err)
 	}
 }
 

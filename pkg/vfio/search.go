@@ -31,11 +31,11 @@ type search struct {
 	majors  map[uint32]string
 	// pids are the processes that proc listed.
 	pids []int
-	// unnumbered is set where a node is known by its name only.
+	// unnumbered is set if a node is known by its name only.
 	unnumbered bool
-	// vfio are the major numbers of VFIO's nodes, nil where they are not known.
+	// vfio are the major numbers of VFIO's nodes, nil if they are not known.
 	vfio map[uint32]bool
-	// comparable is set where the kernel compares tables of descriptors of the processes.
+	// comparable is set if the kernel compares tables of descriptors of the processes.
 	comparable bool
 	// limit is how many open files of one table are looked at.
 	limit int
@@ -237,7 +237,7 @@ func (s *search) maybe(name string, n number) bool {
 	return !strings.HasPrefix(name, "/dev/vfio/") || s.vfio == nil || n.kind == unix.S_IFCHR && s.vfio[n.major]
 }
 
-// vfioMajors returns the major numbers of VFIO's nodes (drivers/vfio registers "vfio" and "vfio-dev"), nil where proc
+// vfioMajors returns the major numbers of VFIO's nodes (drivers/vfio registers "vfio" and "vfio-dev"), nil if proc
 // does not say it.
 func vfioMajors(fsys *sysfs.FS) map[uint32]bool {
 	majors, err := characterMajors(fsys)

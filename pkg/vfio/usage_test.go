@@ -105,6 +105,6 @@ func TestUsagesCannotSee(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if found, err := vfio.Usages(ctx, open(t, c.root)); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v, %v", found, err)
+		t.Errorf("canceled: %v, %v", found, err)
 	}
 }

@@ -34,7 +34,7 @@ func layers() [][]string {
 		{"cli/command/commandtest"}, // what all of them are tested for
 		{"cli/kube"},                // and which cluster they ask
 		{"cli/kube/kubetest"},       // that cluster's double
-		{"isolation", "nodeconfig"}, // judgements
+		{"isolation", "nodeconfig"}, // judgments
 		{"audit/finding"},           // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping"},                  // who accepts a failure; what it means to an auditor
 		{"claim", "sysfs", "sysfs/nodefile"},                               // one source each

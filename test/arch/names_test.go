@@ -1,10 +1,12 @@
 package arch
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,4 +72,66 @@ func declared(file *ast.File) []*ast.Ident {
 		})
 	}
 	return names
+}
+
+// TestSpellingIsAmerican, as in Kubernetes' documentation. Names in JSON, HTML and arguments that users have already stay as they are.
+func TestSpellingIsAmerican(t *testing.T) {
+	british := regexp.MustCompile(`(?i)neighbour|colour|cancelled|judgement|behaviour|honour|labelled|defence|licence`)
+	kept := regexp.MustCompile(`json:"neighbours|"neighbours|neighbours [at]/|neighbours t1/|aria-labelledby`)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if d.IsDir() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md" || filepath.Base(path) == "names_test.go" {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(source), "\n") {
+			if word := british.FindString(kept.ReplaceAllString(line, "")); word != "" {
+				t.Errorf("%s:%d: %q is British", path, i+1, word)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCommentsAreIdiomatic refuses words that a reader of Kubernetes' documentation stops at.
+func TestCommentsAreIdiomatic(t *testing.T) {
+	banned := map[*regexp.Regexp]string{
+		regexp.MustCompile(`\b(nil|empty|set|none|zero) where\b`): "say if",
+		regexp.MustCompile(`\banew\b`):                            "say again",
+		regexp.MustCompile(`\bbut for\b`):                         "say except for",
+		regexp.MustCompile(`\byours to do\b`):                     "say what to do",
+	}
+	for _, top := range []string{"cmd", "pkg"} {
+		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			for _, group := range file.Comments {
+				for _, c := range group.List {
+					for phrase, instead := range banned {
+						if found := phrase.FindString(c.Text); found != "" {
+							t.Errorf("%s: %q: %s", files.Position(c.Pos()), found, instead)
+						}
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 
-// changes are the system calls that change a file system, but for those on files
+// changes are the system calls that change a file system, except for those on files
 // that had to be opened for writing first. Not all machines have all of them.
 const changes = "open,openat,openat2,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat," +
 	"truncate,ftruncate,chmod,fchmod,fchmodat,fchmodat2,chown,fchown,lchown,fchownat,mknod,mknodat,utime,utimes,utimensat,futimesat," +

@@ -107,7 +107,7 @@ func allocatorOf(tb testing.TB, all []*resourceapi.ResourceSlice, cache *cel.Cac
 	return a
 }
 
-// allocate returns the devices that the claim gets on the node; none where it doesn't fit.
+// allocate returns the devices that the claim gets on the node; none if it doesn't fit.
 func allocate(tb testing.TB, a structured.Allocator, node string, c *resourceapi.ResourceClaim) ([]string, error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), filterTimeout)

@@ -33,7 +33,7 @@ func layouts(vfs int) []layout {
 	}
 }
 
-// attr returns a device's attribute as text; empty where it has none.
+// attr returns a device's attribute as text; empty if it has none.
 func attr(d *resourceapi.Device, name resourceapi.QualifiedName) string {
 	if a := d.Attributes[name]; a.StringValue != nil {
 		return *a.StringValue

@@ -24,7 +24,7 @@ import (
 // callLimit is what the kubelet gives a plugin for one call.
 const callLimit = 45 * time.Second
 
-// plugin is a running kata-vfio-plugin: the command itself, but for the two files of testdata/overlay, by which a
+// plugin is a running kata-vfio-plugin: the command itself, except for the two files of testdata/overlay, by which a
 // scripted kernel takes its writes.
 type plugin struct {
 	*process.Process

@@ -43,7 +43,7 @@ func (b *Browser) Open(address string, v View) *Page {
 	return p
 }
 
-// Look changes how the page is looked at, but for scripts.
+// Look changes how the page is looked at, except for scripts.
 func (p *Page) Look(v View) {
 	p.b.tb.Helper()
 	p.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": v.Width, "height": v.Height, "deviceScaleFactor": 1, "mobile": v.Phone}, nil)

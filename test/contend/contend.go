@@ -29,7 +29,7 @@ type Config struct {
 	Client kubernetes.Interface
 	// Namespace has the claims. Node names the node, its pools and the claims.
 	Namespace, Node string
-	// Seed decides what happens, but for what the goroutines' order decides.
+	// Seed decides what happens, except for what the goroutines' order decides.
 	Seed uint64
 	// For is how long tenants contend, before all faults end.
 	For time.Duration

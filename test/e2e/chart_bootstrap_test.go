@@ -39,7 +39,7 @@ func TestBootstrapIsForThoseWhoAskForIt(t *testing.T) {
 	}
 }
 
-// A change of the blueprint reaches the nodes, since the pods are made anew.
+// A change of the blueprint reaches the nodes, since the pods are made again.
 func TestBootstrapFollowsItsBlueprint(t *testing.T) {
 	seen := map[string]string{}
 	for _, values := range []string{"{}", "{kernel: {iommu: Passthrough}}", "{name: pool, containers: {runtime: CRI-O}}"} {

@@ -76,7 +76,7 @@ func testKubeletsLimits(t *testing.T) {
 		_, err := nodes.Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}
-	until(t, "a kubelet has labelled its node", func(context.Context) error {
+	until(t, "a kubelet has labeled its node", func(context.Context) error {
 		return label("e2e-node-b", "e2e.example.com/mine")
 	})
 	// Reading another node is what the Node authorizer refuses; writing is for NodeRestriction.

@@ -83,7 +83,7 @@ func dryRunCreate() metav1.CreateOptions {
 // tenantNamespace is a namespace that the policies for tenants look at.
 func tenantNamespace(t *testing.T, p *controlplane.ControlPlane) string {
 	t.Helper()
-	return labelledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a"})
+	return labeledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a"})
 }
 
 // addFitNode adds a node with the chart's label and room for VMs. It is ready for most of a minute.

@@ -16,7 +16,7 @@ const (
 	modprobeFile = "/etc/modprobe.d/50-kata-vfio.conf"
 	// bootstrapPods selects the pods of the chart's bootstrap.
 	bootstrapPods = "app.kubernetes.io/component=bootstrap"
-	// ownFiles are those of the node, with their sums; what daemons write meanwhile is not in /etc, but for the runtime's own.
+	// ownFiles are those of the node, with their sums; what daemons write meanwhile is not in /etc, except for the runtime's own.
 	ownFiles = "cd / && find etc -xdev -type f | sort | xargs sha256sum"
 )
 

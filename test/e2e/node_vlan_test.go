@@ -40,21 +40,21 @@ spec:
           network: {interface: net1, addresses: [` + endpointAddress + `/24]}
 `
 
-// The neighbour is at the other end of the first PF's wire: the second PF, with an interface in the VLAN.
+// The neighbor is at the other end of the first PF's wire: the second PF, with an interface in the VLAN.
 const (
-	neighbour = "neighbour"
-	otherPF   = "$(ls /sys/bus/pci/devices/" + topology.PF1 + "/net | grep -v " + neighbour + ")"
+	neighbor = "neighbor"
+	otherPF  = "$(ls /sys/bus/pci/devices/" + topology.PF1 + "/net | grep -v " + neighbor + ")"
 )
 
-// vfReachesItsVLAN: the VM reaches a neighbour in its VLAN by untagged frames, and nobody outside of it.
+// vfReachesItsVLAN: the VM reaches a neighbor in its VLAN by untagged frames, and nobody outside of it.
 func vfReachesItsVLAN(ctx context.Context, s *site) error {
 	_, err := s.output(ctx, "for pf in "+topology.PF0+" "+topology.PF1+"; do ip link set $(ls /sys/bus/pci/devices/$pf/net) up; done; "+
-		"ip link add link "+otherPF+" name "+neighbour+" type vlan id 100; ip link set "+neighbour+" up; ip address replace "+nodeAddress+"/24 dev "+neighbour)
+		"ip link add link "+otherPF+" name "+neighbor+" type vlan id 100; ip link set "+neighbor+" up; ip address replace "+nodeAddress+"/24 dev "+neighbor)
 	if err != nil {
 		return err
 	}
 	err = s.talksInVLAN(ctx)
-	_, undoErr := s.output(context.WithoutCancel(ctx), "ip link del "+neighbour+"; ip address flush dev "+otherPF)
+	_, undoErr := s.output(context.WithoutCancel(ctx), "ip link del "+neighbor+"; ip address flush dev "+otherPF)
 	_, deleteErr := s.plane.Kubectl(context.WithoutCancel(ctx), "delete", "deviceclass", "vlan-100.example.com", "--ignore-not-found")
 	return errors.Join(err, undoErr, deleteErr)
 }
@@ -76,7 +76,7 @@ func (s *site) talksInVLAN(ctx context.Context) error {
 	if out, err := s.output(ctx, "ping -c 3 -W 10 "+endpointAddress); err != nil {
 		return fmt.Errorf("ping the VM in its VLAN: %w: %s", err, out)
 	}
-	out, err := s.output(ctx, "ip address flush dev "+neighbour+"; ip address replace "+nodeAddress+"/24 dev "+otherPF+"; ping -c 2 -W 3 "+endpointAddress)
+	out, err := s.output(ctx, "ip address flush dev "+neighbor+"; ip address replace "+nodeAddress+"/24 dev "+otherPF+"; ping -c 2 -W 3 "+endpointAddress)
 	if err == nil {
 		return fmt.Errorf("the VM answers outside of its VLAN: %s", out)
 	}

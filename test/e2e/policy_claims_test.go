@@ -172,7 +172,7 @@ func TestTenantsClaim(t *testing.T) {
 		if create(ns, access) == nil {
 			t.Error("it does")
 		}
-		open := labelledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a", resourcev1.DRAAdminNamespaceLabelKey: "true"})
+		open := labeledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a", resourcev1.DRAAdminNamespaceLabelKey: "true"})
 		wantForbidden(t, create(open, access), "")
 	})
 }

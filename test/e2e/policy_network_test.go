@@ -128,7 +128,7 @@ func TestTenantsPodHasItsNetworkConfigured(t *testing.T) {
 		}
 	})
 	t.Run("where Pod Security is baseline needs an exemption", func(t *testing.T) {
-		strict := labelledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a", "pod-security.kubernetes.io/enforce": "baseline"})
+		strict := labeledNamespace(t, p, map[string]string{"kata-vfio.dev/tenant": "team-a", "pod-security.kubernetes.io/enforce": "baseline"})
 		_, err := client(t, p, controlplane.Admin()).CoreV1().Pods(strict).Create(t.Context(), pod(t, inVM+oneClaim, configure), dryRunCreate())
 		wantForbidden(t, err, `non-default capabilities (container "kata-vfio-guestnet" must not include "NET_ADMIN"`)
 	})

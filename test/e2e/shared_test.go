@@ -92,12 +92,12 @@ func client(t *testing.T, p *controlplane.ControlPlane, u controlplane.User) *ku
 // namespace makes a namespace that pods can be created in, and deletes it with the test.
 func namespace(t *testing.T, p *controlplane.ControlPlane) string {
 	t.Helper()
-	return labelledNamespace(t, p, nil)
+	return labeledNamespace(t, p, nil)
 }
 
-// labelledNamespace is namespace with labels. It has them from the first: what policies see of a namespace that is
-// labelled later is its state of a moment before.
-func labelledNamespace(t *testing.T, p *controlplane.ControlPlane, labels map[string]string) string {
+// labeledNamespace is namespace with labels. It has them from the first: what policies see of a namespace that is
+// labeled later is its state of a moment before.
+func labeledNamespace(t *testing.T, p *controlplane.ControlPlane, labels map[string]string) string {
 	t.Helper()
 	admin := client(t, p, controlplane.Admin())
 	made, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{

@@ -42,7 +42,7 @@ func TestSharedGPUs(t *testing.T) {
 	t.Run("RandomSchedules", func(t *testing.T) { checkSchedules(t, p) })
 }
 
-// applyController applies what the chart has for the controller, but for its pods.
+// applyController applies what the chart has for the controller, except for its pods.
 func applyController(t *testing.T, p *controlplane.ControlPlane) {
 	t.Helper()
 	var texts []string

@@ -192,7 +192,7 @@ func cniVersions() []string { return []string{"0.3.1", "0.4.0", defaultCNIVersio
 // those of a network that it does not know.
 const networkPrefix = "kata-vfio-"
 
-// Plugin returns the name of the plugin's binary, empty where IPAM names none.
+// Plugin returns the name of the plugin's binary, empty if IPAM names none.
 func (a *AddressPool) Plugin() string {
 	var ipam struct {
 		Type string `json:"type"`

@@ -208,7 +208,7 @@ func (c *VFConfig) SaysSegment() bool {
 
 // Loosens returns a [WeakensIsolationError] where c, of a claim, undoes what the claim's DeviceClass says: lifts a bound,
 // or replaces the address that it gives. A claim may say less, and configure the network, which is the guest's affair
-// but for the pool.
+// except for the pool.
 func (c *VFConfig) Loosens(class *VFConfig) error {
 	return loosens(KindVFConfig, class, c, map[string]bool{
 		"mac":           strings.EqualFold(c.MAC, class.MAC),

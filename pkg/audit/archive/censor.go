@@ -134,7 +134,7 @@ func isBundle(place string) bool {
 }
 
 // bundle is what a check judges by in such a file: whose the container is, its mounts and device nodes, and whether it is
-// privileged. It has what package containerd reads, but for Kata's initial data.
+// privileged. It has what package containerd reads, except for Kata's initial data.
 type bundle struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Mounts      []mount           `json:"mounts,omitempty"`

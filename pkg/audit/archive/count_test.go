@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// unpackerNear is an unpacker that has as many entries and bytes as are allowed but for some.
+// unpackerNear is an unpacker that has as many entries and bytes as are allowed except for some.
 func unpackerNear(t *testing.T, entries int, bytes int64) (*unpacker, string) {
 	t.Helper()
 	dir := t.TempDir()

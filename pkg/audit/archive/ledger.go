@@ -28,14 +28,14 @@ type LedgerCopy struct {
 	LeftOut  int   `json:"leftOut"`
 	Events   int64 `json:"events"`
 	Bytes    int64 `json:"bytes"`
-	// Reason is why the archive has nothing of the ledger; empty where it has.
+	// Reason is why the archive has nothing of the ledger; empty if it has.
 	Reason string `json:"reason,omitempty"`
 }
 
 // maxReason bounds what a reader reads of an archive, which is not trusted.
 const maxReason = 300
 
-// String says it in a sentence; empty where nothing is left out.
+// String says it in a sentence; empty if nothing is left out.
 func (c *LedgerCopy) String() string {
 	switch {
 	case c == nil:

@@ -70,7 +70,7 @@ type Rule struct {
 // Change is what one part of bootstrap changes.
 type Change struct {
 	Part string `json:"part"`
-	// Files are the changed files, also of /proc and /sys, but for the kernel's command line.
+	// Files are the changed files, also of /proc and /sys, except for the kernel's command line.
 	Files []string `json:"files"`
 	// Arguments are added to the kernel's command line.
 	Arguments []string `json:"arguments,omitempty"`

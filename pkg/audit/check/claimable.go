@@ -44,7 +44,7 @@ func rulesOfCodes() map[rule.Code][]string {
 	}
 }
 
-// selectedAreClaimable asks what Prepare asks, but for what other checks find.
+// selectedAreClaimable asks what Prepare asks, except for what other checks find.
 func selectedAreClaimable(n *facts.Node) Answer {
 	planned, _ := n.Planned()
 	planned.Failing = nil

@@ -285,7 +285,7 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 	return fail(text, append(h.Facts(), seen...)...).reaching(addresses(lacking)...)
 }
 
-// assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
+// assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, except for the node's own
 // console, which counts only where the plugin publishes it.
 func assignableDisplays(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool {

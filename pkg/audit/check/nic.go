@@ -21,7 +21,7 @@ const showVFs = "ip -d link show dev <PF's interface>"
 // process has its PF. The settings that a PF imposes come from netlink, in the node's
 // network namespace.
 func nicChecks() []Check {
-	return slices.Concat(senderChecks(), ownerChecks(), neighbourChecks())
+	return slices.Concat(senderChecks(), ownerChecks(), neighborChecks())
 }
 
 // senderChecks are about as whom a VF may send, and where, and what the VFs of one port have in common.
@@ -36,8 +36,8 @@ func senderChecks() []Check {
 	}
 }
 
-// neighbourChecks are about what a VF gets of the others, and they of it.
-func neighbourChecks() []Check {
+// neighborChecks are about what a VF gets of the others, and they of it.
+func neighborChecks() []Check {
 	return []Check{
 		{ID: "NIC-009", Judge: bounded},
 		{ID: "NIC-012", Judge: quiet},
@@ -164,7 +164,7 @@ type vfSetting struct {
 	// name is the setting that the PF's driver may not report, and rules the setting that representors decide instead in
 	// switchdev mode.
 	name, rules string
-	// value returns whether the setting is in order; nil where it is not reported.
+	// value returns whether the setting is in order; nil if it is not reported.
 	value func(*device.VFSettings) *bool
 	// bad says what is wrong with the VF, and command what ip-link sets.
 	bad, command string

@@ -106,7 +106,7 @@ func ledgerFaults() []fault {
 	return faults
 }
 
-// rebook begins a board's ledger anew without the events that drop selects.
+// rebook begins a board's ledger again without the events that drop selects.
 func rebook(t *board.Tree, drop func(*ledger.Event) bool) {
 	t.TB.Helper()
 	var kept []ledger.Event

@@ -20,7 +20,7 @@ func runtimeChecks() []Check {
 }
 
 // question asks something of one handler and Kata's configuration for it. Its
-// answer says what is wrong, and is empty where all is well; seen is what says so.
+// answer says what is wrong, and is empty if all is well; seen is what says so.
 type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong string, seen []facts.Fact)
 
 // ofHandlers asks a question that needs no configuration of Kata's of each handler

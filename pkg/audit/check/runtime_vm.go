@@ -72,7 +72,7 @@ func debugging(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []
 	return "", says(k.Hypervisor("enable_debug"), k.Runtime("enable_pprof"))
 }
 
-// withVMMs adds to a judgement on configuration the VMMs that run with what it
+// withVMMs adds to a judgment on configuration the VMMs that run with what it
 // forbids: they keep it until their pods end.
 func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {

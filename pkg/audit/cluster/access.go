@@ -127,18 +127,18 @@ const adminLabel = "resource.kubernetes.io/admin-access"
 
 func adminNamespaces(s *State) []finding.Finding {
 	found := s.failing("", action{verb: "update", resource: "namespaces"}, action{verb: "patch", resource: "namespaces"})
-	var labelled []string
+	var labeled []string
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		if n.Labels[adminLabel] != "true" {
 			continue
 		}
-		labelled = append(labelled, n.Name)
+		labeled = append(labeled, n.Name)
 		if s.isTenant(n.Name) {
 			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" is a tenant's and has admin access", saw("Namespace "+n.Name+" "+adminLabel, "true"))))
 		}
 	}
-	return orPass(found, fmt.Sprintf("%s with the label", terminal.Count(len(labelled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labelled, " ")))
+	return orPass(found, fmt.Sprintf("%s with the label", terminal.Count(len(labeled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labeled, " ")))
 }
 
 func adminClaims(s *State) []finding.Finding {

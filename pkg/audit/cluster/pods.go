@@ -206,7 +206,7 @@ func pinned(s *State) []finding.Finding {
 	return orPass(found, terminal.Count(ours, "DaemonSet"))
 }
 
-// unpinned returns an image that is named by a tag; empty where there is none.
+// unpinned returns an image that is named by a tag; empty if there is none.
 func unpinned(d *appsv1.DaemonSet) string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		if !strings.Contains(c.Image, "@sha256:") {

@@ -111,10 +111,10 @@ type Probe struct {
 	About string
 	// Harmless marks the request that no policy may refuse.
 	Harmless bool
-	// Refused is set where an admission policy refused it, and Policy names it.
+	// Refused is set if an admission policy refused it, and Policy names it.
 	Refused bool
 	Policy  string
-	// Said is what the API server answered; empty where it would have made it.
+	// Said is what the API server answered; empty if it would have made it.
 	Said string
 	// Impossible says why the probe proves nothing: no namespace, no permission.
 	Impossible string
@@ -129,7 +129,7 @@ const (
 
 // probe makes the dry runs in the probe namespace, which has a tenant's label.
 // With dryRun the API server goes all the way but to its storage. Withheld is a DeviceClass
-// that is not granted to the namespace, empty where there is none.
+// that is not granted to the namespace, empty if there is none.
 func probe(ctx context.Context, client Client, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {

@@ -84,8 +84,8 @@ func (s *State) isTenant(namespace string) bool {
 	if s.tenants == nil {
 		s.tenants = map[string]bool{}
 		for i := range s.Namespaces {
-			_, labelled := s.Namespaces[i].Labels[s.Options.TenantLabel]
-			s.tenants[s.Namespaces[i].Name] = labelled
+			_, labeled := s.Namespaces[i].Labels[s.Options.TenantLabel]
+			s.tenants[s.Namespaces[i].Name] = labeled
 		}
 	}
 	return s.tenants[namespace]

@@ -26,27 +26,27 @@ type Bundle struct {
 	Question string `json:"question"`
 	// Tenancies are those that were asked for, as the events say. Verification derives them again.
 	Tenancies []*history.Tenancy `json:"tenancies"`
-	// Neighbours are other tenants' tenancies at the same time, the nearest first, by the events too; NeighboursLeftOut
+	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut
 	// counts those beyond as many as a bundle holds.
-	Neighbours        []history.Neighbour `json:"neighbours"`
-	NeighboursLeftOut int                 `json:"neighboursLeftOut,omitempty"`
+	Neighbors        []history.Neighbor `json:"neighbours"`
+	NeighborsLeftOut int                `json:"neighboursLeftOut,omitempty"`
 	// Proofs hold the events' lines, in order.
 	Proofs []*ledger.Proof `json:"proofs"`
 }
 
-// maxNear is how many neighbours a bundle holds: on a large node a pod that runs for months has too many to read.
+// maxNear is how many neighbors a bundle holds: on a large node a pod that runs for months has too many to read.
 const maxNear = 500
 
 // NewBundle gathers the proofs of a document's tenancies and of who was near them from a
 // ledger, which must be sound. Events that are not the tenancies' own but clean the
 // function before them are among these.
 func NewBundle(dir fs.FS, d *Document) (*Bundle, error) {
-	near := d.Neighbours[:min(len(d.Neighbours), maxNear)]
+	near := d.Neighbors[:min(len(d.Neighbors), maxNear)]
 	listed := slices.Clone(d.Tenancies)
 	for i := range near {
 		listed = append(listed, near[i].Other)
 	}
-	b := &Bundle{Type: PredicateType, Question: d.Question, NeighboursLeftOut: len(d.Neighbours) - len(near)}
+	b := &Bundle{Type: PredicateType, Question: d.Question, NeighborsLeftOut: len(d.Neighbors) - len(near)}
 	var err error
 	if b.Proofs, err = ledger.ProveEvents(dir, listEvents(listed)); err != nil {
 		return nil, fmt.Errorf("prove the events: %w", err)
@@ -57,7 +57,7 @@ func NewBundle(dir fs.FS, d *Document) (*Bundle, error) {
 	}
 	b.Tenancies = list(pick(h.Tenancies, newKeys(d.Tenancies)))
 	others := newKeys(listed[len(d.Tenancies):])
-	b.Neighbours = list(slices.DeleteFunc(OtherTenants(h.Neighbours(b.Tenancies)), func(n history.Neighbour) bool { return !others[newKey(n.Other)] }))
+	b.Neighbors = list(slices.DeleteFunc(OtherTenants(h.Neighbors(b.Tenancies)), func(n history.Neighbor) bool { return !others[newKey(n.Other)] }))
 	return b, nil
 }
 
@@ -128,7 +128,7 @@ type Verified struct {
 	Bundle *Bundle
 	// Checkpoints are those that the proofs lead to, by size.
 	Checkpoints []ledger.Checkpoint
-	// Pinned is set where the key came from elsewhere than the bundle.
+	// Pinned is set if the key came from elsewhere than the bundle.
 	Pinned bool
 	// Unlisted counts further functions that the claims had by the same events: they were not asked for, or were
 	// removed from the list.
@@ -182,7 +182,7 @@ func (v *Verified) agrees() error {
 		return fmt.Errorf("the tenancies are not what the events say: %w", err)
 	}
 	v.Unlisted = unlisted(h, b.Tenancies)
-	if b.Neighbours, err = among(OtherTenants(h.Neighbours(b.Tenancies)), b.Neighbours); err != nil {
+	if b.Neighbors, err = among(OtherTenants(h.Neighbors(b.Tenancies)), b.Neighbors); err != nil {
 		return fmt.Errorf("who was near is not what the events say: %w", err)
 	}
 	return nil
@@ -235,7 +235,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 
 // Document is the bundle's answer, for people.
 func (v *Verified) Document() *Document {
-	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbours: v.Bundle.Neighbours, Ledger: v.Verification()}
+	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbors: v.Bundle.Neighbors, Ledger: v.Verification()}
 	for _, t := range d.Tenancies {
 		d.Node = t.Node
 	}
@@ -252,7 +252,7 @@ func (v *Verified) Verification() history.Verification {
 	if v.Unlisted > 0 {
 		s.Doubts = append(s.Doubts, fmt.Sprintf("by the same events these claims had %d more functions, which the bundle does not list: they were not asked for, or were taken off", v.Unlisted))
 	}
-	if n := v.Bundle.NeighboursLeftOut; n > 0 {
+	if n := v.Bundle.NeighborsLeftOut; n > 0 {
 		s.Doubts = append(s.Doubts, fmt.Sprintf("%d more tenancies of others were near, farther than these: they are not in the bundle, ask the ledger", n))
 	}
 	s.Doubts = append(s.Doubts, "a bundle proves what it holds, not that nothing was left out of it")

@@ -24,9 +24,9 @@ type Document struct {
 	Node string `json:"node,omitempty"`
 	// Tenancies are in the order in which they began.
 	Tenancies []*history.Tenancy `json:"tenancies"`
-	// Neighbours are other tenants' tenancies at the same time, the nearest first.
-	Neighbours []history.Neighbour `json:"neighbours"`
-	Refusals   []history.Refusal   `json:"refusals"`
+	// Neighbors are other tenants' tenancies at the same time, the nearest first.
+	Neighbors []history.Neighbor `json:"neighbours"`
+	Refusals  []history.Refusal  `json:"refusals"`
 	// Ledger says how far the ledger can be believed.
 	Ledger history.Verification `json:"ledger"`
 }
@@ -34,20 +34,20 @@ type Document struct {
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
 func About(question string, h *history.History, tenancies []*history.Tenancy, ledger history.Verification) *Document {
-	return answer(question, h, tenancies, OtherTenants(h.Neighbours(tenancies)), ledger)
+	return answer(question, h, tenancies, OtherTenants(h.Neighbors(tenancies)), ledger)
 }
 
 // At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
 // any of them, and later refusals are left out.
 func At(question string, h *history.History, tenancies []*history.Tenancy, when time.Time, ledger history.Verification) *Document {
-	near := slices.DeleteFunc(OtherTenants(h.Neighbours(tenancies)), func(n history.Neighbour) bool { return !n.Other.At(when) })
+	near := slices.DeleteFunc(OtherTenants(h.Neighbors(tenancies)), func(n history.Neighbor) bool { return !n.Other.At(when) })
 	d := answer(question, h, tenancies, near, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })
 	return d
 }
 
-func answer(question string, h *history.History, tenancies []*history.Tenancy, near []history.Neighbour, ledger history.Verification) *Document {
-	d := &Document{Question: question, Tenancies: list(tenancies), Neighbours: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
+func answer(question string, h *history.History, tenancies []*history.Tenancy, near []history.Neighbor, ledger history.Verification) *Document {
+	d := &Document{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
 	for _, t := range tenancies {
 		d.Node = t.Node
 	}
@@ -61,8 +61,8 @@ func answer(question string, h *history.History, tenancies []*history.Tenancy, n
 }
 
 // OtherTenants leaves out what is the same tenant's.
-func OtherTenants(near []history.Neighbour) []history.Neighbour {
-	return slices.DeleteFunc(slices.Clone(near), func(n history.Neighbour) bool { return n.Mine.Tenant() == n.Other.Tenant() })
+func OtherTenants(near []history.Neighbor) []history.Neighbor {
+	return slices.DeleteFunc(slices.Clone(near), func(n history.Neighbor) bool { return n.Mine.Tenant() == n.Other.Tenant() })
 }
 
 // list turns nil into an empty list.
@@ -76,7 +76,7 @@ func list[T any](items []T) []T {
 // writeHTML writes one page that needs nothing but itself.
 func (d *Document) writeHTML(w io.Writer) error {
 	return page.WriteAnswer(w, &page.Answer{
-		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbours: d.Neighbours,
+		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbors: d.Neighbors,
 		Refusals: d.Refusals, Verification: d.Ledger,
 	})
 }
@@ -114,7 +114,7 @@ func (d *Document) writeText(w io.Writer) error {
 		p.line("")
 		p.tenancy(t)
 	}
-	p.neighbours(d.Neighbours)
+	p.neighbors(d.Neighbors)
 	for i := range d.Refusals {
 		r := &d.Refusals[i]
 		p.line("")
@@ -149,7 +149,7 @@ func (d *Document) verdict() string {
 	if unproven > 0 {
 		text += fmt.Sprintf(", %d given back without a proven reset", unproven)
 	}
-	if n := len(d.Neighbours); n > 0 {
+	if n := len(d.Neighbors); n > 0 {
 		text += ", near " + terminal.Count(n, "tenancy of another tenant", "tenancies of other tenants")
 	}
 	return text
@@ -202,7 +202,7 @@ func (p *lines) end(t *history.Tenancy) {
 // blank is as wide as a stamp.
 const blank = "                    "
 
-func (p *lines) neighbours(near []history.Neighbour) {
+func (p *lines) neighbors(near []history.Neighbor) {
 	if len(near) == 0 {
 		return
 	}

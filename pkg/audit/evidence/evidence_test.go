@@ -131,13 +131,13 @@ func TestMachinesAndBrowsersReadIt(t *testing.T) {
 			Claim  struct{ Namespace string }
 			To     *time.Time
 		}
-		Neighbours []struct{ Relation string }
-		Ledger     struct{ Sound bool }
+		Neighbors []struct{ Relation string } `json:"neighbours"`
+		Ledger    struct{ Sound bool }
 	}
 	if err := json.Unmarshal([]byte(text(t, d, "json")), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if len(doc.Tenancies) != 2 || doc.Tenancies[0].Device.Address != "0000:3b:00.0" || doc.Tenancies[0].To != nil || len(doc.Neighbours) != 1 || !doc.Ledger.Sound {
+	if len(doc.Tenancies) != 2 || doc.Tenancies[0].Device.Address != "0000:3b:00.0" || doc.Tenancies[0].To != nil || len(doc.Neighbors) != 1 || !doc.Ledger.Sound {
 		t.Errorf("the JSON says %+v", doc)
 	}
 	page := text(t, d, "html")
@@ -194,7 +194,7 @@ func TestBundleProvesItself(t *testing.T) {
 	}
 }
 
-// TestBundleTellsWhoWasNearAndNotWhatWasBefore: neighbours are proven as the tenancies are. Of what was before, events
+// TestBundleTellsWhoWasNearAndNotWhatWasBefore: neighbors are proven as the tenancies are. Of what was before, events
 // that are not in it would speak.
 func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	root := node(t)
@@ -229,10 +229,10 @@ func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 		t.Log(got)
 	}
 	for what, change := range map[string]func(*evidence.Bundle){
-		"another relation":    func(b *evidence.Bundle) { b.Neighbours[0].Relation = history.SameNode },
-		"another tenant":      func(b *evidence.Bundle) { b.Neighbours[0].Other.Claim.Name = "other" },
-		"one twice":           func(b *evidence.Bundle) { b.Neighbours = append(b.Neighbours, b.Neighbours[1]) },
-		"none of a neighbour": func(b *evidence.Bundle) { b.Neighbours[0].Other = nil },
+		"another relation":   func(b *evidence.Bundle) { b.Neighbors[0].Relation = history.SameNode },
+		"another tenant":     func(b *evidence.Bundle) { b.Neighbors[0].Other.Claim.Name = "other" },
+		"one twice":          func(b *evidence.Bundle) { b.Neighbors = append(b.Neighbors, b.Neighbors[1]) },
+		"none of a neighbor": func(b *evidence.Bundle) { b.Neighbors[0].Other = nil },
 	} {
 		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
 			t.Errorf("not found: %s", what)
@@ -276,8 +276,8 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if near := v.Bundle.Neighbours; len(near) != 500 || near[0].Other.Claim.Namespace != "t3" || v.Bundle.NeighboursLeftOut != 21 || v.Unlisted != 0 {
-		t.Errorf("%d neighbours, %d left out, %d unlisted", len(near), v.Bundle.NeighboursLeftOut, v.Unlisted)
+	if near := v.Bundle.Neighbors; len(near) != 500 || near[0].Other.Claim.Namespace != "t3" || v.Bundle.NeighborsLeftOut != 21 || v.Unlisted != 0 {
+		t.Errorf("%d neighbors, %d left out, %d unlisted", len(near), v.Bundle.NeighborsLeftOut, v.Unlisted)
 	}
 	if got := text(t, v.Document(), "text"); !strings.Contains(got, "21 more tenancies of others were near, farther than these") {
 		t.Error("it does not say that there were more")

@@ -22,7 +22,7 @@ const (
 // Change is one difference between an older and a newer report.
 type Change struct {
 	Kind Kind `json:"kind"`
-	// Old is nil where Kind is New, and New where it is Gone.
+	// Old is nil if Kind is New, and New where it is Gone.
 	Old *Finding `json:"old,omitempty"`
 	New *Finding `json:"new,omitempty"`
 	// Worse is set if the newer finding is more urgent than the older one.

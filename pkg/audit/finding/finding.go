@@ -137,7 +137,7 @@ type Finding struct {
 	Tenants []string `json:"tenants"`
 	// Text says what was found, as one sentence without its full stop.
 	Text string `json:"text"`
-	// Pending is set where the running state and what is configured for the next
+	// Pending is set if the running state and what is configured for the next
 	// boot differ: "fixed on disk, reboot pending".
 	Pending string `json:"pending,omitempty"`
 	// Remediation says what to do, in the same form.

@@ -17,7 +17,7 @@ type Report struct {
 	Profile string `json:"profile"`
 	// FailOn is the least severity whose failures make the verdict fail; empty for every one.
 	FailOn rule.Severity `json:"failOn,omitempty"`
-	// Basis says which functions count as those that tenants can get; nil where a
+	// Basis says which functions count as those that tenants can get; nil if a
 	// report is not of a node.
 	Basis *Basis `json:"basis,omitempty"`
 	// Exposures say what the exposures of the findings mean.
@@ -207,7 +207,7 @@ type Basis struct {
 	By BasisKind `json:"by"`
 	// Functions is how many the plugin publishes, or would publish.
 	Functions int `json:"functions"`
-	// Problem says why the node's config does not count; empty where it does, and
+	// Problem says why the node's config does not count; empty if it does, and
 	// where there is none.
 	Problem string `json:"problem,omitempty"`
 }
@@ -250,7 +250,7 @@ func (b Basis) String() string {
 type NodeRecords struct {
 	// Claims are those of the journal, by UID.
 	Claims []ClaimRecord `json:"claims"`
-	// Ledger is nil where there is none, or it could not be read.
+	// Ledger is nil if there is none, or it could not be read.
 	Ledger *LedgerRecord `json:"ledger,omitempty"`
 }
 
@@ -300,7 +300,7 @@ type KataHandler struct {
 	// Config is the base; Files are the base and the drop-ins, in the order in which they are read.
 	Config string   `json:"config"`
 	Files  []string `json:"files"`
-	// Damaged says why the settings below are not known; empty where they are.
+	// Damaged says why the settings below are not known; empty if they are.
 	Damaged string `json:"damaged,omitempty"`
 	// VMM is the hypervisor: "qemu".
 	VMM string `json:"vmm,omitempty"`
@@ -330,7 +330,7 @@ type KataSandbox struct {
 	ID        string `json:"id"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	// Runtime is "go" or "rust"; empty where only the VMM shows the sandbox.
+	// Runtime is "go" or "rust"; empty if only the VMM shows the sandbox.
 	Runtime    string `json:"runtime,omitempty"`
 	Hypervisor string `json:"hypervisor,omitempty"`
 	// PID is the VMM's.
@@ -343,7 +343,7 @@ type KataSandbox struct {
 // KataSandboxDevice is a function of the node in a sandbox.
 type KataSandboxDevice struct {
 	Address pci.Address `json:"address"`
-	// GuestPath is where it is in the guest, "05/00"; empty where that can't be told.
+	// GuestPath is where it is in the guest, "05/00"; empty if that can't be told.
 	GuestPath   string `json:"guestPath,omitempty"`
 	Bus         string `json:"bus,omitempty"`
 	ColdPlugged bool   `json:"coldPlugged"`

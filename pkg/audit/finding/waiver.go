@@ -17,7 +17,7 @@ type Waiver struct {
 	Until  string `json:"until"`
 	Reason string `json:"reason"`
 	Author string `json:"author"`
-	// Expired is set where Until has passed: the failure counts again.
+	// Expired is set if Until has passed: the failure counts again.
 	Expired bool `json:"expired,omitempty"`
 }
 

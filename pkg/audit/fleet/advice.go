@@ -18,7 +18,7 @@ const inAVM = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class
 const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its node has the evidence and the ways out; " +
 	"`kata-vfio-plugin quarantine clear DEVICE --reason TEXT` tries the reset again"
 
-// advice returns what to do about a reason of a condition or an event; empty where the
+// advice returns what to do about a reason of a condition or an event; empty if the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
 	return cmp.Or(nodeAdvice(reason), pluggingAdvice(reason), twinAdvice(reason), addressAdvice(reason), map[string]string{

@@ -37,7 +37,7 @@ type FailedCheck struct {
 	// Devices are those concerned, and Claims the ones that have them now.
 	Devices []string `json:"devices"`
 	Claims  []string `json:"claims"`
-	// Taints is set where a device that it concerns gets no new claim on account of it
+	// Taints is set if a device that it concerns gets no new claim on account of it
 	// and others.
 	Taints bool `json:"taints,omitempty"`
 	// By says who found it: the plugin, by the devices' attributes, or a report.

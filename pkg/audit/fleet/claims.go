@@ -47,7 +47,7 @@ type Claim struct {
 	// Pods are those that the claim is reserved for, or the one that it was made for.
 	Pods []string `json:"pods"`
 	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase how
-	// far that has come; empty where no pod is seen. The sandbox's own id is not in the
+	// far that has come; empty if no pod is seen. The sandbox's own id is not in the
 	// API: `kata-vfio-audit who --claim` on the node knows it.
 	VM       string        `json:"vm,omitempty"`
 	PodPhase string        `json:"podPhase,omitempty"`

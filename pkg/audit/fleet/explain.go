@@ -22,7 +22,7 @@ type Explanation struct {
 	Now string `json:"now"`
 	// Moments are in order of time, those that have none last.
 	Moments []Moment `json:"moments"`
-	// Todo is what to do, what troubles now first, each once; empty where nothing is.
+	// Todo is what to do, what troubles now first, each once; empty if nothing is.
 	Todo []string `json:"todo"`
 }
 
@@ -39,7 +39,7 @@ type Moment struct {
 	// Trouble is set for what needs attention, and Fix says what to do.
 	Trouble bool   `json:"trouble,omitempty"`
 	Fix     string `json:"fix,omitempty"`
-	// Past is set where it has passed: events that a later state has overtaken.
+	// Past is set if it has passed: events that a later state has overtaken.
 	Past bool `json:"past,omitempty"`
 }
 

@@ -240,7 +240,7 @@ func (e *explaining) prepared() map[string]time.Time {
 	return well
 }
 
-// latestTime returns the latest of some times; zero where one of them is.
+// latestTime returns the latest of some times; zero if one of them is.
 func latestTime(times map[string]time.Time) (last time.Time) {
 	for _, at := range times {
 		if at.IsZero() {

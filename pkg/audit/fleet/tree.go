@@ -100,7 +100,7 @@ func leaf(d *Device) string {
 	return text
 }
 
-// mark is a device's state as one character: never colour alone.
+// mark is a device's state as one character: never color alone.
 func (d *Device) mark() string {
 	switch {
 	case d.Use == Quarantined, len(d.Taints) > 0:
@@ -115,7 +115,7 @@ func (d *Device) mark() string {
 	return "?"
 }
 
-// Color is a device's state as a colour.
+// Color is a device's state as a color.
 func (d *Device) Color() terminal.Color {
 	switch {
 	case d.Use == Quarantined, len(d.Taints) > 0:

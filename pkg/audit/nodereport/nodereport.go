@@ -217,7 +217,7 @@ func Checkpoint(r *finding.Report) (ledger.Anchor, bool) {
 	return found[0], true
 }
 
-// Untimely says why the report tells nothing of now; empty where it does.
+// Untimely says why the report tells nothing of now; empty if it does.
 func (r *NodeReport) Untimely(now time.Time) string {
 	switch age := now.Sub(r.At); {
 	case age > MaxAge:

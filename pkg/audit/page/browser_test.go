@@ -480,7 +480,7 @@ func answerOf(b *book) *page.Answer {
 	h, l := b.read()
 	return &page.Answer{
 		Question: "function 0000:13:00.0", Verdict: "4 tenancies on node gpu-node-07, 0 held now", Node: "gpu-node-07",
-		Tenancies: h.Tenancies, Neighbours: h.Neighbours(h.Tenancies[:1]), Refusals: h.Refusals, Verification: l.Verification,
+		Tenancies: h.Tenancies, Neighbors: h.Neighbors(h.Tenancies[:1]), Refusals: h.Refusals, Verification: l.Verification,
 	}
 }
 

@@ -77,7 +77,7 @@ func day(text string) string {
 	return t.Format("2 January 2006, 15:04 UTC")
 }
 
-// parseTime returns a time of the report; zero where it is none.
+// parseTime returns a time of the report; zero if it is none.
 func parseTime(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -86,7 +86,7 @@ func parseTime(text string) time.Time {
 	return t.UTC()
 }
 
-// glyph is a state as a sign, so that no colour has to be seen.
+// glyph is a state as a sign, so that no color has to be seen.
 func stateGlyph(s finding.State) string {
 	switch s {
 	case finding.Fail:

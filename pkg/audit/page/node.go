@@ -49,7 +49,7 @@ type function struct {
 // reference is an item that a function is named by.
 type reference struct {
 	*item
-	// Direct is set where a finding is about the function itself, rather than has
+	// Direct is set if a finding is about the function itself, rather than has
 	// it in reach.
 	Direct bool
 	// Counts says that the finding fails with a severity that makes the run fail.

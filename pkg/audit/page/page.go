@@ -27,7 +27,7 @@ import (
 // Page is what an audit page shows.
 type Page struct {
 	Report *finding.Report
-	// Inventory has the functions; nil where there are none, as for a cluster.
+	// Inventory has the functions; nil if there are none, as for a cluster.
 	Inventory *audit.Inventory
 	// Rules are the rules that were asked.
 	Rules []rule.Rule
@@ -113,7 +113,7 @@ type Answer struct {
 	// Node is whose ledger it is.
 	Node         string
 	Tenancies    []*history.Tenancy
-	Neighbours   []history.Neighbour
+	Neighbors    []history.Neighbor
 	Refusals     []history.Refusal
 	Verification history.Verification
 }
@@ -148,14 +148,14 @@ type answerView struct {
 	Verification            verification
 	Timeline                *timeline
 	Tenancies               []tenancyOf
-	Neighbours              []history.Neighbour
+	Neighbors               []history.Neighbor
 	Refusals                refusalTable
 }
 
 func newAnswerView(a *Answer) *answerView {
 	v := &answerView{
 		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: a.state(),
-		Verification: newVerification(a.Verification), Neighbours: a.Neighbours, Refusals: newRefusalTable(a.Refusals),
+		Verification: newVerification(a.Verification), Neighbors: a.Neighbors, Refusals: newRefusalTable(a.Refusals),
 	}
 	list := make([]Tenancy, len(a.Tenancies))
 	for i, t := range a.Tenancies {
@@ -178,7 +178,7 @@ func (v *answerView) parts() []link {
 	}{
 		{v.Timeline != nil, link{"timeline", "Timeline"}},
 		{len(v.Tenancies) > 0, link{"tenancies", "Tenancies"}},
-		{len(v.Neighbours) > 0, link{"neighbours", "Neighbours"}},
+		{len(v.Neighbors) > 0, link{"neighbours", "Neighbors"}},
 		{len(v.Refusals.Rows) > 0, link{"refusals", "Refused"}},
 		{true, link{"ledger", "The ledger"}},
 	} {

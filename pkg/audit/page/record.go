@@ -114,7 +114,7 @@ type record struct {
 	shown []Tenancy
 	// left is how many past ones of a function are left out.
 	left map[pci.Address]int
-	// doubt says why the past ones are not to be believed; empty where they are.
+	// doubt says why the past ones are not to be believed; empty if they are.
 	doubt string
 }
 

@@ -24,15 +24,15 @@ type Tenancy struct {
 	Claim  string
 	// State says how far a tenancy of now has come, in a word; empty for a past one.
 	State string
-	// From and To are when it began and ended: zero where that is not known, and To
+	// From and To are when it began and ended: zero if that is not known, and To
 	// while it goes on.
 	From, To time.Time
 	// ResetBefore and ResetAfter are how the function was cleaned for this tenant
-	// and after it; nil where that is not known, or not yet so.
+	// and after it; nil if that is not known, or not yet so.
 	ResetBefore, ResetAfter *Reset
-	// Ledger is what the ledger says of it; nil where that says nothing.
+	// Ledger is what the ledger says of it; nil if that says nothing.
 	Ledger *history.Tenancy
-	// Lost is set where the ledger has no end of it, and the journal says that the
+	// Lost is set if the ledger has no end of it, and the journal says that the
 	// claim does not have the function.
 	Lost bool
 }
@@ -41,12 +41,12 @@ type Tenancy struct {
 type Reset struct {
 	// Method is the kernel's word: "flr", "bus".
 	Method string
-	// Proven is set where the function's registers were as they were before a
+	// Proven is set if the function's registers were as they were before a
 	// tenant had it. The tables say once that memory is not checked.
 	Proven bool
 	// Note says more: how long it took, or why it is not proven.
 	Note string
-	// At is when it was; zero where that is not known.
+	// At is when it was; zero if that is not known.
 	At time.Time
 }
 

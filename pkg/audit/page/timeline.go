@@ -54,7 +54,7 @@ type bar struct {
 // stay is the time in one VM.
 type stay struct{ X, W int }
 
-// tick is a labelled time.
+// tick is a labeled time.
 type tick struct {
 	X    int
 	Text string
@@ -75,7 +75,7 @@ const (
 )
 
 // newTimeline draws tenancies, which are sorted by function, up to a time; zero for
-// the last that is known of any. It returns nil where there are none.
+// the last that is known of any. It returns nil if there are none.
 func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 	if len(sorted) == 0 {
 		return nil

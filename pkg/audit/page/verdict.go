@@ -26,7 +26,7 @@ type verdict struct {
 type number struct {
 	Value string
 	Label string
-	// Kind is the class that colours it: "bad", "warn", "good" or none.
+	// Kind is the class that colors it: "bad", "warn", "good" or none.
 	Kind string
 	// State and Severity preset the filters, for what is counted there.
 	State    finding.State

@@ -160,7 +160,7 @@ func (g *group) writeTable(b *strings.Builder, width int) {
 	}
 }
 
-// sharedControls are those that most of a group's rules support; empty where no two
+// sharedControls are those that most of a group's rules support; empty if no two
 // have the same.
 func sharedControls(entries []entry) string {
 	times := map[string]int{}

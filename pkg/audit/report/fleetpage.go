@@ -82,7 +82,7 @@ func (c fleetCell) Text() string {
 	return strings.Join(parts, " ")
 }
 
-// Class colours a cell of the heat map.
+// Class colors a cell of the heat map.
 func (c fleetCell) Class() string {
 	switch {
 	case c.Fails > 0:

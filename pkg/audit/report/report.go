@@ -177,7 +177,7 @@ func (d *Document) identities() []string {
 	return ids
 }
 
-// address is the finding's device, empty where it has none.
+// address is the finding's device, empty if it has none.
 func address(f *finding.Finding) string {
 	if f.Device == nil {
 		return ""

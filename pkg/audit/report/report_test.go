@@ -64,7 +64,7 @@ func TestColorAddsNothingButColor(t *testing.T) {
 	colored := write(t, document(many()), "table", report.Options{Color: true})
 	plain := regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored, "")
 	if plain == colored {
-		t.Error("no colour at all")
+		t.Error("no color at all")
 	}
 	if diff := cmp.Diff(write(t, document(many()), "table", report.Options{}), plain); diff != "" {
 		t.Errorf("(-plain +colored):\n%s", diff)

@@ -108,7 +108,7 @@ func many() []finding.Finding {
 		a := pci.Address{Bus: 0x60, Device: uint8(i)}
 		findings = append(findings, found("ACS-001", finding.Finding{
 			State: finding.Fail, Exposure: finding.Allocated, Device: &a, Devices: []pci.Address{a}, Tenants: []string{"t1"},
-			Text: "source validation and redirection are off, so that what is below it reaches its neighbours without the IOMMU in between",
+			Text: "source validation and redirection are off, so that what is below it reaches its neighbors without the IOMMU in between",
 		}))
 	}
 	for _, id := range []string{"IOM-001", "VFIO-015", "RST-001", "GPU-005", "HOST-015", "RT-025"} {

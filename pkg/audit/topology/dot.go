@@ -13,7 +13,7 @@ import (
 )
 
 // WriteDOT writes the tree as a Graphviz graph: roots, bridges and functions
-// as nodes named by address, IOMMU groups as clusters, verdicts as colour and
+// as nodes named by address, IOMMU groups as clusters, verdicts as color and
 // symbol. A folded root's label has its counts. `dot -Tsvg` draws it.
 func WriteDOT(w io.Writer, inv *audit.Inventory, detail Detail) error {
 	var b strings.Builder

@@ -45,7 +45,7 @@ const (
 type Card struct {
 	Rect
 	Kind CardKind
-	// Grade colours the card.
+	// Grade colors the card.
 	Grade audit.Grade
 	// Culprit is set for a bridge that keeps functions from being isolated; its
 	// Grade is Bad then.
@@ -90,9 +90,9 @@ type Outline struct {
 	Label Text
 	// Title lists the members.
 	Title string
-	// Alone is set where the group has one member.
+	// Alone is set if the group has one member.
 	Alone bool
-	// Broken is set where several tenants have functions of the group, and Symbol
+	// Broken is set if several tenants have functions of the group, and Symbol
 	// says so.
 	Broken bool
 	Symbol *Symbol

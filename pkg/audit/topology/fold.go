@@ -209,7 +209,7 @@ type RootDrawing struct {
 	// Types and Grades count its functions, and Worst is the worst verdict.
 	Types, Grades string
 	Worst         audit.Grade
-	// Broken is set where tenants reach each other below the root.
+	// Broken is set if tenants reach each other below the root.
 	Broken bool
 }
 

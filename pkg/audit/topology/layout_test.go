@@ -125,7 +125,7 @@ func TestArrangeRandomTrees(t *testing.T) {
 }
 
 // wild builds a random node of up to a few hundred functions, with groups
-// that join neighbours and strangers.
+// that join neighbors and strangers.
 func wild(r *rand.Rand) *audit.Inventory {
 	m := newSample()
 	m.group = r.IntN(20000)

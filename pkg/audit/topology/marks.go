@@ -24,7 +24,7 @@ type Marks struct {
 	Page func(pci.Address) string
 }
 
-// Holder is a tenant as it is drawn: letters are for those who don't see colours.
+// Holder is a tenant as it is drawn: letters are for those who don't see colors.
 type Holder struct {
 	Letter string
 	// Color is a number below [Colors], of the classes "t0" and on, which are the
@@ -85,7 +85,7 @@ func (l *layout) outline() {
 	}
 }
 
-// Colors is how many colours for tenants a page has.
+// Colors is how many colors for tenants a page has.
 const Colors = 8
 
 // minMarkedWidth keeps a page from blowing a small drawing up.
@@ -211,7 +211,7 @@ func (l *layout) caption(d *audit.Device) string {
 }
 
 // Inline returns the drawing as an svg element of an HTML page. The page has the
-// colours: [Style], and those of tenants. Nothing in it needs a script, and all
+// colors: [Style], and those of tenants. Nothing in it needs a script, and all
 // that comes from the node is escaped.
 func Inline(d *Drawing) string {
 	b := svg{inline: true}

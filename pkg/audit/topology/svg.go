@@ -11,7 +11,7 @@ import (
 )
 
 // WriteSVG writes the drawing as one self-contained SVG: no scripts, fonts or
-// images from elsewhere, colours for light and dark screens.
+// images from elsewhere, colors for light and dark screens.
 func WriteSVG(w io.Writer, d *Drawing) error {
 	var b svg
 	b.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-labelledby="name description">`,
@@ -69,7 +69,7 @@ func (b *svg) fold(f *Fold) {
 type svg struct {
 	strings.Builder
 	// inline is set for a part of an HTML page, which defines the marks once and has
-	// the colours.
+	// the colors.
 	inline bool
 }
 
@@ -160,7 +160,7 @@ func radius(k CardKind) int {
 	return 6
 }
 
-// symbol draws a mark on a disc: a shape besides the colour.
+// symbol draws a mark on a disc: a shape besides the color.
 func (b *svg) symbol(s Symbol) {
 	if s.Grade == audit.None {
 		return
@@ -188,7 +188,7 @@ func gradeClass(s audit.Grade) string {
 	return [...]string{audit.None: "none", audit.Good: "good", audit.Concern: "warn", audit.Bad: "bad"}[s]
 }
 
-// style holds the colours. Custom properties would be shorter, but not every
+// style holds the colors. Custom properties would be shorter, but not every
 // renderer knows them.
 const style = `
 text{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,"Liberation Mono",monospace;fill:#1f2328}

@@ -16,10 +16,10 @@ import (
 type Root struct {
 	// Name is the root bus, "pci0000:3b".
 	Name string
-	// NUMA is the node of the functions below it; nil where none states one.
+	// NUMA is the node of the functions below it; nil if none states one.
 	NUMA     *int
 	Children []*Node
-	// Folded is set where a drawing has its counts instead of its functions.
+	// Folded is set if a drawing has its counts instead of its functions.
 	Folded bool
 }
 

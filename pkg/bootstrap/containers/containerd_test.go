@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// content returns what is wanted of a file; empty where nothing is.
+// content returns what is wanted of a file; empty if nothing is.
 func content(w state.Wanted, path string) string {
 	for _, f := range w.Files {
 		if f.Path == path {

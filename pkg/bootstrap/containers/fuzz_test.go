@@ -37,7 +37,7 @@ func (f files) ReadDir(dir string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Whatever a node's configuration and a neighbour of ours say: there is a problem with
+// Whatever a node's configuration and a neighbor of ours say: there is a problem with
 // a path and a fix and no file of containerd's, or what is wanted is TOML, keeps the
 // text, and is wanted again when it is there.
 func FuzzContainerd(f *testing.F) {
@@ -50,8 +50,8 @@ func FuzzContainerd(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, text, neighbour, containerd string) {
-		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbour}).and(containerdPackage(containerd))
+	f.Fuzz(func(t *testing.T, text, neighbor, containerd string) {
+		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbor}).and(containerdPackage(containerd))
 		w, err := containers.Wanted(of, containers.Options{})
 		if err != nil {
 			t.Fatal(err)

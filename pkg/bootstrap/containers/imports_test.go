@@ -70,7 +70,7 @@ func TestImportIsRefusedWhereItCouldBreakTheFile(t *testing.T) {
 	}
 }
 
-// Whatever TOML goes in, the outcome says the same but for the import, or there is
+// Whatever TOML goes in, the outcome says the same except for the import, or there is
 // none; and no byte of the text is lost.
 func FuzzImports(f *testing.F) {
 	for _, seed := range []string{

@@ -114,7 +114,7 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"no base":              {files{gpu: ""}, gpu, "containers.base: NIC in the blueprint"},
 		"a broken base":        {files{gpu: "[hypervisor\n"}, gpu, ":1:"},
 		"another hypervisor":   {files{gpu: "[hypervisor.clh]\n"}, gpu, "hypervisor.qemu"},
-		"a broken neighbour":   {files{site: "="}, site, "would not start"},
+		"a broken neighbor":    {files{site: "="}, site, "would not start"},
 		"annotations again":    {files{site: "[hypervisor.qemu]\nenable_annotations = ['kernel_params']\n"}, site, "enable_annotations"},
 		"the kubelet's socket": {files{site: "[runtime]\npod_resource_api_sock = '/var/lib/kubelet/pod-resources/kubelet.sock'\n"}, site, "kubelet.sock"},
 		"block devices":        {files{site: "[hypervisor.qemu]\ndisable_block_device_use = false\n"}, site, "disable_block_device_use"},

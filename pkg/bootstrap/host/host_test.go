@@ -219,7 +219,7 @@ func TestHostReportsMissingParts(t *testing.T) {
 	}
 }
 
-// What the initial RAM file system has in it makes it anew.
+// What the initial RAM file system has in it makes it again.
 func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.EarlyBinding, b.VFIO.KeepOff = true, []pci.Address{{Bus: 0x3b}}

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-// TestTableAlignsWhatIsSeen: columns are as wide as what is shown of texts, colours take no room, and nothing ends in spaces.
+// TestTableAlignsWhatIsSeen: columns are as wide as what is shown of texts, colors take no room, and nothing ends in spaces.
 func TestTableAlignsWhatIsSeen(t *testing.T) {
 	table := &terminal.Table{Titles: []string{"A", "LONG", "C"}, Rows: [][]terminal.Cell{
 		{{Text: "größer"}, {Text: "b", Color: terminal.Red}, {Text: "c"}},
@@ -22,7 +22,7 @@ func TestTableAlignsWhatIsSeen(t *testing.T) {
 	}
 	colored := table.Lines(0, true)
 	if colored[1] != "größer   \x1b[31mb\x1b[0m      c" || !strings.HasPrefix(colored[0], "\x1b[1mA\x1b[0m        ") {
-		t.Errorf("in colours:\n%q", colored)
+		t.Errorf("in colors:\n%q", colored)
 	}
 }
 

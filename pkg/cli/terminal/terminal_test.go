@@ -13,7 +13,7 @@ import (
 func TestVisibleWritesOutWhatIsObeyed(t *testing.T) {
 	for about, c := range map[string]struct{ text, want string }{
 		"plain text":          {`pf eno1 é 数 ✓ \x1b`, `pf eno1 é 数 ✓ \x1b`},
-		"a colour":            {"\x1b[31mred\x1b[0m", `\x1b[31mred\x1b[0m`},
+		"a color":             {"\x1b[31mred\x1b[0m", `\x1b[31mred\x1b[0m`},
 		"one-character CSI":   {"\u009b2J", `\x9b2J`},
 		"a link (OSC 8)":      {"\x1b]8;;http://x\x1b\\here\x1b]8;;\x07", `\x1b]8;;http://x\x1b\here\x1b]8;;\x07`},
 		"a new line":          {"a\nb\r\tc", `a\nb\x0d\tc`},
@@ -59,7 +59,7 @@ func TestShortenAndPaint(t *testing.T) {
 		terminal.Shorten("äöüß", 3):                    "äö…",
 		terminal.Paint(true, terminal.Red, "no"):       "\x1b[31mno\x1b[0m",
 		terminal.Paint(false, terminal.Red, "plain"):   "plain",
-		terminal.Paint(true, "", "without a colour"):   "without a colour",
+		terminal.Paint(true, "", "without a color"):    "without a color",
 		strings.Join(terminal.Wrap("", 10), "|") + "x": "x",
 	} {
 		if got != want {

@@ -103,7 +103,7 @@ func (t Table) Merge(other Table) {
 	}
 }
 
-// Sub returns a table in t, empty where there is none.
+// Sub returns a table in t, empty if there is none.
 func (t Table) Sub(path ...string) Table {
 	for _, key := range path {
 		next, ok := t[key].(Table)
@@ -177,7 +177,7 @@ type Setting struct {
 	Name string
 	// File is the one that sets it last, or the base where none does.
 	File  string
-	value any // nil where no file sets it
+	value any // nil if no file sets it
 }
 
 // IsSet reports whether a file sets it.
@@ -204,7 +204,7 @@ func (s Setting) Number() int64 {
 	return n
 }
 
-// List returns the strings of a list; nil where it is not set or is none.
+// List returns the strings of a list; nil if it is not set or is none.
 func (s Setting) List() []string {
 	items, _ := s.value.([]any)
 	var list []string

@@ -46,7 +46,7 @@ type Sandbox struct {
 type Device struct {
 	// Address is the function's on the node.
 	Address pci.Address
-	// Bus is the port or bus of the VM that it is on, such as "rp0"; empty where the
+	// Bus is the port or bus of the VM that it is on, such as "rp0"; empty if the
 	// state does not name it.
 	Bus string
 	// GuestPath is the function's path in the guest, "05/00": the slot of each bridge from

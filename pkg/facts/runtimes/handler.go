@@ -108,7 +108,7 @@ func (h *Handler) Facts() []facts.Fact {
 
 // GuestKind returns the kind of CDI device, "nvidia.com/gpu", that Kata 4.1 has its agent look for in the guest
 // when a container has the function: what the guest's CDI specification has under it is what the container gets
-// of the device's nodes. It is empty where Kata asks for none.
+// of the device's nodes. It is empty if Kata asks for none.
 func (h *Handler) GuestKind(f *device.Function) string {
 	if h.IsRust() {
 		return rustGuestKind(f)

@@ -69,7 +69,7 @@ func byName(n *facts.Node) map[string][]int {
 	return found
 }
 
-// readComm returns a process' name; empty where it ended.
+// readComm returns a process' name; empty if it ended.
 func readComm(proc *sysfs.Dir, pid string) string {
 	dir, ok, err := proc.Sub(pid)
 	if !ok || err != nil {

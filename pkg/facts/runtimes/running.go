@@ -58,7 +58,7 @@ func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 	})
 }
 
-// Running returns what the node's containerd says of itself; nil where it was not asked or does not answer, which the fact
+// Running returns what the node's containerd says of itself; nil if it was not asked or does not answer, which the fact
 // says.
 func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
 	a := facts.Memo(n, runningKey{}, func() answer {

@@ -14,9 +14,9 @@ type Sandbox struct {
 	// Sandbox has the VMM's PID and the guest paths of devices also where the VMM's
 	// command line alone tells them.
 	katastate.Sandbox
-	// Namespace and Pod are those of its bundle; empty where there is none.
+	// Namespace and Pod are those of its bundle; empty if there is none.
 	Namespace, Pod string
-	// VMM is its process; nil where none is seen.
+	// VMM is its process; nil if none is seen.
 	VMM *VMM
 }
 

@@ -15,7 +15,7 @@ import (
 type VMM struct {
 	PID int
 	// Sandbox is the pod's sandbox by the VM's name, "sandbox-<id>", as Kata gives it
-	// to QEMU (virtcontainers/qemu.go); empty where the command line does not say.
+	// to QEMU (virtcontainers/qemu.go); empty if the command line does not say.
 	Sandbox string
 	// Cmdline is the command line, with spaces between its words.
 	Cmdline facts.Fact
@@ -98,7 +98,7 @@ type Passed struct {
 	Address string
 	// Bus is the bus of the VM that it is on; empty for the root bus.
 	Bus string
-	// WithROM is set where the VM sees the function's option ROM: neither "rombar=0" nor
+	// WithROM is set if the VM sees the function's option ROM: neither "rombar=0" nor
 	// an empty "romfile=" keeps it away (QEMU: hw/pci/pci.c).
 	WithROM bool
 }

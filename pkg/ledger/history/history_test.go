@@ -153,8 +153,8 @@ func TestOneAfterTheOther(t *testing.T) {
 			t.Errorf("pod %s has %d tenancies, want %d", which, n, want)
 		}
 	}
-	if near := b.h.Neighbours([]*history.Tenancy{first}); len(near) > 0 {
-		t.Errorf("who came after was no neighbour: %+v", near)
+	if near := b.h.Neighbors([]*history.Tenancy{first}); len(near) > 0 {
+		t.Errorf("who came after was no neighbor: %+v", near)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestHistoryOfFailedAssignments(t *testing.T) {
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestNeighbors(t *testing.T) {
 	var b book
 	mine, sibling, far, later := claimOf("t1", "a"), claimOf("t2", "b"), claimOf("t3", "c"), claimOf("t4", "d")
 	b.prepare(mine, vf(0))
@@ -217,13 +217,13 @@ func TestNeighbours(t *testing.T) {
 	b.unprepare(sibling)
 	b.unprepare(mine)
 	b.prepare(later, vf(2))
-	near := b.h.Neighbours(b.h.OfClaim("t1/a"))
+	near := b.h.Neighbors(b.h.OfClaim("t1/a"))
 	var got []string
 	for _, n := range near {
 		got = append(got, n.Other.Claim.Name+" "+string(n.Relation)+" "+n.From.Format("15:04")+" "+n.To.Format("15:04"))
 	}
 	if want := []string{"b one PF 08:01 08:03", "c one node 08:02 08:04"}; !slices.Equal(got, want) {
-		t.Errorf("neighbours %q, want %q", got, want)
+		t.Errorf("neighbors %q, want %q", got, want)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestRelations(t *testing.T) {
 		var b book
 		b.prepare(claimOf("t1", "a"), deep)
 		b.prepare(claimOf("t2", "b"), c.other)
-		near := b.h.Neighbours(b.h.OfClaim("t1/a"))
+		near := b.h.Neighbors(b.h.OfClaim("t1/a"))
 		if len(near) != 1 || near[0].Relation != c.want {
 			t.Errorf("%s: %+v, want %s", c.other.Address, near, c.want)
 		}

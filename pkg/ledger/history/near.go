@@ -30,8 +30,8 @@ func Relations() []Relation {
 	return []Relation{SameFunction, SameGroup, SamePF, SameSlot, SameSwitch, SamePort, SameNode}
 }
 
-// Neighbour is a tenancy of another claim at the same time.
-type Neighbour struct {
+// Neighbor is a tenancy of another claim at the same time.
+type Neighbor struct {
 	// Mine and Other are the two tenancies, and Relation is what their functions have in common.
 	Mine     *Tenancy `json:"mine"`
 	Other    *Tenancy `json:"other"`
@@ -41,10 +41,10 @@ type Neighbour struct {
 	To   *time.Time `json:"to,omitempty"`
 }
 
-// Neighbours returns the tenancies of other claims on the same node that overlap with mine in time. Each is listed
+// Neighbors returns the tenancies of other claims on the same node that overlap with mine in time. Each is listed
 // once, by its nearest relation; the nearest come first, then the earliest. Tenancies of the same tenant are included.
-func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
-	var found []Neighbour
+func (h *History) Neighbors(mine []*Tenancy) []Neighbor {
+	var found []Neighbor
 	asked := map[*Tenancy]bool{}
 	for _, m := range mine {
 		asked[m] = true
@@ -54,14 +54,14 @@ func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 			if asked[o] || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
 				continue
 			}
-			n := Neighbour{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.To, o.To)}
+			n := Neighbor{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.To, o.To)}
 			if o.From.After(n.From) {
 				n.From = o.From
 			}
 			found = append(found, n)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Neighbour) int {
+	slices.SortStableFunc(found, func(a, b Neighbor) int {
 		if c := rank(a.Relation) - rank(b.Relation); c != 0 {
 			return c
 		}
@@ -71,9 +71,9 @@ func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 }
 
 // nearest keeps the first of each other tenancy: it may be near several of mine.
-func nearest(sorted []Neighbour) []Neighbour {
+func nearest(sorted []Neighbor) []Neighbor {
 	seen := map[*Tenancy]bool{}
-	return slices.DeleteFunc(sorted, func(n Neighbour) bool {
+	return slices.DeleteFunc(sorted, func(n Neighbor) bool {
 		known := seen[n.Other]
 		seen[n.Other] = true
 		return known

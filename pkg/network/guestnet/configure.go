@@ -34,7 +34,7 @@
 // exchange their names.
 //
 // If the network has its own table, the interface's routes go there, together with the routes to the networks of its
-// addresses, so that neighbours stay reachable on the link. A rule of priority [RulePriority] directs packets from one
+// addresses, so that neighbors stay reachable on the link. A rule of priority [RulePriority] directs packets from one
 // of the addresses to the table; link-local addresses need none.
 //
 // Nothing is removed. Other addresses and routes of the interface are reported as unmanaged, except those that the

@@ -60,7 +60,7 @@ func TestMissingInterfaceIsNamedWithWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestCancelledRunSaysWhy(t *testing.T) {
+func TestCanceledRunSaysWhy(t *testing.T) {
 	g := newGuest(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log := &buffer{}

@@ -104,7 +104,7 @@ func TestConfigureWithoutLink(t *testing.T) {
 }
 
 // Each of two interfaces has its table, so that an answer leaves by the one
-// that was asked, and neighbours are reached without the gateway.
+// that was asked, and neighbors are reached without the gateway.
 func TestTwoInterfacesRouteBySource(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)

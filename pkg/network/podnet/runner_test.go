@@ -143,8 +143,8 @@ func TestPluginThatHangs(t *testing.T) {
 	}
 }
 
-// TestCancelledCall names the caller's reason.
-func TestCancelledCall(t *testing.T) {
+// TestCanceledCall names the caller's reason.
+func TestCanceledCall(t *testing.T) {
 	p, l := script(t, "echo about to >&2; exec sleep 600")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(500*time.Millisecond, func() { cancel(errors.New("the kubelet has gone")) })

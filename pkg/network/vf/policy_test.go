@@ -120,7 +120,7 @@ func TestApplyLeavesAloneWhatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestSupportedNamesWhatADriverLacks: before anything is changed, but for the
+// TestSupportedNamesWhatADriverLacks: before anything is changed, except for the
 // minimum rate, which igb refuses by its value only.
 func TestSupportedNamesWhatADriverLacks(t *testing.T) {
 	for name, tt := range map[string]struct {

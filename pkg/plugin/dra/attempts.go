@@ -144,7 +144,7 @@ func (t *Attempts) Failing() map[pci.Address]rule.Code {
 	return standing
 }
 
-// onlySeenByPrepare returns the function of an error whose reason the judgement on devices can't see. A missing CNI plugin of an address
+// onlySeenByPrepare returns the function of an error whose reason the judgment on devices can't see. A missing CNI plugin of an address
 // pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
 func onlySeenByPrepare(err error) (pci.Address, rule.Code, bool) {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {

@@ -159,7 +159,7 @@ func TestGateComparesTheAllocation(t *testing.T) {
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}},
 		}}}
 	}
-	labelled := func(value string) *corev1.NodeSelector {
+	labeled := func(value string) *corev1.NodeSelector {
 		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{value}}},
 		}}}
@@ -177,12 +177,12 @@ func TestGateComparesTheAllocation(t *testing.T) {
 		"no node selector":            {pool: "worker-1/kata-vfio.dev"},
 		"a pool's former name":        {pool: "worker-1", selector: named("worker-1")},
 		"a former name of a PF's":     {pool: "worker-1/pf-0000-21-00-0"},
-		"labels of the node":          {pool: "worker-1/kata-vfio.dev", selector: labelled("a")},
+		"labels of the node":          {pool: "worker-1/kata-vfio.dev", selector: labeled("a")},
 		"another node's pool":         {pool: "worker-2", selector: named("worker-2"), words: "allocated from pool worker-2, which is not of node worker-1"},
 		"another node's PF":           {pool: "worker-2/pf-0000-21-00-0", words: "allocated from pool worker-2/pf-0000-21-00-0"},
 		"a node with a like name":     {pool: "worker-10", words: "allocated from pool worker-10"},
 		"a selector of another node":  {pool: "worker-1/kata-vfio.dev", selector: named("worker-2"), words: "does not match worker-1"},
-		"labels of another node":      {pool: "worker-1/kata-vfio.dev", selector: labelled("b"), words: "does not match worker-1"},
+		"labels of another node":      {pool: "worker-1/kata-vfio.dev", selector: labeled("b"), words: "does not match worker-1"},
 		"a selector of no node":       {pool: "worker-1/kata-vfio.dev", selector: &corev1.NodeSelector{}, words: "does not match worker-1"},
 		"a selector nobody can read":  {pool: "worker-1/kata-vfio.dev", selector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "Like"}}}}}, words: "can't be read"},
 		"a selector of several nodes": {pool: "worker-1/kata-vfio.dev", selector: either(named("worker-2"), named("worker-1"))},

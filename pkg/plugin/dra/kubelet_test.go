@@ -184,7 +184,7 @@ func TestUnprepareInUseIsAnError(t *testing.T) {
 	group, _ := n.Kernel.Group(gpu)
 	h := n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	var age float64
-	for range 2 { // an alert is on how long that goes on, which no try begins anew
+	for range 2 { // an alert is on how long that goes on, which no try begins again
 		if answer := k.Unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
 			t.Errorf("unprepared: %v", answer)
 		}

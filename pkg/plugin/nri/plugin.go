@@ -1,4 +1,4 @@
-// Package nri is the second line of defence that keeps devices with their pods. It is a plugin of
+// Package nri is the second line of defense that keeps devices with their pods. It is a plugin of
 // the container runtime (Node Resource Interface): it compares each sandbox and each container with
 // the claims, and refuses a device, mount or annotation that belongs to none.
 //

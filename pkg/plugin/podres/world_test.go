@@ -147,7 +147,7 @@ func (w *world) write(name, content string) {
 	}
 }
 
-// config is that of an instance of its own, with a journal opened anew.
+// config is that of an instance of its own, with a journal opened again.
 func (w *world) config() podres.Config {
 	w.t.Helper()
 	records := journal.OpenReadOnly(filepath.Join(w.dir, "journal"))

@@ -72,7 +72,7 @@ func (set *Set) nameDrivers(pl *plan.Plan) (changed bool, err error) {
 	return changed, nil
 }
 
-// registeredName returns the name of the registered driver that equals the wanted one but for "-" and "_", or the wanted
+// registeredName returns the name of the registered driver that equals the wanted one except for "-" and "_", or the wanted
 // name if there is none.
 func registeredName(registered []string, want string) string {
 	if slices.Contains(registered, want) {

@@ -18,7 +18,7 @@ import (
 // GoneError says that a function of a record is gone. It matches [sysfs.ErrNoFunction].
 type GoneError struct {
 	Address pci.Address
-	// Replaced is set where something is at its address.
+	// Replaced is set if something is at its address.
 	Replaced bool
 }
 

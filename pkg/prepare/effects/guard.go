@@ -79,7 +79,7 @@ const pluginComm = "kata-vfio-plugi"
 type LockedError struct {
 	Claim   plan.Ref
 	Address pci.Address
-	// Driver is the driver whose unbind hangs, empty where that is not known.
+	// Driver is the driver whose unbind hangs, empty if that is not known.
 	Driver string
 }
 

@@ -129,7 +129,7 @@ type Interfaces interface {
 type Addresses interface {
 	// Find returns an error unless the lease's plugin is there.
 	Find(l *plan.Lease) error
-	// Add takes addresses. After an error they may be taken all the same, but for
+	// Add takes addresses. After an error they may be taken all the same, except for
 	// an [ipam.PluginError] with Nothing set.
 	Add(ctx context.Context, l *plan.Lease) (*podnet.Result, error)
 	// Delete gives them back. It may be repeated.
@@ -186,7 +186,7 @@ const (
 type Event struct {
 	Claim plan.Ref
 	Phase Phase
-	// Step is set where the work was a step of a plan.
+	// Step is set if the work was a step of a plan.
 	Step *plan.Step
 	// Proof is set for a reset that succeeded.
 	Proof *isolation.Proof
@@ -219,9 +219,9 @@ type Parts struct {
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
 	Addresses  Addresses
-	// Ledger is nil where no history is kept; package node always has one.
+	// Ledger is nil if no history is kept; package node always has one.
 	Ledger Ledger
-	// Room is nil where none is kept; package node always keeps some.
+	// Room is nil if none is kept; package node always keeps some.
 	Room Room
 	// Observe gets each step and phase; nil for nobody.
 	Observe Observer

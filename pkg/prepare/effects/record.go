@@ -24,7 +24,7 @@ import (
 // EvidenceError says that a completed or planned step could not be written to the ledger. Then a claim neither gets nor
 // loses its devices, and the next try continues.
 type EvidenceError struct {
-	// Claim is empty where it is not about one.
+	// Claim is empty if it is not about one.
 	Claim plan.Ref
 	Err   error
 }

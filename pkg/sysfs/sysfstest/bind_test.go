@@ -66,7 +66,7 @@ func TestBindingRules(t *testing.T) {
 		"probe finds the first driver with the ids": {
 			[]step{{unbind, gpu, nil}, {probe, gpu, nil}}, "nvidia", "(null)",
 		},
-		"probe honours the override": {
+		"probe honors the override": {
 			[]step{{override, "vfio-pci", nil}, {unbind, gpu, nil}, {probe, gpu, nil}}, "vfio-pci", "vfio-pci",
 		},
 		"probe with an override takes no other driver, and succeeds": {

@@ -91,15 +91,15 @@ func (d *driver) matches(f *function) bool {
 
 // AddDriver registers a driver, as loading its module does, and offers it all
 // functions without one (drivers/base/dd.c driver_attach). A name that is
-// registered gets the new behaviour and the ids added.
-func (k *Kernel) AddDriver(name string, behaviour Driver) {
+// registered gets the new behavior and the ids added.
+func (k *Kernel) AddDriver(name string, behavior Driver) {
 	if k.tb != nil {
 		k.tb.Helper()
 	}
 	var d *driver
 	var unbound []*function
 	k.build(func() {
-		d = k.register(name, behaviour)
+		d = k.register(name, behavior)
 		for _, f := range k.sorted() {
 			if f.driver == nil {
 				unbound = append(unbound, f)
@@ -117,13 +117,13 @@ func (k *Kernel) AddDriver(name string, behaviour Driver) {
 }
 
 // register enters a driver, or adds to one. Callers hold mu.
-func (k *Kernel) register(name string, behaviour Driver) *driver {
+func (k *Kernel) register(name string, behavior Driver) *driver {
 	if d := k.driverByName(name); d != nil {
-		behaviour.IDs = slices.Concat(d.IDs, behaviour.IDs)
-		d.Driver = behaviour
+		behavior.IDs = slices.Concat(d.IDs, behavior.IDs)
+		d.Driver = behavior
 		return d
 	}
-	d := &driver{Driver: behaviour, name: name}
+	d := &driver{Driver: behavior, name: name}
 	k.drivers = append(k.drivers, d)
 	k.mkdir(d.dir())
 	for _, name := range []string{"bind", "unbind", "uevent"} {
@@ -203,19 +203,19 @@ func (k *Kernel) driverByName(name string) *driver {
 
 // AddModule makes a driver loadable: [Kernel.Load] registers it. The module is
 // called as the driver, with "_" for "-".
-func (k *Kernel) AddModule(driver string, behaviour Driver) {
+func (k *Kernel) AddModule(driver string, behavior Driver) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.modules == nil {
 		k.modules = map[string]loadable{}
 	}
-	k.modules[moduleName(driver)] = loadable{driver, behaviour}
+	k.modules[moduleName(driver)] = loadable{driver, behavior}
 }
 
 // A loadable is a driver in a module that can be loaded.
 type loadable struct {
-	driver    string
-	behaviour Driver
+	driver   string
+	behavior Driver
 }
 
 // Load loads a module, or all modules of a modalias ("pci:v..."), as modprobe does. Loading a loaded module is not
@@ -238,7 +238,7 @@ func (k *Kernel) Load(ctx context.Context, module string) error {
 	case !known:
 		return fmt.Errorf("load module %s: not found in /lib/modules/%s", module, Release)
 	}
-	k.AddDriver(m.driver, m.behaviour)
+	k.AddDriver(m.driver, m.behavior)
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (k *Kernel) loadFor(ctx context.Context, modalias string) error {
 	var names []string
 	k.mu.Lock()
 	for name, m := range k.modules {
-		d := driver{Driver: m.behaviour, name: m.driver}
+		d := driver{Driver: m.behavior, name: m.driver}
 		for _, f := range k.functions {
 			if f.modalias() == modalias && slices.ContainsFunc(d.IDs, func(id Match) bool { return id.matches(f) }) {
 				names = append(names, name)

@@ -31,7 +31,7 @@ type Holder struct {
 	device   *function
 	released chan struct{}
 	once     sync.Once
-	// unseen is set where no process in proc has the file.
+	// unseen is set if no process in proc has the file.
 	unseen bool
 }
 

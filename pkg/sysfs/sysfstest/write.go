@@ -105,7 +105,7 @@ type target struct {
 // held (see store), Kernel.mu is not.
 type storeFunc func(k *Kernel, t target, value string) error
 
-// store runs the hooks and the store function, under the function's lock but for
+// store runs the hooks and the store function, under the function's lock except for
 // reset_method, whose store function does not take it.
 func (k *Kernel) store(t target, name, value string) error {
 	if t.function != nil && path.Base(name) != "reset_method" {

@@ -17,8 +17,8 @@ type Bar struct {
 	Start, End time.Duration
 }
 
-// labelledRows is the number of rows up to which each has its name beside it.
-const labelledRows = 16
+// labeledRows is the number of rows up to which each has its name beside it.
+const labeledRows = 16
 
 // Waterfall shows bars from left to right, with the first row on top, in a plot of that width. Each phase has a color.
 // Later bars lie upon earlier ones of their row.
@@ -56,7 +56,7 @@ const legendRoom = 0.22
 
 // labelsOf returns about how wide the rows' names are.
 func labelsOf(rows []string) vg.Length {
-	if len(rows) > labelledRows {
+	if len(rows) > labeledRows {
 		return 0
 	}
 	longest := 0
@@ -78,7 +78,7 @@ func (u until) Ticks(from, to float64) []plot.Tick {
 func WaterfallHeight(bars []Bar) vg.Length {
 	rows, phases := names(bars, func(b Bar) string { return b.Row }), names(bars, func(b Bar) string { return b.Phase })
 	row := 0.6 * vg.Centimeter
-	if len(rows) > labelledRows {
+	if len(rows) > labeledRows {
 		row = 0.16 * vg.Centimeter
 	}
 	return max(row*vg.Length(len(rows)), 0.55*vg.Centimeter*vg.Length(len(phases))) + 2.4*vg.Centimeter
@@ -119,7 +119,7 @@ func axisOf(bars []Bar) axis {
 func (a axis) of(d time.Duration) float64 { return float64(d) / float64(a.one) }
 
 func ticks(rows []string) []plot.Tick {
-	if len(rows) > labelledRows {
+	if len(rows) > labeledRows {
 		return nil
 	}
 	all := make([]plot.Tick, len(rows))

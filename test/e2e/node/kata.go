@@ -53,7 +53,7 @@ func (n *Node) stageKata(ctx context.Context, dir string) error {
 
 // prepareKata makes the node one for Kata, as an administrator does: by bootstrap, from a containerd that knows no handler of ours. Bootstrap ends
 // with 3 when it has changed something. The lab's settings are a file of their own, which is there before: bootstrap looks for virtiofsd where they say.
-// What modules Kata needs beside ours the kernel loads, but for those whose device nodes systemd makes at boot (kmod static-nodes), which the machine
+// What modules Kata needs beside ours the kernel loads, except for those whose device nodes systemd makes at boot (kmod static-nodes), which the machine
 // lacks.
 const prepareKata = `
 mkdir -p ` + kata.Dir + ` /etc/containerd

@@ -106,7 +106,7 @@ func devicesOf(spec *specs.Spec) []specs.LinuxDevice {
 	return spec.Linux.Devices
 }
 
-// isVFIO tells as Kata does what is plugged in: nodes below /dev/vfio, but for the one that controls containers.
+// isVFIO tells as Kata does what is plugged in: nodes below /dev/vfio, except for the one that controls containers.
 func isVFIO(path string) bool {
 	return strings.HasPrefix(path, "/dev/vfio/") && !strings.HasPrefix(path, "/dev/vfio/vfio")
 }

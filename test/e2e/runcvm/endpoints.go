@@ -20,7 +20,7 @@ type taken struct {
 	Group device
 }
 
-// endpoints takes the physical endpoints of a sandbox, none where it has no network namespace of its own.
+// endpoints takes the physical endpoints of a sandbox, none if it has no network namespace of its own.
 func (n node) endpoints(ctx context.Context, spec *specs.Spec) ([]taken, error) {
 	if spec.Linux == nil {
 		return nil, nil

@@ -86,12 +86,12 @@ func (b *build) arrangeVFIO() error {
 		b.writeEmbedded("vfio/Kbuild", filepath.Join(dir, "Kbuild"), os.O_TRUNC),
 		os.WriteFile(filepath.Join(dir, "itspan/Makefile"), []byte("obj-m += itspan.o\n"), 0o644),
 		b.spanIterator(filepath.Join(linux, "lib/interval_tree.c"), filepath.Join(dir, "itspan/itspan.c")),
-		b.licence(filepath.Join(dir, "iommufd/iova_bitmap.c")),
+		b.license(filepath.Join(dir, "iommufd/iova_bitmap.c")),
 	)
 }
 
-// licence adds the MODULE_LICENSE that iova_bitmap.c lacks in kernels that never build it as a module alone.
-func (b *build) licence(path string) error {
+// license adds the MODULE_LICENSE that iova_bitmap.c lacks in kernels that never build it as a module alone.
+func (b *build) license(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil || strings.Contains(string(text), "MODULE_LICENSE") {
 		return err

@@ -54,7 +54,7 @@ func Line(command string) string {
 	return "PATH=/run:/usr/sbin:/usr/bin:/sbin:/bin chroot " + Root + " sh -c '" + command + "'"
 }
 
-// Arguments are those with which the node's GRUB starts its kernel, but for those of every system.
+// Arguments are those with which the node's GRUB starts its kernel, except for those of every system.
 func Arguments(ctx context.Context, m *lab.Machine) ([]string, error) {
 	out, err := m.Command(ctx, "sh", "-c", "grep -m1 vmlinuz-$(uname -r) "+Root+"/boot/grub/grub.cfg").Output()
 	if err != nil {

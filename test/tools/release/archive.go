@@ -42,7 +42,7 @@ func writeArchive(output string, src source, p *program, license []byte) error {
 	files := []file{
 		{path: path.Join(root, p.file()), content: p.content, mode: 0o755},
 		{path: path.Join(root, "LICENSE"), content: license, mode: 0o644},
-		{path: path.Join(root, "THIRD-PARTY-LICENSES"), content: p.licences, mode: 0o644},
+		{path: path.Join(root, "THIRD-PARTY-LICENSES"), content: p.licenses, mode: 0o644},
 		{path: path.Join(root, "man", p.manual.name()), content: p.manual.content, mode: 0o644},
 	}
 	for _, c := range p.completions {

@@ -58,8 +58,8 @@ func describe(ctx context.Context, programs []program, src source, cache *module
 	defer os.RemoveAll(dir)
 	for i := range programs {
 		p := &programs[i]
-		if p.licences, err = cache.licences(p.build); err != nil {
-			return fmt.Errorf("the licences of %s: %w", p.name, err)
+		if p.licenses, err = cache.licenses(p.build); err != nil {
+			return fmt.Errorf("the licenses of %s: %w", p.name, err)
 		}
 		if p.os != runtime.GOOS || p.arch != runtime.GOARCH {
 			continue

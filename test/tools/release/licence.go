@@ -12,21 +12,21 @@ import (
 // noAssertion is what SPDX wants where nothing is said.
 const noAssertion = "NOASSERTION"
 
-// certain is how much of a licence must be there, word by word, to be called that.
+// certain is how much of a license must be there, word by word, to be called that.
 const certain = 0.9
 
-// lawyer knows licences by their texts.
+// lawyer knows licenses by their texts.
 type lawyer struct{ known *classifier.Classifier }
 
 func newLawyer() (*lawyer, error) {
 	known, err := assets.DefaultClassifier()
 	if err != nil {
-		return nil, fmt.Errorf("load the known licences: %w", err)
+		return nil, fmt.Errorf("load the known licenses: %w", err)
 	}
 	return &lawyer{known: known}, nil
 }
 
-// expression is what a module's files declare, as an SPDX expression. All licences that are in them count.
+// expression is what a module's files declare, as an SPDX expression. All licenses that are in them count.
 func (l *lawyer) expression(texts []file) string {
 	var names []string
 	for _, text := range texts {

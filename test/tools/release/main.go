@@ -1,5 +1,5 @@
 // Command release makes what is released of programs that are built: an archive of each program with its man page,
-// completions and licences, the chart, packages for Debian and for what uses RPM, an SBOM, and the checksums of all. It
+// completions and licenses, the chart, packages for Debian and for what uses RPM, an SBOM, and the checksums of all. It
 // asks no network. The same tree and the same programs make the same bytes, wherever and whenever.
 //
 //	release -programs bin/programs -version 1.2.3 -guest show-in-guest -o bin/release

@@ -32,8 +32,8 @@ func TestManualSaysWhatTheHelpSays(t *testing.T) {
 				t.Errorf("%s of %s completes nothing", c.name(), p.arch)
 			}
 		}
-		if licences := string(p.licences); !strings.Contains(licences, "\ngithub.com/spf13/pflag ") || !strings.Contains(licences, "\nstd go") {
-			t.Errorf("the licences of %s are:\n%.500s", p.arch, licences)
+		if licenses := string(p.licenses); !strings.Contains(licenses, "\ngithub.com/spf13/pflag ") || !strings.Contains(licenses, "\nstd go") {
+			t.Errorf("the licenses of %s are:\n%.500s", p.arch, licenses)
 		}
 	}
 }
@@ -60,9 +60,9 @@ func TestProgramThatThisHostCantRunIsRefused(t *testing.T) {
 	}
 }
 
-func TestModulesWithoutALicenceAreRefused(t *testing.T) {
+func TestModulesWithoutALicenseAreRefused(t *testing.T) {
 	cache := &moduleCache{dir: t.TempDir(), goroot: t.TempDir()}
-	if _, err := cache.licences(programs(t)[0].build); err == nil || !strings.Contains(err.Error(), "has no licence in "+cache.dir) {
+	if _, err := cache.licenses(programs(t)[0].build); err == nil || !strings.Contains(err.Error(), "has no license in "+cache.dir) {
 		t.Errorf("got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(cache.goroot, "license.txt"), []byte("yes"), 0o600); err != nil {

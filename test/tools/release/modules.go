@@ -50,10 +50,10 @@ func newModuleCache(ctx context.Context) (*moduleCache, error) {
 	return &moduleCache{dir: dirs[0], goroot: dirs[1]}, nil
 }
 
-// legal matches the names of files with licences, and with what they want to be passed on.
+// legal matches the names of files with licenses, and with what they want to be passed on.
 var legal = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// texts are the files with a module's licences, by name. A module that is not in the cache has none.
+// texts are the files with a module's licenses, by name. A module that is not in the cache has none.
 func (c *moduleCache) texts(m module.Version) ([]file, error) {
 	dir := c.goroot
 	if m.Path != standardLibrary {
@@ -88,17 +88,17 @@ func (c *moduleCache) texts(m module.Version) ([]file, error) {
 	return texts, nil
 }
 
-// licences are the texts of all modules in a program, which most of them want to be passed on with it.
-func (c *moduleCache) licences(build *debug.BuildInfo) ([]byte, error) {
+// licenses are the texts of all modules in a program, which most of them want to be passed on with it.
+func (c *moduleCache) licenses(build *debug.BuildInfo) ([]byte, error) {
 	var out bytes.Buffer
-	fmt.Fprintln(&out, "This program contains the modules below, each under the licence that stands with it.")
+	fmt.Fprintln(&out, "This program contains the modules below, each under the license that stands with it.")
 	for _, m := range modules(build) {
 		texts, err := c.texts(m)
 		if err != nil {
 			return nil, err
 		}
 		if len(texts) == 0 {
-			return nil, fmt.Errorf("%s has no licence in %s: download it", m, c.dir)
+			return nil, fmt.Errorf("%s has no license in %s: download it", m, c.dir)
 		}
 		for _, text := range texts {
 			fmt.Fprintf(&out, "\n%s\n%s %s: %s\n\n%s", strings.Repeat("=", 78), m.Path, m.Version, text.path, text.content)

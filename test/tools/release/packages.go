@@ -112,7 +112,7 @@ func (r *request) contents(form format, src source, programs []program) ([]file,
 			return nil, err
 		}
 		list = append(list, own...)
-		list = append(list, file{path: path.Join(doc, "THIRD-PARTY-LICENSES."+programs[i].name), content: programs[i].licences})
+		list = append(list, file{path: path.Join(doc, "THIRD-PARTY-LICENSES."+programs[i].name), content: programs[i].licenses})
 	}
 	for from, to := range map[string]string{
 		form.copyright: doc + "/copyright", "README.md": doc + "/", "deploy/packages/node.yaml": "/etc/kata-vfio/",

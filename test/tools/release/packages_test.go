@@ -13,7 +13,7 @@ import (
 	"github.com/sassoftware/go-rpmutils"
 )
 
-// installed are the files of a package, but for the completions of zsh, which differ.
+// installed are the files of a package, except for the completions of zsh, which differ.
 func installed() []string {
 	return []string{
 		"/etc/kata-vfio/node.yaml", "/usr/bin/show",

@@ -21,10 +21,10 @@ type program struct {
 	arch    string // a GOARCH
 	content []byte
 	build   *debug.BuildInfo
-	// What describe adds, the same for all processors but for the licences.
+	// What describe adds, the same for all processors except for the licenses.
 	manual      page
 	completions []completion
-	licences    []byte
+	licenses    []byte
 }
 
 // platform is where the program runs: linux-amd64.

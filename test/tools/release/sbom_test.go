@@ -51,8 +51,8 @@ func TestSBOMNamesWhatTheProgramsAreMadeOf(t *testing.T) {
 	want := map[string][]string{}
 	for _, p := range programs(t) {
 		for _, m := range modules(p.build) {
-			licence := map[string]string{"std": "BSD-3-Clause", "github.com/spf13/cobra": "Apache-2.0", "github.com/spf13/pflag": "BSD-3-Clause"}[m.Path]
-			want[p.platform()+"/show"] = append(want[p.platform()+"/show"], m.Path+" "+m.Version+" "+licence)
+			license := map[string]string{"std": "BSD-3-Clause", "github.com/spf13/cobra": "Apache-2.0", "github.com/spf13/pflag": "BSD-3-Clause"}[m.Path]
+			want[p.platform()+"/show"] = append(want[p.platform()+"/show"], m.Path+" "+m.Version+" "+license)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(want["linux-arm64/show"]) != 3 {
@@ -104,7 +104,7 @@ func TestSBOMKeepsTheRulesOfItsFormat(t *testing.T) {
 	}
 }
 
-func TestLicenceThatIsNotKnownIsNotAsserted(t *testing.T) {
+func TestLicenseThatIsNotKnownIsNotAsserted(t *testing.T) {
 	l, err := newLawyer()
 	if err != nil {
 		t.Fatal(err)

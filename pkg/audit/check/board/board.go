@@ -93,7 +93,7 @@ func (t *Tree) Mode(name string, mode os.FileMode) {
 	}
 }
 
-// Save writes a claim's record, as the plugin does but for its durability.
+// Save writes a claim's record, as the plugin does except for its durability.
 func (t *Tree) Save(rec *journal.Record) {
 	t.TB.Helper()
 	data, err := journal.Encode(rec)

@@ -151,7 +151,7 @@ func (t *Tree) Run(tenant string, mounts ...string) {
 	t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-"+tenant+"/config.json", string(text))
 }
 
-// AskedContainerd has containerd answer as it does once it has been restarted with the files of the board, but for what
+// AskedContainerd has containerd answer as it does once it has been restarted with the files of the board, except for what
 // change makes of it.
 func (t *Tree) AskedContainerd(change func(*containerd.Running)) {
 	t.TB.Helper()

@@ -280,7 +280,7 @@ func TestSnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestClaimThatWentOnMeanwhileIsNotJudgedAnew: it was between two states when the functions were read anew.
+// TestClaimThatWentOnMeanwhileIsNotJudgedAnew: it was between two states when the functions were read again.
 func TestClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
 	asked := 0
 	var between func()

@@ -105,7 +105,7 @@ type Support struct {
 }
 
 // Of returns what the rule supports, in the order of the frameworks; it is empty
-// and not nil where it supports nothing.
+// and not nil if it supports nothing.
 func Of(frameworks []Framework, rule string) []Support {
 	supports := []Support{}
 	for i := range frameworks {

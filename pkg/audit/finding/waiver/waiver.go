@@ -55,7 +55,7 @@ func Parse(content []byte, rules []string) ([]finding.Waiver, error) {
 	return waivers, nil
 }
 
-// load returns the list of entries, nil where the file is empty.
+// load returns the list of entries, nil if the file is empty.
 func load(content []byte) (*yaml.Node, error) {
 	if len(content) > MaxSize {
 		return nil, fmt.Errorf("larger than %d bytes", MaxSize)
@@ -81,7 +81,7 @@ func load(content []byte) (*yaml.Node, error) {
 	return entries, nil
 }
 
-// one returns the only document, nil where there is none.
+// one returns the only document, nil if there is none.
 func one(content []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	var document, more yaml.Node

@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Driver is the behaviour of a PF's driver.
+// Driver is the behavior of a PF's driver.
 type Driver struct {
 	// Refuses has the errors for unsupported settings. The driver reports most of them nevertheless.
 	Refuses map[device.VFSetting]error

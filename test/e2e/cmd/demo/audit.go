@@ -51,8 +51,8 @@ spec:
 // gpuPort is the port above the first tenant's GPU.
 const gpuPort = "0000:20:01.0"
 
-// neighbour runs the second tenant's pod, without its VM: whose the device is, which is what the audit goes by, is the same.
-func (s *story) neighbour(ctx context.Context) error {
+// neighbor runs the second tenant's pod, without its VM: whose the device is, which is what the audit goes by, is the same.
+func (s *story) neighbor(ctx context.Context) error {
 	s.title("A second tenant gets a NIC's virtual function below the same root as the GPU")
 	s.say("(its VM is left out to save a minute)\n$ kubectl apply -f vf-near.yaml")
 	if err := s.node.UseVMs(ctx, false); err != nil {

@@ -44,7 +44,7 @@ func (s *story) play(ctx context.Context) error {
 	}
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
 	for _, chapter := range []func(context.Context) error{
-		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbour, s.auditClean, s.auditFault, s.remove, s.network,
+		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove, s.network,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err

@@ -50,7 +50,7 @@ func ping(p protocol.Ping) (*protocol.PingResult, error) {
 	defer conn.Close()
 	result := &protocol.PingResult{}
 	for sequence := range p.Count {
-		// Before the neighbour is resolved, a request may fail on the spot; it counts as lost.
+		// Before the neighbor is resolved, a request may fail on the spot; it counts as lost.
 		result.Sent++
 		if _, err := conn.Write(echo(f.request, uint16(sequence))); err != nil {
 			time.Sleep(time.Second)

@@ -91,7 +91,7 @@ type Function struct {
 	Vendor string `json:"vendor"`
 	Device string `json:"device"`
 	Class  string `json:"class"`
-	// Driver is empty where none is bound.
+	// Driver is empty if none is bound.
 	Driver string `json:"driver,omitempty"`
 }
 

@@ -36,7 +36,7 @@ func TestUnsafeInterruptsAreFound(t *testing.T) {
 	stage.FoundOnlyWhile(t, func() ([]string, func()) { return allow("Y"), func() { allow("N") } })
 }
 
-// gpu0Port is the root port above GPU0. PF0's is its neighbour.
+// gpu0Port is the root port above GPU0. PF0's is its neighbor.
 const gpu0Port = "0000:20:01.0"
 
 // TestACSThatIsSwitchedOffIsFound writes what recipes for GPUDirect write, to the port between two tenants' functions.

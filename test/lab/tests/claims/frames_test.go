@@ -17,7 +17,7 @@ import (
 // The texts of the frames.
 const (
 	honest      = "honest"
-	neighbours  = "from the neighbour's address"
+	neighbors   = "from the neighbor's address"
 	otherVLAN   = "tagged for the other VLAN"
 	twoTags     = "tagged for the own VLAN and inside for the other"
 	fromOutside = "from outside"
@@ -85,17 +85,17 @@ func wire(t *testing.T) (*frames.Socket, *listener) {
 	return socket, &listener{what: "the wire", more: socket.Heard}
 }
 
-// checkForgedFrames has a tenant of VLAN 100 send what it must not: frames from its neighbour's address, and frames tagged for
+// checkForgedFrames has a tenant of VLAN 100 send what it must not: frames from its neighbor's address, and frames tagged for
 // VLAN 200. The honest frame is the last one sent, so that what is not heard when it is was not let through.
 func checkForgedFrames(t *testing.T, n *node.Node, from, same, other *tenantVM) {
 	t.Helper()
 	socket, segment := wire(t)
-	neighbour, stranger := same.listen(t), other.listen(t)
+	neighbor, stranger := same.listen(t), other.listen(t)
 	stranger.awaitSent(t, fromOutside, func() error {
 		return socket.Send(frames.Frame{Source: topology.PF1MAC, VLANs: []int{200}, Text: fromOutside})
 	})
 	_, err := from.Frames(t.Context(), from.mac,
-		frames.Frame{Source: same.mac, Text: neighbours},
+		frames.Frame{Source: same.mac, Text: neighbors},
 		frames.Frame{Source: from.mac, VLANs: []int{200}, Text: otherVLAN},
 		frames.Frame{Source: from.mac, VLANs: []int{100, 200}, Text: twoTags},
 		frames.Frame{Source: from.mac, Text: honest})
@@ -103,7 +103,7 @@ func checkForgedFrames(t *testing.T, n *node.Node, from, same, other *tenantVM) 
 		t.Fatal(err)
 	}
 	segment.await(t, honest)
-	neighbour.await(t, honest)
+	neighbor.await(t, honest)
 	if err := socket.Send(frames.Frame{Source: topology.PF1MAC, VLANs: []int{200}, Text: atLast}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,8 @@ func checkForgedFrames(t *testing.T, n *node.Node, from, same, other *tenantVM) 
 			t.Errorf("the tenant of VLAN 200 hears %q", f.Text)
 		}
 	}
-	t.Logf("on the wire: %+v; the neighbour heard %+v", segment.all, neighbour.all)
-	checkSpoofCheck(t, n, segment.with(neighbours) != nil)
+	t.Logf("on the wire: %+v; the neighbor heard %+v", segment.all, neighbor.all)
+	checkSpoofCheck(t, n, segment.with(neighbors) != nil)
 }
 
 // checkSpoofCheck looks whether the PF was told to check source addresses. QEMU's igb does not do it: of DTXSWC, where igb sets

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { victim.Main(m) }
 // tally counts the points that were tried and the record states that kills left behind.
 type tally struct {
 	vfs []string // what the NIC imposes on its VFs before and after
-	// between are the settings of the first VF that kills left behind; nil where nobody asks.
+	// between are the settings of the first VF that kills left behind; nil if nobody asks.
 	between map[string]bool
 	points  int
 	states  map[journal.State]int

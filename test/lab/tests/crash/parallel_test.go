@@ -19,19 +19,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// neighbour is the UID of a claim that must not notice what happens to the victim's.
-const neighbour = "7d2f1c90"
+// neighbor is the UID of a claim that must not notice what happens to the victim's.
+const neighbor = "7d2f1c90"
 
-// TestNeighbourOfAKilledClaim prepares two claims at once, on two VFs of one PF, which share its lock, and kills one of
+// TestNeighborOfAKilledClaim prepares two claims at once, on two VFs of one PF, which share its lock, and kills one of
 // the two plugins at every point. The other claim comes through, and Recover leaves it alone.
-func TestNeighbourOfAKilledClaim(t *testing.T) {
+func TestNeighborOfAKilledClaim(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "2")
 	sum := tally{states: map[journal.State]int{}}
 	o := victim.Orders{Act: victim.Prepare, UID: uid, Addresses: []string{topology.VF(topology.PF0, 0)}}
 	for killed := true; killed; {
 		o.At += step(4)
 		before := stage.Bindings(t)
-		killed = besideNeighbour(t, &sum, o, before)
+		killed = besideNeighbor(t, &sum, o, before)
 		stage.Unchanged(t, before)
 		if t.Failed() {
 			t.Fatalf("killed at point %d", o.At)
@@ -40,11 +40,11 @@ func TestNeighbourOfAKilledClaim(t *testing.T) {
 	t.Logf("%d points tried; records in the states %v", sum.points, sum.states)
 }
 
-// besideNeighbour is one point: both at once, the neighbour in this process.
-func besideNeighbour(t *testing.T, sum *tally, o victim.Orders, before map[string]plan.Binding) bool {
+// besideNeighbor is one point: both at once, the neighbor in this process.
+func besideNeighbor(t *testing.T, sum *tally, o victim.Orders, before map[string]plan.Binding) bool {
 	t.Helper()
 	n := stage.Open(t, stage.Config())
-	req := stage.Request(t, neighbour, topology.VF(topology.PF0, 1))
+	req := stage.Request(t, neighbor, topology.VF(topology.PF0, 1))
 	prepared := make(chan error, 1)
 	go func() {
 		_, err := n.Prepare(context.WithoutCancel(t.Context()), req)
@@ -55,7 +55,7 @@ func besideNeighbour(t *testing.T, sum *tally, o victim.Orders, before map[strin
 		t.Fatal(err)
 	}
 	if err := <-prepared; err != nil {
-		t.Errorf("the neighbour: %v", err)
+		t.Errorf("the neighbor: %v", err)
 	}
 	if fate.Killed {
 		sum.points++
@@ -65,9 +65,9 @@ func besideNeighbour(t *testing.T, sum *tally, o victim.Orders, before map[strin
 	with[o.Addresses[0]] = before[o.Addresses[0]]
 	r, err := stage.OpenPlain(t, stage.Config()).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 || len(r.Kept) == 0 {
-		t.Errorf("Recover = %+v, %v; want the neighbour kept", r, err)
+		t.Errorf("Recover = %+v, %v; want the neighbor kept", r, err)
 	}
-	for _, id := range []string{uid, neighbour} {
+	for _, id := range []string{uid, neighbor} {
 		if _, err := n.Unprepare(t.Context(), id); err != nil {
 			t.Errorf("Unprepare %s: %v", id, err)
 		}
@@ -85,7 +85,7 @@ func TestRivalOfAKilledClaim(t *testing.T) {
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
 	kill := hang(t, victim.Orders{Act: victim.Prepare, UID: uid, Addresses: []string{topology.GPU0}, Phase: "unbind", At: 1})
-	req := stage.Request(t, neighbour, topology.GPU0)
+	req := stage.Request(t, neighbor, topology.GPU0)
 	impatient, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := n.Prepare(impatient, req)

@@ -84,7 +84,7 @@ func verdictOn(t *testing.T, snap *device.Snapshot, address string) verdict {
 }
 
 // TestVerdicts checks the verdict on each kind of place. Behind the switch without ACS, each device has a group by the
-// kernel's word (Linux 6.12), and can reach its neighbour all the same.
+// kernel's word (Linux 6.12), and can reach its neighbor all the same.
 func TestVerdicts(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "2")
 	kernel.VFs(t, topology.NVMe0, "2")

@@ -102,7 +102,7 @@ func VFs(t *testing.T, n *node.Node) []string {
 	return all
 }
 
-// Files are the names in a directory, none where there is no such directory.
+// Files are the names in a directory, none if there is no such directory.
 func Files(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

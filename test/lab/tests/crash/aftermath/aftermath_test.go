@@ -47,7 +47,7 @@ func TestBefore(t *testing.T) {
 }
 
 // TestAfterReset finds the record that was written before the reset, in its state or in an earlier one, and everything else
-// as the boot made it. Recover forgets the record and touches nothing, and the claim can be prepared anew.
+// as the boot made it. Recover forgets the record and touches nothing, and the claim can be prepared again.
 func TestAfterReset(t *testing.T) {
 	want, before := expected(t), stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
@@ -94,7 +94,7 @@ func checkFiles(t *testing.T, want victim.Aftermath, rec *journal.Record) {
 	}
 }
 
-// load checks the record of another boot, nil where none is expected.
+// load checks the record of another boot, nil if none is expected.
 func load(t *testing.T, n *node.Node, want victim.Aftermath) *journal.Record {
 	t.Helper()
 	rec, err := n.Journal.Load(want.UID)

@@ -21,15 +21,15 @@ import (
 // fewFunctions is the size of the node that the large one is compared with.
 const fewFunctions = 512
 
-// judged is what each judgement of a node took.
+// judged is what each judgment of a node took.
 type judged struct {
 	functions                       int // of the node, bridges included
 	scan, assess, publishing, audit time.Duration
 }
 
-// BenchmarkJudgement compares the judgement of 4,096 functions, their slices and their audit with one scan of them.
+// BenchmarkJudgment compares the judgment of 4,096 functions, their slices and their audit with one scan of them.
 // The growth is what a function costs more on the large node than on one of 512: 1 is linear, 8 quadratic.
-func BenchmarkJudgement(b *testing.B) {
+func BenchmarkJudgment(b *testing.B) {
 	few, many := scaledNode(b, fewFunctions), scaledNode(b, functions)
 	var small, large judged
 	for b.Loop() {
