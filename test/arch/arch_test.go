@@ -25,59 +25,36 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs", "vfio/mainline"}, // words
-		{"rule"},                   // what is wrong, and what to do
-		{"device", "api/v1alpha1"}, // values
-		{"bootstrap/state", "bootstrap/drift", "bootstrap/image"}, // the same, of a set-up
-		{"cli/encode"},              // documents for machines
-		{"cli/command"},             // how programs are told and answer
-		{"cli/command/commandtest"}, // what all of them are tested for
-		{"cli/kube"},                // and which cluster they ask
-		{"cli/kube/kubetest"},       // that cluster's double
-		{"isolation", "nodeconfig"}, // judgments
-		{"audit/finding"},           // what an audit says
-		{"audit/finding/waiver", "audit/finding/mapping"},                  // who accepts a failure; what it means to an auditor
-		{"claim", "sysfs", "sysfs/nodefile"},                               // one source each
-		{"network/guestnet"},                                               // the guest's own side
-		{"claimstatus"},                                                    // what drivers write to a claim
-		{"plan", "vfio", "sysfs/control", "network/vf/link", "containerd"}, // the decision; the kernel's edges
-		{"containerd/ask"},                                                 // a running containerd
-		{"publish", "sysfs/sysfstest"},                                     // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger", "cluster"},                   // effects; the API server's objects
-		{"network/podnet", "network/vf/vftest", "audit/archive", "ledger/writer", "controller/twin"}, // addresses for guests; vf's double; copies; the ledger's only writer; GPUs that two drivers publish
-		{"ledger/history"},                         // what the ledger's events come to
-		{"plugin/podpolicy"},                       // what a pod must not ask for
-		{"plugin/ration"},                          // how much of a tenant is told
-		{"plugin/serving"},                         // probes and metrics over HTTP
-		{"controller"},                             // what one node can't see
-		{"audit/archive/bundle"},                   // a node's copy with what else support needs
-		{"plugin/assignment", "facts"},             // who has what; what a node says of itself
-		{"facts/config"},                           // files of container runtimes, as their loaders read them
-		{"facts/katastate"},                        // what Kata writes down of its sandboxes
-		{"facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                    // a node as it should be
-		{"bootstrap/platform"},                     // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},       // what it takes, one concern each
-		{"audit/check", "audit/check/board"},       // the rules, and nodes to try them on
-		{"audit/check/gate"},                       // which failed checks keep a function from claims
-		{"audit/check/monitor"},                    // the rules on the plugin's own node
-		{"prepare/effects"},                        // what one step does
-		{"prepare"},                                // the order of effects
-		{"maintain"},                               // functions outside the life of a claim
-		{"plugin/metrics"},                         // what of that is counted
-		{"plugin/metrics/metricstest"},             // read single metrics
-		{"plugin/trace"},                           // what of that is in spans
-		{"node"},                                   // the parts joined
-		{"bootstrap"},                              // the plan, and the order of changes
-		{"bootstrap/writer"},                       // how bootstrap writes, and an engine that does
-		{"plugin/dra", "plugin/podres", "plugin/nri", "audit", "plugin/preflight"}, // entry points
-		{"plugin"}, // the daemon
-		{"audit/topology"},
-		{"audit/page", "audit/nodereport"},
-		{"audit/candidate"},               // a node before bootstrap
-		{"audit/candidate/candidatetest"}, // what holds of it after
-		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
-		{"audit/conformance"}, // what a platform with all that shows
+		{ // words, and values of one source
+			"audit/finding/mapping", "bootstrap/image", "claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci",
+			"plugin/metrics/metricstest", "plugin/ration", "sysfs/acpi", "sysfs/kernelargs", "sysfs/nodefile", "vfio/mainline",
+		},
+		{"cli/encode", "device", "rule", "sysfs"}, // values, documents, and what is wrong
+		{ // what users write; judgments; the edges of the kernel
+			"api/v1alpha1", "audit/finding", "bootstrap/drift", "bootstrap/state", "cli/command", "containerd/ask", "isolation",
+			"network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
+		},
+		{ // one source each
+			"audit/finding/waiver", "claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf", "nodeconfig",
+			"plugin/serving",
+		},
+		{"audit/nodereport", "cli/kube/kubetest", "ledger/history", "network/vf/vftest", "plan"}, // the decision
+		{"bind", "cdi", "journal", "network/podnet", "publish"},                                  // what the decision means: to the scheduler, the kernel, the disk
+		{ // a node's facts, a cluster, one step of a claim
+			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/assignment", "plugin/podpolicy", "plugin/preflight",
+			"prepare/effects",
+		},
+		{ // the order of steps; fleets; files of container runtimes
+			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/platform", "controller/twin", "facts/config",
+			"facts/katastate", "plugin/podres", "prepare",
+		},
+		{"audit/conformance", "bootstrap/containers", "controller", "facts/runtimes", "maintain", "plugin/nri", "plugin/trace"}, // functions outside a claim; what runtimes are set up to do
+		{"audit/check", "audit/check/board", "bootstrap/blueprint", "node", "plugin/metrics"},                                   // checks, metrics, the parts of a node joined
+		{"audit/check/gate", "bootstrap/boot", "bootstrap/host", "plugin/dra"},                                                  // checks that count; bootstrap's parts; the kubelet's calls
+		{"audit", "audit/check/monitor", "bootstrap"},                                                                           // the audit, bootstrap, the monitor
+		{"audit/candidate", "audit/topology", "bootstrap/writer", "plugin"},                                                     // entry points
+		{"audit/candidate/candidatetest", "audit/page"},                                                                         // pages
+		{"audit/evidence", "audit/report"},                                                                                      // reports
 	}
 }
 
