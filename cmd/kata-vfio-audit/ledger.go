@@ -158,7 +158,7 @@ func (c closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// keyOf returns a public key that the command line names: the key, or a file with it.
+// readKey returns a public key that the command line names: the key, or a file with it.
 func readKey(text string) (string, error) {
 	if text == "" {
 		return "", nil

@@ -244,7 +244,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		r.Subject.Name = j.name
 	}
 	planned, unread := j.planned(n, now)
-	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.Rules(checks), Tenancies: page.TenanciesNow(n)}
 	if report.HasHistory(j.format) {
 		node.addHistory(ctx, doc, n)
 	}

@@ -128,7 +128,7 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 		}
 	}
 	var out strings.Builder
-	doc := &report.Document{Report: r.findings, Rules: finding.RulesOf(r.checks)}
+	doc := &report.Document{Report: r.findings, Rules: finding.Rules(r.checks)}
 	if err := report.Write(&out, doc, "json", report.Options{Show: rule.Info}); err != nil {
 		return fmt.Errorf("record the findings: %w", err)
 	}

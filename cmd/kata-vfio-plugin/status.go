@@ -271,7 +271,7 @@ func recordRows(v *view) [][]string {
 	return rows
 }
 
-// deviceOf returns the name of the device that a function is, or its role.
+// device returns the name of the device that a function is, or its role.
 func (v *view) device(fn *plan.Function) string {
 	for _, d := range v.Devices {
 		if d.Address == fn.Address.String() {

@@ -199,7 +199,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 	}
 }
 
-// rowsOf returns what the tables and pictures show, by address.
+// newRows returns what the tables and pictures show, by address.
 func newRows(n plan.Node) map[pci.Address]*audit.Device {
 	inv := audit.NewInventory(n, nil)
 	rows := map[pci.Address]*audit.Device{}

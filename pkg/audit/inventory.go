@@ -79,7 +79,7 @@ type Device struct {
 func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
-	severities := severitiesOf(rules)
+	severities := listSeverities(rules)
 	for i := range s.Functions {
 		inv.Devices[i] = view(s, &s.Functions[i], assessor)
 		inv.Devices[i].severities = severities
@@ -89,7 +89,7 @@ func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	return inv
 }
 
-func severitiesOf(rules []rule.Rule) map[string]rule.Severity {
+func listSeverities(rules []rule.Rule) map[string]rule.Severity {
 	all := map[string]rule.Severity{}
 	for i := range rules {
 		all[rules[i].ID] = rules[i].Severity
@@ -104,7 +104,7 @@ func severitiesOf(rules []rule.Rule) map[string]rule.Severity {
 // "2026-11-22".
 func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory {
 	planned, unread := gate.Planned(n, all, today)
-	inv := NewInventory(planned, finding.RulesOf(all))
+	inv := NewInventory(planned, finding.Rules(all))
 	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv
 }

@@ -50,7 +50,7 @@ func (all *Sandboxes) writeTable(w io.Writer, width int) error {
 	return nil
 }
 
-// rowsOf returns a row for each device, or one for a sandbox without any.
+// newRows returns a row for each device, or one for a sandbox without any.
 func newRows(s *finding.KataSandbox) [][]terminal.Cell {
 	head := []terminal.Cell{
 		{Text: orDash(strings.Trim(s.Namespace+"/"+s.Pod, "/"))}, {Text: fmt.Sprintf("%.12s", s.ID)}, {Text: orDash(s.Runtime)}, {Text: process(s)},

@@ -50,7 +50,7 @@ type readSpec struct {
 // prefix begins the names of our files; the claim's UID follows.
 const prefix = "kata-vfio.dev-vfio_"
 
-// ClaimOf returns the UID of the claim whose spec has the file name; false for a file that is not ours.
+// ParseFileName returns the UID of the claim whose spec has the file name; false for a file that is not ours.
 func ParseFileName(name string) (uid string, ok bool) {
 	uid, ours := strings.CutPrefix(name, prefix)
 	uid, isSpec := strings.CutSuffix(uid, ".json")

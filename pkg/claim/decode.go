@@ -70,7 +70,7 @@ func Allocated(c *resourceapi.ResourceClaim, driverName string) ([]Device, error
 	return newDevices(c.Status.Allocation.Devices.Results, driverName)
 }
 
-// classOf returns the DeviceClass that a request names, "request/subrequest"
+// findClass returns the DeviceClass that a request names, "request/subrequest"
 // included; empty for a request that the spec does not have. The API server
 // keeps names of requests apart, and the spec as it was made.
 func findClass(spec *resourceapi.DeviceClaim, request string) string {
@@ -154,7 +154,7 @@ func IsPodGroup(ref *resourceapi.ResourceClaimConsumerReference) bool {
 	return ref.APIGroup == podGroupAPI && ref.Resource == podGroups
 }
 
-// podsOf returns the consumers of a claim, which must be pods: a VM belongs to one.
+// newPods returns the consumers of a claim, which must be pods: a VM belongs to one.
 func newPods(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
 	var pods []Pod
 	for i, ref := range consumers {
@@ -170,7 +170,7 @@ func newPods(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, err
 	return pods, nil
 }
 
-// devicesOf returns the functions of our allocation results, in the claim's order.
+// newDevices returns the functions of our allocation results, in the claim's order.
 func newDevices(results []resourceapi.DeviceRequestAllocationResult, driverName string) ([]Device, error) {
 	var devices []Device
 	seen := map[pci.Address]string{}

@@ -98,7 +98,7 @@ func (o *offer) publish(addrs []pci.Address) {
 func (n *Node) readOffer() {
 	n.offer = offer{named: map[pci.Address]bool{}, published: map[pci.Address]bool{}}
 	for _, f := range n.Functions() {
-		if len(n.TenanciesOf(f.Address)) > 0 || isVFIO(f) {
+		if len(n.TenanciesAt(f.Address)) > 0 || isVFIO(f) {
 			n.offer.published[f.Address] = true
 		}
 	}

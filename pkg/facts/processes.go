@@ -140,7 +140,7 @@ func vfioNodes(f *device.Function) []string {
 }
 
 // FindNode returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
-func (n *Node) NodeOf(node string) []pci.Address { return n.behind()[node] }
+func (n *Node) Behind(node string) []pci.Address { return n.behind()[node] }
 
 // newHoldings returns what one process holds.
 func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
@@ -167,7 +167,7 @@ func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 func (n *Node) claims(devices []pci.Address, now []Tenancy) []*journal.Record {
 	var claims []*journal.Record
 	for _, a := range devices {
-		for _, t := range slices.Concat(filterTenancies(now, a), n.TenanciesOf(a)) {
+		for _, t := range slices.Concat(filterTenancies(now, a), n.TenanciesAt(a)) {
 			known := slices.ContainsFunc(claims, func(r *journal.Record) bool { return r.ID() == t.Record.ID() })
 			if !known {
 				claims = append(claims, t.Record)

@@ -158,9 +158,9 @@ func (n *Node) NeedsReset() (marks []ResetMark, dir Fact) {
 	return marks, dir
 }
 
-// TenanciesOf returns the claims that have the function, more than one if the
+// TenanciesAt returns the claims that have the function, more than one if the
 // journal contradicts itself.
-func (n *Node) TenanciesOf(a pci.Address) []Tenancy { return filterTenancies(n.Tenancies, a) }
+func (n *Node) TenanciesAt(a pci.Address) []Tenancy { return filterTenancies(n.Tenancies, a) }
 
 func filterTenancies(all []Tenancy, a pci.Address) []Tenancy {
 	first, _ := slices.BinarySearchFunc(all, a, func(t Tenancy, a pci.Address) int { return t.Address.Compare(a) })
@@ -175,7 +175,7 @@ func filterTenancies(all []Tenancy, a pci.Address) []Tenancy {
 func (n *Node) Tenants(addrs ...pci.Address) []string {
 	var tenants []string
 	for _, a := range addrs {
-		for _, t := range n.TenanciesOf(a) {
+		for _, t := range n.TenanciesAt(a) {
 			tenants = append(tenants, t.Tenant())
 		}
 	}

@@ -255,7 +255,7 @@ func merge[K comparable, V any](base []V, read map[K]*V, key func(*V) K, compare
 	return append(merged, base...)
 }
 
-// placeOf finds a function's root bus and the bridges above it in its place in
+// parsePlace finds a function's root bus and the bridges above it in its place in
 // the device tree:
 //
 //	sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0

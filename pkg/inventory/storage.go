@@ -174,7 +174,7 @@ func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
 	return uses, nil
 }
 
-// usesOf returns the uses of a block device; name is the part of a disk that carries it. They are reported as uses
+// partUses returns the uses of a block device; name is the part of a disk that carries it. They are reported as uses
 // of that part. above lists the devices between the two.
 func (m *mounts) partUses(part, name string, above []string) ([]device.Use, error) {
 	number, err := readOptional(m.fs, "sys/class/block/"+name+"/dev")

@@ -189,7 +189,7 @@ func concernedBy(subj subject, snap *device.Snapshot) ([]pci.Address, bool) {
 	return nil, true
 }
 
-// membersOf returns the members of the group with a VFIO node's name, "15" or
+// listMembers returns the members of the group with a VFIO node's name, "15" or
 // "noiommu-15".
 func listMembers(node string, snap *device.Snapshot) ([]pci.Address, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(node, "noiommu-"))

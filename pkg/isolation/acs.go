@@ -111,7 +111,7 @@ func multifunction(s *device.Snapshot, f *device.Function) bool {
 // group (pci_device_group). So the group is the verdict, and each port outside it must still have its switches on.
 // Without the capability the kernel applied a quirk, which is worth a note. If the port has no group either,
 // nothing proves that it isolates.
-func (j *judgment) peers() {
+func (j *judging) peers() {
 	if j.group == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func isDownstream(p *device.Function) bool {
 // switchPort judges a switch's downstream port that is in the group because it does not block peer-to-peer requests. The
 // kernel (as of Linux 6.12) still gives each such port its own group, because pci_device_group looks up the path, not
 // across the switch. But the switch routes requests between the ports below the IOMMU, so the groups are not isolated.
-func (j *judgment) switchPort(p *device.Function, upstream pci.Address) {
+func (j *judging) switchPort(p *device.Function, upstream pci.Address) {
 	neighbor, ok := j.neighbor(upstream)
 	if state := ReadACS(j.s, p); !ok || state == ACSOn {
 		return
@@ -150,7 +150,7 @@ func (j *judgment) switchPort(p *device.Function, upstream pci.Address) {
 }
 
 // neighbor returns the first endpoint below a switch that is in another group.
-func (j *judgment) neighbor(upstream pci.Address) (pci.Address, bool) {
+func (j *judging) neighbor(upstream pci.Address) (pci.Address, bool) {
 	for i := range j.s.Functions {
 		if f := &j.s.Functions[i]; isEndpoint(f) && !j.inGroup(f) && slices.Contains(f.Upstream, upstream) {
 			return f.Address, true
@@ -165,12 +165,12 @@ func isEndpoint(f *device.Function) bool {
 	return !f.IsBridge() || f.Capabilities.Header == pci.HeaderNormal
 }
 
-func (j *judgment) inGroup(f *device.Function) bool {
+func (j *judging) inGroup(f *device.Function) bool {
 	return f.Group != nil && *f.Group == j.group.Number
 }
 
 // slotIsSplit reports whether a function of f's device is in another group.
-func (j *judgment) slotIsSplit() bool {
+func (j *judging) slotIsSplit() bool {
 	for _, mate := range j.s.Slot(j.f) {
 		if mate.VF == nil && !j.inGroup(mate) {
 			return true
@@ -180,7 +180,7 @@ func (j *judgment) slotIsSplit() bool {
 }
 
 // port judges one port on the path that is outside the group.
-func (j *judgment) port(p *device.Function) {
+func (j *judging) port(p *device.Function) {
 	seen := j.sawACS(p)
 	state := ReadACS(j.s, p)
 	vouched := p.Group != nil
@@ -203,7 +203,7 @@ func (j *judgment) port(p *device.Function) {
 }
 
 // function judges f itself against the other functions of its device.
-func (j *judgment) function() {
+func (j *judging) function() {
 	seen := j.sawACS(j.f)
 	switch ReadACS(j.s, j.f) {
 	case ACSOn:
@@ -221,7 +221,7 @@ func (j *judgment) function() {
 	}
 }
 
-func (j *judgment) unproven(p *device.Function, seen []rule.Evidence, text string) {
+func (j *judging) unproven(p *device.Function, seen []rule.Evidence, text string) {
 	j.note(rule.Verdict{
 		Code: rule.ACSUnproven, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
@@ -229,7 +229,7 @@ func (j *judgment) unproven(p *device.Function, seen []rule.Evidence, text strin
 	})
 }
 
-func (j *judgment) unreadable(p *device.Function, seen []rule.Evidence) {
+func (j *judging) unreadable(p *device.Function, seen []rule.Evidence) {
 	j.note(rule.Verdict{
 		Code: rule.ACSUnreadable, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
@@ -238,7 +238,7 @@ func (j *judgment) unreadable(p *device.Function, seen []rule.Evidence) {
 }
 
 // sawACS records a function's ACS registers.
-func (j *judgment) sawACS(f *device.Function) []rule.Evidence {
+func (j *judging) sawACS(f *device.Function) []rule.Evidence {
 	value := "no ACS capability"
 	if acs := f.Capabilities.ACS; acs != nil {
 		value = fmt.Sprintf("ACS capability 0x%04x, control 0x%04x", acs.Capability, acs.Control)
@@ -279,7 +279,7 @@ func ACSNames(bits uint16) string {
 
 // translation notes ATS: translated requests pass the IOMMU unchecked, and
 // where a port above has Direct Translated P2P on, they don't even reach it.
-func (j *judgment) translation() {
+func (j *judging) translation() {
 	if ats := j.f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return
 	}

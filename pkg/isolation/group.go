@@ -12,7 +12,7 @@ import (
 )
 
 // grouped checks that the function is in a real IOMMU group.
-func (j *judgment) grouped() {
+func (j *judging) grouped() {
 	switch {
 	case j.f.Group == nil:
 		j.groupless()
@@ -49,7 +49,7 @@ func (j *judgment) grouped() {
 const noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
 // groupless says why a function without a group can't be assigned.
-func (j *judgment) groupless() {
+func (j *judging) groupless() {
 	r := rule.Verdict{
 		Code:     rule.NoIOMMUGroup,
 		Text:     fmt.Sprintf("%s is in no IOMMU group: this node has no working IOMMU, so nothing confines its DMA", j.f.Address),
@@ -70,7 +70,7 @@ func (j *judgment) groupless() {
 // driver or on one that leaves DMA to the group's owner, and no endpoint is
 // one that can't be taken. An NVSwitch can be taken with a GPU only once it is on
 // VFIO: its host driver serves the GPUs of all tenants.
-func (j *judgment) viable() {
+func (j *judging) viable() {
 	if j.group == nil {
 		return
 	}
@@ -101,7 +101,7 @@ func (j *judgment) viable() {
 }
 
 // missingMate refuses a group with a member that the scan did not see.
-func (j *judgment) missingMate(addr pci.Address) {
+func (j *judging) missingMate(addr pci.Address) {
 	j.reason(rule.Verdict{
 		Code: rule.GroupNotViable, Culprit: new(addr),
 		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but is not among this node's functions, so it can't be assigned with the group", addr, j.group.Number),
@@ -112,7 +112,7 @@ func (j *judgment) missingMate(addr pci.Address) {
 
 // otherMate refuses a group with a member that is not a PCI function: this program can't unbind it or find its users,
 // and VFIO refuses the group while a member keeps DMA for the host.
-func (j *judgment) otherMate(name string) {
+func (j *judging) otherMate(name string) {
 	j.reason(rule.Verdict{
 		Code:     rule.GroupNotViable,
 		Text:     fmt.Sprintf("%s, which is not a PCI function, is a member of IOMMU group %d with %s, so the group can't be assigned as a whole", name, j.group.Number, j.f.Address),
@@ -122,7 +122,7 @@ func (j *judgment) otherMate(name string) {
 }
 
 // mate checks one other member of the group.
-func (j *judgment) mate(m *device.Function) {
+func (j *judging) mate(m *device.Function) {
 	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
 	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: driver}
 	switch {
@@ -155,7 +155,7 @@ func LeavesDMA(driver string) bool {
 // reserved checks that the firmware lets go of the device's memory. The kernel
 // refuses VFIO a group with a "direct" region; "direct-relaxable" it lifts
 // (drivers/iommu/iommu.c, require_direct).
-func (j *judgment) reserved() {
+func (j *judging) reserved() {
 	if j.group == nil {
 		return
 	}
@@ -174,7 +174,7 @@ func (j *judgment) reserved() {
 }
 
 // domain notes a group that the host itself does not confine.
-func (j *judgment) domain() {
+func (j *judging) domain() {
 	if j.group == nil || j.group.Type == "" {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 const chipNames = "/sys/kernel/irq/*/chip_name"
 
 // interrupts checks that a device can't write another's interrupt.
-func (j *judgment) interrupts() {
+func (j *judging) interrupts() {
 	remapped := j.remapped()
 	for _, parameter := range j.s.Host.UnsafeInterrupts {
 		j.unsafeParameter(sysPath(parameter), remapped)
@@ -52,7 +52,7 @@ func JudgeInterrupts(s *device.Snapshot, f *device.Function) Interrupts {
 }
 
 // remapped reports whether interrupts of f are remapped, and adds a reason if they are not or if that is unknown.
-func (j *judgment) remapped() bool {
+func (j *judging) remapped() bool {
 	found := JudgeInterrupts(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
 	r := rule.Verdict{Code: rule.NoInterruptRemapping, Evidence: seen}
@@ -83,7 +83,7 @@ func concerns(f *device.Function, chip string) bool {
 
 // unsafeParameter reports a module parameter that lets VFIO do without
 // interrupt remapping. Where interrupts are remapped it changes nothing today.
-func (j *judgment) unsafeParameter(path string, remapped bool) {
+func (j *judging) unsafeParameter(path string, remapped bool) {
 	r := rule.Verdict{
 		Code:     rule.UnsafeInterruptsAllowed,
 		Text:     fmt.Sprintf("%s is on: VFIO assigns functions although they can forge interrupts", path),

@@ -32,17 +32,8 @@ type Judgment struct {
 // Has reports whether a reason has the code.
 func (v *Judgment) Has(code rule.Code) bool { return rule.HasCode(v.Reasons, code) }
 
-// Judge returns the verdict on f. It is deterministic and uses only the snapshot that f belongs to. It answers
-// whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
-// the node. Package plan decides whether f is free.
-//
-// What is unknown counts as not isolated.
-func Judge(s *device.Snapshot, f *device.Function) Judgment {
-	return judge(s, f)
-}
-
-// judgment gathers the verdict on one function.
-type judgment struct {
+// judging collects what [Judge] finds on one function.
+type judging struct {
 	s *device.Snapshot
 	f *device.Function
 	// group is nil when f has none.
@@ -50,25 +41,30 @@ type judgment struct {
 	v     Judgment
 }
 
-func judge(s *device.Snapshot, f *device.Function) Judgment {
-	j := &judgment{s: s, f: f}
+// Judge returns the verdict on f. It is deterministic and uses only the snapshot that f belongs to. It answers
+// whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
+// the node. Package plan decides whether f is free.
+//
+// What is unknown counts as not isolated.
+func Judge(s *device.Snapshot, f *device.Function) Judgment {
+	j := &judging{s: s, f: f}
 	j.group, _ = s.GroupWith(f)
 	if f.IsBridge() {
 		j.bridge()
-		return j.verdict()
+		return j.sorted()
 	}
-	for _, check := range []func(*judgment){
-		(*judgment).grouped, (*judgment).viable, (*judgment).interrupts,
-		(*judgment).reserved, (*judgment).peers, (*judgment).translation,
-		(*judgment).domain, (*judgment).alive, (*judgment).resettable,
+	for _, check := range []func(*judging){
+		(*judging).grouped, (*judging).viable, (*judging).interrupts,
+		(*judging).reserved, (*judging).peers, (*judging).translation,
+		(*judging).domain, (*judging).alive, (*judging).resettable,
 	} {
 		check(j)
 	}
-	return j.verdict()
+	return j.sorted()
 }
 
-// verdict returns the collected facts in a stable order.
-func (j *judgment) verdict() Judgment {
+// sorted returns what was collected in a stable order.
+func (j *judging) sorted() Judgment {
 	worstFirst := func(a, b rule.Verdict) int { return a.Severity.Compare(b.Severity) }
 	slices.SortStableFunc(j.v.Reasons, worstFirst)
 	slices.SortStableFunc(j.v.Notes, worstFirst)
@@ -76,19 +72,19 @@ func (j *judgment) verdict() Judgment {
 	return j.v
 }
 
-func (j *judgment) reason(r rule.Verdict) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
+func (j *judging) reason(r rule.Verdict) { j.v.Reasons = append(j.v.Reasons, weighed(r)) }
 
-func (j *judgment) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r)) }
+func (j *judging) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r)) }
 
 // saw records a fact and returns it, so that a reason can cite it.
-func (j *judgment) saw(path, value string) []rule.Evidence {
+func (j *judging) saw(path, value string) []rule.Evidence {
 	e := rule.Evidence{Path: path, Value: value}
 	j.v.Evidence = append(j.v.Evidence, e)
 	return []rule.Evidence{e}
 }
 
 // bridge explains why the other checks are left out for a bridge.
-func (j *judgment) bridge() {
+func (j *judging) bridge() {
 	j.reason(rule.Verdict{
 		Code:     rule.Bridge,
 		Text:     fmt.Sprintf("%s is a bridge, and a bridge can't be assigned to a VM", j.f.Address),
@@ -98,7 +94,7 @@ func (j *judgment) bridge() {
 }
 
 // alive checks that the function answers.
-func (j *judgment) alive() {
+func (j *judging) alive() {
 	if !j.f.ConfigDead {
 		return
 	}

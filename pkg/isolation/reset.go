@@ -112,7 +112,7 @@ func sharers(s *device.Snapshot, f *device.Function) []*device.Function {
 }
 
 // resettable checks that the function can be cleaned between tenants.
-func (j *judgment) resettable() {
+func (j *judging) resettable() {
 	offered := strings.Join(j.f.ResetMethods, " ")
 	seen := j.saw(attribute(j.f.Address, "reset_method"), offered)
 	resets := Resets(j.s, j.f)
@@ -141,7 +141,7 @@ func showsNoResetMethods(release string) bool {
 }
 
 // noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
-func (j *judgment) noReset(seen []rule.Evidence) rule.Verdict {
+func (j *judging) noReset(seen []rule.Evidence) rule.Verdict {
 	r := rule.Verdict{
 		Code: rule.NoReset, Evidence: seen,
 		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),

@@ -133,7 +133,7 @@ func FindCheckpoints(data []byte) []Anchor {
 	return anchors
 }
 
-// anchorOf restores the lines of a note.
+// parseAnchor restores the lines of a note.
 func parseAnchor(m []string) (Anchor, bool) {
 	text := m[1] + "\n" + m[2] + "\n" + m[3] + "\n"
 	c, err := ParseCheckpoint(text)

@@ -151,7 +151,7 @@ func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 	}
 }
 
-// eventsOf yields the events of one file's data.
+// readEvents yields the events of one file's data.
 func readEvents(name string, data []byte, yield func(Entry, error) bool) bool {
 	number := 0
 	for line := range bytes.Lines(data) {

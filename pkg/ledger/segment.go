@@ -41,7 +41,7 @@ func HashesName(first int64) string { return fmt.Sprintf("%016d%s", first, hashe
 
 var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.kept\.jsonl|\.hashes)$`)
 
-// firstOf returns the number in a file's name, and its suffix.
+// parseFirst returns the number in a file's name, and its suffix.
 func parseFirst(name string) (first int64, suffix string, ok bool) {
 	m := namePattern.FindStringSubmatch(name)
 	if m == nil {

@@ -74,7 +74,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 		f := &snap.Functions[i]
 		choice := n.Selection.Choice(f.Address)
 		holding, held := n.Owners[f.Address]
-		if _, out := plan.DrainOf(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
+		if _, out := plan.FindDrain(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
 			continue
 		}
 		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {

@@ -100,7 +100,7 @@ func orphanRecord(a pci.Address) *journal.Record {
 
 // retryOrphans retries orphans that could not be returned: they have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
-	records, _ := m.order.Effects.Journal.List() // what can't be read is left alone
+	records, _ := m.order.Effects.Journal.List() // a record that can't be read is left alone
 	for _, rec := range records {
 		if !rec.IsOrphan() || len(rec.Plan.Functions) != 1 {
 			continue

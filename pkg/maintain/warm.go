@@ -58,7 +58,7 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 	if err != nil {
 		return nil, err
 	}
-	records, _ := m.order.Effects.Journal.List() // what can't be read is left alone
+	records, _ := m.order.Effects.Journal.List() // a record that can't be read is left alone
 	w := &warming{
 		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
 		bound: boundRecords(records, snap), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},

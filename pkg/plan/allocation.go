@@ -32,7 +32,7 @@ func CheckNode(req *claim.Request, node string) error {
 	return nil
 }
 
-// IsOf reports whether the plan is one of the allocated devices: the same ones for the same
+// Gives reports whether the plan is one of the allocated devices: the same ones for the same
 // requests, from the same pools, in any order.
 func (p *Plan) Gives(devices []claim.Device) bool {
 	have, want := make([]allocated, len(p.Devices)), make([]allocated, len(devices))

@@ -80,7 +80,7 @@ func (n *Node) lasting() map[pci.Address]rule.Code {
 // It keeps new claims away. [Make] tries again, since the reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	node := &a.maker.node
-	at, ok := DrainOf(node.Snapshot, f, node.Attempted)
+	at, ok := FindDrain(node.Snapshot, f, node.Attempted)
 	if !ok {
 		return rule.Verdict{}, false
 	}

@@ -60,7 +60,7 @@ func (c *candidate) explained() *rule.Verdict {
 	return nil
 }
 
-// nameOf names another claim by its UID. The tenant who claims sees the refusal and must not learn the names of
+// holderName names another claim by its UID. The tenant who claims sees the refusal and must not learn the names of
 // other tenants; the UID is enough for the operator.
 func (c *candidate) holderName(other Ref) string {
 	if other.Namespace == c.ref.Namespace {
@@ -100,7 +100,7 @@ func (c *candidate) letGo() *rule.Verdict {
 }
 
 // DrainSet returns the functions that are drained together with f, by address: those that a claim of f takes along,
-// those whose claims take f along, and a PF's VFs. [DrainOf] answers the same for all functions.
+// those whose claims take f along, and a PF's VFs. [FindDrain] answers the same for all functions.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	all := isolation.AssignmentSet(s, f)
 	named := map[pci.Address]bool{f.Address: true}
@@ -114,10 +114,10 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
 }
 
-// DrainOf returns the drained address that keeps claims from f, among the addresses that an operator named: f's own, its
+// FindDrain returns the drained address that keeps claims from f, among the addresses that an operator named: f's own, its
 // PF's, that of a function that goes with it, or that of a function of a device that would take f along, because a claim
 // of f would keep that function from its driver.
-func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
+func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if len(named) == 0 {
 		return pci.Address{}, false
 	}
@@ -176,7 +176,7 @@ func members(s *device.Snapshot, f *device.Function) []*device.Function {
 
 // drained refuses a drained function. A taint keeps such a device from claims, but a tenant may tolerate taints.
 func (c *candidate) drained() *rule.Verdict {
-	a, ok := DrainOf(c.node.Snapshot, c.f, c.node.Drained)
+	a, ok := FindDrain(c.node.Snapshot, c.f, c.node.Drained)
 	if !ok {
 		return nil
 	}

@@ -21,7 +21,7 @@ func TestDrainRefusesWhatItLists(t *testing.T) {
 			if f.IsBridge() {
 				continue
 			}
-			a, refused := plan.DrainOf(s, f, map[pci.Address]bool{named.Address: true})
+			a, refused := plan.FindDrain(s, f, map[pci.Address]bool{named.Address: true})
 			listed := slices.ContainsFunc(set, func(d *device.Function) bool { return d.Address == f.Address })
 			if refused != listed || refused && a != named.Address {
 				t.Errorf("drain of %s: lists %s: %t, refuses it: %t (by %s)", named.Address, f.Address, listed, refused, a)
@@ -35,8 +35,8 @@ func TestFunctionsOwnDrainSpeaksFirst(t *testing.T) {
 	s := fixture()
 	vf, _ := s.Function(nicVF)
 	for want, named := range map[pci.Address]map[pci.Address]bool{nicVF: {nic: true, nicVF: true}, nic: {nic: true}} {
-		if got, ok := plan.DrainOf(s, vf, named); !ok || got != want {
-			t.Errorf("DrainOf = %s, %t; want %s", got, ok, want)
+		if got, ok := plan.FindDrain(s, vf, named); !ok || got != want {
+			t.Errorf("FindDrain = %s, %t; want %s", got, ok, want)
 		}
 	}
 }

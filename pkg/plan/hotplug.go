@@ -110,7 +110,7 @@ func (c *candidate) plugsWholeGroups() bool {
 	return c.node.HotPlug && c.settled == v1alpha1.BackendGroup
 }
 
-// groupOf returns the IOMMU group of a function that is in one: earlier checks refuse others.
+// groupNumber returns the IOMMU group of a function that is in one: earlier checks refuse others.
 func (c *candidate) groupNumber(a pci.Address) int {
 	if f, ok := c.node.Snapshot.Function(a); ok && f.Group != nil {
 		return *f.Group

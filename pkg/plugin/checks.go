@@ -114,7 +114,7 @@ func (s *service) watchChecks(ctx context.Context) error {
 
 // waivers returns the file of accepted failures.
 func (c Checks) waivers(root string, all []check.Check, log *slog.Logger) *waiverFile {
-	rules := rule.IDs(finding.RulesOf(all))
+	rules := rule.IDs(finding.Rules(all))
 	if c.Waivers != "" {
 		return &waiverFile{path: c.Waivers, rules: rules, log: log}
 	}

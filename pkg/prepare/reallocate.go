@@ -34,8 +34,8 @@ func (e *ReallocatedError) Error() string {
 
 func (e *ReallocatedError) Unwrap() error { return e.Err }
 
-// reallocate releases what a record has by a former allocation of its claim, by the way that
-// Unprepare takes, and then prepares the claim. What is not proven clean stays in quarantine,
+// reallocate releases what a record has by a former allocation of its claim, as
+// Unprepare does, and then prepares the claim. What is not proven clean stays in quarantine,
 // and does not keep the claim from its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	work, err := *rec, error(nil)

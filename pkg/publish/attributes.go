@@ -256,7 +256,7 @@ func (s attributeSet) topology(n *Node, f *device.Function) {
 	}
 }
 
-// linkOf returns the link above a function, which a VF has from its PF.
+// findLink returns the link above a function, which a VF has from its PF.
 func findLink(n *Node, f *device.Function) *device.Link {
 	if f.VF == nil {
 		return f.Link

@@ -116,7 +116,7 @@ func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumpt
 	return all
 }
 
-// pfOf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or
+// pf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or
 // the pool's name.
 func (n *Node) pf(e *entry) (pci.Address, bool) {
 	switch {

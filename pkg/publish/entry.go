@@ -261,7 +261,7 @@ func (n *Node) failing(e *entry) []finding.Failure {
 // verdict returns the isolation verdict on a function; the zero one if it was not judged.
 func (n *Node) verdict(a pci.Address) isolation.Judgment { return n.Assessments[a].Verdict }
 
-// deviceOf returns the entry as the API has it, without counters.
+// newDevice returns the entry as the API has it, without counters.
 func newDevice(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
 	if e.f != nil && !isBrief(n, e) {

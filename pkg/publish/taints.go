@@ -30,9 +30,9 @@ const (
 	// (by default from severity high on). The value is the id of the worst; [AttrAuditFailed] has them all.
 	TaintAudit = v1alpha1.DriverName + "/audit"
 	// TaintNotPreparable is on a device for which Prepare would refuse every claim for
-	// another reason; the value is the refusal's code ([plan.Code]).
+	// another reason; the value is the refusal's code ([rule.Code]).
 	TaintNotPreparable = v1alpha1.DriverName + "/not-preparable"
-	// TaintNodeNotReady is on all devices of a node that refuses all new claims; the value says why ([plan.Obstacle]).
+	// TaintNodeNotReady is on all devices of a node that refuses all new claims; the value says why ([rule.Verdict.Obstacle]).
 	TaintNodeNotReady = v1alpha1.DriverName + "/node-not-ready"
 	// TaintWithdrawn is on a device that is no longer offered and may be a claim's. The value says why: Forbidden,
 	// NotOurs, Gone, Moved, [WithdrawnRenamed].

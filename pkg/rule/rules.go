@@ -41,10 +41,8 @@ type Rule struct {
 func (r *Rule) Expected() string { return strings.TrimPrefix(r.Title, "Ensure that ") }
 
 // Group returns the letters of the rule's ID: "IOM".
-func (r *Rule) Group() string { return groupOf(r.ID) }
-
-func groupOf(id string) string {
-	letters, _, _ := strings.Cut(id, "-")
+func (r *Rule) Group() string {
+	letters, _, _ := strings.Cut(r.ID, "-")
 	return letters
 }
 

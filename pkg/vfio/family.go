@@ -312,7 +312,7 @@ func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int
 	return nil
 }
 
-// argumentsOf returns the command and the arguments of a process; none of one that has
+// readArguments returns the command and the arguments of a process; none of one that has
 // ended.
 func readArguments(ctx context.Context, fs *sysfs.FS, wait *patience, pid int) ([]string, error) {
 	cmdline, err := wait.read(ctx, fs, sysfs.Process(pid, "cmdline"), maxArguments)
@@ -333,7 +333,7 @@ func names(args []string, sandboxID string) bool {
 // (virtcontainers/persist/fs).
 const vmDir = "/run/vc/vm/"
 
-// sandboxOf returns the sandbox's ID by the arguments of its VMM, empty for none: both of
+// findSandboxID returns the sandbox's ID by the arguments of its VMM, empty for none: both of
 // Kata's runtimes name QEMU "sandbox-<id>"; the Go runtime's other VMMs have sockets in vmDir.
 func findSandboxID(args []string) string {
 	if i := slices.Index(args, "-name"); i >= 0 && i+1 < len(args) {

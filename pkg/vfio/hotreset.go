@@ -36,7 +36,7 @@ func list(addrs []pci.Address) string {
 	return strings.Join(text, ", ")
 }
 
-// groupsOf returns the groups of the functions, in the functions' order.
+// listGroups returns the groups of the functions, in the functions' order.
 func listGroups(fs *sysfs.FS, set []pci.Address) ([]int, error) {
 	if len(set) == 0 {
 		return nil, errors.New("there is no function to reset")

@@ -76,7 +76,7 @@ func (s *search) addShared(node string, parts map[string]uint32) bool {
 	return found
 }
 
-// placeOf returns the parts of the driver that may have a node, and its minor number.
+// splitNode returns the parts of the driver that may have a node, and its minor number.
 func splitNode(node string) (parts []string, minor uint32, ok bool) {
 	frontend := []string{"nvidia", "nvidia-frontend"}
 	switch node {

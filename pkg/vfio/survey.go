@@ -155,7 +155,7 @@ func (s *survey) openNode(o *openFile, node string, u *Usage) error {
 	return err
 }
 
-// nodeOf returns the VFIO node that an open file belongs to, empty for any other file. In a live tree, the device
+// node returns the VFIO node that an open file belongs to, empty for any other file. In a live tree, the device
 // number decides. A node that was removed while it was open keeps its name, but its number is no longer known.
 func (s *survey) node(o *openFile, target string) string {
 	name, gone := strings.CutSuffix(target, deleted)

@@ -157,7 +157,7 @@ func names(t reflect.Type) []string {
 	return all
 }
 
-// indexOf finds the field of a struct with a JSON name.
+// findField finds the field of a struct with a JSON name.
 func findField(t reflect.Type, name string) ([]int, bool) {
 	for _, f := range reflect.VisibleFields(t) {
 		if !f.Anonymous && jsonName(f) == name {

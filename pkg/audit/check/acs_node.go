@@ -312,7 +312,7 @@ const commandMaster = 0x0004 // PCI_COMMAND_MASTER
 // idleMastersNothing checks the functions that are on VFIO without a claim.
 func idleMastersNothing(n *facts.Node) Answer {
 	idle := functionsWhere(n, func(f *device.Function) bool {
-		return onVFIODriver(f) && !f.IsBridge() && len(n.TenanciesOf(f.Address)) == 0
+		return onVFIODriver(f) && !f.IsBridge() && len(n.TenanciesAt(f.Address)) == 0
 	})
 	found := over(idle, func(f *device.Function) Answer {
 		switch command, seen := n.Command(f); {

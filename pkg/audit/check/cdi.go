@@ -78,12 +78,12 @@ func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 		if g.Mount && slices.Contains([]string{"/dev", "/dev/vfio", "/dev/vfio/devices"}, g.Path) {
 			devices = append(devices, addresses(functionsWhere(n, onVFIODriver))...)
 		}
-		devices = append(devices, n.NodeOf(g.Path)...)
+		devices = append(devices, n.Behind(g.Path)...)
 	}
 	return devices
 }
 
-// claimOf returns the record of a spec's claim, or nil. The spec is written before a claim counts as prepared, and
+// findClaim returns the record of a spec's claim, or nil. The spec is written before a claim counts as prepared, and
 // removed during its release.
 func findClaim(n *facts.Node, s *facts.Spec) *journal.Record {
 	rec, ok := n.Record(s.Claim)
@@ -120,7 +120,7 @@ func specsAreOurs(n *facts.Node) Answer {
 	})
 }
 
-// isOf reports whether a node leads to functions of the claim alone, or is a
+// belongsTo reports whether a node leads to functions of the claim alone, or is a
 // control node.
 func belongsTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	if g.Mount {
@@ -129,7 +129,7 @@ func belongsTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	if g.IsControl() {
 		return true
 	}
-	behind := n.NodeOf(g.Path)
+	behind := n.Behind(g.Path)
 	if len(behind) == 0 {
 		return belongedTo(n, rec, g)
 	}

@@ -95,7 +95,7 @@ func claimsAffected(n *facts.Node, findings Answer) int {
 			continue
 		}
 		for _, a := range findings[i].Devices {
-			for _, t := range n.TenanciesOf(a) {
+			for _, t := range n.TenanciesAt(a) {
 				claims[t.Record.ID()] = true
 			}
 		}

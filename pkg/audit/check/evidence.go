@@ -48,7 +48,7 @@ func evidence(seen []facts.Fact) []finding.Evidence {
 	return all
 }
 
-// groupOf returns the link that says which group a function is in.
+// groupFact returns the link that says which group a function is in.
 func groupFact(f *device.Function) facts.Fact {
 	if f.Group == nil {
 		seen := link(f.Address, "iommu_group", "")

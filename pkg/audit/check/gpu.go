@@ -150,7 +150,7 @@ func mediated(n *facts.Node, f *device.Function) Answer {
 func companionsTogether(n *facts.Node) Answer {
 	var judged []*device.Function
 	found := over(n.Functions(device.GPU), func(f *device.Function) Answer {
-		held := n.TenanciesOf(f.Address)
+		held := n.TenanciesAt(f.Address)
 		if len(held) == 0 {
 			return nil
 		}
@@ -163,7 +163,7 @@ func companionsTogether(n *facts.Node) Answer {
 
 // strayed says what has a companion c in place of the claim that has its GPU f.
 func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
-	other := n.TenanciesOf(c.Address)
+	other := n.TenanciesAt(c.Address)
 	switch {
 	case len(other) > 0 && other[0].Record.ID() != held.Record.ID():
 		return fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held.Claim()),

@@ -82,7 +82,7 @@ func switchesAreManaged(id pci.ID) bool {
 // owner returns the one tenant that has all GPUs of the board; empty for none.
 func (b *fabric) owner(n *facts.Node) string {
 	tenants := n.Tenants(b.gpus...)
-	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesOf(a)) == 0 }) {
+	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesAt(a)) == 0 }) {
 		return ""
 	}
 	return tenants[0]
@@ -170,7 +170,7 @@ func switchWithBoard(n *facts.Node) Answer {
 	}
 	owner := b.owner(n)
 	found := over(b.switches, func(a pci.Address) Answer {
-		return over(n.TenanciesOf(a), func(t facts.Tenancy) Answer {
+		return over(n.TenanciesAt(a), func(t facts.Tenancy) Answer {
 			if t.Tenant() == owner {
 				return nil
 			}

@@ -65,14 +65,14 @@ func oneTenantPerGroup(n *facts.Node) Answer {
 func ownersIn(n *facts.Node, members []pci.Address) []string {
 	var owners []string
 	for _, a := range members {
-		for _, t := range n.TenanciesOf(a) {
+		for _, t := range n.TenanciesAt(a) {
 			owners = append(owners, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
 		}
 	}
 	return owners
 }
 
-// membersOf returns a reader of the kernel's list of a group's members.
+// memberFacts returns a reader of the kernel's list of a group's members.
 func memberFacts(n *facts.Node) func(*device.Group) []facts.Fact {
 	return one(func(g *device.Group) facts.Fact {
 		_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
@@ -88,7 +88,7 @@ func listEndpoints(n *facts.Node, g *device.Group) []pci.Address {
 // intentionally has its kernel driver, as a physical endpoint does, no function of its group is on VFIO.
 func noHostDriverBeside(n *facts.Node) Answer {
 	held := groupsWhere(n, func(g *device.Group) bool {
-		return slices.ContainsFunc(n.Snapshot.Members(g), func(f *device.Function) bool { return onVFIODriver(f) && len(n.TenanciesOf(f.Address)) > 0 })
+		return slices.ContainsFunc(n.Snapshot.Members(g), func(f *device.Function) bool { return onVFIODriver(f) && len(n.TenanciesAt(f.Address)) > 0 })
 	})
 	found := over(held, func(g *device.Group) Answer {
 		return over(n.Snapshot.Members(g), func(f *device.Function) Answer {

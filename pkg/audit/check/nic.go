@@ -252,7 +252,7 @@ func bounded(n *facts.Node) Answer {
 	for _, pf := range givingPFs(n) {
 		crowded[pf.Address] = len(n.Tenants(pf.PF.VFs...)) > 1
 	}
-	shared := func(v *givenVF) bool { return crowded[v.VF.PF] && len(n.TenanciesOf(v.Address)) > 0 }
+	shared := func(v *givenVF) bool { return crowded[v.VF.PF] && len(n.TenanciesAt(v.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {
 		switch {
 		case v.settings.Rate == nil:

@@ -55,7 +55,7 @@ func eachPF(n *facts.Node, read func(*device.Function) []facts.Fact, judge func(
 func hostHasPF(n *facts.Node) Answer {
 	return eachPF(n, one(driverFact), func(pf *device.Function, vfs string) Answer {
 		driver := link(pf.Address, "driver", pf.Driver)
-		switch held := n.TenanciesOf(pf.Address); {
+		switch held := n.TenanciesAt(pf.Address); {
 		case len(held) > 0:
 			return fail(fmt.Sprintf("claim %s has PF %s, which has %s for tenants", held[0].Claim(), pf.Address, vfs), driver)
 		case onVFIODriver(pf):
@@ -71,7 +71,7 @@ func hostHasPF(n *facts.Node) Answer {
 func noWholeNIC(n *facts.Node) Answer {
 	cards := slices.DeleteFunc(n.Functions(device.PFType), func(f *device.Function) bool { return f.Class.Base() != pci.BaseNetwork })
 	found := over(cards, func(f *device.Function) Answer {
-		switch held := n.TenanciesOf(f.Address); {
+		switch held := n.TenanciesAt(f.Address); {
 		case len(held) > 0:
 			return fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), stateFact(held[0].Record)).on(f)
 		case onVFIODriver(f):
@@ -98,7 +98,7 @@ func noAutoprobe(n *facts.Node) Answer {
 func noInterface(n *facts.Node) Answer {
 	var held []*device.Function
 	found := over(networkVFs(n), func(f *device.Function) Answer {
-		return over(n.TenanciesOf(f.Address), func(t facts.Tenancy) Answer {
+		return over(n.TenanciesAt(f.Address), func(t facts.Tenancy) Answer {
 			if fn, ok := t.Record.Plan.Function(f.Address); t.Record.State != journal.Prepared || ok && fn.Endpoint != nil {
 				return nil
 			}
@@ -142,7 +142,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	members := map[int][]pci.Address{}
 	var ids []int
 	for _, f := range functionsAt(n, pf.PF.VFs) {
-		if f.VF == nil || len(n.TenanciesOf(f.Address)) == 0 {
+		if f.VF == nil || len(n.TenanciesAt(f.Address)) == 0 {
 			continue
 		}
 		settings, fact := n.VFSettings(f)

@@ -99,7 +99,7 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 	}
 }
 
-// devicesOf returns the functions that the sandbox's claims hold.
+// listDevices returns the functions that the sandbox's claims hold.
 func listDevices(n *facts.Node, sandbox string) []pci.Address {
 	var devices []pci.Address
 	for _, t := range n.Tenancies {

@@ -111,7 +111,7 @@ func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
 // isKnown reports whether the plugin's files have the function.
 func isKnown(n *facts.Node, f *device.Function) bool {
 	offered, _ := n.IsOffered(f.Address)
-	return offered || n.IsBound(f.Address) || len(n.TenanciesOf(f.Address)) > 0
+	return offered || n.IsBound(f.Address) || len(n.TenanciesAt(f.Address)) > 0
 }
 
 // boundForAReason is about vfio-pci alone: its variants take no function without an

@@ -175,7 +175,7 @@ func oneSandbox(n *facts.Node) Answer {
 // preparedFor returns the claims for which a function is prepared in this boot.
 func preparedFor(n *facts.Node, a pci.Address) []*journal.Record {
 	var claims []*journal.Record
-	for _, t := range n.TenanciesOf(a) {
+	for _, t := range n.TenanciesAt(a) {
 		if n.IsThisBoot(t.Record) && t.Record.State == journal.Prepared {
 			claims = append(claims, t.Record)
 		}

@@ -221,7 +221,7 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 	own := devicesIn(n, c.Namespace)
 	return over(c.Devices, func(node string) Answer {
-		behind := n.NodeOf(node)
+		behind := n.Behind(node)
 		// A group's node leads to its main function and to what goes with it.
 		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
 			return nil

@@ -48,7 +48,7 @@ func damagedStates(asked []facts.Fact) Answer {
 
 // notItsOwn fails if the sandbox should not have the function.
 func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) Answer {
-	claims := n.TenanciesOf(a)
+	claims := n.TenanciesAt(a)
 	if slices.ContainsFunc(claims, func(t facts.Tenancy) bool { return isFor(n, t.Record, s) }) {
 		return nil
 	}
@@ -174,7 +174,7 @@ func sandboxName(s *runtimes.Sandbox) string {
 	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.ID, s.Namespace, s.Pod)
 }
 
-// KataOf returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
+// DescribeKata returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
 func DescribeKata(n *facts.Node) *finding.Kata {
 	k := &finding.Kata{Handlers: []finding.KataHandler{}, Sandboxes: []finding.KataSandbox{}}
 	r := runtimes.Of(n)
@@ -249,7 +249,7 @@ func newKataSandbox(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {
 	}
 	for _, d := range s.Devices {
 		has := finding.KataSandboxDevice{Address: d.Address, GuestPath: d.GuestPath, Bus: d.Bus, ColdPlugged: d.ColdPlugged, Endpoint: d.Endpoint, Claims: []string{}}
-		for _, t := range n.TenanciesOf(d.Address) {
+		for _, t := range n.TenanciesAt(d.Address) {
 			has.Claims = append(has.Claims, t.Claim())
 		}
 		view.Devices = append(view.Devices, has)

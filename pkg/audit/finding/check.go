@@ -53,7 +53,7 @@ func Join[F any, A ~[]Finding](rules []rule.Rule, checks []Check[F, A]) ([]Check
 }
 
 // Rules returns the rules of checks.
-func RulesOf[F any, A ~[]Finding](checks []Check[F, A]) []rule.Rule {
+func Rules[F any, A ~[]Finding](checks []Check[F, A]) []rule.Rule {
 	rules := make([]rule.Rule, len(checks))
 	for i := range checks {
 		rules[i] = checks[i].Rule

@@ -107,7 +107,7 @@ func TestReportIsOfTheNodeOfItsLedger(t *testing.T) {
 		r := &finding.Report{NodeRecords: &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: tt.checkpoint}}}
 		r.Subject.Name = tt.subject
 		if got := nodereport.FindNode(r, func(name string) bool { return name == "n1" || name == "n2" }); got != tt.want {
-			t.Errorf("%s: NodeOf = %s, want %s", name, got, tt.want)
+			t.Errorf("%s: FindNode = %s, want %s", name, got, tt.want)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func newItems(findings []finding.Finding, rules []rule.Rule, who *tenants) []ite
 	return items
 }
 
-// anchorOf names the item that a finding is in.
+// makeAnchor names the item that a finding is in.
 func makeAnchor(f *finding.Finding) string {
 	return "f-" + f.ID + "-" + string(f.State)
 }

@@ -36,7 +36,7 @@ func outlines(cards []Card) []Outline {
 // small reports whether a card is a VF's.
 func (c *Card) small() bool { return c.Kind == Cell || c.Kind == Dot }
 
-// groupsOf returns the cards by group number and then place, a PF before its
+// groupCards returns the cards by group number and then place, a PF before its
 // VFs.
 func groupCards(cards []Card) [][]Card {
 	byNumber := map[int][]Card{}

@@ -46,7 +46,7 @@ func (p place) insertion(pattern string) string {
 	return p.before + fmt.Sprintf("%q", pattern) + p.after
 }
 
-// placeOf finds the place: in the existing list, or a new line after the version, or before the first expression.
+// findPlace finds the place: in the existing list, or a new line after the version, or before the first expression.
 func findPlace(text string) (place, error) {
 	var p unstable.Parser
 	p.Reset([]byte(text))
@@ -71,7 +71,7 @@ func findPlace(text string) (place, error) {
 	return ownLine(text, first, version), nil
 }
 
-// keyOf returns a key without dots, or "" for any other key.
+// joinKey returns a key without dots, or "" for any other key.
 func joinKey(e *unstable.Node) string {
 	it := e.Key()
 	if !it.Next() || !it.IsLast() {

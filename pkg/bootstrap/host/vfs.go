@@ -46,7 +46,7 @@ func (n *node) physicalFunctions() []physicalFunction {
 	return all
 }
 
-// addressOf returns the address of a PF that the blueprint names by address or interface.
+// findAddress returns the address of a PF that the blueprint names by address or interface.
 func (n *node) findAddress(asked v1alpha1.VFRule) (pci.Address, bool) {
 	if address, err := pci.ParseAddress(asked.PF); err == nil {
 		return address, true

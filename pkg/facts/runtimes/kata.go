@@ -28,7 +28,7 @@ type Kata struct {
 	vmm        string
 }
 
-// KataOf returns the configuration that the handler's shim loads. It is worked out
+// LoadKata returns the configuration that the handler's shim loads. It is worked out
 // once.
 func LoadKata(n *facts.Node, h *Handler) *Kata {
 	type key struct{ file string }

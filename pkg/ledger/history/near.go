@@ -118,7 +118,7 @@ func cardAddress(d *ledger.Device) pci.Address {
 	return card
 }
 
-// pfOf returns the PF of a VF, and any other function itself.
+// pfAddress returns the PF of a VF, and any other function itself.
 func pfAddress(d *ledger.Device) pci.Address {
 	if d.PF != nil {
 		return *d.PF

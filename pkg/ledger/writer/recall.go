@@ -228,7 +228,7 @@ func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 // escaped.
 const claimWord = `,"claim":{"uid":"`
 
-// isOf reports whether an event's line belongs to one of the claims, without decoding the rest, which takes a hundred
+// mentions reports whether an event's line belongs to one of the claims, without decoding the rest, which takes a hundred
 // times as long.
 func mentions(line []byte, uids map[string]bool) bool {
 	_, rest, ok := bytes.Cut(line, []byte(claimWord))

@@ -223,7 +223,7 @@ func (i *Interface) changes() []string {
 	return lines
 }
 
-// rowsOf puts columns of different lengths side by side. An empty cell in the first row is a dash.
+// transpose puts columns of different lengths side by side. An empty cell in the first row is a dash.
 func transpose(columns [][]string) [][]string {
 	lines := 1
 	for _, c := range columns {

@@ -206,7 +206,7 @@ type dirVersion struct {
 	settled bool
 }
 
-// versionOf reads the directories' version, which is not settled if one can't be read.
+// readVersion reads the directories' version, which is not settled if one can't be read.
 func readVersion(dirs [2]string) dirVersion {
 	now := time.Now()
 	s := dirVersion{settled: true}

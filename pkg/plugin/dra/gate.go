@@ -36,7 +36,7 @@ type Gate struct {
 	Handlers []string
 }
 
-// Admit returns nil if the claim's pod may have its devices, a [GateError] if it may not, and another error if that is unknown.
+// Admit returns nil if the claim's pod may have its devices, a [rule.RefusedError] if it may not, and another error if that is unknown.
 // It retries until ctx ends if the API server does not answer, because the kubelet's next attempt is a minute away.
 func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 	consumer, err := g.consumer(req)

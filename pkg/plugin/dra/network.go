@@ -107,7 +107,7 @@ func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]
 	return links
 }
 
-// linkOf returns the link of a VF, from the interface of its PF.
+// newVFLink returns the link of a VF, from the interface of its PF.
 func newVFLink(fn *plan.Function, uplink *vf.Link) vfLink {
 	state := fn.VF.Want.LinkState
 	if i := fn.VF.Index; i >= 0 && i < len(uplink.VFs) {

@@ -190,7 +190,7 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 	return r
 }
 
-// podsOf returns the pods that have a claim reserved.
+// reservedPods returns the pods that have a claim reserved.
 func reservedPods(c *resourceapi.ResourceClaim) []claim.Pod {
 	var pods []claim.Pod
 	for _, r := range c.Status.ReservedFor {

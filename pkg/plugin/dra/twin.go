@@ -61,7 +61,7 @@ type sharedDevice struct {
 	driver string
 }
 
-// Reserved returns nil if the controller has reserved the claim's shared devices for it, and a [GateError] otherwise.
+// Reserved returns nil if the controller has reserved the claim's shared devices for it, and a [rule.RefusedError] otherwise.
 func (t *Twins) Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
 	shared, err := t.shared(ctx, req)
 	if err != nil {
@@ -89,7 +89,7 @@ func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
 	})
 }
 
-// Free returns nil if no claim and no pod has a twin of the claim's shared devices now, a [GateError] if one has, and another error
+// Free returns nil if no claim and no pod has a twin of the claim's shared devices now, a [rule.RefusedError] if one has, and another error
 // if that is unknown. It asks the API server until ctx ends. Call it before devices are bound, and again before their VM starts.
 func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
 	shared, err := t.shared(ctx, req)
@@ -180,7 +180,7 @@ func (t *Twins) published(ctx context.Context, driver string) (map[publish.Alloc
 	return known, nil
 }
 
-// addressOf returns the PCI address of a device; empty for one that is no PCI function.
+// findAddress returns the PCI address of a device; empty for one that is no PCI function.
 func findAddress(d *resourceapi.Device) string {
 	if bus, ok := d.Attributes[deviceattribute.StandardDeviceAttributePCIBusID]; ok && bus.StringValue != nil {
 		return *bus.StringValue

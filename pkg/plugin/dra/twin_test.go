@@ -82,8 +82,8 @@ func (p pods) List(ctx context.Context, _ *podresourcesv1.ListPodResourcesReques
 	return p(ctx)
 }
 
-// podsOf are those that the driver has prepared claims for.
-func reservedPods(d *vendordriver.Driver) pods {
+// preparedPods are those that the driver has prepared claims for.
+func preparedPods(d *vendordriver.Driver) pods {
 	return func(context.Context) (*podresourcesv1.ListPodResourcesResponse, error) { return d.List(), nil }
 }
 
@@ -176,7 +176,7 @@ func TestTwinsOfOtherClaims(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRefused(t, twinsOf(client, reservedPods(d)).Free(t.Context(), sharedRequest()), test.code)
+			wantRefused(t, twinsOf(client, preparedPods(d)).Free(t.Context(), sharedRequest()), test.code)
 		})
 	}
 }
@@ -213,7 +213,7 @@ func TestTwinsOfPods(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRefused(t, twinsOf(client, reservedPods(d)).Free(t.Context(), sharedRequest()), test.code)
+			wantRefused(t, twinsOf(client, preparedPods(d)).Free(t.Context(), sharedRequest()), test.code)
 		})
 	}
 }
@@ -356,7 +356,7 @@ func newSharingNode(t *testing.T, takenAt int32, objects ...runtime.Object) *sha
 	n.Twins = func(client kubernetes.Interface) dra.Exclusion {
 		sharing(client.(*fake.Clientset))
 		d := vendor(t, client)
-		twins := twinsOf(client, reservedPods(d))
+		twins := twinsOf(client, preparedPods(d))
 		twins.Claims = n
 		return twins
 	}

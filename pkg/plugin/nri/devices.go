@@ -188,7 +188,7 @@ func (k Kernel) Number(node string) (major, minor int64, err error) {
 	return major, minor, nil
 }
 
-// classOf returns the class that a VFIO node's device is in.
+// nodeClass returns the class that a VFIO node's device is in.
 func nodeClass(node string) string {
 	switch {
 	case isControl(node):

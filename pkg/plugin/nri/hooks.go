@@ -265,7 +265,7 @@ func (s *sandboxes) has(id string) bool {
 	return ok
 }
 
-// sandboxOf returns the pod's sandbox for the journal. The runtime names the VMM's process. Without
+// newSandbox returns the pod's sandbox for the journal. The runtime names the VMM's process. Without
 // its start time the process is left out, because its PID can be reused.
 func newSandbox(host Host, pod *api.PodSandbox) journal.Sandbox {
 	s := journal.Sandbox{ID: pod.GetId(), PodUID: pod.GetUid()}

@@ -75,7 +75,7 @@ func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate,
 	return Candidate{Pool: device.NodePool(node), Device: resourceapi.Device{Name: f.Name()}}, nil
 }
 
-// addressOf parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.
+// parseDevice parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.
 func parseDevice(name string) (pci.Address, error) {
 	if _, address, err := device.ParseName(name); err == nil {
 		return address, nil

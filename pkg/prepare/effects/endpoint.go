@@ -26,7 +26,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 		if fn.Endpoint == nil || fn.Endpoint.Driver != plan.FindDriver {
 			continue
 		}
-		module, err := set.moduleOf(snap, fn)
+		module, err := set.endpointModule(snap, fn)
 		if err != nil {
 			return fmt.Errorf("claim %s: find the kernel driver of VF %s: %w", rec.Plan.Claim, fn.Address, err)
 		}
@@ -48,7 +48,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 
 // module returns the module for a function by the running kernel's
 // modules.alias; empty for none.
-func (set *Set) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
+func (set *Set) endpointModule(snap *device.Snapshot, fn *plan.Function) (string, error) {
 	f, ok := snap.Function(fn.Address)
 	if !ok {
 		return "", nil

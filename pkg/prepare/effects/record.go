@@ -89,7 +89,7 @@ func (set *Set) Complete(ctx context.Context, rec *journal.Record) error {
 	return set.Advance(rec, journal.Prepared)
 }
 
-// enter writes the record in a state by the way that is given.
+// enter sets the record's state, and persists it with write.
 func (set *Set) enter(rec *journal.Record, state journal.State, reason string, write func(*journal.Record) error) error {
 	next := *rec
 	next.State, next.Reason = state, reason

@@ -228,7 +228,7 @@ func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string
 // the PF, the claim's other VFs, and the VFs of other claims, whose interfaces the node does not show.
 func (set *Set) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
-	records, _ := set.Journal.List() // what can't be read has kept its devices from everybody
+	records, _ := set.Journal.List() // no claim gets the devices of a record that can't be read
 	for _, o := range records {
 		if o.ID() != rec.ID() && o.BootID == rec.BootID {
 			enter(owners, o, fn, "another claim's VF")
@@ -283,7 +283,7 @@ func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, 
 	return nil
 }
 
-// addressOf returns the address in a file of sysfs: a MAC address; the port GUID
+// parseAddress returns the address in a file of sysfs: a MAC address; the port GUID
 // at the end of an IPoIB interface's 20 bytes; or a node GUID, which is written
 // "0002:c903:0010:2030".
 func parseAddress(text string) string {

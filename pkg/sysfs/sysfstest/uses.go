@@ -124,7 +124,7 @@ func (k *Kernel) showNetwork() {
 	k.put("kata-vfio/addresses.json", "["+strings.Join(known, ", ")+"]\n", readOnly)
 }
 
-// indexOf returns a netdev's index. Callers hold mu.
+// interfaceIndex returns a netdev's index. Callers hold mu.
 func (k *Kernel) interfaceIndex(netdev string) int {
 	text, err := os.ReadFile(k.Path(path.Join("sys/class/net", netdev, "ifindex")))
 	index, err2 := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -366,7 +366,7 @@ func (t *Tree) recordOpened(rec *journal.Record) {
 	t.Record(e)
 }
 
-// ClaimOf names the claim of a record as the ledger does.
+// LedgerClaim names the claim of a record as the ledger does.
 func LedgerClaim(rec *journal.Record) *ledger.Claim {
 	c := rec.Plan.Claim
 	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name}

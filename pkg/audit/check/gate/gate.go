@@ -81,7 +81,7 @@ func (g *Gate) staticRules() map[string]bool {
 
 // InTransition reports whether a claim's record says that a function is being prepared or released.
 func InTransition(n *facts.Node, a pci.Address) bool {
-	return slices.ContainsFunc(n.TenanciesOf(a), func(t facts.Tenancy) bool {
+	return slices.ContainsFunc(n.TenanciesAt(a), func(t facts.Tenancy) bool {
 		return t.Record.State != journal.Prepared && t.Record.State != journal.Quarantined
 	})
 }

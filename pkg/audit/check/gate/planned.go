@@ -28,7 +28,7 @@ func Default(n *facts.Node, all []check.Check, today string) (Gate, error) {
 		return g, fmt.Errorf(unread, file.Path, errors.New(file.Err))
 	}
 	var err error
-	if g.Waivers, err = waiver.Parse([]byte(file.Value), rule.IDs(finding.RulesOf(all))); err != nil {
+	if g.Waivers, err = waiver.Parse([]byte(file.Value), rule.IDs(finding.Rules(all))); err != nil {
 		return g, fmt.Errorf(unread, file.Path, err)
 	}
 	return g, nil

@@ -36,7 +36,7 @@ func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *fact
 // sameTenancies reports whether the same claims had the function, as far, at both
 // times that the journal was read.
 func sameTenancies(n, earlier *facts.Node, a pci.Address) bool {
-	return slices.EqualFunc(n.TenanciesOf(a), earlier.TenanciesOf(a), func(one, other facts.Tenancy) bool {
+	return slices.EqualFunc(n.TenanciesAt(a), earlier.TenanciesAt(a), func(one, other facts.Tenancy) bool {
 		return one.Record.Plan.Claim.UID == other.Record.Plan.Claim.UID && one.Record.State == other.Record.State
 	})
 }
