@@ -22,7 +22,7 @@ type Gate struct {
 	// Waivers are the accepted failures, and Today is the day that they are compared with, "2026-11-22".
 	Waivers []finding.Waiver
 	Today   string
-	// Checks are asked: see [Checks].
+	// Checks are asked: see [Checks]. Without any, every function fails ([Gate.Ask]).
 	Checks []check.Check
 }
 
@@ -31,8 +31,14 @@ func Checks(all []check.Check) []check.Check {
 	return slices.DeleteFunc(slices.Clone(all), func(c check.Check) bool { return !c.Rule.Cheap })
 }
 
-// Ask runs the checks on a node.
+// unasked is the check that fails if no check is asked.
+const unasked = "OBS-004"
+
+// Ask runs the checks on a node. Without checks nobody knows whether the node is fit, so that it fails as a whole.
 func (g *Gate) Ask(n *facts.Node) []finding.Finding {
+	if len(g.Checks) == 0 {
+		return []finding.Finding{{ID: unasked, State: finding.Fail, Severity: rule.Critical, Text: "no check was asked of the node"}}
+	}
 	return check.Run(n, g.Checks, check.Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
 }
 

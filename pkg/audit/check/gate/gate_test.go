@@ -11,6 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
+// TestGateWithoutChecksFails: what nobody judged is not given to claims.
+func TestGateWithoutChecksFails(t *testing.T) {
+	g := gate.Gate{Counts: rule.High, Today: "2026-11-22"}
+	failures := g.Weigh(g.Ask(nil), func(pci.Address, finding.Failure) bool { return false })
+	if got, want := failures.IDs(pci.Address{Bus: 1}), []string{"OBS-004"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // TestNodeWideFailureIsWaived: a failure of the whole node is accepted for one function, for the node, or for all. A waiver that
 // matches no failure is reported.
 func TestNodeWideFailureIsWaived(t *testing.T) {
