@@ -90,7 +90,7 @@ func (p *Preparer) Order() *Order { return p.order }
 // After an error, nothing of the claim is left on the node, or the error says what could not be undone and the record
 // stays for the next try.
 //
-// Callers may branch on these errors: [plan.RefusedError], [effects.InUseError],
+// Callers may branch on these errors: [rule.RefusedError], [effects.InUseError],
 // [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
@@ -356,9 +356,9 @@ func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 }
 
 // Refused writes to the ledger that the caller refuses the claim its devices without a
-// call of Prepare: once for each reason, which the code names, like refusals of Prepare.
-func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string, cause error) error {
-	return p.refusals.refused(ctx, req, code, cause)
+// call of Prepare: once for each reason, which the cause's code names, like refusals of Prepare.
+func (p *Preparer) Refused(ctx context.Context, req *claim.Request, cause error) error {
+	return p.refusals.refused(ctx, req, cause)
 }
 
 // Plan returns what Prepare would do now, without doing it. Nothing is locked

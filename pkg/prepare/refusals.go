@@ -50,12 +50,7 @@ func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *jo
 // recordRefused writes that a claim does not get its devices, once for each reason.
 func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: effects.OneLine(cause)}
-	refusal, isRefusal := errors.AsType[*rule.RefusedError](cause)
-	_, inUse := errors.AsType[*effects.InUseError](cause)
-	_, locked := errors.AsType[*effects.LockedError](cause)
-	_, quarantined := errors.AsType[*QuarantinedError](cause)
-	switch {
-	case isRefusal:
+	if refusal, ok := errors.AsType[*rule.RefusedError](cause); ok {
 		for i := range refusal.Verdicts {
 			r := &refusal.Verdicts[i]
 			e.Devices = append(e.Devices, ledger.Device{Address: r.Address, Name: r.Device})
@@ -63,21 +58,20 @@ func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause erro
 				e.Codes = append(e.Codes, string(r.Code))
 			}
 		}
-	case inUse:
-		e.Codes = []string{"InUse"}
-	case locked:
-		e.Codes = []string{string(rule.Locked)}
-	case quarantined:
-		e.Codes = []string{string(rule.Quarantined)}
-	default:
-		return nil
+		return f.record(ctx, claim, e)
 	}
-	return f.record(ctx, claim, e)
+	switch code := rule.Classify(cause); code {
+	case rule.InUse, rule.Locked, rule.Quarantined:
+		e.Codes = []string{string(code)}
+		return f.record(ctx, claim, e)
+	default:
+		return nil // a fault of the node, which is in its log
+	}
 }
 
 // refused is [Preparer.Refused].
-func (f *refusals) refused(ctx context.Context, req *claim.Request, code string, cause error) error {
-	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Codes: []string{code}, Reason: effects.OneLine(cause)}
+func (f *refusals) refused(ctx context.Context, req *claim.Request, cause error) error {
+	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Codes: []string{string(rule.Classify(cause))}, Reason: effects.OneLine(cause)}
 	for _, d := range req.Devices {
 		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
 	}

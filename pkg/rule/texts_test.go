@@ -1,6 +1,8 @@
 package rule_test
 
 import (
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -110,6 +112,25 @@ func within[T ~string](t *testing.T, words, allowed []T) {
 	for i, word := range words {
 		if !slices.Contains(allowed, word) || slices.Contains(words[:i], word) {
 			t.Errorf("%q among %v, want each of %v once", word, words, allowed)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	refused := &rule.RefusedError{Subject: "claim a/b", Verdicts: []rule.Verdict{{Code: rule.Held}, {Code: rule.Drained}}}
+	for name, tt := range map[string]struct {
+		err  error
+		want rule.Code
+	}{
+		"no error":             {nil, ""},
+		"an error of no code":  {os.ErrNotExist, rule.NotPrepared},
+		"the first reason":     {refused, rule.Held},
+		"wrapped":              {fmt.Errorf("prepare: %w", refused), rule.Held},
+		"joined with another":  {errors.Join(os.ErrNotExist, refused), rule.Held},
+		"a refusal of nothing": {&rule.RefusedError{}, rule.NotPrepared},
+	} {
+		if got := rule.Classify(tt.err); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
 }

@@ -100,7 +100,12 @@ func (e *RefusedError) Unwrap() []error {
 func (e *RefusedError) Has(code Code) bool { return HasCode(e.Verdicts, code) }
 
 // Code returns the code of the first reason.
-func (e *RefusedError) Code() Code { return e.Verdicts[0].Code }
+func (e *RefusedError) Code() Code {
+	if len(e.Verdicts) == 0 {
+		return NotPrepared
+	}
+	return e.Verdicts[0].Code
+}
 
 // Coded is an error with a code, which conditions, Events, metrics and the ledger show.
 type Coded interface {

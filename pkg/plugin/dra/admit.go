@@ -36,7 +36,7 @@ func refuse(req *claim.Request, code rule.Code, text, fix string) error {
 // refused writes a refusal to the ledger, and returns its error.
 func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
 	if _, decided := errors.AsType[*rule.RefusedError](cause); decided && d.Refused != nil {
-		return errors.Join(cause, d.Refused(ctx, req, string(rule.Classify(cause)), cause))
+		return errors.Join(cause, d.Refused(ctx, req, cause))
 	}
 	return cause
 }

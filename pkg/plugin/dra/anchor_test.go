@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -101,8 +102,8 @@ func TestGatesRefusalIsToldToTheLedger(t *testing.T) {
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	k := plugintest.Serve(t, n, n.Claims, "", c)
 	var told []string
-	k.Plugin.Refused = func(_ context.Context, req *claim.Request, code string, _ error) error {
-		told = append(told, req.UID+" "+code)
+	k.Plugin.Refused = func(_ context.Context, req *claim.Request, cause error) error {
+		told = append(told, req.UID+" "+string(rule.Classify(cause)))
 		return nil
 	}
 	if err := k.Client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), c.Namespace, c.Status.ReservedFor[0].Name); err != nil {

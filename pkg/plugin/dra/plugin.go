@@ -61,7 +61,7 @@ type PluginConfig struct {
 	Metrics    *metrics.Metrics
 	Log        *slog.Logger
 	// Refused, which may be nil, writes the gate's refusal of a claim to the ledger.
-	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
+	Refused func(ctx context.Context, req *claim.Request, cause error) error
 	// Confirmed, which may be nil, is called with the UID of a claim whose allocated devices are prepared.
 	Confirmed func(uid string)
 	// Attempts, which may be nil, notes the result of each Prepare.
