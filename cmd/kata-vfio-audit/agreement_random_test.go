@@ -62,7 +62,7 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	opened, err := parts.Look(parts.Config{
+	opened, err := parts.Look(parts.NodeConfig{
 		Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", Failing: failing,
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 			continue // a pair
 		}
 		a := known.Selection.Ours()[i].Address
-		request, err := preflight.Request([]preflight.Candidate{c}, nil)
+		request, err := preflight.PreflightRequest([]preflight.Candidate{c}, nil)
 		if err != nil {
 			n.t.Fatal(err)
 		}

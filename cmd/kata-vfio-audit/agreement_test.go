@@ -47,7 +47,7 @@ type pluginNode struct {
 // that are published by themselves.
 func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	n.t.Helper()
-	opened, err := parts.Look(parts.Config{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", HotPlugWindow: n.window})
+	opened, err := parts.Look(parts.NodeConfig{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", HotPlugWindow: n.window})
 	if err != nil {
 		n.t.Fatal(err)
 	}

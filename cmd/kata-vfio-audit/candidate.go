@@ -32,7 +32,7 @@ const candidateHelp = "--candidate judges a node before kata-vfio-bootstrap has 
 
 func (b *bare) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(candidate.Formats(), ", "))
+	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(candidate.CandidateFormats(), ", "))
 	f.StringVarP(&b.blueprint, "blueprint", "f", "", "with --candidate: the blueprint; - is standard input (default: the node's own, or the default blueprint)")
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
 }
@@ -45,8 +45,8 @@ func (b *bare) check(cmd *cobra.Command, j *judging) error {
 		return nil
 	case cmd.Flags().Changed("every"):
 		return command.Usagef("--candidate runs once: remove --every")
-	case !slices.Contains(candidate.Formats(), j.format):
-		return command.Usagef("--candidate has no format %s: use one of %s", j.format, strings.Join(candidate.Formats(), ", "))
+	case !slices.Contains(candidate.CandidateFormats(), j.format):
+		return command.Usagef("--candidate has no format %s: use one of %s", j.format, strings.Join(candidate.CandidateFormats(), ", "))
 	}
 	return nil
 }
@@ -118,19 +118,19 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	of := &candidate.Node{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
-	return candidate.Judge(ctx, of, o, j.gate), nil
+	of := &candidate.CandidateNode{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	return candidate.JudgeCandidate(ctx, of, o, j.gate), nil
 }
 
 // conclude prints the answer, and returns the error with its exit code.
 func (j *judging) conclude(cmd *cobra.Command, c *candidate.Candidate) error {
 	var text strings.Builder
 	stdout := cmd.OutOrStdout()
-	o := candidate.Options{Show: j.show}
+	o := candidate.CandidateOptions{Show: j.show}
 	if j.file == "" {
 		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
 	}
-	if err := candidate.Write(&text, c, j.format, o); err != nil {
+	if err := candidate.WriteCandidate(&text, c, j.format, o); err != nil {
 		return err
 	}
 	if err := deliver([]byte(text.String()), j.file, stdout); err != nil {

@@ -125,7 +125,7 @@ func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Re
 // history verifies the ledger and returns what it says of tenancies.
 func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*history.History, history.Verification, error) {
 	o.Witness = l.witness
-	h, s, err := history.Read(l.FS, o)
+	h, s, err := history.ReadHistory(l.FS, o)
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}

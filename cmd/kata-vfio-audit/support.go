@@ -68,7 +68,7 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 		return err
 	}
 	b.AddDone("node.tgz", node)
-	m := bundle.Manifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
+	m := bundle.BundleManifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
 	return b.Write(w, m, mask)
 }
 

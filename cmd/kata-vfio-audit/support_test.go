@@ -153,7 +153,7 @@ func TestMaskedBundleHasNoTenantsName(t *testing.T) {
 			}
 		}
 	}
-	var m bundle.Manifest
+	var m bundle.BundleManifest
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestGatherReadsCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := b.Write(&out, bundle.Manifest{}, mask); err != nil {
+		if err := b.Write(&out, bundle.BundleManifest{}, mask); err != nil {
 			t.Fatal(err)
 		}
 		files := map[string]string{}

@@ -69,7 +69,7 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string
 			return err
 		}
 	}
-	changed, err := waiver.Add(content, w, rules)
+	changed, err := waiver.AddWaivers(content, w, rules)
 	if err != nil {
 		return command.Usagef("waive %s: %w", w.Rule, err)
 	}
@@ -94,7 +94,7 @@ func readWaivers(file string) ([]byte, error) {
 		return nil, command.Usagef("--waivers: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	content, err := io.ReadAll(io.LimitReader(f, waiver.MaxSize+1))
+	content, err := io.ReadAll(io.LimitReader(f, waiver.MaxWaivers+1))
 	if err != nil {
 		return nil, command.Usagef("--waivers: %w", err)
 	}
@@ -110,7 +110,7 @@ func loadWaivers(file string, rules []string) ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	waivers, err := waiver.Parse(content, rules)
+	waivers, err := waiver.ParseWaivers(content, rules)
 	if err != nil {
 		return nil, command.Usagef("--waivers %s: %w", file, err)
 	}

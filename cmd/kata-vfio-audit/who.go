@@ -63,7 +63,7 @@ func whoCommand(t *tree) *cobra.Command {
 			"  kata-vfio-audit who --events --claim team-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	formats := append(command.Formats(evidence.Formats()), "ndjson")
+	formats := append(command.Formats(evidence.EvidenceFormats()), "ndjson")
 	q.flags(cmd, formats)
 	f := cmd.Flags()
 	f.StringVar(&q.pod, "pod", "", "tenancies of this pod: NAMESPACE/POD, or its UID")
@@ -153,7 +153,7 @@ func former(t *tree) []*cobra.Command {
 	} {
 		q := inquiry{book: book{tree: t}}
 		flag := "--" + strings.Replace(f.name, "neighbours", "near", 1)
-		formats := command.Formats(evidence.Formats())
+		formats := command.Formats(evidence.EvidenceFormats())
 		cmd := &cobra.Command{
 			Use: f.name + " " + f.argument, Hidden: true, Args: oneArgument(f.argument),
 			Short: "The same as `kata-vfio-audit who " + flag + " " + f.argument + "`", Long: inquiryExitCodes,
@@ -177,7 +177,7 @@ func former(t *tree) []*cobra.Command {
 
 // selected are the tenancies that an answer is about, and the question in words.
 type selected struct {
-	tenancies []*history.Tenancy
+	tenancies []*history.PastTenancy
 	question  string
 }
 
@@ -188,7 +188,7 @@ type filter func(*history.History, history.Verification, *selected) error
 func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err error) {
 	for _, named := range []struct {
 		kind, name, want string
-		pick             func(*history.History, string) []*history.Tenancy
+		pick             func(*history.History, string) []*history.PastTenancy
 	}{
 		{"pod", q.pod, "NAMESPACE/POD", (*history.History).OfPod},
 		{"pod", q.near, "NAMESPACE/POD", (*history.History).OfPod},
@@ -221,7 +221,7 @@ func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err err
 var uid = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})$`)
 
 // ofName returns the filter of a pod or a claim.
-func ofName(kind, name, want string, pick func(*history.History, string) []*history.Tenancy) (filter, error) {
+func ofName(kind, name, want string, pick func(*history.History, string) []*history.PastTenancy) (filter, error) {
 	if namespace, rest, ok := strings.Cut(name, "/"); ok && (namespace == "" || rest == "" || strings.Contains(rest, "/")) {
 		return nil, command.Usagef("%s %q: want %s, or a UID", kind, name, want)
 	}
@@ -253,13 +253,13 @@ func ofDevice(address string, all bool) (filter, error) {
 }
 
 // keep drops the tenancies that a filter did not find.
-func (s *selected) keep(what string, found []*history.Tenancy) {
+func (s *selected) keep(what string, found []*history.PastTenancy) {
 	if s.question == "" {
 		s.question, s.tenancies = what, found
 		return
 	}
 	s.question += ", " + what
-	s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.Tenancy) bool { return !slices.Contains(found, t) })
+	s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.PastTenancy) bool { return !slices.Contains(found, t) })
 }
 
 // run reads the ledger, asks, and prints.
@@ -268,7 +268,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *history.History, v history.Verification) (*evidence.Document, error) {
+	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *history.History, v history.Verification) (*evidence.Evidence, error) {
 		var s selected
 		for _, f := range filters {
 			if err := f(h, v, &s); err != nil {
@@ -282,14 +282,14 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 			s.keep("who had a function"+at, h.At(*when))
 		} else {
 			s.question += at
-			s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.Tenancy) bool { return !t.At(*when) })
+			s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.PastTenancy) bool { return !t.At(*when) })
 		}
 		return evidence.At(s.question, h, s.tenancies, *when, v), nil
 	})
 }
 
 // answer verifies the ledger, and prints what reply makes of it.
-func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*history.History, history.Verification) (*evidence.Document, error)) error {
+func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*history.History, history.Verification) (*evidence.Evidence, error)) error {
 	key, err := readKey(q.key)
 	if err != nil {
 		return err
@@ -332,7 +332,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	return nil
 }
 
-func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Document) error {
+func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Evidence) error {
 	b, err := evidence.NewBundle(dir, d)
 	if err != nil {
 		return err

@@ -36,11 +36,11 @@ func (k *keeper) look(t *testing.T) {
 
 func recorded(t *testing.T, root string) *drift.Record {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, drift.File))
+	text, err := os.ReadFile(filepath.Join(root, drift.RecordFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := drift.Parse(text)
+	r, err := drift.ParseRecord(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestVerifyLeavesWhatItFoundWhereThatIsAskedFor(t *testing.T) {
 	if _, stderr, code := try(t, "verify", "--root", root); code != exitChanges {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	if _, err := os.Stat(filepath.Join(root, drift.File)); err == nil {
+	if _, err := os.Stat(filepath.Join(root, drift.RecordFile)); err == nil {
 		t.Error("verify wrote a record that nobody asked for")
 	}
 	if _, stderr, code := try(t, "verify", "--record", "--root", root); code != exitChanges || recorded(t, root).Outcome != string(bootstrap.ChangesNeeded) {

@@ -31,7 +31,7 @@ import (
 
 // options are the flags that all commands share.
 type options struct {
-	node   node.Config
+	node   node.NodeConfig
 	config string
 	output string
 }
@@ -221,7 +221,7 @@ type auditing struct {
 
 func (a *auditing) register(cmd *cobra.Command) {
 	a.registerGate(cmd)
-	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultEvery, "how often to run the checks without a change of the node")
+	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultMonitorEvery, "how often to run the checks without a change of the node")
 }
 
 // registerGate registers the flags that say which failures refuse claims.

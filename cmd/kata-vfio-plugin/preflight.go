@@ -87,7 +87,7 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	if len(c.devices) > 0 {
 		var named []preflight.Candidate
 		for _, wanted := range c.devices {
-			found, err := preflight.Find(name, wanted, all, snap)
+			found, err := preflight.FindCandidate(name, wanted, all, snap)
 			if err != nil {
 				return command.Usagef("--device: %w", err)
 			}
@@ -97,7 +97,7 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	}
 	none := noDevice(class, len(all))
 	if class != nil {
-		if all, err = preflight.Select(cmd.Context(), class, all); err != nil {
+		if all, err = preflight.SelectCandidates(cmd.Context(), class, all); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func noDevice(class *resourceapi.DeviceClass, published int) string {
 // planNamed prints the plan of one claim for the devices.
 func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, named []preflight.Candidate, class *resourceapi.DeviceClass) error {
 	if class != nil {
-		selected, err := preflight.Select(cmd.Context(), class, named)
+		selected, err := preflight.SelectCandidates(cmd.Context(), class, named)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, na
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: DeviceClass %s selects %d of the %d devices: the scheduler would not allocate the others by it\n", class.Name, len(selected), len(named))
 		}
 	}
-	req, err := preflight.Request(named, class)
+	req, err := preflight.PreflightRequest(named, class)
 	if err != nil {
 		return command.Usagef("%w", err)
 	}
@@ -151,7 +151,7 @@ type devicePlan struct {
 func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.Candidate, class *resourceapi.DeviceClass, none string) error {
 	plans := []devicePlan{}
 	for _, c := range all {
-		req, err := preflight.Request([]preflight.Candidate{c}, class)
+		req, err := preflight.PreflightRequest([]preflight.Candidate{c}, class)
 		if err != nil {
 			return command.Usagef("%w", err)
 		}

@@ -43,7 +43,7 @@ func conformanceCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, out := conformance.Judge(state, chosenProfile(version, state)), cmd.OutOrStdout()
+			report, out := conformance.JudgeConformance(state, chosenProfile(version, state)), cmd.OutOrStdout()
 			done, err := encode.Document(out, format, "evidence", report)
 			if !done {
 				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
@@ -62,7 +62,7 @@ func conformanceCommand(s *session) *cobra.Command {
 }
 
 // chosenProfile returns the profile of a version, or that of the cluster.
-func chosenProfile(version string, state *conformance.State) conformance.Profile {
+func chosenProfile(version string, state *conformance.ConformanceState) conformance.Profile {
 	if p, ok := conformance.ProfileNamed(version); ok {
 		return p
 	}
@@ -70,7 +70,7 @@ func chosenProfile(version string, state *conformance.State) conformance.Profile
 }
 
 // survey lists what the evidence rests on.
-func (s *session) survey(cmd *cobra.Command, file string) (*conformance.State, error) {
+func (s *session) survey(cmd *cobra.Command, file string) (*conformance.ConformanceState, error) {
 	audit, err := clusterReport(cmd, file, s.now())
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (e *lackingError) Error() string {
 }
 
 // conformanceTable has a row for each requirement.
-func conformanceTable(r *conformance.Report) *terminal.Table {
+func conformanceTable(r *conformance.ConformanceReport) *terminal.Table {
 	t := &terminal.Table{Titles: []string{"REQUIREMENT", "LEVEL", "RESULT", "WHAT"}}
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
@@ -137,7 +137,7 @@ func conformanceTable(r *conformance.Report) *terminal.Table {
 }
 
 // conformanceTodo is what is below the table: the profile, and what to do, within the width.
-func conformanceTodo(r *conformance.Report, width int, color bool) []string {
+func conformanceTodo(r *conformance.ConformanceReport, width int, color bool) []string {
 	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, terminal.Visible(r.Kubernetes))}
 	title := []string{"", terminal.Paint(color, terminal.Bold, "What to do")}
 	for i := range r.Requirements {

@@ -54,7 +54,7 @@ func TestConformanceOfAPlatform(t *testing.T) {
 	golden.Compare(t, "conformance.txt", stdout)
 	stdout, _, code = ask(t, platform(t), strings.Fields(withReport+" -o yaml")...)
 	golden.Compare(t, filepath.Join("../../..", docs.Evidence), stdout)
-	var r conformance.Report
+	var r conformance.ConformanceReport
 	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile != conformance.Profiles()[0] || len(r.Requirements) != 16 {
 		t.Errorf("exit code %d, %v:\n%s", code, err, stdout)
 	}
@@ -73,7 +73,7 @@ func TestConformanceByAnotherProfile(t *testing.T) {
 		"an older cluster's": {older, "", "v1.36"}, "a newer one": {older, " --profile 1.37", "v1.37"},
 	} {
 		stdout, stderr, code := ask(t, c.client, strings.Fields(withReport+c.args+" -o json")...)
-		r := documentOf[conformance.Report](t, stdout)
+		r := documentOf[conformance.ConformanceReport](t, stdout)
 		sandboxing := slices.ContainsFunc(r.Requirements, func(q conformance.Requirement) bool { return q.ID == "workload_sandboxing" })
 		if code != 0 || r.Profile.Version != c.want || sandboxing != (c.want == "v1.37") {
 			t.Errorf("%s: exit code %d, profile %s, sandboxing: %t: %s", name, code, r.Profile.Version, sandboxing, stderr)
@@ -83,7 +83,7 @@ func TestConformanceByAnotherProfile(t *testing.T) {
 
 // TestEvidenceCanBeRepeated: the evidence's commands of this program print what it shows, on the same cluster. Its examples exist.
 func TestEvidenceCanBeRepeated(t *testing.T) {
-	var r conformance.Report
+	var r conformance.ConformanceReport
 	if err := yaml.Unmarshal([]byte(docs.Read(t, docs.Evidence)), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestDocumentsRunCommandsThatExist(t *testing.T) {
 // TestConformanceThatIsNotShown: a MUST makes the exit code 3, and the document is written all the same.
 func TestConformanceThatIsNotShown(t *testing.T) {
 	stdout, stderr, code := ask(t, platform(t), "conformance", "-o", "json")
-	if code != exitFindings || !strings.Contains(stderr, "secure_accelerator_access") || documentOf[conformance.Report](t, stdout).Kubernetes == "" {
+	if code != exitFindings || !strings.Contains(stderr, "secure_accelerator_access") || documentOf[conformance.ConformanceReport](t, stdout).Kubernetes == "" {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	unknown := platform(t)

@@ -25,7 +25,7 @@ const chartLabels = "app.kubernetes.io/name=kata-vfio"
 
 // listForConformance lists what the evidence rests on, in all namespaces and within the limit. A kind that can't be listed is noted as
 // missing. The error is a [forbiddenError] where the user may not even list ResourceSlices.
-func listForConformance(ctx context.Context, client lister, now func() time.Time) (*conformance.State, error) {
+func listForConformance(ctx context.Context, client lister, now func() time.Time) (*conformance.ConformanceState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	server, err := client.ServerVersion(ctx)
@@ -37,7 +37,7 @@ func listForConformance(ctx context.Context, client lister, now func() time.Time
 	if err != nil {
 		return nil, err
 	}
-	s := &conformance.State{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
+	s := &conformance.ConformanceState{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
 	l := &survey{ctx: ctx, client: client, missing: s.Missing}
 	l.apis(s)
 	each(l, conformance.Nodes, &corev1.NodeList{}, "", appendTo(&s.Nodes))
@@ -71,7 +71,7 @@ func (l *survey) note(kind string, err error) {
 	}
 }
 
-func (l *survey) apis(s *conformance.State) {
+func (l *survey) apis(s *conformance.ConformanceState) {
 	served, err := l.client.Resources(l.ctx)
 	l.note(conformance.APIs, err)
 	for _, r := range served {

@@ -60,7 +60,7 @@ func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string)
 
 // begin completes an interrupted run and returns the journal. It removes the record of the last verify, which is outdated.
 func (e *Engine) begin() (*Journal, error) {
-	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(drift.File)); err != nil {
+	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(drift.RecordFile)); err != nil {
 		return nil, err
 	}
 	j, err := e.load()
@@ -226,7 +226,7 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		image.Image
 		content []byte
 	}{{c.was.Image, c.was.Content}, {c.to, c.content}} {
-		if version.Kind == image.File {
+		if version.Kind == image.RegularFile {
 			if err := e.keep(version.content); err != nil {
 				return err
 			}
@@ -272,7 +272,7 @@ func (e *Engine) theirs(entry *Entry, found image.Found) (image.Image, error) {
 		return image.Image{}, err
 	}
 	edited := found.Image
-	if edited.Kind != image.File {
+	if edited.Kind != image.RegularFile {
 		return edited, nil
 	}
 	edited.Sum = image.Sum(content)
@@ -281,7 +281,7 @@ func (e *Engine) theirs(entry *Entry, found image.Found) (image.Image, error) {
 
 // withdrawn returns a changed file's content without bootstrap's additions.
 func (e *Engine) withdrawn(entry *Entry, found image.Found) ([]byte, error) {
-	if entry.Part != boot.Part || entry.Before.Kind != image.File || entry.After.Kind != image.File {
+	if entry.Part != boot.Part || entry.Before.Kind != image.RegularFile || entry.After.Kind != image.RegularFile {
 		return found.Content, nil
 	}
 	before, err := e.kept(entry.Before)

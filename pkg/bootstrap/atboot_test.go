@@ -129,14 +129,14 @@ func TestOutdatedLookLeavesNoRecord(t *testing.T) {
 	if err := e.Record(t.Context(), p); err == nil || !strings.Contains(err.Error(), "run verify again") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := drift.Read(e.Tree); err == nil {
+	if _, err := drift.ReadRecord(e.Tree); err == nil {
 		t.Error("there is a record")
 	}
 	n.put("var/lib/kata-vfio/bootstrap/.verified.json4711", "half a")
 	if err := e.RecordUnknown(t.Context(), errors.New("no")); err != nil {
 		t.Fatal(err)
 	}
-	r, err := drift.Read(e.Tree)
+	r, err := drift.ReadRecord(e.Tree)
 	if err != nil || r.Outcome != drift.Unknown || len(r.Differences) != 1 {
 		t.Errorf("record %+v, %v", r, err)
 	}

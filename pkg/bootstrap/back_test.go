@@ -363,7 +363,7 @@ func TestJournalsDirectoryAloneIsRoots(t *testing.T) {
 func TestFileThatIsTooLargeToEditIsRefused(t *testing.T) {
 	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
-	n.put("etc/default/grub", n.read("etc/default/grub")+strings.Repeat("# x\n", image.MaxSize/8))
+	n.put("etc/default/grub", n.read("etc/default/grub")+strings.Repeat("# x\n", image.MaxImage/8))
 	if _, err := n.engine().Apply(t.Context(), blueprint.Default(), ""); err == nil || !strings.Contains(err.Error(), "/etc/default/grub: it is larger than") {
 		t.Errorf("error %v", err)
 	}

@@ -38,11 +38,11 @@ func newChange(f state.File, found image.Found) change {
 	switch {
 	case f.Target != "":
 		c.to, c.content = image.Image{Kind: image.Link, Target: f.Target}, nil
-	case found.Kind == image.File:
+	case found.Kind == image.RegularFile:
 		c.to = found.Image
 		c.to.Sum = image.Sum(f.Content)
 	default:
-		c.to = image.New(f.Mode)
+		c.to = image.NewImage(f.Mode)
 		c.to.Sum = image.Sum(f.Content)
 	}
 	return c
@@ -72,7 +72,7 @@ func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
 // sharesEnvironment reports whether others wrote to GRUB's environment since bootstrap did. Their variables stay: the
 // version before bootstrap has a kernel as saved_entry that may be removed.
 func (e *Engine) sharesEnvironment(entry *Entry, found image.Found) bool {
-	return entry.Part == boot.Part && found.Kind == image.File && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
+	return entry.Part == boot.Part && found.Kind == image.RegularFile && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
 }
 
 // withdrawnByOthers reports whether others removed bootstrap's arguments from GRUB's environment.
@@ -138,9 +138,9 @@ func (c *change) refusal() (code rule.Code, text, fix string) {
 	case c.was.Kind == image.Link && c.to.Kind != image.Absent && !c.movesLink():
 		return rule.FileWrongType, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links", name, c.was.Target),
 			"replace the link with a file, or configure its target yourself"
-	case c.to.Kind == image.Link && c.was.Kind == image.File:
+	case c.to.Kind == image.Link && c.was.Kind == image.RegularFile:
 		return rule.FileWrongType, fmt.Sprintf("%s is a file, but must be a link to %s", name, c.to.Target), "move it away"
-	case c.was.Kind == image.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
+	case c.was.Kind == image.RegularFile && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
 		return rule.DOSLineEnds, name + " has DOS line ends, which shells, boot loaders and systemd read as part of the text",
 			"convert it (sed -i 's/\\r$//'), and fix the program that writes them"
 	}
@@ -161,7 +161,7 @@ func (e *Engine) stage(c *change) (err error) {
 			return err
 		}
 	}
-	if c.to.Kind == image.File {
+	if c.to.Kind == image.RegularFile {
 		c.commit, c.discard, err = e.Files.Stage(c.file.Path, c.content, c.to)
 	}
 	return err
@@ -198,7 +198,7 @@ func (e *Engine) do(c *change) error {
 
 func (e *Engine) put(name string, to image.Image, content []byte) error {
 	switch to.Kind {
-	case image.File:
+	case image.RegularFile:
 		return e.Files.Write(name, content, to)
 	case image.Link:
 		return e.Files.Symlink(name, to.Target)
@@ -254,7 +254,7 @@ func (t *pristine) changed(name string) ([]byte, error) {
 		return nil, nil
 	}
 	found, err := t.engine.Files.Look(name)
-	if err != nil || found.Kind != image.File || found.Same(entry.After) || boot.Marked(string(found.Content)) {
+	if err != nil || found.Kind != image.RegularFile || found.Same(entry.After) || boot.Marked(string(found.Content)) {
 		return nil, err
 	}
 	return t.engine.withdrawn(entry, found)

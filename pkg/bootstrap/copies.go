@@ -25,7 +25,7 @@ func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
 			continue
 		}
 		found, err := e.Files.Look(name)
-		if err != nil || found.Kind != image.File {
+		if err != nil || found.Kind != image.RegularFile {
 			continue // an entry that can't be read is not bootstrap's to change
 		}
 		content, err := e.withoutArguments(j, string(found.Content))
@@ -53,7 +53,7 @@ const copied = "it was made after apply, with bootstrap's arguments"
 func (e *Engine) withoutArguments(j *Journal, text string) (string, error) {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
-		if !strings.Contains(entry.Path, kernelargs.Entries+"/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.File {
+		if !strings.Contains(entry.Path, kernelargs.Entries+"/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.RegularFile {
 			continue
 		}
 		before, err := e.kept(entry.Before)

@@ -143,7 +143,7 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
 	if err = e.makeStateDir(); err == nil {
-		commit, _, err = e.Files.Stage(journalFile, text, image.New(0o600))
+		commit, _, err = e.Files.Stage(journalFile, text, image.NewImage(0o600))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write the journal: %w", err)
@@ -196,12 +196,12 @@ func (e *Engine) keep(content []byte) error {
 	if err == nil && found.Sum == image.Sum(content) {
 		return nil
 	}
-	return e.Files.Write(name, content, image.New(0o600))
+	return e.Files.Write(name, content, image.NewImage(0o600))
 }
 
 // kept returns the stored content of an image.
 func (e *Engine) kept(i image.Image) ([]byte, error) {
-	if i.Kind != image.File {
+	if i.Kind != image.RegularFile {
 		return nil, nil
 	}
 	name := path.Join(backupDir, i.Sum)

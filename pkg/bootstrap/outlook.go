@@ -68,7 +68,7 @@ func (p *Plan) Outlook() *Outlook {
 
 // shown is a file of the running kernel.
 func shown(name, part, content string) FileOutlook {
-	return FileOutlook{Path: path.Clean(name), Parts: []string{part}, Image: image.New(0o444), Content: []byte(content + "\n")}
+	return FileOutlook{Path: path.Clean(name), Parts: []string{part}, Image: image.NewImage(0o444), Content: []byte(content + "\n")}
 }
 
 // Refused returns the problems that prevent all changes.

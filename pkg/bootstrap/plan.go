@@ -184,7 +184,7 @@ func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
 	if found.Same(entry.After) {
 		return true
 	}
-	if entry.Part != boot.Part || entry.After.Kind != image.File || found.Kind != image.File {
+	if entry.Part != boot.Part || entry.After.Kind != image.RegularFile || found.Kind != image.RegularFile {
 		return false
 	}
 	written, err := e.kept(entry.After)

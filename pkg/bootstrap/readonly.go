@@ -38,14 +38,14 @@ func (r readOnly) Look(name string) (image.Found, error) {
 	case !info.Mode().IsRegular():
 		return image.Found{Image: image.Image{Kind: image.Other}, ModTime: info.ModTime()}, nil
 	}
-	content, err := r.tree.ReadAtMost(name, image.MaxSize+1)
-	if err == nil && len(content) > image.MaxSize {
-		err = fmt.Errorf("read %s: it is larger than %d bytes", name, image.MaxSize)
+	content, err := r.tree.ReadAtMost(name, image.MaxImage+1)
+	if err == nil && len(content) > image.MaxImage {
+		err = fmt.Errorf("read %s: it is larger than %d bytes", name, image.MaxImage)
 	}
 	if err != nil {
 		return image.Found{}, err
 	}
-	like := image.Image{Kind: image.File, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	like := image.Image{Kind: image.RegularFile, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
 	like.UID, like.GID = image.Owner(info)
 	return image.Found{Image: like, Content: content, ModTime: info.ModTime()}, nil
 }

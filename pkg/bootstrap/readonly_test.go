@@ -77,7 +77,7 @@ func TestOutlookIsWhatApplyLeaves(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Errorf("%s: %v", name, err)
-			case f.Kind == image.File && (n.read(f.Path) != string(f.Content) || info.Mode().Perm() != f.Mode.Perm() && !strings.HasPrefix(f.Path, "sys/")):
+			case f.Kind == image.RegularFile && (n.read(f.Path) != string(f.Content) || info.Mode().Perm() != f.Mode.Perm() && !strings.HasPrefix(f.Path, "sys/")):
 				t.Errorf("%s: %s has %q and mode %v", name, f.Path, n.read(f.Path), info.Mode())
 			}
 		}

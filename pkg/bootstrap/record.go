@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Record saves the findings of a plan on the node, as [drift.File]. The plugin serves them as metrics. You can repeat
+// Record saves the findings of a plan on the node, as [drift.RecordFile]. The plugin serves them as metrics. You can repeat
 // it; earlier findings keep their time. Apply and Revert remove the record, because it is outdated then. If another
 // process applied meanwhile, the error is [ErrOutdated].
 func (e *Engine) Record(ctx context.Context, p *Plan) error {
@@ -43,21 +43,21 @@ func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {
 
 // leave writes the record durably, and removes the remains of an interrupted write.
 func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference, kata string) error {
-	found, err := e.Files.Look(drift.File)
+	found, err := e.Files.Look(drift.RecordFile)
 	if err != nil {
 		return fmt.Errorf("read the earlier record: %w", err)
 	}
-	former, err := drift.Parse(found.Content)
+	former, err := drift.ParseRecord(found.Content)
 	if err != nil {
 		former = nil // a damaged record is replaced
 	}
-	record := drift.New(e.Now(), blueprint, outcome, differences, former)
+	record := drift.NewRecord(e.Now(), blueprint, outcome, differences, former)
 	record.Kata = kata
 	text, err := record.Encode()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, image.New(0o600))); err != nil {
+	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.RecordFile), e.Files.Write(drift.RecordFile, text, image.NewImage(0o600))); err != nil {
 		return fmt.Errorf("save the record: %w", err)
 	}
 	return nil

@@ -24,7 +24,7 @@ func (n *node) record(at time.Time) *drift.Record {
 	if err := e.Record(n.t.Context(), p); err != nil {
 		n.t.Fatal(err)
 	}
-	r, err := drift.Read(e.Tree)
+	r, err := drift.ReadRecord(e.Tree)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 		t.Errorf("before apply: %+v", r)
 	}
 	n.apply(blueprint.Default())
-	if _, err := drift.Read(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := drift.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after apply: %v", err)
 	}
 	if r := n.record(first); r.Outcome != "reboot needed" || kinds(r)["/proc/cmdline"] != "reboot" {
@@ -73,7 +73,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 		}
 	}
 	n.revert(modprobe)
-	if _, err := drift.Read(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := drift.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after revert: %v", err)
 	}
 }

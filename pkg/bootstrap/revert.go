@@ -118,7 +118,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 func (e *Engine) byHand(entry *Entry) string {
 	file := path.Join(e.Root, entry.Path)
 	switch entry.Before.Kind {
-	case image.File:
+	case image.RegularFile:
 		return fmt.Sprintf("cp %s %s", path.Join(e.Root, backupDir, entry.Before.Sum), file)
 	case image.Link:
 		return fmt.Sprintf("ln -sfn %s %s", entry.Before.Target, file)

@@ -36,7 +36,7 @@ type Checks struct {
 }
 
 // Gate runs the checks of the node below root once. It returns the checks that fail for a function, for
-// [node.Config.Failing], so that the node refuses what the daemon would refuse now.
+// [node.NodeConfig.Failing], so that the node refuses what the daemon would refuse now.
 func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (func(pci.Address) []string, error) {
 	if c.Counts == finding.Off {
 		return func(pci.Address) []string { return nil }, nil
@@ -75,11 +75,11 @@ func (s *service) openMonitor() error {
 		return err
 	}
 	c := &s.config.Checks
-	s.monitor = monitor.New(monitor.Config{
+	s.monitor = monitor.NewMonitor(monitor.MonitorConfig{
 		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, all, s.log).read, Checks: gate.Checks(all), Counts: c.Counts,
 		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
 		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
-		Every: s.config.ChecksEvery, Pause: monitor.DefaultPause,
+		Every: s.config.ChecksEvery, Pause: monitor.DefaultMonitorPause,
 	})
 	return nil
 }
@@ -157,5 +157,5 @@ func (w *waiverFile) parse() ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waiver.Parse(content, w.rules)
+	return waiver.ParseWaivers(content, w.rules)
 }

@@ -95,7 +95,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.ObserveLost([]metrics.LostDevice{{Device: "gpu-0000-3b-00-0", Namespace: "team-a", Claim: "train", For: time.Hour}})
 	n.Metrics.WatchReadiness(n.Health.Ready)
 	n.Metrics.WatchBootstrap(func() (*drift.Record, error) {
-		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
+		return drift.NewRecord(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
 	})
 
 	good, bad, absent := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3c-00-0"), plugintest.Allocated("uid-3", "gpu-0000-ee-00-0")

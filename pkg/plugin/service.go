@@ -38,7 +38,7 @@ import (
 type Config struct {
 	// Node has the paths of the node's files. Its Name and its Node, the config, are required. The service sets
 	// Inventory and Observe.
-	Node node.Config
+	Node node.NodeConfig
 	Log  *slog.Logger
 	// PodUID distinguishes the instances of a rolling update; empty for the only instance.
 	PodUID string
@@ -204,7 +204,7 @@ func (s *service) openTracer(ctx context.Context) error {
 		s.log.WarnContext(ctx, "spans not exported", slog.Any("err", err))
 	}))
 	var err error
-	s.tracer, err = trace.Open(ctx, trace.Config{Endpoint: s.config.OTLP, Node: s.config.Node.Name, Version: metrics.ReadBuild().Version})
+	s.tracer, err = trace.OpenTracer(ctx, trace.TraceConfig{Endpoint: s.config.OTLP, Node: s.config.Node.Name, Version: metrics.ReadBuild().Version})
 	return err
 }
 
@@ -215,7 +215,7 @@ func (s *service) openNode(ctx context.Context) error {
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
 		}
-		s.verified = func() (*drift.Record, error) { return drift.Read(fs) }
+		s.verified = func() (*drift.Record, error) { return drift.ReadRecord(fs) }
 		s.metrics.WatchBootstrap(s.verified)
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err

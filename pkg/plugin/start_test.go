@@ -14,7 +14,7 @@ func TestProbesComeFirst(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	s := &service{log: slog.New(slog.DiscardHandler), config: Config{
-		Probes: filepath.Join(dir, "probes.sock"), Node: node.Config{Root: filepath.Join(dir, "none")},
+		Probes: filepath.Join(dir, "probes.sock"), Node: node.NodeConfig{Root: filepath.Join(dir, "none")},
 	}}
 	err := s.start(t.Context())
 	if err == nil || s.probes == nil {

@@ -19,7 +19,7 @@ import (
 func TestKubeletsTraceReachesTheReset(t *testing.T) {
 	const traceID = "0af7651916cd43dd8448eb211c80319c"
 	spans := tracetest.NewInMemoryExporter()
-	tracer := trace.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
+	tracer := trace.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Intercept = tracer.Unary

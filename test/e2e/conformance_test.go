@@ -200,11 +200,11 @@ func clusterReport(t *testing.T, p *controlplane.ControlPlane) string {
 }
 
 // concludes runs the command, and compares the result for each requirement.
-func (s *shownTo) concludes(t *testing.T, line string, want map[string]conformance.Result) *conformance.Report {
+func (s *shownTo) concludes(t *testing.T, line string, want map[string]conformance.Result) *conformance.ConformanceReport {
 	t.Helper()
 	stdout, stderr, code := s.ask(t, "kata-vfio "+line+" -o json")
 	t.Logf("$ kubectl kata-vfio %s -o json\n%s%s", line, stdout, stderr)
-	r := &conformance.Report{}
+	r := &conformance.ConformanceReport{}
 	if err := json.Unmarshal([]byte(stdout), r); err != nil || code != 3 {
 		t.Fatalf("exit code %d, want 3, since a MUST is not shown: %v", code, err)
 	}
@@ -221,7 +221,7 @@ func (s *shownTo) concludes(t *testing.T, line string, want map[string]conforman
 }
 
 // repeats runs those of the evidence's commands that read what a cluster without extensions has.
-func (s *shownTo) repeats(t *testing.T, r *conformance.Report) {
+func (s *shownTo) repeats(t *testing.T, r *conformance.ConformanceReport) {
 	ran := 0
 	for i := range r.Requirements {
 		q := &r.Requirements[i]

@@ -101,7 +101,7 @@ func (b *bootstrapped) keeps(c *candidate.Candidate, after *finding.Report) {
 			b.Errorf("the candidate says %q of %s, want %q", said[id], id, want)
 		}
 	}
-	kernel := slices.IndexFunc(c.Changes, func(change candidate.Change) bool { return change.Part == "kernel" })
+	kernel := slices.IndexFunc(c.Changes, func(change candidate.CandidateChange) bool { return change.Part == "kernel" })
 	if kernel < 0 || !slices.Contains(c.Changes[kernel].Repairs, "IOM-001") || !c.Reboot {
 		b.Errorf("the candidate's changes are %+v, reboot %v", c.Changes, c.Reboot)
 	}

@@ -20,15 +20,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Verdict says whether a node is fit.
-type Verdict string
+// CandidateVerdict says whether a node is fit.
+type CandidateVerdict string
 
 // Verdicts.
 const (
-	Fit            Verdict = "fit"
-	AfterBootstrap Verdict = "fit after bootstrap"
-	AfterReboot    Verdict = "fit after bootstrap and a reboot"
-	Unfit          Verdict = "unfit"
+	Fit            CandidateVerdict = "fit"
+	AfterBootstrap CandidateVerdict = "fit after bootstrap"
+	AfterReboot    CandidateVerdict = "fit after bootstrap and a reboot"
+	Unfit          CandidateVerdict = "unfit"
 )
 
 // Candidate is the answer for one node.
@@ -37,29 +37,29 @@ type Candidate struct {
 	Profile string          `json:"profile"`
 	Basis   *finding.Basis  `json:"basis,omitempty"`
 	// Blueprint says where the blueprint is from.
-	Blueprint string  `json:"blueprint"`
-	Verdict   Verdict `json:"verdict"`
+	Blueprint string           `json:"blueprint"`
+	Verdict   CandidateVerdict `json:"verdict"`
 	// FailOn is the least severity that makes a node unfit.
 	FailOn rule.Severity `json:"failOn"`
 	// Refusals prevent all changes until you solve them. ByHand is what bootstrap leaves to you.
-	Refusals []state.Problem `json:"refusals"`
-	ByHand   []state.Problem `json:"byHand"`
-	Changes  []Change        `json:"changes"`
+	Refusals []state.Problem   `json:"refusals"`
+	ByHand   []state.Problem   `json:"byHand"`
+	Changes  []CandidateChange `json:"changes"`
 	// Commands run after the changes.
 	Commands []string `json:"commands"`
 	Reboot   bool     `json:"reboot"`
 	// Repaired are the checks that fail now and pass after the changes.
-	Repaired []Rule `json:"repaired"`
+	Repaired []CandidateRule `json:"repaired"`
 	// Remaining are the failures after the changes, each with its fix.
 	Remaining []finding.Finding `json:"remaining"`
 	// Open are the checks that nobody can answer before the reboot.
-	Open []Rule `json:"open"`
+	Open []CandidateRule `json:"open"`
 	// Unknown are those without an answer now and after the changes.
 	Unknown []finding.Finding `json:"unknown"`
 }
 
-// Rule is a check.
-type Rule struct {
+// CandidateRule is a check.
+type CandidateRule struct {
 	ID       string        `json:"id"`
 	Title    string        `json:"title"`
 	Severity rule.Severity `json:"severity"`
@@ -67,8 +67,8 @@ type Rule struct {
 	Now finding.State `json:"now"`
 }
 
-// Change is what one part of bootstrap changes.
-type Change struct {
+// CandidateChange is what one part of bootstrap changes.
+type CandidateChange struct {
 	Part string `json:"part"`
 	// Files are the changed files, also of /proc and /sys, except for the kernel's command line.
 	Files []string `json:"files"`
@@ -78,8 +78,8 @@ type Change struct {
 	Repairs []string `json:"repairs"`
 }
 
-// Node is the node as it is, and the plan for it.
-type Node struct {
+// CandidateNode is the node as it is, and the plan for it.
+type CandidateNode struct {
 	FS       *sysfs.FS
 	Snapshot *device.Snapshot
 	// Report is what the audit finds now.
@@ -93,8 +93,8 @@ type Node struct {
 	Ask runtimes.Ask
 }
 
-// Judge returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
-func Judge(ctx context.Context, n *Node, o check.Options, failOn rule.Severity) *Candidate {
+// JudgeCandidate returns the verdict on a node. A failure of the severity failOn or worse makes it unfit.
+func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, failOn rule.Severity) *Candidate {
 	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
 	c := &Candidate{
@@ -109,7 +109,7 @@ func Judge(ctx context.Context, n *Node, o check.Options, failOn rule.Severity) 
 }
 
 // verdict is what the lists come to.
-func (c *Candidate) verdict() Verdict {
+func (c *Candidate) verdict() CandidateVerdict {
 	if len(c.Refusals) > 0 || len(c.Failing()) > 0 {
 		return Unfit
 	}
@@ -117,7 +117,7 @@ func (c *Candidate) verdict() Verdict {
 }
 
 // outcome is the verdict once nothing is against it.
-func (c *Candidate) outcome() Verdict {
+func (c *Candidate) outcome() CandidateVerdict {
 	switch {
 	case c.Reboot:
 		return AfterReboot
@@ -152,7 +152,7 @@ func commands(p *bootstrap.Plan) []string {
 // judge audits one node several times.
 type judge struct {
 	ctx     context.Context
-	node    *Node
+	node    *CandidateNode
 	options check.Options
 	outlook *bootstrap.Outlook
 	// before is the worst finding of each check as the node is.
@@ -203,11 +203,11 @@ func worst(r *finding.Report) map[string]finding.Finding {
 }
 
 func (c *Candidate) fillLists() {
-	c.Refusals, c.ByHand, c.Changes, c.Commands = list(c.Refusals), list(c.ByHand), list(c.Changes), list(c.Commands)
-	c.Repaired, c.Remaining, c.Open, c.Unknown = list(c.Repaired), list(c.Remaining), list(c.Open), list(c.Unknown)
+	c.Refusals, c.ByHand, c.Changes, c.Commands = emptyList(c.Refusals), emptyList(c.ByHand), emptyList(c.Changes), emptyList(c.Commands)
+	c.Repaired, c.Remaining, c.Open, c.Unknown = emptyList(c.Repaired), emptyList(c.Remaining), emptyList(c.Open), emptyList(c.Unknown)
 }
 
-func list[T any](items []T) []T {
+func emptyList[T any](items []T) []T {
 	if items == nil {
 		return []T{}
 	}

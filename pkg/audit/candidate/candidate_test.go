@@ -175,8 +175,8 @@ func (n *bareNode) judge(b *blueprint.Blueprint) *candidate.Candidate {
 	if err != nil {
 		n.TB.Fatal(err)
 	}
-	node := &candidate.Node{FS: fs, Snapshot: n.facts(fs).Snapshot, Report: n.audit(), Checks: checks(n.TB), Plan: plan, Blueprint: "the default"}
-	return candidate.Judge(context.Background(), node, options(n.TB), rule.High)
+	node := &candidate.CandidateNode{FS: fs, Snapshot: n.facts(fs).Snapshot, Report: n.audit(), Checks: checks(n.TB), Plan: plan, Blueprint: "the default"}
+	return candidate.JudgeCandidate(context.Background(), node, options(n.TB), rule.High)
 }
 
 // done are tools that do nothing: the boot is played by [bareNode.boot].
@@ -236,7 +236,9 @@ func TestCandidateMatchesTheAuditAfterBootstrap(t *testing.T) {
 				}
 			}
 			for part, id := range map[string]string{"kernel": "IOM-001", "modules": "IOM-006"} {
-				if !slices.ContainsFunc(c.Changes, func(change candidate.Change) bool { return change.Part == part && slices.Contains(change.Repairs, id) }) {
+				if !slices.ContainsFunc(c.Changes, func(change candidate.CandidateChange) bool {
+					return change.Part == part && slices.Contains(change.Repairs, id)
+				}) {
 					t.Errorf("%s does not repair %s: %+v", part, id, c.Changes)
 				}
 			}
@@ -250,9 +252,9 @@ func TestCandidateMatchesTheAuditAfterBootstrap(t *testing.T) {
 func TestCandidateIsWritten(t *testing.T) {
 	n := newBareNode(t, board.All()[0])
 	c := n.judge(blueprint.Default())
-	for name, o := range map[string]candidate.Options{"table": {}, "narrow": {Width: 60, Show: rule.Medium}} {
+	for name, o := range map[string]candidate.CandidateOptions{"table": {}, "narrow": {Width: 60, Show: rule.Medium}} {
 		var text bytes.Buffer
-		if err := candidate.Write(&text, c, "table", o); err != nil {
+		if err := candidate.WriteCandidate(&text, c, "table", o); err != nil {
 			t.Fatal(err)
 		}
 		golden.Compare(t, name+".txt", text.String())
@@ -264,7 +266,7 @@ func TestCandidateIsWritten(t *testing.T) {
 	}
 	for _, format := range []string{"json", "yaml"} {
 		var text bytes.Buffer
-		if err := candidate.Write(&text, c, format, candidate.Options{}); err != nil {
+		if err := candidate.WriteCandidate(&text, c, format, candidate.CandidateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		golden.Compare(t, "server."+format, text.String())
@@ -275,7 +277,7 @@ func TestCandidateIsWritten(t *testing.T) {
 func TestCandidateVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant   func(*bareNode)
-		verdict candidate.Verdict
+		verdict candidate.CandidateVerdict
 		said    map[string]string
 		refused string
 	}{

@@ -14,12 +14,12 @@ import (
 )
 
 // changes returns the changes of each part. A part repairs the checks that do not pass without it.
-func (j *judge) changes(repaired []Rule) []Change {
+func (j *judge) changes(repaired []CandidateRule) []CandidateChange {
 	checks := slices.DeleteFunc(slices.Clone(j.node.Checks), func(c check.Check) bool {
-		return c.Review != nil || !slices.ContainsFunc(repaired, func(r Rule) bool { return r.ID == c.ID })
+		return c.Review != nil || !slices.ContainsFunc(repaired, func(r CandidateRule) bool { return r.ID == c.ID })
 	})
 	read := j.partsRead(checks)
-	var all []Change
+	var all []CandidateChange
 	for _, part := range j.parts() {
 		change := j.change(part)
 		if len(change.Files) == 0 {
@@ -29,7 +29,7 @@ func (j *judge) changes(repaired []Rule) []Change {
 			s := j.scenario(part)
 			change.Repairs = failing(j.run(j.node.FS.WithOverlay(s.files), s.snapshot, checks))
 		}
-		change.Repairs = list(change.Repairs)
+		change.Repairs = emptyList(change.Repairs)
 		all = append(all, change)
 	}
 	return all
@@ -79,8 +79,8 @@ func (j *judge) parts() []string {
 	return all
 }
 
-func (j *judge) change(part string) Change {
-	c := Change{Part: part}
+func (j *judge) change(part string) CandidateChange {
+	c := CandidateChange{Part: part}
 	for _, f := range j.outlook.Files {
 		if f.Path != kernelargs.Running && f.Mode.Type() != fs.ModeSocket && slices.Contains(f.Parts, part) {
 			c.Files = append(c.Files, "/"+f.Path)

@@ -18,7 +18,7 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 	}
 	for _, id := range ids(j.before) {
 		now := j.before[id]
-		rule := Rule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
+		rule := CandidateRule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
 		switch state, same := outcome(each, id); {
 		case len(each) > 1 && j.isReview(id) && (now.State == finding.Fail || state == finding.Fail):
 			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
@@ -38,8 +38,10 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 	}
 	slices.SortStableFunc(c.Remaining, func(a, b finding.Finding) int { return a.Compare(&b) })
 	slices.SortStableFunc(c.Unknown, func(a, b finding.Finding) int { return a.Compare(&b) })
-	for _, rules := range [][]Rule{c.Repaired, c.Open} {
-		slices.SortStableFunc(rules, func(a, b Rule) int { return cmp.Or(a.Severity.Compare(b.Severity), strings.Compare(a.ID, b.ID)) })
+	for _, rules := range [][]CandidateRule{c.Repaired, c.Open} {
+		slices.SortStableFunc(rules, func(a, b CandidateRule) int {
+			return cmp.Or(a.Severity.Compare(b.Severity), strings.Compare(a.ID, b.ID))
+		})
 	}
 }
 

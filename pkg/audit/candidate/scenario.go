@@ -53,7 +53,7 @@ func overlay(o *bootstrap.Outlook, without []string) *sysfs.Overlay {
 			files.Link(f.Path, f.Target)
 		case image.Absent:
 			files.Remove(f.Path)
-		case image.File, image.Other:
+		case image.RegularFile, image.Other:
 			files.Put(f.Path, f.Content, f.Mode, uint32(max(f.UID, 0)), uint32(max(f.GID, 0)))
 		}
 	}

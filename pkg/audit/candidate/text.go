@@ -14,11 +14,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Formats returns the formats that [Write] knows, the default first.
-func Formats() []string { return []string{"table", "json", "yaml"} }
+// CandidateFormats returns the formats that [WriteCandidate] knows, the default first.
+func CandidateFormats() []string { return []string{"table", "json", "yaml"} }
 
-// Options say how to print.
-type Options struct {
+// CandidateOptions say how to print.
+type CandidateOptions struct {
 	// Show is the least severity of the checks in a table.
 	Show  rule.Severity
 	Color bool
@@ -26,12 +26,12 @@ type Options struct {
 	Width int
 }
 
-// Write writes the answer.
-func Write(w io.Writer, c *Candidate, format string, o Options) error {
+// WriteCandidate writes the answer.
+func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions) error {
 	if done, err := encode.Document(w, format, "candidate", c); done || err != nil {
 		return err
 	}
-	p := &page{Options: o}
+	p := &page{CandidateOptions: o}
 	p.Width = cmp.Or(p.Width, terminal.PageWidth)
 	p.head(c)
 	p.problems("Solve first: bootstrap changes nothing until then", c.Refusals)
@@ -50,7 +50,7 @@ func Write(w io.Writer, c *Candidate, format string, o Options) error {
 // page is text that grows.
 type page struct {
 	strings.Builder
-	Options
+	CandidateOptions
 }
 
 // lines writes text within the width, behind first and indent.
@@ -107,7 +107,7 @@ func (c *Candidate) words() string {
 // condition is what the verdict depends on.
 func (c *Candidate) condition() string {
 	unknown := slices.DeleteFunc(slices.Clone(c.Unknown), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
-	open := slices.DeleteFunc(slices.Clone(c.Open), func(r Rule) bool { return r.Severity.Compare(c.FailOn) > 0 })
+	open := slices.DeleteFunc(slices.Clone(c.Open), func(r CandidateRule) bool { return r.Severity.Compare(c.FailOn) > 0 })
 	var conditions []string
 	if len(open) > 0 {
 		conditions = append(conditions, terminal.Count(len(open), "check")+" that only the reboot can answer")
@@ -162,7 +162,7 @@ func (p *page) changes(c *Candidate) {
 	}
 }
 
-func (p *page) change(c *Change) {
+func (p *page) change(c *CandidateChange) {
 	what := strings.Join(c.Files, ", ")
 	if len(c.Arguments) > 0 {
 		what += " (" + strings.Join(c.Arguments, " ") + ")"
@@ -173,8 +173,8 @@ func (p *page) change(c *Change) {
 	}
 }
 
-func (p *page) rules(title string, rules []Rule) {
-	rules = slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return p.hides(r.Severity) })
+func (p *page) rules(title string, rules []CandidateRule) {
+	rules = slices.DeleteFunc(slices.Clone(rules), func(r CandidateRule) bool { return p.hides(r.Severity) })
 	if len(rules) == 0 {
 		return
 	}

@@ -179,12 +179,12 @@ func kernelFixed(n *facts.Node) Answer {
 // fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
 // or the stable release of its branch, that has it.
 func (k *kernelFault) fixedIn(release string) bool {
-	runs := mainline.Number(release)
+	runs := mainline.KernelNumber(release)
 	if runs == nil {
 		return false
 	}
 	for i, fixed := range k.fixed {
-		first := mainline.Number(fixed)
+		first := mainline.KernelNumber(fixed)
 		branch := runs[0] == first[0] && runs[1] == first[1]
 		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs, first) > 0 {
 			return true

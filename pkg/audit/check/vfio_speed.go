@@ -54,17 +54,17 @@ func mapsLargeBARs(n *facts.Node) Answer {
 }
 
 // hasChange answers for a kernel. A person has to decide where a distribution may have added the change.
-func hasChange(n *facts.Node, c mainline.Change, without string) Answer {
+func hasChange(n *facts.Node, c mainline.KernelChange, without string) Answer {
 	release, version := n.Read("proc/sys/kernel/osrelease"), n.Read("proc/version")
 	if !release.OK() {
 		return unknown("which kernel runs", release)
 	}
 	switch c.In(mainline.Kernel{Release: release.Value, Version: version.Value}) {
-	case mainline.Has:
+	case mainline.ChangeIn:
 		return pass("kernel "+release.Value+" has "+c.String(), release)
-	case mainline.Lacks:
+	case mainline.ChangeMissing:
 		return fail(fmt.Sprintf("kernel %s lacks %s: it %s", release.Value, c, without), release).seen(shownIf(version)...)
-	case mainline.Unknown:
+	case mainline.ChangeUnknown:
 	}
 	text := fmt.Sprintf("can't tell whether kernel %s has %s; ask its distribution", release.Value, c)
 	return say(finding.Manual, text, append([]facts.Fact{release}, shownIf(version)...))
@@ -109,11 +109,11 @@ func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
 	}
 	versions.Value = version
 	switch mainline.AlignsMappings(version) {
-	case mainline.Has:
+	case mainline.ChangeIn:
 		return pass("", program.Fact(), versions)
-	case mainline.Lacks:
+	case mainline.ChangeMissing:
 		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version), program.Fact(), versions)
-	case mainline.Unknown:
+	case mainline.ChangeUnknown:
 	}
 	return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 9.2 or later: no file shows its version; run it with --version", program.Text()), []facts.Fact{program.Fact()})
 }

@@ -36,7 +36,7 @@ func accelerators() []requirement {
 				ID: "gpu_sharing", Level: Should,
 				Checked:  "Nothing: a VM gets whole PCI functions.",
 				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
-			}, judge: func(*State) observation {
+			}, judge: func(*ConformanceState) observation {
 				return observation{
 					reason: "kata-vfio assigns whole functions; time slices and partitions need the GPU's driver on the node, which the VM replaces",
 					fix:    "answer N/A for these GPUs, or show another driver's nodes",
@@ -48,7 +48,7 @@ func accelerators() []requirement {
 				ID: "virtualized_accelerator", Level: Should,
 				Checked:  "Nothing: a vGPU is no PCI function of its own.",
 				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
-			}, judge: func(*State) observation {
+			}, judge: func(*ConformanceState) observation {
 				return observation{
 					reason: "kata-vfio has no support for vGPUs (mediated devices); GPUs are passed through",
 					fix:    "answer N/A for these GPUs, or show another driver's nodes",
@@ -59,7 +59,7 @@ func accelerators() []requirement {
 }
 
 // versions looks at the plugins' rollout, and at the versions that GPUs have.
-func versions(s *State) observation {
+func versions(s *ConformanceState) observation {
 	gpus := s.devices(isGPU)
 	seen := observation{evidence: slices.Concat(rollouts(s.DaemonSets), nodeVersions(s, nodes(s.devices(every))))}
 	var unknown []string
@@ -112,7 +112,7 @@ func rollouts(sets []appsv1.DaemonSet) []string {
 type stack struct{ driver, plugin, kata, kernel, runtime string }
 
 // nodeVersions says which versions the nodes have, each combination once.
-func nodeVersions(s *State, names []string) []string {
+func nodeVersions(s *ConformanceState, names []string) []string {
 	have := stacks(s)
 	byStack := map[stack]int{}
 	var order []stack
@@ -131,7 +131,7 @@ func nodeVersions(s *State, names []string) []string {
 }
 
 // stacks returns the software of each node, by its name.
-func stacks(s *State) map[string]stack {
+func stacks(s *ConformanceState) map[string]stack {
 	all := map[string]stack{}
 	for _, d := range s.devices(isGPU) {
 		all[d.Node] = stack{driver: d.Driver, plugin: d.PluginVersion, kata: d.KataVersion}

@@ -38,9 +38,9 @@ func security() []requirement {
 }
 
 // access looks at claims, policies, pods and the audit. The first that is not in order is the reason.
-func access(s *State) observation {
+func access(s *ConformanceState) observation {
 	var seen observation
-	for _, look := range []func(*State) observation{claims, policies, sandboxes, audit} {
+	for _, look := range []func(*ConformanceState) observation{claims, policies, sandboxes, audit} {
 		o := look(s)
 		seen.evidence = append(seen.evidence, o.evidence...)
 		if seen.reason == "" {
@@ -51,7 +51,7 @@ func access(s *State) observation {
 }
 
 // claims looks at the conditions of all claims that have a device.
-func claims(s *State) observation {
+func claims(s *ConformanceState) observation {
 	counts, ready := map[string]int{}, 0
 	var other []string
 	for _, c := range s.Fleet.ClaimRows() {
@@ -95,7 +95,7 @@ func tenantPolicies() []string {
 }
 
 // policies looks whether the chart's policies are bound and deny. Whether they work is the audit's to try.
-func policies(s *State) observation {
+func policies(s *ConformanceState) observation {
 	var denying, lacking []string
 	for _, name := range tenantPolicies() {
 		name += "." + v1alpha1.DriverName
@@ -114,7 +114,7 @@ func policies(s *State) observation {
 }
 
 // sandboxes looks at the pods that have devices: each has a VM, and containerd asks the NRI plugin about its containers.
-func sandboxes(s *State) observation {
+func sandboxes(s *ConformanceState) observation {
 	pods := s.holders(every)
 	classes := map[string]int{}
 	var bare, unchecked []string
@@ -145,7 +145,7 @@ func sandboxes(s *State) observation {
 }
 
 // audit looks at the report of `kata-vfio-audit cluster`.
-func audit(s *State) observation {
+func audit(s *ConformanceState) observation {
 	if s.Audit == nil {
 		return observation{
 			reason: "the result of `kata-vfio-audit cluster` is not given", fix: "run `kata-vfio-audit cluster -o json > cluster.json`, and pass it with --cluster-report cluster.json",

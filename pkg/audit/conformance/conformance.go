@@ -31,8 +31,8 @@ const (
 	NotOurs Result = "not ours"
 )
 
-// Report is the evidence. Its JSON form is stable: names are added, never changed.
-type Report struct {
+// ConformanceReport is the evidence. Its JSON form is stable: names are added, never changed.
+type ConformanceReport struct {
 	Profile Profile `json:"profile"`
 	// Kubernetes is the API server's version, "v1.37.2".
 	Kubernetes   string        `json:"kubernetes"`
@@ -75,7 +75,7 @@ type requirement struct {
 	// needs are the kinds of objects without which nothing can be said.
 	needs []string
 	// judge returns what was observed. It is nil for a requirement that is not ours.
-	judge func(*State) observation
+	judge func(*ConformanceState) observation
 }
 
 // observation is what a judge saw. Without a reason the requirement is shown.
@@ -90,10 +90,10 @@ func requirements() []requirement {
 }
 
 // check is how a cluster is judged by a requirement.
-type check = finding.Check[*State, []finding.Finding]
+type check = finding.Check[*ConformanceState, []finding.Finding]
 
-// Judge judges the cluster by each requirement of a profile, and by those that older profiles have.
-func Judge(s *State, p Profile) *Report {
+// JudgeConformance judges the cluster by each requirement of a profile, and by those that older profiles have.
+func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 	asked := slices.DeleteFunc(requirements(), func(r requirement) bool { return !p.has(r.since) })
 	var checks []check
 	for i := range asked {
@@ -102,7 +102,7 @@ func Judge(s *State, p Profile) *Report {
 		}
 	}
 	found := finding.Run(s, s, checks, finding.Options{}).Findings
-	r := &Report{Profile: p, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
+	r := &ConformanceReport{Profile: p, Kubernetes: s.Kubernetes, Requirements: []Requirement{}}
 	for i := range asked {
 		r.Requirements = append(r.Requirements, asked[i].answered(found))
 	}
@@ -111,7 +111,7 @@ func Judge(s *State, p Profile) *Report {
 
 // check makes one finding of what the judge observes.
 func (r *requirement) check() check {
-	return check{ID: r.ID, Needs: r.needs, Judge: func(s *State) []finding.Finding {
+	return check{ID: r.ID, Needs: r.needs, Judge: func(s *ConformanceState) []finding.Finding {
 		o := r.judge(s)
 		f := finding.Finding{State: finding.Pass, Text: o.reason, Remediation: o.fix}
 		if o.reason != "" {
@@ -150,7 +150,7 @@ func (r *requirement) answered(found []finding.Finding) Requirement {
 }
 
 // Lacking returns the IDs of the profile's requirements of a level that are not shown.
-func (r *Report) Lacking(level Level) []string {
+func (r *ConformanceReport) Lacking(level Level) []string {
 	var ids []string
 	for i := range r.Requirements {
 		if q := &r.Requirements[i]; q.Level == level && q.Until == "" && q.Result == NotShown {

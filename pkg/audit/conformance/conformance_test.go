@@ -43,7 +43,7 @@ func TestRequirementsOfEachProfile(t *testing.T) {
 		if !ok {
 			t.Fatalf("there is no profile %s", version)
 		}
-		r := conformance.Judge(complete().state(), p)
+		r := conformance.JudgeConformance(complete().state(), p)
 		if r.Profile != p {
 			t.Errorf("the report is by profile %v, want %v", r.Profile, p)
 		}
@@ -64,7 +64,7 @@ func TestRequirementsOfEachProfile(t *testing.T) {
 
 // TestCompletePlatform: each requirement with its level and the result, in the profile's order.
 func TestCompletePlatform(t *testing.T) {
-	r := conformance.Judge(complete().state(), newest())
+	r := conformance.JudgeConformance(complete().state(), newest())
 	var got []string
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
@@ -89,7 +89,7 @@ func TestCompletePlatform(t *testing.T) {
 
 // TestEmptyCluster shows nothing, and says of each what to do. What the current profile lacks is not counted.
 func TestEmptyCluster(t *testing.T) {
-	r := conformance.Judge((&platform{Fleet: &objects{}}).state(), newest())
+	r := conformance.JudgeConformance((&platform{Fleet: &objects{}}).state(), newest())
 	for i := range r.Requirements {
 		if q := &r.Requirements[i]; q.Result == conformance.Shown || q.Result == conformance.NotShown && (q.Reason == "" || q.Fix == "") {
 			t.Errorf("%s: %s: %q, %q", q.ID, q.Result, q.Reason, q.Fix)
@@ -165,7 +165,7 @@ func TestNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := complete()
 			c.change(s)
-			q := of(t, conformance.Judge(s.state(), newest()), c.id)
+			q := of(t, conformance.JudgeConformance(s.state(), newest()), c.id)
 			if q.Result != conformance.NotShown || !strings.Contains(q.Reason, c.reason) || q.Fix == "" {
 				t.Errorf("%s is %s: %q, %q; want %q", c.id, q.Result, q.Reason, q.Fix, c.reason)
 			}
@@ -223,7 +223,7 @@ func TestOtherWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := complete()
 			c.change(s)
-			if q := of(t, conformance.Judge(s.state(), newest()), c.id); q.Result != conformance.Shown {
+			if q := of(t, conformance.JudgeConformance(s.state(), newest()), c.id); q.Result != conformance.Shown {
 				t.Errorf("%s is %s: %s", c.id, q.Result, q.Reason)
 			}
 		})
@@ -234,7 +234,7 @@ func TestOtherWays(t *testing.T) {
 func TestEvidenceNamesWhatIsThere(t *testing.T) {
 	s := complete()
 	s.Fleet.Slices[0].Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "kata-vfio.dev/fatal-errors", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	r := conformance.Judge(s.state(), newest())
+	r := conformance.JudgeConformance(s.state(), newest())
 	for id, want := range map[string]string{
 		"dra_support":                 "published: 2 devices of kata-vfio.dev on 1 node",
 		"driver_runtime_management":   "1 node: plugin 0.1.0, Kata 4.1.0, containerd://2.4.2, kernel 6.12.0, GPUs on vfio-pci",

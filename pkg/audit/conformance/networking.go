@@ -38,7 +38,7 @@ func notOurs(id string, level Level, provider, command string) requirement {
 	}}
 }
 
-func nics(s *State) observation {
+func nics(s *ConformanceState) observation {
 	devices := s.devices(isNIC)
 	kinds := map[string]int{}
 	for _, d := range devices {

@@ -34,7 +34,7 @@ func observability() []requirement {
 }
 
 // metrics looks for exporters in guests, and at what the node itself knows.
-func metrics(s *State) observation {
+func metrics(s *ConformanceState) observation {
 	pods := s.holders(isGPU)
 	serving := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !servesMetrics(p) })
 	o := observation{evidence: append(hostEvidence(s), fmt.Sprintf("running pods with a GPU that serve metrics: %d of %d (%s)", len(serving), len(pods), orNone(podNames(serving))))}
@@ -59,7 +59,7 @@ func servesMetrics(p *corev1.Pod) bool {
 }
 
 // hostEvidence says what nodes publish of GPUs' links and health, and where plugins serve metrics.
-func hostEvidence(s *State) []string {
+func hostEvidence(s *ConformanceState) []string {
 	gpus := s.devices(isGPU)
 	links, unhealthy := 0, 0
 	for _, gpu := range gpus {

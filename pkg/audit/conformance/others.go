@@ -39,7 +39,7 @@ func draAPIs() []API {
 	return []API{{group, "deviceclasses"}, {group, "resourceclaims"}, {group, "resourceclaimtemplates"}, {group, "resourceslices"}}
 }
 
-func dra(s *State) observation {
+func dra(s *ConformanceState) observation {
 	served, devices := s.serves(draAPIs()...), s.devices(every)
 	var classes []string
 	for _, class := range s.Fleet.Cluster.OurClasses() {

@@ -36,7 +36,7 @@ func sandboxing() requirement {
 }
 
 // sandboxed looks at the running pods that have devices.
-func sandboxed(s *State) observation {
+func sandboxed(s *ConformanceState) observation {
 	pods := s.holders(every)
 	classes := map[string]int{}
 	var bare, open []string
@@ -67,7 +67,7 @@ func sandboxed(s *State) observation {
 }
 
 // runtime describes a pod's RuntimeClass, and reports whether it exists.
-func (s *State) runtime(p *corev1.Pod) (words string, ok bool) {
+func (s *ConformanceState) runtime(p *corev1.Pod) (words string, ok bool) {
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return "no RuntimeClass", false
 	}

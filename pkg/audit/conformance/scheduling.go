@@ -66,7 +66,7 @@ func inGroup(p *corev1.Pod) bool {
 		slices.ContainsFunc(groupLabels(), func(label string) bool { return p.Labels[label] != "" })
 }
 
-func gangs(s *State) observation {
+func gangs(s *ConformanceState) observation {
 	served := s.serves(groupAPIs()...)
 	pods := slices.DeleteFunc(s.holders(every), func(p *corev1.Pod) bool { return !inGroup(p) })
 	o := observation{evidence: []string{"served: " + orNone(served), terminal.Count(len(pods), "running pod") + " with devices in a group or queue: " + orNone(podNames(pods))}}
@@ -94,7 +94,7 @@ func scalers() []API {
 
 // scaleUps looks for nodes that were added for pods with claims of ours: by the cluster autoscaler
 // (processors/status/eventing_scale_up_processor.go) or Karpenter (pkg/controllers/provisioning/scheduling/events.go).
-func scaleUps(s *State) observation {
+func scaleUps(s *ConformanceState) observation {
 	claimants := map[string]bool{}
 	for _, p := range s.claimants() {
 		claimants[p.Namespace+"/"+p.Name] = true
@@ -124,7 +124,7 @@ func scaleUps(s *State) observation {
 }
 
 // podScaling looks for an active autoscaler of pods with devices.
-func podScaling(s *State) observation {
+func podScaling(s *ConformanceState) observation {
 	served := s.serves(API{Group: "custom.metrics.k8s.io"}, API{Group: "external.metrics.k8s.io"})
 	pods := map[string][]*corev1.Pod{}
 	for _, p := range s.holders(every) {

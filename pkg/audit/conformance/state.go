@@ -26,8 +26,8 @@ const (
 	APIs        = "APIs"
 )
 
-// State is what was listed of all namespaces.
-type State struct {
+// ConformanceState is what was listed of all namespaces.
+type ConformanceState struct {
 	// Kubernetes is the API server's version.
 	Kubernetes string
 	// Fleet has the slices, claims, pods with claims, classes, policies and events.
@@ -47,7 +47,7 @@ type State struct {
 type API struct{ Group, Resource string }
 
 // Lacks says which of the kinds could not be listed; empty if all could.
-func (s *State) Lacks(kinds []string) string {
+func (s *ConformanceState) Lacks(kinds []string) string {
 	for _, kind := range kinds {
 		if why := cmp.Or(s.Missing[kind], s.Fleet.Missing[fleet.Kind(kind)]); why != "" {
 			return kind + " could not be listed: " + why
@@ -57,10 +57,10 @@ func (s *State) Lacks(kinds []string) string {
 }
 
 // Expose does nothing: a requirement is about the platform, not about tenants.
-func (*State) Expose(*finding.Finding) {}
+func (*ConformanceState) Expose(*finding.Finding) {}
 
 // serves returns those of the APIs that the API server serves, as "podgroups.scheduling.k8s.io".
-func (s *State) serves(wanted ...API) []string {
+func (s *ConformanceState) serves(wanted ...API) []string {
 	var served []string
 	for _, api := range wanted {
 		if slices.ContainsFunc(s.APIs, func(have API) bool {
@@ -84,7 +84,7 @@ func isNIC(d *fleet.Device) bool {
 }
 
 // devices returns the published devices of a kind.
-func (s *State) devices(is deviceKind) []*fleet.Device {
+func (s *ConformanceState) devices(is deviceKind) []*fleet.Device {
 	var devices []*fleet.Device
 	all := s.Fleet.Devices()
 	for i := range all {
@@ -106,7 +106,7 @@ func nodes(devices []*fleet.Device) []string {
 }
 
 // holders returns the running pods that have a device of a kind.
-func (s *State) holders(is deviceKind) []*corev1.Pod {
+func (s *ConformanceState) holders(is deviceKind) []*corev1.Pod {
 	claims := map[string]bool{}
 	for _, d := range s.devices(is) {
 		claims[d.Claim] = true
@@ -121,10 +121,10 @@ func (s *State) holders(is deviceKind) []*corev1.Pod {
 }
 
 // claimants returns the pods that have a device of kata-vfio, or wait for one.
-func (s *State) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOurs) }
+func (s *ConformanceState) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOurs) }
 
 // users returns the pods that have one of the claims, in the order of the list.
-func (s *State) users(of func(*cluster.Claim) bool) []*corev1.Pod {
+func (s *ConformanceState) users(of func(*cluster.Claim) bool) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, p := range s.Fleet.Cluster.Pods() {
 		if slices.ContainsFunc(s.Fleet.Cluster.PodClaims(p), of) {

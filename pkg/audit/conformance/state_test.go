@@ -20,7 +20,7 @@ import (
 
 // platform is what the API server has: what a state has itself, and the objects of its cluster.
 type platform struct {
-	conformance.State
+	conformance.ConformanceState
 	Fleet         *objects
 	DeviceClasses []resourceapi.DeviceClass
 	Policies      []admissionv1.ValidatingAdmissionPolicy
@@ -37,8 +37,8 @@ type objects struct {
 }
 
 // state is the state of the objects as they are now.
-func (p *platform) state() *conformance.State {
-	s, c := p.State, &cluster.Cluster{}
+func (p *platform) state() *conformance.ConformanceState {
+	s, c := p.ConformanceState, &cluster.Cluster{}
 	s.Fleet = &fleet.State{Cluster: c, Events: p.Fleet.Events, Missing: p.Fleet.Missing}
 	add(c, p.Fleet.Slices)
 	add(c, p.Fleet.Claims)
@@ -65,7 +65,7 @@ func complete() *platform {
 			Pods:   []corev1.Pod{pod("train", "gpu"), pod("relay", "net")},
 			Events: []corev1.Event{{Reason: "TriggeredScaleUp", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "team-a", Name: "train"}}},
 		},
-		State: conformance.State{
+		ConformanceState: conformance.ConformanceState{
 			Kubernetes: "v1.37.2", Missing: map[string]string{},
 			Nodes: []corev1.Node{{
 				ObjectMeta: metav1.ObjectMeta{Name: "worker-1"},
@@ -172,7 +172,7 @@ func passing() *finding.Report {
 }
 
 // of returns one requirement of a report.
-func of(t *testing.T, r *conformance.Report, id string) *conformance.Requirement {
+func of(t *testing.T, r *conformance.ConformanceReport, id string) *conformance.Requirement {
 	t.Helper()
 	for i := range r.Requirements {
 		if r.Requirements[i].ID == id {

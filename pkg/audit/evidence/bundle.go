@@ -25,7 +25,7 @@ type Bundle struct {
 	// Question is what was asked.
 	Question string `json:"question"`
 	// Tenancies are those that were asked for, as the events say. Verification derives them again.
-	Tenancies []*history.Tenancy `json:"tenancies"`
+	Tenancies []*history.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut
 	// counts those beyond as many as a bundle holds.
 	Neighbors        []history.Neighbor `json:"neighbours"`
@@ -40,7 +40,7 @@ const maxNear = 500
 // NewBundle gathers the proofs of a document's tenancies and of who was near them from a
 // ledger, which must be sound. Events that are not the tenancies' own but clean the
 // function before them are among these.
-func NewBundle(dir fs.FS, d *Document) (*Bundle, error) {
+func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	near := d.Neighbors[:min(len(d.Neighbors), maxNear)]
 	listed := slices.Clone(d.Tenancies)
 	for i := range near {
@@ -68,9 +68,9 @@ type key struct {
 	began  int64
 }
 
-func newKey(t *history.Tenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
+func newKey(t *history.PastTenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
 
-func newKeys(tenancies []*history.Tenancy) map[key]bool {
+func newKeys(tenancies []*history.PastTenancy) map[key]bool {
 	keys := map[key]bool{}
 	for _, t := range tenancies {
 		keys[newKey(t)] = true
@@ -78,8 +78,8 @@ func newKeys(tenancies []*history.Tenancy) map[key]bool {
 	return keys
 }
 
-func pick(made []*history.Tenancy, keys map[key]bool) []*history.Tenancy {
-	var picked []*history.Tenancy
+func pick(made []*history.PastTenancy, keys map[key]bool) []*history.PastTenancy {
+	var picked []*history.PastTenancy
 	for _, t := range made {
 		if keys[newKey(t)] {
 			picked = append(picked, t)
@@ -88,7 +88,7 @@ func pick(made []*history.Tenancy, keys map[key]bool) []*history.Tenancy {
 	return picked
 }
 
-func listEvents(tenancies []*history.Tenancy) []int64 {
+func listEvents(tenancies []*history.PastTenancy) []int64 {
 	var seqs []int64
 	for _, t := range tenancies {
 		seqs = append(seqs, t.Events...)
@@ -189,7 +189,7 @@ func (v *Verified) agrees() error {
 }
 
 // unlisted counts the tenancies of the listed ones' claims that are not listed.
-func unlisted(h *history.History, listed []*history.Tenancy) int {
+func unlisted(h *history.History, listed []*history.PastTenancy) int {
 	claims := map[string]bool{}
 	for _, t := range listed {
 		claims[t.Claim.UID] = true
@@ -234,8 +234,8 @@ func (b *Bundle) Encode() ([]byte, error) {
 }
 
 // Document is the bundle's answer, for people.
-func (v *Verified) Document() *Document {
-	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbors: v.Bundle.Neighbors, Ledger: v.Verification()}
+func (v *Verified) Document() *Evidence {
+	d := &Evidence{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbors: v.Bundle.Neighbors, Ledger: v.Verification()}
 	for _, t := range d.Tenancies {
 		d.Node = t.Node
 	}

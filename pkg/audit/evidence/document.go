@@ -16,14 +16,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
-// Document is the answer to one question.
-type Document struct {
+// Evidence is the answer to one question.
+type Evidence struct {
 	// Question is what was asked, in words: "pod t1/train".
 	Question string `json:"question"`
 	// Node is whose ledger it is.
 	Node string `json:"node,omitempty"`
 	// Tenancies are in the order in which they began.
-	Tenancies []*history.Tenancy `json:"tenancies"`
+	Tenancies []*history.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first.
 	Neighbors []history.Neighbor `json:"neighbours"`
 	Refusals  []history.Refusal  `json:"refusals"`
@@ -33,26 +33,26 @@ type Document struct {
 
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
-func About(question string, h *history.History, tenancies []*history.Tenancy, ledger history.Verification) *Document {
+func About(question string, h *history.History, tenancies []*history.PastTenancy, ledger history.Verification) *Evidence {
 	return answer(question, h, tenancies, OtherTenants(h.Neighbors(tenancies)), ledger)
 }
 
 // At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
 // any of them, and later refusals are left out.
-func At(question string, h *history.History, tenancies []*history.Tenancy, when time.Time, ledger history.Verification) *Document {
+func At(question string, h *history.History, tenancies []*history.PastTenancy, when time.Time, ledger history.Verification) *Evidence {
 	near := slices.DeleteFunc(OtherTenants(h.Neighbors(tenancies)), func(n history.Neighbor) bool { return !n.Other.At(when) })
 	d := answer(question, h, tenancies, near, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })
 	return d
 }
 
-func answer(question string, h *history.History, tenancies []*history.Tenancy, near []history.Neighbor, ledger history.Verification) *Document {
-	d := &Document{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
+func answer(question string, h *history.History, tenancies []*history.PastTenancy, near []history.Neighbor, ledger history.Verification) *Evidence {
+	d := &Evidence{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
 	for _, t := range tenancies {
 		d.Node = t.Node
 	}
 	for _, r := range h.Refusals {
-		if slices.ContainsFunc(tenancies, func(t *history.Tenancy) bool { return t.Claim.UID == r.Claim.UID }) {
+		if slices.ContainsFunc(tenancies, func(t *history.PastTenancy) bool { return t.Claim.UID == r.Claim.UID }) {
 			d.Refusals = append(d.Refusals, r)
 		}
 	}
@@ -74,18 +74,18 @@ func list[T any](items []T) []T {
 }
 
 // writeHTML writes one page that needs nothing but itself.
-func (d *Document) writeHTML(w io.Writer) error {
+func (d *Evidence) writeHTML(w io.Writer) error {
 	return page.WriteAnswer(w, &page.Answer{
 		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbors: d.Neighbors,
 		Refusals: d.Refusals, Verification: d.Ledger,
 	})
 }
 
-// Formats returns the names that [Document.Write] knows, the default first.
-func Formats() []string { return []string{"text", "json", "yaml", "html"} }
+// EvidenceFormats returns the names that [Document.Write] knows, the default first.
+func EvidenceFormats() []string { return []string{"text", "json", "yaml", "html"} }
 
 // Write writes the document in the format.
-func (d *Document) Write(w io.Writer, format string) error {
+func (d *Evidence) Write(w io.Writer, format string) error {
 	if done, err := encode.Document(w, format, "evidence", d); done {
 		return err
 	}
@@ -107,7 +107,7 @@ func (p *lines) line(format string, args ...any) {
 	p.WriteString(terminal.Visible(fmt.Sprintf(format, args...)) + "\n")
 }
 
-func (d *Document) writeText(w io.Writer) error {
+func (d *Evidence) writeText(w io.Writer) error {
 	var p lines
 	p.line("%s: %s", d.Question, d.verdict())
 	for _, t := range d.Tenancies {
@@ -129,7 +129,7 @@ func (d *Document) writeText(w io.Writer) error {
 }
 
 // verdict sums up in one line.
-func (d *Document) verdict() string {
+func (d *Evidence) verdict() string {
 	switch {
 	case len(d.Tenancies) > 0:
 	case d.Ledger.Sound:
@@ -155,7 +155,7 @@ func (d *Document) verdict() string {
 	return text
 }
 
-func (p *lines) tenancy(t *history.Tenancy) {
+func (p *lines) tenancy(t *history.PastTenancy) {
 	pods := ""
 	if names := t.PodNames(); len(names) > 0 {
 		pods = " for pod " + strings.Join(names, ", ")
@@ -180,7 +180,7 @@ func (p *lines) tenancy(t *history.Tenancy) {
 	p.line("  %s  by events    %s", blank, strings.Trim(fmt.Sprint(t.Events), "[]"))
 }
 
-func (p *lines) end(t *history.Tenancy) {
+func (p *lines) end(t *history.PastTenancy) {
 	when := blank
 	if t.To != nil {
 		when = history.Stamp(*t.To)

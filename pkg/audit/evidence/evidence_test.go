@@ -78,16 +78,16 @@ func node(t *testing.T) string {
 }
 
 // ask reads the ledger and asks about a pod.
-func ask(t *testing.T, root, pod string) *evidence.Document {
+func ask(t *testing.T, root, pod string) *evidence.Evidence {
 	t.Helper()
-	h, standing, err := history.Read(os.DirFS(root), ledger.Options{})
+	h, standing, err := history.ReadHistory(os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return evidence.About("pod "+pod, h, h.OfPod(pod), standing)
 }
 
-func text(t *testing.T, d *evidence.Document, format string) string {
+func text(t *testing.T, d *evidence.Evidence, format string) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := d.Write(&b, format); err != nil {
@@ -287,7 +287,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 // TestBundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
 func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	root := node(t)
-	h, standing, err := history.Read(os.DirFS(root), ledger.Options{})
+	h, standing, err := history.ReadHistory(os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,8 +164,8 @@ func aboutDevice(f *finding.Finding) (pci.Address, bool) {
 	return a, err == nil
 }
 
-// section is the items of one state.
-type section struct {
+// pageSection is the items of one state.
+type pageSection struct {
 	State finding.State
 	Items []item
 	// Findings is how many findings they have.
@@ -174,13 +174,13 @@ type section struct {
 	Closed bool
 }
 
-func newSections(items []item) []section {
-	var list []section
+func newSections(items []item) []pageSection {
+	var list []pageSection
 	for i := range items {
 		last := len(list) - 1
 		if last < 0 || list[last].State != items[i].State {
 			closed := items[i].State == finding.Pass || items[i].State == finding.NotApplicable
-			list = append(list, section{State: items[i].State, Closed: closed})
+			list = append(list, pageSection{State: items[i].State, Closed: closed})
 			last++
 		}
 		list[last].Items = append(list[last].Items, items[i])
@@ -211,8 +211,8 @@ func newFilters(items []item, who *tenants) filters {
 	return f
 }
 
-// ruleGroup is the rules of one group, each with what came of it.
-type ruleGroup struct {
+// pageGroup is the rules of one group, each with what came of it.
+type pageGroup struct {
 	Group string
 	Rules []asked
 }
@@ -223,14 +223,14 @@ type asked struct {
 	Items []item
 }
 
-func newRuleGroups(rules []rule.Rule, items []item) []ruleGroup {
+func newRuleGroups(rules []rule.Rule, items []item) []pageGroup {
 	sorted := slices.Clone(rules)
 	slices.SortStableFunc(sorted, func(a, b rule.Rule) int { return cmp.Compare(a.ID, b.ID) })
-	var groups []ruleGroup
+	var groups []pageGroup
 	for _, r := range sorted {
 		last := len(groups) - 1
 		if last < 0 || groups[last].Group != r.Group() {
-			groups = append(groups, ruleGroup{Group: r.Group()})
+			groups = append(groups, pageGroup{Group: r.Group()})
 			last++
 		}
 		a := asked{Rule: r}
@@ -244,14 +244,14 @@ func newRuleGroups(rules []rule.Rule, items []item) []ruleGroup {
 	return groups
 }
 
-// need is a privilege that reads were without.
-type need struct {
+// requirement is a privilege that reads were without.
+type requirement struct {
 	What  string
 	Reads int
 }
 
 // listNeeds counts what could not be read, by what would help.
-func listNeeds(findings []finding.Finding) []need {
+func listNeeds(findings []finding.Finding) []requirement {
 	count := map[string]int{}
 	for i := range findings {
 		for _, e := range findings[i].Evidence {
@@ -260,10 +260,10 @@ func listNeeds(findings []finding.Finding) []need {
 			}
 		}
 	}
-	var needs []need
+	var needs []requirement
 	for what, n := range count {
-		needs = append(needs, need{what, n})
+		needs = append(needs, requirement{what, n})
 	}
-	slices.SortFunc(needs, func(a, b need) int { return cmp.Compare(a.What, b.What) })
+	slices.SortFunc(needs, func(a, b requirement) int { return cmp.Compare(a.What, b.What) })
 	return needs
 }

@@ -41,8 +41,8 @@ type Page struct {
 	FailOn rule.Severity
 }
 
-// Write writes the page.
-func Write(w io.Writer, p *Page) error {
+// WritePage writes the page.
+func WritePage(w io.Writer, p *Page) error {
 	v := newView(p)
 	f := &frame{
 		Title: v.Verdict.Headline, About: "PCI passthrough isolation", Skip: &link{"findings", "findings"}, Parts: v.parts(),
@@ -58,7 +58,7 @@ type view struct {
 	*finding.Report
 	Verdict  verdict
 	Node     *node
-	Sections []section
+	Sections []pageSection
 	Filters  filters
 	// Holding are tenants that have functions now, and Unnamed how many more do.
 	Holding   []tenant
@@ -66,8 +66,8 @@ type view struct {
 	Timeline  *timeline
 	Tenancies tenancyTable
 	Ledger    *ledgerView
-	Groups    []ruleGroup
-	Needs     []need
+	Groups    []pageGroup
+	Needs     []requirement
 	Paper     paper
 }
 
@@ -112,7 +112,7 @@ type Answer struct {
 	Question, Verdict string
 	// Node is whose ledger it is.
 	Node         string
-	Tenancies    []*history.Tenancy
+	Tenancies    []*history.PastTenancy
 	Neighbors    []history.Neighbor
 	Refusals     []history.Refusal
 	Verification history.Verification
@@ -121,7 +121,7 @@ type Answer struct {
 // state is the answer's sign: it fails where the ledger is not sound, and is in doubt
 // where a function came back without a proof.
 func (a *Answer) state() finding.State {
-	doubtful := func(t *history.Tenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
+	doubtful := func(t *history.PastTenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
 	switch {
 	case !a.Verification.Sound:
 		return finding.Fail
@@ -133,7 +133,7 @@ func (a *Answer) state() finding.State {
 	return finding.Pass
 }
 
-// WriteAnswer writes the answer as a page in the style of [Write]'s. It has no
+// WriteAnswer writes the answer as a page in the style of [WritePage]'s. It has no
 // script.
 func WriteAnswer(w io.Writer, a *Answer) error {
 	v := newAnswerView(a)

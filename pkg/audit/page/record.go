@@ -46,7 +46,7 @@ func Tenancies(n *facts.Node, h *history.History) []Tenancy {
 const maxWords = 300
 
 // NewTenancy returns a tenancy of the ledger as pages show it.
-func NewTenancy(past *history.Tenancy) Tenancy {
+func NewTenancy(past *history.PastTenancy) Tenancy {
 	t := Tenancy{
 		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(history.ClaimName(&past.Claim), maxWords),
 		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,

@@ -80,7 +80,7 @@ func (b *book) has(a pci.Address, tenant, uid string) *ledger.Claim {
 
 func (b *book) read() (*history.History, *page.Ledger) {
 	b.t.Helper()
-	h, standing, err := history.Read(os.DirFS(b.dir), ledger.Options{})
+	h, standing, err := history.ReadHistory(os.DirFS(b.dir), ledger.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -276,7 +276,7 @@ func addresses(texts ...string) []pci.Address {
 func render(tb testing.TB, p *page.Page) string {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := page.Write(&b, p); err != nil {
+	if err := page.WritePage(&b, p); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()

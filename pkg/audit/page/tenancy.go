@@ -31,7 +31,7 @@ type Tenancy struct {
 	// and after it; nil if that is not known, or not yet so.
 	ResetBefore, ResetAfter *Reset
 	// Ledger is what the ledger says of it; nil if that says nothing.
-	Ledger *history.Tenancy
+	Ledger *history.PastTenancy
 	// Lost is set if the ledger has no end of it, and the journal says that the
 	// claim does not have the function.
 	Lost bool

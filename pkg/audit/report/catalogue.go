@@ -29,7 +29,7 @@ type entry struct {
 }
 
 func newEntry(r *rule.Rule, frameworks []mapping.Framework) entry {
-	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.Of(frameworks, r.ID)}
+	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.ControlsFor(frameworks, r.ID)}
 	e.Sources = notNil(e.Sources)
 	for _, p := range finding.Profiles() {
 		if s := p.Severity(r); s != r.Severity {

@@ -33,7 +33,7 @@ func writeOCSF(w io.Writer, d *Document) error {
 		event := newOCSFEvent(d, f, read.UnixMilli())
 		event.Finding.UID = ids[i]
 		event.Compliance.Desc, event.Compliance.Checks[0].Desc = why[f.ID], why[f.ID]
-		event.Compliance.support(mapping.Of(frameworks, f.ID))
+		event.Compliance.support(mapping.ControlsFor(frameworks, f.ID))
 		if err := encode.JSONLine(w, "finding", event); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "md":
 		return writeMarkdown(w, d.visible(), o.FailOn)
 	case "html":
-		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger, FailOn: o.FailOn})
+		return page.WritePage(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger, FailOn: o.FailOn})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }

@@ -86,7 +86,7 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 	for i := range d.Rules {
 		if d.failsRule(d.Rules[i].ID) {
 			rules[d.Rules[i].ID] = len(rules)
-			run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], mapping.Of(frameworks, d.Rules[i].ID)))
+			run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], mapping.ControlsFor(frameworks, d.Rules[i].ID)))
 		}
 	}
 	ids := d.identities()

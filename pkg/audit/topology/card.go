@@ -62,7 +62,7 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 		lines.add(Body, "muted", briefNearLine(n.Device))
 	}
 	if s := n.Grade(); s == audit.Bad || s == audit.Concern {
-		lines.add(Body, gradeClass(s), codes(n.Device))
+		lines.add(Body, gradeClass(s), codeNames(n.Device))
 	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
@@ -200,8 +200,8 @@ func portLine(d *audit.Device) string {
 	return strings.Join(parts, " · ")
 }
 
-// codes lists the codes of what is wrong, or of the grave notes.
-func codes(d *audit.Device) string {
+// codeNames lists the codes of what is wrong, or of the grave notes.
+func codeNames(d *audit.Device) string {
 	reasons := d.Against()
 	if d.Grade() != audit.Bad {
 		reasons = d.Grave()

@@ -65,14 +65,14 @@ func (r *Root) functions() []*audit.Device {
 	return all
 }
 
-// tally counts functions by type and verdict. Bridges are not in it.
-type tally struct {
+// grades counts functions by type and verdict. Bridges are not in it.
+type grades struct {
 	types  map[device.Type]int
 	grades map[audit.Grade]int
 }
 
-func newTally(functions []*audit.Device, grade func(*audit.Device) audit.Grade) tally {
-	t := tally{map[device.Type]int{}, map[audit.Grade]int{}}
+func newGrades(functions []*audit.Device, grade func(*audit.Device) audit.Grade) grades {
+	t := grades{map[device.Type]int{}, map[audit.Grade]int{}}
 	for _, d := range functions {
 		if !d.IsBridge() {
 			t.types[d.Type]++
@@ -85,7 +85,7 @@ func newTally(functions []*audit.Device, grade func(*audit.Device) audit.Grade) 
 func ownGrade(d *audit.Device) audit.Grade { return d.Grade() }
 
 // typeWords counts the functions by type: "2 GPUs, 1 PF, 16 VFs".
-func (t tally) typeWords() string {
+func (t grades) typeWords() string {
 	var parts []string
 	for _, kind := range []struct {
 		of        device.Type
@@ -110,7 +110,7 @@ func (t tally) typeWords() string {
 }
 
 // gradeWords counts the functions by verdict: "✓ 17  ✗ 2".
-func (t tally) gradeWords() string {
+func (t grades) gradeWords() string {
 	var parts []string
 	for _, g := range []audit.Grade{audit.Good, audit.Concern, audit.Bad} {
 		if n := t.grades[g]; n > 0 {
@@ -121,7 +121,7 @@ func (t tally) gradeWords() string {
 }
 
 // worst is the worst verdict that the tally has.
-func (t tally) worst() audit.Grade {
+func (t grades) worst() audit.Grade {
 	for _, g := range []audit.Grade{audit.Bad, audit.Concern, audit.Good} {
 		if t.grades[g] > 0 {
 			return g
@@ -132,7 +132,7 @@ func (t tally) worst() audit.Grade {
 
 // foldedLine says in one line what a folded root has.
 func (r *Root) foldedLine() (text string, grade audit.Grade) {
-	t := newTally(r.functions(), ownGrade)
+	t := newGrades(r.functions(), ownGrade)
 	return strings.TrimRight(t.typeWords()+"  "+t.gradeWords(), " "), t.worst()
 }
 
@@ -188,7 +188,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 	}
 	l.foldsBefore = len(l.drawing.Folds)
 	for i := range roots[:min(len(roots), maxFolds)] {
-		t := newTally(roots[i].functions(), ownGrade)
+		t := newGrades(roots[i].functions(), ownGrade)
 		place([3]string{"root bus " + roots[i].Name, t.typeWords(), t.gradeWords()}, t.worst())
 	}
 	if rest := roots[min(len(roots), maxFolds):]; len(rest) > 0 {
@@ -196,7 +196,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 		for i := range rest {
 			all = append(all, rest[i].functions()...)
 		}
-		t := newTally(all, ownGrade)
+		t := newGrades(all, ownGrade)
 		place([3]string{fmt.Sprintf("and %d more", len(rest)), t.typeWords(), t.gradeWords()}, t.worst())
 	}
 	return box
@@ -225,7 +225,7 @@ func ArrangeRoots(inv *audit.Inventory, marks *Marks) []RootDrawing {
 		l.drawing.Width, l.drawing.Height = box.Right()+outlinePad+stripWidth+narrowMargin, box.Bottom()+narrowMargin
 		l.outline()
 		below := r.functions()
-		t := newTally(below, func(d *audit.Device) audit.Grade { return l.grade(d, d.Grade()) })
+		t := newGrades(below, func(d *audit.Device) audit.Grade { return l.grade(d, d.Grade()) })
 		one := RootDrawing{Root: r, Drawing: l.drawing, Types: t.typeWords(), Grades: t.gradeWords(), Worst: t.worst()}
 		for _, d := range below {
 			one.Broken = one.Broken || l.broken[d.Address]

@@ -155,18 +155,18 @@ func Tree(inv *audit.Inventory, detail Detail) []terminal.Branch {
 }
 
 func (n *Node) branch() terminal.Branch {
-	t := terminal.Branch{Text: line(n.Device), Color: n.Grade().Color()}
+	t := terminal.Branch{Text: deviceLine(n.Device), Color: n.Grade().Color()}
 	for _, c := range n.Children {
 		t.Below = append(t.Below, c.branch())
 	}
 	for _, vf := range n.VFs {
-		t.Below = append(t.Below, terminal.Branch{Text: line(vf), Color: vf.Grade().Color()})
+		t.Below = append(t.Below, terminal.Branch{Text: deviceLine(vf), Color: vf.Grade().Color()})
 	}
 	return t
 }
 
-// line says of a function what its card in the picture does.
-func line(d *audit.Device) string {
+// deviceLine says of a function what its card in the picture does.
+func deviceLine(d *audit.Device) string {
 	what := []string{d.Address.String()}
 	if d.IsBridge() {
 		what = append(what, Kind(d))
@@ -180,7 +180,7 @@ func line(d *audit.Device) string {
 		what = append(what, briefNearLine(d))
 	}
 	if s := d.Grade(); s == audit.Bad || s == audit.Concern {
-		what = append(what, codes(d))
+		what = append(what, codeNames(d))
 	}
 	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
 }

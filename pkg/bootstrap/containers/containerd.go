@@ -88,7 +88,7 @@ func (c *containerd) parseVendor() bool {
 }
 
 func (c *containerd) parse(file facts.Fact) bool {
-	t, err := config.Parse(file)
+	t, err := config.ParseTable(file)
 	if err != nil {
 		c.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false

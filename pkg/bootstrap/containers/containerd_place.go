@@ -46,7 +46,7 @@ func (at *containerdFiles) why(k *kata) string {
 
 // hasContainerd reports whether the node has containerd.
 func (n node) hasContainerd() bool {
-	at := config.FindPlace(n)
+	at := config.FindContainerd(n)
 	return at.Unit != nil || at.Distribution != nil || n.exists(config.ContainerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
 }
 
@@ -56,7 +56,7 @@ func containerdBinaries() []string {
 
 // containerdFiles determines the files of containerd's configuration.
 func (n node) containerdFiles() containerdFiles {
-	place := config.FindPlace(n, serviceDropIn)
+	place := config.FindContainerd(n, serviceDropIn)
 	at := containerdFiles{
 		main: place.Main, dropIn: path.Join(config.ContainerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
 	}
@@ -90,7 +90,7 @@ func (c *containerd) placeDropIn() bool {
 	}
 	d := c.at.distribution
 	c.warnOfImports()
-	t, err := config.Parse(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
+	t, err := config.ParseTable(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
 	if err != nil {
 		c.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
 		return false

@@ -58,7 +58,7 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 
 // checkCRIO refuses settings of the handlers in other files, and settings that override bootstrap's.
 func (n node) checkCRIO(w *wants, k *kata, before config.Table, text string) {
-	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
+	ours, err := config.ParseTable(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
 		w.refuse(rule.FileDamaged, crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
 		return

@@ -49,7 +49,7 @@ func withCDIDirs(text string, base []string) string {
 const shimCleanup = 60
 
 // withShimCleanup keeps the node's own limit for that clean-up if it is longer.
-func withShimCleanup(text string, own config.Setting) string {
+func withShimCleanup(text string, own config.TableSetting) string {
 	if seconds, ok := own.Seconds(); !ok || seconds <= shimCleanup {
 		return text
 	}

@@ -21,7 +21,7 @@ import (
 // result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
 	// Parse has limits, which the parser below does not have.
-	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
+	if _, err := config.ParseTable(facts.Fact{Path: name, Value: text}); err != nil {
 		return "", err
 	}
 	at, err := findPlace(text)

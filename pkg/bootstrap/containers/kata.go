@@ -121,7 +121,7 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, boo
 			"Install a release of Kata that has it, or "+h.otherBase()+".")
 		return nil, "", false
 	}
-	t, err := config.Parse(file)
+	t, err := config.ParseTable(file)
 	if err != nil {
 		w.refuse(rule.FileDamaged, name, "Kata's configuration can't be parsed: "+err.Error(), "Reinstall that release of Kata.")
 		return nil, "", false
@@ -139,7 +139,7 @@ func (n node) checkKata(w *wants, flavour Flavour, h *handler, text string) {
 	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
 	effective := with.effectiveKata(w, h.config())
-	want, err := config.Parse(with.Read(dropIn))
+	want, err := config.ParseTable(with.Read(dropIn))
 	if err != nil {
 		w.refuse(rule.FileDamaged, dropIn, err.Error(), "Report it: a shipped fragment is broken.")
 		return
@@ -177,7 +177,7 @@ func (n node) effectiveKata(w *wants, base string) config.Table {
 
 // overridden judges a setting that a file of the site overrides: settings that keep tenants out must be bootstrap's, and
 // sizes are the site's choice.
-func (w *wants) overridden(name string, is, ours config.Setting) {
+func (w *wants) overridden(name string, is, ours config.TableSetting) {
 	text := fmt.Sprintf("%s sets %s, which overrides bootstrap's %s.", is.File, is.Fact().Value, ours.Fact().Value)
 	fix := "Remove the setting from " + is.File + "."
 	switch ours.Name {
@@ -297,7 +297,7 @@ func (w *wants) checkBlockDevices(flavour Flavour, effective config.Table) {
 
 // needsVirtiofsd reports whether a way of sharing directories needs a program. By default, the Go runtime shares by
 // virtio-fs (katautils/config.go sharedFS) and the Rust runtime does not share (kata-types SharedFsInfo).
-func needsVirtiofsd(flavour Flavour, shared config.Setting) bool {
+func needsVirtiofsd(flavour Flavour, shared config.TableSetting) bool {
 	if shared.Text() == "" {
 		return flavour == FlavourGo || shared.IsSet()
 	}

@@ -31,8 +31,8 @@ func (n node) with(name string, content []byte) node {
 	return node{n.tree, would}
 }
 
-// Read implements [config.Files]. It truncates files after [config.MaxSize] bytes, a size that no valid configuration has.
-func (n node) Read(name string) facts.Fact { return n.readAtMost(name, config.MaxSize) }
+// Read implements [config.FileReader]. It truncates files after [config.MaxTableSize] bytes, a size that no valid configuration has.
+func (n node) Read(name string) facts.Fact { return n.readAtMost(name, config.MaxTableSize) }
 
 func (n node) readAtMost(name string, limit int64) facts.Fact {
 	if content, ok := n.would[name]; ok {
@@ -107,7 +107,7 @@ func (n node) list(dir string) (names []string, all bool) {
 	return slices.Compact(names), all
 }
 
-// Names implements [config.Dirs].
+// Names implements [config.DirReader].
 func (n node) Names(dir string) ([]string, facts.Fact) {
 	names, _ := n.list(dir)
 	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
@@ -117,16 +117,16 @@ func (n node) Names(dir string) ([]string, facts.Fact) {
 	return names, fact(dir, "", err)
 }
 
-// IsLink implements [config.Dirs].
+// IsLink implements [config.DirReader].
 func (n node) IsLink(name string) bool {
 	_, ok := n.link(name)
 	return ok
 }
 
-// Real implements [config.Dirs].
+// Real implements [config.DirReader].
 func (n node) Real(name string) string { return below(n.target(name)) }
 
-// Match implements [config.Files].
+// Match implements [config.FileReader].
 func (n node) Match(pattern string) (found []string, all bool) {
 	found, all = []string{""}, true
 	for element := range strings.SplitSeq(below(path.Clean(pattern)), "/") {
@@ -140,8 +140,8 @@ func (n node) Match(pattern string) (found []string, all bool) {
 				}
 			}
 		}
-		if len(next) > config.MaxFiles {
-			return next[:config.MaxFiles], false
+		if len(next) > config.MaxTableFiles {
+			return next[:config.MaxTableFiles], false
 		}
 		found = next
 	}

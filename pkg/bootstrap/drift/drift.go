@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// File is where the record is, below the node's root.
-	File = "var/lib/kata-vfio/bootstrap/verified.json"
+	// RecordFile is where the record is, below the node's root.
+	RecordFile = "var/lib/kata-vfio/bootstrap/verified.json"
 	// maxSize is the maximum size of a record in bytes.
 	maxSize = 1 << 20
 	// most is the maximum number of differences in a record. A node with more was never configured.
@@ -59,8 +59,8 @@ type Difference struct {
 // ErrDamaged says that the record can't be decoded.
 var ErrDamaged = errors.New("the record of the last verify is damaged")
 
-// New returns the record of a verify. Differences that the former record, which may be nil, also has keep their time.
-func New(at time.Time, blueprint, outcome string, found []Difference, former *Record) *Record {
+// NewRecord returns the record of a verify. Differences that the former record, which may be nil, also has keep their time.
+func NewRecord(at time.Time, blueprint, outcome string, found []Difference, former *Record) *Record {
 	r := &Record{Version: version, At: at, Blueprint: blueprint, Outcome: outcome, Differences: append([]Difference{}, found[:min(len(found), most)]...)}
 	for i := range r.Differences {
 		d := &r.Differences[i]
@@ -93,22 +93,22 @@ func (r *Record) Encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Tree is the node's files below its root.
-type Tree interface {
+// RecordTree is the node's files below its root.
+type RecordTree interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 }
 
-// Read returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is an error of [Parse].
-func Read(tree Tree) (*Record, error) {
-	text, err := tree.ReadAtMost(File, maxSize)
+// ReadRecord returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is an error of [ParseRecord].
+func ReadRecord(tree RecordTree) (*Record, error) {
+	text, err := tree.ReadAtMost(RecordFile, maxSize)
 	if err != nil {
 		return nil, fmt.Errorf("read the record of the last verify: %w", err)
 	}
-	return Parse(text)
+	return ParseRecord(text)
 }
 
-// Parse decodes a record. The error is [ErrDamaged], or says that a newer bootstrap wrote it.
-func Parse(text []byte) (*Record, error) {
+// ParseRecord decodes a record. The error is [ErrDamaged], or says that a newer bootstrap wrote it.
+func ParseRecord(text []byte) (*Record, error) {
 	r := &Record{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)

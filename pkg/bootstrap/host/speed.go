@@ -32,17 +32,17 @@ func (n *node) speed() {
 }
 
 // advise reports a kernel that lacks a change. A kernel that may have it is a fact.
-func (n *node) advise(c mainline.Change, without string) {
+func (n *node) advise(c mainline.KernelChange, without string) {
 	kernel := mainline.Kernel{Release: n.platform.Kernel}
 	if n.platform.Live {
 		kernel.Version, _ = n.text(speedPart, "proc/version")
 	}
 	switch c.In(kernel) {
-	case mainline.Lacks:
+	case mainline.ChangeMissing:
 		n.problem(state.Problem{Part: speedPart, Code: rule.SlowStart, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
-	case mainline.Unknown:
+	case mainline.ChangeUnknown:
 		n.fact(speedPart, c.Commit, "can't tell whether kernel "+kernel.Release+" has it; ask its distribution", kernelSource(n.platform))
-	case mainline.Has:
+	case mainline.ChangeIn:
 	}
 }
 
@@ -62,7 +62,7 @@ func (n *node) qemu() {
 		return
 	}
 	version, err := mainline.KataQEMU([]byte(text))
-	if err == nil && mainline.AlignsMappings(version) == mainline.Lacks {
+	if err == nil && mainline.AlignsMappings(version) == mainline.ChangeMissing {
 		n.problem(state.Problem{
 			Part: speedPart, Code: rule.SlowStart, Path: kataVersions, Fix: mainline.QEMUFix,
 			Text: fmt.Sprintf("Kata's QEMU is %s, which does not align mappings of BARs (RT-033)", version),

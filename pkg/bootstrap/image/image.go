@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// MaxSize is the maximum size in bytes of a file that is read.
-const MaxSize = 4 << 20
+// MaxImage is the maximum size in bytes of a file that is read.
+const MaxImage = 4 << 20
 
 // Kind is the kind of file at a path.
 type Kind string
 
 // Kinds. Other is a directory, a device or the like.
 const (
-	Absent Kind = "absent"
-	File   Kind = "file"
-	Link   Kind = "link"
-	Other  Kind = "other"
+	Absent      Kind = "absent"
+	RegularFile Kind = "file"
+	Link        Kind = "link"
+	Other       Kind = "other"
 )
 
 // Image describes the file at a path, without its content.
@@ -38,8 +38,8 @@ type Image struct {
 	XAttrs map[string][]byte `json:"xattrs,omitempty"`
 }
 
-// New returns the image of a new file, which belongs to the user who creates it.
-func New(mode fs.FileMode) Image { return Image{Kind: File, Mode: mode, UID: -1, GID: -1} }
+// NewImage returns the image of a new file, which belongs to the user who creates it.
+func NewImage(mode fs.FileMode) Image { return Image{Kind: RegularFile, Mode: mode, UID: -1, GID: -1} }
 
 // Same reports whether two images have the same content, whatever their owner and mode.
 func (i Image) Same(o Image) bool {

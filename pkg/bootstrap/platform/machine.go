@@ -96,7 +96,7 @@ func (r *reader) firmware() Firmware {
 
 // parsed returns an existing table, or nil if it can't be read. A table that can't be parsed is returned empty.
 func parsed[T any](r *reader, f *Firmware, name string, parse func(string) (T, error)) *T {
-	data, err := r.tree.ReadAtMost(path.Join(tables, name), maxFile)
+	data, err := r.tree.ReadAtMost(path.Join(tables, name), maxSource)
 	r.note(err)
 	if err != nil {
 		f.Readable = false

@@ -127,11 +127,11 @@ type reader struct {
 	unread, denied []string
 }
 
-// maxFile limits a file: modules.dep has a megabyte.
-const maxFile = 8 << 20
+// maxSource limits a file: modules.dep has a megabyte.
+const maxSource = 8 << 20
 
 func (r *reader) text(name string) string {
-	data, err := r.tree.ReadAtMost(name, maxFile)
+	data, err := r.tree.ReadAtMost(name, maxSource)
 	r.note(err)
 	return string(data)
 }

@@ -58,14 +58,14 @@ func (d *Disk) look(name string) (image.Found, error) {
 	if err != nil {
 		return image.Found{}, explain("read", name, err)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, image.MaxSize+1))
-	if err == nil && len(content) > image.MaxSize {
-		err = fmt.Errorf("it is larger than %d bytes", image.MaxSize)
+	content, err := io.ReadAll(io.LimitReader(f, image.MaxImage+1))
+	if err == nil && len(content) > image.MaxImage {
+		err = fmt.Errorf("it is larger than %d bytes", image.MaxImage)
 	}
 	if err != nil {
 		return image.Found{}, explain("read", name, err)
 	}
-	i := image.Image{Kind: image.File, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	i := image.Image{Kind: image.RegularFile, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
 	i.UID, i.GID = image.Owner(info)
 	if i.XAttrs, err = attributes(f); err != nil {
 		return image.Found{}, explain("read the attributes of", name, err)

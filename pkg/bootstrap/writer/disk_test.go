@@ -41,11 +41,11 @@ func names(t *testing.T, dir string) []string {
 
 func TestDiskFindsWrittenFiles(t *testing.T) {
 	d, root := open(t)
-	if err := d.Write("a", []byte("one"), image.New(0o640)); err != nil {
+	if err := d.Write("a", []byte("one"), image.NewImage(0o640)); err != nil {
 		t.Fatal(err)
 	}
 	found, err := d.Look("a")
-	if err != nil || string(found.Content) != "one" || found.Mode != 0o640 || found.Sum != image.Sum([]byte("one")) || found.Kind != image.File {
+	if err != nil || string(found.Content) != "one" || found.Mode != 0o640 || found.Sum != image.Sum([]byte("one")) || found.Kind != image.RegularFile {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	if err := d.Symlink("b", "a"); err != nil {
@@ -69,14 +69,14 @@ func TestDiskFindsWrittenFiles(t *testing.T) {
 
 func TestStagedFileTakesItsPlaceOrLeavesNothing(t *testing.T) {
 	d, root := open(t)
-	if err := d.Write("a", []byte("one"), image.New(0o600)); err != nil {
+	if err := d.Write("a", []byte("one"), image.NewImage(0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		commit bool
 		want   string
 	}{{false, "one"}, {true, "two"}} {
-		commit, discard, err := d.Stage("a", []byte("two"), image.New(0o600))
+		commit, discard, err := d.Stage("a", []byte("two"), image.NewImage(0o600))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestNothingIsWrittenThroughALinkThatLeavesTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"write": d.Write("etc/a", nil, image.New(0o600)), "link": d.Symlink("etc/a", "b"), "directory": d.MakeDir("etc/a", 0o755), "up": d.Write("../a", nil, image.New(0o600)),
+		"write": d.Write("etc/a", nil, image.NewImage(0o600)), "link": d.Symlink("etc/a", "b"), "directory": d.MakeDir("etc/a", 0o755), "up": d.Write("../a", nil, image.NewImage(0o600)),
 	} {
 		if err == nil || what != "up" && !strings.Contains(err.Error(), "a link that is absolute") {
 			t.Errorf("%s: %v", what, err)
@@ -160,13 +160,13 @@ func TestMissingDirectoriesAreNamedOutermostFirst(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	d, root := open(t)
-	if err := os.WriteFile(filepath.Join(root, "big"), make([]byte, image.MaxSize+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "big"), make([]byte, image.MaxImage+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Look("big"); err == nil || !strings.Contains(err.Error(), "read /big: it is larger than") {
 		t.Errorf("error %v", err)
 	}
-	if err := d.Write("none/a", nil, image.New(0o600)); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write /none/a: ") {
+	if err := d.Write("none/a", nil, image.NewImage(0o600)); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write /none/a: ") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -19,11 +19,11 @@ const (
 	NRI       = "io.containerd.nri.v1.nri"
 )
 
-// MaxFiles bounds how many files one configuration may import.
-const MaxFiles = 256
+// MaxTableFiles bounds how many files one configuration may import.
+const MaxTableFiles = 256
 
-// Files is where configuration is read from. Paths are as on the node.
-type Files interface {
+// FileReader is where configuration is read from. Paths are as on the node.
+type FileReader interface {
 	// Read reads a file.
 	Read(name string) facts.Fact
 	// Match returns the paths, without a leading slash, that match a pattern of
@@ -44,7 +44,7 @@ type Containerd struct {
 
 // LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through
 // the imports, each file over those before it, table by table and key by key.
-func LoadContainerd(files Files, name string) *Containerd {
+func LoadContainerd(files FileReader, name string) *Containerd {
 	c := &Containerd{All: Table{}}
 	loaded, pending := map[string]bool{}, []string{name}
 	for len(pending) > 0 {
@@ -53,8 +53,8 @@ func LoadContainerd(files Files, name string) *Containerd {
 		if loaded[name] {
 			continue
 		}
-		if len(loaded) == MaxFiles {
-			c.damaged(facts.Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxFiles))
+		if len(loaded) == MaxTableFiles {
+			c.damaged(facts.Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles))
 			break
 		}
 		loaded[name] = true
@@ -75,7 +75,7 @@ func (c *Containerd) load(file facts.Fact) (Table, bool) {
 		c.damaged(file, nil)
 		return nil, false
 	}
-	t, err := Parse(file)
+	t, err := ParseTable(file)
 	if err != nil {
 		c.damaged(file, err)
 		return nil, false
@@ -122,7 +122,7 @@ func joined(list, more any) any {
 
 // imports returns the files that a file imports, in order: relative ones beside
 // it, and those with a star as a pattern (resolveImports).
-func imports(files Files, name string, t Table) []string {
+func imports(files FileReader, name string, t Table) []string {
 	var found []string
 	for _, pattern := range t.Setting(name, "imports").List() {
 		if !path.IsAbs(pattern) {

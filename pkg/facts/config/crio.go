@@ -24,18 +24,18 @@ type CRIO struct {
 // LoadCRIO reads CRI-O's configuration as it does: the file, and each below the
 // directory of drop-ins by path.
 func LoadCRIO(node interface {
-	Files
-	Dirs
+	FileReader
+	DirReader
 },
 ) *CRIO {
 	c := &CRIO{All: Table{}}
 	if _, listed := node.Names(CRIODropIns); !listed.Known() {
 		c.Damaged = append(c.Damaged, listed)
 	}
-	names := Walk(node, CRIODropIns)
-	if len(names) > MaxFiles {
-		c.damaged(facts.Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxFiles))
-		names = names[:MaxFiles]
+	names := WalkTree(node, CRIODropIns)
+	if len(names) > MaxTableFiles {
+		c.damaged(facts.Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles))
+		names = names[:MaxTableFiles]
 	}
 	if node.Read(CRIOConfig).Status != facts.Absent {
 		names = append([]string{CRIOConfig}, names...)
@@ -46,7 +46,7 @@ func LoadCRIO(node interface {
 			c.damaged(file, nil)
 			continue
 		}
-		t, err := Parse(file)
+		t, err := ParseTable(file)
 		if err != nil {
 			c.damaged(file, err)
 			continue

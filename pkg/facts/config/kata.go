@@ -23,7 +23,7 @@ const KataRust = "runtime-rs"
 // DefaultKata returns the configuration that a shim reads if its handler names none: the first that exists of the shim's
 // own list (katautils GetDefaultConfigFilePaths, kata-types DEFAULT_RUNTIME_CONFIGURATIONS), with the places of Kata's
 // own build and of distributions. If none exists it is the last one.
-func DefaultKata(files Files, rust bool) string {
+func DefaultKata(files FileReader, rust bool) string {
 	name := ""
 	for _, dir := range []string{KataSite, KataPackaged, KataUnpacked} {
 		if rust {
@@ -46,7 +46,7 @@ type Kata struct {
 
 // LoadKata reads a base and every file in config.d beside it, by name and whatever its extension, as both runtimes do.
 // They follow links of the base first: the drop-ins are beside the file that it leads to.
-func LoadKata(node Node, base string) *Kata {
+func LoadKata(node Tree, base string) *Kata {
 	k := &Kata{All: Table{}}
 	k.add(node.Read(base))
 	dir := path.Join("/", path.Dir(node.Real(base)), "config.d")
@@ -54,9 +54,9 @@ func LoadKata(node Node, base string) *Kata {
 	if !listed.Known() {
 		k.Damaged = append(k.Damaged, listed)
 	}
-	if len(names) > MaxFiles {
-		listed.Status, listed.Err = facts.Broken, fmt.Sprintf("it has more than %d files", MaxFiles)
-		k.Damaged, names = append(k.Damaged, listed), names[:MaxFiles]
+	if len(names) > MaxTableFiles {
+		listed.Status, listed.Err = facts.Broken, fmt.Sprintf("it has more than %d files", MaxTableFiles)
+		k.Damaged, names = append(k.Damaged, listed), names[:MaxTableFiles]
 	}
 	for _, name := range names {
 		k.add(node.Read(path.Join(dir, name)))
@@ -69,7 +69,7 @@ func (k *Kata) add(file facts.Fact) {
 	var one Table
 	if file.OK() {
 		var err error
-		if one, err = Parse(file); err != nil {
+		if one, err = ParseTable(file); err != nil {
 			file.Status, file.Err = facts.Broken, err.Error()
 		}
 	}

@@ -57,7 +57,7 @@ type Kubelet struct {
 // LoadKubelet reads the configuration of a kubelet with the given flags: the file, then the drop-ins, then the flags,
 // where later ones override earlier ones. flagFile returns the file that sets a flag. usual is the file that the kubelet
 // is started with if no flag names one; empty for none.
-func LoadKubelet(node Node, args []string, usual string, flagFile func(flag string) string) *Kubelet {
+func LoadKubelet(node Tree, args []string, usual string, flagFile func(flag string) string) *Kubelet {
 	k := &Kubelet{Root: KubeletDir, GateFiles: map[string]string{}}
 	k.Settings.FeatureGates = map[string]bool{}
 	for _, name := range kubeletFiles(node, args, usual) {
@@ -81,7 +81,7 @@ func (k *Kubelet) Loaded() []string {
 
 // kubeletFiles returns the file of a kubelet with the given flags, and its drop-ins: of the files below --config-dir
 // those that end in .conf, by path.
-func kubeletFiles(node Node, args []string, usual string) []string {
+func kubeletFiles(node Tree, args []string, usual string) []string {
 	var names []string
 	if given, ok := Option(args, "--config"); ok && given != "" {
 		usual = path.Join("/", given) // services run in / (systemd.exec(5): WorkingDirectory=)
@@ -93,8 +93,8 @@ func kubeletFiles(node Node, args []string, usual string) []string {
 	if !ok || dir == "" {
 		return names
 	}
-	below := Walk(node, path.Join("/", dir))
-	for _, name := range below[:min(len(below), MaxFiles)] {
+	below := WalkTree(node, path.Join("/", dir))
+	for _, name := range below[:min(len(below), MaxTableFiles)] {
 		if path.Ext(name) == ".conf" {
 			names = append(names, name)
 		}
@@ -123,8 +123,8 @@ func (k *Kubelet) read(file facts.Fact) {
 
 // parseKubelet decodes a file. The error does not name it: the file's fact does.
 func parseKubelet(file facts.Fact, into *KubeletSettings) error {
-	if len(file.Value) >= MaxSize {
-		return fmt.Errorf("it is longer than %d bytes", MaxSize)
+	if len(file.Value) >= MaxTableSize {
+		return fmt.Errorf("it is longer than %d bytes", MaxTableSize)
 	}
 	return yaml.Unmarshal([]byte(file.Value), into)
 }

@@ -14,7 +14,7 @@ const kubeletService = "kubelet.service"
 
 // KubeletArgs returns the flags that the kubelet gets at its next start, and the files that set them, of which there is
 // at least one: those of the node's Kubernetes distribution, of the kubelet's service, or kubeadm's.
-func KubeletArgs(node Node) (args, files []string) {
+func KubeletArgs(node Tree) (args, files []string) {
 	if d := FindDistribution(node); d != nil {
 		return d.kubeletArgs(node)
 	}
@@ -32,7 +32,7 @@ func KubeletArgs(node Node) (args, files []string) {
 // kubeletArgs returns the flags of a kubelet that the distribution starts, and the files that set them. Sources:
 // docs.k3s.io/cli/agent and /installation/configuration (RKE2 has the same), k0s docs/directories.md and
 // pkg/component/worker/kubelet.go, MicroK8s' documentation "Configuring services".
-func (d *Distribution) kubeletArgs(node Node) (args, files []string) {
+func (d *Distribution) kubeletArgs(node Tree) (args, files []string) {
 	switch d.Name {
 	case nameK3s, nameRKE2:
 		return d.rancherKubelet(node)
@@ -43,7 +43,7 @@ func (d *Distribution) kubeletArgs(node Node) (args, files []string) {
 }
 
 // rancherKubelet reads kubelet-arg of K3s' or RKE2's own configuration.
-func (d *Distribution) rancherKubelet(node Node) (args, files []string) {
+func (d *Distribution) rancherKubelet(node Tree) (args, files []string) {
 	r := d.Rancher(node)
 	args = []string{"--config-dir=" + path.Join(path.Dir(path.Dir(d.Config)), "kubelet.conf.d")}
 	for _, flag := range r.List("kubelet-arg") {
@@ -53,7 +53,7 @@ func (d *Distribution) rancherKubelet(node Node) (args, files []string) {
 }
 
 // k0sKubelet returns the flags that k0s derives from its own.
-func (d *Distribution) k0sKubelet(node Node) (args, files []string) {
+func (d *Distribution) k0sKubelet(node Tree) (args, files []string) {
 	service, files := d.ServiceArgs(node)
 	root, _ := Option(service, "--kubelet-root-dir")
 	extra, _ := Option(service, "--kubelet-extra-args")
@@ -65,7 +65,7 @@ func (d *Distribution) k0sKubelet(node Node) (args, files []string) {
 }
 
 // microK8sKubelet reads the file of flags, one a line. The snap's variables are those of its paths.
-func microK8sKubelet(node Node) (args, files []string) {
+func microK8sKubelet(node Tree) (args, files []string) {
 	const file = microK8sArgs + "kubelet"
 	variables := strings.NewReplacer("${SNAP_DATA}", microK8sData, "${SNAP_COMMON}", microK8sCommon, "${SNAP}", microK8sSnap)
 	args = []string{"--root-dir=" + microK8sCommon + KubeletDir}

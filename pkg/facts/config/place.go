@@ -27,14 +27,14 @@ const (
 	rancherState = "/run/k3s/containerd"
 )
 
-// Node is where files and directories are read from. Paths are as on the node.
-type Node interface {
-	Files
-	Dirs
+// Tree is where files and directories are read from. Paths are as on the node.
+type Tree interface {
+	FileReader
+	DirReader
 }
 
-// Place is where the configuration of a node's containerd is.
-type Place struct {
+// ContainerdPlace is where the configuration of a node's containerd is.
+type ContainerdPlace struct {
 	// Main is the file that containerd is started with. It need not exist.
 	Main string
 	// Program is the containerd that is started; empty if no file names it.
@@ -45,14 +45,14 @@ type Place struct {
 	Unit *Unit
 }
 
-// FindPlace returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
+// FindContainerd returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
 // distribution, of containerd's service, or containerd's default. Other files, such as those of a Docker package beside a
 // distribution, don't count. The drop-ins of the service in without are ignored.
-func FindPlace(node Node, without ...string) Place {
+func FindContainerd(node Tree, without ...string) ContainerdPlace {
 	if d := FindDistribution(node); d != nil {
-		return Place{Main: d.Config, Program: d.Program, Distribution: d}
+		return ContainerdPlace{Main: d.Config, Program: d.Program, Distribution: d}
 	}
-	at := Place{Main: ContainerdConfig}
+	at := ContainerdPlace{Main: ContainerdConfig}
 	u, ok := LoadUnit(node, ContainerdService, without...)
 	if !ok {
 		return at
@@ -115,7 +115,7 @@ const (
 // documentation "Advanced", k0s pkg/component/worker/containerd, docs/runtime.md and docs/directories.md, MicroK8s'
 // documentation "Configuring services". State and Socket are arguments of containerd: k3s pkg/agent/config, k0s
 // pkg/component/worker/containerd, MicroK8s' default-args/containerd.
-func Distributions(node Node) []Distribution {
+func Distributions(node Tree) []Distribution {
 	return []Distribution{
 		rancher(node, nameK3s, "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
 		rancher(node, nameRKE2, "bin/containerd", "rke2-server.service", "rke2-agent.service"),
@@ -125,7 +125,7 @@ func Distributions(node Node) []Distribution {
 }
 
 // rancher returns K3s or RKE2. program is the place of containerd below the directory of data.
-func rancher(node Node, name, program string, units ...string) Distribution {
+func rancher(node Tree, name, program string, units ...string) Distribution {
 	d := Distribution{Name: name, Units: units, Since: "1.36", State: rancherState, Socket: rancherState + "/containerd.sock"}
 	dir := d.Rancher(node).Dir("data-dir", path.Join("/var/lib/rancher", strings.ToLower(name)))
 	at := path.Join(dir, "agent/etc/containerd")
@@ -134,7 +134,7 @@ func rancher(node Node, name, program string, units ...string) Distribution {
 	return d
 }
 
-func k0s(node Node) Distribution {
+func k0s(node Tree) Distribution {
 	d := Distribution{
 		Name: nameK0s, Config: "/etc/k0s/containerd.toml", Units: []string{"k0scontroller.service", "k0sworker.service"},
 		DropIns: "/etc/k0s/containerd.d", Since: "1.27.1", Merges: true, marker: "# k0s_managed=true",
@@ -166,7 +166,7 @@ func microK8s() Distribution {
 // ContainerdStates returns where containerd keeps its state on the node: by default, in K3s and RKE2, and in the
 // distributions whose configuration is on the node. Earlier copies of nodes don't say whether the directories of others
 // exist, and would be unclear about all containers.
-func ContainerdStates(node Node) []string {
+func ContainerdStates(node Tree) []string {
 	all := []string{containerdState, rancherState}
 	for _, d := range Distributions(node) {
 		configured := node.Read(d.Config).Status
@@ -179,7 +179,7 @@ func ContainerdStates(node Node) []string {
 
 // ContainerdSockets returns where the containerds that a node may have serve, unless their configuration names another
 // socket, each once.
-func ContainerdSockets(node Node) []string {
+func ContainerdSockets(node Tree) []string {
 	all := []string{containerdSocket}
 	for _, d := range Distributions(node) {
 		if !slices.Contains(all, d.Socket) {
@@ -190,13 +190,13 @@ func ContainerdSockets(node Node) []string {
 }
 
 // ServiceArgs returns the command line of the distribution's service, and the service's files.
-func (d *Distribution) ServiceArgs(node Node) (args, files []string) {
+func (d *Distribution) ServiceArgs(node Tree) (args, files []string) {
 	u := d.service(node)
 	return u.Args(), u.Files
 }
 
 // service returns the first of the distribution's services that the node has, or an empty one.
-func (d *Distribution) service(node Node) *Unit {
+func (d *Distribution) service(node Tree) *Unit {
 	for _, name := range d.Units {
 		if u, ok := LoadUnit(node, name); ok {
 			return u
@@ -207,7 +207,7 @@ func (d *Distribution) service(node Node) *Unit {
 
 // FindDistribution returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
 // node on which it was installed and not started yet, its service.
-func FindDistribution(node Node) *Distribution {
+func FindDistribution(node Tree) *Distribution {
 	all := Distributions(node)
 	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != facts.Absent })
 	if i < 0 {
@@ -222,7 +222,7 @@ func FindDistribution(node Node) *Distribution {
 }
 
 // Writes reports whether the distribution writes its configuration at each start, so that an edit is lost.
-func (d *Distribution) Writes(files Files) bool {
+func (d *Distribution) Writes(files FileReader) bool {
 	file := files.Read(d.Config)
 	first, _, _ := strings.Cut(file.Value, "\n")
 	return d.marker == "" || file.Status == facts.Absent || first == d.marker
@@ -230,7 +230,7 @@ func (d *Distribution) Writes(files Files) bool {
 
 // Template returns the template that the distribution writes its configuration from, with its content; false if it uses
 // its own.
-func (d *Distribution) Template(files Files) (facts.Fact, bool) {
+func (d *Distribution) Template(files FileReader) (facts.Fact, bool) {
 	for _, name := range d.Templates {
 		if file := files.Read(name); file.Status != facts.Absent {
 			return file, true
@@ -271,7 +271,7 @@ func (d *Distribution) Restart() string {
 
 // Repair says what to correct if a file of containerd's configuration is damaged. It is empty for files that the
 // distribution does not write.
-func (d *Distribution) Repair(files Files, name string) string {
+func (d *Distribution) Repair(files FileReader, name string) string {
 	template, has := d.Template(files)
 	switch {
 	case name == d.merged && name != "", name == d.Config && d.Merges && d.Writes(files):

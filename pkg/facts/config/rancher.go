@@ -18,7 +18,7 @@ type Rancher struct {
 
 // Rancher reads the configuration of K3s or RKE2. Sources: docs.k3s.io/installation/configuration (RKE2 has the same),
 // k3s pkg/configfilearg and pkg/cli/cmds.
-func (d *Distribution) Rancher(node Node) *Rancher {
+func (d *Distribution) Rancher(node Tree) *Rancher {
 	unit := d.service(node)
 	args, variable := unit.Args(), strings.ToUpper(d.Name)
 	file, _ := Option(args, "--config", "-c")
@@ -36,7 +36,7 @@ func (d *Distribution) Rancher(node Node) *Rancher {
 }
 
 // rancherFiles returns a file and its drop-ins.
-func rancherFiles(node Node, main string) []string {
+func rancherFiles(node Tree, main string) []string {
 	all, dir := []string{main}, main+".d"
 	names, _ := node.Names(dir)
 	for _, name := range names {
@@ -50,7 +50,7 @@ func rancherFiles(node Node, main string) []string {
 // merge reads one more file, whose values replace those of earlier files or, with a plus behind the key, add to them.
 func (r *Rancher) merge(text string) {
 	var file map[string]any
-	if len(text) >= MaxSize || yaml.Unmarshal([]byte(text), &file) != nil {
+	if len(text) >= MaxTableSize || yaml.Unmarshal([]byte(text), &file) != nil {
 		return
 	}
 	for key, value := range file {

@@ -29,14 +29,14 @@ type leaf struct {
 // Limits of a configuration file. The real ones have some hundred lines; what is
 // longer than MaxSize bytes or deeper than this was made to hurt.
 const (
-	MaxSize    = 1 << 20
-	maxNesting = 128
+	MaxTableSize = 1 << 20
+	maxNesting   = 128
 )
 
-// Parse returns the table that a file holds. The error names file and line.
-func Parse(file facts.Fact) (Table, error) {
-	if len(file.Value) >= MaxSize {
-		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxSize)
+// ParseTable returns the table that a file holds. The error names file and line.
+func ParseTable(file facts.Fact) (Table, error) {
+	if len(file.Value) >= MaxTableSize {
+		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxTableSize)
 	}
 	if line, deep := nestedTooDeep(file.Value); deep {
 		return nil, fmt.Errorf("%s:%d: brackets or dotted keys more than %d deep", file.Path, line, maxNesting)
@@ -122,11 +122,11 @@ func (t Table) Names() []string {
 }
 
 // Setting returns a value. where is the file that would set it.
-func (t Table) Setting(where, key string) Setting {
+func (t Table) Setting(where, key string) TableSetting {
 	if l, ok := t[key].(leaf); ok {
-		return Setting{Name: key, File: l.file, value: l.value}
+		return TableSetting{Name: key, File: l.file, value: l.value}
 	}
-	return Setting{Name: key, File: where}
+	return TableSetting{Name: key, File: where}
 }
 
 // Clone returns a table that shares no table with t.
@@ -157,8 +157,8 @@ func (t Table) Plain() map[string]any {
 
 // Settings returns all settings of the table and those below it, by the keys that
 // lead there with dots between them.
-func (t Table) Settings() map[string]Setting {
-	all := map[string]Setting{}
+func (t Table) Settings() map[string]TableSetting {
+	all := map[string]TableSetting{}
 	for key, value := range t {
 		switch v := value.(type) {
 		case Table:
@@ -166,14 +166,14 @@ func (t Table) Settings() map[string]Setting {
 				all[key+"."+below] = s
 			}
 		case leaf:
-			all[key] = Setting{Name: key, File: v.file, value: v.value}
+			all[key] = TableSetting{Name: key, File: v.file, value: v.value}
 		}
 	}
 	return all
 }
 
-// Setting is one setting as all files together have it.
-type Setting struct {
+// TableSetting is one setting as all files together have it.
+type TableSetting struct {
 	Name string
 	// File is the one that sets it last, or the base where none does.
 	File  string
@@ -181,31 +181,31 @@ type Setting struct {
 }
 
 // IsSet reports whether a file sets it.
-func (s Setting) IsSet() bool { return s.value != nil }
+func (s TableSetting) IsSet() bool { return s.value != nil }
 
 // Is reports whether both are set to the same, by whatever file.
-func (s Setting) Is(other Setting) bool { return reflect.DeepEqual(s.value, other.value) }
+func (s TableSetting) Is(other TableSetting) bool { return reflect.DeepEqual(s.value, other.value) }
 
 // Text returns a string; empty if it is not set or not a string.
-func (s Setting) Text() string {
+func (s TableSetting) Text() string {
 	text, _ := s.value.(string)
 	return text
 }
 
 // On reports whether a boolean is set to true.
-func (s Setting) On() bool {
+func (s TableSetting) On() bool {
 	on, _ := s.value.(bool)
 	return on
 }
 
 // Number returns an integer; 0 where it is not set or is none.
-func (s Setting) Number() int64 {
+func (s TableSetting) Number() int64 {
 	n, _ := s.value.(int64)
 	return n
 }
 
 // List returns the strings of a list; nil if it is not set or is none.
-func (s Setting) List() []string {
+func (s TableSetting) List() []string {
 	items, _ := s.value.([]any)
 	var list []string
 	for _, item := range items {
@@ -217,7 +217,7 @@ func (s Setting) List() []string {
 }
 
 // Fact returns the setting as evidence: the file and the value.
-func (s Setting) Fact() facts.Fact {
+func (s TableSetting) Fact() facts.Fact {
 	f := facts.Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
 	switch v := s.value.(type) {
 	case nil:
@@ -244,11 +244,13 @@ func quoted(items []any) string {
 const ShimCleanup = "io.containerd.timeout.shim.cleanup"
 
 // Timeout returns one of containerd's timeouts. where is the file that would set it.
-func (t Table) Timeout(where, name string) Setting { return t.Sub("timeouts").Setting(where, name) }
+func (t Table) Timeout(where, name string) TableSetting {
+	return t.Sub("timeouts").Setting(where, name)
+}
 
 // Seconds returns a duration as containerd reads it, "1m30s"; false where it is not set
 // or is none, with which containerd does not start.
-func (s Setting) Seconds() (float64, bool) {
+func (s TableSetting) Seconds() (float64, bool) {
 	d, err := time.ParseDuration(s.Text())
 	return d.Seconds(), err == nil
 }

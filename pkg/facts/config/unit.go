@@ -24,7 +24,7 @@ func unitDirs() []string {
 
 // LoadUnit returns a service with its drop-ins, except the given ones. It returns false if the service does not exist or
 // is masked.
-func LoadUnit(node Node, service string, without ...string) (*Unit, bool) {
+func LoadUnit(node Tree, service string, without ...string) (*Unit, bool) {
 	u := &Unit{environment: map[string]string{}}
 	for _, dir := range unitDirs() {
 		name := path.Join(dir, service)
@@ -49,7 +49,7 @@ func LoadUnit(node Node, service string, without ...string) (*Unit, bool) {
 }
 
 // unitDropIns returns a service's drop-ins by name. Of several with one name, the first directory's is used.
-func unitDropIns(node Node, service string) []string {
+func unitDropIns(node Tree, service string) []string {
 	byName := map[string]string{}
 	var names []string
 	for _, dir := range unitDirs() {
@@ -70,7 +70,7 @@ func unitDropIns(node Node, service string) []string {
 }
 
 // add reads one file on top of those before it.
-func (u *Unit) add(files Files, file, text string) {
+func (u *Unit) add(files FileReader, file, text string) {
 	u.Files = append(u.Files, file)
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {
@@ -101,7 +101,7 @@ func (u *Unit) set(assignments []string) {
 }
 
 // Environment returns the assignments of a file of NAME=value lines.
-func Environment(files Files, name string) []string {
+func Environment(files FileReader, name string) []string {
 	var all []string
 	for line := range strings.Lines(files.Read(name).Value) {
 		line = strings.TrimSpace(line)

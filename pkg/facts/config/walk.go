@@ -6,8 +6,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Dirs tells what is in directories. Paths are as on the node.
-type Dirs interface {
+// DirReader tells what is in directories. Paths are as on the node.
+type DirReader interface {
 	// Names returns the names in a directory, sorted. The fact is OK for a directory
 	// that could be read, and no other file.
 	Names(dir string) ([]string, facts.Fact)
@@ -20,11 +20,11 @@ type Dirs interface {
 // maxDepth bounds how deep drop-ins may lie.
 const maxDepth = 8
 
-// Walk returns the files below a directory in the order of filepath.Walk, which loaders
+// WalkTree returns the files below a directory in the order of filepath.Walk, which loaders
 // of drop-ins use. Links are not followed by it: what they lead to is a file to it.
-func Walk(dirs Dirs, dir string) []string { return walk(dirs, dir, 0) }
+func WalkTree(dirs DirReader, dir string) []string { return walk(dirs, dir, 0) }
 
-func walk(dirs Dirs, dir string, depth int) []string {
+func walk(dirs DirReader, dir string, depth int) []string {
 	names, _ := dirs.Names(dir)
 	var files []string
 	for _, name := range names {

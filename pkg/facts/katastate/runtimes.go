@@ -45,22 +45,22 @@ type goDevice struct {
 const adjunctProcessor = 3
 
 // parseGo reads the state of the Go runtime.
-func parseGo(text []byte) (Sandbox, error) {
+func parseGo(text []byte) (KataSandbox, error) {
 	var state goState
 	if err := json.Unmarshal(text, &state); err != nil {
-		return Sandbox{}, fmt.Errorf("parse the state of Kata's Go runtime: %w", err)
+		return KataSandbox{}, fmt.Errorf("parse the state of Kata's Go runtime: %w", err)
 	}
 	if state.PersistVersion == nil || state.SandboxContainer == "" {
-		return Sandbox{}, errors.New("it is no state of Kata's Go runtime: PersistVersion or SandboxContainer is missing")
+		return KataSandbox{}, errors.New("it is no state of Kata's Go runtime: PersistVersion or SandboxContainer is missing")
 	}
 	if *state.PersistVersion > persistVersion {
-		return Sandbox{}, fmt.Errorf("the form of the state is version %d, and the newest one known is %d: a newer Kata wrote it", *state.PersistVersion, persistVersion)
+		return KataSandbox{}, fmt.Errorf("the form of the state is version %d, and the newest one known is %d: a newer Kata wrote it", *state.PersistVersion, persistVersion)
 	}
-	s := Sandbox{ID: state.SandboxContainer, Runtime: Go, Hypervisor: state.HypervisorState.Type, PID: state.HypervisorState.Pid}
+	s := KataSandbox{ID: state.SandboxContainer, Runtime: KataGo, Hypervisor: state.HypervisorState.Type, PID: state.HypervisorState.Pid}
 	for _, d := range state.Devices {
 		for _, v := range d.VFIODevs {
 			if err := s.addDevice(v, d.ColdPlug); err != nil {
-				return Sandbox{}, err
+				return KataSandbox{}, err
 			}
 		}
 	}
@@ -69,13 +69,13 @@ func parseGo(text []byte) (Sandbox, error) {
 			continue
 		}
 		if err := s.addEndpoint(e.Physical.BDF); err != nil {
-			return Sandbox{}, err
+			return KataSandbox{}, err
 		}
 	}
 	return s, nil
 }
 
-func (s *Sandbox) addDevice(v goDevice, cold bool) error {
+func (s *KataSandbox) addDevice(v goDevice, cold bool) error {
 	if v.Type == adjunctProcessor {
 		return nil
 	}
@@ -83,20 +83,20 @@ func (s *Sandbox) addDevice(v goDevice, cold bool) error {
 	if err != nil {
 		return fmt.Errorf("read a VFIO device of Kata's state: %w", err)
 	}
-	s.Devices = append(s.Devices, Device{Address: a, Bus: v.Bus, GuestPath: guestPath(v.GuestPciPath), ColdPlugged: cold})
+	s.Devices = append(s.Devices, KataDevice{Address: a, Bus: v.Bus, GuestPath: guestPath(v.GuestPciPath), ColdPlugged: cold})
 	return nil
 }
 
 // addEndpoint adds a physical endpoint. Kata lists its function among the devices too,
 // since it plugs it as one.
-func (s *Sandbox) addEndpoint(address string) error {
+func (s *KataSandbox) addEndpoint(address string) error {
 	a, err := pci.ParseAddress(address)
 	if err != nil {
 		return fmt.Errorf("read a physical endpoint of Kata's state: %w", err)
 	}
-	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Address == a })
+	i := slices.IndexFunc(s.Devices, func(d KataDevice) bool { return d.Address == a })
 	if i < 0 {
-		i, s.Devices = len(s.Devices), append(s.Devices, Device{Address: a})
+		i, s.Devices = len(s.Devices), append(s.Devices, KataDevice{Address: a})
 	}
 	s.Devices[i].Endpoint = true
 	return nil
@@ -130,15 +130,15 @@ type rustState struct {
 }
 
 // parseRust reads the state of the Rust runtime.
-func parseRust(text []byte) (Sandbox, error) {
+func parseRust(text []byte) (KataSandbox, error) {
 	var state rustState
 	if err := json.Unmarshal(text, &state); err != nil {
-		return Sandbox{}, fmt.Errorf("parse the state of Kata's Rust runtime: %w", err)
+		return KataSandbox{}, fmt.Errorf("parse the state of Kata's Rust runtime: %w", err)
 	}
 	if state.SandboxType == "" || state.Hypervisor == nil || state.Hypervisor.ID == "" {
-		return Sandbox{}, errors.New("it is no state of Kata's Rust runtime: sandbox_type or hypervisor.id is missing")
+		return KataSandbox{}, errors.New("it is no state of Kata's Rust runtime: sandbox_type or hypervisor.id is missing")
 	}
-	s := Sandbox{ID: state.Hypervisor.ID, Runtime: Rust, Hypervisor: state.Hypervisor.Type}
+	s := KataSandbox{ID: state.Hypervisor.ID, Runtime: KataRust, Hypervisor: state.Hypervisor.Type}
 	if state.Hypervisor.PID != nil {
 		s.PID = *state.Hypervisor.PID
 	}
@@ -150,7 +150,7 @@ func parseRust(text []byte) (Sandbox, error) {
 			continue
 		}
 		if err := s.addEndpoint(e.Physical.BDF); err != nil {
-			return Sandbox{}, err
+			return KataSandbox{}, err
 		}
 	}
 	return s, nil

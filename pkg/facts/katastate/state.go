@@ -17,19 +17,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Runtime is which of Kata's runtimes wrote a state.
-type Runtime string
+// KataRuntime is which of Kata's runtimes wrote a state.
+type KataRuntime string
 
 // Kata's runtimes.
 const (
-	Go   Runtime = "go"
-	Rust Runtime = "rust"
+	KataGo   KataRuntime = "go"
+	KataRust KataRuntime = "rust"
 )
 
-// Sandbox is one sandbox by Kata's state.
-type Sandbox struct {
+// KataSandbox is one sandbox by Kata's state.
+type KataSandbox struct {
 	ID      string
-	Runtime Runtime
+	Runtime KataRuntime
 	// File is the path of the state on the node.
 	File string
 	// Hypervisor is the kind of the VMM, such as "qemu".
@@ -39,11 +39,11 @@ type Sandbox struct {
 	PID int
 	// Devices are the functions of the node that the state names. The Rust runtime names
 	// physical endpoints alone.
-	Devices []Device
+	Devices []KataDevice
 }
 
-// Device is a function of the node in a sandbox.
-type Device struct {
+// KataDevice is a function of the node in a sandbox.
+type KataDevice struct {
 	// Address is the function's on the node.
 	Address pci.Address
 	// Bus is the port or bus of the VM that it is on, such as "rp0"; empty if the
@@ -61,7 +61,7 @@ type Device struct {
 // source is where one of Kata's runtimes keeps its state.
 type source struct {
 	dir, file string
-	parse     func([]byte) (Sandbox, error)
+	parse     func([]byte) (KataSandbox, error)
 }
 
 func sources() []source {
@@ -79,11 +79,11 @@ const (
 	maxSandboxes = 4096
 )
 
-// Read returns the sandboxes that the node's states name, by runtime and id, and what it read: the directories, and each
+// ReadKataSandboxes returns the sandboxes that the node's states name, by runtime and id, and what it read: the directories, and each
 // state that could not be read or parsed. A directory without a state is a sandbox that is being created or removed.
 // States contain annotations of pods: only the fields declared here are read.
-func Read(n *facts.Node) ([]Sandbox, []facts.Fact) {
-	var found []Sandbox
+func ReadKataSandboxes(n *facts.Node) ([]KataSandbox, []facts.Fact) {
+	var found []KataSandbox
 	var asked []facts.Fact
 	for _, src := range sources() {
 		ids, listed := n.List(src.dir)
@@ -107,18 +107,18 @@ func Read(n *facts.Node) ([]Sandbox, []facts.Fact) {
 }
 
 // read reads one state. It must be of the sandbox whose directory it is in.
-func (src *source) read(n *facts.Node, id string) (Sandbox, error) {
+func (src *source) read(n *facts.Node, id string) (KataSandbox, error) {
 	file := path.Join(src.dir, id, src.file)
 	text, err := n.FS().ReadAtMost(file, maxState)
 	if err != nil {
-		return Sandbox{}, err
+		return KataSandbox{}, err
 	}
 	s, err := src.parse(text)
 	if err != nil {
-		return Sandbox{}, err
+		return KataSandbox{}, err
 	}
 	if s.ID != id {
-		return Sandbox{}, fmt.Errorf("it is the state of sandbox %.64q, in the directory of another one", s.ID)
+		return KataSandbox{}, fmt.Errorf("it is the state of sandbox %.64q, in the directory of another one", s.ID)
 	}
 	s.File = "/" + file
 	return s, nil

@@ -29,9 +29,9 @@ func recorded(tb testing.TB, name string) string {
 	return string(text)
 }
 
-func read(tb testing.TB, files map[string]string) ([]katastate.Sandbox, []facts.Fact) {
+func read(tb testing.TB, files map[string]string) ([]katastate.KataSandbox, []facts.Fact) {
 	tb.Helper()
-	return katastate.Read(facts.New(tree.Open(tb, files), &device.Snapshot{}))
+	return katastate.ReadKataSandboxes(facts.New(tree.Open(tb, files), &device.Snapshot{}))
 }
 
 func address(tb testing.TB, text string) pci.Address {
@@ -50,13 +50,13 @@ func TestBothRuntimesStatesAreRead(t *testing.T) {
 		"run/kata/" + rustID + "/state.json":                recorded(t, "state.json"),
 		"run/kata/being-made/shared":                        "",
 	})
-	want := []katastate.Sandbox{
-		{ID: goID, Runtime: katastate.Go, File: "/run/vc/sbs/" + goID + "/persist.json", Hypervisor: "qemu", PID: 951, Devices: []katastate.Device{
+	want := []katastate.KataSandbox{
+		{ID: goID, Runtime: katastate.KataGo, File: "/run/vc/sbs/" + goID + "/persist.json", Hypervisor: "qemu", PID: 951, Devices: []katastate.KataDevice{
 			{Address: address(t, "0000:21:10.0"), Bus: "rp0", ColdPlugged: true},
 			{Address: address(t, "0000:22:00.0"), Bus: "rp1", ColdPlugged: true},
 			{Address: address(t, "0000:21:10.2"), Endpoint: true},
 		}},
-		{ID: rustID, Runtime: katastate.Rust, File: "/run/kata/" + rustID + "/state.json", Hypervisor: "qemu", Devices: []katastate.Device{
+		{ID: rustID, Runtime: katastate.KataRust, File: "/run/kata/" + rustID + "/state.json", Hypervisor: "qemu", Devices: []katastate.KataDevice{
 			{Address: address(t, "0000:21:10.2"), Endpoint: true},
 		}},
 	}

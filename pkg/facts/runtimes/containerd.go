@@ -108,7 +108,7 @@ func containerdFile(p *process) string {
 
 // placedConfig returns the configuration of the next start if it exists. Bootstrap chooses the same.
 func placedConfig(n *facts.Node) []string {
-	main := config.FindPlace(onNode{n}).Main
+	main := config.FindContainerd(onNode{n}).Main
 	if read(n, main).Status == facts.Absent {
 		return nil
 	}

@@ -82,7 +82,7 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 
 // container reads one bundle. One that is no pod's has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
-	text, err := n.FS().ReadAtMost(file, config.MaxSize)
+	text, err := n.FS().ReadAtMost(file, config.MaxTableSize)
 	if err != nil {
 		return Container{}, err
 	}

@@ -71,18 +71,18 @@ func (r *Runtimes) damaged(file facts.Fact, err error) {
 }
 
 // Setting is one setting as all files together have it.
-type Setting = config.Setting
+type Setting = config.TableSetting
 
 // onNode reads a node's files, through absolute links too.
 type onNode struct{ *facts.Node }
 
-// Read implements [config.Files].
+// Read implements [config.FileReader].
 func (n onNode) Read(name string) facts.Fact { return read(n.Node, name) }
 
-// Names implements [config.Dirs].
+// Names implements [config.DirReader].
 func (n onNode) Names(dir string) ([]string, facts.Fact) { return n.List(n.Real(dir)) }
 
-// IsLink implements [config.Dirs].
+// IsLink implements [config.DirReader].
 func (n onNode) IsLink(name string) bool {
 	return n.Real(name) != path.Join(n.Real(path.Dir(name)), path.Base(name))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancy is the time during which one claim has one function.
-type Tenancy struct {
+// PastTenancy is the time during which one claim has one function.
+type PastTenancy struct {
 	// Device is the function, with its isolation verdict, when the claim took it.
 	Device ledger.Device `json:"device"`
 	Node   string        `json:"node"`
@@ -68,17 +68,17 @@ func (c *Cleaning) Proven() bool {
 }
 
 // Overlaps reports whether the two tenancies overlap in time.
-func (t *Tenancy) Overlaps(o *Tenancy) bool {
+func (t *PastTenancy) Overlaps(o *PastTenancy) bool {
 	return (o.To == nil || t.From.Before(*o.To)) && (t.To == nil || o.From.Before(*t.To))
 }
 
 // At reports whether the claim had the function at the time.
-func (t *Tenancy) At(when time.Time) bool {
+func (t *PastTenancy) At(when time.Time) bool {
 	return !when.Before(t.From) && (t.To == nil || when.Before(*t.To))
 }
 
 // Tenant returns the claim's tenant: its namespace.
-func (t *Tenancy) Tenant() string { return t.Claim.Namespace }
+func (t *PastTenancy) Tenant() string { return t.Claim.Namespace }
 
 // Refusal is a claim that did not get its devices.
 type Refusal struct {
@@ -93,25 +93,25 @@ type Refusal struct {
 // History is every tenancy and refusal in a ledger. Add its events in order; the zero value is empty.
 type History struct {
 	// Tenancies are in order of their beginning.
-	Tenancies []*Tenancy `json:"tenancies"`
-	Refusals  []Refusal  `json:"refusals"`
+	Tenancies []*PastTenancy `json:"tenancies"`
+	Refusals  []Refusal      `json:"refusals"`
 
-	open   map[pci.Address][]*Tenancy // not yet ended
-	claims map[string][]*Tenancy      // the same by claim
+	open   map[pci.Address][]*PastTenancy // not yet ended
+	claims map[string][]*PastTenancy      // the same by claim
 	had    map[pci.Address]bool
 	resets map[pci.Address]*Cleaning // the last of each function
 }
 
 // OfClaim returns the tenancies of the claims that match a UID, a name, or "namespace/name".
-func (h *History) OfClaim(which string) []*Tenancy {
-	return h.where(func(t *Tenancy) bool {
+func (h *History) OfClaim(which string) []*PastTenancy {
+	return h.where(func(t *PastTenancy) bool {
 		return t.Claim.UID == which || t.Claim.Name == which || t.Claim.Namespace+"/"+t.Claim.Name == which
 	})
 }
 
 // OfPod returns the tenancies of a pod's claims. which is a UID or "namespace/name".
-func (h *History) OfPod(which string) []*Tenancy {
-	return h.where(func(t *Tenancy) bool {
+func (h *History) OfPod(which string) []*PastTenancy {
+	return h.where(func(t *PastTenancy) bool {
 		return slices.ContainsFunc(t.Pods, func(p ledger.Pod) bool {
 			return p.UID == which || t.Claim.Namespace+"/"+p.Name == which
 		})
@@ -119,17 +119,17 @@ func (h *History) OfPod(which string) []*Tenancy {
 }
 
 // OfDevice returns the tenancies of a function.
-func (h *History) OfDevice(a pci.Address) []*Tenancy {
-	return h.where(func(t *Tenancy) bool { return t.Device.Address == a })
+func (h *History) OfDevice(a pci.Address) []*PastTenancy {
+	return h.where(func(t *PastTenancy) bool { return t.Device.Address == a })
 }
 
 // At returns the tenancies at a time.
-func (h *History) At(when time.Time) []*Tenancy {
-	return h.where(func(t *Tenancy) bool { return t.At(when) })
+func (h *History) At(when time.Time) []*PastTenancy {
+	return h.where(func(t *PastTenancy) bool { return t.At(when) })
 }
 
-func (h *History) where(is func(*Tenancy) bool) []*Tenancy {
-	var found []*Tenancy
+func (h *History) where(is func(*PastTenancy) bool) []*PastTenancy {
+	var found []*PastTenancy
 	for _, t := range h.Tenancies {
 		if is(t) {
 			found = append(found, t)
@@ -141,7 +141,7 @@ func (h *History) where(is func(*Tenancy) bool) []*Tenancy {
 // Add adds the next event of the ledger. It ignores events that don't concern tenancies.
 func (h *History) Add(e *ledger.Event) {
 	if h.open == nil {
-		h.open, h.claims = map[pci.Address][]*Tenancy{}, map[string][]*Tenancy{}
+		h.open, h.claims = map[pci.Address][]*PastTenancy{}, map[string][]*PastTenancy{}
 		h.had, h.resets = map[pci.Address]bool{}, map[pci.Address]*Cleaning{}
 	}
 	switch e.Type {
@@ -154,15 +154,15 @@ func (h *History) Add(e *ledger.Event) {
 	case ledger.Unprepare:
 		h.end(e)
 	case ledger.Bind, ledger.Policy:
-		h.each(e, func(*Tenancy) {})
+		h.each(e, func(*PastTenancy) {})
 	case ledger.Open:
-		h.each(e, func(t *Tenancy) { t.enter(e) })
+		h.each(e, func(t *PastTenancy) { t.enter(e) })
 	case ledger.Close:
-		h.each(e, func(t *Tenancy) { t.leave(e.Time) })
+		h.each(e, func(t *PastTenancy) { t.leave(e.Time) })
 	case ledger.Quarantine:
-		h.each(e, func(t *Tenancy) { t.Quarantined = e.Reason })
+		h.each(e, func(t *PastTenancy) { t.Quarantined = e.Reason })
 	case ledger.Release:
-		h.each(e, func(t *Tenancy) { t.Quarantined = "" })
+		h.each(e, func(t *PastTenancy) { t.Quarantined = "" })
 	case ledger.Start, ledger.Clear, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
 	}
 }
@@ -179,7 +179,7 @@ func (h *History) prepare(e *ledger.Event) {
 			t.note(e)
 			continue
 		}
-		t := &Tenancy{
+		t := &PastTenancy{
 			Device: d, Node: e.Node, Claim: *e.Claim, Pods: e.Pods, From: e.Time, Stays: []Stay{},
 			Before: h.resets[d.Address], First: !h.had[d.Address],
 		}
@@ -220,7 +220,7 @@ func (h *History) reset(e *ledger.Event) {
 }
 
 // cleaned records a reset during the tenancy: before its first sandbox, or after one.
-func (t *Tenancy) cleaned(e *ledger.Event, c *Cleaning) {
+func (t *PastTenancy) cleaned(e *ledger.Event, c *Cleaning) {
 	if e.Claim != nil && e.Claim.UID != t.Claim.UID {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d resets the function for another claim", e.Seq))
 	}
@@ -240,7 +240,7 @@ func (h *History) end(e *ledger.Event) {
 		t.Unproven = slices.Contains(e.Codes, ledger.CodeUnproven)
 		t.Undone = slices.Contains(e.Codes, ledger.CodeUndone)
 		t.leave(e.Time)
-		is := func(o *Tenancy) bool { return o == t }
+		is := func(o *PastTenancy) bool { return o == t }
 		h.open[t.Device.Address] = slices.DeleteFunc(h.open[t.Device.Address], is)
 		if h.claims[t.Claim.UID] = slices.DeleteFunc(h.claims[t.Claim.UID], is); len(h.claims[t.Claim.UID]) == 0 {
 			delete(h.claims, t.Claim.UID)
@@ -249,7 +249,7 @@ func (h *History) end(e *ledger.Event) {
 }
 
 // each records the event in the tenancies that it concerns and applies change to them.
-func (h *History) each(e *ledger.Event, change func(*Tenancy)) {
+func (h *History) each(e *ledger.Event, change func(*PastTenancy)) {
 	for _, t := range h.concerned(e) {
 		t.note(e)
 		change(t)
@@ -257,11 +257,11 @@ func (h *History) each(e *ledger.Event, change func(*Tenancy)) {
 }
 
 // concerned returns the open tenancies of the event's claim: those of the event's devices, or all if it names none.
-func (h *History) concerned(e *ledger.Event) []*Tenancy {
+func (h *History) concerned(e *ledger.Event) []*PastTenancy {
 	if e.Claim == nil {
 		return nil
 	}
-	var found []*Tenancy
+	var found []*PastTenancy
 	for _, t := range h.claims[e.Claim.UID] {
 		if len(e.Devices) == 0 || e.Concerns(t.Device.Address) {
 			found = append(found, t)
@@ -270,7 +270,7 @@ func (h *History) concerned(e *ledger.Event) []*Tenancy {
 	return found
 }
 
-func (h *History) of(a pci.Address, claim string) *Tenancy {
+func (h *History) of(a pci.Address, claim string) *PastTenancy {
 	for _, t := range h.open[a] {
 		if t.Claim.UID == claim {
 			return t
@@ -280,7 +280,7 @@ func (h *History) of(a pci.Address, claim string) *Tenancy {
 }
 
 // enter begins a stay, or adds the VMM's process to the last one once that is known.
-func (t *Tenancy) enter(e *ledger.Event) {
+func (t *PastTenancy) enter(e *ledger.Event) {
 	if e.VM == nil || e.Result != ledger.OK {
 		return
 	}
@@ -296,13 +296,13 @@ func (t *Tenancy) enter(e *ledger.Event) {
 }
 
 // leave ends the last stay.
-func (t *Tenancy) leave(when time.Time) {
+func (t *PastTenancy) leave(when time.Time) {
 	if n := len(t.Stays); n > 0 && t.Stays[n-1].To == nil {
 		t.Stays[n-1].To = &when
 	}
 }
 
-func (t *Tenancy) note(e *ledger.Event) {
+func (t *PastTenancy) note(e *ledger.Event) {
 	t.Events = append(t.Events, e.Seq)
 	if e.Late {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d (%s) was written after a crash: its time is when the plugin found that", e.Seq, e.Type))
@@ -327,9 +327,9 @@ type Verification struct {
 	Key        string `json:"key,omitempty"`
 }
 
-// Read verifies the ledger in a directory and derives the tenancies from its events. It also reads a ledger that is not
+// ReadHistory verifies the ledger in a directory and derives the tenancies from its events. It also reads a ledger that is not
 // sound: [Verification] says what is wrong. Its error matches [ledger.ErrNone] if there is no ledger.
-func Read(dir fs.FS, o ledger.Options) (*History, Verification, error) {
+func ReadHistory(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 	report, err := ledger.Verify(dir, o)
 	if err != nil {
 		return nil, Verification{}, err

@@ -119,7 +119,7 @@ func TestOneAfterTheOther(t *testing.T) {
 		t.Fatalf("%d tenancies, want 2", len(got))
 	}
 	first, second := got[0], got[1]
-	want := &history.Tenancy{
+	want := &history.PastTenancy{
 		Device: gpu(), Node: "n1", Claim: *a, Pods: []ledger.Pod{{UID: "pod-t1-a", Name: "p-a"}}, From: minute(0), To: new(minute(4)), First: true,
 		Stays:  []history.Stay{{VM: ledger.VM{Sandbox: "s-a"}, From: minute(1), To: new(minute(2))}},
 		After:  &history.Cleaning{Time: minute(3), Event: 3, Result: ledger.OK, Proof: *b.events[3].Reset},
@@ -153,7 +153,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			t.Errorf("pod %s has %d tenancies, want %d", which, n, want)
 		}
 	}
-	if near := b.h.Neighbors([]*history.Tenancy{first}); len(near) > 0 {
+	if near := b.h.Neighbors([]*history.PastTenancy{first}); len(near) > 0 {
 		t.Errorf("who came after was no neighbor: %+v", near)
 	}
 }

@@ -33,9 +33,9 @@ func Relations() []Relation {
 // Neighbor is a tenancy of another claim at the same time.
 type Neighbor struct {
 	// Mine and Other are the two tenancies, and Relation is what their functions have in common.
-	Mine     *Tenancy `json:"mine"`
-	Other    *Tenancy `json:"other"`
-	Relation Relation `json:"relation"`
+	Mine     *PastTenancy `json:"mine"`
+	Other    *PastTenancy `json:"other"`
+	Relation Relation     `json:"relation"`
 	// From and To limit the time when both existed; To is nil while both do.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
@@ -43,9 +43,9 @@ type Neighbor struct {
 
 // Neighbors returns the tenancies of other claims on the same node that overlap with mine in time. Each is listed
 // once, by its nearest relation; the nearest come first, then the earliest. Tenancies of the same tenant are included.
-func (h *History) Neighbors(mine []*Tenancy) []Neighbor {
+func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
 	var found []Neighbor
-	asked := map[*Tenancy]bool{}
+	asked := map[*PastTenancy]bool{}
 	for _, m := range mine {
 		asked[m] = true
 	}
@@ -72,7 +72,7 @@ func (h *History) Neighbors(mine []*Tenancy) []Neighbor {
 
 // nearest keeps the first of each other tenancy: it may be near several of mine.
 func nearest(sorted []Neighbor) []Neighbor {
-	seen := map[*Tenancy]bool{}
+	seen := map[*PastTenancy]bool{}
 	return slices.DeleteFunc(sorted, func(n Neighbor) bool {
 		known := seen[n.Other]
 		seen[n.Other] = true

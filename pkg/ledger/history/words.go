@@ -37,7 +37,7 @@ func (c *Cleaning) Words() string {
 }
 
 // BeforeWords says what reset the function before the claim had it.
-func (t *Tenancy) BeforeWords() string {
+func (t *PastTenancy) BeforeWords() string {
 	switch {
 	case t.Before != nil:
 		return "reset " + Stamp(t.Before.Time) + " by " + t.Before.Words()
@@ -50,7 +50,7 @@ func (t *Tenancy) BeforeWords() string {
 }
 
 // PodNames returns the claim's pods: "namespace/name".
-func (t *Tenancy) PodNames() []string {
+func (t *PastTenancy) PodNames() []string {
 	names := make([]string, len(t.Pods))
 	for i, p := range t.Pods {
 		names[i] = t.Claim.Namespace + "/" + p.Name
@@ -67,7 +67,7 @@ func (s *Stay) Words() string {
 }
 
 // IsolationWords says how the function was isolated when the claim took it.
-func (t *Tenancy) IsolationWords() string {
+func (t *PastTenancy) IsolationWords() string {
 	d := &t.Device
 	var words []string
 	switch {
@@ -115,7 +115,7 @@ const (
 )
 
 // End returns how the tenancy ended, or that it has not.
-func (t *Tenancy) End() End {
+func (t *PastTenancy) End() End {
 	switch {
 	case t.Quarantined != "":
 		return Quarantined

@@ -293,7 +293,7 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
 	claims := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
-	err := claimstatus.Write(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	err := claimstatus.WriteStatus(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
 	})
 	if apierrors.IsConflict(err) {

@@ -34,7 +34,7 @@ func TestMetricsServeBootstrapResult(t *testing.T) {
 	twice := drift.Difference{Part: "kernel", What: "problem", Why: "a"}
 	other := twice
 	other.Why, other.Since = "b", at.Add(-time.Minute)
-	record, err = drift.New(at, "pool", "can't be made fit", []drift.Difference{twice, other, {Part: "modules", Path: "/etc/x", What: "changed", Since: at}}, nil), nil
+	record, err = drift.NewRecord(at, "pool", "can't be made fit", []drift.Difference{twice, other, {Part: "modules", Path: "/etc/x", What: "changed", Since: at}}, nil), nil
 	if diff := cmp.Diff(map[string]float64{"pool can't be made fit": 1}, outcomes()); diff != "" {
 		t.Errorf("outcome (-want +got):\n%s", diff)
 	}

@@ -46,10 +46,10 @@ func Candidates(node string, known *plan.Node) []Candidate {
 	return all
 }
 
-// Find returns the candidate with a device name, or the one of a function's address, which is a pair only if the
+// FindCandidate returns the candidate with a device name, or the one of a function's address, which is a pair only if the
 // function is not published alone. A function that the node does not publish is a candidate too, whose plan says why it
 // is refused. A name of no function is an error.
-func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
+func FindCandidate(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
 	for _, c := range all {
 		if c.Device.Name == name {
 			return c, nil
@@ -97,9 +97,9 @@ func (c *Candidate) has(a pci.Address) bool {
 	return err == nil && slices.ContainsFunc(parts, func(p device.Part) bool { return p.Address == a })
 }
 
-// Select returns the devices that all selectors of a class select, with the scheduler's CEL library. A selector that
+// SelectCandidates returns the devices that all selectors of a class select, with the scheduler's CEL library. A selector that
 // fails for one device is an error, as in the scheduler, which then schedules no pod with the class.
-func Select(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
+func SelectCandidates(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
 	selected := slices.Clone(all)
 	compiler := cel.GetCompiler(cel.Features{})
 	for i, selector := range class.Spec.Selectors {
@@ -127,14 +127,14 @@ func Select(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate
 
 // Names of the claim that is planned with.
 const (
-	Namespace = "preflight"
-	Name      = "plan"
+	PreflightNamespace = "preflight"
+	PreflightName      = "plan"
 )
 
-// Request returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
+// PreflightRequest returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
 // The parameters are the class's, or the defaults without a class.
-func Request(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name, UID: Name}}
+func PreflightRequest(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: PreflightNamespace, Name: PreflightName, UID: PreflightName}}
 	allocation := &resourceapi.AllocationResult{}
 	for i := range devices {
 		request := fmt.Sprintf("device-%d", i)

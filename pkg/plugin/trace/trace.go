@@ -30,8 +30,8 @@ import (
 // scope is the name of the instrumentation.
 const scope = "github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
 
-// Config says where spans are sent, and what they describe.
-type Config struct {
+// TraceConfig says where spans are sent, and what they describe.
+type TraceConfig struct {
 	// Endpoint is the collector's URL, such as http://collector:4317. Without it, the environment's
 	// (OTEL_EXPORTER_OTLP_ENDPOINT) is used, or no spans are sent.
 	Endpoint string
@@ -40,7 +40,7 @@ type Config struct {
 }
 
 // enabled reports whether the config or the standard environment requests spans.
-func (c *Config) enabled() bool {
+func (c *TraceConfig) enabled() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
@@ -57,11 +57,11 @@ type Tracer struct {
 	prepared map[string]trace.SpanContext // the latest Prepare of prepared claims, by UID
 }
 
-// Open returns a tracer that exports to a collector. If tracing is not requested, the tracer does nothing. Open does
+// OpenTracer returns a tracer that exports to a collector. If tracing is not requested, the tracer does nothing. Open does
 // not wait for the collector.
-func Open(ctx context.Context, c Config) (*Tracer, error) {
+func OpenTracer(ctx context.Context, c TraceConfig) (*Tracer, error) {
 	if !c.enabled() {
-		return New(noop.NewTracerProvider(), nil), nil
+		return NewTracer(noop.NewTracerProvider(), nil), nil
 	}
 	var options []otlptracegrpc.Option
 	if c.Endpoint != "" {
@@ -78,11 +78,11 @@ func Open(ctx context.Context, c Config) (*Tracer, error) {
 		return nil, errors.Join(fmt.Errorf("describe the plugin in its spans: %w", err), exporter.Shutdown(ctx))
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(from))
-	return New(provider, provider.Shutdown), nil
+	return NewTracer(provider, provider.Shutdown), nil
 }
 
-// New returns a tracer with a provider. shutdown, which may be nil, sends the remaining spans.
-func New(provider trace.TracerProvider, shutdown func(context.Context) error) *Tracer {
+// NewTracer returns a tracer with a provider. shutdown, which may be nil, sends the remaining spans.
+func NewTracer(provider trace.TracerProvider, shutdown func(context.Context) error) *Tracer {
 	return &Tracer{
 		tracer: provider.Tracer(scope), shutdown: shutdown, active: map[string][]trace.Span{}, prepared: map[string]trace.SpanContext{},
 	}

@@ -45,7 +45,7 @@ const traceID, callerID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 // recorded returns a tracer, the work with its spans, and where they are.
 func recorded() (*trace.Tracer, *work, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
-	t := trace.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
+	t := trace.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
 	return t, &work{tracer: t}, spans
 }
 
@@ -175,7 +175,7 @@ func TestSpansAreExported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, url := serve(t)
-			config := trace.Config{Node: "worker-1", Version: "v1"}
+			config := trace.TraceConfig{Node: "worker-1", Version: "v1"}
 			if c.flag {
 				config.Endpoint = url
 			}
@@ -197,9 +197,9 @@ func TestSpansAreExported(t *testing.T) {
 }
 
 // export opens a tracer, prepares a claim and closes the tracer.
-func export(t *testing.T, config trace.Config) {
+func export(t *testing.T, config trace.TraceConfig) {
 	t.Helper()
-	tracer, err := trace.Open(t.Context(), config)
+	tracer, err := trace.OpenTracer(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

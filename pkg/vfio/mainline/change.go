@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// State says whether a program has a change.
-type State int
+// ChangeState says whether a program has a change.
+type ChangeState int
 
 // States. A distribution can add a change to a version that lacks it upstream, so for many kernels it is unknown.
 const (
-	Unknown State = iota
-	Has
-	Lacks
+	ChangeUnknown ChangeState = iota
+	ChangeIn
+	ChangeMissing
 )
 
-// Change is a change of Linux.
-type Change struct {
+// KernelChange is a change of Linux.
+type KernelChange struct {
 	// Commit and Title are those of the mainline commit.
 	Commit, Title string
 	// releases are the first releases of kernel.org with the change: mainline first, then the stable branches.
@@ -29,8 +29,8 @@ type Change struct {
 
 // ParallelOpens separates the VFs of a PF: VFIO opens and resets them in parallel. Before, one lock covered all of them.
 // The stable releases are those of their change logs and of the review mails of 2025-08-12.
-func ParallelOpens() Change {
-	return Change{
+func ParallelOpens() KernelChange {
+	return KernelChange{
 		Commit: "e908f58b6beb", Title: "vfio/pci: Separate SR-IOV VF dev_set",
 		releases: []string{"6.17", "6.16.1", "6.15.10", "6.12.42", "6.6.102", "6.1.148"}, unclear: []string{"5.15"},
 	}
@@ -38,15 +38,15 @@ func ParallelOpens() Change {
 
 // LargeMappings maps a BAR to the IOMMU by huge pages. Before, VFIO's type 1 IOMMU looked up each page of 4 KiB. No stable
 // branch has it.
-func LargeMappings() Change {
-	return Change{Commit: "0fd06844de5d", Title: "vfio/type1: Use mapping page mask for pfnmaps", releases: []string{"6.15"}}
+func LargeMappings() KernelChange {
+	return KernelChange{Commit: "0fd06844de5d", Title: "vfio/type1: Use mapping page mask for pfnmaps", releases: []string{"6.15"}}
 }
 
 // String names the change: `e908f58b6beb ("vfio/pci: Separate SR-IOV VF dev_set")`.
-func (c Change) String() string { return fmt.Sprintf("%s (%q)", c.Commit, c.Title) }
+func (c KernelChange) String() string { return fmt.Sprintf("%s (%q)", c.Commit, c.Title) }
 
 // Fix says which kernels have the change.
-func (c Change) Fix() string {
+func (c KernelChange) Fix() string {
 	text := "update the kernel to " + c.releases[0] + " or later"
 	if len(c.releases) > 1 {
 		text += ", or, in a stable branch, to " + strings.Join(c.releases[1:], ", ") + " or later"
@@ -55,24 +55,24 @@ func (c Change) Fix() string {
 }
 
 // In reports whether a kernel has the change.
-func (c Change) In(k Kernel) State {
+func (c KernelChange) In(k Kernel) ChangeState {
 	runs, follows := k.number()
 	if runs == nil {
-		return Unknown
+		return ChangeUnknown
 	}
 	for i, release := range c.releases {
-		first := Number(release)
+		first := KernelNumber(release)
 		sameBranch := slices.Equal(runs[:2], first[:2])
 		switch {
 		case i == 0 && slices.Compare(runs, first) >= 0, sameBranch && runs[2] >= first[2]:
-			return Has
+			return ChangeIn
 		case sameBranch && follows:
-			return Lacks
+			return ChangeMissing
 		}
 	}
 	branch := fmt.Sprintf("%d.%d", runs[0], runs[1])
 	if !follows || slices.Contains(c.unclear, branch) {
-		return Unknown
+		return ChangeUnknown
 	}
-	return Lacks
+	return ChangeMissing
 }

@@ -24,24 +24,24 @@ var followers = regexp.MustCompile(`^(|\+deb\d+.*|-arch\d.*|-\d+\.fc\d+\..*|-fla
 // release, and hardly any others.
 func (k Kernel) number() (number []int, follows bool) {
 	if m := debianVersion.FindStringSubmatch(k.Version); m != nil {
-		return Number(m[1]), true
+		return KernelNumber(m[1]), true
 	}
-	base, _ := split(k.Release)
-	return Number(k.Release), followers.MatchString(strings.TrimPrefix(k.Release, base))
+	base, _ := splitRelease(k.Release)
+	return KernelNumber(k.Release), followers.MatchString(strings.TrimPrefix(k.Release, base))
 }
 
-// split returns the digits and dots that begin a release, and the rest.
-func split(release string) (base, suffix string) {
+// splitRelease returns the digits and dots that begin a release, and the rest.
+func splitRelease(release string) (base, suffix string) {
 	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"
 		return release[:end], release[end:]
 	}
 	return release, ""
 }
 
-// Number returns the three numbers that begin a release. A missing last number is zero. It returns nil for a release
+// KernelNumber returns the three numbers that begin a release. A missing last number is zero. It returns nil for a release
 // candidate, which may be older than the change that its number suggests.
-func Number(release string) []int {
-	base, suffix := split(release)
+func KernelNumber(release string) []int {
+	base, suffix := splitRelease(release)
 	parts := strings.Split(base, ".")
 	if len(parts) < 2 || strings.HasPrefix(suffix, "-rc") || strings.HasPrefix(suffix, "-0.rc") {
 		return nil

@@ -9,10 +9,10 @@ import (
 
 // The versions are those of running systems.
 func TestChangesInKernels(t *testing.T) {
-	const has, lacks, unknown = mainline.Has, mainline.Lacks, mainline.Unknown
+	const has, lacks, unknown = mainline.ChangeIn, mainline.ChangeMissing, mainline.ChangeUnknown
 	for _, c := range []struct {
 		release, version string
-		opens, mappings  mainline.State
+		opens, mappings  mainline.ChangeState
 	}{
 		{"6.17.0", "", has, has},
 		{"6.17.0-rc3", "", unknown, unknown},
@@ -64,7 +64,7 @@ func TestChangesInKernels(t *testing.T) {
 }
 
 func TestChangeNamesItsReleases(t *testing.T) {
-	for change, words := range map[*mainline.Change][]string{
+	for change, words := range map[*mainline.KernelChange][]string{
 		new(mainline.ParallelOpens()): {"6.17 or later", "6.12.42", "6.1.148"},
 		new(mainline.LargeMappings()): {"6.15 or later;"},
 	} {
@@ -77,10 +77,10 @@ func TestChangeNamesItsReleases(t *testing.T) {
 }
 
 func TestQEMUAlignsMappingsSince9_2(t *testing.T) {
-	for version, want := range map[string]mainline.State{
-		"v11.0.1": mainline.Has, "10.0.13": mainline.Has, "v9.2.0": mainline.Has, "9.2": mainline.Has,
-		"v9.1.2": mainline.Lacks, "8.2.2": mainline.Lacks, "7.2": mainline.Lacks,
-		"": mainline.Unknown, "gpu-snp-20260430": mainline.Unknown, "v9.2.0-rc1": mainline.Unknown,
+	for version, want := range map[string]mainline.ChangeState{
+		"v11.0.1": mainline.ChangeIn, "10.0.13": mainline.ChangeIn, "v9.2.0": mainline.ChangeIn, "9.2": mainline.ChangeIn,
+		"v9.1.2": mainline.ChangeMissing, "8.2.2": mainline.ChangeMissing, "7.2": mainline.ChangeMissing,
+		"": mainline.ChangeUnknown, "gpu-snp-20260430": mainline.ChangeUnknown, "v9.2.0-rc1": mainline.ChangeUnknown,
 	} {
 		if got := mainline.AlignsMappings(version); got != want {
 			t.Errorf("%q: %d, want %d", version, got, want)

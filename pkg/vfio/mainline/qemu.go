@@ -10,15 +10,15 @@ import (
 
 // AlignsMappings reports whether a version of QEMU maps BARs at addresses that the kernel can back by huge pages:
 // 00b519c0bca0 ("vfio/helpers: Align mmaps") in QEMU 9.2.
-func AlignsMappings(version string) State {
-	number := Number(strings.TrimPrefix(version, "v"))
+func AlignsMappings(version string) ChangeState {
+	number := KernelNumber(strings.TrimPrefix(version, "v"))
 	switch {
 	case number == nil:
-		return Unknown
+		return ChangeUnknown
 	case slices.Compare(number, []int{9, 2, 0}) >= 0:
-		return Has
+		return ChangeIn
 	}
-	return Lacks
+	return ChangeMissing
 }
 
 // QEMUFix says which versions of QEMU align mappings.

@@ -111,7 +111,7 @@ type bench struct {
 
 func open(ctx context.Context, a pci.Address) (*bench, error) {
 	b := &bench{}
-	n, err := node.Open(node.Config{
+	n, err := node.Open(node.NodeConfig{
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
 		Observe:    b.observe,

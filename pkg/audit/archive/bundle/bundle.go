@@ -22,23 +22,23 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Format is the version of the bundles that this package writes.
-const Format = 1
+// BundleFormat is the version of the bundles that this package writes.
+const BundleFormat = 1
 
-// ManifestName is the first file of a bundle.
-const ManifestName = "manifest.json"
+// BundleManifestName is the first file of a bundle.
+const BundleManifestName = "manifest.json"
 
 // maxFiles and maxTotal bound what is taken along besides the node's archive: a node
 // whose logs are made to fill a disk does not.
 const (
-	maxFiles = 4096
-	maxTotal = 128 << 20
+	maxFiles  = 4096
+	maxBundle = 128 << 20
 	// maxLeftOut is how many of those that are left out are named.
 	maxLeftOut = 100
 )
 
-// Manifest says what a bundle holds.
-type Manifest struct {
+// BundleManifest says what a bundle holds.
+type BundleManifest struct {
 	Format int `json:"format"`
 	// Tool is the build that made it; Time when, RFC 3339 in UTC.
 	Tool     string `json:"tool"`
@@ -47,13 +47,13 @@ type Manifest struct {
 	BootID   string `json:"bootID,omitempty"`
 	// Masked says that tenants' names are replaced, and Notes what that means, and what
 	// was left out and why.
-	Masked bool     `json:"masked"`
-	Notes  []string `json:"notes"`
-	Files  []File   `json:"files"`
+	Masked bool         `json:"masked"`
+	Notes  []string     `json:"notes"`
+	Files  []BundleFile `json:"files"`
 }
 
-// File is one file of a bundle.
-type File struct {
+// BundleFile is one file of a bundle.
+type BundleFile struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -84,7 +84,7 @@ func (b *Bundle) AddDone(name string, data []byte) {
 }
 
 func (b *Bundle) add(c content) {
-	if b.total += int64(len(c.data)); len(b.files) >= maxFiles || b.total > maxTotal {
+	if b.total += int64(len(c.data)); len(b.files) >= maxFiles || b.total > maxBundle {
 		b.total -= int64(len(c.data))
 		if b.left++; b.left <= maxLeftOut {
 			b.Note(fmt.Sprintf("%s (%d bytes) is left out: the bundle has reached its size limit", c.name, len(c.data)))
@@ -109,8 +109,8 @@ func (b *Bundle) Note(text string) { b.notes = append(b.notes, text) }
 
 // Write writes the bundle; mask is nil for one with all names. The manifest's Files,
 // Notes and Masked are filled in.
-func (b *Bundle) Write(w io.Writer, m Manifest, mask *Mask) error {
-	m.Format, m.Masked, m.Files = Format, mask != nil, []File{}
+func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
+	m.Format, m.Masked, m.Files = BundleFormat, mask != nil, []BundleFile{}
 	m.Notes = append([]string{}, b.notes...)
 	files := slices.Clone(b.files)
 	if n := b.reserve(mask); n > 0 {
@@ -123,13 +123,13 @@ func (b *Bundle) Write(w io.Writer, m Manifest, mask *Mask) error {
 			f.name, f.data = mask.text(f.name), mask.document(f.name, scrub(f.name, f.data))
 		}
 		sum := sha256.Sum256(f.data)
-		m.Files = append(m.Files, File{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
+		m.Files = append(m.Files, BundleFile{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
 	}
 	manifest, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
-	first := content{name: ManifestName, data: append(mask.Apply(archive.ScrubJSON(manifest)), '\n')}
+	first := content{name: BundleManifestName, data: append(mask.Apply(archive.ScrubJSON(manifest)), '\n')}
 	if err := pack(w, m.Time, append([]content{first}, files...)); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // unpack returns a bundle's manifest and files.
-func unpack(t *testing.T, data []byte) (m bundle.Manifest, files map[string]string) {
+func unpack(t *testing.T, data []byte) (m bundle.BundleManifest, files map[string]string) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -41,16 +41,16 @@ func unpack(t *testing.T, data []byte) (m bundle.Manifest, files map[string]stri
 		}
 		files[h.Name] = string(content)
 	}
-	if err := json.Unmarshal([]byte(files[bundle.ManifestName]), &m); err != nil {
+	if err := json.Unmarshal([]byte(files[bundle.BundleManifestName]), &m); err != nil {
 		t.Fatal(err)
 	}
 	return m, files
 }
 
-func write(t *testing.T, b *bundle.Bundle, mask *bundle.Mask) (bundle.Manifest, map[string]string) {
+func write(t *testing.T, b *bundle.Bundle, mask *bundle.Mask) (bundle.BundleManifest, map[string]string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := b.Write(&out, bundle.Manifest{Tool: "test", Time: "2026-11-22T10:00:00Z"}, mask); err != nil {
+	if err := b.Write(&out, bundle.BundleManifest{Tool: "test", Time: "2026-11-22T10:00:00Z"}, mask); err != nil {
 		t.Fatal(err)
 	}
 	return unpack(t, out.Bytes())

@@ -15,9 +15,9 @@ import (
 // WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
 const WaiversFile = "etc/kata-vfio/waivers.yaml"
 
-// Default returns the gate of a plugin without flags: those of all checks that can keep a function from claims, the profile for
+// DefaultGate returns the gate of a plugin without flags: those of all checks that can keep a function from claims, the profile for
 // untrusted tenants, severity high, and the waivers of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
-func Default(n *facts.Node, all []check.Check, today string) (Gate, error) {
+func DefaultGate(n *facts.Node, all []check.Check, today string) (Gate, error) {
 	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
 	file := n.Read(WaiversFile)
 	if file.Status == facts.Absent {
@@ -28,7 +28,7 @@ func Default(n *facts.Node, all []check.Check, today string) (Gate, error) {
 		return g, fmt.Errorf(unread, file.Path, errors.New(file.Err))
 	}
 	var err error
-	if g.Waivers, err = waiver.Parse([]byte(file.Value), rule.IDs(finding.Rules(all))); err != nil {
+	if g.Waivers, err = waiver.ParseWaivers([]byte(file.Value), rule.IDs(finding.Rules(all))); err != nil {
 		return g, fmt.Errorf(unread, file.Path, err)
 	}
 	return g, nil
@@ -37,7 +37,7 @@ func Default(n *facts.Node, all []check.Check, today string) (Gate, error) {
 // Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
 // since the node's start, or else those of the default gate. unread is [facts.Node.Planned]'s.
 func Planned(n *facts.Node, all []check.Check, today string) (node plan.Node, unread []string) {
-	g, err := Default(n, all, today)
+	g, err := DefaultGate(n, all, today)
 	node, unread = g.Planned(n)
 	if err != nil {
 		unread = append(unread, err.Error())

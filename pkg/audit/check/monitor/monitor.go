@@ -25,8 +25,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Config says what a monitor checks, and where it reports.
-type Config struct {
+// MonitorConfig says what a monitor checks, and where it reports.
+type MonitorConfig struct {
 	FS      *sysfs.FS
 	Profile finding.Profile
 	// Waivers returns the failures that are accepted now; nil for none.
@@ -60,16 +60,16 @@ type Config struct {
 // takes a twentieth of a processor.
 const rest = 20
 
-// Defaults of [Config].
+// Defaults of [MonitorConfig].
 const (
-	DefaultEvery = time.Minute
-	DefaultPause = 3 * time.Second
+	DefaultMonitorEvery = time.Minute
+	DefaultMonitorPause = 3 * time.Second
 )
 
 // Monitor looks at one node. Failing may be called at any time, Look and Run by one
 // goroutine.
 type Monitor struct {
-	Config
+	MonitorConfig
 	vpds      *facts.VPDs
 	published published
 	took      time.Duration // the last look
@@ -79,9 +79,9 @@ type Monitor struct {
 	now *gate.Failures
 }
 
-// New returns a monitor that has not looked yet: nothing fails.
-func New(c Config) *Monitor {
-	return &Monitor{Config: c, vpds: facts.NewVPDs(), now: &gate.Failures{}}
+// NewMonitor returns a monitor that has not looked yet: nothing fails.
+func NewMonitor(c MonitorConfig) *Monitor {
+	return &Monitor{MonitorConfig: c, vpds: facts.NewVPDs(), now: &gate.Failures{}}
 }
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared

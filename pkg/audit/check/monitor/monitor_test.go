@@ -41,7 +41,7 @@ type scene struct {
 	broken  error // of the ledger
 }
 
-func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*monitor.Config)) *scene {
+func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*monitor.MonitorConfig)) *scene {
 	t.Helper()
 	s := &scene{t: t, tree: build(t)}
 	s.tree.KeepBaseline()
@@ -58,14 +58,14 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*mon
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := monitor.Config{
+	c := monitor.MonitorConfig{
 		FS: s.fs, Checks: gate.Checks(all), Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
 		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {
 		change(&c)
 	}
-	s.Monitor = monitor.New(c)
+	s.Monitor = monitor.NewMonitor(c)
 	return s
 }
 
@@ -200,12 +200,12 @@ func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 // Failures below the severity, waived ones, and advice count against nobody.
 func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 	withoutIOMMU := func(t *board.Tree) { t.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") }
-	for name, change := range map[string]func(*monitor.Config){
-		"off": func(c *monitor.Config) { c.Counts = finding.Off },
-		"waived": func(c *monitor.Config) {
+	for name, change := range map[string]func(*monitor.MonitorConfig){
+		"off": func(c *monitor.MonitorConfig) { c.Counts = finding.Off },
+		"waived": func(c *monitor.MonitorConfig) {
 			c.Waivers = waivers("9999-12-31")
 		},
-		"profile": func(c *monitor.Config) {
+		"profile": func(c *monitor.MonitorConfig) {
 			c.Profile = finding.Profile{Name: "x", Severities: map[string]rule.Severity{"IOM-003": rule.Medium}}
 		},
 	} {
@@ -218,7 +218,7 @@ func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 		})
 	}
 	t.Run("expired waiver", func(t *testing.T) {
-		s := newScene(t, board.Server, func(c *monitor.Config) {
+		s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
 			c.Waivers = waivers("2020-01-01")
 		})
 		withoutIOMMU(s.tree)
@@ -284,7 +284,7 @@ func TestSnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 func TestClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
 	asked := 0
 	var between func()
-	s := newScene(t, board.Server, func(c *monitor.Config) {
+	s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
 		c.Waivers = func(context.Context) []finding.Waiver {
 			if asked++; asked == 1 && between != nil {
 				between()
@@ -348,7 +348,7 @@ func TestLedgerMayFailForAWhile(t *testing.T) {
 // Run gathers changes, looks again by itself, and lets the ledger see that it does.
 func TestRunLooksAtChangesAndEveryOnceInAWhile(t *testing.T) {
 	var looks, told atomic.Int32
-	s := newScene(t, board.Server, func(c *monitor.Config) {
+	s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
 		c.Observe, c.Every = func([]finding.Finding) { looks.Add(1) }, 5*time.Hour
 		c.Append = func(context.Context, ...ledger.Event) (string, error) { told.Add(1); return "", nil }
 	})
@@ -409,7 +409,7 @@ func addManager(t *board.Tree, vpd string) {
 // every minute. Where another device comes to the address, they are read again.
 func TestProductDataAreReadOnce(t *testing.T) {
 	var reads atomic.Int64
-	s := newScene(t, blackwell, func(c *monitor.Config) {
+	s := newScene(t, blackwell, func(c *monitor.MonitorConfig) {
 		c.FS = c.FS.WithTap(func(a sysfs.Access) {
 			if strings.HasSuffix(a.Path, "/vpd") {
 				reads.Add(1)

@@ -34,7 +34,7 @@ func TestLookKeepsPortsOfTheInventoryUpToDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var watcher *inventory.Watcher
-		s := newScene(t, board.Switch, func(c *monitor.Config) {
+		s := newScene(t, board.Switch, func(c *monitor.MonitorConfig) {
 			c.Refresh = func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 				return watcher.Refresh(ctx, addrs)
 			}

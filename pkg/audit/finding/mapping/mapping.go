@@ -104,9 +104,9 @@ type Support struct {
 	Rationale string   `json:"rationale"`
 }
 
-// Of returns what the rule supports, in the order of the frameworks; it is empty
+// ControlsFor returns what the rule supports, in the order of the frameworks; it is empty
 // and not nil if it supports nothing.
-func Of(frameworks []Framework, rule string) []Support {
+func ControlsFor(frameworks []Framework, rule string) []Support {
 	supports := []Support{}
 	for i := range frameworks {
 		f := &frameworks[i]

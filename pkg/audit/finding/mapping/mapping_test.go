@@ -68,14 +68,14 @@ func TestNothingIsCalledCompliant(t *testing.T) {
 
 func TestOf(t *testing.T) {
 	var got []string
-	for _, s := range mapping.Of(frameworks(t), "RST-001") {
+	for _, s := range mapping.ControlsFor(frameworks(t), "RST-001") {
 		got = append(got, s.Name+" "+s.Control+" "+string(s.Strength))
 	}
 	want := []string{"BSI C5 2026 OPS-31 direct", "ISO/IEC 27017 2015 CLD.9.5.1 direct", "NIST SP 800-53 Revision 5 SC-4 direct"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if none := mapping.Of(frameworks(t), "XYZ-001"); none == nil || len(none) > 0 {
+	if none := mapping.ControlsFor(frameworks(t), "XYZ-001"); none == nil || len(none) > 0 {
 		t.Errorf("got %v", none)
 	}
 }

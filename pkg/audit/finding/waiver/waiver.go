@@ -25,12 +25,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// MaxSize is how large a file may be, in bytes.
-const MaxSize = 1 << 20
+// MaxWaivers is how large a file may be, in bytes.
+const MaxWaivers = 1 << 20
 
-// Parse reads a file's content. rules are the ids that a waiver may be of. The
+// ParseWaivers reads a file's content. rules are the ids that a waiver may be of. The
 // error names all lines that are wrong.
-func Parse(content []byte, rules []string) ([]finding.Waiver, error) {
+func ParseWaivers(content []byte, rules []string) ([]finding.Waiver, error) {
 	entries, err := load(content)
 	if err != nil || entries == nil {
 		return nil, err
@@ -57,8 +57,8 @@ func Parse(content []byte, rules []string) ([]finding.Waiver, error) {
 
 // load returns the list of entries, nil if the file is empty.
 func load(content []byte) (*yaml.Node, error) {
-	if len(content) > MaxSize {
-		return nil, fmt.Errorf("larger than %d bytes", MaxSize)
+	if len(content) > MaxWaivers {
+		return nil, fmt.Errorf("larger than %d bytes", MaxWaivers)
 	}
 	document, err := one(content)
 	if document == nil || err != nil {
@@ -151,10 +151,10 @@ func at(n *yaml.Node, format string, args ...any) string {
 	return fmt.Sprintf("line %d: ", n.Line) + fmt.Sprintf(format, args...)
 }
 
-// Add returns the file's content with one more waiver, its comments kept. It
-// refuses what [Parse] would: a file that is wrong, and a waiver that is.
-func Add(content []byte, w finding.Waiver, rules []string) ([]byte, error) {
-	if _, err := Parse(content, rules); err != nil {
+// AddWaivers returns the file's content with one more waiver, its comments kept. It
+// refuses what [ParseWaivers] would: a file that is wrong, and a waiver that is.
+func AddWaivers(content []byte, w finding.Waiver, rules []string) ([]byte, error) {
+	if _, err := ParseWaivers(content, rules); err != nil {
 		return nil, err
 	}
 	document, err := one(content)
@@ -182,7 +182,7 @@ func Add(content []byte, w finding.Waiver, rules []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := Parse(changed, rules); err != nil {
+	if _, err := ParseWaivers(changed, rules); err != nil {
 		return nil, fmt.Errorf("with the new waiver: %w", err)
 	}
 	return changed, nil

@@ -41,8 +41,8 @@ func WithAudio() *v1alpha1.NodeConfig {
 }
 
 // Config is the node's config: the usual places, the machine itself, the functions of [WithAudio].
-func Config() node.Config {
-	return node.Config{
+func Config() node.NodeConfig {
+	return node.NodeConfig{
 		Node: WithAudio(),
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
@@ -50,7 +50,7 @@ func Config() node.Config {
 }
 
 // Open opens the node, and checks at the test's end that no record and no CDI spec is left.
-func Open(t *testing.T, c node.Config) *node.Node {
+func Open(t *testing.T, c node.NodeConfig) *node.Node {
 	t.Helper()
 	n := OpenPlain(t, c)
 	t.Cleanup(func() { Empty(t, n) })
@@ -58,7 +58,7 @@ func Open(t *testing.T, c node.Config) *node.Node {
 }
 
 // OpenPlain opens the node as long as the test runs.
-func OpenPlain(t *testing.T, c node.Config) *node.Node {
+func OpenPlain(t *testing.T, c node.NodeConfig) *node.Node {
 	t.Helper()
 	n, err := node.Open(c)
 	if err != nil {
