@@ -9,7 +9,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -45,19 +44,19 @@ func checksCommand() *cobra.Command {
 		},
 	}
 	formats.Flag(cmd, &format)
-	cmd.Flags().StringVar(&framework, "mapping", "", "list what the checks support of a framework: "+strings.Join(mapping.IDs(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("mapping", cobra.FixedCompletions(mapping.IDs(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&framework, "mapping", "", "list what the checks support of a framework: "+strings.Join(finding.FrameworkIDs(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("mapping", cobra.FixedCompletions(finding.FrameworkIDs(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func frameworkNamed(id string) (*mapping.Framework, error) {
-	all, err := mapping.Frameworks()
+func frameworkNamed(id string) (*finding.Framework, error) {
+	all, err := finding.Frameworks()
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(f mapping.Framework) bool { return f.ID == id })
+	i := slices.IndexFunc(all, func(f finding.Framework) bool { return f.ID == id })
 	if i < 0 {
-		return nil, command.Usagef("--mapping %q: want one of %s", id, strings.Join(mapping.IDs(), ", "))
+		return nil, command.Usagef("--mapping %q: want one of %s", id, strings.Join(finding.FrameworkIDs(), ", "))
 	}
 	return &all[i], nil
 }

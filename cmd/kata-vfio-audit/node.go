@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
@@ -254,7 +253,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 // planned returns the node as its plugin plans with it. Where no plugin has spoken, the flags say which failed checks
 // count; without --waivers, the node's own file does.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
-	g, err := gate.DefaultGate(n, j.checks, now.Format(time.DateOnly))
+	g, err := check.DefaultGate(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.profileOf
 	if j.waivers != "" {
 		g.Waivers, err = j.accepted, nil

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -69,7 +68,7 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string
 			return err
 		}
 	}
-	changed, err := waiver.AddWaivers(content, w, rules)
+	changed, err := finding.AddWaivers(content, w, rules)
 	if err != nil {
 		return command.Usagef("waive %s: %w", w.Rule, err)
 	}
@@ -94,7 +93,7 @@ func readWaivers(file string) ([]byte, error) {
 		return nil, command.Usagef("--waivers: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	content, err := io.ReadAll(io.LimitReader(f, waiver.MaxWaivers+1))
+	content, err := io.ReadAll(io.LimitReader(f, finding.MaxWaivers+1))
 	if err != nil {
 		return nil, command.Usagef("--waivers: %w", err)
 	}
@@ -110,7 +109,7 @@ func loadWaivers(file string, rules []string) ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	waivers, err := waiver.ParseWaivers(content, rules)
+	waivers, err := finding.ParseWaivers(content, rules)
 	if err != nil {
 		return nil, command.Usagef("--waivers %s: %w", file, err)
 	}

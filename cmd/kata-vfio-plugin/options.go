@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -221,7 +220,7 @@ type auditing struct {
 
 func (a *auditing) register(cmd *cobra.Command) {
 	a.registerGate(cmd)
-	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultMonitorEvery, "how often to run the checks without a change of the node")
+	cmd.Flags().DurationVar(&a.every, "audit-every", plugin.DefaultMonitorEvery, "how often to run the checks without a change of the node")
 }
 
 // registerGate registers the flags that say which failures refuse claims.

@@ -11,7 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -82,7 +81,7 @@ func TestChecksOfTheWholeNodeCountWithoutAPlugin(t *testing.T) {
 				tree := b.Build(t)
 				tt.change(tree)
 				fsys, snapshot := tree.Read()
-				n, unread := gate.Planned(facts.New(fsys, snapshot), all, "2026-11-22")
+				n, unread := check.Planned(facts.New(fsys, snapshot), all, "2026-11-22")
 				if len(unread) > 0 {
 					t.Error(unread)
 				}

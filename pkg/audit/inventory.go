@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -103,7 +102,7 @@ func listSeverities(rules []rule.Rule) map[string]rule.Severity {
 // plugin as its slice would say. today is the day that waivers are compared with,
 // "2026-11-22".
 func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory {
-	planned, unread := gate.Planned(n, all, today)
+	planned, unread := check.Planned(n, all, today)
 	inv := NewInventory(planned, finding.Rules(all))
 	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv

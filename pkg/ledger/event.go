@@ -71,7 +71,7 @@ const (
 	Undrain Type = "undrain"
 	// Audit: from now on, the checks in Codes fail for the Devices, or for the node if Devices is empty. If Codes is
 	// empty, no check fails. The first Audit after a Start without Devices, and its repetition twice a day, cover
-	// everything: any check that they and the events written with them (More) don't name passes. Package check/monitor
+	// everything: any check that they and the events written with them (More) don't name passes. The plugin's monitor
 	// writes it.
 	Audit Type = "audit"
 	// Torn: a write that a power failure cut off was found at the end and moved to the file that Reason names. Package

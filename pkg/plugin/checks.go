@@ -12,10 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -51,9 +48,9 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 	}
 	n := facts.New(fsys, snap)
 	n.SetPublished(offered(cfg, snap))
-	g := gate.Gate{
+	g := check.Gate{
 		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, all, slog.New(slog.DiscardHandler)).read(ctx),
-		Today: time.Now().UTC().Format(time.DateOnly), Checks: gate.Checks(all),
+		Today: time.Now().UTC().Format(time.DateOnly), Checks: check.Checks(all),
 	}
 	return g.Judge(n).IDs, nil
 }
@@ -75,11 +72,11 @@ func (s *service) openMonitor() error {
 		return err
 	}
 	c := &s.config.Checks
-	s.monitor = monitor.NewMonitor(monitor.MonitorConfig{
-		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, all, s.log).read, Checks: gate.Checks(all), Counts: c.Counts,
+	s.monitor = NewMonitor(MonitorConfig{
+		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, all, s.log).read, Checks: check.Checks(all), Counts: c.Counts,
 		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
 		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
-		Every: s.config.ChecksEvery, Pause: monitor.DefaultMonitorPause,
+		Every: s.config.ChecksEvery, Pause: DefaultMonitorPause,
 	})
 	return nil
 }
@@ -89,7 +86,7 @@ func (s *service) failing(a pci.Address) []string {
 	if s.monitor == nil {
 		return nil
 	}
-	return gate.ListIDs(s.monitor.Failing(a))
+	return check.ListIDs(s.monitor.Failing(a))
 }
 
 // judge runs the checks before anything is published.
@@ -118,7 +115,7 @@ func (c Checks) waivers(root string, all []check.Check, log *slog.Logger) *waive
 	if c.Waivers != "" {
 		return &waiverFile{path: c.Waivers, rules: rules, log: log}
 	}
-	return &waiverFile{path: filepath.Join(root, gate.WaiversFile), rules: rules, optional: true, log: log}
+	return &waiverFile{path: filepath.Join(root, check.WaiversFile), rules: rules, optional: true, log: log}
 }
 
 // waiverFile reads the failures that the node's operator accepts. It is read before each run of the checks, so that a
@@ -157,5 +154,5 @@ func (w *waiverFile) parse() ([]finding.Waiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waiver.ParseWaivers(content, w.rules)
+	return finding.ParseWaivers(content, w.rules)
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -96,7 +95,7 @@ type service struct {
 	metrics   *metrics.Metrics
 	tracer    *trace.Tracer
 	publisher *dra.Publisher
-	monitor   *monitor.Monitor
+	monitor   *Monitor
 	notes     *RunFiles
 	// verified returns the record of bootstrap's last verify.
 	verified func() (*drift.Record, error)

@@ -26,35 +26,53 @@ const module = "github.com/kata-vfio/kata-vfio/"
 func layers() [][]string {
 	return [][]string{
 		{ // words, and values of one source
-			"audit/finding/mapping", "bootstrap/image", "claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci",
-			"plugin/metrics/metricstest", "plugin/ration", "sysfs/acpi", "sysfs/kernelargs", "sysfs/nodefile", "vfio/mainline",
+			"bootstrap/image", "claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci",
+			"plugin/metrics/metricstest", "plugin/ration", "sysfs/acpi", "sysfs/kernelargs", "sysfs/nodefile",
+			"vfio/mainline",
 		},
-		{"cli/encode", "device", "rule", "sysfs"}, // values, documents, and what is wrong
+		{ // values, documents, and what is wrong
+			"cli/encode", "device", "rule", "sysfs",
+		},
 		{ // what users write; judgments; the edges of the kernel
-			"api/v1alpha1", "audit/finding", "bootstrap/drift", "bootstrap/state", "cli/command", "containerd/ask", "isolation",
-			"network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
+			"api/v1alpha1", "audit/finding", "bootstrap/drift", "bootstrap/state", "cli/command", "containerd/ask",
+			"isolation", "network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
 		},
 		{ // one source each
-			"audit/finding/waiver", "claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf", "nodeconfig",
-			"plugin/serving",
+			"claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf", "nodeconfig", "plugin/serving",
 		},
-		{"audit/nodereport", "cli/kube/kubetest", "ledger/history", "network/vf/vftest", "plan"}, // the decision
-		{"bind", "cdi", "journal", "network/podnet", "publish"},                                  // what the decision means: to the scheduler, the kernel, the disk
+		{ // the decision
+			"audit/nodereport", "cli/kube/kubetest", "ledger/history", "network/vf/vftest", "plan",
+		},
+		{ // what the decision means: to the scheduler, the kernel, the disk
+			"bind", "cdi", "journal", "network/podnet", "publish",
+		},
 		{ // a node's facts, a cluster, one step of a claim
-			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/assignment", "plugin/podpolicy", "plugin/preflight",
-			"prepare/effects",
+			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/assignment", "plugin/podpolicy",
+			"plugin/preflight", "prepare/effects",
 		},
-		{ // the order of steps; fleets; files of container runtimes
-			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/platform", "controller/twin", "facts/config",
-			"facts/katastate", "plugin/podres", "prepare",
+		{ // the order of steps; fleets
+			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/platform", "controller/twin",
+			"facts/config", "facts/katastate", "plugin/podres", "prepare",
 		},
-		{"audit/conformance", "bootstrap/containers", "controller", "facts/runtimes", "maintain", "plugin/nri", "plugin/trace"}, // functions outside a claim; what runtimes are set up to do
-		{"audit/check", "audit/check/board", "bootstrap/blueprint", "node", "plugin/metrics"},                                   // checks, metrics, the parts of a node joined
-		{"audit/check/gate", "bootstrap/boot", "bootstrap/host", "plugin/dra"},                                                  // checks that count; bootstrap's parts; the kubelet's calls
-		{"audit", "audit/check/monitor", "bootstrap"},                                                                           // the audit, bootstrap, the monitor
-		{"audit/candidate", "audit/topology", "bootstrap/writer", "plugin"},                                                     // entry points
-		{"audit/candidate/candidatetest", "audit/page"},                                                                         // pages
-		{"audit/evidence", "audit/report"},                                                                                      // reports
+		{ // functions outside a claim; what runtimes are set up to do
+			"audit/conformance", "bootstrap/containers", "controller", "facts/runtimes", "maintain", "plugin/nri",
+			"plugin/trace",
+		},
+		{ // entry points
+			"audit/check", "audit/check/board", "bootstrap/blueprint", "node", "plugin/metrics",
+		},
+		{ // entry points
+			"audit", "bootstrap/boot", "bootstrap/host", "plugin/dra",
+		},
+		{ // entry points
+			"audit/topology", "bootstrap", "plugin",
+		},
+		{ // entry points
+			"audit/candidate", "audit/page", "bootstrap/writer",
+		},
+		{ // entry points
+			"audit/candidate/candidatetest", "audit/evidence", "audit/report",
+		},
 	}
 }
 
@@ -62,13 +80,18 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/check/gate", "audit/conformance",
+		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
 		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 
 func impure() []string {
 	return []string{"os", "os/exec", "net", "net/http", "syscall", "time", "golang.org/x/sys/unix", "log/slog"}
+}
+
+// harmless maps a package to imports of which it uses only what decides.
+func harmless() map[string][]string {
+	return map[string][]string{"audit/finding": {"time"}} // parses the dates of waivers
 }
 
 // forbidden maps a command to packages that its binary must not contain.
@@ -166,7 +189,7 @@ func TestImportsPointInward(t *testing.T) {
 			if dep, ok := strings.CutPrefix(imp, "pkg/"); ok && layer(dep) >= from {
 				t.Errorf("%s (layer %d) imports %s (layer %d)", dir, from, imp, layer(dep))
 			}
-			if slices.Contains(pure(), name) && slices.Contains(impure(), imp) {
+			if slices.Contains(pure(), name) && slices.Contains(impure(), imp) && !slices.Contains(harmless()[name], imp) {
 				t.Errorf("%s decides; it must not import %s", dir, imp)
 			}
 		}

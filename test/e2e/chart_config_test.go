@@ -14,7 +14,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 )
@@ -129,7 +128,7 @@ func TestPluginReadsTheWaivers(t *testing.T) {
 	after := render(t, `plugin: {audit: {waivers: [{rule: ACS-010, scope: '0000:3b:00.0', until: "2027-03-31", reason: 'the board: "old"', author: alice@example.org}]}}`)
 	for want, got := range map[*finding.Waiver]rendered{nil: before, &want: after} {
 		text := object[corev1.ConfigMap](t, got, "ConfigMap", plugin).Data["waivers.yaml"]
-		accepted, err := waiver.ParseWaivers([]byte(text), []string{"ACS-010"})
+		accepted, err := finding.ParseWaivers([]byte(text), []string{"ACS-010"})
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, text)
 		}
@@ -228,7 +227,7 @@ audit: {enabled: true, nodes: {enabled: true}, waivers: [{rule: K8S-012, scope: 
 plugin: {audit: {waivers: [{rule: ACS-010, scope: '0000:3b:00.0', until: "2027-03-31", reason: x, author: bob}]}}`)
 	for name, want := range map[string][]finding.Waiver{"kata-vfio-audit": {ours, plugins}, plugin: {plugins}} {
 		text := object[corev1.ConfigMap](t, got, "ConfigMap", name).Data["waivers.yaml"]
-		accepted, err := waiver.ParseWaivers([]byte(text), []string{"ACS-010", "K8S-012"})
+		accepted, err := finding.ParseWaivers([]byte(text), []string{"ACS-010", "K8S-012"})
 		if err != nil {
 			t.Fatalf("%s: %v:\n%s", name, err, text)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -93,7 +92,7 @@ func namedRules(t *testing.T) map[string][]string {
 			named["profile "+p.Name] = append(named["profile "+p.Name], id)
 		}
 	}
-	frameworks, err := mapping.Frameworks()
+	frameworks, err := finding.Frameworks()
 	if err != nil {
 		t.Fatal(err)
 	}

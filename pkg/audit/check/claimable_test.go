@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -32,8 +32,8 @@ func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding,
 }
 
 // failuresOf returns what fails for each function, whatever its severity.
-func failuresOf(t *testing.T, findings []finding.Finding) *gate.Failures {
-	g := gate.Gate{Counts: rule.Low, Today: "2026-11-22", Checks: gate.Checks(checks(t))}
+func failuresOf(t *testing.T, findings []finding.Finding) *check.Failures {
+	g := check.Gate{Counts: rule.Low, Today: "2026-11-22", Checks: check.Checks(checks(t))}
 	return g.Weigh(findings, func(pci.Address, finding.Failure) bool { return false })
 }
 

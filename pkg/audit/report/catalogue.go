@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -25,11 +24,11 @@ type entry struct {
 	Group string `json:"group"`
 	// Severities are those of profiles where they differ.
 	Severities map[string]string `json:"severities"`
-	Supports   []mapping.Support `json:"supports"`
+	Supports   []finding.Support `json:"supports"`
 }
 
-func newEntry(r *rule.Rule, frameworks []mapping.Framework) entry {
-	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.ControlsFor(frameworks, r.ID)}
+func newEntry(r *rule.Rule, frameworks []finding.Framework) entry {
+	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: finding.ControlsFor(frameworks, r.ID)}
 	e.Sources = notNil(e.Sources)
 	for _, p := range finding.Profiles() {
 		if s := p.Severity(r); s != r.Severity {
@@ -52,7 +51,7 @@ func (e *entry) Weight() string {
 
 // WriteCatalogue writes all rules, by group.
 func WriteCatalogue(w io.Writer, c *rule.Catalogue, format string, o Options) error {
-	frameworks, err := mapping.Frameworks()
+	frameworks, err := finding.Frameworks()
 	if err != nil {
 		return err
 	}
@@ -175,7 +174,7 @@ func sharedControls(entries []entry) string {
 }
 
 // controls are a rule's controls by framework, "nist-800-53: SC-39, SC-3*": an asterisk marks those that it supports in part.
-func controls(supports []mapping.Support) string {
+func controls(supports []finding.Support) string {
 	var b strings.Builder
 	for i, s := range supports {
 		switch {
@@ -188,7 +187,7 @@ func controls(supports []mapping.Support) string {
 			b.WriteString(s.Framework + ": ")
 		}
 		b.WriteString(s.Control)
-		if s.Strength == mapping.Supporting {
+		if s.Strength == finding.Supporting {
 			b.WriteString("*")
 		}
 	}
@@ -207,8 +206,8 @@ func writeNotAsked(b *strings.Builder, all []rule.NotAsked, width int) {
 }
 
 // WriteMapping writes a framework's controls and the rules that support each.
-func WriteMapping(w io.Writer, f *mapping.Framework, rules []rule.Rule, format string, o Options) error {
-	controls := []mapping.Control{}
+func WriteMapping(w io.Writer, f *finding.Framework, rules []rule.Rule, format string, o Options) error {
+	controls := []finding.Control{}
 	for _, c := range f.Controls {
 		named := c
 		c.Rules = []string{}
@@ -219,7 +218,7 @@ func WriteMapping(w io.Writer, f *mapping.Framework, rules []rule.Rule, format s
 		}
 		controls = append(controls, c)
 	}
-	named := mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}
+	named := finding.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}
 	if done, err := encode.Document(w, format, "mapping", named); done {
 		return err
 	}
@@ -259,7 +258,7 @@ func ExplainFormats() []string { return []string{"text", "json", "yaml", "md"} }
 // WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
 // With the document of a node it adds the results there, with all evidence; d is nil without a node.
 func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o Options) error {
-	frameworks, err := mapping.Frameworks()
+	frameworks, err := finding.Frameworks()
 	if err != nil {
 		return err
 	}

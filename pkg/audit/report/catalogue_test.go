@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -23,10 +22,10 @@ func printed(t *testing.T, write func(io.Writer) error) string {
 }
 
 // framework is a small one.
-func framework() *mapping.Framework {
-	return &mapping.Framework{ID: "f-1", Title: "Framework", Version: "1", Controls: []mapping.Control{
-		{Control: "A-1", Title: "Separation | isolation", Strength: mapping.Direct, Rules: []string{"ACS-*", "IOM-001"}, Rationale: "it is the same thing"},
-		{Control: "A-2", Title: "Logs", Strength: mapping.Supporting, Rules: []string{"OBS-001"}, Rationale: "there is a log"},
+func framework() *finding.Framework {
+	return &finding.Framework{ID: "f-1", Title: "Framework", Version: "1", Controls: []finding.Control{
+		{Control: "A-1", Title: "Separation | isolation", Strength: finding.Direct, Rules: []string{"ACS-*", "IOM-001"}, Rationale: "it is the same thing"},
+		{Control: "A-2", Title: "Logs", Strength: finding.Supporting, Rules: []string{"OBS-001"}, Rationale: "there is a log"},
 	}}
 }
 
@@ -69,7 +68,7 @@ func TestCatalogueHasNoNull(t *testing.T) {
 			return report.WriteCatalogue(w, &rule.Catalogue{NotAsked: []rule.NotAsked{}}, "json", report.Options{})
 		}),
 		printed(t, func(w io.Writer) error {
-			return report.WriteMapping(w, &mapping.Framework{}, nil, "json", report.Options{})
+			return report.WriteMapping(w, &finding.Framework{}, nil, "json", report.Options{})
 		}),
 		printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), nil, "json", report.Options{}) }),
 		printed(t, func(w io.Writer) error {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -15,7 +14,7 @@ import (
 // writeOCSF writes an OCSF event of the class Compliance Finding for each finding, one
 // a line, as collectors take them.
 func writeOCSF(w io.Writer, d *Document) error {
-	frameworks, err := mapping.Frameworks()
+	frameworks, err := finding.Frameworks()
 	if err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func writeOCSF(w io.Writer, d *Document) error {
 		event := newOCSFEvent(d, f, read.UnixMilli())
 		event.Finding.UID = ids[i]
 		event.Compliance.Desc, event.Compliance.Checks[0].Desc = why[f.ID], why[f.ID]
-		event.Compliance.support(mapping.ControlsFor(frameworks, f.ID))
+		event.Compliance.support(finding.ControlsFor(frameworks, f.ID))
 		if err := encode.JSONLine(w, "finding", event); err != nil {
 			return err
 		}
@@ -95,7 +94,7 @@ func (e *ocsfEvent) complete(f *finding.Finding) {
 	}
 }
 
-func (c *ocsfCompliance) support(supports []mapping.Support) {
+func (c *ocsfCompliance) support(supports []finding.Support) {
 	for _, s := range supports {
 		c.Standards = append(c.Standards, s.Name)
 		c.Requirements = append(c.Requirements, s.Name+" "+s.Control)

@@ -12,7 +12,6 @@ import (
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -76,7 +75,7 @@ func isEmpty(value any) bool {
 }
 
 func sarifLog(d *Document) (*sarif.Report, error) {
-	frameworks, err := mapping.Frameworks()
+	frameworks, err := finding.Frameworks()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +85,7 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 	for i := range d.Rules {
 		if d.failsRule(d.Rules[i].ID) {
 			rules[d.Rules[i].ID] = len(rules)
-			run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], mapping.ControlsFor(frameworks, d.Rules[i].ID)))
+			run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], finding.ControlsFor(frameworks, d.Rules[i].ID)))
 		}
 	}
 	ids := d.identities()
@@ -114,7 +113,7 @@ func (d *Document) failsRule(id string) bool {
 	return slices.ContainsFunc(d.Findings, func(f finding.Finding) bool { return f.ID == id && fails(&f) })
 }
 
-func sarifRule(r *rule.Rule, supports []mapping.Support) *sarif.ReportingDescriptor {
+func sarifRule(r *rule.Rule, supports []finding.Support) *sarif.ReportingDescriptor {
 	text := r.Why + "\n\nFix: " + r.Fix
 	markdown := md(r.Why) + "\n\n**Fix:** " + md(r.Fix)
 	if r.Verify != "" {

@@ -1,4 +1,4 @@
-package monitor_test
+package plugin_test
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
 
 // silence is a kernel that sends no uevents.
@@ -34,7 +34,7 @@ func TestLookKeepsPortsOfTheInventoryUpToDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var watcher *inventory.Watcher
-		s := newScene(t, board.Switch, func(c *monitor.MonitorConfig) {
+		s := newScene(t, board.Switch, func(c *plugin.MonitorConfig) {
 			c.Refresh = func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 				return watcher.Refresh(ctx, addrs)
 			}

@@ -1,4 +1,4 @@
-package monitor
+package plugin
 
 import (
 	"maps"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -14,7 +14,7 @@ import (
 )
 
 // newDevices returns the functions for which something fails that did not before.
-func newDevices(now, before *gate.Failures) []pci.Address {
+func newDevices(now, before *check.Failures) []pci.Address {
 	var all []pci.Address
 	for a, failures := range now.Devices {
 		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.Devices[a], f) }) {
@@ -27,9 +27,9 @@ func newDevices(now, before *gate.Failures) []pci.Address {
 
 // weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
 // may be in a transient state: its new failures wait for the next look.
-func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *gate.Failures {
+func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *check.Failures {
 	return m.gate.Weigh(findings, func(a pci.Address, failure finding.Failure) bool {
-		return !slices.Contains(m.now.Devices[a], failure) && (gate.InTransition(n, a) || !sameTenancies(n, earlier, a))
+		return !slices.Contains(m.now.Devices[a], failure) && (check.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }
 
@@ -57,15 +57,15 @@ const repeatAfter = 12 * time.Hour
 
 // published is the last state of the checks in the ledger.
 type published struct {
-	outcome *gate.Failures // nil for nothing yet
-	at      time.Time      // when it was told all of it
+	outcome *check.Failures // nil for nothing yet
+	at      time.Time       // when it was told all of it
 }
 
 // events returns the events for the ledger. The first event of a run, and the repetitions, have the whole state; the
 // others have the changes.
-func (t *published) events(now *gate.Failures, at time.Time) (events []ledger.Event, whole bool) {
+func (t *published) events(now *check.Failures, at time.Time) (events []ledger.Event, whole bool) {
 	whole = t.outcome == nil || at.Sub(t.at) >= repeatAfter
-	before := &gate.Failures{}
+	before := &check.Failures{}
 	if !whole {
 		before = t.outcome
 	}
@@ -98,7 +98,7 @@ type set struct {
 
 // changedSets returns the functions whose failures are others than before, those
 // with the same ones together.
-func changedSets(before, now *gate.Failures) []set {
+func changedSets(before, now *check.Failures) []set {
 	sets := map[string]*set{}
 	addresses := slices.Collect(maps.Keys(now.Devices))
 	addresses = slices.AppendSeq(addresses, maps.Keys(before.Devices))

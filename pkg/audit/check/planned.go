@@ -1,12 +1,10 @@
-package gate
+package check
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -17,7 +15,7 @@ const WaiversFile = "etc/kata-vfio/waivers.yaml"
 
 // DefaultGate returns the gate of a plugin without flags: those of all checks that can keep a function from claims, the profile for
 // untrusted tenants, severity high, and the waivers of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
-func DefaultGate(n *facts.Node, all []check.Check, today string) (Gate, error) {
+func DefaultGate(n *facts.Node, all []Check, today string) (Gate, error) {
 	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
 	file := n.Read(WaiversFile)
 	if file.Status == facts.Absent {
@@ -28,7 +26,7 @@ func DefaultGate(n *facts.Node, all []check.Check, today string) (Gate, error) {
 		return g, fmt.Errorf(unread, file.Path, errors.New(file.Err))
 	}
 	var err error
-	if g.Waivers, err = waiver.ParseWaivers([]byte(file.Value), rule.IDs(finding.Rules(all))); err != nil {
+	if g.Waivers, err = finding.ParseWaivers([]byte(file.Value), rule.IDs(finding.Rules(all))); err != nil {
 		return g, fmt.Errorf(unread, file.Path, err)
 	}
 	return g, nil
@@ -36,7 +34,7 @@ func DefaultGate(n *facts.Node, all []check.Check, today string) (Gate, error) {
 
 // Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
 // since the node's start, or else those of the default gate. unread is [facts.Node.Planned]'s.
-func Planned(n *facts.Node, all []check.Check, today string) (node plan.Node, unread []string) {
+func Planned(n *facts.Node, all []Check, today string) (node plan.Node, unread []string) {
 	g, err := DefaultGate(n, all, today)
 	node, unread = g.Planned(n)
 	if err != nil {

@@ -1,8 +1,4 @@
-// Package mapping says which controls of which frameworks a check supports. That
-// is all it says: a node on which every check passes is not thereby compliant, and
-// no text of the audit may claim it. The tables are data, in the folder of that
-// name.
-package mapping
+package finding
 
 import (
 	"embed"
@@ -15,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed data/*.yaml
-var data embed.FS
+//go:embed controls/*.yaml
+var frameworkFiles embed.FS
 
 // Strength is how much a check says of a control.
 type Strength string
@@ -29,7 +25,8 @@ const (
 	Supporting Strength = "supporting"
 )
 
-// Framework is a catalogue of controls, as far as checks support them.
+// Framework is a catalogue of controls, as far as checks support them. A node on which every check passes is not thereby
+// compliant, and no text of the audit may claim it. The tables are the files in the folder controls.
 type Framework struct {
 	// ID is the name on command lines: "nist-800-53".
 	ID       string    `json:"id"`
@@ -60,10 +57,10 @@ func (c *Control) Covers(rule string) bool {
 	})
 }
 
-// IDs returns the frameworks' ids, sorted, without reading them: their files are
+// FrameworkIDs returns the frameworks' ids, sorted, without reading them: their files are
 // named so.
-func IDs() []string {
-	files, _ := fs.Glob(data, "data/*.yaml") // its only error is a bad pattern
+func FrameworkIDs() []string {
+	files, _ := fs.Glob(frameworkFiles, "controls/*.yaml") // its only error is a bad pattern
 	for i, name := range files {
 		files[i] = strings.TrimSuffix(path.Base(name), ".yaml")
 	}
@@ -74,12 +71,12 @@ func IDs() []string {
 // itself.
 func Frameworks() ([]Framework, error) {
 	var frameworks []Framework
-	files, err := fs.Glob(data, "data/*.yaml")
+	files, err := fs.Glob(frameworkFiles, "controls/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("list mappings: %w", err)
 	}
 	for _, name := range files {
-		content, err := data.ReadFile(name)
+		content, err := frameworkFiles.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read mapping: %w", err)
 		}

@@ -1,8 +1,4 @@
-// Package monitor judges the plugin's own node whenever it changes, by those
-// checks that cost little (rule.Rule.Cheap), and keeps what fails: for taints
-// and attributes of devices, for refusals of claims, for metrics, and for the
-// ledger. `kata-vfio-audit node` asks the same checks, and all others.
-package monitor
+package plugin
 
 import (
 	"context"
@@ -14,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -55,10 +50,10 @@ type MonitorConfig struct {
 	Every, Pause time.Duration
 }
 
-// rest is how many times as long as its last look took the monitor waits before one
+// lookRest is how many times as long as its last look took the monitor waits before one
 // for a change: on a node of thousands of functions that changes all the time it
 // takes a twentieth of a processor.
-const rest = 20
+const lookRest = 20
 
 // Defaults of [MonitorConfig].
 const (
@@ -66,22 +61,25 @@ const (
 	DefaultMonitorPause = 3 * time.Second
 )
 
-// Monitor looks at one node. Failing may be called at any time, Look and Run by one
-// goroutine.
+// Monitor judges the plugin's own node whenever it changes, by those checks that cost little ([rule.Rule.Cheap]), and keeps
+// what fails: for taints and attributes of devices, for refusals of claims, for metrics, and for the ledger.
+// `kata-vfio-audit node` asks the same checks, and all others.
+//
+// Failing may be called at any time, Look and Run by one goroutine.
 type Monitor struct {
 	MonitorConfig
 	vpds      *facts.VPDs
 	published published
 	took      time.Duration // the last look
-	gate      gate.Gate     // of the last look
+	gate      check.Gate    // of the last look
 
 	mu  sync.Mutex // guards now
-	now *gate.Failures
+	now *check.Failures
 }
 
 // NewMonitor returns a monitor that has not looked yet: nothing fails.
 func NewMonitor(c MonitorConfig) *Monitor {
-	return &Monitor{MonitorConfig: c, vpds: facts.NewVPDs(), now: &gate.Failures{}}
+	return &Monitor{MonitorConfig: c, vpds: facts.NewVPDs(), now: &check.Failures{}}
 }
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
@@ -104,7 +102,7 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 			return nil
 		case snap = <-snapshots:
 			if due == nil {
-				due = time.After(max(m.Pause, rest*m.took))
+				due = time.After(max(m.Pause, lookRest*m.took))
 			}
 			continue
 		case <-every.C:
@@ -148,7 +146,7 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 // look asks the checks. A snapshot may be older than the journal, of a time in the
 // midst of a claim's steps that have ended since: where something new fails, the
 // functions are read and checked again.
-func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *gate.Failures) {
+func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *check.Failures) {
 	n, found := m.ask(ctx, snap, at)
 	now := m.weigh(n, found, n)
 	news := newDevices(now, m.now)
@@ -169,7 +167,7 @@ func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) 
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.Offered(snap))
-	m.gate = gate.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
+	m.gate = check.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
 	return n, m.gate.Ask(n)
 }
 
@@ -181,7 +179,7 @@ func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
 }
 
 // conclude replaces the outcome and returns the one before.
-func (m *Monitor) conclude(now *gate.Failures) (before *gate.Failures) {
+func (m *Monitor) conclude(now *check.Failures) (before *check.Failures) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before, m.now = m.now, now
@@ -189,7 +187,7 @@ func (m *Monitor) conclude(now *gate.Failures) (before *gate.Failures) {
 }
 
 // publish writes to the ledger what it does not know yet.
-func (m *Monitor) publish(ctx context.Context, now *gate.Failures, at time.Time) {
+func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time) {
 	events, whole := m.published.events(now, at)
 	if len(events) == 0 {
 		return
@@ -205,7 +203,7 @@ func (m *Monitor) publish(ctx context.Context, now *gate.Failures, at time.Time)
 }
 
 // log says what began to fail and what no longer does, each rule once.
-func (m *Monitor) log(ctx context.Context, before, now *gate.Failures, findings []finding.Finding) {
+func (m *Monitor) log(ctx context.Context, before, now *check.Failures, findings []finding.Finding) {
 	was, is := rules(before), rules(now)
 	for _, id := range slices.Sorted(maps.Keys(is)) {
 		if was[id] {
@@ -227,7 +225,7 @@ func (m *Monitor) log(ctx context.Context, before, now *gate.Failures, findings 
 }
 
 // rules returns the ids of all that fails.
-func rules(o *gate.Failures) map[string]bool {
+func rules(o *check.Failures) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range o.Node {
 		all[f.ID] = true
@@ -240,7 +238,7 @@ func rules(o *gate.Failures) map[string]bool {
 	return all
 }
 
-func same(a, b *gate.Failures) bool {
+func same(a, b *check.Failures) bool {
 	return slices.Equal(a.Node, b.Node) && maps.EqualFunc(a.Devices, b.Devices, slices.Equal)
 }
 

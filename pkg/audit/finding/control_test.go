@@ -1,4 +1,4 @@
-package mapping_test
+package finding_test
 
 import (
 	"regexp"
@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-func frameworks(t *testing.T) []mapping.Framework {
+func frameworks(t *testing.T) []finding.Framework {
 	t.Helper()
-	all, err := mapping.Frameworks()
+	all, err := finding.Frameworks()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestControlsAreComplete(t *testing.T) {
 				t.Errorf("%s: %s lacks something, or is there twice", f.ID, c.Control)
 			}
 			seen = append(seen, c.Control)
-			if c.Strength != mapping.Direct && c.Strength != mapping.Supporting {
+			if c.Strength != finding.Direct && c.Strength != finding.Supporting {
 				t.Errorf("%s: %s: strength %q", f.ID, c.Control, c.Strength)
 			}
 			for _, r := range c.Rules {
@@ -47,7 +47,7 @@ func TestControlsAreComplete(t *testing.T) {
 	if diff := cmp.Diff([]string{"anssi-bp-028", "bsi-c5", "iso-27017", "nist-800-125a", "nist-800-53"}, ids); diff != "" {
 		t.Errorf("frameworks (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(ids, mapping.IDs()); diff != "" {
+	if diff := cmp.Diff(ids, finding.FrameworkIDs()); diff != "" {
 		t.Errorf("ids by their files (-want +got):\n%s", diff)
 	}
 }
@@ -68,14 +68,14 @@ func TestNothingIsCalledCompliant(t *testing.T) {
 
 func TestOf(t *testing.T) {
 	var got []string
-	for _, s := range mapping.ControlsFor(frameworks(t), "RST-001") {
+	for _, s := range finding.ControlsFor(frameworks(t), "RST-001") {
 		got = append(got, s.Name+" "+s.Control+" "+string(s.Strength))
 	}
 	want := []string{"BSI C5 2026 OPS-31 direct", "ISO/IEC 27017 2015 CLD.9.5.1 direct", "NIST SP 800-53 Revision 5 SC-4 direct"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if none := mapping.ControlsFor(frameworks(t), "XYZ-001"); none == nil || len(none) > 0 {
+	if none := finding.ControlsFor(frameworks(t), "XYZ-001"); none == nil || len(none) > 0 {
 		t.Errorf("got %v", none)
 	}
 }

@@ -1,11 +1,8 @@
-// Package gate decides which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
-// the tables of the audit ask it, so that they say the same of a device.
-package gate
+package check
 
 import (
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -13,7 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Gate says which failed checks count.
+// Gate says which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
+// the tables of the audit ask it, so that they say the same of a device.
 type Gate struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
@@ -23,12 +21,12 @@ type Gate struct {
 	Waivers []finding.Waiver
 	Today   string
 	// Checks are asked: see [Checks]. Without any, every function fails ([Gate.Ask]).
-	Checks []check.Check
+	Checks []Check
 }
 
 // Checks returns those of the checks that can keep a function from claims: those that cost little ([rule.Rule.Cheap]).
-func Checks(all []check.Check) []check.Check {
-	return slices.DeleteFunc(slices.Clone(all), func(c check.Check) bool { return !c.Rule.Cheap })
+func Checks(all []Check) []Check {
+	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !c.Rule.Cheap })
 }
 
 // unasked is the check that fails if no check is asked.
@@ -39,7 +37,7 @@ func (g *Gate) Ask(n *facts.Node) []finding.Finding {
 	if len(g.Checks) == 0 {
 		return []finding.Finding{{ID: unasked, State: finding.Fail, Severity: rule.Critical, Text: "no check was asked of the node"}}
 	}
-	return check.Run(n, g.Checks, check.Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
+	return Run(n, g.Checks, Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
 }
 
 // Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may

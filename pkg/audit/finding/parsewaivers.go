@@ -1,15 +1,4 @@
-// Package waiver reads and writes the file of accepted failures:
-//
-//	waivers:
-//	  - rule: IOM-013
-//	    scope: 0000:3b:00.0
-//	    until: 2027-03-31
-//	    reason: the driver needs identity until the firmware is replaced (SEC-1234)
-//	    author: alice@example.org
-//
-// A waiver that is misspelt would silently accept nothing, or too much. So all
-// five fields are required, nothing else is allowed, and an error names the line.
-package waiver
+package finding
 
 import (
 	"bytes"
@@ -21,28 +10,35 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
 // MaxWaivers is how large a file may be, in bytes.
 const MaxWaivers = 1 << 20
 
-// ParseWaivers reads a file's content. rules are the ids that a waiver may be of. The
-// error names all lines that are wrong.
-func ParseWaivers(content []byte, rules []string) ([]finding.Waiver, error) {
+// ParseWaivers reads the file of accepted failures:
+//
+//	waivers:
+//	  - rule: IOM-013
+//	    scope: 0000:3b:00.0
+//	    until: 2027-03-31
+//	    reason: the driver needs identity until the firmware is replaced (SEC-1234)
+//	    author: alice@example.org
+//
+// A waiver that is misspelt would silently accept nothing, or too much. So all five fields are required, nothing else is
+// allowed, and the error names all lines that are wrong. rules are the ids that a waiver may be of.
+func ParseWaivers(content []byte, rules []string) ([]Waiver, error) {
 	entries, err := load(content)
 	if err != nil || entries == nil {
 		return nil, err
 	}
 	var (
-		waivers []finding.Waiver
+		waivers []Waiver
 		wrong   []string
 	)
-	lines := map[finding.Waiver]int{}
+	lines := map[Waiver]int{}
 	for _, e := range entries.Content {
 		w, problems := read(e, rules)
-		same := finding.Waiver{Rule: w.Rule, Scope: w.Scope}
+		same := Waiver{Rule: w.Rule, Scope: w.Scope}
 		if first, ok := lines[same]; ok && len(problems) == 0 {
 			problems = append(problems, at(e, "%s for %q is waived in line %d already", w.Rule, w.Scope, first))
 		}
@@ -98,7 +94,7 @@ func one(content []byte) (*yaml.Node, error) {
 }
 
 // read returns an entry and what is wrong with it.
-func read(entry *yaml.Node, rules []string) (w finding.Waiver, problems []string) {
+func read(entry *yaml.Node, rules []string) (w Waiver, problems []string) {
 	if entry.Kind != yaml.MappingNode {
 		return w, []string{at(entry, "want a waiver with rule, scope, until, reason and author")}
 	}
@@ -127,7 +123,7 @@ func read(entry *yaml.Node, rules []string) (w finding.Waiver, problems []string
 }
 
 // wrongValues says what is wrong with the values that are there.
-func wrongValues(w *finding.Waiver, given map[string]*yaml.Node, rules []string) (problems []string) {
+func wrongValues(w *Waiver, given map[string]*yaml.Node, rules []string) (problems []string) {
 	if w.Rule != "" && !slices.Contains(rules, w.Rule) {
 		problems = append(problems, at(given["rule"], "there is no rule %q", w.Rule))
 	}
@@ -141,7 +137,7 @@ func wrongValues(w *finding.Waiver, given map[string]*yaml.Node, rules []string)
 
 func names() []string { return []string{"rule", "scope", "until", "reason", "author"} }
 
-func listFields(w *finding.Waiver) map[string]*string {
+func listFields(w *Waiver) map[string]*string {
 	return map[string]*string{
 		"rule": &w.Rule, "scope": &w.Scope, "until": &w.Until, "reason": &w.Reason, "author": &w.Author,
 	}
@@ -153,7 +149,7 @@ func at(n *yaml.Node, format string, args ...any) string {
 
 // AddWaivers returns the file's content with one more waiver, its comments kept. It
 // refuses what [ParseWaivers] would: a file that is wrong, and a waiver that is.
-func AddWaivers(content []byte, w finding.Waiver, rules []string) ([]byte, error) {
+func AddWaivers(content []byte, w Waiver, rules []string) ([]byte, error) {
 	if _, err := ParseWaivers(content, rules); err != nil {
 		return nil, err
 	}
@@ -189,7 +185,7 @@ func AddWaivers(content []byte, w finding.Waiver, rules []string) ([]byte, error
 }
 
 // entry quotes only where YAML asks for it.
-func entry(w *finding.Waiver) *yaml.Node {
+func entry(w *Waiver) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
 	fields := listFields(w)
 	for _, name := range names() {

@@ -1,4 +1,4 @@
-package waiver_test
+package finding_test
 
 import (
 	"strings"
@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 )
 
 const good = `# signed off by the security board
@@ -45,7 +44,7 @@ func TestParse(t *testing.T) {
 		"empty list":   {"waivers: []\n", nil},
 		"a null":       {"null\n", nil},
 	} {
-		got, err := waiver.ParseWaivers([]byte(c.content), rules())
+		got, err := finding.ParseWaivers([]byte(c.content), rules())
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", about, err, diff)
 		}
@@ -71,9 +70,9 @@ func TestParseNamesTheLinesThatAreWrong(t *testing.T) {
 		"a word as list":    {good, "waivers: yes\n", "line 1: want a list of waivers"},
 		"a word as waiver":  {good, "waivers: [yes]\n", "line 1: want a waiver with"},
 		"a list at the top": {good, "- rule: IOM-001\n", "line 1: want `waivers:`"},
-		"a huge file":       {good, strings.Repeat("#", waiver.MaxWaivers+1), "larger than"},
+		"a huge file":       {good, strings.Repeat("#", finding.MaxWaivers+1), "larger than"},
 	} {
-		_, err := waiver.ParseWaivers([]byte(strings.Replace(good, c.from, c.to, 1)), rules())
+		_, err := finding.ParseWaivers([]byte(strings.Replace(good, c.from, c.to, 1)), rules())
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %s", about, err, c.want)
 		}
@@ -91,12 +90,12 @@ func TestAddKeepsWhatIsThere(t *testing.T) {
 		"to an empty one": {"# none yet\nwaivers: []\n", nil},
 		"to no list":      {"# none yet\nwaivers:\n", nil},
 	} {
-		changed, err := waiver.AddWaivers([]byte(c.content), added, rules())
+		changed, err := finding.AddWaivers([]byte(c.content), added, rules())
 		if err != nil {
 			t.Errorf("%s: %v", about, err)
 			continue
 		}
-		got, err := waiver.ParseWaivers(changed, rules())
+		got, err := finding.ParseWaivers(changed, rules())
 		if diff := cmp.Diff(append(c.before, added), got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s\n%s", about, err, diff, changed)
 		}
@@ -120,7 +119,7 @@ func TestAddRefusesWhatParseWould(t *testing.T) {
 		"unknown rule":   {"", finding.Waiver{Rule: "IOM-1", Scope: "*", Until: "2027-01-01", Reason: "x", Author: "bob"}, `there is no rule "IOM-1"`},
 		"wrong day":      {"", finding.Waiver{Rule: "IOM-001", Scope: "*", Until: "soon", Reason: "x", Author: "bob"}, "until wants a day"},
 	} {
-		if _, err := waiver.AddWaivers([]byte(c.content), c.add, rules()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := finding.AddWaivers([]byte(c.content), c.add, rules()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", about, err, c.want)
 		}
 	}
@@ -133,7 +132,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("waivers: &a [*a]")
 	f.Add("a: &a [1]\nwaivers: [*a, *a]")
 	f.Fuzz(func(t *testing.T, content string) {
-		waivers, err := waiver.ParseWaivers([]byte(content), rules())
+		waivers, err := finding.ParseWaivers([]byte(content), rules())
 		if err != nil {
 			return
 		}
@@ -143,11 +142,11 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		added := finding.Waiver{Rule: "IOM-001", Scope: "no other has this", Until: "2027-01-01", Reason: "x", Author: "y"}
-		changed, err := waiver.AddWaivers([]byte(content), added, rules())
+		changed, err := finding.AddWaivers([]byte(content), added, rules())
 		if err != nil {
 			t.Fatalf("add: %v", err)
 		}
-		if again, err := waiver.ParseWaivers(changed, rules()); err != nil || len(again) != len(waivers)+1 {
+		if again, err := finding.ParseWaivers(changed, rules()); err != nil || len(again) != len(waivers)+1 {
 			t.Errorf("%d waivers, then %d (%v)", len(waivers), len(again), err)
 		}
 	})

@@ -1,4 +1,4 @@
-package monitor_test
+package plugin_test
 
 import (
 	"context"
@@ -15,14 +15,13 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/gate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -30,7 +29,7 @@ import (
 
 // scene is a board with a monitor, and what that told.
 type scene struct {
-	*monitor.Monitor
+	*plugin.Monitor
 	t       *testing.T
 	tree    *board.Tree
 	fs      *sysfs.FS
@@ -41,7 +40,7 @@ type scene struct {
 	broken  error // of the ledger
 }
 
-func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*monitor.MonitorConfig)) *scene {
+func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*plugin.MonitorConfig)) *scene {
 	t.Helper()
 	s := &scene{t: t, tree: build(t)}
 	s.tree.KeepBaseline()
@@ -58,14 +57,14 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*mon
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := monitor.MonitorConfig{
-		FS: s.fs, Checks: gate.Checks(all), Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
+	c := plugin.MonitorConfig{
+		FS: s.fs, Checks: check.Checks(all), Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
 		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {
 		change(&c)
 	}
-	s.Monitor = monitor.NewMonitor(c)
+	s.Monitor = plugin.NewMonitor(c)
 	return s
 }
 
@@ -200,12 +199,12 @@ func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 // Failures below the severity, waived ones, and advice count against nobody.
 func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 	withoutIOMMU := func(t *board.Tree) { t.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") }
-	for name, change := range map[string]func(*monitor.MonitorConfig){
-		"off": func(c *monitor.MonitorConfig) { c.Counts = finding.Off },
-		"waived": func(c *monitor.MonitorConfig) {
+	for name, change := range map[string]func(*plugin.MonitorConfig){
+		"off": func(c *plugin.MonitorConfig) { c.Counts = finding.Off },
+		"waived": func(c *plugin.MonitorConfig) {
 			c.Waivers = waivers("9999-12-31")
 		},
-		"profile": func(c *monitor.MonitorConfig) {
+		"profile": func(c *plugin.MonitorConfig) {
 			c.Profile = finding.Profile{Name: "x", Severities: map[string]rule.Severity{"IOM-003": rule.Medium}}
 		},
 	} {
@@ -218,7 +217,7 @@ func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 		})
 	}
 	t.Run("expired waiver", func(t *testing.T) {
-		s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
+		s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
 			c.Waivers = waivers("2020-01-01")
 		})
 		withoutIOMMU(s.tree)
@@ -284,7 +283,7 @@ func TestSnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 func TestClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
 	asked := 0
 	var between func()
-	s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
+	s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
 		c.Waivers = func(context.Context) []finding.Waiver {
 			if asked++; asked == 1 && between != nil {
 				between()
@@ -348,7 +347,7 @@ func TestLedgerMayFailForAWhile(t *testing.T) {
 // Run gathers changes, looks again by itself, and lets the ledger see that it does.
 func TestRunLooksAtChangesAndEveryOnceInAWhile(t *testing.T) {
 	var looks, told atomic.Int32
-	s := newScene(t, board.Server, func(c *monitor.MonitorConfig) {
+	s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
 		c.Observe, c.Every = func([]finding.Finding) { looks.Add(1) }, 5*time.Hour
 		c.Append = func(context.Context, ...ledger.Event) (string, error) { told.Add(1); return "", nil }
 	})
@@ -409,7 +408,7 @@ func addManager(t *board.Tree, vpd string) {
 // every minute. Where another device comes to the address, they are read again.
 func TestProductDataAreReadOnce(t *testing.T) {
 	var reads atomic.Int64
-	s := newScene(t, blackwell, func(c *monitor.MonitorConfig) {
+	s := newScene(t, blackwell, func(c *plugin.MonitorConfig) {
 		c.FS = c.FS.WithTap(func(a sysfs.Access) {
 			if strings.HasSuffix(a.Path, "/vpd") {
 				reads.Add(1)
