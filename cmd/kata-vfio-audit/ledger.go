@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
 const ledgerExitCodes = "Exit codes:\n" +
@@ -123,9 +123,9 @@ func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Re
 }
 
 // history verifies the ledger and returns what it says of tenancies.
-func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*history.History, history.Verification, error) {
+func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.History, facts.Verification, error) {
 	o.Witness = l.witness
-	h, s, err := history.ReadHistory(l.FS, o)
+	h, s, err := facts.ReadHistory(l.FS, o)
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}

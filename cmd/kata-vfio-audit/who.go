@@ -16,8 +16,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -177,22 +177,22 @@ func former(t *tree) []*cobra.Command {
 
 // selected are the tenancies that an answer is about, and the question in words.
 type selected struct {
-	tenancies []*history.PastTenancy
+	tenancies []*facts.PastTenancy
 	question  string
 }
 
 // filter narrows a selection down.
-type filter func(*history.History, history.Verification, *selected) error
+type filter func(*facts.History, facts.Verification, *selected) error
 
 // filters reads the filters, before the ledger is read. when is nil for a question about any time.
 func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err error) {
 	for _, named := range []struct {
 		kind, name, want string
-		pick             func(*history.History, string) []*history.PastTenancy
+		pick             func(*facts.History, string) []*facts.PastTenancy
 	}{
-		{"pod", q.pod, "NAMESPACE/POD", (*history.History).OfPod},
-		{"pod", q.near, "NAMESPACE/POD", (*history.History).OfPod},
-		{"claim", q.claim, "NAMESPACE/CLAIM", (*history.History).OfClaim},
+		{"pod", q.pod, "NAMESPACE/POD", (*facts.History).OfPod},
+		{"pod", q.near, "NAMESPACE/POD", (*facts.History).OfPod},
+		{"claim", q.claim, "NAMESPACE/CLAIM", (*facts.History).OfClaim},
 	} {
 		if named.name == "" {
 			continue
@@ -221,11 +221,11 @@ func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err err
 var uid = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})$`)
 
 // ofName returns the filter of a pod or a claim.
-func ofName(kind, name, want string, pick func(*history.History, string) []*history.PastTenancy) (filter, error) {
+func ofName(kind, name, want string, pick func(*facts.History, string) []*facts.PastTenancy) (filter, error) {
 	if namespace, rest, ok := strings.Cut(name, "/"); ok && (namespace == "" || rest == "" || strings.Contains(rest, "/")) {
 		return nil, command.Usagef("%s %q: want %s, or a UID", kind, name, want)
 	}
-	return func(h *history.History, v history.Verification, s *selected) error {
+	return func(h *facts.History, v facts.Verification, s *selected) error {
 		found := pick(h, name)
 		// A claim may be asked for by its name alone, and a name can be right that no ledger knows.
 		if kind == "pod" && len(found) == 0 && v.Sound && !strings.Contains(name, "/") && !uid.MatchString(name) {
@@ -242,7 +242,7 @@ func ofDevice(address string, all bool) (filter, error) {
 	if err != nil {
 		return nil, command.Usagef("%w", err)
 	}
-	return func(h *history.History, _ history.Verification, s *selected) error {
+	return func(h *facts.History, _ facts.Verification, s *selected) error {
 		found := h.OfDevice(a)
 		if n := len(found); n > 0 && !all {
 			found = found[n-1:]
@@ -253,13 +253,13 @@ func ofDevice(address string, all bool) (filter, error) {
 }
 
 // keep drops the tenancies that a filter did not find.
-func (s *selected) keep(what string, found []*history.PastTenancy) {
+func (s *selected) keep(what string, found []*facts.PastTenancy) {
 	if s.question == "" {
 		s.question, s.tenancies = what, found
 		return
 	}
 	s.question += ", " + what
-	s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.PastTenancy) bool { return !slices.Contains(found, t) })
+	s.tenancies = slices.DeleteFunc(s.tenancies, func(t *facts.PastTenancy) bool { return !slices.Contains(found, t) })
 }
 
 // run reads the ledger, asks, and prints.
@@ -268,7 +268,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *history.History, v history.Verification) (*evidence.Evidence, error) {
+	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *facts.History, v facts.Verification) (*evidence.Evidence, error) {
 		var s selected
 		for _, f := range filters {
 			if err := f(h, v, &s); err != nil {
@@ -282,14 +282,14 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 			s.keep("who had a function"+at, h.At(*when))
 		} else {
 			s.question += at
-			s.tenancies = slices.DeleteFunc(s.tenancies, func(t *history.PastTenancy) bool { return !t.At(*when) })
+			s.tenancies = slices.DeleteFunc(s.tenancies, func(t *facts.PastTenancy) bool { return !t.At(*when) })
 		}
 		return evidence.At(s.question, h, s.tenancies, *when, v), nil
 	})
 }
 
 // answer verifies the ledger, and prints what reply makes of it.
-func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*history.History, history.Verification) (*evidence.Evidence, error)) error {
+func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*facts.History, facts.Verification) (*evidence.Evidence, error)) error {
 	key, err := readKey(q.key)
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -78,14 +77,14 @@ func (n *Node) verifyFiles() (*ledger.Report, error) {
 
 // Replay returns the state that the proven events of the ledger lead to; the fact is that of
 // [Node.Ledger]. It is empty without a ledger.
-func (n *Node) Replay() (*history.Replay, Fact) {
+func (n *Node) Replay() (*Replay, Fact) {
 	type key struct{}
 	type result struct {
-		replay *history.Replay
+		replay *Replay
 		fact   Fact
 	}
 	r := Memo(n, key{}, func() result {
-		replay := history.NewReplay(n.Snapshot.Host.BootID)
+		replay := NewReplay(n.Snapshot.Host.BootID)
 		report, f := n.Ledger()
 		if report == nil {
 			return result{replay, f}

@@ -1,5 +1,6 @@
-// Package facts is what an audit knows of a node: its PCI functions, their tenants, what processes hold, and the
-// files that configure the node. It reads below one root, a live node's or that of a copy, and changes nothing.
+// Package facts is what an audit knows of a node: its PCI functions, their tenants now (the journal) and before (the
+// ledger), what processes hold, its firmware's tables, and the files that configure it, as the programs that they configure
+// read them. It reads below one root, a live node's or that of a copy, and changes nothing.
 package facts
 
 import (

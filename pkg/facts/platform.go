@@ -8,17 +8,16 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 )
 
 // DMAR returns what the firmware's DMAR table says, and the fact that it was read:
 // its value is the flags, never the table.
-func (n *Node) DMAR() (acpi.DMAR, Fact) {
+func (n *Node) DMAR() (DMAR, Fact) {
 	text, file := n.acpiTable("DMAR")
 	if !file.OK() {
-		return acpi.DMAR{}, file
+		return DMAR{}, file
 	}
-	table, err := acpi.ParseDMAR(text)
+	table, err := ParseDMAR(text)
 	if err != nil {
 		file.Status, file.Err = Broken, err.Error()
 		return table, file
@@ -34,7 +33,7 @@ func (n *Node) IVRSRemaps() (bool, Fact) {
 	if !file.OK() {
 		return false, file
 	}
-	table, err := acpi.ParseIVRS(text)
+	table, err := ParseIVRS(text)
 	if err != nil {
 		file.Status, file.Err = Broken, err.Error()
 		return false, file

@@ -10,7 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -32,13 +31,13 @@ func TestDMARsFlags(t *testing.T) {
 	for _, c := range []struct {
 		name, content string
 		status        facts.Status
-		want          acpi.DMAR
+		want          facts.DMAR
 	}{
-		{"all", table("\x07"), facts.Present, acpi.DMAR{Flags: 7, InterruptRemapping: true, X2APICOptOut: true, DMAOptIn: true}},
-		{"none", table("\x00"), facts.Present, acpi.DMAR{}},
-		{"cut off", "DMAR\x00", facts.Broken, acpi.DMAR{}},
-		{"another table", strings.Replace(table("\x07"), "DMAR", "SSDT", 1), facts.Broken, acpi.DMAR{}},
-		{"no table", "", facts.Absent, acpi.DMAR{}},
+		{"all", table("\x07"), facts.Present, facts.DMAR{Flags: 7, InterruptRemapping: true, X2APICOptOut: true, DMAOptIn: true}},
+		{"none", table("\x00"), facts.Present, facts.DMAR{}},
+		{"cut off", "DMAR\x00", facts.Broken, facts.DMAR{}},
+		{"another table", strings.Replace(table("\x07"), "DMAR", "SSDT", 1), facts.Broken, facts.DMAR{}},
+		{"no table", "", facts.Absent, facts.DMAR{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree := sysfstest.New(t)

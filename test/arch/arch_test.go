@@ -27,8 +27,7 @@ func layers() [][]string {
 	return [][]string{
 		{ // words, and values of one source
 			"bootstrap/image", "claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci",
-			"plugin/metrics/metricstest", "plugin/ration", "sysfs/acpi", "sysfs/kernelargs", "sysfs/nodefile",
-			"vfio/mainline",
+			"plugin/metrics/metricstest", "plugin/ration", "sysfs/kernelargs", "sysfs/nodefile",
 		},
 		{ // values, documents, and what is wrong
 			"cli/encode", "device", "rule", "sysfs",
@@ -41,7 +40,7 @@ func layers() [][]string {
 			"claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf", "nodeconfig", "plugin/serving",
 		},
 		{ // the decision
-			"audit/nodereport", "cli/kube/kubetest", "ledger/history", "network/vf/vftest", "plan",
+			"audit/nodereport", "cli/kube/kubetest", "network/vf/vftest", "plan",
 		},
 		{ // what the decision means: to the scheduler, the kernel, the disk
 			"bind", "cdi", "journal", "network/podnet", "publish",
@@ -51,24 +50,21 @@ func layers() [][]string {
 			"plugin/preflight", "prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/platform", "controller/twin",
-			"facts/config", "facts/katastate", "plugin/podres", "prepare",
+			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/containers", "bootstrap/platform",
+			"controller/twin", "facts/runtimes", "plugin/podres", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
-			"audit/conformance", "bootstrap/containers", "controller", "facts/runtimes", "maintain", "plugin/nri",
-			"plugin/trace",
+			"audit/check", "audit/check/board", "audit/conformance", "bootstrap/blueprint", "controller", "maintain",
+			"plugin/nri", "plugin/trace",
 		},
 		{ // entry points
-			"audit/check", "audit/check/board", "bootstrap/blueprint", "node", "plugin/metrics",
+			"audit", "bootstrap/boot", "bootstrap/host", "node", "plugin/metrics",
 		},
 		{ // entry points
-			"audit", "bootstrap/boot", "bootstrap/host", "plugin/dra",
+			"audit/topology", "bootstrap", "plugin/dra",
 		},
 		{ // entry points
-			"audit/topology", "bootstrap", "plugin",
-		},
-		{ // entry points
-			"audit/candidate", "audit/page", "bootstrap/writer",
+			"audit/candidate", "audit/page", "bootstrap/writer", "plugin",
 		},
 		{ // entry points
 			"audit/candidate/candidatetest", "audit/evidence", "audit/report",
@@ -81,7 +77,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
-		"sysfs/acpi", "sysfs/kernelargs", "vfio/mainline", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

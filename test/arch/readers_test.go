@@ -46,7 +46,7 @@ func nodeSources() []nodeSource {
 			others: map[string]string{"pkg/audit/check/board": double},
 		},
 		{
-			name: "the kubelet's configuration", reader: "pkg/facts/config",
+			name: "the kubelet's configuration", reader: "pkg/facts",
 			paths: regexp.MustCompile(`^/?var/lib/kubelet(/|$)|^kubelet\.service$`),
 			others: map[string]string{
 				"pkg/audit/check/board": double, "pkg/audit/archive": copied,
@@ -55,7 +55,7 @@ func nodeSources() []nodeSource {
 			},
 		},
 		{
-			name: "containerd's and CRI-O's configuration and places", reader: "pkg/facts/config",
+			name: "containerd's and CRI-O's configuration and places", reader: "pkg/facts",
 			paths: regexp.MustCompile(`^/?etc/(containerd|crio|k0s|rancher)(/|$)|^/?run/(containerd|k3s|k0s|crio)(/|$)|^/?var/lib/(rancher|k0s)(/|$)|^/?(var/)?snap/microk8s|^(containerd|k3s|k3s-agent|k0sworker|rke2-\w+)\.service$`),
 			others: map[string]string{
 				"pkg/audit/check/board": double, "pkg/audit/archive": copied, "pkg/audit/cluster": refused,
@@ -63,12 +63,12 @@ func nodeSources() []nodeSource {
 			},
 		},
 		{
-			name: "Kata's configuration", reader: "pkg/facts/config",
+			name: "Kata's configuration", reader: "pkg/facts",
 			paths:  regexp.MustCompile(`^/?(etc|usr/share/defaults|opt/kata/share/defaults)/kata-containers(/|$)`),
 			others: map[string]string{"pkg/audit/check/board": double, "pkg/audit/archive": copied, "pkg/audit/cluster": refused},
 		},
 		{
-			name: "Kata's state of sandboxes", reader: "pkg/facts/katastate", paths: regexp.MustCompile(`^/?run/(vc/sbs|kata)(/|$)`),
+			name: "Kata's state of sandboxes", reader: "pkg/facts/runtimes", paths: regexp.MustCompile(`^/?run/(vc/sbs|kata)(/|$)`),
 			others: map[string]string{"pkg/audit/check/board": double, "pkg/audit/archive": "leaves out what annotations of pods say in a copy"},
 		},
 		{

@@ -14,7 +14,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -105,7 +104,7 @@ func anchored(n *facts.Node) Answer {
 type replayed struct {
 	node   *facts.Node
 	report *ledger.Report
-	replay *history.Replay
+	replay *facts.Replay
 	ledger facts.Fact
 	after  []*journal.Record
 }
@@ -203,7 +202,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 }
 
 // sandbox compares the sandbox of the functions with the ledger's last hand-over.
-func (b *replayed) sandbox(rec *journal.Record, c *history.ReplayedClaim) Answer {
+func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
 	has := describeSandbox(rec)
 	switch {
 	case has == "" || has == c.Sandbox:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	kataconfig "github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
 
@@ -63,7 +62,7 @@ func blockDevices(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string,
 func mknod(n *facts.Node) Answer {
 	found := ofKata(func(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 		args := k.Hypervisor("virtio_fs_extra_args")
-		if sharesDirectories(h, k) && !kataconfig.DropsMknod(args.List()) {
+		if sharesDirectories(h, k) && !facts.DropsMknod(args.List()) {
 			return "virtiofsd keeps CAP_MKNOD (its default)", says(args)
 		}
 		return "", says(args)

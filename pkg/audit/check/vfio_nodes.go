@@ -11,7 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 // vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
@@ -179,12 +178,12 @@ func kernelFixed(n *facts.Node) Answer {
 // fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
 // or the stable release of its branch, that has it.
 func (k *kernelFault) fixedIn(release string) bool {
-	runs := mainline.KernelNumber(release)
+	runs := facts.KernelNumber(release)
 	if runs == nil {
 		return false
 	}
 	for i, fixed := range k.fixed {
-		first := mainline.KernelNumber(fixed)
+		first := facts.KernelNumber(fixed)
 		branch := runs[0] == first[0] && runs[1] == first[1]
 		if branch && runs[2] >= first[2] || i == 0 && slices.Compare(runs, first) > 0 {
 			return true

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -27,7 +26,7 @@ func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
 	running := slices.DeleteFunc(slices.Clone(sandboxes), func(s runtimes.Sandbox) bool { return len(s.Devices) == 0 || isLeft(n, &s) })
 	found := over(running, func(s runtimes.Sandbox) Answer {
-		return over(s.Devices, func(d katastate.KataDevice) Answer { return notItsOwn(n, &s, d.Address) })
+		return over(s.Devices, func(d runtimes.KataDevice) Answer { return notItsOwn(n, &s, d.Address) })
 	})
 	found = append(found, damagedStates(asked)...)
 	if len(running) == 0 {
@@ -152,7 +151,7 @@ func sandboxFacts(s runtimes.Sandbox) []facts.Fact {
 }
 
 // inGuest lists functions with where they are in the guest.
-func inGuest(devices []katastate.KataDevice) string {
+func inGuest(devices []runtimes.KataDevice) string {
 	if len(devices) == 0 {
 		return "no device"
 	}
@@ -210,7 +209,7 @@ const (
 
 func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 	view := finding.KataHandler{
-		Name: h.Name, Engine: h.Engine, Runtime: string(katastate.KataGo), Config: k.File, Files: []string{}, VMM: k.VMM(),
+		Name: h.Name, Engine: h.Engine, Runtime: string(runtimes.KataGo), Config: k.File, Files: []string{}, VMM: k.VMM(),
 		MemoryMiB: cmp.Or(k.Hypervisor("default_memory").Number(), goMemoryMiB),
 		FixedSize: k.Runtime("static_sandbox_resource_mgmt").On(), InPodsCgroup: k.Runtime("sandbox_cgroup_only").On(),
 		ColdPlug: cmp.Or(k.Hypervisor("cold_plug_vfio").Text(), noPort), HotPlug: cmp.Or(k.Hypervisor("hot_plug_vfio").Text(), noPort),
@@ -220,7 +219,7 @@ func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 	}
 	view.LimitedMiB = view.MemoryMiB
 	if h.IsRust() {
-		view.Runtime = string(katastate.KataRust)
+		view.Runtime = string(runtimes.KataRust)
 		view.MemoryMiB = cmp.Or(k.Hypervisor("default_memory").Number(), rustMemoryMiB)
 		view.LimitedMiB = k.Hypervisor("overhead_memory").Number()
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
-	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 // vfioSpeedChecks are about what makes VMs with devices start slowly. None is about isolation.
@@ -38,7 +37,7 @@ func opensInParallel(n *facts.Node) Answer {
 	if !several {
 		return notApplicable("no PF has two assignable VFs")
 	}
-	return hasChange(n, mainline.ParallelOpens(), "opens VFs of one PF one after the other")
+	return hasChange(n, facts.ParallelOpens(), "opens VFs of one PF one after the other")
 }
 
 // mapsLargeBARs is about nodes that use VFIO's type 1 IOMMU, which maps BARs.
@@ -50,21 +49,21 @@ func mapsLargeBARs(n *facts.Node) Answer {
 	case n.Snapshot.Host.IOMMUFD:
 		return notApplicable("the node has iommufd, which does not map BARs")
 	}
-	return hasChange(n, mainline.LargeMappings(), "maps BARs by pages of 4 KiB").reaching(addresses(large)...)
+	return hasChange(n, facts.LargeMappings(), "maps BARs by pages of 4 KiB").reaching(addresses(large)...)
 }
 
 // hasChange answers for a kernel. A person has to decide where a distribution may have added the change.
-func hasChange(n *facts.Node, c mainline.KernelChange, without string) Answer {
+func hasChange(n *facts.Node, c facts.KernelChange, without string) Answer {
 	release, version := n.Read("proc/sys/kernel/osrelease"), n.Read("proc/version")
 	if !release.OK() {
 		return unknown("which kernel runs", release)
 	}
-	switch c.In(mainline.Kernel{Release: release.Value, Version: version.Value}) {
-	case mainline.ChangeIn:
+	switch c.In(facts.Kernel{Release: release.Value, Version: version.Value}) {
+	case facts.ChangeIn:
 		return pass("kernel "+release.Value+" has "+c.String(), release)
-	case mainline.ChangeMissing:
+	case facts.ChangeMissing:
 		return fail(fmt.Sprintf("kernel %s lacks %s: it %s", release.Value, c, without), release).seen(shownIf(version)...)
-	case mainline.ChangeUnknown:
+	case facts.ChangeUnknown:
 	}
 	text := fmt.Sprintf("can't tell whether kernel %s has %s; ask its distribution", release.Value, c)
 	return say(finding.Manual, text, append([]facts.Fact{release}, shownIf(version)...))
@@ -105,15 +104,15 @@ func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
 	versions := n.Read(path.Join(path.Dir(path.Dir(program.Text())), "versions.yaml"))
 	version := ""
 	if base := path.Base(program.Text()); versions.OK() && (base == plain || base == "qemu-system-aarch64") {
-		version, _ = mainline.KataQEMU([]byte(versions.Value))
+		version, _ = facts.KataQEMU([]byte(versions.Value))
 	}
 	versions.Value = version
-	switch mainline.AlignsMappings(version) {
-	case mainline.ChangeIn:
+	switch facts.AlignsMappings(version) {
+	case facts.ChangeIn:
 		return pass("", program.Fact(), versions)
-	case mainline.ChangeMissing:
+	case facts.ChangeMissing:
 		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version), program.Fact(), versions)
-	case mainline.ChangeUnknown:
+	case facts.ChangeUnknown:
 	}
 	return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 9.2 or later: no file shows its version; run it with --version", program.Text()), []facts.Fact{program.Fact()})
 }

@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -25,11 +25,11 @@ type Bundle struct {
 	// Question is what was asked.
 	Question string `json:"question"`
 	// Tenancies are those that were asked for, as the events say. Verification derives them again.
-	Tenancies []*history.PastTenancy `json:"tenancies"`
+	Tenancies []*facts.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut
 	// counts those beyond as many as a bundle holds.
-	Neighbors        []history.Neighbor `json:"neighbours"`
-	NeighborsLeftOut int                `json:"neighboursLeftOut,omitempty"`
+	Neighbors        []facts.Neighbor `json:"neighbours"`
+	NeighborsLeftOut int              `json:"neighboursLeftOut,omitempty"`
 	// Proofs hold the events' lines, in order.
 	Proofs []*ledger.Proof `json:"proofs"`
 }
@@ -57,7 +57,7 @@ func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	}
 	b.Tenancies = list(pick(h.Tenancies, newKeys(d.Tenancies)))
 	others := newKeys(listed[len(d.Tenancies):])
-	b.Neighbors = list(slices.DeleteFunc(OtherTenants(h.Neighbors(b.Tenancies)), func(n history.Neighbor) bool { return !others[newKey(n.Other)] }))
+	b.Neighbors = list(slices.DeleteFunc(OtherTenants(h.Neighbors(b.Tenancies)), func(n facts.Neighbor) bool { return !others[newKey(n.Other)] }))
 	return b, nil
 }
 
@@ -68,9 +68,9 @@ type key struct {
 	began  int64
 }
 
-func newKey(t *history.PastTenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
+func newKey(t *facts.PastTenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
 
-func newKeys(tenancies []*history.PastTenancy) map[key]bool {
+func newKeys(tenancies []*facts.PastTenancy) map[key]bool {
 	keys := map[key]bool{}
 	for _, t := range tenancies {
 		keys[newKey(t)] = true
@@ -78,8 +78,8 @@ func newKeys(tenancies []*history.PastTenancy) map[key]bool {
 	return keys
 }
 
-func pick(made []*history.PastTenancy, keys map[key]bool) []*history.PastTenancy {
-	var picked []*history.PastTenancy
+func pick(made []*facts.PastTenancy, keys map[key]bool) []*facts.PastTenancy {
+	var picked []*facts.PastTenancy
 	for _, t := range made {
 		if keys[newKey(t)] {
 			picked = append(picked, t)
@@ -88,7 +88,7 @@ func pick(made []*history.PastTenancy, keys map[key]bool) []*history.PastTenancy
 	return picked
 }
 
-func listEvents(tenancies []*history.PastTenancy) []int64 {
+func listEvents(tenancies []*facts.PastTenancy) []int64 {
 	var seqs []int64
 	for _, t := range tenancies {
 		seqs = append(seqs, t.Events...)
@@ -102,8 +102,8 @@ func listEvents(tenancies []*history.PastTenancy) []int64 {
 
 // replay makes tenancies of the bundle's events alone. What the events of others
 // would add (that a function had an earlier tenant) is not theirs to say.
-func (b *Bundle) replay() (*history.History, error) {
-	h := &history.History{}
+func (b *Bundle) replay() (*facts.History, error) {
+	h := &facts.History{}
 	for _, p := range b.Proofs {
 		e, err := ledger.DecodeEvent([]byte(p.Event))
 		if err != nil {
@@ -189,7 +189,7 @@ func (v *Verified) agrees() error {
 }
 
 // unlisted counts the tenancies of the listed ones' claims that are not listed.
-func unlisted(h *history.History, listed []*history.PastTenancy) int {
+func unlisted(h *facts.History, listed []*facts.PastTenancy) int {
 	claims := map[string]bool{}
 	for _, t := range listed {
 		claims[t.Claim.UID] = true
@@ -243,9 +243,9 @@ func (v *Verified) Document() *Evidence {
 }
 
 // Verification says how far the bundle can be believed.
-func (v *Verified) Verification() history.Verification {
+func (v *Verified) Verification() facts.Verification {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
-	s := history.Verification{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
+	s := facts.Verification{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
 	if !v.Pinned {
 		s.Doubts = append(s.Doubts, "its own key verified it, which proves only that it is consistent (--key sets a key from a trusted source)")
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Evidence is the answer to one question.
@@ -23,36 +23,36 @@ type Evidence struct {
 	// Node is whose ledger it is.
 	Node string `json:"node,omitempty"`
 	// Tenancies are in the order in which they began.
-	Tenancies []*history.PastTenancy `json:"tenancies"`
+	Tenancies []*facts.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first.
-	Neighbors []history.Neighbor `json:"neighbours"`
-	Refusals  []history.Refusal  `json:"refusals"`
+	Neighbors []facts.Neighbor `json:"neighbours"`
+	Refusals  []facts.Refusal  `json:"refusals"`
 	// Ledger says how far the ledger can be believed.
-	Ledger history.Verification `json:"ledger"`
+	Ledger facts.Verification `json:"ledger"`
 }
 
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
-func About(question string, h *history.History, tenancies []*history.PastTenancy, ledger history.Verification) *Evidence {
+func About(question string, h *facts.History, tenancies []*facts.PastTenancy, ledger facts.Verification) *Evidence {
 	return answer(question, h, tenancies, OtherTenants(h.Neighbors(tenancies)), ledger)
 }
 
 // At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
 // any of them, and later refusals are left out.
-func At(question string, h *history.History, tenancies []*history.PastTenancy, when time.Time, ledger history.Verification) *Evidence {
-	near := slices.DeleteFunc(OtherTenants(h.Neighbors(tenancies)), func(n history.Neighbor) bool { return !n.Other.At(when) })
+func At(question string, h *facts.History, tenancies []*facts.PastTenancy, when time.Time, ledger facts.Verification) *Evidence {
+	near := slices.DeleteFunc(OtherTenants(h.Neighbors(tenancies)), func(n facts.Neighbor) bool { return !n.Other.At(when) })
 	d := answer(question, h, tenancies, near, ledger)
-	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })
+	d.Refusals = slices.DeleteFunc(d.Refusals, func(r facts.Refusal) bool { return r.Time.After(when) })
 	return d
 }
 
-func answer(question string, h *history.History, tenancies []*history.PastTenancy, near []history.Neighbor, ledger history.Verification) *Evidence {
-	d := &Evidence{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
+func answer(question string, h *facts.History, tenancies []*facts.PastTenancy, near []facts.Neighbor, ledger facts.Verification) *Evidence {
+	d := &Evidence{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []facts.Refusal{}, Ledger: ledger}
 	for _, t := range tenancies {
 		d.Node = t.Node
 	}
 	for _, r := range h.Refusals {
-		if slices.ContainsFunc(tenancies, func(t *history.PastTenancy) bool { return t.Claim.UID == r.Claim.UID }) {
+		if slices.ContainsFunc(tenancies, func(t *facts.PastTenancy) bool { return t.Claim.UID == r.Claim.UID }) {
 			d.Refusals = append(d.Refusals, r)
 		}
 	}
@@ -61,8 +61,8 @@ func answer(question string, h *history.History, tenancies []*history.PastTenanc
 }
 
 // OtherTenants leaves out what is the same tenant's.
-func OtherTenants(near []history.Neighbor) []history.Neighbor {
-	return slices.DeleteFunc(slices.Clone(near), func(n history.Neighbor) bool { return n.Mine.Tenant() == n.Other.Tenant() })
+func OtherTenants(near []facts.Neighbor) []facts.Neighbor {
+	return slices.DeleteFunc(slices.Clone(near), func(n facts.Neighbor) bool { return n.Mine.Tenant() == n.Other.Tenant() })
 }
 
 // list turns nil into an empty list.
@@ -118,7 +118,7 @@ func (d *Evidence) writeText(w io.Writer) error {
 	for i := range d.Refusals {
 		r := &d.Refusals[i]
 		p.line("")
-		p.line("%s  refused      claim %s: %s", history.Stamp(r.Time), history.ClaimName(&r.Claim), r.Reason)
+		p.line("%s  refused      claim %s: %s", facts.Stamp(r.Time), facts.ClaimName(&r.Claim), r.Reason)
 	}
 	p.ledger(&d.Ledger)
 	_, err := io.WriteString(w, p.String())
@@ -155,23 +155,23 @@ func (d *Evidence) verdict() string {
 	return text
 }
 
-func (p *lines) tenancy(t *history.PastTenancy) {
+func (p *lines) tenancy(t *facts.PastTenancy) {
 	pods := ""
 	if names := t.PodNames(); len(names) > 0 {
 		pods = " for pod " + strings.Join(names, ", ")
 	}
-	p.line("%s  claim %s (uid %s)%s", t.Device.Address, history.ClaimName(&t.Claim), t.Claim.UID, pods)
+	p.line("%s  claim %s (uid %s)%s", t.Device.Address, facts.ClaimName(&t.Claim), t.Claim.UID, pods)
 	p.line("  %s  before       %s", blank, t.BeforeWords())
-	p.line("  %s  taken        %s", history.Stamp(t.From), t.IsolationWords())
+	p.line("  %s  taken        %s", facts.Stamp(t.From), t.IsolationWords())
 	for i := range t.Stays {
 		s := &t.Stays[i]
-		p.line("  %s  in a VM      %s", history.Stamp(s.From), s.Words())
+		p.line("  %s  in a VM      %s", facts.Stamp(s.From), s.Words())
 		if s.To != nil {
-			p.line("  %s  out of it    ", history.Stamp(*s.To))
+			p.line("  %s  out of it    ", facts.Stamp(*s.To))
 		}
 	}
 	if t.After != nil {
-		p.line("  %s  reset        %s", history.Stamp(t.After.Time), t.After.Words())
+		p.line("  %s  reset        %s", facts.Stamp(t.After.Time), t.After.Words())
 	}
 	p.end(t)
 	for _, doubt := range t.Doubts {
@@ -180,21 +180,21 @@ func (p *lines) tenancy(t *history.PastTenancy) {
 	p.line("  %s  by events    %s", blank, strings.Trim(fmt.Sprint(t.Events), "[]"))
 }
 
-func (p *lines) end(t *history.PastTenancy) {
+func (p *lines) end(t *facts.PastTenancy) {
 	when := blank
 	if t.To != nil {
-		when = history.Stamp(*t.To)
+		when = facts.Stamp(*t.To)
 	}
 	switch end := t.End(); end {
-	case history.Quarantined:
+	case facts.Quarantined:
 		p.line("  %s  quarantined  %s", blank, t.Quarantined)
-	case history.Held:
+	case facts.Held:
 		p.line("  %s  held         until now", blank)
-	case history.Undone:
+	case facts.Undone:
 		p.line("  %s  undone       no VM had it", when)
-	case history.Unproven:
+	case facts.Unproven:
 		p.line("  %s  given back   without a proven reset; it is reset before the next tenant", when)
-	case history.GivenBack:
+	case facts.GivenBack:
 		p.line("  %s  given back", when)
 	}
 }
@@ -202,7 +202,7 @@ func (p *lines) end(t *history.PastTenancy) {
 // blank is as wide as a stamp.
 const blank = "                    "
 
-func (p *lines) neighbors(near []history.Neighbor) {
+func (p *lines) neighbors(near []facts.Neighbor) {
 	if len(near) == 0 {
 		return
 	}
@@ -212,14 +212,14 @@ func (p *lines) neighbors(near []history.Neighbor) {
 		n := &near[i]
 		until := "now"
 		if n.To != nil {
-			until = history.Stamp(*n.To)
+			until = facts.Stamp(*n.To)
 		}
-		p.line("  %s to %s  %s (claim %s) shares %s with %s", history.Stamp(n.From), until, n.Other.Device.Address,
-			history.ClaimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
+		p.line("  %s to %s  %s (claim %s) shares %s with %s", facts.Stamp(n.From), until, n.Other.Device.Address,
+			facts.ClaimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
 	}
 }
 
-func (p *lines) ledger(s *history.Verification) {
+func (p *lines) ledger(s *facts.Verification) {
 	state := "chain, tree and signatures are sound"
 	if !s.Sound {
 		state = "NOT sound"

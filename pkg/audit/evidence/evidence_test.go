@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -80,7 +80,7 @@ func node(t *testing.T) string {
 // ask reads the ledger and asks about a pod.
 func ask(t *testing.T, root, pod string) *evidence.Evidence {
 	t.Helper()
-	h, standing, err := history.ReadHistory(os.DirFS(root), ledger.Options{})
+	h, standing, err := facts.ReadHistory(os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 		t.Log(got)
 	}
 	for what, change := range map[string]func(*evidence.Bundle){
-		"another relation":   func(b *evidence.Bundle) { b.Neighbors[0].Relation = history.SameNode },
+		"another relation":   func(b *evidence.Bundle) { b.Neighbors[0].Relation = facts.SameNode },
 		"another tenant":     func(b *evidence.Bundle) { b.Neighbors[0].Other.Claim.Name = "other" },
 		"one twice":          func(b *evidence.Bundle) { b.Neighbors = append(b.Neighbors, b.Neighbors[1]) },
 		"none of a neighbor": func(b *evidence.Bundle) { b.Neighbors[0].Other = nil },
@@ -287,7 +287,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 // TestBundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
 func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	root := node(t)
-	h, standing, err := history.ReadHistory(os.DirFS(root), ledger.Options{})
+	h, standing, err := facts.ReadHistory(os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

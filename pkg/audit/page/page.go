@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -112,16 +112,16 @@ type Answer struct {
 	Question, Verdict string
 	// Node is whose ledger it is.
 	Node         string
-	Tenancies    []*history.PastTenancy
-	Neighbors    []history.Neighbor
-	Refusals     []history.Refusal
-	Verification history.Verification
+	Tenancies    []*facts.PastTenancy
+	Neighbors    []facts.Neighbor
+	Refusals     []facts.Refusal
+	Verification facts.Verification
 }
 
 // state is the answer's sign: it fails where the ledger is not sound, and is in doubt
 // where a function came back without a proof.
 func (a *Answer) state() finding.State {
-	doubtful := func(t *history.PastTenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
+	doubtful := func(t *facts.PastTenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
 	switch {
 	case !a.Verification.Sound:
 		return finding.Fail
@@ -148,7 +148,7 @@ type answerView struct {
 	Verification            verification
 	Timeline                *timeline
 	Tenancies               []tenancyOf
-	Neighbors               []history.Neighbor
+	Neighbors               []facts.Neighbor
 	Refusals                refusalTable
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -16,7 +15,7 @@ import (
 // then. They are matched by the claim's UID, since the ledger's names may be
 // pseudonyms. One that the ledger knows no end of, and the journal does not have,
 // is not of now: see [Tenancy.Lost].
-func Tenancies(n *facts.Node, h *history.History) []Tenancy {
+func Tenancies(n *facts.Node, h *facts.History) []Tenancy {
 	type key struct {
 		device pci.Address
 		claim  string
@@ -46,9 +45,9 @@ func Tenancies(n *facts.Node, h *history.History) []Tenancy {
 const maxWords = 300
 
 // NewTenancy returns a tenancy of the ledger as pages show it.
-func NewTenancy(past *history.PastTenancy) Tenancy {
+func NewTenancy(past *facts.PastTenancy) Tenancy {
 	t := Tenancy{
-		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(history.ClaimName(&past.Claim), maxWords),
+		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(facts.ClaimName(&past.Claim), maxWords),
 		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,
 	}
 	if past.To != nil {
@@ -57,7 +56,7 @@ func NewTenancy(past *history.PastTenancy) Tenancy {
 	return t
 }
 
-func resetBy(c *history.Cleaning) *Reset {
+func resetBy(c *facts.Cleaning) *Reset {
 	if c == nil {
 		return nil
 	}
@@ -207,9 +206,9 @@ type Ledger struct {
 	Missing string
 	// Verification says how far the ledger can be trusted. The content of one that is not sound is still shown,
 	// and marked.
-	Verification history.Verification
+	Verification facts.Verification
 	// Refusals are the claims that did not get their devices, in order.
-	Refusals []history.Refusal
+	Refusals []facts.Refusal
 }
 
 // ledgerView is the ledger as templates have it.
@@ -232,14 +231,14 @@ func newLedgerView(l *Ledger) *ledgerView {
 // verification is what a look at the ledger gave, with no more problems than a reader
 // can use.
 type verification struct {
-	history.Verification
+	facts.Verification
 	// Count is how many events are proven, and Left how many problems are left out.
 	Count, Left int
 }
 
 const maxProblems = 10
 
-func newVerification(s history.Verification) verification {
+func newVerification(s facts.Verification) verification {
 	v := verification{Verification: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
 	v.Problems = nil
 	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
@@ -250,13 +249,13 @@ func newVerification(s history.Verification) verification {
 
 // refusalTable is the latest refusals, the last first.
 type refusalTable struct {
-	Rows []history.Refusal
+	Rows []facts.Refusal
 	Left int
 }
 
 const maxRefusals = 50
 
-func newRefusalTable(list []history.Refusal) refusalTable {
+func newRefusalTable(list []facts.Refusal) refusalTable {
 	t := refusalTable{Left: max(len(list)-maxRefusals, 0)}
 	t.Rows = slices.Clone(list[t.Left:])
 	slices.Reverse(t.Rows)
@@ -271,7 +270,7 @@ func newRefusalTable(list []history.Refusal) refusalTable {
 }
 
 // claimName is [history.ClaimName] for a table.
-func claimName(c ledger.Claim) string { return terminal.Shorten(history.ClaimName(&c), maxWords) }
+func claimName(c ledger.Claim) string { return terminal.Shorten(facts.ClaimName(&c), maxWords) }
 
 // listAddresses returns the first of the devices' addresses.
 func listAddresses(devices []ledger.Device) []pci.Address {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -78,9 +78,9 @@ func (b *book) has(a pci.Address, tenant, uid string) *ledger.Claim {
 	return c
 }
 
-func (b *book) read() (*history.History, *page.Ledger) {
+func (b *book) read() (*facts.History, *page.Ledger) {
 	b.t.Helper()
-	h, standing, err := history.ReadHistory(os.DirFS(b.dir), ledger.Options{})
+	h, standing, err := facts.ReadHistory(os.DirFS(b.dir), ledger.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

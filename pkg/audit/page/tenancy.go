@@ -11,7 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -31,7 +30,7 @@ type Tenancy struct {
 	// and after it; nil if that is not known, or not yet so.
 	ResetBefore, ResetAfter *Reset
 	// Ledger is what the ledger says of it; nil if that says nothing.
-	Ledger *history.PastTenancy
+	Ledger *facts.PastTenancy
 	// Lost is set if the ledger has no end of it, and the journal says that the
 	// claim does not have the function.
 	Lost bool

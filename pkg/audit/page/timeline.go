@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -192,7 +192,7 @@ func newBar(t tenancyOf, first, last time.Time) bar {
 	return b
 }
 
-func newStays(list []history.Stay, first, last time.Time) []stay {
+func newStays(list []facts.Stay, first, last time.Time) []stay {
 	var stays []stay
 	for _, s := range list[max(len(list)-maxStays, 0):] {
 		to := last

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -47,7 +46,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
 		c.refuse(rule.FileWrongType, c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
-			"Replace the link with a file, or add the import to its target: imports = [\""+config.ContainerdDropIns+"/*.toml\"]")
+			"Replace the link with a file, or add the import to its target: imports = [\""+facts.ContainerdDropIns+"/*.toml\"]")
 		return false
 	}
 	file := c.node.Read(c.at.main)
@@ -88,7 +87,7 @@ func (c *containerd) parseVendor() bool {
 }
 
 func (c *containerd) parse(file facts.Fact) bool {
-	t, err := config.ParseTable(file)
+	t, err := facts.ParseTable(file)
 	if err != nil {
 		c.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false
@@ -116,7 +115,7 @@ func (c *containerd) supported() bool {
 // mayBeOld refuses a configuration that containerd 1 could have, if no file shows the version of containerd. Containerd 1 does not
 // start with bootstrap's drop-in, which has version 3, or before 1.7.17 and 1.6.32 ignores its sections (containerd pull request
 // 10165). A node with a file of version 3 already has a containerd 2, or none that serves pods as configured.
-func (c *containerd) mayBeOld(before *config.Containerd) bool {
+func (c *containerd) mayBeOld(before *facts.Containerd) bool {
 	if c.known || before.Version > 2 {
 		return false
 	}
@@ -140,9 +139,9 @@ func (c *containerd) decide() error {
 	if err != nil {
 		return err
 	}
-	text = withCDIDirs(text, before.All.Sub("plugins", config.CRIRuntime).Setting("", "cdi_spec_dirs").List())
-	text = withShimCleanup(text, before.All.Timeout("", config.ShimCleanup))
-	ours := config.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn)
+	text = withCDIDirs(text, before.All.Sub("plugins", facts.CRIRuntime).Setting("", "cdi_spec_dirs").List())
+	text = withShimCleanup(text, before.All.Timeout("", facts.ShimCleanup))
+	ours := facts.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn)
 	if c.damaged(ours) {
 		return nil
 	}
@@ -163,16 +162,16 @@ func (c *containerd) decide() error {
 
 // handlerSection is the path of a handler's section.
 func handlerSection(name string) []string {
-	return []string{"plugins", config.CRIRuntime, "containerd", "runtimes", name}
+	return []string{"plugins", facts.CRIRuntime, "containerd", "runtimes", name}
 }
 
 // load reads the files with the given content of the main file and the drop-in.
-func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
-	return config.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main)
+func (c *containerd) load(main string, dropIn []byte) *facts.Containerd {
+	return facts.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main)
 }
 
 // damaged refuses files that containerd does not start with.
-func (c *containerd) damaged(loaded *config.Containerd) bool {
+func (c *containerd) damaged(loaded *facts.Containerd) bool {
 	for _, file := range loaded.Damaged {
 		c.refuse(rule.FileDamaged, file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
 	}
@@ -180,9 +179,9 @@ func (c *containerd) damaged(loaded *config.Containerd) bool {
 }
 
 // disabled refuses a node with required plugins disabled, as some packages ship it.
-func (c *containerd) disabled(all config.Table) bool {
+func (c *containerd) disabled(all facts.Table) bool {
 	s := all.Setting(c.at.main, "disabled_plugins")
-	needed := []string{"cri", config.CRIBefore, config.CRIRuntime, "io.containerd.cri.v1.images", config.NRI}
+	needed := []string{"cri", facts.CRIBefore, facts.CRIRuntime, "io.containerd.cri.v1.images", facts.NRI}
 	for _, name := range s.List() {
 		if slices.Contains(needed, name) {
 			c.refuse(rule.PluginDisabled, s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
@@ -194,7 +193,7 @@ func (c *containerd) disabled(all config.Table) bool {
 }
 
 // check refuses files that containerd would merge to something other than what is required.
-func (c *containerd) check(before, ours *config.Containerd, main string, dropIn []byte) {
+func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn []byte) {
 	after := c.load(main, dropIn)
 	if c.damaged(after) {
 		return

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -26,7 +26,7 @@ type containerdFiles struct {
 	vendor string
 	// distribution starts containerd, or is nil. generated: it also writes main at each start, so that an edit would be
 	// lost.
-	distribution *config.Distribution
+	distribution *facts.Distribution
 	generated    bool
 	// program is the containerd that is started; empty if it is unknown.
 	program string
@@ -46,8 +46,8 @@ func (at *containerdFiles) why(k *kata) string {
 
 // hasContainerd reports whether the node has containerd.
 func (n node) hasContainerd() bool {
-	at := config.FindContainerd(n)
-	return at.Unit != nil || at.Distribution != nil || n.exists(config.ContainerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
+	at := facts.FindContainerd(n)
+	return at.Unit != nil || at.Distribution != nil || n.exists(facts.ContainerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
 }
 
 func containerdBinaries() []string {
@@ -56,9 +56,9 @@ func containerdBinaries() []string {
 
 // containerdFiles determines the files of containerd's configuration.
 func (n node) containerdFiles() containerdFiles {
-	place := config.FindContainerd(n, serviceDropIn)
+	place := facts.FindContainerd(n, serviceDropIn)
 	at := containerdFiles{
-		main: place.Main, dropIn: path.Join(config.ContainerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
+		main: place.Main, dropIn: path.Join(facts.ContainerdDropIns, dropInName), program: place.Program, distribution: place.Distribution,
 	}
 	if d := at.distribution; d != nil {
 		at.generated = d.Writes(n)
@@ -68,9 +68,9 @@ func (n node) containerdFiles() containerdFiles {
 		return at
 	}
 	if strings.HasPrefix(place.Main, "/usr/") {
-		at.main, at.vendor = config.ContainerdConfig, place.Main
+		at.main, at.vendor = facts.ContainerdConfig, place.Main
 		at.service = fmt.Sprintf("# %s belongs to the distribution; this file imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
-			at.vendor, place.Unit.StartWith(config.ContainerdConfig, "--config", "-c"))
+			at.vendor, place.Unit.StartWith(facts.ContainerdConfig, "--config", "-c"))
 	}
 	return at
 }
@@ -90,7 +90,7 @@ func (c *containerd) placeDropIn() bool {
 	}
 	d := c.at.distribution
 	c.warnOfImports()
-	t, err := config.ParseTable(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
+	t, err := facts.ParseTable(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
 	if err != nil {
 		c.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
 		return false
@@ -129,7 +129,7 @@ func (c *containerd) importDropIns() bool {
 func (c *containerd) warnOfImports() {
 	d := c.at.distribution
 	template, ok := d.Template(c.node)
-	if !ok || !config.ImportsTwice(template) {
+	if !ok || !facts.ImportsTwice(template) {
 		return
 	}
 	c.warn(rule.TemplateImportsTwice, template.Path, fmt.Sprintf("%s has imports and includes the template of %s, which itself has imports from %s %s on. containerd does not start with both.", template.Path, d.Name, d.Name, d.Since),
@@ -143,10 +143,10 @@ func (c *containerd) importFix() string {
 	again := fmt.Sprintf("run %s, then run bootstrap again.", d.Restart())
 	switch {
 	case d.DropIns == "":
-		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", config.ContainerdDropIns, d.Templates[0], again)
+		return fmt.Sprintf("Add imports = [\"%s/*.toml\"] to the top of %s, %s", facts.ContainerdDropIns, d.Templates[0], again)
 	case has && c.otherVersion(template.Value):
 		return c.versionFix(template.Path)
-	case has && !config.HasBase(template):
+	case has && !facts.HasBase(template):
 		return fmt.Sprintf("%s replaces the template of %s. Add imports = [\"%s/*.toml\"] to its top, %s", template.Path, d.Name, d.DropIns, again)
 	}
 	return fmt.Sprintf("Upgrade to %s %s or newer, which imports %s/*.toml, then run bootstrap again. Don't add imports to a template that includes {{ template \"base\" . }}: after the upgrade containerd would not start.",
@@ -155,7 +155,7 @@ func (c *containerd) importFix() string {
 
 // otherVersion reports whether a template can't have made the configuration, because each states another version.
 func (c *containerd) otherVersion(template string) bool {
-	theirs, ours := config.StatedVersion(template), config.StatedVersion(c.text)
+	theirs, ours := facts.StatedVersion(template), facts.StatedVersion(c.text)
 	return theirs != "" && ours != "" && theirs != ours
 }
 

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // CRI-O's file, and bootstrap's drop-in.
 const (
-	crioConfig = config.CRIOConfig
-	crioDropIn = config.CRIODropIns + "/50-kata-vfio.conf"
+	crioConfig = facts.CRIOConfig
+	crioDropIn = facts.CRIODropIns + "/50-kata-vfio.conf"
 )
 
 // crioWants returns what CRI-O needs: one drop-in.
@@ -45,8 +45,8 @@ func crioWants(n node, k *kata) (*wants, error) {
 }
 
 // crio returns CRI-O's configuration with bootstrap's drop-in in place of the existing one.
-func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
-	loaded := config.LoadCRIO(n.with(crioDropIn, ours))
+func (n node) crio(w *wants, ours []byte) (all facts.Table, last string, ok bool) {
+	loaded := facts.LoadCRIO(n.with(crioDropIn, ours))
 	for _, file := range loaded.Damaged {
 		w.refuse(rule.FileDamaged, file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
@@ -57,8 +57,8 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 }
 
 // checkCRIO refuses settings of the handlers in other files, and settings that override bootstrap's.
-func (n node) checkCRIO(w *wants, k *kata, before config.Table, text string) {
-	ours, err := config.ParseTable(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
+func (n node) checkCRIO(w *wants, k *kata, before facts.Table, text string) {
+	ours, err := facts.ParseTable(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
 		w.refuse(rule.FileDamaged, crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
 		return
@@ -76,7 +76,7 @@ func (n node) checkCRIO(w *wants, k *kata, before config.Table, text string) {
 }
 
 // refuseOther refuses an existing handler of the same name that differs from bootstrap's.
-func (w *wants) refuseOther(handler string, theirs, ours config.Table, section ...string) {
+func (w *wants) refuseOther(handler string, theirs, ours facts.Table, section ...string) {
 	mine := ours.Sub(section...).Settings()
 	all := theirs.Sub(section...).Settings()
 	for _, name := range sortedKeys(all) {

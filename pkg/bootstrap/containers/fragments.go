@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
@@ -49,11 +49,11 @@ func withCDIDirs(text string, base []string) string {
 const shimCleanup = 60
 
 // withShimCleanup keeps the node's own limit for that clean-up if it is longer.
-func withShimCleanup(text string, own config.TableSetting) string {
+func withShimCleanup(text string, own facts.TableSetting) string {
 	if seconds, ok := own.Seconds(); !ok || seconds <= shimCleanup {
 		return text
 	}
-	setting := func(value string) string { return fmt.Sprintf("%q = %q", config.ShimCleanup, value) }
+	setting := func(value string) string { return fmt.Sprintf("%q = %q", facts.ShimCleanup, value) }
 	return strings.Replace(text, setting(fmt.Sprintf("%ds", shimCleanup)), setting(own.Text()), 1)
 }
 
@@ -63,7 +63,7 @@ var virtiofsdArgs = regexp.MustCompile(`(?m)^virtio_fs_extra_args = .*$`)
 // withVirtiofsdArgs keeps the base's arguments of virtiofsd, because the fragment's list replaces the base's, and takes
 // CAP_MKNOD away.
 func withVirtiofsdArgs(text string, base []string) string {
-	setting := "virtio_fs_extra_args = " + tomlList(config.WithoutMknod(base))
+	setting := "virtio_fs_extra_args = " + tomlList(facts.WithoutMknod(base))
 	return virtiofsdArgs.ReplaceAllLiteralString(text, setting)
 }
 
@@ -82,7 +82,7 @@ func tomlList(items []string) string {
 
 // refuseDifferences refuses files that the runtime merges to something other than the earlier settings with bootstrap's
 // on top. last is the file that is read last. Each file is named once.
-func (w *wants) refuseDifferences(want, got config.Table, last string) {
+func (w *wants) refuseDifferences(want, got facts.Table, last string) {
 	wanted, found := want.Settings(), got.Settings()
 	all := maps.Clone(wanted)
 	maps.Copy(all, found)
@@ -104,15 +104,15 @@ func (w *wants) refuseDifferences(want, got config.Table, last string) {
 // notCompared reports whether a key belongs to a single file, or to the older CRI plugin, whose sections were migrated
 // to the newer one's.
 func notCompared(name string) bool {
-	return name == "imports" || name == "version" || strings.HasPrefix(name, "plugins."+config.CRIBefore+".")
+	return name == "imports" || name == "version" || strings.HasPrefix(name, "plugins."+facts.CRIBefore+".")
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // checkCgroups compares containerd's cgroup driver with the kubelet's. runc does not use systemd by default
 // (internal/cri/config DefaultRuntimeConfig).
-func (c *containerd) checkCgroups(all config.Table) {
-	cri := all.Sub("plugins", config.CRIRuntime, "containerd")
+func (c *containerd) checkCgroups(all facts.Table) {
+	cri := all.Sub("plugins", facts.CRIRuntime, "containerd")
 	name := cmp.Or(cri.Setting("", "default_runtime_name").Text(), "runc")
 	s := cri.Sub("runtimes", name, "options").Setting(c.at.main, "SystemdCgroup")
 	driver := "cgroupfs"
@@ -124,7 +124,7 @@ func (c *containerd) checkCgroups(all config.Table) {
 
 // compareCgroups warns if the kubelet and the runtime have different cgroup drivers. A kubelet without a setting uses
 // the runtime's.
-func (w *wants) compareCgroups(k *config.Kubelet, driver, file, setting string) {
+func (w *wants) compareCgroups(k *facts.Kubelet, driver, file, setting string) {
 	w.fact("cgroup driver", driver, file)
 	if k.Settings.CgroupDriver == "" || k.Settings.CgroupDriver == driver {
 		return

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // The handlers, as the RuntimeClasses name them.
@@ -48,7 +48,7 @@ func (h *handler) otherBase() string {
 }
 
 // kataFragment returns the handler's drop-in for Kata, over a base that has qemu as its section for the VMM.
-func (h *handler) kataFragment(k *kata, qemu config.Table) (string, error) {
+func (h *handler) kataFragment(k *kata, qemu facts.Table) (string, error) {
 	name := flavoured("kata/50-"+h.name, ".toml", k.flavour)
 	if h.hotPlug {
 		name = "kata/50-" + h.name + "-hotplug.toml"

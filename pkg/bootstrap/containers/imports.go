@@ -12,7 +12,6 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -21,7 +20,7 @@ import (
 // result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
 	// Parse has limits, which the parser below does not have.
-	if _, err := config.ParseTable(facts.Fact{Path: name, Value: text}); err != nil {
+	if _, err := facts.ParseTable(facts.Fact{Path: name, Value: text}); err != nil {
 		return "", err
 	}
 	at, err := findPlace(text)

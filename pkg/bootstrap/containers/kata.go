@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -22,10 +22,10 @@ type kata struct {
 
 // unpackedKata is Kata's own archive, unpacked at / by hand or by kata-deploy.
 func unpackedKata(flavour Flavour) kata {
-	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: config.KataUnpacked}
+	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: facts.KataUnpacked}
 	if flavour == FlavourRust {
 		k.shim = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2"
-		k.shipped = path.Join(k.shipped, config.KataRust)
+		k.shipped = path.Join(k.shipped, facts.KataRust)
 	}
 	k.own = k.shipped
 	return k
@@ -36,7 +36,7 @@ func unpackedKata(flavour Flavour) kata {
 func packagedKata() kata {
 	return kata{
 		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
-		shipped: config.KataPackaged, own: config.KataSite,
+		shipped: facts.KataPackaged, own: facts.KataSite,
 	}
 }
 
@@ -113,7 +113,7 @@ func baseName(k *kata, base Base) string {
 }
 
 // kataBase returns the shipped configuration to copy.
-func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, bool) {
+func (n node) kataBase(w *wants, k *kata, h *handler) (facts.Table, string, bool) {
 	name := path.Join(k.shipped, baseName(k, h.base))
 	file := n.Read(name)
 	if !file.OK() {
@@ -121,7 +121,7 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (config.Table, string, boo
 			"Install a release of Kata that has it, or "+h.otherBase()+".")
 		return nil, "", false
 	}
-	t, err := config.ParseTable(file)
+	t, err := facts.ParseTable(file)
 	if err != nil {
 		w.refuse(rule.FileDamaged, name, "Kata's configuration can't be parsed: "+err.Error(), "Reinstall that release of Kata.")
 		return nil, "", false
@@ -139,7 +139,7 @@ func (n node) checkKata(w *wants, flavour Flavour, h *handler, text string) {
 	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
 	effective := with.effectiveKata(w, h.config())
-	want, err := config.ParseTable(with.Read(dropIn))
+	want, err := facts.ParseTable(with.Read(dropIn))
 	if err != nil {
 		w.refuse(rule.FileDamaged, dropIn, err.Error(), "Report it: a shipped fragment is broken.")
 		return
@@ -167,8 +167,8 @@ func (w *wants) modules(all []state.Module) {
 }
 
 // effectiveKata returns what Kata makes of a configuration and its drop-ins.
-func (n node) effectiveKata(w *wants, base string) config.Table {
-	loaded := config.LoadKata(n, base)
+func (n node) effectiveKata(w *wants, base string) facts.Table {
+	loaded := facts.LoadKata(n, base)
 	for _, file := range loaded.Damaged {
 		w.refuse(rule.FileDamaged, file.Path, "Kata would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
@@ -177,14 +177,14 @@ func (n node) effectiveKata(w *wants, base string) config.Table {
 
 // overridden judges a setting that a file of the site overrides: settings that keep tenants out must be bootstrap's, and
 // sizes are the site's choice.
-func (w *wants) overridden(name string, is, ours config.TableSetting) {
+func (w *wants) overridden(name string, is, ours facts.TableSetting) {
 	text := fmt.Sprintf("%s sets %s, which overrides bootstrap's %s.", is.File, is.Fact().Value, ours.Fact().Value)
 	fix := "Remove the setting from " + is.File + "."
 	switch ours.Name {
 	case "default_memory", "overhead_memory", "pcie_root_port":
 		w.fact(name, is.Fact().Value, is.File)
 	case "virtio_fs_extra_args":
-		if config.DropsMknod(is.List()) {
+		if facts.DropsMknod(is.List()) {
 			w.fact(name, is.Fact().Value, is.File)
 			return
 		}
@@ -211,7 +211,7 @@ func (n node) kataVersion(w *wants) {
 }
 
 // kataModules returns the kernel modules that Kata's shim needs on the node, according to Kata 4.1's sources.
-func kataModules(flavour Flavour, effective config.Table) []state.Module {
+func kataModules(flavour Flavour, effective facts.Table) []state.Module {
 	// The shim opens /dev/vhost-vsock to reach the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID;
 	// in the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
 	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim connects to the agent in the VM over vsock"}}
@@ -257,14 +257,14 @@ func tcFilterModules() []state.Module {
 
 // joinsByTCFilter reports whether traffic control joins the pod's interfaces with the VM's, which is the default of
 // both runtimes (virtcontainers/network.go DefaultNetInterworkingModel).
-func joinsByTCFilter(effective config.Table) bool {
+func joinsByTCFilter(effective facts.Table) bool {
 	model := effective.Sub("runtime").Setting("", "internetworking_model").Text()
 	return slices.Contains([]string{"", "default", "tcfilter"}, model)
 }
 
 // checkVirtiofsd refuses a Kata whose program for shared directories does not exist: the shim starts it before the VM. A
 // name without a directory is searched in the PATH of the shim, which no file shows.
-func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective config.Table) {
+func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared, daemon := qemu.Setting("", "shared_fs"), qemu.Setting("", "virtio_fs_daemon")
 	if !needsVirtiofsd(flavour, shared) {
@@ -285,7 +285,7 @@ func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective co
 
 // checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site
 // brings that about: over a base that shares, bootstrap's drop-in excludes it.
-func (w *wants) checkBlockDevices(flavour Flavour, effective config.Table) {
+func (w *wants) checkBlockDevices(flavour Flavour, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared := qemu.Setting("", "shared_fs")
 	if !needsVirtiofsd(flavour, shared) || qemu.Setting("", "disable_block_device_use").On() {
@@ -297,7 +297,7 @@ func (w *wants) checkBlockDevices(flavour Flavour, effective config.Table) {
 
 // needsVirtiofsd reports whether a way of sharing directories needs a program. By default, the Go runtime shares by
 // virtio-fs (katautils/config.go sharedFS) and the Rust runtime does not share (kata-types SharedFsInfo).
-func needsVirtiofsd(flavour Flavour, shared config.TableSetting) bool {
+func needsVirtiofsd(flavour Flavour, shared facts.TableSetting) bool {
 	if shared.Text() == "" {
 		return flavour == FlavourGo || shared.IsSet()
 	}

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // kubelet reads the kubelet's configuration at its next start.
-func (n node) kubelet() *config.Kubelet {
-	args, files := config.KubeletArgs(n)
-	return config.LoadKubelet(n, args, config.KubeletConfig, func(flag string) string {
+func (n node) kubelet() *facts.Kubelet {
+	args, files := facts.KubeletArgs(n)
+	return facts.LoadKubelet(n, args, facts.KubeletConfig, func(flag string) string {
 		return n.fileWith(files, strings.TrimLeft(flag, "-"))
 	})
 }
@@ -56,10 +56,10 @@ func kubeletWants(n node) *wants {
 	return w
 }
 
-func (w *wants) kubeletFacts(n node, k *config.Kubelet) {
+func (w *wants) kubeletFacts(n node, k *facts.Kubelet) {
 	files := k.Loaded()
 	source, unset := strings.Join(files, ", "), "not set"
-	if d := config.FindDistribution(n); d != nil && len(files) == 0 {
+	if d := facts.FindDistribution(n); d != nil && len(files) == 0 {
 		unset = "not known: " + d.Name + " writes the kubelet's configuration when it starts"
 	}
 	var gates []string

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // node is the tree, optionally with the content of files replaced. Paths have a leading slash.
@@ -32,7 +31,7 @@ func (n node) with(name string, content []byte) node {
 }
 
 // Read implements [config.FileReader]. It truncates files after [config.MaxTableSize] bytes, a size that no valid configuration has.
-func (n node) Read(name string) facts.Fact { return n.readAtMost(name, config.MaxTableSize) }
+func (n node) Read(name string) facts.Fact { return n.readAtMost(name, facts.MaxTableSize) }
 
 func (n node) readAtMost(name string, limit int64) facts.Fact {
 	if content, ok := n.would[name]; ok {
@@ -140,8 +139,8 @@ func (n node) Match(pattern string) (found []string, all bool) {
 				}
 			}
 		}
-		if len(next) > config.MaxTableFiles {
-			return next[:config.MaxTableFiles], false
+		if len(next) > facts.MaxTableFiles {
+			return next[:facts.MaxTableFiles], false
 		}
 		found = next
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
@@ -25,13 +25,13 @@ func UsualUnits(tree state.Tree, r Runtime) []string { return node{tree: tree}.u
 
 func (n node) units(r Runtime) []string {
 	return slices.DeleteFunc(n.usualUnits(r), func(name string) bool {
-		_, there := config.LoadUnit(n, name)
+		_, there := facts.LoadUnit(n, name)
 		return !there
 	})
 }
 
 func (n node) usualUnits(r Runtime) []string {
-	switch d := config.FindDistribution(n); {
+	switch d := facts.FindDistribution(n); {
 	case r == RuntimeCRIO:
 		return []string{"crio.service"}
 	case r != RuntimeContainerd:
@@ -39,7 +39,7 @@ func (n node) usualUnits(r Runtime) []string {
 	case d != nil:
 		return d.Units
 	}
-	return []string{config.ContainerdService}
+	return []string{facts.ContainerdService}
 }
 
 // restarted says which services restart a runtime for a file, or that none does.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )
 
@@ -67,7 +67,7 @@ func TestCommandLineIsWhatSystemdMakesOfTheUnit(t *testing.T) {
 		"usr/lib/systemd/system/x.service.d/30.other": "[Service]\nExecStart=/bin/other\n",
 		"etc/default/x": "# A=7\nA=\"6\"\n",
 	})}
-	u, ok := config.LoadUnit(n, "x.service")
+	u, ok := facts.LoadUnit(n, "x.service")
 	if !ok {
 		t.Fatal("there is no unit")
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -86,7 +85,7 @@ func (n node) runtime(asked Runtime) Runtime {
 		return asked
 	}
 	endpoint := n.kubelet().Settings.ContainerRuntimeEndpoint
-	crio := n.exists(path.Dir(config.CRIOConfig)) || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
+	crio := n.exists(path.Dir(facts.CRIOConfig)) || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
 	switch {
 	case strings.Contains(endpoint, "crio"):
 		return RuntimeCRIO

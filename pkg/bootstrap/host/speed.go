@@ -8,8 +8,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
-	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
 )
 
 const speedPart = "speed"
@@ -20,29 +20,29 @@ func (n *node) speed() {
 		return
 	}
 	if len(n.blueprint.VirtualFunctions) > 0 {
-		n.advise(mainline.ParallelOpens(), "VFs of one PF are opened one after the other (VFIO-022)")
+		n.advise(facts.ParallelOpens(), "VFs of one PF are opened one after the other (VFIO-022)")
 	}
 	if !n.platform.Live || !n.largeBARs() {
 		return
 	}
 	if !n.platform.Modules["iommufd"].There() {
-		n.advise(mainline.LargeMappings(), "large BARs are mapped by pages of 4 KiB (VFIO-023)")
+		n.advise(facts.LargeMappings(), "large BARs are mapped by pages of 4 KiB (VFIO-023)")
 	}
 	n.qemu()
 }
 
 // advise reports a kernel that lacks a change. A kernel that may have it is a fact.
-func (n *node) advise(c mainline.KernelChange, without string) {
-	kernel := mainline.Kernel{Release: n.platform.Kernel}
+func (n *node) advise(c facts.KernelChange, without string) {
+	kernel := facts.Kernel{Release: n.platform.Kernel}
 	if n.platform.Live {
 		kernel.Version, _ = n.text(speedPart, "proc/version")
 	}
 	switch c.In(kernel) {
-	case mainline.ChangeMissing:
+	case facts.ChangeMissing:
 		n.problem(state.Problem{Part: speedPart, Code: rule.SlowStart, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
-	case mainline.ChangeUnknown:
+	case facts.ChangeUnknown:
 		n.fact(speedPart, c.Commit, "can't tell whether kernel "+kernel.Release+" has it; ask its distribution", kernelSource(n.platform))
-	case mainline.ChangeIn:
+	case facts.ChangeIn:
 	}
 }
 
@@ -61,10 +61,10 @@ func (n *node) qemu() {
 	if !ok {
 		return
 	}
-	version, err := mainline.KataQEMU([]byte(text))
-	if err == nil && mainline.AlignsMappings(version) == mainline.ChangeMissing {
+	version, err := facts.KataQEMU([]byte(text))
+	if err == nil && facts.AlignsMappings(version) == facts.ChangeMissing {
 		n.problem(state.Problem{
-			Part: speedPart, Code: rule.SlowStart, Path: kataVersions, Fix: mainline.QEMUFix,
+			Part: speedPart, Code: rule.SlowStart, Path: kataVersions, Fix: facts.QEMUFix,
 			Text: fmt.Sprintf("Kata's QEMU is %s, which does not align mappings of BARs (RT-033)", version),
 		})
 	}

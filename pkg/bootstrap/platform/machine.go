@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -83,13 +83,13 @@ func (r *reader) firmware() Firmware {
 	names := r.list(tables)
 	f := Firmware{Readable: len(names) > 0}
 	if slices.Contains(names, "DMAR") {
-		f.DMAR = parsed(r, &f, "DMAR", acpi.ParseDMAR)
+		f.DMAR = parsed(r, &f, "DMAR", facts.ParseDMAR)
 	}
 	if slices.Contains(names, "IVRS") {
-		f.IVRS = parsed(r, &f, "IVRS", acpi.ParseIVRS)
+		f.IVRS = parsed(r, &f, "IVRS", facts.ParseIVRS)
 	}
 	if slices.Contains(names, "IORT") {
-		f.IORT = parsed(r, &f, "IORT", acpi.ParseIORT)
+		f.IORT = parsed(r, &f, "IORT", facts.ParseIORT)
 	}
 	return f
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
@@ -78,9 +78,9 @@ const (
 
 // Firmware has the ACPI tables about IOMMUs. Absent tables are nil.
 type Firmware struct {
-	DMAR *acpi.DMAR
-	IVRS *acpi.IVRS
-	IORT *acpi.IORT
+	DMAR *facts.DMAR
+	IVRS *facts.IVRS
+	IORT *facts.IORT
 	// Readable: the directory of tables is not empty, and the tables above could be read.
 	Readable bool
 }

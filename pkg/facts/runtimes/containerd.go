@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // addContainerd reads containerd's configuration as containerd 2 does. containerd 1
@@ -23,18 +22,18 @@ func (r *Runtimes) addContainerd(n *facts.Node) {
 	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, repairable(n, loaded.Damaged)...)
 	r.handlers(loaded.All, file)
 	r.CRIOff = criOff(loaded.All, file)
-	r.CDI = loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "enable_cdi")
-	r.addCDIDirs(loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "cdi_spec_dirs"))
+	r.CDI = loaded.All.Sub("plugins", facts.CRIRuntime).Setting(file, "enable_cdi")
+	r.addCDIDirs(loaded.All.Sub("plugins", facts.CRIRuntime).Setting(file, "cdi_spec_dirs"))
 	r.NRI = containerdNRI(loaded.All, file)
-	r.ShimCleanup = loaded.All.Timeout(file, config.ShimCleanup)
+	r.ShimCleanup = loaded.All.Timeout(file, facts.ShimCleanup)
 }
 
 // chooseContainerd loads the configuration of the containerd that serves the kubelet:
 // of several the one with CRI on. That more than one has is kept as damage.
-func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string, chosen *config.Containerd) {
+func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string, chosen *facts.Containerd) {
 	serves := false
 	for _, name := range names {
-		loaded := config.LoadContainerd(onNode{n}, name)
+		loaded := facts.LoadContainerd(onNode{n}, name)
 		on := !criOff(loaded.All, name).IsSet()
 		switch {
 		case chosen == nil, on && !serves:
@@ -49,10 +48,10 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 
 // criOff returns the setting that switches the CRI plugin off, as dockerd does for a containerd of its own. It is not set
 // if the plugin is on.
-func criOff(all config.Table, file string) Setting {
+func criOff(all facts.Table, file string) Setting {
 	s := all.Setting(file, "disabled_plugins")
 	for _, name := range s.List() {
-		if name == "cri" || name == config.CRIBefore || name == config.CRIRuntime {
+		if name == "cri" || name == facts.CRIBefore || name == facts.CRIRuntime {
 			return s
 		}
 	}
@@ -64,7 +63,7 @@ func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
 	if len(damaged) == 0 {
 		return nil
 	}
-	d := config.FindDistribution(onNode{n})
+	d := facts.FindDistribution(onNode{n})
 	if d == nil {
 		return damaged
 	}
@@ -84,7 +83,7 @@ func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
 func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
 	own, others := daemons(n, "containerd")
 	for _, p := range own {
-		if name := containerdFile(&p); !slices.Contains(names, name) && (name != config.ContainerdConfig || read(n, name).Status != facts.Absent) {
+		if name := containerdFile(&p); !slices.Contains(names, name) && (name != facts.ContainerdConfig || read(n, name).Status != facts.Absent) {
 			names = append(names, name)
 		}
 	}
@@ -103,12 +102,12 @@ func containerdFile(p *process) string {
 	if name, ok := p.option("--config", "-c"); ok && path.IsAbs(name) {
 		return path.Clean(name)
 	}
-	return config.ContainerdConfig
+	return facts.ContainerdConfig
 }
 
 // placedConfig returns the configuration of the next start if it exists. Bootstrap chooses the same.
 func placedConfig(n *facts.Node) []string {
-	main := config.FindContainerd(onNode{n}).Main
+	main := facts.FindContainerd(onNode{n}).Main
 	if read(n, main).Status == facts.Absent {
 		return nil
 	}
@@ -116,8 +115,8 @@ func placedConfig(n *facts.Node) []string {
 }
 
 // handlers adds containerd's handlers.
-func (r *Runtimes) handlers(all config.Table, file string) {
-	cri := all.Sub("plugins", config.CRIRuntime)
+func (r *Runtimes) handlers(all facts.Table, file string) {
+	cri := all.Sub("plugins", facts.CRIRuntime)
 	runtimes := cri.Sub("containerd", "runtimes")
 	for _, name := range runtimes.Names() {
 		t := runtimes.Sub(name)
@@ -139,7 +138,7 @@ func (r *Runtimes) handlers(all config.Table, file string) {
 
 // addCRIO reads CRI-O's configuration.
 func (r *Runtimes) addCRIO(n *facts.Node) {
-	loaded := config.LoadCRIO(onNode{n})
+	loaded := facts.LoadCRIO(onNode{n})
 	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, loaded.Damaged...)
 	if len(loaded.Files)+len(loaded.Damaged) == 0 {
 		return
@@ -154,7 +153,7 @@ func (r *Runtimes) addCRIO(n *facts.Node) {
 }
 
 // crioHandlers adds CRI-O's handlers.
-func (r *Runtimes) crioHandlers(runtime config.Table, file string) {
+func (r *Runtimes) crioHandlers(runtime facts.Table, file string) {
 	handlers := runtime.Sub("runtimes")
 	for _, name := range handlers.Names() {
 		t := handlers.Sub(name)
@@ -177,7 +176,7 @@ func (r *Runtimes) crioHandlers(runtime config.Table, file string) {
 
 // crioNRI returns CRI-O's NRI, which is on unless it is switched off
 // (internal/config/nri).
-func crioNRI(t config.Table, file string) *NRI {
+func crioNRI(t facts.Table, file string) *NRI {
 	v := t.Sub("default_validator")
 	n := &NRI{
 		Switch: t.Setting(file, "enable_nri"),

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // Container is a container of the node, by its bundle or by what a running containerd says.
@@ -23,7 +22,7 @@ type Container struct {
 // bundleDirs are where containerd and its copies in distributions keep bundles.
 func bundleDirs(n *facts.Node) []string {
 	var dirs []string
-	for _, state := range config.ContainerdStates(onNode{n}) {
+	for _, state := range facts.ContainerdStates(onNode{n}) {
 		dirs = append(dirs, path.Join(strings.TrimPrefix(state, "/"), "io.containerd.runtime.v2.task/k8s.io"))
 	}
 	return dirs
@@ -82,7 +81,7 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 
 // container reads one bundle. One that is no pod's has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
-	text, err := n.FS().ReadAtMost(file, config.MaxTableSize)
+	text, err := n.FS().ReadAtMost(file, facts.MaxTableSize)
 	if err != nil {
 		return Container{}, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // Kata is Kata's configuration for one handler: the base with the drop-ins over it.
@@ -23,8 +22,8 @@ type Kata struct {
 	// Files are the base and the drop-ins that were read.
 	Files []facts.Fact
 
-	all        config.Table
-	hypervisor config.Table
+	all        facts.Table
+	hypervisor facts.Table
 	vmm        string
 }
 
@@ -41,11 +40,11 @@ func configFile(n *facts.Node, h *Handler) string {
 	if file := h.Config.Text(); file != "" {
 		return path.Clean("/" + file)
 	}
-	return config.DefaultKata(onNode{n}, h.IsRust())
+	return facts.DefaultKata(onNode{n}, h.IsRust())
 }
 
 func loadKata(n *facts.Node, file string) *Kata {
-	loaded := config.LoadKata(onNode{n}, file)
+	loaded := facts.LoadKata(onNode{n}, file)
 	k := &Kata{File: file, Files: loaded.Files, Damaged: loaded.Damaged, all: loaded.All}
 	k.choose()
 	return k

@@ -5,14 +5,13 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // PodResourcesDir is the directory of the kubelet's pod-resources socket, and KubeletPlugins that in which it looks for
 // plugins.
 const (
-	PodResourcesDir = config.KubeletDir + "/pod-resources"
-	KubeletPlugins  = config.KubeletDir + "/plugins_registry"
+	PodResourcesDir = facts.KubeletDir + "/pod-resources"
+	KubeletPlugins  = facts.KubeletDir + "/plugins_registry"
 )
 
 // Kubelet is whom the kubelet answers.
@@ -48,7 +47,7 @@ func FindKubelet(n *facts.Node) (Kubelet, bool) {
 	case len(doubtful) > 0:
 		k.Damaged = doubts(doubtful)
 	default:
-		loaded := config.LoadKubelet(onNode{n}, nil, config.KubeletConfig, noFile)
+		loaded := facts.LoadKubelet(onNode{n}, nil, facts.KubeletConfig, noFile)
 		if loaded.Files[0].Status == facts.Absent {
 			return k, false
 		}
@@ -59,7 +58,7 @@ func FindKubelet(n *facts.Node) (Kubelet, bool) {
 
 // readRunning reads the files and flags of a kubelet that runs.
 func (k *Kubelet) readRunning(n *facts.Node, p process) {
-	loaded := config.LoadKubelet(onNode{n}, p.args, "", noFile)
+	loaded := facts.LoadKubelet(onNode{n}, p.args, "", noFile)
 	named, _ := p.option("--config")
 	// A file that is there existed when the kubelet started, and its content then is unknown.
 	hasFile := named != "" && loaded.Files[0].Status != facts.Absent
@@ -71,12 +70,12 @@ func (k *Kubelet) readRunning(n *facts.Node, p process) {
 func noFile(string) string { return "" }
 
 // take adds what the configuration says. Open: nothing that it leaves out is switched off, as in a kubelet without a file.
-func (k *Kubelet) take(loaded *config.Kubelet, open bool) {
+func (k *Kubelet) take(loaded *facts.Kubelet, open bool) {
 	k.Seen = append(k.Seen, loaded.Files...)
 	k.Damaged = append(k.Damaged, loaded.Damaged...)
 	set := &loaded.Settings
 	if open {
-		k.ReadOnlyPort, k.Anonymous, k.AlwaysAllow = config.ReadOnlyPort, true, set.Authorization.Mode == ""
+		k.ReadOnlyPort, k.Anonymous, k.AlwaysAllow = facts.ReadOnlyPort, true, set.Authorization.Mode == ""
 	}
 	if set.ReadOnlyPort != nil {
 		k.ReadOnlyPort = *set.ReadOnlyPort

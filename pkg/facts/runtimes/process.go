@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -23,7 +22,7 @@ type process struct {
 // option returns the value of a command line's option, the last one given:
 // "--config x", "--config=x".
 func (p *process) option(names ...string) (value string, ok bool) {
-	return config.Option(p.args, names...)
+	return facts.Option(p.args, names...)
 }
 
 // processes returns those with one of the names, which the kernel cuts after 15

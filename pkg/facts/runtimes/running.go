@@ -10,7 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -82,7 +81,7 @@ func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
 
 // Sockets returns where the container runtimes that the node may have serve.
 func Sockets(n *facts.Node) []string {
-	return append(config.ContainerdSockets(onNode{n}), config.CRIOSocket)
+	return append(facts.ContainerdSockets(onNode{n}), facts.CRIOSocket)
 }
 
 // findSocket returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
@@ -101,7 +100,7 @@ func findSocket(n *facts.Node) string {
 			return path.Clean(socket)
 		}
 	}
-	all := config.ContainerdSockets(onNode{n})
+	all := facts.ContainerdSockets(onNode{n})
 	if i := slices.IndexFunc(all, func(s string) bool { return n.Exists(s).OK() }); i >= 0 {
 		return all[i]
 	}

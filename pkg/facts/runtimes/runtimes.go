@@ -11,7 +11,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
 )
 
 // Runtimes is what the node's container runtimes are set up to do.
@@ -71,7 +70,7 @@ func (r *Runtimes) damaged(file facts.Fact, err error) {
 }
 
 // Setting is one setting as all files together have it.
-type Setting = config.TableSetting
+type Setting = facts.TableSetting
 
 // onNode reads a node's files, through absolute links too.
 type onNode struct{ *facts.Node }
@@ -147,8 +146,8 @@ func orDefault(s Setting, path string) string {
 
 // containerdNRI returns containerd's NRI, which is on unless it is switched off, as
 // since 2.0.
-func containerdNRI(all config.Table, file string) *NRI {
-	t := all.Sub("plugins", config.NRI)
+func containerdNRI(all facts.Table, file string) *NRI {
+	t := all.Sub("plugins", facts.NRI)
 	v := t.Sub("default_validator")
 	n := &NRI{
 		Switch: t.Setting(file, "disable"),
@@ -165,7 +164,7 @@ func containerdNRI(all config.Table, file string) *NRI {
 		n.Rejects = append(n.Rejects, v.Setting(file, key))
 	}
 	n.Enabled = !n.Switch.On()
-	if off := all.Setting(file, "disabled_plugins"); slices.Contains(off.List(), config.NRI) {
+	if off := all.Setting(file, "disabled_plugins"); slices.Contains(off.List(), facts.NRI) {
 		n.Enabled, n.Switch = false, off
 	}
 	return n

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -13,7 +12,7 @@ import (
 type Sandbox struct {
 	// Sandbox has the VMM's PID and the guest paths of devices also where the VMM's
 	// command line alone tells them.
-	katastate.KataSandbox
+	KataSandbox
 	// Namespace and Pod are those of its bundle; empty if there is none.
 	Namespace, Pod string
 	// VMM is its process; nil if none is seen.
@@ -21,7 +20,7 @@ type Sandbox struct {
 }
 
 // Sandboxes returns Kata's sandboxes of the node, by id, and what was asked for
-// their states ([katastate.ReadKataSandboxes]). One whose VMM runs without a state is among them. It
+// their states ([ReadKataSandboxes]). One whose VMM runs without a state is among them. It
 // is worked out once.
 func Sandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 	type key struct{}
@@ -37,7 +36,7 @@ func Sandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 }
 
 func readSandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
-	states, asked := katastate.ReadKataSandboxes(n)
+	states, asked := ReadKataSandboxes(n)
 	var found []Sandbox
 	for _, s := range states {
 		found = append(found, Sandbox{KataSandbox: s})
@@ -62,7 +61,7 @@ func readSandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 func withVMM(found []Sandbox, v *VMM) []Sandbox {
 	i := slices.IndexFunc(found, func(s Sandbox) bool { return s.ID == v.Sandbox })
 	if i < 0 {
-		i, found = len(found), append(found, Sandbox{KataSandbox: katastate.KataSandbox{ID: v.Sandbox}})
+		i, found = len(found), append(found, Sandbox{KataSandbox: KataSandbox{ID: v.Sandbox}})
 	}
 	found[i].take(v)
 	return found
@@ -79,9 +78,9 @@ func (s *Sandbox) take(v *VMM) {
 		if err != nil {
 			continue
 		}
-		i := slices.IndexFunc(s.Devices, func(d katastate.KataDevice) bool { return d.Address == a })
+		i := slices.IndexFunc(s.Devices, func(d KataDevice) bool { return d.Address == a })
 		if i < 0 {
-			i, s.Devices = len(s.Devices), append(s.Devices, katastate.KataDevice{Address: a})
+			i, s.Devices = len(s.Devices), append(s.Devices, KataDevice{Address: a})
 		}
 		s.Devices[i].ColdPlugged = true
 		if s.Devices[i].Bus == "" {

@@ -43,7 +43,7 @@ func where(s *runtimes.Sandbox) string {
 }
 
 func TestSandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
-	of := recordedVMM(t).and(files{"run/vc/sbs/" + sandboxID + "/persist.json": testFile(t, "../katastate/testdata/persist.json")})
+	of := recordedVMM(t).and(files{"run/vc/sbs/" + sandboxID + "/persist.json": testFile(t, "testdata/persist.json")})
 	found, _ := runtimes.Sandboxes(node(t, of))
 	if len(found) != 1 {
 		t.Fatalf("there are %+v", found)

@@ -267,7 +267,7 @@ func StateFile(rec *journal.Record) string {
 }
 
 // KeepState writes what Kata's Go runtime keeps of the sandbox that has a claim's
-// functions, as far as it is read (pkg/facts/katastate).
+// functions, as far as it is read (pkg/facts/runtimes).
 func (t *Tree) KeepState(rec *journal.Record) {
 	t.TB.Helper()
 	type vfioDev struct {

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
@@ -36,7 +36,7 @@ func TestFrameBufferSurvivesReset(t *testing.T) {
 				}
 			})
 			told := lastReset(t, stage.Address(t, address))
-			words := (&history.Cleaning{Event: told.Seq, Result: told.Result, Proof: *told.Reset}).Words()
+			words := (&facts.Cleaning{Event: told.Seq, Result: told.Result, Proof: *told.Reset}).Words()
 			if !told.Reset.Match || told.Reset.Memory != ledger.MemoryNotChecked || !strings.Contains(words, "memory not checked") {
 				t.Errorf("the ledger has %+v, and users read %q; want a proven reset, whose memory is not checked", told.Reset, words)
 			}

@@ -1,4 +1,4 @@
-package history
+package facts
 
 import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"

@@ -1,6 +1,4 @@
-// Package acpi reads the tables by which firmware describes its IOMMUs, as
-// /sys/firmware/acpi/tables has them.
-package acpi
+package facts
 
 import (
 	"encoding/binary"
@@ -8,7 +6,7 @@ import (
 	"strings"
 )
 
-// DMAR are the flags of the table of that name (Intel VT-d 8.1, include/linux/dmar.h).
+// DMAR are the flags of the table of that name in /sys/firmware/acpi/tables (Intel VT-d 8.1, include/linux/dmar.h).
 type DMAR struct {
 	// Flags are all of them.
 	Flags byte

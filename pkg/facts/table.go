@@ -1,6 +1,4 @@
-// Package config reads the configuration files of container runtimes as the runtimes'
-// own loaders do: bounded, merged, and with the file that each setting comes from.
-package config
+package facts
 
 import (
 	"errors"
@@ -13,11 +11,10 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Table is a TOML table. Its values are tables, or leaves: everything else.
+// Table is a TOML table of a container runtime's configuration, as the runtime's own loader reads it: bounded, merged, and
+// with the file that each setting comes from. Its values are tables, or leaves: everything else.
 type Table map[string]any
 
 // leaf is a value and the file that it comes from.
@@ -34,7 +31,7 @@ const (
 )
 
 // ParseTable returns the table that a file holds. The error names file and line.
-func ParseTable(file facts.Fact) (Table, error) {
+func ParseTable(file Fact) (Table, error) {
 	if len(file.Value) >= MaxTableSize {
 		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxTableSize)
 	}
@@ -217,8 +214,8 @@ func (s TableSetting) List() []string {
 }
 
 // Fact returns the setting as evidence: the file and the value.
-func (s TableSetting) Fact() facts.Fact {
-	f := facts.Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
+func (s TableSetting) Fact() Fact {
+	f := Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
 	switch v := s.value.(type) {
 	case nil:
 	case string:

@@ -1,10 +1,8 @@
-package config
+package facts
 
 import (
 	"fmt"
 	"path"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // The directories of Kata's configurations: the site's, those of distributions' packages, and those of Kata's own
@@ -29,7 +27,7 @@ func DefaultKata(files FileReader, rust bool) string {
 		if rust {
 			dir = path.Join(dir, KataRust)
 		}
-		if name = path.Join(dir, kataMain); files.Read(name).Status != facts.Absent {
+		if name = path.Join(dir, kataMain); files.Read(name).Status != Absent {
 			return name
 		}
 	}
@@ -41,7 +39,7 @@ type Kata struct {
 	All Table
 	// Files are the base and the drop-ins that were read, in the order in which they apply. Damaged files could not be
 	// read or parsed: the shim would not start with them.
-	Files, Damaged []facts.Fact
+	Files, Damaged []Fact
 }
 
 // LoadKata reads a base and every file in config.d beside it, by name and whatever its extension, as both runtimes do.
@@ -55,7 +53,7 @@ func LoadKata(node Tree, base string) *Kata {
 		k.Damaged = append(k.Damaged, listed)
 	}
 	if len(names) > MaxTableFiles {
-		listed.Status, listed.Err = facts.Broken, fmt.Sprintf("it has more than %d files", MaxTableFiles)
+		listed.Status, listed.Err = Broken, fmt.Sprintf("it has more than %d files", MaxTableFiles)
 		k.Damaged, names = append(k.Damaged, listed), names[:MaxTableFiles]
 	}
 	for _, name := range names {
@@ -65,12 +63,12 @@ func LoadKata(node Tree, base string) *Kata {
 }
 
 // add puts a file over those before it.
-func (k *Kata) add(file facts.Fact) {
+func (k *Kata) add(file Fact) {
 	var one Table
 	if file.OK() {
 		var err error
 		if one, err = ParseTable(file); err != nil {
-			file.Status, file.Err = facts.Broken, err.Error()
+			file.Status, file.Err = Broken, err.Error()
 		}
 	}
 	if !file.OK() {

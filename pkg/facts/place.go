@@ -1,4 +1,4 @@
-package config
+package facts
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // The configuration, its usual directory of drop-ins and the service of a containerd that no Kubernetes distribution
@@ -170,7 +168,7 @@ func ContainerdStates(node Tree) []string {
 	all := []string{containerdState, rancherState}
 	for _, d := range Distributions(node) {
 		configured := node.Read(d.Config).Status
-		if (configured == facts.Present || configured == facts.Denied) && !slices.Contains(all, d.State) {
+		if (configured == Present || configured == Denied) && !slices.Contains(all, d.State) {
 			all = append(all, d.State)
 		}
 	}
@@ -209,7 +207,7 @@ func (d *Distribution) service(node Tree) *Unit {
 // node on which it was installed and not started yet, its service.
 func FindDistribution(node Tree) *Distribution {
 	all := Distributions(node)
-	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != facts.Absent })
+	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != Absent })
 	if i < 0 {
 		i = slices.IndexFunc(all, func(d Distribution) bool {
 			return d.DropIns != "" && slices.ContainsFunc(d.Units, func(unit string) bool { _, ok := LoadUnit(node, unit); return ok })
@@ -225,18 +223,18 @@ func FindDistribution(node Tree) *Distribution {
 func (d *Distribution) Writes(files FileReader) bool {
 	file := files.Read(d.Config)
 	first, _, _ := strings.Cut(file.Value, "\n")
-	return d.marker == "" || file.Status == facts.Absent || first == d.marker
+	return d.marker == "" || file.Status == Absent || first == d.marker
 }
 
 // Template returns the template that the distribution writes its configuration from, with its content; false if it uses
 // its own.
-func (d *Distribution) Template(files FileReader) (facts.Fact, bool) {
+func (d *Distribution) Template(files FileReader) (Fact, bool) {
 	for _, name := range d.Templates {
-		if file := files.Read(name); file.Status != facts.Absent {
+		if file := files.Read(name); file.Status != Absent {
 			return file, true
 		}
 	}
-	return facts.Fact{}, false
+	return Fact{}, false
 }
 
 // What a template has: the distribution's own one, and a list of imports.
@@ -256,11 +254,11 @@ func StatedVersion(text string) string {
 }
 
 // HasBase reports whether a template includes the distribution's own one.
-func HasBase(template facts.Fact) bool { return baseTemplate.MatchString(template.Value) }
+func HasBase(template Fact) bool { return baseTemplate.MatchString(template.Value) }
 
 // ImportsTwice reports whether a template has imports and includes the distribution's own one, which has the key too in
 // releases from [Distribution.Since] on (k3s#13680): containerd does not start with two.
-func ImportsTwice(template facts.Fact) bool {
+func ImportsTwice(template Fact) bool {
 	return HasBase(template) && importsSetting.MatchString(template.Value)
 }
 

@@ -1,4 +1,4 @@
-package config
+package facts
 
 import (
 	"cmp"
@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // The kubelet's directory, and its file of configuration where no flag names another: kubeadm's and most others'.
@@ -48,7 +46,7 @@ type Kubelet struct {
 	Root string
 	// Files are those that it looks for, in the order in which they apply; some may be absent. Damaged files could not
 	// be read or parsed: the kubelet would not start with them, and nothing of them counts.
-	Files, Damaged []facts.Fact
+	Files, Damaged []Fact
 	// CgroupFile is the file that sets the cgroup driver, and GateFiles are those that set the feature gates.
 	CgroupFile string
 	GateFiles  map[string]string
@@ -71,7 +69,7 @@ func LoadKubelet(node Tree, args []string, usual string, flagFile func(flag stri
 func (k *Kubelet) Loaded() []string {
 	var names []string
 	for _, file := range k.Files {
-		damaged := slices.ContainsFunc(k.Damaged, func(f facts.Fact) bool { return f.Path == file.Path })
+		damaged := slices.ContainsFunc(k.Damaged, func(f Fact) bool { return f.Path == file.Path })
 		if file.OK() && !damaged {
 			names = append(names, file.Path)
 		}
@@ -103,15 +101,15 @@ func kubeletFiles(node Tree, args []string, usual string) []string {
 }
 
 // read puts a file over those before it.
-func (k *Kubelet) read(file facts.Fact) {
+func (k *Kubelet) read(file Fact) {
 	k.Files = append(k.Files, file)
-	if file.Status == facts.Absent {
+	if file.Status == Absent {
 		return
 	}
 	var one KubeletSettings
 	if file.OK() {
 		if err := parseKubelet(file, &one); err != nil {
-			file.Status, file.Err = facts.Broken, err.Error()
+			file.Status, file.Err = Broken, err.Error()
 		}
 	}
 	if !file.OK() {
@@ -122,7 +120,7 @@ func (k *Kubelet) read(file facts.Fact) {
 }
 
 // parseKubelet decodes a file. The error does not name it: the file's fact does.
-func parseKubelet(file facts.Fact, into *KubeletSettings) error {
+func parseKubelet(file Fact, into *KubeletSettings) error {
 	if len(file.Value) >= MaxTableSize {
 		return fmt.Errorf("it is longer than %d bytes", MaxTableSize)
 	}

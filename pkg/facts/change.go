@@ -1,5 +1,4 @@
-// Package mainline knows which kernels and QEMUs have changes that make VMs with devices start faster.
-package mainline
+package facts
 
 import (
 	"fmt"
@@ -17,7 +16,7 @@ const (
 	ChangeMissing
 )
 
-// KernelChange is a change of Linux.
+// KernelChange is a change of Linux that makes VMs with devices start faster. Some kernels have it.
 type KernelChange struct {
 	// Commit and Title are those of the mainline commit.
 	Commit, Title string

@@ -1,4 +1,4 @@
-package history_test
+package facts_test
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -18,7 +18,7 @@ func at(bus, dev, fn uint8) pci.Address { return pci.Address{Bus: bus, Device: d
 
 // book writes a ledger, an event a minute.
 type book struct {
-	h      history.History
+	h      facts.History
 	events []*ledger.Event
 }
 
@@ -119,10 +119,10 @@ func TestOneAfterTheOther(t *testing.T) {
 		t.Fatalf("%d tenancies, want 2", len(got))
 	}
 	first, second := got[0], got[1]
-	want := &history.PastTenancy{
+	want := &facts.PastTenancy{
 		Device: gpu(), Node: "n1", Claim: *a, Pods: []ledger.Pod{{UID: "pod-t1-a", Name: "p-a"}}, From: minute(0), To: new(minute(4)), First: true,
-		Stays:  []history.Stay{{VM: ledger.VM{Sandbox: "s-a"}, From: minute(1), To: new(minute(2))}},
-		After:  &history.Cleaning{Time: minute(3), Event: 3, Result: ledger.OK, Proof: *b.events[3].Reset},
+		Stays:  []facts.Stay{{VM: ledger.VM{Sandbox: "s-a"}, From: minute(1), To: new(minute(2))}},
+		After:  &facts.Cleaning{Time: minute(3), Event: 3, Result: ledger.OK, Proof: *b.events[3].Reset},
 		Events: []int64{0, 1, 2, 3, 4},
 	}
 	if diff := cmp.Diff(want, first); diff != "" {
@@ -153,7 +153,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			t.Errorf("pod %s has %d tenancies, want %d", which, n, want)
 		}
 	}
-	if near := b.h.Neighbors([]*history.PastTenancy{first}); len(near) > 0 {
+	if near := b.h.Neighbors([]*facts.PastTenancy{first}); len(near) > 0 {
 		t.Errorf("who came after was no neighbor: %+v", near)
 	}
 }
@@ -231,18 +231,18 @@ func TestRelations(t *testing.T) {
 	deep := ledger.Device{Address: at(0x40, 0, 0), Switch: new(at(0x3c, 0, 0)), Upstream: []pci.Address{at(0x3a, 0, 0), at(0x3b, 0, 0), at(0x3c, 0, 0)}}
 	for _, c := range []struct {
 		other ledger.Device
-		want  history.Relation
+		want  facts.Relation
 	}{
-		{ledger.Device{Address: at(0x40, 0, 0)}, history.SameFunction},
-		{ledger.Device{Address: at(0x50, 0, 0), GroupMembers: []pci.Address{at(0x40, 0, 0)}}, history.SameGroup},
-		{ledger.Device{Address: at(0x40, 1, 0), PF: new(at(0x40, 0, 0))}, history.SamePF},
-		{ledger.Device{Address: at(0x40, 0, 1)}, history.SameSlot},
-		{ledger.Device{Address: at(0x40, 1, 0), FirstFunction: new(at(0x40, 0, 0))}, history.SameSlot}, // the ninth function, by ARI
-		{ledger.Device{Address: at(0x40, 1, 0)}, history.SameNode},
-		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3c, 0, 0))}, history.SameSwitch},
-		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3b, 0, 0))}, history.SameSwitch},
-		{ledger.Device{Address: at(0x41, 0, 0), Upstream: []pci.Address{at(0x3a, 0, 0)}}, history.SamePort},
-		{vf(0), history.SameNode},
+		{ledger.Device{Address: at(0x40, 0, 0)}, facts.SameFunction},
+		{ledger.Device{Address: at(0x50, 0, 0), GroupMembers: []pci.Address{at(0x40, 0, 0)}}, facts.SameGroup},
+		{ledger.Device{Address: at(0x40, 1, 0), PF: new(at(0x40, 0, 0))}, facts.SamePF},
+		{ledger.Device{Address: at(0x40, 0, 1)}, facts.SameSlot},
+		{ledger.Device{Address: at(0x40, 1, 0), FirstFunction: new(at(0x40, 0, 0))}, facts.SameSlot}, // the ninth function, by ARI
+		{ledger.Device{Address: at(0x40, 1, 0)}, facts.SameNode},
+		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3c, 0, 0))}, facts.SameSwitch},
+		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3b, 0, 0))}, facts.SameSwitch},
+		{ledger.Device{Address: at(0x41, 0, 0), Upstream: []pci.Address{at(0x3a, 0, 0)}}, facts.SamePort},
+		{vf(0), facts.SameNode},
 	} {
 		var b book
 		b.prepare(claimOf("t1", "a"), deep)

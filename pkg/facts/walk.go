@@ -1,16 +1,14 @@
-package config
+package facts
 
 import (
 	"path"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // DirReader tells what is in directories. Paths are as on the node.
 type DirReader interface {
 	// Names returns the names in a directory, sorted. The fact is OK for a directory
 	// that could be read, and no other file.
-	Names(dir string) ([]string, facts.Fact)
+	Names(dir string) ([]string, Fact)
 	// IsLink reports whether a path is a link itself.
 	IsLink(name string) bool
 	// Real returns a path with all links followed, without its leading slash.

@@ -1,12 +1,10 @@
-package config
+package facts
 
 import (
 	"fmt"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Plugins of containerd whose sections count.
@@ -25,7 +23,7 @@ const MaxTableFiles = 256
 // FileReader is where configuration is read from. Paths are as on the node.
 type FileReader interface {
 	// Read reads a file.
-	Read(name string) facts.Fact
+	Read(name string) Fact
 	// Match returns the paths, without a leading slash, that match a pattern of
 	// [path.Match], sorted, and whether these are all.
 	Match(pattern string) (names []string, all bool)
@@ -39,7 +37,7 @@ type Containerd struct {
 	Version int64
 	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
 	// parsed: containerd would not start with them.
-	Files, Damaged []facts.Fact
+	Files, Damaged []Fact
 }
 
 // LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through
@@ -54,7 +52,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 			continue
 		}
 		if len(loaded) == MaxTableFiles {
-			c.damaged(facts.Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles))
+			c.damaged(Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles))
 			break
 		}
 		loaded[name] = true
@@ -70,7 +68,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 }
 
 // load parses one file, which has to be there.
-func (c *Containerd) load(file facts.Fact) (Table, bool) {
+func (c *Containerd) load(file Fact) (Table, bool) {
 	if !file.OK() {
 		c.damaged(file, nil)
 		return nil, false
@@ -85,9 +83,9 @@ func (c *Containerd) load(file facts.Fact) (Table, bool) {
 }
 
 // damaged keeps a file that does not help.
-func (c *Containerd) damaged(file facts.Fact, err error) {
+func (c *Containerd) damaged(file Fact, err error) {
 	if err != nil {
-		file.Status, file.Err = facts.Broken, err.Error()
+		file.Status, file.Err = Broken, err.Error()
 	}
 	c.Damaged = append(c.Damaged, file)
 }

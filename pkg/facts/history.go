@@ -1,6 +1,4 @@
-// Package history derives tenancies from a ledger's events: who had which function, when, in which VM, how isolated,
-// and how it was cleaned before and after ([History]). [Replay] derives the current assignments.
-package history
+package facts
 
 import (
 	"fmt"
@@ -90,7 +88,8 @@ type Refusal struct {
 	Reason  string          `json:"reason"`
 }
 
-// History is every tenancy and refusal in a ledger. Add its events in order; the zero value is empty.
+// History derives tenancies from a ledger's events: who had which function, when, in which VM, how isolated, and how it was
+// cleaned before and after. It has every tenancy and refusal. Add its events in order; the zero value is empty.
 type History struct {
 	// Tenancies are in order of their beginning.
 	Tenancies []*PastTenancy `json:"tenancies"`

@@ -1,11 +1,4 @@
-// Package katastate reads what Kata's runtimes write down of the sandboxes that run:
-// the Go runtime in /run/vc/sbs/<id>/persist.json, the Rust runtime in
-// /run/kata/<id>/state.json. It reads below a node's root and changes nothing.
-//
-// The files are Kata's own, for its own next process, and no interface. What this
-// package knows is that of Kata 4.1.0: a file that says something else is damaged, and
-// never half believed.
-package katastate
+package runtimes
 
 import (
 	"errors"
@@ -81,7 +74,10 @@ const (
 
 // ReadKataSandboxes returns the sandboxes that the node's states name, by runtime and id, and what it read: the directories, and each
 // state that could not be read or parsed. A directory without a state is a sandbox that is being created or removed.
-// States contain annotations of pods: only the fields declared here are read.
+//
+// The Go runtime has its states in /run/vc/sbs/<id>/persist.json, the Rust runtime in /run/kata/<id>/state.json. The files
+// are Kata's own, for its own next process, and no interface. What is known here is that of Kata 4.1.0: a file that says
+// something else is damaged, and never half believed. States contain annotations of pods: only the fields declared here are read.
 func ReadKataSandboxes(n *facts.Node) ([]KataSandbox, []facts.Fact) {
 	var found []KataSandbox
 	var asked []facts.Fact

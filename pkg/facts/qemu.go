@@ -1,4 +1,4 @@
-package mainline
+package facts
 
 import (
 	"fmt"

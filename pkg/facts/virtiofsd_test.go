@@ -1,11 +1,11 @@
-package config_test
+package facts_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/config"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 func TestDropsMknod(t *testing.T) {
@@ -22,7 +22,7 @@ func TestDropsMknod(t *testing.T) {
 		"--announce-submounts":                       false,
 		"":                                           false,
 	} {
-		if got := config.DropsMknod(strings.Fields(args)); got != want {
+		if got := facts.DropsMknod(strings.Fields(args)); got != want {
 			t.Errorf("DropsMknod(%s) = %t, want %t", args, got, want)
 		}
 	}
@@ -40,8 +40,8 @@ func TestWithoutMknod(t *testing.T) {
 		"--modcaps=-mknod:+mknod --posix-acl": "--modcaps=-mknod:+mknod:-mknod --posix-acl",
 	} {
 		given := strings.Fields(args)
-		got := config.WithoutMknod(given)
-		if strings.Join(got, " ") != want || !config.DropsMknod(got) {
+		got := facts.WithoutMknod(given)
+		if strings.Join(got, " ") != want || !facts.DropsMknod(got) {
 			t.Errorf("WithoutMknod(%s) = %q, want %s", args, got, want)
 		}
 		if !slices.Equal(given, strings.Fields(args)) {

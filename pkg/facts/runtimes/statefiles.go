@@ -1,4 +1,4 @@
-package katastate
+package runtimes
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package katastate_test
+package runtimes_test
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )
@@ -29,9 +29,9 @@ func recorded(tb testing.TB, name string) string {
 	return string(text)
 }
 
-func read(tb testing.TB, files map[string]string) ([]katastate.KataSandbox, []facts.Fact) {
+func read(tb testing.TB, files map[string]string) ([]runtimes.KataSandbox, []facts.Fact) {
 	tb.Helper()
-	return katastate.ReadKataSandboxes(facts.New(tree.Open(tb, files), &device.Snapshot{}))
+	return runtimes.ReadKataSandboxes(facts.New(tree.Open(tb, files), &device.Snapshot{}))
 }
 
 func address(tb testing.TB, text string) pci.Address {
@@ -50,13 +50,13 @@ func TestBothRuntimesStatesAreRead(t *testing.T) {
 		"run/kata/" + rustID + "/state.json":                recorded(t, "state.json"),
 		"run/kata/being-made/shared":                        "",
 	})
-	want := []katastate.KataSandbox{
-		{ID: goID, Runtime: katastate.KataGo, File: "/run/vc/sbs/" + goID + "/persist.json", Hypervisor: "qemu", PID: 951, Devices: []katastate.KataDevice{
+	want := []runtimes.KataSandbox{
+		{ID: goID, Runtime: runtimes.KataGo, File: "/run/vc/sbs/" + goID + "/persist.json", Hypervisor: "qemu", PID: 951, Devices: []runtimes.KataDevice{
 			{Address: address(t, "0000:21:10.0"), Bus: "rp0", ColdPlugged: true},
 			{Address: address(t, "0000:22:00.0"), Bus: "rp1", ColdPlugged: true},
 			{Address: address(t, "0000:21:10.2"), Endpoint: true},
 		}},
-		{ID: rustID, Runtime: katastate.KataRust, File: "/run/kata/" + rustID + "/state.json", Hypervisor: "qemu", Devices: []katastate.KataDevice{
+		{ID: rustID, Runtime: runtimes.KataRust, File: "/run/kata/" + rustID + "/state.json", Hypervisor: "qemu", Devices: []runtimes.KataDevice{
 			{Address: address(t, "0000:21:10.2"), Endpoint: true},
 		}},
 	}

@@ -1,18 +1,18 @@
-package mainline_test
+package facts_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/vfio/mainline"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // The versions are those of running systems.
 func TestChangesInKernels(t *testing.T) {
-	const has, lacks, unknown = mainline.ChangeIn, mainline.ChangeMissing, mainline.ChangeUnknown
+	const has, lacks, unknown = facts.ChangeIn, facts.ChangeMissing, facts.ChangeUnknown
 	for _, c := range []struct {
 		release, version string
-		opens, mappings  mainline.ChangeState
+		opens, mappings  facts.ChangeState
 	}{
 		{"6.17.0", "", has, has},
 		{"6.17.0-rc3", "", unknown, unknown},
@@ -53,20 +53,20 @@ func TestChangesInKernels(t *testing.T) {
 		{"6.x.1", "", unknown, unknown},
 		{"custom", "", unknown, unknown},
 	} {
-		k := mainline.Kernel{Release: c.release, Version: c.version}
-		if got := mainline.ParallelOpens().In(k); got != c.opens {
+		k := facts.Kernel{Release: c.release, Version: c.version}
+		if got := facts.ParallelOpens().In(k); got != c.opens {
 			t.Errorf("%q %q: parallel opens %d, want %d", c.release, c.version, got, c.opens)
 		}
-		if got := mainline.LargeMappings().In(k); got != c.mappings {
+		if got := facts.LargeMappings().In(k); got != c.mappings {
 			t.Errorf("%q %q: large mappings %d, want %d", c.release, c.version, got, c.mappings)
 		}
 	}
 }
 
 func TestChangeNamesItsReleases(t *testing.T) {
-	for change, words := range map[*mainline.KernelChange][]string{
-		new(mainline.ParallelOpens()): {"6.17 or later", "6.12.42", "6.1.148"},
-		new(mainline.LargeMappings()): {"6.15 or later;"},
+	for change, words := range map[*facts.KernelChange][]string{
+		new(facts.ParallelOpens()): {"6.17 or later", "6.12.42", "6.1.148"},
+		new(facts.LargeMappings()): {"6.15 or later;"},
 	} {
 		for _, word := range words {
 			if !strings.Contains(change.Fix(), word) {
@@ -77,26 +77,26 @@ func TestChangeNamesItsReleases(t *testing.T) {
 }
 
 func TestQEMUAlignsMappingsSince9_2(t *testing.T) {
-	for version, want := range map[string]mainline.ChangeState{
-		"v11.0.1": mainline.ChangeIn, "10.0.13": mainline.ChangeIn, "v9.2.0": mainline.ChangeIn, "9.2": mainline.ChangeIn,
-		"v9.1.2": mainline.ChangeMissing, "8.2.2": mainline.ChangeMissing, "7.2": mainline.ChangeMissing,
-		"": mainline.ChangeUnknown, "gpu-snp-20260430": mainline.ChangeUnknown, "v9.2.0-rc1": mainline.ChangeUnknown,
+	for version, want := range map[string]facts.ChangeState{
+		"v11.0.1": facts.ChangeIn, "10.0.13": facts.ChangeIn, "v9.2.0": facts.ChangeIn, "9.2": facts.ChangeIn,
+		"v9.1.2": facts.ChangeMissing, "8.2.2": facts.ChangeMissing, "7.2": facts.ChangeMissing,
+		"": facts.ChangeUnknown, "gpu-snp-20260430": facts.ChangeUnknown, "v9.2.0-rc1": facts.ChangeUnknown,
 	} {
-		if got := mainline.AlignsMappings(version); got != want {
+		if got := facts.AlignsMappings(version); got != want {
 			t.Errorf("%q: %d, want %d", version, got, want)
 		}
 	}
 }
 
 func TestKataQEMUIsInItsVersions(t *testing.T) {
-	version, err := mainline.KataQEMU([]byte("assets:\n  hypervisor:\n    qemu:\n      description: VMM\n      version: v11.0.1\n    qemu-snp-experimental:\n      tag: x\n"))
+	version, err := facts.KataQEMU([]byte("assets:\n  hypervisor:\n    qemu:\n      description: VMM\n      version: v11.0.1\n    qemu-snp-experimental:\n      tag: x\n"))
 	if err != nil || version != "v11.0.1" {
 		t.Errorf("%q, %v", version, err)
 	}
-	if version, err := mainline.KataQEMU([]byte("assets: {}\n")); err != nil || version != "" {
+	if version, err := facts.KataQEMU([]byte("assets: {}\n")); err != nil || version != "" {
 		t.Errorf("no QEMU: %q, %v", version, err)
 	}
-	if _, err := mainline.KataQEMU([]byte("assets: [\n")); err == nil {
+	if _, err := facts.KataQEMU([]byte("assets: [\n")); err == nil {
 		t.Error("damaged YAML is accepted")
 	}
 }

@@ -1,9 +1,7 @@
-package config
+package facts
 
 import (
 	"fmt"
-
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // CRI-O's files (pkg/config CrioConfigPath, CrioConfigDropInPath) and its socket (CrioSocketPath).
@@ -18,7 +16,7 @@ type CRIO struct {
 	All Table
 	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
 	// parsed: CRI-O would not start with them.
-	Files, Damaged []facts.Fact
+	Files, Damaged []Fact
 }
 
 // LoadCRIO reads CRI-O's configuration as it does: the file, and each below the
@@ -34,10 +32,10 @@ func LoadCRIO(node interface {
 	}
 	names := WalkTree(node, CRIODropIns)
 	if len(names) > MaxTableFiles {
-		c.damaged(facts.Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles))
+		c.damaged(Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles))
 		names = names[:MaxTableFiles]
 	}
-	if node.Read(CRIOConfig).Status != facts.Absent {
+	if node.Read(CRIOConfig).Status != Absent {
 		names = append([]string{CRIOConfig}, names...)
 	}
 	for _, name := range names {
@@ -58,9 +56,9 @@ func LoadCRIO(node interface {
 }
 
 // damaged keeps a file that does not help.
-func (c *CRIO) damaged(file facts.Fact, err error) {
+func (c *CRIO) damaged(file Fact, err error) {
 	if err != nil {
-		file.Status, file.Err = facts.Broken, err.Error()
+		file.Status, file.Err = Broken, err.Error()
 	}
 	c.Damaged = append(c.Damaged, file)
 }
