@@ -16,7 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -73,14 +72,14 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	candidates := preflight.Candidates("worker-1", &known)
+	candidates := plugin.Candidates("worker-1", &known)
 	for _, c := range candidates {
 		i := slices.IndexFunc(known.Selection.Ours(), func(f *device.Function) bool { return f.Name() == c.Device.Name })
 		if i < 0 {
 			continue // a pair
 		}
 		a := known.Selection.Ours()[i].Address
-		request, err := preflight.PreflightRequest([]preflight.Candidate{c}, nil)
+		request, err := plugin.PreflightRequest([]plugin.Candidate{c}, nil)
 		if err != nil {
 			n.t.Fatal(err)
 		}

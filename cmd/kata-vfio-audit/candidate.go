@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
@@ -32,7 +32,7 @@ const candidateHelp = "--candidate judges a node before kata-vfio-bootstrap has 
 
 func (b *bare) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(candidate.CandidateFormats(), ", "))
+	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(audit.CandidateFormats(), ", "))
 	f.StringVarP(&b.blueprint, "blueprint", "f", "", "with --candidate: the blueprint; - is standard input (default: the node's own, or the default blueprint)")
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
 }
@@ -45,8 +45,8 @@ func (b *bare) check(cmd *cobra.Command, j *judging) error {
 		return nil
 	case cmd.Flags().Changed("every"):
 		return command.Usagef("--candidate runs once: remove --every")
-	case !slices.Contains(candidate.CandidateFormats(), j.format):
-		return command.Usagef("--candidate has no format %s: use one of %s", j.format, strings.Join(candidate.CandidateFormats(), ", "))
+	case !slices.Contains(audit.CandidateFormats(), j.format):
+		return command.Usagef("--candidate has no format %s: use one of %s", j.format, strings.Join(audit.CandidateFormats(), ", "))
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (b *bare) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
 }
 
 // candidate audits the node as it is, and as it would be.
-func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bootstrap.Plan, source string) (*candidate.Candidate, error) {
+func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bootstrap.Plan, source string) (*audit.Candidate, error) {
 	n, err := t.look(ctx, node.FS)
 	if err != nil {
 		return nil, err
@@ -118,19 +118,19 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	of := &candidate.CandidateNode{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
-	return candidate.JudgeCandidate(ctx, of, o, j.gate), nil
+	of := &audit.CandidateNode{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	return audit.JudgeCandidate(ctx, of, o, j.gate), nil
 }
 
 // conclude prints the answer, and returns the error with its exit code.
-func (j *judging) conclude(cmd *cobra.Command, c *candidate.Candidate) error {
+func (j *judging) conclude(cmd *cobra.Command, c *audit.Candidate) error {
 	var text strings.Builder
 	stdout := cmd.OutOrStdout()
-	o := candidate.CandidateOptions{Show: j.show}
+	o := audit.CandidateOptions{Show: j.show}
 	if j.file == "" {
 		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
 	}
-	if err := candidate.WriteCandidate(&text, c, j.format, o); err != nil {
+	if err := audit.WriteCandidate(&text, c, j.format, o); err != nil {
 		return err
 	}
 	if err := deliver([]byte(text.String()), j.file, stdout); err != nil {
@@ -139,9 +139,9 @@ func (j *judging) conclude(cmd *cobra.Command, c *candidate.Candidate) error {
 	switch {
 	case slices.ContainsFunc(c.Remaining, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
-	case c.Verdict == candidate.Unfit && len(c.Failing()) == 0:
+	case c.Verdict == audit.Unfit && len(c.Failing()) == 0:
 		return &verdictError{code: exitFindings, text: "the node is unfit until you solve what prevents bootstrap's changes"}
-	case c.Verdict == candidate.Unfit:
+	case c.Verdict == audit.Unfit:
 		return &verdictError{code: exitFindings, text: "the node is unfit, also after bootstrap"}
 	case j.strict && c.Undetermined():
 		return &verdictError{code: exitUndetermined, text: "some checks could not tell (--strict)"}

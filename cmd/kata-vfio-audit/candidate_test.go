@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
 )
 
 func TestCandidateCommandLine(t *testing.T) {
@@ -50,7 +50,7 @@ func TestCandidateTakesTheBlueprint(t *testing.T) {
 		args   []string
 	}{{named, []string{"-f", named}}, {"/etc/kata-vfio/blueprint.yaml", nil}} {
 		stdout, _, err := execute(t, append([]string{"--root", tree.Root(), "node", "--candidate", "-o", "json", "--node-name", "gpu-1", "--profile", "single-tenant"}, c.args...)...)
-		var got candidate.Candidate
+		var got audit.Candidate
 		if json.Unmarshal([]byte(stdout), &got) != nil || got.Blueprint != c.source || len(got.Refusals) != 1 || got.Subject.Name != "gpu-1" || got.Profile != "single-tenant" {
 			t.Errorf("%v, %+v", err, got)
 		}

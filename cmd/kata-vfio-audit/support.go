@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -53,10 +53,10 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 		return err
 	}
 	defer func() { _ = r.node.Close() }()
-	var b bundle.Bundle
-	var mask *bundle.Mask
+	var b archive.Bundle
+	var mask *archive.Mask
 	if s.mask {
-		mask = bundle.NewMask()
+		mask = archive.NewMask()
 		b.Note("names of tenants' namespaces, pods and claims are replaced: the ledger's lines no longer verify, ledger-verification.json is " +
 			"from before, and the journal's records are rewritten")
 	}
@@ -68,16 +68,16 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 		return err
 	}
 	b.AddDone("node.tgz", node)
-	m := bundle.BundleManifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
+	m := archive.BundleManifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
 	return b.Write(w, m, mask)
 }
 
 // fill adds all but the node's archive, and has the mask know all names.
-func (s *support) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask *bundle.Mask) error {
+func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask *archive.Mask) error {
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
 		func() error { return r.addFindings(b, mask) },
-		func() error { return b.AddJSON("versions.json", bundle.ReadVersions(r.node.FS, command.Build())) },
+		func() error { return b.AddJSON("versions.json", archive.ReadVersions(r.node.FS, command.Build())) },
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
 		func() error { return r.addBootstrap(b) },
@@ -93,7 +93,7 @@ func (s *support) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask 
 }
 
 // hideContainers hides the pods whose containers run on the node, as far as its runtime says.
-func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
+func (r *recorded) hideContainers(mask *archive.Mask, own string) {
 	containers, _ := runtimes.Containers(r.facts)
 	for _, c := range containers {
 		if c.Namespace != own {
@@ -102,7 +102,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 	}
 }
 
-func (r *recorded) devices(b *bundle.Bundle) error {
+func (r *recorded) devices(b *archive.Bundle) error {
 	var out bytes.Buffer
 	if err := audit.NewNodeInventory(r.facts, r.checks, today()).WriteJSON(&out); err != nil {
 		return fmt.Errorf("record the devices: %w", err)
@@ -113,7 +113,7 @@ func (r *recorded) devices(b *bundle.Bundle) error {
 
 // addFindings adds the report. Under a mask it leaves out the content of unreadable records, as the node's archive
 // does.
-func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
+func (r *recorded) addFindings(b *archive.Bundle, mask *archive.Mask) error {
 	_, unreadable := r.records()
 	for i := range r.findings.Findings {
 		for j := range r.findings.Findings[i].Evidence {
@@ -148,14 +148,14 @@ func whole(value string) string {
 
 // archive returns the node's archive. Under a mask it is without the records that
 // could not be read, in which names can't be found.
-func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) {
+func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error) {
 	if mask != nil {
 		unreadable := r.unreadableRecords(b)
 		mask.ReserveNode(r.recorder)
 		r.recorder.Rewrite(func(place string, data []byte) []byte {
 			switch name := path.Base(place); {
 			case ledger.IsSegment(name), ledger.IsKept(name):
-				data = mask.Fields(bundle.Readable(data))
+				data = mask.Fields(archive.Readable(data))
 			case isRecord(place):
 				return maskedRecord(mask, name, data)
 			case path.Ext(place) == ".json":
@@ -173,7 +173,7 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 
 // maskedRecord rewrites a record of the journal with other names and their checksum: without it an archive would
 // not say which claim has which device.
-func maskedRecord(mask *bundle.Mask, name string, data []byte) []byte {
+func maskedRecord(mask *archive.Mask, name string, data []byte) []byte {
 	const lost = "(left out: its names could not be replaced)\n"
 	rec, err := journal.DecodeFile(name, data)
 	if err != nil {
@@ -225,7 +225,7 @@ func isRecord(place string) bool {
 }
 
 // addRecords adds the journal's records, and hides the tenants that they name.
-func (r *recorded) addRecords(b *bundle.Bundle, mask *bundle.Mask) error {
+func (r *recorded) addRecords(b *archive.Bundle, mask *archive.Mask) error {
 	records, unreadable := r.records()
 	v := statusView{Records: records, Marks: map[string]string{}, Damaged: []string{}}
 	for _, rec := range records {
@@ -248,7 +248,7 @@ func (r *recorded) addRecords(b *bundle.Bundle, mask *bundle.Mask) error {
 }
 
 // unreadableRecords are the files of the journal that a masked bundle leaves out, and what crashes left of others.
-func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
+func (r *recorded) unreadableRecords(b *archive.Bundle) map[string]bool {
 	dropped := map[string]bool{}
 	_, unreadable := r.records()
 	for place := range unreadable {
@@ -267,7 +267,7 @@ func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 
 // addLedger adds the ledger's last events and the result of verifying it, and hides the tenants that its events
 // name.
-func (r *recorded) addLedger(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
+func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archive.Mask) error {
 	l, err := r.node.openLedger()
 	if err != nil {
 		b.Note(err.Error())
@@ -293,13 +293,13 @@ func (r *recorded) addLedger(ctx context.Context, b *bundle.Bundle, mask *bundle
 		if err != nil {
 			continue // the verification says where
 		}
-		mask.Hide(bundle.ListNames(e.Event)...)
+		mask.Hide(archive.ListNames(e.Event)...)
 		if tail = append(tail, bytes.Clone(e.Raw)); len(tail) > 2*maxTail {
 			tail = slices.Clone(tail[maxTail:])
 		}
 	}
 	tail = append(tail[max(len(tail)-maxTail, 0):], nil) // the last line ends, too
-	b.Add("ledger-tail.ndjson", bundle.Readable(bytes.TrimPrefix(bytes.Join(tail, []byte("\n")), []byte("\n"))))
+	b.Add("ledger-tail.ndjson", archive.Readable(bytes.TrimPrefix(bytes.Join(tail, []byte("\n")), []byte("\n"))))
 	return nil
 }
 
@@ -311,7 +311,7 @@ const maxBootstrap = 4 << 20
 
 // addBootstrap adds what bootstrap has done to the node and last found on it. It leaves out its backups: those are
 // configurations, which may hold secrets.
-func (r *recorded) addBootstrap(b *bundle.Bundle) error {
+func (r *recorded) addBootstrap(b *archive.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
 		data, err := r.node.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
 		switch {

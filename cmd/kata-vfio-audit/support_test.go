@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
@@ -153,7 +153,7 @@ func TestMaskedBundleHasNoTenantsName(t *testing.T) {
 			}
 		}
 	}
-	var m bundle.BundleManifest
+	var m archive.BundleManifest
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -362,16 +362,16 @@ func askedCluster() lister {
 func TestGatherReadsCluster(t *testing.T) {
 	client := askedCluster()
 	for _, masked := range []bool{false, true} {
-		var b bundle.Bundle
-		var mask *bundle.Mask
+		var b archive.Bundle
+		var mask *archive.Mask
 		if masked {
-			mask = bundle.NewMask()
+			mask = archive.NewMask()
 		}
 		if err := addObjects(t.Context(), client, "kata-vfio", &b, mask); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := b.Write(&out, bundle.BundleManifest{}, mask); err != nil {
+		if err := b.Write(&out, archive.BundleManifest{}, mask); err != nil {
 			t.Fatal(err)
 		}
 		files := map[string]string{}

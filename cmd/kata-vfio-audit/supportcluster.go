@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
@@ -50,7 +50,7 @@ func ownObjects(namespace string) []listed {
 }
 
 // addCluster asks the cluster, if one is named. What it does not tell is noted.
-func (s *support) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
+func (s *support) addCluster(ctx context.Context, b *archive.Bundle, mask *archive.Mask) error {
 	if !s.cluster.kube.Named() {
 		b.Note("the bundle has no cluster objects: --kubeconfig is not set")
 		return nil
@@ -64,7 +64,7 @@ func (s *support) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle
 	return addObjects(ctx, client, s.namespace, b, mask)
 }
 
-func addObjects(ctx context.Context, client lister, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {
+func addObjects(ctx context.Context, client lister, namespace string, b *archive.Bundle, mask *archive.Mask) error {
 	known := &cluster.Cluster{}
 	for _, kind := range ownObjects(namespace) {
 		objects, err := listAll(ctx, client, kind)
@@ -116,7 +116,7 @@ func listAll(ctx context.Context, client lister, kind listed) ([]runtime.Object,
 
 // kept returns the objects that concern the driver, without fields of no use, and hides the tenants that they
 // name. The DeviceClasses among them become known: they say which waiting claims are for the driver.
-func kept(objects []runtime.Object, known *cluster.Cluster, mask *bundle.Mask) []runtime.Object {
+func kept(objects []runtime.Object, known *cluster.Cluster, mask *archive.Mask) []runtime.Object {
 	left := []runtime.Object{}
 	for _, o := range objects {
 		if m, err := meta.Accessor(o); err == nil {
@@ -168,7 +168,7 @@ func hideEnvironment(spec *corev1.PodSpec) {
 
 // hideClaim hides a claim's names. A masked bundle leaves out its labels and annotations, which are the tenant's
 // own words.
-func hideClaim(c *resourceapi.ResourceClaim, mask *bundle.Mask) {
+func hideClaim(c *resourceapi.ResourceClaim, mask *archive.Mask) {
 	if mask == nil {
 		return
 	}

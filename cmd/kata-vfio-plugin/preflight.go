@@ -23,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -83,11 +83,11 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 		return err
 	}
 	name := cmp.Or(opts.node.Name, nodeName()) // plan compares the pools with --node-name
-	all := preflight.Candidates(name, &known)
+	all := plugin.Candidates(name, &known)
 	if len(c.devices) > 0 {
-		var named []preflight.Candidate
+		var named []plugin.Candidate
 		for _, wanted := range c.devices {
-			found, err := preflight.FindCandidate(name, wanted, all, snap)
+			found, err := plugin.FindCandidate(name, wanted, all, snap)
 			if err != nil {
 				return command.Usagef("--device: %w", err)
 			}
@@ -97,7 +97,7 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	}
 	none := noDevice(class, len(all))
 	if class != nil {
-		if all, err = preflight.SelectCandidates(cmd.Context(), class, all); err != nil {
+		if all, err = plugin.SelectCandidates(cmd.Context(), class, all); err != nil {
 			return err
 		}
 	}
@@ -117,9 +117,9 @@ func noDevice(class *resourceapi.DeviceClass, published int) string {
 }
 
 // planNamed prints the plan of one claim for the devices.
-func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, named []preflight.Candidate, class *resourceapi.DeviceClass) error {
+func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, named []plugin.Candidate, class *resourceapi.DeviceClass) error {
 	if class != nil {
-		selected, err := preflight.SelectCandidates(cmd.Context(), class, named)
+		selected, err := plugin.SelectCandidates(cmd.Context(), class, named)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, na
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: DeviceClass %s selects %d of the %d devices: the scheduler would not allocate the others by it\n", class.Name, len(selected), len(named))
 		}
 	}
-	req, err := preflight.PreflightRequest(named, class)
+	req, err := plugin.PreflightRequest(named, class)
 	if err != nil {
 		return command.Usagef("%w", err)
 	}
@@ -148,10 +148,10 @@ type devicePlan struct {
 }
 
 // planEach prints whether a claim for each device by itself would be prepared, or none if there is no device.
-func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.Candidate, class *resourceapi.DeviceClass, none string) error {
+func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []plugin.Candidate, class *resourceapi.DeviceClass, none string) error {
 	plans := []devicePlan{}
 	for _, c := range all {
-		req, err := preflight.PreflightRequest([]preflight.Candidate{c}, class)
+		req, err := plugin.PreflightRequest([]plugin.Candidate{c}, class)
 		if err != nil {
 			return command.Usagef("%w", err)
 		}
@@ -170,7 +170,7 @@ func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.C
 	return errors.Join(printPlans(cmd.OutOrStdout(), plans, none), countRefused(plans))
 }
 
-func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflight.Candidate) (devicePlan, error) {
+func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c plugin.Candidate) (devicePlan, error) {
 	one := devicePlan{Device: c.Device.Name, Pool: c.Pool}
 	pl, err := n.Plan(ctx, req)
 	var refused *rule.RefusedError

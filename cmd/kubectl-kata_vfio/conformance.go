@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
@@ -33,8 +33,8 @@ func conformanceCommand(s *session) *cobra.Command {
 		Example: "  kata-vfio-audit cluster -o json > cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json -o yaml > evidence.yaml",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error {
-			if _, ok := conformance.ProfileNamed(version); version != "" && !ok {
-				return command.Usagef("--profile %.32q: want one of %s", version, strings.Join(conformance.Versions(), ", "))
+			if _, ok := fleet.ProfileNamed(version); version != "" && !ok {
+				return command.Usagef("--profile %.32q: want one of %s", version, strings.Join(fleet.Versions(), ", "))
 			}
 			return formats.Check(format)
 		},
@@ -43,34 +43,34 @@ func conformanceCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, out := conformance.JudgeConformance(state, chosenProfile(version, state)), cmd.OutOrStdout()
+			report, out := fleet.JudgeConformance(state, chosenProfile(version, state)), cmd.OutOrStdout()
 			done, err := encode.Document(out, format, "evidence", report)
 			if !done {
 				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
 			}
-			if lacking := report.Lacking(conformance.Must); err == nil && len(lacking) > 0 {
+			if lacking := report.Lacking(fleet.Must); err == nil && len(lacking) > 0 {
 				return &lackingError{lacking}
 			}
 			return err
 		},
 	}
 	formats.Flag(cmd, &format)
-	cmd.Flags().StringVar(&version, "profile", "", "profile of this Kubernetes version: "+strings.Join(conformance.Versions(), ", ")+" (default: that of the cluster's version)")
-	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(conformance.Versions(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	cmd.Flags().StringVar(&version, "profile", "", "profile of this Kubernetes version: "+strings.Join(fleet.Versions(), ", ")+" (default: that of the cluster's version)")
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(fleet.Versions(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	cmd.Flags().StringVar(&file, "cluster-report", "", "report of kata-vfio-audit cluster -o json, at most a day old; - for standard input")
 	return cmd
 }
 
 // chosenProfile returns the profile of a version, or that of the cluster.
-func chosenProfile(version string, state *conformance.ConformanceState) conformance.Profile {
-	if p, ok := conformance.ProfileNamed(version); ok {
+func chosenProfile(version string, state *fleet.ConformanceState) fleet.Profile {
+	if p, ok := fleet.ProfileNamed(version); ok {
 		return p
 	}
-	return conformance.ProfileFor(state.Kubernetes)
+	return fleet.ProfileFor(state.Kubernetes)
 }
 
 // survey lists what the evidence rests on.
-func (s *session) survey(cmd *cobra.Command, file string) (*conformance.ConformanceState, error) {
+func (s *session) survey(cmd *cobra.Command, file string) (*fleet.ConformanceState, error) {
 	audit, err := clusterReport(cmd, file, s.now())
 	if err != nil {
 		return nil, err
@@ -125,19 +125,19 @@ func (e *lackingError) Error() string {
 }
 
 // conformanceTable has a row for each requirement.
-func conformanceTable(r *conformance.ConformanceReport) *terminal.Table {
+func conformanceTable(r *fleet.ConformanceReport) *terminal.Table {
 	t := &terminal.Table{Titles: []string{"REQUIREMENT", "LEVEL", "RESULT", "WHAT"}}
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
 		c := cells(requirementName(q), string(q.Level), string(q.Result), what(q))
-		c[2].Color = map[conformance.Result]terminal.Color{conformance.Shown: terminal.Green, conformance.NotShown: terminal.Yellow}[q.Result]
+		c[2].Color = map[fleet.Result]terminal.Color{fleet.Shown: terminal.Green, fleet.NotShown: terminal.Yellow}[q.Result]
 		t.Rows = append(t.Rows, c)
 	}
 	return t
 }
 
 // conformanceTodo is what is below the table: the profile, and what to do, within the width.
-func conformanceTodo(r *conformance.ConformanceReport, width int, color bool) []string {
+func conformanceTodo(r *fleet.ConformanceReport, width int, color bool) []string {
 	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, terminal.Visible(r.Kubernetes))}
 	title := []string{"", terminal.Paint(color, terminal.Bold, "What to do")}
 	for i := range r.Requirements {
@@ -149,7 +149,7 @@ func conformanceTodo(r *conformance.ConformanceReport, width int, color bool) []
 }
 
 // requirementName is the requirement's, with its profile if it is not in the current one.
-func requirementName(q *conformance.Requirement) string {
+func requirementName(q *fleet.Requirement) string {
 	if q.Until == "" {
 		return q.ID
 	}
@@ -157,7 +157,7 @@ func requirementName(q *conformance.Requirement) string {
 }
 
 // what is the most important about a requirement in one line. The last of the evidence is what the result rests on.
-func what(q *conformance.Requirement) string {
+func what(q *fleet.Requirement) string {
 	switch {
 	case q.Reason != "":
 		return q.Reason

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/test/docs"
@@ -54,8 +54,8 @@ func TestConformanceOfAPlatform(t *testing.T) {
 	golden.Compare(t, "conformance.txt", stdout)
 	stdout, _, code = ask(t, platform(t), strings.Fields(withReport+" -o yaml")...)
 	golden.Compare(t, filepath.Join("../../..", docs.Evidence), stdout)
-	var r conformance.ConformanceReport
-	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile != conformance.Profiles()[0] || len(r.Requirements) != 16 {
+	var r fleet.ConformanceReport
+	if err := yaml.UnmarshalStrict([]byte(stdout), &r); err != nil || code != 0 || r.Profile != fleet.Profiles()[0] || len(r.Requirements) != 16 {
 		t.Errorf("exit code %d, %v:\n%s", code, err, stdout)
 	}
 }
@@ -73,8 +73,8 @@ func TestConformanceByAnotherProfile(t *testing.T) {
 		"an older cluster's": {older, "", "v1.36"}, "a newer one": {older, " --profile 1.37", "v1.37"},
 	} {
 		stdout, stderr, code := ask(t, c.client, strings.Fields(withReport+c.args+" -o json")...)
-		r := documentOf[conformance.ConformanceReport](t, stdout)
-		sandboxing := slices.ContainsFunc(r.Requirements, func(q conformance.Requirement) bool { return q.ID == "workload_sandboxing" })
+		r := documentOf[fleet.ConformanceReport](t, stdout)
+		sandboxing := slices.ContainsFunc(r.Requirements, func(q fleet.Requirement) bool { return q.ID == "workload_sandboxing" })
 		if code != 0 || r.Profile.Version != c.want || sandboxing != (c.want == "v1.37") {
 			t.Errorf("%s: exit code %d, profile %s, sandboxing: %t: %s", name, code, r.Profile.Version, sandboxing, stderr)
 		}
@@ -83,7 +83,7 @@ func TestConformanceByAnotherProfile(t *testing.T) {
 
 // TestEvidenceCanBeRepeated: the evidence's commands of this program print what it shows, on the same cluster. Its examples exist.
 func TestEvidenceCanBeRepeated(t *testing.T) {
-	var r conformance.ConformanceReport
+	var r fleet.ConformanceReport
 	if err := yaml.Unmarshal([]byte(docs.Read(t, docs.Evidence)), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestDocumentsRunCommandsThatExist(t *testing.T) {
 // TestConformanceThatIsNotShown: a MUST makes the exit code 3, and the document is written all the same.
 func TestConformanceThatIsNotShown(t *testing.T) {
 	stdout, stderr, code := ask(t, platform(t), "conformance", "-o", "json")
-	if code != exitFindings || !strings.Contains(stderr, "secure_accelerator_access") || documentOf[conformance.ConformanceReport](t, stdout).Kubernetes == "" {
+	if code != exitFindings || !strings.Contains(stderr, "secure_accelerator_access") || documentOf[fleet.ConformanceReport](t, stdout).Kubernetes == "" {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	unknown := platform(t)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
@@ -25,7 +24,7 @@ const chartLabels = "app.kubernetes.io/name=kata-vfio"
 
 // listForConformance lists what the evidence rests on, in all namespaces and within the limit. A kind that can't be listed is noted as
 // missing. The error is a [forbiddenError] where the user may not even list ResourceSlices.
-func listForConformance(ctx context.Context, client lister, now func() time.Time) (*conformance.ConformanceState, error) {
+func listForConformance(ctx context.Context, client lister, now func() time.Time) (*fleet.ConformanceState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	server, err := client.ServerVersion(ctx)
@@ -37,17 +36,17 @@ func listForConformance(ctx context.Context, client lister, now func() time.Time
 	if err != nil {
 		return nil, err
 	}
-	s := &conformance.ConformanceState{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
+	s := &fleet.ConformanceState{Kubernetes: server.GitVersion, Fleet: listed, Missing: map[string]string{}}
 	l := &survey{ctx: ctx, client: client, missing: s.Missing}
 	l.apis(s)
-	each(l, conformance.Nodes, &corev1.NodeList{}, "", appendTo(&s.Nodes))
-	each(l, conformance.DaemonSets, &appsv1.DaemonSetList{}, chartLabels, appendTo(&s.DaemonSets))
-	each(l, conformance.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", appendTo(&s.Autoscalers))
+	each(l, fleet.Nodes, &corev1.NodeList{}, "", appendTo(&s.Nodes))
+	each(l, fleet.DaemonSets, &appsv1.DaemonSetList{}, chartLabels, appendTo(&s.DaemonSets))
+	each(l, fleet.Autoscalers, &autoscalingv2.HorizontalPodAutoscalerList{}, "", appendTo(&s.Autoscalers))
 	model := func(o metav1.Object) { listed.Cluster.Add(o) }
 	each(l, string(fleet.Classes), &resourceapi.DeviceClassList{}, "", model)
-	each(l, conformance.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", model)
-	each(l, conformance.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", model)
-	each(l, conformance.Runtimes, &nodev1.RuntimeClassList{}, "", model)
+	each(l, fleet.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, "", model)
+	each(l, fleet.Bindings, &admissionv1.ValidatingAdmissionPolicyBindingList{}, "", model)
+	each(l, fleet.Runtimes, &nodev1.RuntimeClassList{}, "", model)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list the cluster's objects: %w", context.Cause(ctx))
 	}
@@ -71,11 +70,11 @@ func (l *survey) note(kind string, err error) {
 	}
 }
 
-func (l *survey) apis(s *conformance.ConformanceState) {
+func (l *survey) apis(s *fleet.ConformanceState) {
 	served, err := l.client.Resources(l.ctx)
-	l.note(conformance.APIs, err)
+	l.note(fleet.APIs, err)
 	for _, r := range served {
-		s.APIs = append(s.APIs, conformance.API{Group: r.Group, Resource: r.Resource})
+		s.APIs = append(s.APIs, fleet.API{Group: r.Group, Resource: r.Resource})
 	}
 }
 

@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Writer are the ResourceClaims of a namespace. Those of client-go implement it.
-type Writer interface {
+// Claims are the ResourceClaims of a namespace. Those of client-go implement it.
+type Claims interface {
 	ApplyStatus(context.Context, *resourceac.ResourceClaimApplyConfiguration, metav1.ApplyOptions) (*resourceapi.ResourceClaim, error)
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*resourceapi.ResourceClaim, error)
 }
 
-// ReadStatus returns the claim as the API server has it now, with all of its status.
-type ReadStatus func(context.Context) (*resourceapi.ResourceClaim, error)
+// Read returns the claim as the API server has it now, with all of its status.
+type Read func(context.Context) (*resourceapi.ResourceClaim, error)
 
-// WriteStatus writes the entries of status.devices that want has, as the field manager. It may be repeated. want names the claim and its UID: a
+// Write writes the entries of status.devices that want has, as the field manager. It may be repeated. want names the claim and its UID: a
 // claim that has replaced it is not changed, which is a conflict, and nor is one with another resourceVersion if want has that, too.
 //
 // Write uses server-side apply, which leaves the entries and conditions of others as they are. The API server of Kubernetes 1.37
@@ -33,7 +33,7 @@ type ReadStatus func(context.Context) (*resourceapi.ResourceClaim, error)
 // allocation before and after by its bytes (+k8s:update=NoModify in resource/v1). Go programs write such parameters into DeviceClasses.
 // Then Write merges the entries itself into what it reads, and replaces the list by a merge patch, which does not touch the allocation's
 // bytes. Conditions that want has no more then stay.
-func WriteStatus(ctx context.Context, claims Writer, manager string, want *resourceac.ResourceClaimApplyConfiguration, read ReadStatus) error {
+func Write(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read Read) error {
 	_, err := claims.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if !refusesAllocation(err) {
 		return err
@@ -52,7 +52,7 @@ func refusesAllocation(err error) bool {
 }
 
 // merge replaces the list of a claim by one with the wanted entries, unless the claim changes meanwhile.
-func merge(ctx context.Context, claims Writer, manager string, want *resourceac.ResourceClaimApplyConfiguration, read ReadStatus) error {
+func merge(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read Read) error {
 	now, err := read(ctx)
 	if err != nil {
 		return err

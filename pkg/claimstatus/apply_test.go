@@ -110,7 +110,7 @@ func ready(uid types.UID) *resourceac.ResourceClaimApplyConfiguration {
 
 func TestWriteApplies(t *testing.T) {
 	c := newClaims()
-	if err := claimstatus.WriteStatus(t.Context(), c, manager, ready("uid-1"), c.read); err != nil || c.patches != 0 {
+	if err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), c.read); err != nil || c.patches != 0 {
 		t.Errorf("%v, %d patches", err, c.patches)
 	}
 }
@@ -136,7 +136,7 @@ func TestWriteMergesWhatCannotBeApplied(t *testing.T) {
 			if test.known {
 				ac = ac.WithResourceVersion(c.claim.ResourceVersion)
 			}
-			err := claimstatus.WriteStatus(t.Context(), c, manager, ac, c.read)
+			err := claimstatus.Write(t.Context(), c, manager, ac, c.read)
 			if diff := cmp.Diff(want, c.claim.Status.Devices); err != nil || diff != "" || c.patches != test.patches {
 				t.Errorf("%v, %d patches, (-want +got):\n%s", err, c.patches, diff)
 			}
@@ -147,7 +147,7 @@ func TestWriteMergesWhatCannotBeApplied(t *testing.T) {
 func TestWriteAddsEntry(t *testing.T) {
 	c := newClaims()
 	c.unsorted, c.claim.Status.Devices = true, nil
-	err := claimstatus.WriteStatus(t.Context(), c, manager, ready("uid-1"), c.read)
+	err := claimstatus.Write(t.Context(), c, manager, ready("uid-1"), c.read)
 	want := []resourceapi.AllocatedDeviceStatus{entry(manager, condition("Ready", "Now"))}
 	if diff := cmp.Diff(want, c.claim.Status.Devices); err != nil || diff != "" {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
@@ -174,7 +174,7 @@ func TestWriteRefuses(t *testing.T) {
 			if test.version != "" {
 				ac = ac.WithResourceVersion(test.version)
 			}
-			err := claimstatus.WriteStatus(t.Context(), c, manager, ac, c.read)
+			err := claimstatus.Write(t.Context(), c, manager, ac, c.read)
 			if err == nil || !test.is(err) {
 				t.Errorf("the error is %v", err)
 			}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	audit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
@@ -102,13 +101,13 @@ func functions(t *testing.T) map[string]func(l *large, c *cluster.Cluster) (got,
 		"claims":       func(l *large, c *cluster.Cluster) (int, int) { return len(l.fleet(c).ClaimRows()), claimsOnNode },
 		"nodes' audit": func(l *large, c *cluster.Cluster) (int, int) { return len(l.fleet(c).Audit(l.reports, nil)), 1 },
 		"conformance": func(l *large, c *cluster.Cluster) (int, int) {
-			state := &conformance.ConformanceState{Kubernetes: "v1.37.0", Fleet: l.fleet(c)}
+			state := &fleet.ConformanceState{Kubernetes: "v1.37.0", Fleet: l.fleet(c)}
 			for _, e := range l.objects {
 				if p, ok := e.(*corev1.Pod); ok {
 					state.Fleet.Events = append(state.Fleet.Events, corev1.Event{Reason: "TriggeredScaleUp", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}})
 				}
 			}
-			_ = conformance.JudgeConformance(state, conformance.Profiles()[0])
+			_ = fleet.JudgeConformance(state, fleet.Profiles()[0])
 			return len(state.Fleet.Events), claimsOnNode
 		},
 		"audit of the cluster": func(l *large, c *cluster.Cluster) (int, int) {

@@ -114,7 +114,7 @@ func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.
 		status.WithDevices(entry.WithConditions(conditionsFor(claim, &d, g, &a)...))
 	}
 	ac := resourceac.ResourceClaim(a.Claim.Name, a.Claim.Namespace).WithUID(types.UID(a.Claim.UID)).WithResourceVersion(a.Claim.ResourceVersion).WithStatus(status)
-	err := claimstatus.WriteStatus(ctx, c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace), Name, ac, c.whole(a.Claim.Namespace, a.Claim.Name))
+	err := claimstatus.Write(ctx, c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace), Name, ac, c.whole(a.Claim.Namespace, a.Claim.Name))
 	if err != nil {
 		return fmt.Errorf("set %s of claim %s/%s: %w", a.Type, a.Claim.Namespace, a.Claim.Name, err)
 	}
@@ -123,7 +123,7 @@ func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.
 }
 
 // whole reads a claim with what the controller's own copy lacks (slim). The controller may list claims, and not get them.
-func (c *Controller) whole(namespace, name string) claimstatus.ReadStatus {
+func (c *Controller) whole(namespace, name string) claimstatus.Read {
 	return func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		list, err := c.config.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err != nil {

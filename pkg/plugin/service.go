@@ -28,7 +28,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -93,7 +92,7 @@ type service struct {
 	node      *node.Node
 	watcher   *inventory.Watcher
 	metrics   *metrics.Metrics
-	tracer    *trace.Tracer
+	tracer    *Tracer
 	publisher *dra.Publisher
 	monitor   *Monitor
 	notes     *RunFiles
@@ -203,7 +202,7 @@ func (s *service) openTracer(ctx context.Context) error {
 		s.log.WarnContext(ctx, "spans not exported", slog.Any("err", err))
 	}))
 	var err error
-	s.tracer, err = trace.OpenTracer(ctx, trace.TraceConfig{Endpoint: s.config.OTLP, Node: s.config.Node.Name, Version: metrics.ReadBuild().Version})
+	s.tracer, err = OpenTracer(ctx, TraceConfig{Endpoint: s.config.OTLP, Node: s.config.Node.Name, Version: metrics.ReadBuild().Version})
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -19,7 +19,7 @@ import (
 func TestKubeletsTraceReachesTheReset(t *testing.T) {
 	const traceID = "0af7651916cd43dd8448eb211c80319c"
 	spans := tracetest.NewInMemoryExporter()
-	tracer := trace.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
+	tracer := plugin.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), nil)
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Intercept = tracer.Unary

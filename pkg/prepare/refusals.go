@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -22,7 +21,7 @@ import (
 // one event.
 type refusals struct {
 	effects *effects.Set
-	ration  *ration.Ration // of refusals in the ledger
+	ration  *Ration // of refusals in the ledger
 
 	mu   sync.Mutex // guards last
 	last map[string]string
@@ -31,7 +30,7 @@ type refusals struct {
 // newRefusals returns refusals. Their ration is some 1,500 a day for each namespace: a
 // tenant makes refused claims as fast as it likes, and they must not fill the ledger.
 func newRefusals(set *effects.Set) *refusals {
-	return &refusals{effects: set, ration: &ration.Ration{Burst: 20, Pause: time.Minute}}
+	return &refusals{effects: set, ration: &Ration{Burst: 20, Pause: time.Minute}}
 }
 
 // maxRefusals bounds what is remembered: tenants make claims as they please.

@@ -27,7 +27,7 @@ func layers() [][]string {
 	return [][]string{
 		{ // words, and values of one source
 			"bootstrap/image", "claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci",
-			"plugin/metrics/metricstest", "plugin/ration", "sysfs/kernelargs", "sysfs/nodefile",
+			"plugin/metrics/metricstest", "sysfs/kernelargs", "sysfs/nodefile",
 		},
 		{ // values, documents, and what is wrong
 			"cli/encode", "device", "rule", "sysfs",
@@ -47,27 +47,32 @@ func layers() [][]string {
 		},
 		{ // a node's facts, a cluster, one step of a claim
 			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/assignment", "plugin/podpolicy",
-			"plugin/preflight", "prepare/effects",
+			"prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/archive/bundle", "audit/cluster", "audit/fleet", "bootstrap/containers", "bootstrap/platform",
-			"controller/twin", "facts/runtimes", "plugin/podres", "prepare",
+			"audit/cluster", "audit/fleet", "bootstrap/containers", "bootstrap/platform", "controller/twin",
+			"facts/runtimes", "plugin/podres", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
-			"audit/check", "audit/check/board", "audit/conformance", "bootstrap/blueprint", "controller", "maintain",
-			"plugin/nri", "plugin/trace",
+			"audit/check", "audit/check/board", "bootstrap/blueprint", "controller", "maintain", "plugin/nri",
 		},
 		{ // entry points
-			"audit", "bootstrap/boot", "bootstrap/host", "node", "plugin/metrics",
+			"bootstrap/boot", "bootstrap/host", "node", "plugin/metrics",
 		},
 		{ // entry points
-			"audit/topology", "bootstrap", "plugin/dra",
+			"bootstrap", "plugin/dra",
 		},
 		{ // entry points
-			"audit/candidate", "audit/page", "bootstrap/writer", "plugin",
+			"audit", "bootstrap/writer", "plugin",
 		},
 		{ // entry points
-			"audit/candidate/candidatetest", "audit/evidence", "audit/report",
+			"audit/candidatetest", "audit/topology",
+		},
+		{ // entry points
+			"audit/page",
+		},
+		{ // entry points
+			"audit/evidence", "audit/report",
 		},
 	}
 }
@@ -76,7 +81,7 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check", "audit/conformance",
+		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
 		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
@@ -93,11 +98,11 @@ func harmless() map[string][]string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
-		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/plugin/trace", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
+		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-plugin":     {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }

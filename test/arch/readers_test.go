@@ -76,7 +76,7 @@ func nodeSources() []nodeSource {
 			paths: regexp.MustCompile(`^/?proc/?$|^/?proc/(%d|%s|1/(ns|net|fd|cmdline|status|comm|stat|maps)(/|$))`),
 			others: map[string]string{
 				"pkg/sysfs/sysfstest": double, "pkg/audit/check/board": double,
-				"pkg/audit/archive": "leaves out what processes have in a copy", "pkg/audit/archive/bundle": "masks what processes have in a copy",
+				"pkg/audit/archive":  "leaves out or masks what processes have in a copy",
 				"pkg/network/podnet": "enters the namespaces of pods by a root of proc of its own", "pkg/network/vf/link": "enters the network namespace of the node's first process",
 				"pkg/inventory": "has the root of proc for the same", "pkg/node": "has the root of proc for the same",
 				"pkg/plugin": "asks whether one process of a record runs", "pkg/plugin/nri": "asks when one process of a record started",

@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/conformance"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -78,18 +78,18 @@ func TestConformanceOfTheInstalledChart(t *testing.T) {
 		allocated(t, admin, ns, name)
 	}
 	s := &shownTo{p, buildPlugin(t), controlplane.Admin()}
-	want := map[string]conformance.Result{
-		"driver_runtime_management": conformance.NotShown, // the plugin's pods have no kubelet that runs them
-		"gpu_sharing":               conformance.NotShown, "virtualized_accelerator": conformance.NotShown,
-		"ai_inference": conformance.NotOurs, "advanced_inference_ingress": conformance.NotOurs, "disaggregated_inference": conformance.NotOurs,
-		"high_performance_networking": conformance.NotShown, "gang_scheduling": conformance.NotShown, "cluster_autoscaling": conformance.NotShown,
-		"pod_autoscaling": conformance.NotShown, "accelerator_metrics": conformance.NotShown, "ai_service_metrics": conformance.NotOurs,
-		"secure_accelerator_access": conformance.NotShown, "workload_sandboxing": conformance.NotShown, "robust_controller": conformance.NotOurs, "dra_support": conformance.Shown,
+	want := map[string]fleet.Result{
+		"driver_runtime_management": fleet.NotShown, // the plugin's pods have no kubelet that runs them
+		"gpu_sharing":               fleet.NotShown, "virtualized_accelerator": fleet.NotShown,
+		"ai_inference": fleet.NotOurs, "advanced_inference_ingress": fleet.NotOurs, "disaggregated_inference": fleet.NotOurs,
+		"high_performance_networking": fleet.NotShown, "gang_scheduling": fleet.NotShown, "cluster_autoscaling": fleet.NotShown,
+		"pod_autoscaling": fleet.NotShown, "accelerator_metrics": fleet.NotShown, "ai_service_metrics": fleet.NotOurs,
+		"secure_accelerator_access": fleet.NotShown, "workload_sandboxing": fleet.NotShown, "robust_controller": fleet.NotOurs, "dra_support": fleet.Shown,
 	}
 	s.concludes(t, "conformance", want)
 	startConforming(t, p, ns, node)
 	for _, id := range []string{"high_performance_networking", "cluster_autoscaling", "accelerator_metrics", "secure_accelerator_access", "workload_sandboxing"} {
-		want[id] = conformance.Shown
+		want[id] = fleet.Shown
 	}
 	r := s.concludes(t, "conformance --cluster-report "+clusterReport(t, p), want)
 	t.Run("its commands are kubectl's", func(t *testing.T) { s.repeats(t, r) })
@@ -200,15 +200,15 @@ func clusterReport(t *testing.T, p *controlplane.ControlPlane) string {
 }
 
 // concludes runs the command, and compares the result for each requirement.
-func (s *shownTo) concludes(t *testing.T, line string, want map[string]conformance.Result) *conformance.ConformanceReport {
+func (s *shownTo) concludes(t *testing.T, line string, want map[string]fleet.Result) *fleet.ConformanceReport {
 	t.Helper()
 	stdout, stderr, code := s.ask(t, "kata-vfio "+line+" -o json")
 	t.Logf("$ kubectl kata-vfio %s -o json\n%s%s", line, stdout, stderr)
-	r := &conformance.ConformanceReport{}
+	r := &fleet.ConformanceReport{}
 	if err := json.Unmarshal([]byte(stdout), r); err != nil || code != 3 {
 		t.Fatalf("exit code %d, want 3, since a MUST is not shown: %v", code, err)
 	}
-	got, reasons := map[string]conformance.Result{}, ""
+	got, reasons := map[string]fleet.Result{}, ""
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
 		got[q.ID] = q.Result
@@ -221,14 +221,14 @@ func (s *shownTo) concludes(t *testing.T, line string, want map[string]conforman
 }
 
 // repeats runs those of the evidence's commands that read what a cluster without extensions has.
-func (s *shownTo) repeats(t *testing.T, r *conformance.ConformanceReport) {
+func (s *shownTo) repeats(t *testing.T, r *fleet.ConformanceReport) {
 	ran := 0
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
 		for _, c := range q.Commands {
 			args, ok := strings.CutPrefix(c.Command, "kubectl ")
 			reads := strings.HasPrefix(args, "get ") || strings.HasPrefix(args, "api-resources ") || strings.HasPrefix(args, "kata-vfio ")
-			if !ok || !reads || q.Result == conformance.NotOurs || strings.Contains(args, "kueue") || strings.Contains(args, "--watch") || strings.Contains(args, "NAMESPACE/") {
+			if !ok || !reads || q.Result == fleet.NotOurs || strings.Contains(args, "kueue") || strings.Contains(args, "--watch") || strings.Contains(args, "NAMESPACE/") {
 				continue
 			}
 			ran++

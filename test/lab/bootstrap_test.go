@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/candidate/candidatetest"
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/candidatetest"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
@@ -90,7 +90,7 @@ func (b *bootstrapped) audit(arguments string, into any) {
 }
 
 // keeps compares what the audit of a candidate said with the audit after bootstrap and the reboot.
-func (b *bootstrapped) keeps(c *candidate.Candidate, after *finding.Report) {
+func (b *bootstrapped) keeps(c *audit.Candidate, after *finding.Report) {
 	b.Helper()
 	for _, violation := range candidatetest.Violations(c, after) {
 		b.Error(violation)
@@ -101,7 +101,7 @@ func (b *bootstrapped) keeps(c *candidate.Candidate, after *finding.Report) {
 			b.Errorf("the candidate says %q of %s, want %q", said[id], id, want)
 		}
 	}
-	kernel := slices.IndexFunc(c.Changes, func(change candidate.CandidateChange) bool { return change.Part == "kernel" })
+	kernel := slices.IndexFunc(c.Changes, func(change audit.CandidateChange) bool { return change.Part == "kernel" })
 	if kernel < 0 || !slices.Contains(c.Changes[kernel].Repairs, "IOM-001") || !c.Reboot {
 		b.Errorf("the candidate's changes are %+v, reboot %v", c.Changes, c.Reboot)
 	}
@@ -120,7 +120,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, without := b.files(), b.arguments()
-	var foreseen candidate.Candidate
+	var foreseen audit.Candidate
 	b.audit("node --candidate", &foreseen)
 	b.want("3", "kata-vfio-audit node --candidate")
 	const command = "kata-vfio-bootstrap "

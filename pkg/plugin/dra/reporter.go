@@ -29,7 +29,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -63,7 +62,7 @@ type Reporter struct {
 
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 	// ration bounds the Events for refusals in one namespace.
-	ration *ration.Ration
+	ration *prepare.Ration
 
 	mu     sync.Mutex // guards latest
 	latest map[types.UID]*report
@@ -78,7 +77,7 @@ func NewReporter(c ReporterConfig) *Reporter {
 	return &Reporter{
 		ReporterConfig: c,
 		queue:          workqueue.NewTypedRateLimitingQueue[types.UID](varied{limiter}),
-		ration:         &ration.Ration{Burst: 50, Pause: 6 * time.Second},
+		ration:         &prepare.Ration{Burst: 50, Pause: 6 * time.Second},
 		latest:         map[types.UID]*report{},
 	}
 }
@@ -293,7 +292,7 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
 	claims := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
-	err := claimstatus.WriteStatus(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	err := claimstatus.Write(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
 	})
 	if apierrors.IsConflict(err) {

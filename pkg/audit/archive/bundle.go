@@ -1,0 +1,280 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// BundleFormat is the version of the bundles that this package writes.
+const BundleFormat = 1
+
+// BundleManifestName is the first file of a bundle.
+const BundleManifestName = "manifest.json"
+
+// maxFiles and maxTotal bound what is taken along besides the node's archive: a node
+// whose logs are made to fill a disk does not.
+const (
+	maxFiles  = 4096
+	maxBundle = 128 << 20
+	// maxLeftOut is how many of those that are left out are named.
+	maxLeftOut = 100
+)
+
+// BundleManifest says what a bundle holds.
+type BundleManifest struct {
+	Format int `json:"format"`
+	// Tool is the build that made it; Time when, RFC 3339 in UTC.
+	Tool     string `json:"tool"`
+	Time     string `json:"time"`
+	Hostname string `json:"hostname,omitempty"`
+	BootID   string `json:"bootID,omitempty"`
+	// Masked says that tenants' names are replaced, and Notes what that means, and what
+	// was left out and why.
+	Masked bool         `json:"masked"`
+	Notes  []string     `json:"notes"`
+	Files  []BundleFile `json:"files"`
+}
+
+// BundleFile is one file of a bundle.
+type BundleFile struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// Bundle is a support bundle: what is known of a node in one .tar.gz, for another person to examine. It has no credentials,
+// and with a mask no names of tenants. It is not safe for concurrent use.
+type Bundle struct {
+	files []content
+	total int64
+	left  int
+	notes []string
+}
+
+type content struct {
+	name string
+	data []byte
+	// done says that the data is scrubbed and masked already.
+	done bool
+}
+
+// Add takes a file in, whose credentials and, if that is asked for, names are taken out
+// as it is written. What is too much is left out, and said.
+func (b *Bundle) Add(name string, data []byte) { b.add(content{name: path.Clean(name), data: data}) }
+
+// AddDone takes a file in as it is: the caller has taken out what must not leave.
+func (b *Bundle) AddDone(name string, data []byte) {
+	b.files = append(b.files, content{name: name, data: data, done: true})
+}
+
+func (b *Bundle) add(c content) {
+	if b.total += int64(len(c.data)); len(b.files) >= maxFiles || b.total > maxBundle {
+		b.total -= int64(len(c.data))
+		if b.left++; b.left <= maxLeftOut {
+			b.Note(fmt.Sprintf("%s (%d bytes) is left out: the bundle has reached its size limit", c.name, len(c.data)))
+		}
+		return
+	}
+	b.files = append(b.files, c)
+}
+
+// AddJSON takes a value in, as JSON.
+func (b *Bundle) AddJSON(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write down %s: %w", name, err)
+	}
+	b.Add(name, append(data, '\n'))
+	return nil
+}
+
+// Note adds a sentence to the manifest.
+func (b *Bundle) Note(text string) { b.notes = append(b.notes, text) }
+
+// Write writes the bundle; mask is nil for one with all names. The manifest's Files,
+// Notes and Masked are filled in.
+func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
+	m.Format, m.Masked, m.Files = BundleFormat, mask != nil, []BundleFile{}
+	m.Notes = append([]string{}, b.notes...)
+	files := slices.Clone(b.files)
+	if n := b.reserve(mask); n > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("names that are replaced and are also words of nodes or of these documents, as dev or gpu: %d. "+
+			"They are replaced in fields that hold a namespace, claim or pod, and stay in other text", n))
+	}
+	for i := range files {
+		f := &files[i]
+		if !f.done {
+			f.name, f.data = mask.text(f.name), mask.document(f.name, scrub(f.name, f.data))
+		}
+		sum := sha256.Sum256(f.data)
+		m.Files = append(m.Files, BundleFile{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
+	}
+	manifest, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	first := content{name: BundleManifestName, data: append(mask.Apply(ScrubJSON(manifest)), '\n')}
+	if err := pack(w, m.Time, append([]content{first}, files...)); err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	return nil
+}
+
+// reserve has a mask leave alone the words of the bundle's own documents, and returns how many
+// names are such words.
+func (b *Bundle) reserve(mask *Mask) int {
+	if mask == nil {
+		return 0
+	}
+	mask.reserveOwn()
+	for i := range b.files {
+		if f := &b.files[i]; !f.done && isJSON(f.name) {
+			mask.reserveKeys(f.data)
+		}
+	}
+	return mask.Reserved()
+}
+
+func isJSON(name string) bool { return path.Ext(name) == ".json" || path.Ext(name) == ".ndjson" }
+
+func scrub(name string, data []byte) []byte {
+	if isJSON(name) {
+		return ScrubJSON(data)
+	}
+	return Scrub(data)
+}
+
+// document replaces names in a file: of JSON in its fields first.
+func (m *Mask) document(name string, data []byte) []byte {
+	if isJSON(name) {
+		data = m.Fields(data)
+	}
+	return m.Apply(data)
+}
+
+func pack(w io.Writer, when string, files []content) error {
+	compressed := gzip.NewWriter(w)
+	out := tar.NewWriter(compressed)
+	made, _ := time.Parse(time.RFC3339, when)
+	for i := range files {
+		f := &files[i]
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o600, Size: int64(len(f.data)), ModTime: made, Format: tar.FormatPAX}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, bytes.NewReader(f.data)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.Close(), compressed.Close())
+}
+
+// maxBinary is the largest program that is read for its version.
+const maxBinary = 256 << 20
+
+// Versions are those of what runs the node's VMs, as files say: no program is run.
+type Versions struct {
+	Tool   string `json:"tool"`
+	Kernel string `json:"kernel,omitempty"`
+	// OS is PRETTY_NAME of os-release.
+	OS string `json:"os,omitempty"`
+	// Kata is the content of Kata's own VERSION file.
+	Kata string `json:"kata,omitempty"`
+	// Programs are those written in Go, by path.
+	Programs []Program `json:"programs"`
+}
+
+// Program is what a program's file says of its build.
+type Program struct {
+	Path    string `json:"path"`
+	Module  string `json:"module"`
+	Version string `json:"version"`
+	// Revision is the commit of the build.
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+}
+
+// programs are where those lie that matter.
+func programs() []string {
+	var all []string
+	for _, dir := range []string{"usr/bin/", "usr/local/bin/", "opt/kata/bin/", "opt/kata-vfio/bin/", "usr/sbin/"} {
+		for _, name := range []string{
+			"containerd", "crio", "kubelet", "containerd-shim-kata-v2", "kata-runtime",
+			"kata-vfio-plugin", "kata-vfio-audit", "kata-vfio-bootstrap", "kata-vfio-guestnet",
+		} {
+			all = append(all, dir+name)
+		}
+	}
+	return all
+}
+
+// ReadVersions reads what files of the node say.
+func ReadVersions(node *sysfs.FS, tool string) Versions {
+	v := Versions{Tool: tool, Programs: []Program{}, Kernel: line(node, "proc/version"), Kata: line(node, "opt/kata/VERSION")}
+	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
+		for text := range strings.Lines(text(node, name)) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(text), "PRETTY_NAME="); ok && v.OS == "" {
+				v.OS = strings.Trim(value, `"`)
+			}
+		}
+	}
+	for _, name := range programs() {
+		if p, ok := readProgram(node, name); ok {
+			v.Programs = append(v.Programs, p)
+		}
+	}
+	return v
+}
+
+// maxText is the largest of the small files that are read here.
+const maxText = 64 << 10
+
+func text(node *sysfs.FS, name string) string {
+	data, err := node.ReadAtMost(name, maxText)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+func line(node *sysfs.FS, name string) string {
+	first, _, _ := strings.Cut(text(node, name), "\n")
+	return strings.TrimSpace(first)
+}
+
+// readProgram reads a program's build; false for what is not there, or not written in Go.
+func readProgram(node *sysfs.FS, name string) (Program, bool) {
+	info, err := node.Stat(name)
+	if err != nil || info.Size() > maxBinary {
+		return Program{}, false
+	}
+	data, err := node.ReadAtMost(name, maxBinary)
+	if err != nil {
+		return Program{}, false
+	}
+	built, err := buildinfo.Read(bytes.NewReader(data))
+	if err != nil {
+		return Program{}, false
+	}
+	p := Program{Path: "/" + name, Module: built.Main.Path, Version: built.Main.Version, Go: built.GoVersion}
+	for _, s := range built.Settings {
+		if s.Key == "vcs.revision" {
+			p.Revision = s.Value
+		}
+	}
+	return p, true
+}

@@ -1,0 +1,207 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// maxLog is how much of the end of one log is read, and maxLogs how many logs.
+const (
+	maxLog  = 2 << 20
+	maxLogs = 200
+)
+
+// noJournald says why logs may be missing.
+const noJournald = "the journal of systemd is not in the bundle, since no other program is run to read it: " +
+	"journalctl -b -k and journalctl -u containerd -u crio -u kubelet print it"
+
+// podLogs is where the kubelet keeps them, a directory <namespace>_<pod>_<uid> for each pod.
+const podLogs = "var/log/pods"
+
+// ownLogs are those of kata-vfio's own pods, which are in its namespace, and programs, which
+// are taken whole; nodeLogs those in which only some lines concern devices.
+func ownLogs(namespace string) []string {
+	return []string{podLogs + "/" + namespace + "_kata-vfio-*/*/*.log", "var/log/kata-vfio/*", "var/log/kata-vfio*.log"}
+}
+
+func nodeLogs() []string {
+	return []string{
+		"var/log/kern.log", "var/log/dmesg", "var/log/syslog", "var/log/messages", "var/log/daemon.log",
+		"var/log/containerd.log", "var/log/crio.log", "var/log/kubelet.log",
+	}
+}
+
+// concerning finds the lines of a node's log that have to do with devices in VMs.
+var concerning = regexp.MustCompile(`(?i)\b(vfio|iommu|dmar|amd-vi|pcieport|aer|pci|kata|nri|cdi|mlx5|nvidia|sr-?iov|vfs?)\b|kata-vfio|resourceclaim`)
+
+// kernels is a line of the kernel's in a log that others write to, too.
+var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
+
+// ofKernel are the logs that have the kernel's lines only.
+func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
+
+// subject is the tenant's object that a line of our own logs is about, in both forms that the plugin writes.
+var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
+
+// hideLogged hides the names of pods in the node's logs, except for kata-vfio's own namespace, and the names in
+// kata-vfio's own log.
+func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
+	names, err := node.ReadDir(podLogs)
+	if err != nil {
+		return // there are none
+	}
+	for _, name := range names {
+		if parts := strings.Split(name, "_"); len(parts) == 3 && parts[0] != namespace {
+			m.Hide(parts[0], parts[1])
+		}
+	}
+}
+
+// Logs adds the ends of the node's logs, as far as they are in files; kata-vfio's own pods are in the namespace.
+// With a mask it leaves out the logs of runtimes, and everything but the kernel's messages of shared logs: they
+// name every pod, and not all names are known.
+func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mask *Mask) error {
+	b.Note(noJournald)
+	if mask != nil {
+		mask.hideLogged(node, namespace)
+		b.Note("logs of containerd, CRI-O and the kubelet are left out, and of the node's other logs what is not the kernel's: they name every pod")
+	}
+	if len(matching(node, ownLogs(namespace)[0])) == 0 {
+		b.Note("no pod kata-vfio-* of the namespace " + namespace + " has logs on the node (--namespace)")
+	}
+	left := maxLogs
+	for _, pattern := range append(ownLogs(namespace), nodeLogs()...) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("read logs: %w", err)
+		}
+		for _, name := range matching(node, pattern) {
+			if left--; left < 0 {
+				b.Note(fmt.Sprintf("logs after the first %d are left out", maxLogs))
+				return nil
+			}
+			b.log(node, name, mask)
+		}
+	}
+	return nil
+}
+
+// log adds one.
+func (b *Bundle) log(node *sysfs.FS, name string, mask *Mask) {
+	data, err := node.ReadTail(name, maxLog)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		b.Note(fmt.Sprintf("%s could not be read: %v", name, err))
+		return
+	}
+	if len(data) == maxLog {
+		b.Note(fmt.Sprintf("of %s the last %d MiB are read", name, maxLog>>20))
+		_, data, _ = bytes.Cut(data, []byte("\n")) // the first line is a part of one
+	}
+	switch isNodes := slices.Contains(nodeLogs(), name); {
+	case isNodes && mask != nil && isRuntimes(name):
+		return
+	case isNodes:
+		data = linesConcerning(data, mask != nil && !ofKernel(name))
+	case mask != nil:
+		for _, m := range subject.FindAllSubmatch(data, -1) {
+			mask.Hide(string(m[1]), string(m[2]))
+		}
+	}
+	b.Add(path.Join("logs", name), data)
+}
+
+// isRuntimes reports whether a log belongs to a program that runs the node's pods.
+func isRuntimes(name string) bool {
+	return slices.Contains([]string{"containerd.log", "crio.log", "kubelet.log"}, path.Base(name))
+}
+
+// linesConcerning returns the lines that concern devices, of those of the kernel on demand.
+func linesConcerning(data []byte, kernelOnly bool) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(data) {
+		if concerning.Match(line) && (!kernelOnly || kernels.Match(line)) {
+			out.Write(line)
+		}
+	}
+	return out.Bytes()
+}
+
+// matching returns the files that match a pattern, element by element.
+func matching(node *sysfs.FS, pattern string) []string {
+	found := []string{"."}
+	for element := range strings.SplitSeq(pattern, "/") {
+		var next []string
+		for _, dir := range found {
+			next = append(next, matchingIn(node, dir, element)...)
+			if len(next) > maxFiles {
+				return nil
+			}
+		}
+		found = next
+	}
+	return found
+}
+
+func matchingIn(node *sysfs.FS, dir, element string) []string {
+	if !strings.ContainsAny(element, "*?[") {
+		return []string{path.Join(dir, element)}
+	}
+	names, err := node.ReadDir(dir)
+	if err != nil {
+		return nil // there is none, or it is not for us to read: so its files
+	}
+	var found []string
+	for _, name := range names {
+		if ok, err := path.Match(element, name); err == nil && ok {
+			found = append(found, path.Join(dir, name))
+		}
+	}
+	return found
+}
+
+// leftOutLine replaces a line of a ledger that could not be read: names in it can't be found either.
+const leftOutLine = "(a line that is no event is left out)\n"
+
+// Readable returns a ledger's segment without the lines that are none of a ledger's.
+func Readable(segment []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(segment) {
+		if isLedgers(bytes.TrimSuffix(line, []byte("\n"))) {
+			out.Write(line)
+		} else {
+			out.WriteString(leftOutLine)
+		}
+	}
+	return out.Bytes()
+}
+
+// isLedgers reports whether a line is an event that this version knows all of, or one
+// of those between events, which have no names.
+func isLedgers(line []byte) bool {
+	e, err := ledger.DecodeEvent(line)
+	return err == nil && e.Version <= ledger.Version || bytes.HasPrefix(line, []byte(`{"checkpoint":`))
+}
+
+// ListNames returns the names in an event that are tenants'.
+func ListNames(e *ledger.Event) []string {
+	var names []string
+	if e.Claim != nil {
+		names = append(names, e.Claim.Namespace, e.Claim.Name)
+	}
+	for _, p := range e.Pods {
+		names = append(names, p.Name)
+	}
+	return names
+}

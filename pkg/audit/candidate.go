@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// CandidateVerdict says whether a node is fit.
+type CandidateVerdict string
+
+// Verdicts.
+const (
+	Fit            CandidateVerdict = "fit"
+	AfterBootstrap CandidateVerdict = "fit after bootstrap"
+	AfterReboot    CandidateVerdict = "fit after bootstrap and a reboot"
+	Unfit          CandidateVerdict = "unfit"
+)
+
+// Candidate is the answer for one node.
+type Candidate struct {
+	Subject finding.Subject `json:"subject"`
+	Profile string          `json:"profile"`
+	Basis   *finding.Basis  `json:"basis,omitempty"`
+	// Blueprint says where the blueprint is from.
+	Blueprint string           `json:"blueprint"`
+	Verdict   CandidateVerdict `json:"verdict"`
+	// FailOn is the least severity that makes a node unfit.
+	FailOn rule.Severity `json:"failOn"`
+	// Refusals prevent all changes until you solve them. ByHand is what bootstrap leaves to you.
+	Refusals []state.Problem   `json:"refusals"`
+	ByHand   []state.Problem   `json:"byHand"`
+	Changes  []CandidateChange `json:"changes"`
+	// Commands run after the changes.
+	Commands []string `json:"commands"`
+	Reboot   bool     `json:"reboot"`
+	// Repaired are the checks that fail now and pass after the changes.
+	Repaired []CandidateRule `json:"repaired"`
+	// Remaining are the failures after the changes, each with its fix.
+	Remaining []finding.Finding `json:"remaining"`
+	// Open are the checks that nobody can answer before the reboot.
+	Open []CandidateRule `json:"open"`
+	// Unknown are those without an answer now and after the changes.
+	Unknown []finding.Finding `json:"unknown"`
+}
+
+// CandidateRule is a check.
+type CandidateRule struct {
+	ID       string        `json:"id"`
+	Title    string        `json:"title"`
+	Severity rule.Severity `json:"severity"`
+	// Now is the answer for the node as it is.
+	Now finding.State `json:"now"`
+}
+
+// CandidateChange is what one part of bootstrap changes.
+type CandidateChange struct {
+	Part string `json:"part"`
+	// Files are the changed files, also of /proc and /sys, except for the kernel's command line.
+	Files []string `json:"files"`
+	// Arguments are added to the kernel's command line.
+	Arguments []string `json:"arguments,omitempty"`
+	// Repairs are the checks that fail without this change, by ID.
+	Repairs []string `json:"repairs"`
+}
+
+// CandidateNode is the node as it is, and the plan for it.
+type CandidateNode struct {
+	FS       *sysfs.FS
+	Snapshot *device.Snapshot
+	// Report is what the audit finds now.
+	Report *finding.Report
+	Plan   *bootstrap.Plan
+	// Checks are those that the report is of.
+	Checks []check.Check
+	// Blueprint says where the plan's blueprint is from.
+	Blueprint string
+	// Ask asks a running containerd; nil for none. It is not asked where it restarts: then it runs with its files.
+	Ask runtimes.Ask
+}
+
+// JudgeCandidate returns the verdict on a node that bootstrap has not configured, or not completely: what bootstrap would
+// change, which checks would then pass, and which failures remain. A failure of the severity failOn or worse makes it unfit.
+//
+// It runs the checks a second time, on the files as bootstrap would leave them. What the kernel shows only after a reboot
+// is not in files: see [scenarios]. A check whose answer depends on it is neither promised nor refused.
+func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, failOn rule.Severity) *Candidate {
+	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
+	plain, after := j.audit()
+	c := &Candidate{
+		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, Blueprint: n.Blueprint, FailOn: failOn,
+		Refusals: n.Plan.Refused(), ByHand: byHand(n.Plan), Reboot: j.outlook.Reboot, Commands: commands(n.Plan),
+	}
+	j.compare(c, plain, after)
+	c.Changes = j.changes(c.Repaired)
+	c.Verdict = c.verdict()
+	c.fillLists()
+	return c
+}
+
+// verdict is what the lists come to.
+func (c *Candidate) verdict() CandidateVerdict {
+	if len(c.Refusals) > 0 || len(c.Failing()) > 0 {
+		return Unfit
+	}
+	return c.outcome()
+}
+
+// outcome is the verdict once nothing is against it.
+func (c *Candidate) outcome() CandidateVerdict {
+	switch {
+	case c.Reboot:
+		return AfterReboot
+	case len(c.Changes) > 0:
+		return AfterBootstrap
+	}
+	return Fit
+}
+
+// Failing returns the remaining failures that make the node unfit.
+func (c *Candidate) Failing() []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(c.Remaining), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
+}
+
+// Undetermined reports whether a check has no answer, also where a reboot gives one.
+func (c *Candidate) Undetermined() bool { return len(c.Open)+len(c.Unknown) > 0 }
+
+func byHand(p *bootstrap.Plan) []state.Problem {
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(problem state.Problem) bool { return problem.Fatal })
+}
+
+func commands(p *bootstrap.Plan) []string {
+	var all []string
+	for _, s := range p.Steps {
+		if s.Due {
+			all = append(all, s.Commands...)
+		}
+	}
+	return all
+}
+
+// judge audits one node several times.
+type judge struct {
+	ctx     context.Context
+	node    *CandidateNode
+	options check.Options
+	outlook *bootstrap.Outlook
+	// before is the worst finding of each check as the node is.
+	before map[string]finding.Finding
+}
+
+// audit runs all checks on the node as it would be, once for each scenario. Plain is the report with all that is known,
+// and with nothing that scenarios make up.
+func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
+	over := func(s scenario) *finding.Report {
+		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, j.node.Checks)
+	}
+	for _, s := range scenarios(j.outlook, j.node.Snapshot, nil) {
+		each = append(each, over(s))
+	}
+	if len(each) == 1 {
+		return each[0], each
+	}
+	return over(scenario{j.node.Snapshot, overlay(j.outlook, nil)}), each
+}
+
+// run runs checks on one node.
+func (j *judge) run(fs *sysfs.FS, s *device.Snapshot, checks []check.Check) *finding.Report {
+	n := facts.New(fs, s)
+	n.ReadLinks(j.ctx)
+	if j.node.Ask != nil && !j.restarts() {
+		runtimes.AskRunning(j.ctx, n, j.node.Ask)
+	}
+	return check.Run(n, checks, j.options)
+}
+
+// restarts reports whether containerd restarts after the changes.
+func (j *judge) restarts() bool {
+	return j.outlook.Reboot || slices.ContainsFunc(j.node.Plan.Steps, func(s bootstrap.Step) bool {
+		return s.FollowUp == state.ContainerdRestart && s.Due && len(s.Commands) > 0
+	})
+}
+
+// worst returns the worst finding of each check. A report has them in this order.
+func worst(r *finding.Report) map[string]finding.Finding {
+	all := map[string]finding.Finding{}
+	for _, f := range r.Findings {
+		if _, ok := all[f.ID]; !ok {
+			all[f.ID] = f
+		}
+	}
+	return all
+}
+
+func (c *Candidate) fillLists() {
+	c.Refusals, c.ByHand, c.Changes, c.Commands = emptyList(c.Refusals), emptyList(c.ByHand), emptyList(c.Changes), emptyList(c.Commands)
+	c.Repaired, c.Remaining, c.Open, c.Unknown = emptyList(c.Repaired), emptyList(c.Remaining), emptyList(c.Open), emptyList(c.Unknown)
+}
+
+func emptyList[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}

@@ -1,0 +1,53 @@
+// Package candidatetest compares what an audit says of a node before bootstrap with what it finds after.
+package candidatetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+// Violations returns what the audit of a candidate said, and the audit after bootstrap, with its reboot, does not find: a
+// promised check that fails, a remaining failure that is gone, and a failure that was not mentioned.
+func Violations(c *audit.Candidate, after *finding.Report) []string {
+	fails := map[string]bool{}
+	for _, f := range after.Findings {
+		fails[f.ID] = fails[f.ID] || f.State == finding.Fail || f.State == finding.Unknown || f.State == finding.Error
+	}
+	said, all := Said(c), []string{}
+	for id, what := range said {
+		switch {
+		case what == "repaired" && fails[id]:
+			all = append(all, fmt.Sprintf("%s was to pass, but does not", id))
+		case what == "remaining" && !fails[id]:
+			all = append(all, fmt.Sprintf("%s was to fail still, but does not", id))
+		}
+	}
+	for id, fail := range fails {
+		if fail && said[id] == "" {
+			all = append(all, fmt.Sprintf("%s does not pass, and it was not said that it may", id))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Said returns what is said of each check: repaired, remaining, open or unknown.
+func Said(c *audit.Candidate) map[string]string {
+	said := map[string]string{}
+	for _, r := range c.Repaired {
+		said[r.ID] = "repaired"
+	}
+	for _, f := range c.Remaining {
+		said[f.ID] = "remaining"
+	}
+	for _, r := range c.Open {
+		said[r.ID] = "open"
+	}
+	for _, f := range c.Unknown {
+		said[f.ID] = "unknown"
+	}
+	return said
+}

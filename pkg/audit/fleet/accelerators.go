@@ -1,0 +1,147 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+func accelerators() []requirement {
+	return []requirement{
+		{
+			Requirement: Requirement{
+				ID: "driver_runtime_management", Level: Should,
+				Checked: "All plugins run the DaemonSet's version, and each GPU has the attributes driver, pluginVersion and kataVersion. The GPU's own driver is in the guest.",
+				Commands: []Command{
+					{
+						"kubectl kata-vfio devices -o custom-columns=NODE:.node,DEVICE:.name,DRIVER:.driver,PLUGIN:.pluginVersion,KATA:.kataVersion",
+						"NODE DEVICE DRIVER PLUGIN KATA\n...\nworker-1 gpu-0000-3b-00-0 vfio-pci 0.1.0 4.1.0\n...",
+					},
+					{
+						"kubectl get nodes -o custom-columns=NODE:.metadata.name,KERNEL:.status.nodeInfo.kernelVersion,RUNTIME:.status.nodeInfo.containerRuntimeVersion",
+						"NODE KERNEL RUNTIME\n...",
+					},
+					{"kubectl rollout status -n kata-vfio-system daemonset/kata-vfio-plugin --timeout=1m", "daemon set \"kata-vfio-plugin\" successfully rolled out"},
+					{"kata-vfio-bootstrap verify -o json | jq -r '.facts[] | select(.name == \"version\") | .part + \" \" + .value'", "...\ncontainerd ...\n...\nkata ...\n..."},
+				},
+			}, needs: []string{string(Slices), Nodes, DaemonSets}, judge: versions,
+		},
+		{
+			Requirement: Requirement{
+				ID: "gpu_sharing", Level: Should,
+				Checked:  "Nothing: a VM gets whole PCI functions.",
+				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
+			}, judge: func(*ConformanceState) observation {
+				return observation{
+					reason: "kata-vfio assigns whole functions; time slices and partitions need the GPU's driver on the node, which the VM replaces",
+					fix:    "answer N/A for these GPUs, or show another driver's nodes",
+				}
+			},
+		},
+		{
+			Requirement: Requirement{
+				ID: "virtualized_accelerator", Level: Should,
+				Checked:  "Nothing: a vGPU is no PCI function of its own.",
+				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
+			}, judge: func(*ConformanceState) observation {
+				return observation{
+					reason: "kata-vfio has no support for vGPUs (mediated devices); GPUs are passed through",
+					fix:    "answer N/A for these GPUs, or show another driver's nodes",
+				}
+			},
+		},
+	}
+}
+
+// versions looks at the plugins' rollout, and at the versions that GPUs have.
+func versions(s *ConformanceState) observation {
+	gpus := s.devices(isGPU)
+	seen := observation{evidence: slices.Concat(rollouts(s.DaemonSets), nodeVersions(s, nodes(s.devices(every))))}
+	var unknown []string
+	for _, d := range gpus {
+		if d.Driver == "" || d.PluginVersion == "" || d.KataVersion == "" {
+			unknown = append(unknown, d.Node)
+		}
+	}
+	slices.Sort(unknown)
+	unknown = slices.Compact(unknown)
+	rolling := slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return !rolledOut(&d) })
+	switch {
+	case len(gpus) == 0:
+		seen.reason, seen.fix = noGPU()
+	case len(s.DaemonSets) == 0:
+		seen.reason, seen.fix = "the plugin's DaemonSet is not there", "install the chart"
+	case rolling:
+		seen.reason, seen.fix = "the plugin's DaemonSet is not rolled out", "wait for `kubectl rollout status daemonset/kata-vfio-plugin`, or see its pods"
+	case len(unknown) > 0:
+		seen.reason = "GPUs lack the driver's, the plugin's or Kata's version on " + list(unknown)
+		seen.fix = "run `kata-vfio-bootstrap verify --record` on these nodes, or enable the chart's bootstrap; use a release of the plugin"
+	}
+	return seen
+}
+
+func noGPU() (reason, fix string) {
+	return "no node publishes a GPU", "label a node with GPUs kata-vfio.dev/node=true, and see `kubectl kata-vfio devices`"
+}
+
+// rolledOut reports whether all pods of a DaemonSet are ready and of its latest version.
+func rolledOut(d *appsv1.DaemonSet) bool {
+	want := d.Status.DesiredNumberScheduled
+	return d.Status.ObservedGeneration >= d.Generation && want > 0 && d.Status.UpdatedNumberScheduled == want && d.Status.NumberReady == want
+}
+
+func rollouts(sets []appsv1.DaemonSet) []string {
+	var all []string
+	for i := range sets {
+		d, image := &sets[i], ""
+		if c := d.Spec.Template.Spec.Containers; len(c) > 0 {
+			image = c[0].Image
+		}
+		all = append(all, fmt.Sprintf("DaemonSet %s/%s: %d of %d ready and updated, image %s", d.Namespace, d.Name,
+			min(d.Status.NumberReady, d.Status.UpdatedNumberScheduled), d.Status.DesiredNumberScheduled, image))
+	}
+	return all
+}
+
+// stack is the software that nodes have in common.
+type stack struct{ driver, plugin, kata, kernel, runtime string }
+
+// nodeVersions says which versions the nodes have, each combination once.
+func nodeVersions(s *ConformanceState, names []string) []string {
+	have := stacks(s)
+	byStack := map[stack]int{}
+	var order []stack
+	for _, name := range names {
+		if byStack[have[name]] == 0 {
+			order = append(order, have[name])
+		}
+		byStack[have[name]]++
+	}
+	var all []string
+	for _, have := range order {
+		all = append(all, fmt.Sprintf("%s: plugin %s, Kata %s, %s, kernel %s, GPUs on %s", terminal.Count(byStack[have], "node"),
+			orUnknown(have.plugin), orUnknown(have.kata), orUnknown(have.runtime), orUnknown(have.kernel), cmp.Or(have.driver, "no driver")))
+	}
+	return all
+}
+
+// stacks returns the software of each node, by its name.
+func stacks(s *ConformanceState) map[string]stack {
+	all := map[string]stack{}
+	for _, d := range s.devices(isGPU) {
+		all[d.Node] = stack{driver: d.Driver, plugin: d.PluginVersion, kata: d.KataVersion}
+	}
+	for i := range s.Nodes {
+		n, info := &s.Nodes[i], &s.Nodes[i].Status.NodeInfo
+		have := all[n.Name]
+		have.kernel, have.runtime = info.KernelVersion, info.ContainerRuntimeVersion
+		all[n.Name] = have
+	}
+	return all
+}
+
+func orUnknown(version string) string { return cmp.Or(version, "unknown") }

@@ -1,0 +1,157 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+)
+
+// Kinds of objects, by their names in the API, that [State.Missing] may have beside those of package fleet.
+const (
+	Nodes       = "nodes"
+	DaemonSets  = "daemonsets"
+	Policies    = "validatingadmissionpolicies"
+	Bindings    = "validatingadmissionpolicybindings"
+	Autoscalers = "horizontalpodautoscalers"
+	Runtimes    = "runtimeclasses"
+	APIs        = "APIs"
+)
+
+// ConformanceState is what was listed of all namespaces.
+type ConformanceState struct {
+	// Kubernetes is the API server's version.
+	Kubernetes string
+	// Fleet has the slices, claims, pods with claims, classes, policies and events.
+	Fleet *State
+	// APIs are the resources that the API server serves.
+	APIs        []API
+	Nodes       []corev1.Node
+	DaemonSets  []appsv1.DaemonSet // the chart's
+	Autoscalers []autoscalingv2.HorizontalPodAutoscaler
+	// Audit is the report of `kata-vfio-audit cluster`; nil if it was not given.
+	Audit *finding.Report
+	// Missing says of a kind why it could not be listed, in addition to Fleet.Missing.
+	Missing map[string]string
+}
+
+// API is a resource that the API server serves: "kueue.x-k8s.io", "workloads".
+type API struct{ Group, Resource string }
+
+// Lacks says which of the kinds could not be listed; empty if all could.
+func (s *ConformanceState) Lacks(kinds []string) string {
+	for _, kind := range kinds {
+		if why := cmp.Or(s.Missing[kind], s.Fleet.Missing[Kind(kind)]); why != "" {
+			return kind + " could not be listed: " + why
+		}
+	}
+	return ""
+}
+
+// Expose does nothing: a requirement is about the platform, not about tenants.
+func (*ConformanceState) Expose(*finding.Finding) {}
+
+// serves returns those of the APIs that the API server serves, as "podgroups.scheduling.k8s.io".
+func (s *ConformanceState) serves(wanted ...API) []string {
+	var served []string
+	for _, api := range wanted {
+		if slices.ContainsFunc(s.APIs, func(have API) bool {
+			return have.Group == api.Group && (api.Resource == "" || have.Resource == api.Resource)
+		}) {
+			served = append(served, strings.TrimPrefix(api.Resource+"."+api.Group, "."))
+		}
+	}
+	return served
+}
+
+// deviceKind reports whether a device is of a kind.
+type deviceKind func(*Device) bool
+
+// isGPU reports whether a device is a GPU or a pair.
+func isGPU(d *Device) bool { return d.Kind == "gpu" || d.Kind == "gpu-vf" }
+
+// isNIC reports whether a device is a NIC's PF or VF, or a pair, with what tells its network.
+func isNIC(d *Device) bool {
+	return (d.Kind == "pf" || d.Kind == "vf" || d.Kind == "gpu-vf") && (d.Interface != "" || d.RDMA)
+}
+
+// devices returns the published devices of a kind.
+func (s *ConformanceState) devices(is deviceKind) []*Device {
+	var devices []*Device
+	all := s.Fleet.Devices()
+	for i := range all {
+		if is(&all[i]) {
+			devices = append(devices, &all[i])
+		}
+	}
+	return devices
+}
+
+// nodes returns the nodes of devices, sorted.
+func nodes(devices []*Device) []string {
+	var names []string
+	for _, d := range devices {
+		names = append(names, d.Node)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// holders returns the running pods that have a device of a kind.
+func (s *ConformanceState) holders(is deviceKind) []*corev1.Pod {
+	claims := map[string]bool{}
+	for _, d := range s.devices(is) {
+		claims[d.Claim] = true
+	}
+	var running []*corev1.Pod
+	for _, p := range s.users(func(c *cluster.Claim) bool { return claims[c.Name()] }) {
+		if p.Status.Phase == corev1.PodRunning {
+			running = append(running, p)
+		}
+	}
+	return running
+}
+
+// claimants returns the pods that have a device of kata-vfio, or wait for one.
+func (s *ConformanceState) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOurs) }
+
+// users returns the pods that have one of the claims, in the order of the list.
+func (s *ConformanceState) users(of func(*cluster.Claim) bool) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, p := range s.Fleet.Cluster.Pods() {
+		if slices.ContainsFunc(s.Fleet.Cluster.PodClaims(p), of) {
+			pods = append(pods, p.Object)
+		}
+	}
+	return pods
+}
+
+// every is the kind of all devices.
+func every(*Device) bool { return true }
+
+// most is how many names a text has.
+const most = 5
+
+// list lists names in few words: "a, b and 7 more".
+func list(names []string) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// podNames are the names of pods with their namespaces.
+func podNames(pods []*corev1.Pod) []string {
+	names := make([]string, len(pods))
+	for i, p := range pods {
+		names[i] = p.Namespace + "/" + p.Name
+	}
+	return names
+}

@@ -1,0 +1,157 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Candidate is a device that the node would publish: preflight plans with it without a claim, and changes nothing.
+type Candidate struct {
+	Pool   string
+	Device resourceapi.Device
+}
+
+// Candidates returns the devices that the node would publish if no claim had one, sorted by name, with the taints of what
+// known says: a failed check of the audit taints a device if known has [plan.Node.Failing].
+func Candidates(node string, known *plan.Node) []Candidate {
+	n := &publish.Node{Name: node, Snapshot: known.Snapshot, Selection: known.Selection, Assessments: map[pci.Address]plan.Assessment{}}
+	assessor := plan.NewAssessor(*known)
+	for _, f := range known.Selection.Ours() {
+		n.Assessments[f.Address] = assessor.Assess(f)
+	}
+	var all []Candidate
+	for pool, content := range publish.Pools(n) {
+		for _, slice := range content.Slices {
+			for i := range slice.Devices {
+				all = append(all, Candidate{Pool: pool, Device: slice.Devices[i]})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Candidate) int { return strings.Compare(a.Device.Name, b.Device.Name) })
+	return all
+}
+
+// FindCandidate returns the candidate with a device name, or the one of a function's address, which is a pair only if the
+// function is not published alone. A function that the node does not publish is a candidate too, whose plan says why it
+// is refused. A name of no function is an error.
+func FindCandidate(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
+	for _, c := range all {
+		if c.Device.Name == name {
+			return c, nil
+		}
+	}
+	address, err := parseDevice(name)
+	if err != nil {
+		return Candidate{}, err
+	}
+	f, ok := snap.Function(address)
+	if !ok {
+		return Candidate{}, fmt.Errorf("the node has no PCI function %s: `lspci -D` lists the functions", address)
+	}
+	pair := slices.IndexFunc(all, func(c Candidate) bool { return c.has(address) })
+	for _, c := range all {
+		if c.Device.Name == f.Name() {
+			return c, nil
+		}
+	}
+	if pair >= 0 {
+		return all[pair], nil
+	}
+	return Candidate{Pool: device.NodePool(node), Device: resourceapi.Device{Name: f.Name()}}, nil
+}
+
+// parseDevice parses an address, "0000:3b:00.0" or "3b:00.0", or extracts it from a device name.
+func parseDevice(name string) (pci.Address, error) {
+	if _, address, err := device.ParseName(name); err == nil {
+		return address, nil
+	}
+	long := name
+	if strings.Count(name, ":") == 1 {
+		long = "0000:" + name
+	}
+	address, err := pci.ParseAddress(long)
+	if err != nil {
+		return address, fmt.Errorf("%q is neither a PCI address (0000:3b:00.0) nor a device name (gpu-0000-3b-00-0)", name)
+	}
+	return address, nil
+}
+
+// has reports whether the function belongs to the device.
+func (c *Candidate) has(a pci.Address) bool {
+	parts, err := device.ParseParts(c.Device.Name)
+	return err == nil && slices.ContainsFunc(parts, func(p device.Part) bool { return p.Address == a })
+}
+
+// SelectCandidates returns the devices that all selectors of a class select, with the scheduler's CEL library. A selector that
+// fails for one device is an error, as in the scheduler, which then schedules no pod with the class.
+func SelectCandidates(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
+	selected := slices.Clone(all)
+	compiler := cel.GetCompiler(cel.Features{})
+	for i, selector := range class.Spec.Selectors {
+		if selector.CEL == nil {
+			return nil, fmt.Errorf("DeviceClass %s: spec.selectors[%d] has no cel expression", class.Name, i)
+		}
+		compiled := compiler.CompileCELExpression(selector.CEL.Expression, cel.Options{})
+		if compiled.Error != nil {
+			return nil, fmt.Errorf("DeviceClass %s: compile spec.selectors[%d].cel.expression: %w", class.Name, i, compiled.Error)
+		}
+		var failed error
+		selected = slices.DeleteFunc(selected, func(c Candidate) bool {
+			matches, _, err := compiled.DeviceMatches(ctx, cel.Device{Driver: v1alpha1.DriverName, Attributes: c.Device.Attributes, Capacity: c.Device.Capacity})
+			if err != nil && failed == nil {
+				failed = fmt.Errorf("DeviceClass %s: spec.selectors[%d] fails for device %s: %w", class.Name, i, c.Device.Name, cel.EnhanceRuntimeError(err))
+			}
+			return !matches
+		})
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	return selected, nil
+}
+
+// Names of the claim that is planned with.
+const (
+	PreflightNamespace = "preflight"
+	PreflightName      = "plan"
+)
+
+// PreflightRequest returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
+// The parameters are the class's, or the defaults without a class.
+func PreflightRequest(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: PreflightNamespace, Name: PreflightName, UID: PreflightName}}
+	allocation := &resourceapi.AllocationResult{}
+	for i := range devices {
+		request := fmt.Sprintf("device-%d", i)
+		exactly := &resourceapi.ExactDeviceRequest{}
+		if class != nil {
+			exactly.DeviceClassName = class.Name
+		}
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: request, Exactly: exactly})
+		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: request, Driver: v1alpha1.DriverName, Pool: devices[i].Pool, Device: devices[i].Device.Name,
+		})
+	}
+	if class != nil {
+		for _, config := range class.Spec.Config {
+			allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+				Source: resourceapi.AllocationConfigSourceClass, DeviceConfiguration: config.DeviceConfiguration,
+			})
+		}
+	}
+	c.Status.Allocation = allocation
+	return claim.Decode(c, v1alpha1.DriverName)
+}

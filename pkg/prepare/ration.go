@@ -1,0 +1,90 @@
+package prepare
+
+import (
+	"sync"
+	"time"
+)
+
+// maxNamespaces limits the memory, because tenants can create any number of namespaces.
+const maxNamespaces = 4096
+
+// Ration limits the Events and records about each tenant, so that one tenant neither fills the common limit nor hides the
+// others. It admits Burst items of each namespace at once, then one in each Pause, and counts the others. It is safe for
+// concurrent use. With a zero Burst it admits nothing.
+type Ration struct {
+	Burst int
+	Pause time.Duration
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+
+	mu      sync.Mutex // guards buckets
+	buckets map[string]*bucket
+}
+
+// bucket is the token bucket of one namespace.
+type bucket struct {
+	tokens  float64
+	filled  time.Time
+	leftOut int
+}
+
+// Take requests to admit one item. If it is granted, leftOut is the number of refused ones since the last granted one.
+func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.bucket(namespace)
+	if b.tokens < 1 {
+		b.leftOut++
+		return false, 0
+	}
+	b.tokens--
+	leftOut, b.leftOut = b.leftOut, 0
+	return true, leftOut
+}
+
+// Return undoes a granted Take that was not used, and restores its leftOut.
+func (r *Ration) Return(namespace string, leftOut int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.bucket(namespace)
+	b.tokens, b.leftOut = b.tokens+1, b.leftOut+leftOut
+}
+
+// bucket returns a namespace's bucket, refilled. The lock is held.
+func (r *Ration) bucket(namespace string) *bucket {
+	now := r.clock()
+	b := r.buckets[namespace]
+	if b == nil {
+		r.makeRoom(now)
+		b = &bucket{tokens: float64(r.Burst), filled: now}
+		r.buckets[namespace] = b
+	}
+	b.tokens = min(float64(r.Burst), b.tokens+now.Sub(b.filled).Seconds()/r.Pause.Seconds())
+	b.filled = now
+	return b
+}
+
+// makeRoom drops full buckets that refused nothing if there are too many, and all if that is not enough. The lock is held.
+func (r *Ration) makeRoom(now time.Time) {
+	if r.buckets == nil {
+		r.buckets = map[string]*bucket{}
+	}
+	if len(r.buckets) < maxNamespaces {
+		return
+	}
+	for name, b := range r.buckets {
+		if b.leftOut == 0 && now.Sub(b.filled) > time.Duration(r.Burst)*r.Pause {
+			delete(r.buckets, name)
+		}
+	}
+	if len(r.buckets) >= maxNamespaces {
+		clear(r.buckets)
+	}
+}
+
+func (r *Ration) clock() time.Time {
+	if r.Now == nil {
+		return time.Now()
+	}
+	return r.Now()
+}
