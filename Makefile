@@ -153,7 +153,7 @@ MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$
 NOEXEC = $(shell awk '$$2 == "/dev/shm" && $$4 ~ /noexec/ {print "noexec"}' /proc/mounts)
 
 # What does one thing after the other thousands of times, and needs no race detector, which is five times slower.
-ALONE := audit/archive|audit/check|audit/page|bootstrap/boot|controller/twin|ledger
+ALONE := audit/archive|audit/check|audit/report|bootstrap/boot|controller/twin|ledger
 
 .PHONY: unit
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)

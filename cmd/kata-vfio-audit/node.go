@@ -16,7 +16,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -243,7 +242,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		r.Subject.Name = j.name
 	}
 	planned, unread := j.planned(n, now)
-	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.Rules(checks), Tenancies: page.TenanciesNow(n)}
+	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.Rules(checks), Tenancies: report.TenanciesNow(n)}
 	if report.HasHistory(j.format) {
 		node.addHistory(ctx, doc, n)
 	}
@@ -268,7 +267,7 @@ func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 // addHistory adds what the ledger says. If it can't be read, the page says so: the present audit is complete
 // without it.
 func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.Node) {
-	doc.Ledger = &page.Ledger{}
+	doc.Ledger = &report.Ledger{}
 	book, err := o.openLedger()
 	if err != nil {
 		doc.Ledger.Missing = err.Error()
@@ -280,7 +279,7 @@ func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.
 		doc.Ledger.Missing = err.Error()
 		return
 	}
-	doc.Tenancies = page.Tenancies(n, h)
+	doc.Tenancies = report.Tenancies(n, h)
 	doc.Ledger.Verification, doc.Ledger.Refusals = standing, h.Refusals
 }
 

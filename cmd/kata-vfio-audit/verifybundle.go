@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
@@ -42,7 +42,7 @@ func verifyBundle(stdin io.Reader, w io.Writer, file, key string) error {
 	if key, err = readKey(key); err != nil {
 		return err
 	}
-	v, err := evidence.VerifyBundle(data, key)
+	v, err := report.VerifyBundle(data, key)
 	if err != nil {
 		return &verdictError{code: exitLedger, text: err.Error()}
 	}

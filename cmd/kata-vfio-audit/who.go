@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -63,7 +63,7 @@ func whoCommand(t *tree) *cobra.Command {
 			"  kata-vfio-audit who --events --claim team-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	formats := append(command.Formats(evidence.EvidenceFormats()), "ndjson")
+	formats := append(command.Formats(report.EvidenceFormats()), "ndjson")
 	q.flags(cmd, formats)
 	f := cmd.Flags()
 	f.StringVar(&q.pod, "pod", "", "tenancies of this pod: NAMESPACE/POD, or its UID")
@@ -153,7 +153,7 @@ func former(t *tree) []*cobra.Command {
 	} {
 		q := inquiry{book: book{tree: t}}
 		flag := "--" + strings.Replace(f.name, "neighbours", "near", 1)
-		formats := command.Formats(evidence.EvidenceFormats())
+		formats := command.Formats(report.EvidenceFormats())
 		cmd := &cobra.Command{
 			Use: f.name + " " + f.argument, Hidden: true, Args: oneArgument(f.argument),
 			Short: "The same as `kata-vfio-audit who " + flag + " " + f.argument + "`", Long: inquiryExitCodes,
@@ -268,7 +268,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *facts.History, v facts.Verification) (*evidence.Evidence, error) {
+	return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), func(h *facts.History, v facts.Verification) (*report.Evidence, error) {
 		var s selected
 		for _, f := range filters {
 			if err := f(h, v, &s); err != nil {
@@ -276,7 +276,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 			}
 		}
 		if when == nil {
-			return evidence.About(s.question, h, s.tenancies, v), nil
+			return report.About(s.question, h, s.tenancies, v), nil
 		}
 		if at := " at " + when.Format(time.RFC3339); s.question == "" {
 			s.keep("who had a function"+at, h.At(*when))
@@ -284,12 +284,12 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 			s.question += at
 			s.tenancies = slices.DeleteFunc(s.tenancies, func(t *facts.PastTenancy) bool { return !t.At(*when) })
 		}
-		return evidence.At(s.question, h, s.tenancies, *when, v), nil
+		return report.At(s.question, h, s.tenancies, *when, v), nil
 	})
 }
 
 // answer verifies the ledger, and prints what reply makes of it.
-func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*facts.History, facts.Verification) (*evidence.Evidence, error)) error {
+func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*facts.History, facts.Verification) (*report.Evidence, error)) error {
 	key, err := readKey(q.key)
 	if err != nil {
 		return err
@@ -332,8 +332,8 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	return nil
 }
 
-func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Evidence) error {
-	b, err := evidence.NewBundle(dir, d)
+func (q *inquiry) writeBundle(dir fs.FS, d *report.Evidence) error {
+	b, err := report.NewBundle(dir, d)
 	if err != nil {
 		return err
 	}

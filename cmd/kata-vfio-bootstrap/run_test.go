@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // keep returns a keeper of an image with what it says.
@@ -34,13 +34,13 @@ func (k *keeper) look(t *testing.T) {
 	}
 }
 
-func recorded(t *testing.T, root string) *drift.Record {
+func recorded(t *testing.T, root string) *state.Record {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, drift.RecordFile))
+	text, err := os.ReadFile(filepath.Join(root, state.RecordFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := drift.ParseRecord(text)
+	r, err := state.ParseRecord(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestLookThatFailsIsRecorded(t *testing.T) {
 	if err := k.once(t.Context(), e); err == nil {
 		t.Error("no error")
 	}
-	if r := recorded(t, root); r.Outcome != drift.Unknown || !strings.Contains(r.Differences[0].Why, "kind: want NodeBlueprint") {
+	if r := recorded(t, root); r.Outcome != state.Unknown || !strings.Contains(r.Differences[0].Why, "kind: want NodeBlueprint") {
 		t.Errorf("record %+v", r)
 	}
 	if _, _, code := try(t, "verify", "--record", "--root", root); code != exitUsage {
@@ -201,7 +201,7 @@ func TestVerifyLeavesWhatItFoundWhereThatIsAskedFor(t *testing.T) {
 	if _, stderr, code := try(t, "verify", "--root", root); code != exitChanges {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	if _, err := os.Stat(filepath.Join(root, drift.RecordFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(root, state.RecordFile)); err == nil {
 		t.Error("verify wrote a record that nobody asked for")
 	}
 	if _, stderr, code := try(t, "verify", "--record", "--root", root); code != exitChanges || recorded(t, root).Outcome != string(bootstrap.ChangesNeeded) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -49,11 +49,11 @@ func overlay(o *bootstrap.Outlook, without []string) *sysfs.Overlay {
 			continue
 		}
 		switch f.Kind {
-		case image.Link:
+		case state.Link:
 			files.Link(f.Path, f.Target)
-		case image.Absent:
+		case state.Absent:
 			files.Remove(f.Path)
-		case image.RegularFile, image.Other:
+		case state.RegularFile, state.Other:
 			files.Put(f.Path, f.Content, f.Mode, uint32(max(f.UID, 0)), uint32(max(f.GID, 0)))
 		}
 	}

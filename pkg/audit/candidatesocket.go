@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -19,11 +19,11 @@ func withSockets(node *sysfs.FS, o *bootstrap.Outlook) *bootstrap.Outlook {
 	all := *o
 	for i := range o.Files {
 		link := &o.Files[i]
-		if link.Kind != image.Link || !strings.HasPrefix(link.Path, socketWants) {
+		if link.Kind != state.Link || !strings.HasPrefix(link.Path, socketWants) {
 			continue
 		}
 		for _, name := range listens(unitText(node, o, link.Target)) {
-			socket := image.Image{Kind: image.Other, Mode: fs.ModeSocket | 0o600}
+			socket := state.Image{Kind: state.Other, Mode: fs.ModeSocket | 0o600}
 			all.Files = append(all.Files, bootstrap.FileOutlook{Path: strings.TrimPrefix(name, "/"), Parts: link.Parts, Image: socket})
 		}
 	}

@@ -10,8 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -60,7 +58,7 @@ func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string)
 
 // begin completes an interrupted run and returns the journal. It removes the record of the last verify, which is outdated.
 func (e *Engine) begin() (*Journal, error) {
-	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(drift.RecordFile)); err != nil {
+	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(state.RecordFile)); err != nil {
 		return nil, err
 	}
 	j, err := e.load()
@@ -223,10 +221,10 @@ func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() erro
 // intend records a change in the journal before it is made.
 func (e *Engine) intend(j *Journal, c *change) error {
 	for _, version := range []struct {
-		image.Image
+		state.Image
 		content []byte
 	}{{c.was.Image, c.was.Content}, {c.to, c.content}} {
-		if version.Kind == image.RegularFile {
+		if version.Kind == state.RegularFile {
 			if err := e.keep(version.content); err != nil {
 				return err
 			}
@@ -241,7 +239,7 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: before, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
 		entry = &j.Entries[len(j.Entries)-1]
 	}
-	if !c.was.Same(entry.After) && entry.Before.Kind != image.Absent {
+	if !c.was.Same(entry.After) && entry.Before.Kind != state.Absent {
 		before, err := e.theirs(entry, c.was)
 		if err != nil {
 			return err
@@ -266,22 +264,22 @@ func (e *Engine) pend(j *Journal, c *change) {
 }
 
 // theirs returns the operator's edited version of their own file without bootstrap's additions, and stores it.
-func (e *Engine) theirs(entry *Entry, found image.Found) (image.Image, error) {
+func (e *Engine) theirs(entry *Entry, found state.Found) (state.Image, error) {
 	content, err := e.withdrawn(entry, found)
 	if err != nil {
-		return image.Image{}, err
+		return state.Image{}, err
 	}
 	edited := found.Image
-	if edited.Kind != image.RegularFile {
+	if edited.Kind != state.RegularFile {
 		return edited, nil
 	}
-	edited.Sum = image.Sum(content)
+	edited.Sum = state.Sum(content)
 	return edited, e.keep(content)
 }
 
 // withdrawn returns a changed file's content without bootstrap's additions.
-func (e *Engine) withdrawn(entry *Entry, found image.Found) ([]byte, error) {
-	if entry.Part != boot.Part || entry.Before.Kind != image.RegularFile || entry.After.Kind != image.RegularFile {
+func (e *Engine) withdrawn(entry *Entry, found state.Found) ([]byte, error) {
+	if entry.Part != boot.Part || entry.Before.Kind != state.RegularFile || entry.After.Kind != state.RegularFile {
 		return found.Content, nil
 	}
 	before, err := e.kept(entry.Before)

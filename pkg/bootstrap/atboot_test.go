@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -129,15 +128,15 @@ func TestOutdatedLookLeavesNoRecord(t *testing.T) {
 	if err := e.Record(t.Context(), p); err == nil || !strings.Contains(err.Error(), "run verify again") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := drift.ReadRecord(e.Tree); err == nil {
+	if _, err := state.ReadRecord(e.Tree); err == nil {
 		t.Error("there is a record")
 	}
 	n.put("var/lib/kata-vfio/bootstrap/.verified.json4711", "half a")
 	if err := e.RecordUnknown(t.Context(), errors.New("no")); err != nil {
 		t.Fatal(err)
 	}
-	r, err := drift.ReadRecord(e.Tree)
-	if err != nil || r.Outcome != drift.Unknown || len(r.Differences) != 1 {
+	r, err := state.ReadRecord(e.Tree)
+	if err != nil || r.Outcome != state.Unknown || len(r.Differences) != 1 {
 		t.Errorf("record %+v, %v", r, err)
 	}
 	names, err := e.Tree.ReadDir("var/lib/kata-vfio/bootstrap")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // The unit that was started is stopped while systemd still has it, and modules are not loaded for a node that is left.
@@ -363,7 +363,7 @@ func TestJournalsDirectoryAloneIsRoots(t *testing.T) {
 func TestFileThatIsTooLargeToEditIsRefused(t *testing.T) {
 	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
-	n.put("etc/default/grub", n.read("etc/default/grub")+strings.Repeat("# x\n", image.MaxImage/8))
+	n.put("etc/default/grub", n.read("etc/default/grub")+strings.Repeat("# x\n", state.MaxImage/8))
 	if _, err := n.engine().Apply(t.Context(), blueprint.Default(), ""); err == nil || !strings.Contains(err.Error(), "/etc/default/grub: it is larger than") {
 		t.Errorf("error %v", err)
 	}

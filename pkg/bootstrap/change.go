@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -18,8 +17,8 @@ import (
 // change replaces one version of a file by another.
 type change struct {
 	file    state.File
-	was     image.Found
-	to      image.Image
+	was     state.Found
+	to      state.Image
 	content []byte
 	// back: it restores the version before bootstrap.
 	back bool
@@ -33,17 +32,17 @@ type change struct {
 
 // newChange returns the change from the file that was found to the required one. An
 // existing file keeps its mode, owner and attributes.
-func newChange(f state.File, found image.Found) change {
+func newChange(f state.File, found state.Found) change {
 	c := change{file: f, was: found, content: f.Content}
 	switch {
 	case f.Target != "":
-		c.to, c.content = image.Image{Kind: image.Link, Target: f.Target}, nil
-	case found.Kind == image.RegularFile:
+		c.to, c.content = state.Image{Kind: state.Link, Target: f.Target}, nil
+	case found.Kind == state.RegularFile:
 		c.to = found.Image
-		c.to.Sum = image.Sum(f.Content)
+		c.to.Sum = state.Sum(f.Content)
 	default:
-		c.to = image.NewImage(f.Mode)
-		c.to.Sum = image.Sum(f.Content)
+		c.to = state.NewImage(f.Mode)
+		c.to.Sum = state.Sum(f.Content)
 	}
 	return c
 }
@@ -52,7 +51,7 @@ func newChange(f state.File, found image.Found) change {
 func (c *change) needed() bool { return !c.was.Same(c.to) }
 
 // revertEntry returns the change that restores the version before bootstrap.
-func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
+func (e *Engine) revertEntry(entry *Entry, found state.Found) (change, error) {
 	content, err := e.kept(entry.Before)
 	if err != nil {
 		return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
@@ -63,7 +62,7 @@ func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
 			return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
 		}
 		to = found.Image
-		to.Sum = image.Sum(content)
+		to.Sum = state.Sum(content)
 	}
 	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: backward(entry.Then)}
 	return change{file: f, back: true, over: over(entry.Then), was: found, to: to, content: content}, nil
@@ -71,12 +70,12 @@ func (e *Engine) revertEntry(entry *Entry, found image.Found) (change, error) {
 
 // sharesEnvironment reports whether others wrote to GRUB's environment since bootstrap did. Their variables stay: the
 // version before bootstrap has a kernel as saved_entry that may be removed.
-func (e *Engine) sharesEnvironment(entry *Entry, found image.Found) bool {
-	return entry.Part == boot.Part && found.Kind == image.RegularFile && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
+func (e *Engine) sharesEnvironment(entry *Entry, found state.Found) bool {
+	return entry.Part == boot.Part && found.Kind == state.RegularFile && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
 }
 
 // withdrawnByOthers reports whether others removed bootstrap's arguments from GRUB's environment.
-func (e *Engine) withdrawnByOthers(entry *Entry, found image.Found) bool {
+func (e *Engine) withdrawnByOthers(entry *Entry, found state.Found) bool {
 	if !e.sharesEnvironment(entry, found) {
 		return false
 	}
@@ -85,15 +84,15 @@ func (e *Engine) withdrawnByOthers(entry *Entry, found image.Found) bool {
 }
 
 func (c *change) action() string {
-	if c.was.Kind == image.Absent {
+	if c.was.Kind == state.Absent {
 		return "create"
 	}
 	return "change"
 }
 
 func (c *change) diff() string {
-	name := func(side string, i image.Image) string {
-		if i.Kind == image.Absent {
+	name := func(side string, i state.Image) string {
+		if i.Kind == state.Absent {
 			return "/dev/null"
 		}
 		return side + "/" + c.file.Path
@@ -102,8 +101,8 @@ func (c *change) diff() string {
 }
 
 // text is what a diff shows of an image.
-func text(i image.Image, content []byte) []byte {
-	if i.Kind == image.Link {
+func text(i state.Image, content []byte) []byte {
+	if i.Kind == state.Link {
 		return []byte("link to " + i.Target + "\n")
 	}
 	return content
@@ -133,14 +132,14 @@ func (c *change) refusal() (code rule.Code, text, fix string) {
 	switch {
 	case !slices.Contains(places(), top):
 		return rule.FileNotWritable, name + " is in a directory that bootstrap does not write to", "write the file when you build the node's image"
-	case c.was.Kind == image.Other:
+	case c.was.Kind == state.Other:
 		return rule.FileWrongType, name + " is not a regular file", "move it away"
-	case c.was.Kind == image.Link && c.to.Kind != image.Absent && !c.movesLink():
+	case c.was.Kind == state.Link && c.to.Kind != state.Absent && !c.movesLink():
 		return rule.FileWrongType, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links", name, c.was.Target),
 			"replace the link with a file, or configure its target yourself"
-	case c.to.Kind == image.Link && c.was.Kind == image.RegularFile:
+	case c.to.Kind == state.Link && c.was.Kind == state.RegularFile:
 		return rule.FileWrongType, fmt.Sprintf("%s is a file, but must be a link to %s", name, c.to.Target), "move it away"
-	case c.was.Kind == image.RegularFile && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
+	case c.was.Kind == state.RegularFile && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
 		return rule.DOSLineEnds, name + " has DOS line ends, which shells, boot loaders and systemd read as part of the text",
 			"convert it (sed -i 's/\\r$//'), and fix the program that writes them"
 	}
@@ -151,7 +150,7 @@ func (c *change) refusal() (code rule.Code, text, fix string) {
 // elsewhere: a systemd unit that a package installed later, or that is enabled by the
 // other name of its directory (/lib, /usr/lib).
 func (c *change) movesLink() bool {
-	return c.was.Kind == image.Link && c.to.Kind == image.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
+	return c.was.Kind == state.Link && c.to.Kind == state.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
 
 // stage does everything that can fail because the disk is full.
@@ -161,7 +160,7 @@ func (e *Engine) stage(c *change) (err error) {
 			return err
 		}
 	}
-	if c.to.Kind == image.RegularFile {
+	if c.to.Kind == state.RegularFile {
 		c.commit, c.discard, err = e.Files.Stage(c.file.Path, c.content, c.to)
 	}
 	return err
@@ -196,15 +195,15 @@ func (e *Engine) do(c *change) error {
 	return err
 }
 
-func (e *Engine) put(name string, to image.Image, content []byte) error {
+func (e *Engine) put(name string, to state.Image, content []byte) error {
 	switch to.Kind {
-	case image.RegularFile:
+	case state.RegularFile:
 		return e.Files.Write(name, content, to)
-	case image.Link:
+	case state.Link:
 		return e.Files.Symlink(name, to.Target)
-	case image.Absent:
+	case state.Absent:
 		return e.Files.Remove(name)
-	case image.Other:
+	case state.Other:
 	}
 	return fmt.Errorf("/%s was neither a file nor a link, and can't be restored", name)
 }
@@ -237,10 +236,10 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	if content, err := t.changed(name); content != nil || err != nil {
 		return content[:min(int64(len(content)), limit)], err
 	}
-	if entry == nil || entry.Before.Kind == image.Link {
+	if entry == nil || entry.Before.Kind == state.Link {
 		return t.Tree.ReadAtMost(name, limit)
 	}
-	if entry.Before.Kind == image.Absent {
+	if entry.Before.Kind == state.Absent {
 		return nil, fmt.Errorf("read %s: %w", name, fs.ErrNotExist)
 	}
 	content, err := t.engine.kept(entry.Before)
@@ -254,7 +253,7 @@ func (t *pristine) changed(name string) ([]byte, error) {
 		return nil, nil
 	}
 	found, err := t.engine.Files.Look(name)
-	if err != nil || found.Kind != image.RegularFile || found.Same(entry.After) || boot.Marked(string(found.Content)) {
+	if err != nil || found.Kind != state.RegularFile || found.Same(entry.After) || boot.Marked(string(found.Content)) {
 		return nil, err
 	}
 	return t.engine.withdrawn(entry, found)
@@ -266,7 +265,7 @@ func (t *pristine) ReadLink(name string) (string, error) {
 	switch tree, ok := t.Tree.(interface{ ReadLink(string) (string, error) }); {
 	case err != nil:
 		return "", err
-	case entry != nil && entry.Before.Kind == image.Link:
+	case entry != nil && entry.Before.Kind == state.Link:
 		return entry.Before.Target, nil
 	case entry != nil || !ok:
 		return "", fmt.Errorf("read link %s: %w", name, fs.ErrInvalid)
@@ -287,7 +286,7 @@ func (t *pristine) ReadDir(name string) ([]string, error) {
 		if err != nil {
 			failed = err
 		}
-		return entry != nil && entry.Before.Kind == image.Absent
+		return entry != nil && entry.Before.Kind == state.Absent
 	})
 	return names, failed
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -15,7 +13,7 @@ import (
 // copies returns the changes that remove bootstrap's arguments from entries of the boot loader that were made after apply:
 // a kernel's package copies the arguments of the running kernel, or those of an earlier entry.
 func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
-	l := &platform.Detect(e.Tree, e.Live).Loader
+	l := &boot.Detect(e.Tree, e.Live).Loader
 	if l.Managed != nil {
 		return nil, nil
 	}
@@ -25,7 +23,7 @@ func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
 			continue
 		}
 		found, err := e.Files.Look(name)
-		if err != nil || found.Kind != image.RegularFile {
+		if err != nil || found.Kind != state.RegularFile {
 			continue // an entry that can't be read is not bootstrap's to change
 		}
 		content, err := e.withoutArguments(j, string(found.Content))
@@ -36,7 +34,7 @@ func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
 			continue
 		}
 		c := change{file: state.File{Part: boot.Part, Path: name, Why: copied, Then: []state.FollowUp{state.Reboot}}, back: true, was: found, to: found.Image, content: []byte(content)}
-		c.to.Sum = image.Sum(c.content)
+		c.to.Sum = state.Sum(c.content)
 		if problem := e.obstacle(&c); problem != nil {
 			result.Kept = append(result.Kept, Kept{Path: name, Why: fmt.Sprintf("it has a copy of bootstrap's arguments, but %s; remove them yourself", problem.Text), Diff: c.diff()})
 			continue
@@ -53,7 +51,7 @@ const copied = "it was made after apply, with bootstrap's arguments"
 func (e *Engine) withoutArguments(j *Journal, text string) (string, error) {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
-		if !strings.Contains(entry.Path, kernelargs.Entries+"/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != image.RegularFile {
+		if !strings.Contains(entry.Path, kernelargs.Entries+"/") && entry.Path != kernelargs.KernelInstall || entry.After.Kind != state.RegularFile {
 			continue
 		}
 		before, err := e.kept(entry.Before)

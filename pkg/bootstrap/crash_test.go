@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 var errDead = errors.New("the process is dead")
@@ -59,14 +59,14 @@ func (p *power) tear(leave func(), work func() error) error {
 	return errDead
 }
 
-func (p *power) Look(name string) (image.Found, error) {
+func (p *power) Look(name string) (state.Found, error) {
 	if p.dead {
-		return image.Found{}, errDead
+		return state.Found{}, errDead
 	}
 	return p.Files.Look(name)
 }
 
-func (p *power) Write(name string, content []byte, like image.Image) error {
+func (p *power) Write(name string, content []byte, like state.Image) error {
 	leave := func() {
 		file := filepath.Join(p.root, filepath.Dir(name), "."+filepath.Base(name)+"4711")
 		_ = os.WriteFile(file, []byte("half a"), 0o600)
@@ -74,7 +74,7 @@ func (p *power) Write(name string, content []byte, like image.Image) error {
 	return p.tear(leave, func() error { return p.Files.Write(name, content, like) })
 }
 
-func (p *power) Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error) {
+func (p *power) Stage(name string, content []byte, like state.Image) (commit, discard func() error, err error) {
 	err = p.write(func() (err error) {
 		commit, discard, err = p.Files.Stage(name, content, like)
 		return err
@@ -217,14 +217,14 @@ type full struct {
 	room int
 }
 
-func (f *full) Write(name string, content []byte, like image.Image) error {
+func (f *full) Write(name string, content []byte, like state.Image) error {
 	if f.room--; f.room < 0 {
 		return unix.ENOSPC
 	}
 	return f.Files.Write(name, content, like)
 }
 
-func (f *full) Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error) {
+func (f *full) Stage(name string, content []byte, like state.Image) (commit, discard func() error, err error) {
 	if f.room--; f.room < 0 {
 		return nil, nil, unix.ENOSPC
 	}

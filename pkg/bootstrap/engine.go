@@ -16,17 +16,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // Files are the node's files. Package disk has those of a real node.
 type Files interface {
-	Look(name string) (image.Found, error)
-	Write(name string, content []byte, like image.Image) error
-	Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error)
+	Look(name string) (state.Found, error)
+	Write(name string, content []byte, like state.Image) error
+	Stage(name string, content []byte, like state.Image) (commit, discard func() error, err error)
 	Symlink(name, target string) error
 	Remove(name string) error
 	Missing(name string) ([]string, error)
@@ -49,12 +47,12 @@ type Runner interface {
 
 // Part returns what one concern, such as the container runtime, requires of a node. It
 // only reads. The tree shows the node without bootstrap's own changes.
-type Part func(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error)
+type Part func(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error)
 
 // Parts returns all parts.
 func Parts() []Part {
-	certain := func(part func(state.Tree, *blueprint.Blueprint, *platform.Platform) state.Wanted) Part {
-		return func(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
+	certain := func(part func(state.Tree, *blueprint.Blueprint, *boot.Platform) state.Wanted) Part {
+		return func(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error) {
 			return part(tree, b, p), nil
 		}
 	}
@@ -62,7 +60,7 @@ func Parts() []Part {
 }
 
 // containerRuntimes is package containers' part.
-func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *platform.Platform) (state.Wanted, error) {
+func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *boot.Platform) (state.Wanted, error) {
 	return containers.Wanted(tree, b.Containers)
 }
 

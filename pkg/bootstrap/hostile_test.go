@@ -13,7 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 )
 
@@ -163,7 +163,7 @@ func (b *broken) Writable(string) error {
 	return nil
 }
 
-func (b *broken) Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error) {
+func (b *broken) Stage(name string, content []byte, like state.Image) (commit, discard func() error, err error) {
 	commit, discard, err = b.Files.Stage(name, content, like)
 	if name == b.name && err == nil {
 		return func() error { return errors.Join(unix.EPERM, discard()) }, discard, nil
@@ -411,7 +411,7 @@ func TestDamagedJournalIsNotTrusted(t *testing.T) {
 func TestNewerJournalIsLeftToTheProgramThatWroteIt(t *testing.T) {
 	n := fit(t)
 	body := `{"version":2,"pending":["BootConfig"]}`
-	n.put("var/lib/kata-vfio/bootstrap/journal.json", `{"sum":"`+image.Sum([]byte(body))+`","journal":`+body+`}`)
+	n.put("var/lib/kata-vfio/bootstrap/journal.json", `{"sum":"`+state.Sum([]byte(body))+`","journal":`+body+`}`)
 	if _, err := n.engine().Apply(t.Context(), blueprint.Default(), ""); err == nil || !strings.Contains(err.Error(), "written by a newer kata-vfio-bootstrap") {
 		t.Errorf("error %v", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -50,10 +49,10 @@ type Entry struct {
 	Then []state.FollowUp `json:"then,omitempty"`
 	At   time.Time        `json:"at"`
 	// Before is the content that revert restores, and After the content that was written.
-	Before image.Image `json:"before"`
-	After  image.Image `json:"after"`
+	Before state.Image `json:"before"`
+	After  state.Image `json:"after"`
 	// Was is the previous content. It is set while it is unknown whether After was written.
-	Was *image.Image `json:"was,omitempty"`
+	Was *state.Image `json:"was,omitempty"`
 	// Dirs are the directories that bootstrap created for the file, outermost first.
 	Dirs []string `json:"dirs,omitempty"`
 }
@@ -104,11 +103,11 @@ func (e *Engine) load() (*Journal, error) {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	j := &Journal{Version: version}
-	if found.Kind == image.Absent {
+	if found.Kind == state.Absent {
 		return j, nil
 	}
 	var s sealed
-	if err := json.Unmarshal(found.Content, &s); err != nil || image.Sum(s.Journal) != s.Sum {
+	if err := json.Unmarshal(found.Content, &s); err != nil || state.Sum(s.Journal) != s.Sum {
 		return nil, fmt.Errorf("/%s: %w; restore it from a backup. If you move it away instead, revert can no longer undo earlier changes", journalFile, ErrDamaged)
 	}
 	if err := json.Unmarshal(s.Journal, j); err != nil {
@@ -138,12 +137,12 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
-	text, err := json.Marshal(sealed{Sum: image.Sum(body), Journal: body})
+	text, err := json.Marshal(sealed{Sum: state.Sum(body), Journal: body})
 	if err != nil {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
 	if err = e.makeStateDir(); err == nil {
-		commit, _, err = e.Files.Stage(journalFile, text, image.NewImage(0o600))
+		commit, _, err = e.Files.Stage(journalFile, text, state.NewImage(0o600))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write the journal: %w", err)
@@ -191,17 +190,17 @@ func (e *Engine) keep(content []byte) error {
 	if err := errors.Join(e.makeStateDir(), e.Files.MakeDir(backupDir, 0o700)); err != nil {
 		return err
 	}
-	name := path.Join(backupDir, image.Sum(content))
+	name := path.Join(backupDir, state.Sum(content))
 	found, err := e.Files.Look(name)
-	if err == nil && found.Sum == image.Sum(content) {
+	if err == nil && found.Sum == state.Sum(content) {
 		return nil
 	}
-	return e.Files.Write(name, content, image.NewImage(0o600))
+	return e.Files.Write(name, content, state.NewImage(0o600))
 }
 
 // kept returns the stored content of an image.
-func (e *Engine) kept(i image.Image) ([]byte, error) {
-	if i.Kind != image.RegularFile {
+func (e *Engine) kept(i state.Image) ([]byte, error) {
+	if i.Kind != state.RegularFile {
 		return nil, nil
 	}
 	name := path.Join(backupDir, i.Sum)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -102,7 +102,7 @@ func (n *node) life(d *distribution, c *engine) []string {
 // disk, reboot pending". It does not read Flatcar's file.
 func (n *node) auditSees(d *distribution) {
 	n.t.Helper()
-	if d.loader == platform.Flatcar {
+	if d.loader == boot.Flatcar {
 		return
 	}
 	tree, err := sysfs.Open(n.root)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -30,7 +29,7 @@ type FileOutlook struct {
 	Path string
 	// Parts are the parts of bootstrap that change it.
 	Parts []string
-	image.Image
+	state.Image
 	Content []byte
 }
 
@@ -68,7 +67,7 @@ func (p *Plan) Outlook() *Outlook {
 
 // shown is a file of the running kernel.
 func shown(name, part, content string) FileOutlook {
-	return FileOutlook{Path: path.Clean(name), Parts: []string{part}, Image: image.NewImage(0o444), Content: []byte(content + "\n")}
+	return FileOutlook{Path: path.Clean(name), Parts: []string{part}, Image: state.NewImage(0o444), Content: []byte(content + "\n")}
 }
 
 // Refused returns the problems that prevent all changes.

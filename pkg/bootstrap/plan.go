@@ -12,8 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -40,7 +38,7 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 	tree := &pristine{e.Tree, e, j}
 	p := &Plan{
 		Root: e.Root, Blueprint: b.Name, Applied: j.Applied, Files: []FilePlan{}, Settings: []SettingPlan{},
-		platform: platform.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
+		platform: boot.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
 	}
 	wanted, err := e.wanted(ctx, tree, b, p.platform)
 	if err != nil {
@@ -73,7 +71,7 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 }
 
 // wanted joins what the parts require.
-func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
+func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error) {
 	var all state.Wanted
 	b, inUse := e.keepInUse(ctx, b)
 	b, all.Problems = host.PlaceHugePages(tree, b, p)
@@ -102,7 +100,7 @@ func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Bluep
 }
 
 // unwritten is the manual step of a system on which no file lasts: what bootstrap would write elsewhere.
-func unwritten(files []state.File, p *platform.Platform) []state.Problem {
+func unwritten(files []state.File, p *boot.Platform) []state.Problem {
 	if len(files) == 0 {
 		return nil
 	}
@@ -143,7 +141,7 @@ func (e *Engine) admit(p *Plan, c *change) error {
 		return nil
 	}
 	var err error
-	if c.to.Kind != image.Absent {
+	if c.to.Kind != state.Absent {
 		c.dirs, err = e.Files.Missing(c.file.Path)
 	}
 	p.changes = append(p.changes, *c)
@@ -180,11 +178,11 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 // loader's file: if systemd-boot starts Debian, update-initramfs runs kernel-install, which writes the kernel's entry
 // from the words in etc/kernel/cmdline, in another order than bootstrap. GRUB and kernels' packages write other variables
 // of its environment.
-func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
+func (e *Engine) asWritten(entry *Entry, found state.Found) bool {
 	if found.Same(entry.After) {
 		return true
 	}
-	if entry.Part != boot.Part || entry.After.Kind != image.RegularFile || found.Kind != image.RegularFile {
+	if entry.Part != boot.Part || entry.After.Kind != state.RegularFile || found.Kind != state.RegularFile {
 		return false
 	}
 	written, err := e.kept(entry.After)
@@ -192,11 +190,11 @@ func (e *Engine) asWritten(entry *Entry, found image.Found) bool {
 }
 
 // drifted returns how a file of bootstrap was changed since it was written, or nil.
-func (e *Engine) drifted(entry *Entry, found image.Found) *Drift {
+func (e *Engine) drifted(entry *Entry, found state.Found) *Drift {
 	switch {
 	case entry == nil || e.asWritten(entry, found):
 		return nil
-	case found.Kind == image.Absent:
+	case found.Kind == state.Absent:
 		return &Drift{What: "removed", Written: entry.At}
 	}
 	return &Drift{What: "changed", Written: entry.At, Since: found.ModTime}
@@ -269,7 +267,7 @@ type Plan struct {
 	// awaits are the keys of missing settings that only a boot can set.
 	awaits   []string
 	changes  []change
-	platform *platform.Platform
+	platform *boot.Platform
 	// passthrough: the blueprint lets the kernel's own devices bypass the IOMMU.
 	passthrough bool
 }

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -25,29 +25,29 @@ func ReadOnly(tree *sysfs.FS) *Engine {
 type readOnly struct{ tree *sysfs.FS }
 
 // Look implements [Files].
-func (r readOnly) Look(name string) (image.Found, error) {
+func (r readOnly) Look(name string) (state.Found, error) {
 	info, err := r.tree.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return image.Found{Image: image.Image{Kind: image.Absent}}, nil
+		return state.Found{Image: state.Image{Kind: state.Absent}}, nil
 	case err != nil:
-		return image.Found{}, err
+		return state.Found{}, err
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := r.tree.ReadLink(name)
-		return image.Found{Image: image.Image{Kind: image.Link, Target: target}, ModTime: info.ModTime()}, err
+		return state.Found{Image: state.Image{Kind: state.Link, Target: target}, ModTime: info.ModTime()}, err
 	case !info.Mode().IsRegular():
-		return image.Found{Image: image.Image{Kind: image.Other}, ModTime: info.ModTime()}, nil
+		return state.Found{Image: state.Image{Kind: state.Other}, ModTime: info.ModTime()}, nil
 	}
-	content, err := r.tree.ReadAtMost(name, image.MaxImage+1)
-	if err == nil && len(content) > image.MaxImage {
-		err = fmt.Errorf("read %s: it is larger than %d bytes", name, image.MaxImage)
+	content, err := r.tree.ReadAtMost(name, state.MaxImage+1)
+	if err == nil && len(content) > state.MaxImage {
+		err = fmt.Errorf("read %s: it is larger than %d bytes", name, state.MaxImage)
 	}
 	if err != nil {
-		return image.Found{}, err
+		return state.Found{}, err
 	}
-	like := image.Image{Kind: image.RegularFile, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
-	like.UID, like.GID = image.Owner(info)
-	return image.Found{Image: like, Content: content, ModTime: info.ModTime()}, nil
+	like := state.Image{Kind: state.RegularFile, Sum: state.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	like.UID, like.GID = state.Owner(info)
+	return state.Found{Image: like, Content: content, ModTime: info.ModTime()}, nil
 }
 
 // Writable implements [Files]: see [ReadOnly].
@@ -57,10 +57,10 @@ func (readOnly) Writable(string) error { return nil }
 func (readOnly) Missing(string) ([]string, error) { return nil, nil }
 
 // Write implements [Files].
-func (readOnly) Write(string, []byte, image.Image) error { return ErrReadOnly }
+func (readOnly) Write(string, []byte, state.Image) error { return ErrReadOnly }
 
 // Stage implements [Files].
-func (readOnly) Stage(string, []byte, image.Image) (commit, discard func() error, err error) {
+func (readOnly) Stage(string, []byte, state.Image) (commit, discard func() error, err error) {
 	return nil, nil, ErrReadOnly
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -77,7 +77,7 @@ func TestOutlookIsWhatApplyLeaves(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Errorf("%s: %v", name, err)
-			case f.Kind == image.RegularFile && (n.read(f.Path) != string(f.Content) || info.Mode().Perm() != f.Mode.Perm() && !strings.HasPrefix(f.Path, "sys/")):
+			case f.Kind == state.RegularFile && (n.read(f.Path) != string(f.Content) || info.Mode().Perm() != f.Mode.Perm() && !strings.HasPrefix(f.Path, "sys/")):
 				t.Errorf("%s: %s has %q and mode %v", name, f.Path, n.read(f.Path), info.Mode())
 			}
 		}

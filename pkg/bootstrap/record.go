@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -37,27 +35,27 @@ var ErrOutdated = errors.New("the node was changed while it was inspected; run v
 // RecordUnknown records on the node that it could not be inspected, so that an earlier record is not taken as current.
 func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {
 	return e.locked(ctx, func() error {
-		return e.leave("", drift.Unknown, []drift.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}}, "")
+		return e.leave("", state.Unknown, []state.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}}, "")
 	})
 }
 
 // leave writes the record durably, and removes the remains of an interrupted write.
-func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference, kata string) error {
-	found, err := e.Files.Look(drift.RecordFile)
+func (e *Engine) leave(blueprint, outcome string, differences []state.Difference, kata string) error {
+	found, err := e.Files.Look(state.RecordFile)
 	if err != nil {
 		return fmt.Errorf("read the earlier record: %w", err)
 	}
-	former, err := drift.ParseRecord(found.Content)
+	former, err := state.ParseRecord(found.Content)
 	if err != nil {
 		former = nil // a damaged record is replaced
 	}
-	record := drift.NewRecord(e.Now(), blueprint, outcome, differences, former)
+	record := state.NewRecord(e.Now(), blueprint, outcome, differences, former)
 	record.Kata = kata
 	text, err := record.Encode()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.RecordFile), e.Files.Write(drift.RecordFile, text, image.NewImage(0o600))); err != nil {
+	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(state.RecordFile), e.Files.Write(state.RecordFile, text, state.NewImage(0o600))); err != nil {
 		return fmt.Errorf("save the record: %w", err)
 	}
 	return nil
@@ -74,14 +72,14 @@ func (p *Plan) kata() string {
 }
 
 // differences are the differences from the blueprint, the most severe first.
-func (p *Plan) differences() []drift.Difference {
-	all := []drift.Difference{}
+func (p *Plan) differences() []state.Difference {
+	all := []state.Difference{}
 	for _, problem := range p.refused() {
-		all = append(all, drift.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Code: problem.Code, Why: problem.Text})
+		all = append(all, state.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Code: problem.Code, Why: problem.Text})
 	}
 	for _, problem := range p.Problems {
 		if problem.AtBoot {
-			all = append(all, drift.Difference{Part: problem.Part, Code: problem.Code, What: map[bool]string{true: "problem", false: "reboot"}[p.NotBrought], Why: problem.Text})
+			all = append(all, state.Difference{Part: problem.Part, Code: problem.Code, What: map[bool]string{true: "problem", false: "reboot"}[p.NotBrought], Why: problem.Text})
 		}
 	}
 	for i := range p.Files {
@@ -101,32 +99,32 @@ func (p *Plan) differences() []drift.Difference {
 }
 
 // rest is what remains to do after every file and setting matches.
-func (p *Plan) rest() []drift.Difference {
-	all := []drift.Difference{}
+func (p *Plan) rest() []state.Difference {
+	all := []state.Difference{}
 	if p.Unfinished {
-		all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "an earlier run was interrupted"})
+		all = append(all, state.Difference{Part: "bootstrap", What: "missing", Why: "an earlier run was interrupted"})
 	}
 	for _, s := range p.Steps {
 		if s.Due && s.Runs {
-			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "still to run: " + cmp.Or(strings.Join(s.Commands, "; "), string(s.FollowUp))})
+			all = append(all, state.Difference{Part: "bootstrap", What: "missing", Why: "still to run: " + cmp.Or(strings.Join(s.Commands, "; "), string(s.FollowUp))})
 		}
 	}
 	if p.Reboot {
-		all = append(all, drift.Difference{Part: "bootstrap", What: "reboot", Why: "the files need a reboot to take effect"})
+		all = append(all, state.Difference{Part: "bootstrap", What: "reboot", Why: "the files need a reboot to take effect"})
 	}
 	return all
 }
 
-func (f *FilePlan) difference() drift.Difference {
-	d := drift.Difference{Part: f.Part, Path: rooted(f.Path), What: "missing", Why: f.Why}
+func (f *FilePlan) difference() state.Difference {
+	d := state.Difference{Part: f.Part, Path: rooted(f.Path), What: "missing", Why: f.Why}
 	if f.Drift != nil {
 		d.What, d.Since = f.Drift.What, f.Drift.Since
 	}
 	return d
 }
 
-func (s *SettingPlan) difference() drift.Difference {
-	d := drift.Difference{Part: s.Part, Path: rooted(s.Path), What: "setting", Why: fmt.Sprintf("want %s, is %s", s.Value, s.Now)}
+func (s *SettingPlan) difference() state.Difference {
+	d := state.Difference{Part: s.Part, Path: rooted(s.Path), What: "setting", Why: fmt.Sprintf("want %s, is %s", s.Value, s.Now)}
 	if s.Path == kernelargs.Running {
 		d.Why = "lacks " + s.Value // the whole line would be long
 	}
@@ -166,7 +164,7 @@ type FileReport struct {
 	Why  string    `json:"why"`
 	At   time.Time `json:"at"`
 	// Was is what revert restores: "absent", "file" or "link".
-	Was   image.Kind `json:"was"`
+	Was   state.Kind `json:"was"`
 	Drift *Drift     `json:"drift,omitempty"`
 	// Error is why it could not be read.
 	Error string `json:"error,omitempty"`
@@ -186,7 +184,7 @@ func (e *Engine) Status() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Steps = e.steps(platform.Detect(&pristine{e.Tree, e, settled}, e.Live), j.Pending, nil)
+	r.Steps = e.steps(boot.Detect(&pristine{e.Tree, e, settled}, e.Live), j.Pending, nil)
 	for i := range settled.Entries {
 		entry := &settled.Entries[i]
 		file := FileReport{Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind}

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // record looks at the node at a time and returns what is left there.
-func (n *node) record(at time.Time) *drift.Record {
+func (n *node) record(at time.Time) *state.Record {
 	n.t.Helper()
 	e := n.engine()
 	e.Now = func() time.Time { return at }
@@ -24,14 +24,14 @@ func (n *node) record(at time.Time) *drift.Record {
 	if err := e.Record(n.t.Context(), p); err != nil {
 		n.t.Fatal(err)
 	}
-	r, err := drift.ReadRecord(e.Tree)
+	r, err := state.ReadRecord(e.Tree)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return r
 }
 
-func kinds(r *drift.Record) map[string]string {
+func kinds(r *state.Record) map[string]string {
 	all := map[string]string{}
 	for _, d := range r.Differences {
 		all[d.Path] = d.What
@@ -50,7 +50,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 		t.Errorf("before apply: %+v", r)
 	}
 	n.apply(blueprint.Default())
-	if _, err := drift.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after apply: %v", err)
 	}
 	if r := n.record(first); r.Outcome != "reboot needed" || kinds(r)["/proc/cmdline"] != "reboot" {
@@ -73,7 +73,7 @@ func TestRecordIsSavedOnNode(t *testing.T) {
 		}
 	}
 	n.revert(modprobe)
-	if _, err := drift.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.ReadRecord(n.engine().Tree); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after revert: %v", err)
 	}
 }

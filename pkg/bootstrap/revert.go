@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -64,7 +63,7 @@ func (e *Engine) revert(ctx context.Context, j *Journal, paths []string) (*Resul
 			after.Applied, after.Blueprint = time.Time{}, ""
 		}
 	}
-	p := platform.Detect(&pristine{e.Tree, e, j}, e.Live)
+	p := boot.Detect(&pristine{e.Tree, e, j}, e.Live)
 	result.Steps = e.steps(p, after.Pending, changes)
 	result.Reboot = e.Live && slices.ContainsFunc(changes, func(c change) bool { return slices.Contains(c.file.Then, state.Reboot) })
 	if after, err = e.commit(ctx, &work{before: j, after: after, changes: changes, settings: result.Settings, forgets: all}); err != nil {
@@ -94,7 +93,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		case found.Same(entry.Before), e.withdrawnByOthers(&entry, found):
 			j.entry(entry.Path).After = entry.Before // it is restored already, but its follow-ups may be pending
 			e.pend(j, &change{file: state.File{Then: backward(entry.Then)}, over: over(entry.Then)})
-		case found.Kind == image.Absent:
+		case found.Kind == state.Absent:
 			j.entry(entry.Path).After = entry.Before
 			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "it was removed after apply, and stays removed"})
 		case !e.asWritten(&entry, found):
@@ -118,17 +117,17 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 func (e *Engine) byHand(entry *Entry) string {
 	file := path.Join(e.Root, entry.Path)
 	switch entry.Before.Kind {
-	case image.RegularFile:
+	case state.RegularFile:
 		return fmt.Sprintf("cp %s %s", path.Join(e.Root, backupDir, entry.Before.Sum), file)
-	case image.Link:
+	case state.Link:
 		return fmt.Sprintf("ln -sfn %s %s", entry.Before.Target, file)
-	case image.Absent, image.Other:
+	case state.Absent, state.Other:
 	}
 	return "rm " + file
 }
 
 // since is the diff from what bootstrap wrote to the current file.
-func (e *Engine) since(entry *Entry, found image.Found) string {
+func (e *Engine) since(entry *Entry, found state.Found) string {
 	written, err := e.kept(entry.After)
 	if err != nil {
 		return err.Error()

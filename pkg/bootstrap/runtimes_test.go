@@ -12,7 +12,7 @@ import (
 // engine is a node's container runtime as it is before, and which of Kata's runtimes it gets.
 type engine struct {
 	name, kata string
-	options    containers.Options
+	options    containers.Containers
 	files      map[string]string
 }
 
@@ -20,7 +20,7 @@ type engine struct {
 // NICs.
 func engines() []engine {
 	var all []engine
-	for _, o := range []containers.Options{
+	for _, o := range []containers.Containers{
 		{Kata: containers.FlavourGo},
 		{Kata: containers.FlavourRust, Base: containers.BaseNIC},
 		{Kata: containers.FlavourGo, HotPlug: true},

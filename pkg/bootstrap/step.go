@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -87,7 +87,7 @@ func follow(pending []state.FollowUp, c *change) []state.FollowUp {
 func ofImage(f state.FollowUp) bool { return f == state.BootConfig || f == state.Initramfs }
 
 // steps returns the steps for the changes and the pending follow-ups, in order.
-func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes []change) []Step {
+func (e *Engine) steps(p *boot.Platform, pending []state.FollowUp, changes []change) []Step {
 	due := pending
 	for i := range changes {
 		due = follow(due, &changes[i])
@@ -114,7 +114,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 }
 
 // missingTool describes the tool of a follow-up that the node needs, except for which no command is known.
-func missingTool(f state.FollowUp, p *platform.Platform) string {
+func missingTool(f state.FollowUp, p *boot.Platform) string {
 	switch {
 	case f == state.BootConfig && p.Loader.Generated():
 		return "the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"
@@ -125,7 +125,7 @@ func missingTool(f state.FollowUp, p *platform.Platform) string {
 }
 
 // commands returns the commands of a follow-up on this node, or none if nothing has to run.
-func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
+func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.SocketStop, state.ContainerdRestart, state.CRIORestart,
 	}, f); ofSystemd && !p.SystemdRuns || f == state.UdevReload && !p.UdevRuns {
@@ -169,7 +169,7 @@ func (e *Engine) restart(r containers.Runtime) [][]string {
 
 // bootConfig returns the command that generates the loader's configuration, or none. In an image, the tool of a loader
 // that was found before does not help another loader.
-func bootConfig(l *platform.Loader) [][]string {
+func bootConfig(l *boot.Loader) [][]string {
 	if !l.Generated() || l.Tool == "" {
 		return nil
 	}
@@ -177,18 +177,18 @@ func bootConfig(l *platform.Loader) [][]string {
 }
 
 // initramfs returns the commands that generate the initial RAM file systems, or none if the tool is not known.
-func initramfs(tool platform.Initramfs) [][]string {
-	return map[platform.Initramfs][][]string{
-		platform.UpdateInitramfs: {{"update-initramfs", "-u", "-k", "all"}},
-		platform.Dracut:          {{"dracut", "--regenerate-all", "--force"}},
+func initramfs(tool boot.Initramfs) [][]string {
+	return map[boot.Initramfs][][]string{
+		boot.UpdateInitramfs: {{"update-initramfs", "-u", "-k", "all"}},
+		boot.Dracut:          {{"dracut", "--regenerate-all", "--force"}},
 		// --continue: in the snapshot that has the boot loader's new configuration.
-		platform.TransactionalDracut: {{"transactional-update", "--non-interactive", "--continue", "initrd"}},
-		platform.Mkinitcpio:          {{"mkinitcpio", "-P"}},
-		platform.Booster:             {{"/usr/lib/booster/regenerate_images"}},
+		boot.TransactionalDracut: {{"transactional-update", "--non-interactive", "--continue", "initrd"}},
+		boot.Mkinitcpio:          {{"mkinitcpio", "-P"}},
+		boot.Booster:             {{"/usr/lib/booster/regenerate_images"}},
 	}[tool]
 }
 
-func modprobe(p *platform.Platform) [][]string {
+func modprobe(p *boot.Platform) [][]string {
 	argv := []string{"modprobe", "-a", "vfio_pci"}
 	for _, name := range []string{"vfio_iommu_type1", "iommufd"} {
 		if p.Modules[name].Loadable {

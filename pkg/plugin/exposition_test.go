@@ -15,7 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
@@ -94,8 +94,8 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.ObserveWarm([]maintain.WarmPool{{Rule: "rule 1 (gpus)", Want: 2, Ready: []pci.Address{broken}}})
 	n.Metrics.ObserveLost([]metrics.LostDevice{{Device: "gpu-0000-3b-00-0", Namespace: "team-a", Claim: "train", For: time.Hour}})
 	n.Metrics.WatchReadiness(n.Health.Ready)
-	n.Metrics.WatchBootstrap(func() (*drift.Record, error) {
-		return drift.NewRecord(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
+	n.Metrics.WatchBootstrap(func() (*state.Record, error) {
+		return state.NewRecord(time.Now(), "gpu-pool", "changes needed", []state.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
 	})
 
 	good, bad, absent := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3c-00-0"), plugintest.Allocated("uid-3", "gpu-0000-ee-00-0")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -97,7 +97,7 @@ type service struct {
 	monitor   *Monitor
 	notes     *RunFiles
 	// verified returns the record of bootstrap's last verify.
-	verified func() (*drift.Record, error)
+	verified func() (*state.Record, error)
 
 	probes    *serving.Server // nil without probes
 	scrapes   *serving.Server
@@ -213,7 +213,7 @@ func (s *service) openNode(ctx context.Context) error {
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
 		}
-		s.verified = func() (*drift.Record, error) { return drift.ReadRecord(fs) }
+		s.verified = func() (*state.Record, error) { return state.ReadRecord(fs) }
 		s.metrics.WatchBootstrap(s.verified)
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err

@@ -36,7 +36,7 @@ func profiles() []finding.Profile {
 }
 
 func TestCatalogueGolden(t *testing.T) {
-	rules := rules()[:4]
+	rules := sampleRules()[:4]
 	all, err := rule.ReadCatalogue()
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestCatalogueHasNoNull(t *testing.T) {
 func TestExplanationObeysNothing(t *testing.T) {
 	for _, format := range report.ExplainFormats() {
 		out := printed(t, func(w io.Writer) error {
-			return report.WriteExplanation(w, &rules()[0], document([]finding.Finding{hostile()}), format, report.Options{})
+			return report.WriteExplanation(w, &sampleRules()[0], document([]finding.Finding{hostileFinding()}), format, report.Options{})
 		})
 		obeyedIn(t, format, out)
 	}

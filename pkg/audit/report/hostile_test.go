@@ -16,11 +16,11 @@ import (
 )
 
 // hostile is a finding whose texts try everything.
-func hostile() finding.Finding {
+func hostileFinding() finding.Finding {
 	evil := evilText()
 	return finding.Finding{
 		ID: "IOM-001", Title: "The node has an IOMMU", State: finding.Fail, Severity: rule.High, Exposure: finding.CrossTenant,
-		Device: at("0000:3b:00.0"), Devices: all("0000:3b:00.0", "0000:41:00.0"), Object: evil, Tenants: []string{evil, "=cmd()"}, Text: evil,
+		Device: at("0000:3b:00.0"), Devices: located("0000:3b:00.0", "0000:41:00.0"), Object: evil, Tenants: []string{evil, "=cmd()"}, Text: evil,
 		Pending: evil, Remediation: evil, Verify: evil,
 		Evidence: []finding.Evidence{{Path: "/../.." + evil, Value: evil, How: evil, Error: evil, Needs: evil}},
 		Waiver:   &finding.Waiver{Rule: evil, Scope: evil, Until: evil, Reason: evil, Author: evil, Expired: true},
@@ -33,7 +33,7 @@ func evilText() string {
 
 // TestNothingFromTheNodeIsObeyed, whatever the format.
 func TestNothingFromTheNodeIsObeyed(t *testing.T) {
-	d := document([]finding.Finding{hostile()})
+	d := document([]finding.Finding{hostileFinding()})
 	d.Subject.Kernel, d.Subject.BootID = evilText(), evilText()
 	for _, format := range report.Formats() {
 		obeyedIn(t, format, write(t, d, format, report.Options{}))
@@ -90,7 +90,7 @@ func poison(v reflect.Value) {
 }
 
 func TestCSVHasNoFormula(t *testing.T) {
-	rows, err := csv.NewReader(strings.NewReader(write(t, document(append(few(), hostile())), "csv", report.Options{}))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(write(t, document(append(few(), hostileFinding())), "csv", report.Options{}))).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCSVHasNoFormula(t *testing.T) {
 }
 
 func TestMarkdownHasNoMarkupOfTheNode(t *testing.T) {
-	plain := withoutCode(write(t, document([]finding.Finding{hostile()}), "md", report.Options{}))
+	plain := withoutCode(write(t, document([]finding.Finding{hostileFinding()}), "md", report.Options{}))
 	if strings.ContainsAny(plain, "<") || strings.Contains(plain, "[a]") || !strings.Contains(plain, `\[a\](b)&lt;script&gt;`) {
 		t.Errorf("markup of the node outside of code:\n%s", plain)
 	}

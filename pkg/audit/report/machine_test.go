@@ -84,7 +84,7 @@ func TestNDJSONHasAFindingALine(t *testing.T) {
 }
 
 func TestSARIFIsValid(t *testing.T) {
-	for _, findings := range [][]finding.Finding{few(), many(), nil, {hostile()}, append(few(), few()...)} {
+	for _, findings := range [][]finding.Finding{few(), many(), nil, {hostileFinding()}, append(few(), few()...)} {
 		text := write(t, document(findings), "sarif", report.Options{})
 		if empty := strings.ReplaceAll(text, `"results": []`, ""); strings.Contains(empty, "[]") || strings.Contains(empty, "{}") || strings.Contains(empty, "null") {
 			t.Errorf("%d findings: there are empty values in %s", len(findings), text)

@@ -96,7 +96,7 @@ func (s schema) valueProblems(a attribute, where string, value any, object map[s
 // TestOCSFIsOfTheSchema holds every event against the published schema.
 func TestOCSFIsOfTheSchema(t *testing.T) {
 	s := ocsfSchema(t)
-	for _, findings := range [][]finding.Finding{few(), many(), {hostile()}, append(few(), few()...)} {
+	for _, findings := range [][]finding.Finding{few(), many(), {hostileFinding()}, append(few(), few()...)} {
 		uids := map[any]bool{}
 		for text := range strings.Lines(write(t, document(findings), "ocsf", report.Options{})) {
 			var event map[string]any

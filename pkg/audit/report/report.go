@@ -1,4 +1,6 @@
-// Package report prints what an audit found, for people and for machines.
+// Package report prints what an audit found, for people and for machines: a [Document] in many formats, a [Page] in HTML, and
+// [Evidence] of which claim had which function. The HTML files stand alone: they load nothing from a network, which their
+// content security policies forbid as well, and all of an audit can be read without its script, which only filters.
 package report
 
 import (
@@ -11,7 +13,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -28,10 +29,10 @@ type Document struct {
 	// Rules are the rules that were asked, by id.
 	Rules []rule.Rule `json:"-"`
 	// Tenancies are the present and past tenancies of functions, for formats that show them.
-	Tenancies []page.Tenancy `json:"-"`
+	Tenancies []Tenancy `json:"-"`
 	// Ledger is the source of past tenancies; nil if it was not read, which only formats that [HasHistory] names
 	// need.
-	Ledger *page.Ledger `json:"-"`
+	Ledger *Ledger `json:"-"`
 }
 
 // Options say how to print.
@@ -91,7 +92,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "md":
 		return writeMarkdown(w, d.visible(), o.FailOn)
 	case "html":
-		return page.WritePage(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger, FailOn: o.FailOn})
+		return WritePage(w, &Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger, FailOn: o.FailOn})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }

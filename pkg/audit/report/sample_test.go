@@ -15,7 +15,7 @@ func at(text string) *pci.Address {
 	return &a
 }
 
-func all(texts ...string) []pci.Address {
+func located(texts ...string) []pci.Address {
 	var addresses []pci.Address
 	for _, text := range texts {
 		addresses = append(addresses, *at(text))
@@ -31,7 +31,7 @@ func sampleRule(id, title string, severity rule.Severity) rule.Rule {
 	}
 }
 
-func rules() []rule.Rule {
+func sampleRules() []rule.Rule {
 	return []rule.Rule{
 		sampleRule("IOM-001", "The node has an IOMMU and uses it", rule.Critical),
 		sampleRule("IOM-013", "No device of a tenant is in a group of type identity", rule.Medium),
@@ -47,7 +47,7 @@ func rules() []rule.Rule {
 
 // found fills in what the rule says.
 func found(id string, f finding.Finding) finding.Finding {
-	for _, r := range rules() {
+	for _, r := range sampleRules() {
 		if r.ID == id {
 			f.ID, f.Title, f.Severity = id, r.Title, r.Severity
 			if f.Verify == "" {
@@ -70,7 +70,7 @@ func few() []finding.Finding {
 	return []finding.Finding{
 		found("ACS-009", finding.Finding{
 			State: finding.Fail, Exposure: finding.CrossTenant, Device: at("0000:3b:00.0"),
-			Devices: all("0000:3b:00.0", "0000:41:00.0", "0000:41:00.1", "0000:42:00.0", "0000:43:00.0", "0000:44:00.0", "0000:45:00.0"),
+			Devices: located("0000:3b:00.0", "0000:41:00.0", "0000:41:00.1", "0000:42:00.0", "0000:43:00.0", "0000:44:00.0", "0000:45:00.0"),
 			Tenants: []string{"t1", "t2"}, Text: "below 0000:3a:01.0, which does not redirect, it reaches 0000:41:00.0 of t2",
 			Remediation: "boot with `pci=config_acs=11111@0000:3a:01.0`, or place one of the two on another switch",
 			Verify:      "setpci -s 0000:3a:01.0 ECAP_ACS+6.w",
@@ -79,7 +79,7 @@ func few() []finding.Finding {
 			},
 		}),
 		found("IOM-013", finding.Finding{
-			State: finding.Fail, Exposure: finding.Published, Device: at("0000:5e:00.0"), Devices: all("0000:5e:00.0"),
+			State: finding.Fail, Exposure: finding.Published, Device: at("0000:5e:00.0"), Devices: located("0000:5e:00.0"),
 			Text: "group 12 is of type identity", Pending: "fixed on disk, reboot pending",
 			Evidence: []finding.Evidence{{Path: "/sys/kernel/iommu_groups/12/type", Value: "identity", How: "read"}},
 			Waiver:   &finding.Waiver{Rule: "IOM-013", Scope: "0000:5e:00.0", Until: "2026-10-31", Reason: "firmware (SEC-12)", Author: "alice", Expired: true},
@@ -88,14 +88,14 @@ func few() []finding.Finding {
 			State: finding.Pass, Text: "2 IOMMU units, 31 groups",
 			Evidence: []finding.Evidence{{Path: "/sys/class/iommu", Value: "dmar0 dmar1", How: "list"}},
 		}),
-		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:01.0"), Devices: all("0000:3a:01.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
-		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:02.0"), Devices: all("0000:3a:02.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
+		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:01.0"), Devices: located("0000:3a:01.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
+		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:02.0"), Devices: located("0000:3a:02.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
 		found("HOST-015", finding.Finding{State: finding.Unknown, Text: "there is no event log"}),
 		found("VFIO-015", finding.Finding{State: finding.NotApplicable, Text: "vfio_pci is not loaded"}),
 		found("RT-025", finding.Finding{State: finding.Error, Object: "handler kata-qemu", Text: "the configuration is no TOML"}),
 		found("GPU-005", finding.Finding{State: finding.Manual, Text: "no file says which GPUs a bridge joins: look into the chassis"}),
 		found("RST-001", finding.Finding{
-			State: finding.Waived, Exposure: finding.Allocated, Device: at("0000:41:00.0"), Devices: all("0000:41:00.0"), Tenants: []string{"t2"}, Text: "it has no reset",
+			State: finding.Waived, Exposure: finding.Allocated, Device: at("0000:41:00.0"), Devices: located("0000:41:00.0"), Tenants: []string{"t2"}, Text: "it has no reset",
 			Waiver: &finding.Waiver{Rule: "RST-001", Scope: "0000:41:00.0", Until: "2027-03-31", Reason: "never given to another tenant", Author: "bob"},
 		}),
 	}
@@ -128,5 +128,5 @@ func document(findings []finding.Finding) *report.Document {
 	}
 	r.Summary.Devices, r.Summary.Claims = 24, 3
 	r.Finish()
-	return &report.Document{Report: r, Rules: rules()}
+	return &report.Document{Report: r, Rules: sampleRules()}
 }

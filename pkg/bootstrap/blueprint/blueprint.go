@@ -41,10 +41,10 @@ type Blueprint struct {
 	Kernel Kernel `json:"kernel"`
 	VFIO   VFIO   `json:"vfio"`
 	// VirtualFunctions has the numbers of VFs that PFs have from boot on, as in a node config. Other PFs are unchanged.
-	VirtualFunctions []v1alpha1.VFRule  `json:"virtualFunctions,omitempty"`
-	Network          Network            `json:"network"`
-	Containers       containers.Options `json:"containers"`
-	Versions         Versions           `json:"versions"`
+	VirtualFunctions []v1alpha1.VFRule     `json:"virtualFunctions,omitempty"`
+	Network          Network               `json:"network"`
+	Containers       containers.Containers `json:"containers"`
+	Versions         Versions              `json:"versions"`
 	// Labels are the Kubernetes node's. Bootstrap prints the command that sets them, because it has no access to the
 	// cluster.
 	Labels map[string]string `json:"labels,omitempty"`

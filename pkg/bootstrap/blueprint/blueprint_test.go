@@ -48,7 +48,7 @@ labels: {}
 		VFIO:             blueprint.VFIO{KeepOff: []pci.Address{{Bus: 0x3b}}},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}},
 		Network:          blueprint.Network{LeaveVFsAlone: new(false)},
-		Containers:       containers.Options{Runtime: containers.RuntimeCRIO},
+		Containers:       containers.Containers{Runtime: containers.RuntimeCRIO},
 		Versions:         blueprint.Versions{Kernel: blueprint.Version{Minimum: "6.6"}},
 		Labels:           map[string]string{},
 	}

@@ -148,7 +148,7 @@ func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 	}
 }
 
-func (d *decoder) checkContainers(o *containers.Options) {
+func (d *decoder) checkContainers(o *containers.Containers) {
 	oneOf(d, "containers.runtime", o.Runtime, containers.RuntimeAuto, containers.RuntimeContainerd, containers.RuntimeCRIO, containers.RuntimeNone)
 	oneOf(d, "containers.kata", o.Kata, containers.FlavourGo, containers.FlavourRust)
 	oneOf(d, "containers.base", o.Base, containers.BaseGPU, containers.BaseNIC)

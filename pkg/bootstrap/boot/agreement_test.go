@@ -15,7 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -31,7 +30,7 @@ const trees = 10_000
 func TestBootstrapAndAuditAgree(t *testing.T) {
 	root := tree.Open(t, nil)
 	random := rand.New(rand.NewPCG(1, 2026))
-	bad, good, now := map[platform.LoaderKind]int{}, map[platform.LoaderKind]int{}, 0
+	bad, good, now := map[boot.LoaderKind]int{}, map[boot.LoaderKind]int{}, 0
 	for i := range trees {
 		of := generate(random)
 		overlay := sysfs.NewOverlay()
@@ -39,7 +38,7 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 			overlay.Put(name, []byte(text), 0o644, 0, 0)
 		}
 		node := root.WithOverlay(overlay)
-		p := platform.Detect(node, true)
+		p := boot.Detect(node, true)
 		byBootstrap, byAudit := bootstrapSays(node, p), auditSays(t, node)
 		if diff := cmp.Diff(byBootstrap, byAudit); diff != "" {
 			t.Fatalf("node %d, started by %s (-bootstrap +audit):\n%s\n%s", i, p.Loader.Kind, diff, shown(of))
@@ -65,10 +64,10 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 }
 
 // kinds are the loaders of which nodes are generated.
-func kinds() []platform.LoaderKind {
-	return []platform.LoaderKind{
-		platform.GRUB, platform.GRUBEntries, platform.Entries, platform.UBootMenu, platform.Extlinux, platform.UpdateExtlinux,
-		platform.Flatcar, platform.Armbian, platform.Proxmox, platform.REFInd, platform.Limine, platform.KernelOptions,
+func kinds() []boot.LoaderKind {
+	return []boot.LoaderKind{
+		boot.GRUB, boot.GRUBEntries, boot.Entries, boot.UBootMenu, boot.Extlinux, boot.UpdateExtlinux,
+		boot.Flatcar, boot.Armbian, boot.Proxmox, boot.REFInd, boot.Limine, boot.KernelOptions,
 	}
 }
 
@@ -92,7 +91,7 @@ var (
 	weakens  = regexp.MustCompile(`(/\S+?)( line \d+)? sets intremap=(\S+), which `)
 )
 
-func bootstrapSays(node *sysfs.FS, p *platform.Platform) said {
+func bootstrapSays(node *sysfs.FS, p *boot.Platform) said {
 	var s said
 	for _, problem := range boot.Wanted(node, blueprint.Default(), p).Problems {
 		if found := conflict.FindStringSubmatch(problem.Text); found != nil {

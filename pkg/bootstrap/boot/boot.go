@@ -5,6 +5,9 @@
 //
 // It keeps what users wrote: fragments and marked blocks only append, and nothing is appended that the file already
 // has.
+//
+// [Detect] determines what kind of node it is: its system, firmware, boot loader and their tools. It only reads files, so it
+// returns the same for a running node and for an image on disk.
 package boot
 
 import (
@@ -14,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -24,7 +26,7 @@ import (
 const Part = "kernel"
 
 // Wanted returns the required files of the boot loader.
-func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
+func Wanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
 	words := Arguments(b, p)
 	e := &editor{tree: tree, loader: &p.Loader, words: words}
 	e.edit(p)
@@ -43,58 +45,58 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 // editor collects the edits for one boot loader.
 type editor struct {
 	tree   state.Tree
-	loader *platform.Loader
+	loader *Loader
 	words  []string
 	wanted state.Wanted
 }
 
-func (e *editor) edit(p *platform.Platform) {
+func (e *editor) edit(p *Platform) {
 	l := e.loader
 	if l.Managed != nil {
 		e.managed(p, l.Managed)
 		return
 	}
 	switch l.Kind {
-	case platform.GRUB:
+	case GRUB:
 		if l.Tool == "" {
 			e.problem(rule.BootLoaderToolMissing, true, "GRUB's configuration is generated, but the tool for it (update-grub, grub2-mkconfig) is not installed", "install GRUB's tools")
 		}
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.BootConfig, state.Reboot)
-	case platform.GRUBEntries:
+	case GRUBEntries:
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot)
 		e.entries()
 		e.cmdlineFile(state.Reboot)
-	case platform.KernelOptions:
+	case KernelOptions:
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot) // from which grub2-mkconfig sets kernelopts again
 		e.replace(l.Environment, "adds the arguments for all kernels, also for those that are installed later", addToEnvironment(kernelOptions, e.words), state.Reboot)
 		e.entries()
 		e.cmdlineFile(state.Reboot)
-	case platform.Entries:
+	case Entries:
 		e.entries()
 		e.cmdlineFile(state.Reboot)
 		if l.DropIns != "" {
 			e.shell("CMDLINE_LINUX", "", grubFragment, state.Reboot)
 		}
-	case platform.SDBootUtil:
+	case SDBootUtil:
 		e.cmdlineFile(state.BootConfig, state.Reboot)
-	case platform.UpdateExtlinux:
+	case UpdateExtlinux:
 		e.shell("default_kernel_opts", "", "", state.BootConfig, state.Reboot)
-	case platform.UBootMenu:
+	case UBootMenu:
 		e.uBootMenu()
-	case platform.Extlinux:
+	case Extlinux:
 		e.replace(l.Config, "adds the arguments for all kernels", addToDirectives("append", e.words), state.Reboot)
-	case platform.Flatcar:
+	case Flatcar:
 		e.flatcar(p)
-	case platform.UnifiedImages:
+	case UnifiedImages:
 		e.unifiedImages(p)
-	case platform.Unmounted:
+	case Unmounted:
 		if !e.booted(p) {
 			e.left(rule.BootLoaderConfigMissing, p.Live, "systemd-boot started the node, but the partition with its entries is not mounted at /boot, /efi or /boot/efi",
 				"mount the EFI system partition there (`bootctl status` names it), then run bootstrap again")
 		}
-	case platform.Proxmox:
+	case Proxmox:
 		e.proxmox(p)
-	case platform.Armbian:
+	case Armbian:
 		e.replace(l.Config, "adds the arguments for all kernels", addToVariable("extraargs", e.words), state.Reboot)
 	default:
 		e.byHand(p)
@@ -102,14 +104,14 @@ func (e *editor) edit(p *platform.Platform) {
 }
 
 // managed describes what the system's own tool has to be told. Where no file lasts, this is so for an image too.
-func (e *editor) managed(p *platform.Platform, m *platform.Managed) {
+func (e *editor) managed(p *Platform, m *Managed) {
 	if e.booted(p) {
 		return
 	}
 	e.left(rule.BootLoaderManaged, p.Live || m.ReadOnly, m.Text, m.Fix(e.words))
 }
 
-func (e *editor) proxmox(p *platform.Platform) {
+func (e *editor) proxmox(p *Platform) {
 	if e.loader.Tool == "" {
 		e.problem(rule.BootLoaderToolMissing, true, "proxmox-boot-tool starts the node (/etc/kernel/proxmox-boot-uuids), but is not installed", "install the package proxmox-kernel-helper")
 	}
@@ -125,7 +127,7 @@ func (e *editor) proxmox(p *platform.Platform) {
 }
 
 // byHand handles unknown loaders. If the running kernel has all the words, there is no problem.
-func (e *editor) byHand(p *platform.Platform) {
+func (e *editor) byHand(p *Platform) {
 	if e.booted(p) {
 		return
 	}
@@ -134,7 +136,7 @@ func (e *editor) byHand(p *platform.Platform) {
 }
 
 // booted reports whether the running kernel was started with all the words.
-func (e *editor) booted(p *platform.Platform) bool {
+func (e *editor) booted(p *Platform) bool {
 	return p.Live && kernelargs.Add(p.Cmdline, e.words...) == p.Cmdline
 }
 
@@ -197,7 +199,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 // command line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts has them from there.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
-		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, platform.KernelOptionsWord) {
+		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, KernelOptionsWord) {
 			e.replace(name, "adds the arguments for this kernel", addToDirectives("options", e.words), state.Reboot)
 		}
 	}
@@ -219,7 +221,7 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	}, then...)
 }
 
-func (e *editor) unifiedImages(p *platform.Platform) {
+func (e *editor) unifiedImages(p *Platform) {
 	e.cmdlineFile(state.Reboot)
 	if e.booted(p) {
 		return
@@ -228,7 +230,7 @@ func (e *editor) unifiedImages(p *platform.Platform) {
 		"rebuild and sign the images with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
-func (e *editor) flatcar(p *platform.Platform) {
+func (e *editor) flatcar(p *Platform) {
 	const why = "makes Flatcar's boot loader append the arguments"
 	if e.loader.Defaults != kernelargs.OEM {
 		if e.booted(p) {
@@ -314,7 +316,7 @@ func (e *editor) outlasts(fragment, content, variable string) {
 }
 
 // Arguments returns what the kernel's command line must have: words, and groups of words that belong together.
-func Arguments(b *blueprint.Blueprint, p *platform.Platform) []string {
+func Arguments(b *blueprint.Blueprint, p *Platform) []string {
 	words := append(iommuArguments(b.Kernel.IOMMU, p), hugePageArguments(b.Kernel.HugePages)...)
 	return append(words, b.Kernel.Arguments...)
 }
@@ -324,7 +326,7 @@ func Arguments(b *blueprint.Blueprint, p *platform.Platform) []string {
 // AMD's driver ignores it. "iommu=nopt" is set although it is the usual default: kernels may be built otherwise, and
 // Kata's Rust runtime takes a PF's interface only if the command line has "iommu=". See
 // Documentation/admin-guide/kernel-parameters.txt.
-func iommuArguments(mode blueprint.IOMMUMode, p *platform.Platform) []string {
+func iommuArguments(mode blueprint.IOMMUMode, p *Platform) []string {
 	pass := mode == blueprint.IOMMUPassthrough
 	if p.Arch == "arm64" {
 		return []string{"iommu.passthrough=" + map[bool]string{true: "1", false: "0"}[pass]}

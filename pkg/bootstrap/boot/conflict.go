@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -86,7 +85,7 @@ func (c *conflict) matches(value string) bool {
 
 // conflicts returns a problem for each argument that contradicts the blueprint, with its file and line. Bootstrap does
 // not remove arguments, because an operator set them for a reason.
-func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []state.Problem {
+func conflicts(tree state.Tree, b *blueprint.Blueprint, p *Platform) []state.Problem {
 	wanted := Arguments(b, p)
 	var found []state.Problem
 	configured := commandLines(tree, &p.Loader)
@@ -114,7 +113,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 }
 
 // removal says how to remove a word from a file.
-func removal(l *platform.Loader, name, word string) string {
+func removal(l *Loader, name, word string) string {
 	if text := l.Removal(name, word); text != "" {
 		return text
 	}
@@ -128,7 +127,7 @@ func removal(l *platform.Loader, name, word string) string {
 }
 
 // origin says where an argument of the running kernel is from that no file has.
-func origin(l *platform.Loader) string {
+func origin(l *Loader) string {
 	if l.Managed != nil {
 		return "its arguments are those of " + string(l.Kind)
 	}
@@ -183,7 +182,7 @@ func (f files) Names(dir string) []string {
 }
 
 // sources are the files that the loader reads. What a tool generates is left out.
-func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
+func sources(tree state.Tree, l *Loader) *kernelargs.Sources {
 	s := &kernelargs.Sources{
 		Settings: settings(tree, l), Variables: kernelargs.SettingsVariables(), Environment: kernelargs.Environments(files{tree: tree}),
 		Scripts: kernelargs.GRUBConfigs(), Entries: slices.Clone(l.EntryFiles),
@@ -191,7 +190,7 @@ func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
 	if !l.Generated() {
 		s.Entries = append(s.Entries, l.Config)
 	}
-	if l.Kind == platform.REFInd {
+	if l.Kind == REFInd {
 		s.Quoted = []string{kernelargs.REFIndConfig}
 	}
 	s.Settings = append(s.Settings, kernelargs.Tuned) // tuned adds its arguments to the loader's
@@ -202,12 +201,12 @@ func sources(tree state.Tree, l *platform.Loader) *kernelargs.Sources {
 }
 
 // commandLines returns the command lines of the loader's files, without bootstrap's own words.
-func commandLines(tree state.Tree, l *platform.Loader) []kernelargs.Line {
+func commandLines(tree state.Tree, l *Loader) []kernelargs.Line {
 	return sources(tree, l).Read(files{tree: tree})
 }
 
 // settings returns the loader's files of settings in the order in which its tool reads them.
-func settings(tree state.Tree, l *platform.Loader) []string {
+func settings(tree state.Tree, l *Loader) []string {
 	var files []string
 	if l.Defaults != "" {
 		files = append(files, l.Defaults)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -33,7 +32,7 @@ func TestLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
 		"vfio.enable_unsafe_noiommu_mode":              1,
 		"iommu.passthrough=true":                       1,
 	} {
-		p := &platform.Platform{Live: true, Arch: "amd64", Cmdline: cmdline}
+		p := &Platform{Live: true, Arch: "amd64", Cmdline: cmdline}
 		if found := conflicts(tree, blueprint.Default(), p); len(found) != problems {
 			t.Errorf("%s: %v, want %d problems", cmdline, found, problems)
 		}

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // IsEnvironment reports whether a file is GRUB's environment block. GRUB itself writes to it at each boot.
-func IsEnvironment(content string) bool { return strings.HasPrefix(content, platform.GRUBEnvironment) }
+func IsEnvironment(content string) bool { return strings.HasPrefix(content, GRUBEnvironment) }
 
 // addToEnvironment returns an edit that adds words to a variable of GRUB's environment.
 func addToEnvironment(name string, words []string) func(string) (string, error) {

@@ -25,7 +25,7 @@ func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
 		handlers int
 	}{{containers.FlavourGo, false, 1}, {containers.FlavourGo, true, 2}, {containers.FlavourRust, false, 1}, {containers.FlavourRust, true, 2}} {
 		flavour, nic := c.flavour, c.nic
-		o := containers.Options{Kata: flavour, NICHandler: nic}
+		o := containers.Containers{Kata: flavour, NICHandler: nic}
 		fsys, w := open(t, crio(), o)
 		if problems := fatal(w); len(problems) > 0 || content(w, dropIn) != "" {
 			t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
@@ -62,21 +62,21 @@ func TestCRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"NRI off after ours":    {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, crio().and(c.files), containers.Options{})
+			_, w := open(t, crio().and(c.files), containers.Containers{})
 			checkRefused(t, w, "CRI-O", c.path, c.word)
 		})
 	}
 }
 
 func TestDirectoryBesideCRIOsDropInsIsNoObstacle(t *testing.T) {
-	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), containers.Options{Kata: containers.FlavourRust})
+	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), containers.Containers{Kata: containers.FlavourRust})
 	if len(w.Problems) > 0 || content(w, "etc/crio/crio.conf.d/50-kata-vfio.conf") == "" {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
-	_, w := open(t, crio().and(files{"var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs\n"}), containers.Options{Kata: containers.FlavourRust})
+	_, w := open(t, crio().and(files{"var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs\n"}), containers.Containers{Kata: containers.FlavourRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "cgroupfs") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
@@ -84,11 +84,11 @@ func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
 
 func TestContainersWithoutRuntime(t *testing.T) {
 	of := kata().and(files{"usr/bin/containerd": "", "usr/lib/systemd/system/containerd.service": ""})
-	_, w := open(t, of, containers.Options{})
+	_, w := open(t, of, containers.Containers{})
 	if problems := fatal(w); len(problems) != 1 || !strings.Contains(problems[0].Text, "neither containerd nor CRI-O") {
 		t.Errorf("the problems are %+v", problems)
 	}
-	_, w = open(t, of, containers.Options{Runtime: containers.RuntimeNone})
+	_, w = open(t, of, containers.Containers{Runtime: containers.RuntimeNone})
 	if len(w.Files)+len(w.Problems) > 0 {
 		t.Errorf("left alone, it wants %v, with the problems %+v", paths(w), w.Problems)
 	}

@@ -193,7 +193,7 @@ func TestContainerdsFileIsThatOfWhatStartsIt(t *testing.T) {
 	for _, c := range distributionCases() {
 		t.Run(c.name, func(t *testing.T) {
 			of := kata().and(c.files)
-			fsys, w := open(t, of, containers.Options{})
+			fsys, w := open(t, of, containers.Containers{})
 			var out strings.Builder
 			if err := audit.NewHandlers(facts.New(fsys, &device.Snapshot{})).Write(&out, "text"); err != nil {
 				t.Fatal(err)
@@ -259,9 +259,9 @@ func TestDropInOfADistributionIsWrittenOnce(t *testing.T) {
 		if c.dropIn == "" {
 			continue
 		}
-		fsys, w := open(t, kata().and(c.files), containers.Options{})
+		fsys, w := open(t, kata().and(c.files), containers.Containers{})
 		apply(t, fsys, w)
-		if left := changes(t, fsys, wanted(t, fsys, containers.Options{})); len(left) > 0 {
+		if left := changes(t, fsys, wanted(t, fsys, containers.Containers{})); len(left) > 0 {
 			t.Errorf("%s: it wants %v again", c.name, left)
 		}
 	}
@@ -306,7 +306,7 @@ func TestKubeletOfADistributionIsReadWhereItIs(t *testing.T) {
 			map[string]string{timeout: "10m", plugins: "there", "cgroup driver": "systemd"},
 		},
 	} {
-		w := wanted(t, tree.Open(t, c.of), containers.Options{Runtime: containers.RuntimeNone})
+		w := wanted(t, tree.Open(t, c.of), containers.Containers{Runtime: containers.RuntimeNone})
 		got := map[string]string{}
 		for name := range c.want {
 			got[name] = fact(w, "kubelet", name)

@@ -52,7 +52,7 @@ func FuzzContainerd(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text, neighbor, containerd string) {
 		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbor}).and(containerdPackage(containerd))
-		w, err := containers.Wanted(of, containers.Options{})
+		w, err := containers.Wanted(of, containers.Containers{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func FuzzContainerd(f *testing.F) {
 				t.Errorf("%s is no TOML:\n%s", file.Path, file.Content)
 			}
 		}
-		again, err := containers.Wanted(then, containers.Options{})
+		again, err := containers.Wanted(then, containers.Containers{})
 		if err != nil || len(fatal(again)) > 0 || len(again.Files) != len(w.Files) {
 			t.Fatalf("applied, it has the problems %+v, error %v", again.Problems, err)
 		}

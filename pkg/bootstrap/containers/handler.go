@@ -27,7 +27,7 @@ type handler struct {
 }
 
 // handlersBelow returns the handlers of the options, with their Kata configurations below a directory.
-func (o Options) handlersBelow(dir string) []handler {
+func (o Containers) handlersBelow(dir string) []handler {
 	all := []handler{{name: gpuHandler, base: o.Base, hotPlug: o.HotPlug, dir: path.Join(dir, gpuHandler)}}
 	if o.NICHandler {
 		all = append(all, handler{name: nicHandler, base: BaseNIC, dir: path.Join(dir, nicHandler)})

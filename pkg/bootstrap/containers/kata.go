@@ -56,7 +56,7 @@ func (n node) findKata(flavour Flavour) (kata, bool) {
 
 // kataWants returns what Kata needs: for each handler a configuration, which is a copy of one that Kata ships, and a
 // drop-in beside it.
-func kataWants(n node, o Options) (*wants, *kata, error) {
+func kataWants(n node, o Containers) (*wants, *kata, error) {
 	w := &wants{part: "kata"}
 	k, found := n.findKata(o.Kata)
 	k.handlers = o.handlersBelow(k.own)

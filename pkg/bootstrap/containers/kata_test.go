@@ -15,14 +15,14 @@ const handlerDir = opt + "kata-gpu/"
 
 func TestHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
 	for name, c := range map[string]struct {
-		o                        containers.Options
+		o                        containers.Containers
 		dir, copied, dropIn, cut string
 	}{
-		"Go":       {containers.Options{}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu.toml", ""},
-		"NIC":      {containers.Options{Base: containers.BaseNIC}, handlerDir, opt + "configuration-qemu.toml", "50-kata-gpu.toml", ""},
-		"hot plug": {containers.Options{HotPlug: true}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu-hotplug.toml", ""},
+		"Go":       {containers.Containers{}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu.toml", ""},
+		"NIC":      {containers.Containers{Base: containers.BaseNIC}, handlerDir, opt + "configuration-qemu.toml", "50-kata-gpu.toml", ""},
+		"hot plug": {containers.Containers{HotPlug: true}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu-hotplug.toml", ""},
 		"Rust": {
-			containers.Options{Kata: containers.FlavourRust},
+			containers.Containers{Kata: containers.FlavourRust},
 			opt + "runtime-rs/kata-gpu/",
 			opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml", "50-kata-gpu-runtime-rs.toml", "",
 		},
@@ -47,20 +47,20 @@ func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
 		site = opt + "runtime-rs/kata-gpu/config.d/60-site.toml"
 		gpu  = opt + "configuration-qemu-nvidia-gpu.toml"
 	)
-	rust := containers.Options{Kata: containers.FlavourRust, Base: containers.BaseNIC}
+	rust := containers.Containers{Kata: containers.FlavourRust, Base: containers.BaseNIC}
 	args := `virtio_fs_extra_args = ["--thread-pool-size=1", "--announce-submounts"]`
 	for name, c := range map[string]struct {
 		files
-		o         containers.Options
+		o         containers.Containers
 		dir, args string
 		block     bool // devices are used
 	}{
-		"Go":                   {nil, containers.Options{}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
-		"Go, other arguments":  {files{gpu: strings.Replace(base, args, `virtio_fs_extra_args = ["--modcaps=+sys_admin", "--xattr"]`, 1)}, containers.Options{}, handlerDir, `["--modcaps=+sys_admin:-mknod", "--xattr"]`, false},
-		"Go, no arguments":     {files{gpu: strings.Replace(base, args, "", 1)}, containers.Options{}, handlerDir, `["--modcaps=-mknod"]`, false},
-		"Go, hot plug":         {nil, containers.Options{HotPlug: true}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Go":                   {nil, containers.Containers{}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Go, other arguments":  {files{gpu: strings.Replace(base, args, `virtio_fs_extra_args = ["--modcaps=+sys_admin", "--xattr"]`, 1)}, containers.Containers{}, handlerDir, `["--modcaps=+sys_admin:-mknod", "--xattr"]`, false},
+		"Go, no arguments":     {files{gpu: strings.Replace(base, args, "", 1)}, containers.Containers{}, handlerDir, `["--modcaps=-mknod"]`, false},
+		"Go, hot plug":         {nil, containers.Containers{HotPlug: true}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
 		"Rust":                 {nil, rust, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, false},
-		"Rust, nothing shared": {nil, containers.Options{Kata: containers.FlavourRust}, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, true},
+		"Rust, nothing shared": {nil, containers.Containers{Kata: containers.FlavourRust}, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)
@@ -74,13 +74,13 @@ func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
 		})
 	}
 	shares := "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\n"
-	_, w := open(t, kata().and(files{site: shares}), containers.Options{Kata: containers.FlavourRust})
+	_, w := open(t, kata().and(files{site: shares}), containers.Containers{Kata: containers.FlavourRust})
 	checkRefused(t, w, "kata", site, "disable_block_device_use = true")
-	_, w = open(t, kata().and(files{site: shares + "disable_block_device_use = true\n"}), containers.Options{Kata: containers.FlavourRust})
+	_, w = open(t, kata().and(files{site: shares + "disable_block_device_use = true\n"}), containers.Containers{Kata: containers.FlavourRust})
 	if problems := fatal(w); len(problems) > 0 {
 		t.Errorf("the problems are %+v", problems)
 	}
-	_, w = open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Options{})
+	_, w = open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Containers{})
 	if len(w.Problems) > 0 {
 		t.Errorf("the site's arguments without CAP_MKNOD are problems: %+v", w.Problems)
 	}
@@ -91,7 +91,7 @@ func TestPackagedKataHasItsOwnPaths(t *testing.T) {
 		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
 		"usr/share/defaults/kata-containers/configuration-qemu.toml": base,
 	})
-	fsys, w := open(t, of, containers.Options{Base: containers.BaseNIC})
+	fsys, w := open(t, of, containers.Containers{Base: containers.BaseNIC})
 	if problems := fatal(w); len(problems) > 0 || content(w, "etc/kata-containers/kata-gpu/config.d/50-kata-gpu.toml") == "" {
 		t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
 	}
@@ -122,7 +122,7 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"both ways of plug":    {files{site: "[hypervisor.qemu]\nhot_plug_vfio = 'root-port'\n"}, site, "hot_plug_vfio"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, kata().and(c.files), containers.Options{})
+			_, w := open(t, kata().and(c.files), containers.Containers{})
 			checkRefused(t, w, "kata", c.path, c.word)
 		})
 	}
@@ -130,28 +130,28 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 
 func TestBaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
 	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
-	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), containers.Options{})
+	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), containers.Containers{})
 	if got := content(w, handlerDir+"configuration.toml"); !strings.HasSuffix(got, "# the same\n") {
 		t.Errorf("it wants %q, the problems are %+v", got, w.Problems)
 	}
 }
 
 func TestSizesAreTheSites(t *testing.T) {
-	_, w := open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Options{})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Containers{})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "vfio_mode") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
-	_, w := open(t, kata().and(containerdPackage("2.2.0")), containers.Options{Kata: containers.FlavourRust})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")), containers.Containers{Kata: containers.FlavourRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Fix, "snapshotter") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestOptionsThatCantBeAreAnError(t *testing.T) {
-	for want, o := range map[string]containers.Options{
+	for want, o := range map[string]containers.Containers{
 		"hotPlug":           {Kata: containers.FlavourRust, HotPlug: true},
 		"nicHandler":        {HotPlug: true, NICHandler: true},
 		`kata: "C"`:         {Kata: "C"},
@@ -169,16 +169,16 @@ func TestKataNamesTheModulesThatItNeeds(t *testing.T) {
 	const site = handlerDir + "config.d/60-site.toml"
 	for name, c := range map[string]struct {
 		files
-		o    containers.Options
+		o    containers.Containers
 		want []string
 	}{
-		"Go":                 {nil, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
-		"Rust":               {nil, containers.Options{Kata: containers.FlavourRust}, []string{"vhost_vsock", "iommufd", "sch_ingress", "cls_u32", "act_mirred"}},
-		"said to be so":      {files{site: "[runtime]\ninternetworking_model = 'tcfilter'\n"}, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
-		"by macvtap":         {files{site: "[runtime]\ninternetworking_model = 'macvtap'\n"}, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink"}},
-		"somebody else's":    {nil, containers.Options{Runtime: containers.RuntimeNone}, nil},
-		"it is not there":    {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, containers.Options{}, nil},
-		"hot plug, by CRI-O": {nil, containers.Options{Runtime: containers.RuntimeCRIO, HotPlug: true}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"Go":                 {nil, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"Rust":               {nil, containers.Containers{Kata: containers.FlavourRust}, []string{"vhost_vsock", "iommufd", "sch_ingress", "cls_u32", "act_mirred"}},
+		"said to be so":      {files{site: "[runtime]\ninternetworking_model = 'tcfilter'\n"}, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"by macvtap":         {files{site: "[runtime]\ninternetworking_model = 'macvtap'\n"}, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink"}},
+		"somebody else's":    {nil, containers.Containers{Runtime: containers.RuntimeNone}, nil},
+		"it is not there":    {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, containers.Containers{}, nil},
+		"hot plug, by CRI-O": {nil, containers.Containers{Runtime: containers.RuntimeCRIO, HotPlug: true}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)
@@ -204,26 +204,26 @@ func TestKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
 		rustDir = opt + "runtime-rs/kata-gpu/"
 		daemon  = "opt/kata/libexec/virtiofsd"
 	)
-	rust := containers.Options{Kata: containers.FlavourRust}
+	rust := containers.Containers{Kata: containers.FlavourRust}
 	for name, c := range map[string]struct {
 		files
-		o    containers.Options
+		o    containers.Containers
 		path string // of the refusal; empty for none
 	}{
-		"not there":                       {files{daemon: ""}, containers.Options{}, daemon},
-		"not there, sharing by default":   {files{daemon: "", gpu: strings.Replace(base, "shared_fs", "# shared_fs", 1)}, containers.Options{}, daemon},
-		"not where a drop-in says":        {files{site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n"}, containers.Options{}, "usr/libexec/virtiofsd"},
-		"where a drop-in says":            {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n", "usr/libexec/virtiofsd": "ELF"}, containers.Options{}, ""},
-		"behind a link":                   {files{daemon: "-> /usr/libexec/virtiofsd", "usr/libexec/virtiofsd": "ELF"}, containers.Options{}, ""},
-		"a link to nothing":               {files{daemon: "-> /usr/libexec/virtiofsd"}, containers.Options{}, daemon},
-		"not said which":                  {files{gpu: strings.Replace(base, "virtio_fs_daemon", "# virtio_fs_daemon", 1)}, containers.Options{}, handlerDir + "configuration.toml"},
-		"in the PATH":                     {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = 'virtiofsd'\n"}, containers.Options{}, ""},
-		"nothing is shared":               {files{daemon: "", site: "[hypervisor.qemu]\nshared_fs = 'none'\n"}, containers.Options{}, ""},
+		"not there":                       {files{daemon: ""}, containers.Containers{}, daemon},
+		"not there, sharing by default":   {files{daemon: "", gpu: strings.Replace(base, "shared_fs", "# shared_fs", 1)}, containers.Containers{}, daemon},
+		"not where a drop-in says":        {files{site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n"}, containers.Containers{}, "usr/libexec/virtiofsd"},
+		"where a drop-in says":            {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n", "usr/libexec/virtiofsd": "ELF"}, containers.Containers{}, ""},
+		"behind a link":                   {files{daemon: "-> /usr/libexec/virtiofsd", "usr/libexec/virtiofsd": "ELF"}, containers.Containers{}, ""},
+		"a link to nothing":               {files{daemon: "-> /usr/libexec/virtiofsd"}, containers.Containers{}, daemon},
+		"not said which":                  {files{gpu: strings.Replace(base, "virtio_fs_daemon", "# virtio_fs_daemon", 1)}, containers.Containers{}, handlerDir + "configuration.toml"},
+		"in the PATH":                     {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = 'virtiofsd'\n"}, containers.Containers{}, ""},
+		"nothing is shared":               {files{daemon: "", site: "[hypervisor.qemu]\nshared_fs = 'none'\n"}, containers.Containers{}, ""},
 		"Rust, nothing is shared":         {files{daemon: ""}, rust, ""},
 		"Rust, a drop-in shares":          {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\ndisable_block_device_use = true\n"}, rust, daemon},
 		"Rust, shared by the VMM itself":  {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'inline-virtio-fs'\n"}, rust, ""},
 		"Rust, shared by no way's name":   {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = ''\ndisable_block_device_use = true\n"}, rust, daemon},
-		"Kata is somebody else's to have": {files{daemon: ""}, containers.Options{Runtime: containers.RuntimeNone}, ""},
+		"Kata is somebody else's to have": {files{daemon: ""}, containers.Containers{Runtime: containers.RuntimeNone}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)

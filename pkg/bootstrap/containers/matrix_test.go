@@ -85,13 +85,13 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func flavours() []containers.Options {
-	return []containers.Options{
+func flavours() []containers.Containers {
+	return []containers.Containers{
 		{Kata: containers.FlavourGo}, {Kata: containers.FlavourGo, NICHandler: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true}, {Kata: containers.FlavourGo, Base: containers.BaseNIC, HotPlug: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC},
 	}
 }
 
-func flavourName(o containers.Options) string {
+func flavourName(o containers.Containers) string {
 	if o.HotPlug {
 		return string(o.Kata) + " hot"
 	}
@@ -102,7 +102,7 @@ func flavourName(o containers.Options) string {
 }
 
 // handlersOf are the handlers that the options install.
-func handlersOf(o containers.Options) []string {
+func handlersOf(o containers.Containers) []string {
 	if o.NICHandler {
 		return []string{"kata-gpu", "kata-vfio"}
 	}
@@ -110,7 +110,7 @@ func handlersOf(o containers.Options) []string {
 }
 
 // tryShape has a node made fit, and looks at it with the audit's eyes.
-func tryShape(t *testing.T, version int, containerd string, s shape, o containers.Options) string {
+func tryShape(t *testing.T, version int, containerd string, s shape, o containers.Containers) string {
 	t.Helper()
 	head := fmt.Sprintf("version = %d", version)
 	text := strings.NewReplacer("VERSION", head, "SECTION", section(version)).Replace(s.text)
@@ -157,7 +157,7 @@ func tryShape(t *testing.T, version int, containerd string, s shape, o container
 }
 
 // checkHandler wants a handler of Kata's that keeps a pod's annotations and the node's devices out.
-func checkHandler(t *testing.T, h runtimes.Handler, o containers.Options) {
+func checkHandler(t *testing.T, h runtimes.Handler, o containers.Containers) {
 	t.Helper()
 	if !h.IsKata() || h.IsRust() != (o.Kata == containers.FlavourRust) || !h.PrivilegedWithoutHostDevices.On() || h.Sandboxer.Text() != "podsandbox" {
 		t.Errorf("the handler is %+v", h)
@@ -211,16 +211,16 @@ func checkOnlyImportsDiffer(t *testing.T, before, after string) {
 func TestContainerdsFilesAreTheGoldenOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		containerd, text string
-		o                containers.Options
+		o                containers.Containers
 	}{
-		"version-2":        {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Options{}},
-		"version-2-as-new": {"2.4.2-1", "version = 2\n" + section(2) + "\n", containers.Options{}},
-		"version-3":        {"2.1.4-1", "# a site's\nversion = 3\nimports = [] # none\n" + section(3) + "\n", containers.Options{}},
-		"version-4":        {"2.4.2-1", "version = 4\r\nimports = [\r\n  'site.toml', # one\r\n]\r\n" + section(4), containers.Options{Kata: containers.FlavourRust, Base: containers.BaseNIC}},
-		"version-2-nic":    {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Options{NICHandler: true}},
-		"version-3-nic":    {"2.1.4-1", "version = 3\n" + section(3) + "\n", containers.Options{Kata: containers.FlavourRust, NICHandler: true}},
-		"no-file":          {"2.4.2-1", "", containers.Options{}},
-		"no-file-unknown":  {"", "", containers.Options{}},
+		"version-2":        {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Containers{}},
+		"version-2-as-new": {"2.4.2-1", "version = 2\n" + section(2) + "\n", containers.Containers{}},
+		"version-3":        {"2.1.4-1", "# a site's\nversion = 3\nimports = [] # none\n" + section(3) + "\n", containers.Containers{}},
+		"version-4":        {"2.4.2-1", "version = 4\r\nimports = [\r\n  'site.toml', # one\r\n]\r\n" + section(4), containers.Containers{Kata: containers.FlavourRust, Base: containers.BaseNIC}},
+		"version-2-nic":    {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Containers{NICHandler: true}},
+		"version-3-nic":    {"2.1.4-1", "version = 3\n" + section(3) + "\n", containers.Containers{Kata: containers.FlavourRust, NICHandler: true}},
+		"no-file":          {"2.4.2-1", "", containers.Containers{}},
+		"no-file-unknown":  {"", "", containers.Containers{}},
 	} {
 		_, w := open(t, kata().and(containerdPackage(c.containerd)).and(files{main: c.text, "etc/containerd/site.toml": "version = 3\n"}), c.o)
 		golden.Compare(t, "containerd/"+name+".toml", content(w, main))

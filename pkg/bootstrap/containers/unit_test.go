@@ -39,7 +39,7 @@ func TestServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 		if diff := cmp.Diff(c.want, containers.Units(fsys, c.runtime)); diff != "" && len(c.want) > 0 {
 			t.Errorf("%s: services (-want +got):\n%s", about, diff)
 		}
-		w := wanted(t, fsys, containers.Options{})
+		w := wanted(t, fsys, containers.Containers{})
 		why, told := "", false
 		for _, f := range w.Files {
 			if strings.HasSuffix(f.Path, "kata-gpu.toml") && f.Part == "containerd" {
@@ -61,7 +61,7 @@ func TestSocketsFileIsMadeAtEachBoot(t *testing.T) {
 		etc  = "etc/systemd/system/"
 		usr  = "usr/lib/systemd/system/"
 	)
-	o := containers.Options{Runtime: containers.RuntimeNone, PodResourcesSocket: new(true)}
+	o := containers.Containers{Runtime: containers.RuntimeNone, PodResourcesSocket: new(true)}
 	for why, c := range map[string]struct {
 		files
 		want   []string

@@ -21,7 +21,7 @@ import (
 
 // Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
 // has it. The error is for invalid options. Problems of the node are in the result.
-func Wanted(tree state.Tree, o Options) (state.Wanted, error) {
+func Wanted(tree state.Tree, o Containers) (state.Wanted, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return state.Wanted{}, fmt.Errorf("containers: %w", err)
@@ -56,7 +56,7 @@ func join(all *state.Wanted, w state.Wanted) {
 }
 
 // runtimeWants returns what the container runtime and Kata need.
-func runtimeWants(n node, o Options) (*wants, error) {
+func runtimeWants(n node, o Containers) (*wants, error) {
 	w, k, err := kataWants(n, o)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (b Base) other() Base {
 }
 
 // Options configure the node's container runtimes. The zero value of each field is its default.
-type Options struct {
+type Containers struct {
 	// Runtime is Auto, containerd, CRI-O or None.
 	Runtime Runtime `json:"runtime,omitempty"`
 	// Kata is go or rs. One handler has one runtime.
@@ -172,7 +172,7 @@ type Options struct {
 }
 
 // withDefaults sets unset options and refuses invalid ones.
-func (o Options) withDefaults() (Options, error) {
+func (o Containers) withDefaults() (Containers, error) {
 	for _, err := range []error{
 		choose("runtime", &o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone),
 		choose("kata", &o.Kata, FlavourGo, FlavourRust),

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -25,7 +25,7 @@ import (
 const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
 // Wanted returns the required files and settings of the node.
-func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
+func Wanted(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
 	n.startedCommands()
@@ -46,7 +46,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 type node struct {
 	tree      state.Tree
 	blueprint *blueprint.Blueprint
-	platform  *platform.Platform
+	platform  *boot.Platform
 	wanted    state.Wanted
 }
 

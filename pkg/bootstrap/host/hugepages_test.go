@@ -8,7 +8,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -30,7 +29,7 @@ func TestHugePagesAreNextToTheirDevices(t *testing.T) {
 		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3c}},
 		{Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
 	}
-	p := &platform.Platform{Live: true, Systemd: true}
+	p := &boot.Platform{Live: true, Systemd: true}
 	placed, problems := host.PlaceHugePages(of, b, p)
 	want := []blueprint.HugePages{
 		{Size: blueprint.HugePage1Gi, Count: 128, Node: new(0)}, {Size: blueprint.HugePage1Gi, Count: 32, Node: new(1)}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
@@ -63,7 +62,7 @@ func TestHugePagesWithoutANUMANode(t *testing.T) {
 	} {
 		b := blueprint.Default()
 		b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage1Gi, Count: 4, Device: &pci.Address{Bus: 0x3b}}}
-		placed, problems := host.PlaceHugePages(c.of, b, &platform.Platform{Live: c.live})
+		placed, problems := host.PlaceHugePages(c.of, b, &boot.Platform{Live: c.live})
 		got := ""
 		for _, p := range problems {
 			got += p.Text

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 )
 
 // The drop-in keeps what the configuration has, ends well without the rules, and brings them if they exist.
@@ -22,7 +22,7 @@ func TestMkinitcpiosDropInAppends(t *testing.T) {
 	b.Kernel.EarlyBinding = true
 	files := tree{"usr/bin/mkinitcpio": "_d_config=x\n", "etc/mkinitcpio.conf": "HOOKS=(udev)\n"}
 	dropIn := ""
-	for _, f := range host.Wanted(files, b, &platform.Platform{Systemd: true, Initramfs: platform.Mkinitcpio}).Files {
+	for _, f := range host.Wanted(files, b, &boot.Platform{Systemd: true, Initramfs: boot.Mkinitcpio}).Files {
 		if f.Path == "etc/mkinitcpio.conf.d/zz-kata-vfio.conf" {
 			dropIn = string(f.Content)
 		}

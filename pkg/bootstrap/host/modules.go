@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -150,7 +150,7 @@ func (n *node) contradicts(words []string) string {
 
 // Modules checks the modules that parts need. It returns a problem that names missing modules, and a fact that names those that are
 // not loaded yet. Built-in modules count as loaded. If the kernel's list of modules can't be read, it returns neither.
-func Modules(needed []state.Module, p *platform.Platform) ([]state.Problem, []state.Fact) {
+func Modules(needed []state.Module, p *boot.Platform) ([]state.Problem, []state.Fact) {
 	if p.Modules == nil {
 		return nil, nil
 	}
@@ -167,7 +167,7 @@ func Modules(needed []state.Module, p *platform.Platform) ([]state.Problem, []st
 	return lacks(lacking, p), loads(loadable, p)
 }
 
-func lacks(modules []state.Module, p *platform.Platform) []state.Problem {
+func lacks(modules []state.Module, p *boot.Platform) []state.Problem {
 	if len(modules) == 0 {
 		return nil
 	}
@@ -181,7 +181,7 @@ func lacks(modules []state.Module, p *platform.Platform) []state.Problem {
 	}}
 }
 
-func loads(names []string, p *platform.Platform) []state.Fact {
+func loads(names []string, p *boot.Platform) []state.Fact {
 	if len(names) == 0 {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -25,7 +25,7 @@ func (n *node) preflight() {
 			Fix: "configure the node's init to do what the plan shows",
 		})
 	}
-	if n.platform.Xen == platform.XenConfigured {
+	if n.platform.Xen == boot.XenConfigured {
 		n.problem(state.Problem{
 			Part: preflightPart, Code: rule.XenOwnsIOMMU, Text: "GRUB's settings have arguments for Xen (GRUB_CMDLINE_XEN). If Xen starts the node, Xen owns the IOMMU, and VFIO can't use it",
 			Fix: "make GRUB start the kernel without Xen by default",
@@ -80,10 +80,10 @@ func (n *node) iommu() {
 		applies bool
 		state.Problem
 	}{
-		{p.Xen == platform.XenDom0, state.Problem{
+		{p.Xen == boot.XenDom0, state.Problem{
 			Code: rule.XenOwnsIOMMU, Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
 		}},
-		{none && !described && (p.CPU.Guest || p.Xen == platform.XenGuest), state.Problem{
+		{none && !described && (p.CPU.Guest || p.Xen == boot.XenGuest), state.Problem{
 			Code: rule.NoIOMMU, Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
 		}},
 		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives one, whatever the firmware describes
@@ -128,11 +128,11 @@ func archs() map[string]device.Arch {
 }
 
 // booted reports whether the running kernel's command line enables Intel's IOMMU.
-func booted(p *platform.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
+func booted(p *boot.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
 
 // Pins returns what differs from the versions that the blueprint pins. Versions are the facts that parts found. A
 // version that no file shows is a problem too, since it can't be verified.
-func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []state.Problem {
+func Pins(b *blueprint.Blueprint, p *boot.Platform, facts []state.Fact) []state.Problem {
 	var found []state.Problem
 	for _, pin := range []struct {
 		part string
@@ -173,7 +173,7 @@ func withoutEpoch(version string) string {
 	return version
 }
 
-func findVersion(part string, p *platform.Platform, facts []state.Fact) (version, source string) {
+func findVersion(part string, p *boot.Platform, facts []state.Fact) (version, source string) {
 	if part == "kernel" {
 		return p.Kernel, "the running kernel"
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -97,15 +97,15 @@ func (n *node) earlyBinding() {
 	n.boundByPolicy()
 	f := state.File{Part: initramfsPart, Why: "keeps vendor drivers off in the initial RAM file system", Then: []state.FollowUp{state.Initramfs, state.Reboot}}
 	switch n.platform.Initramfs {
-	case platform.UpdateInitramfs:
+	case boot.UpdateInitramfs:
 		f.Path, f.Content, f.Mode = "etc/initramfs-tools/hooks/kata-vfio", []byte(initramfsHook), 0o755
-	case platform.Dracut, platform.TransactionalDracut:
+	case boot.Dracut, boot.TransactionalDracut:
 		f.Path = "etc/dracut.conf.d/50-kata-vfio.conf"
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
-	case platform.Mkinitcpio:
+	case boot.Mkinitcpio:
 		f.Path, f.Content = mkinitcpioFile, []byte(header+mkinitcpioDropIn)
 		n.mkinitcpio()
-	case platform.Booster:
+	case boot.Booster:
 		n.booster()
 		return
 	default:

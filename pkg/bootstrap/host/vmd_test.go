@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -43,7 +43,7 @@ func TestDrivesBehindVMDAreNotForVMs(t *testing.T) {
 		b := blueprint.Default()
 		b.VFIO.KeepOff = c.keepOff
 		found := 0
-		for _, p := range host.Wanted(files, b, &platform.Platform{Systemd: true}).Problems {
+		for _, p := range host.Wanted(files, b, &boot.Platform{Systemd: true}).Problems {
 			if !strings.Contains(p.Text, "VMD") {
 				continue
 			}

@@ -1,7 +1,8 @@
 // Package state has the types that describe a node's configuration: the files that it
 // requires, the follow-ups of a change, and the problems that prevent it. The parts of
 // bootstrap (kernel command line, container runtimes, VFs, ...) return these. They read
-// and decide, and change nothing.
+// and decide, and change nothing. It also describes what is at a path of the node ([Image]), and has the record of the last
+// verify ([Record]), which bootstrap saves on the node and the plugin serves as metrics.
 package state
 
 import (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // Disk is a node's file system below one root. It changes files durably and atomically: a reader sees either the old file
@@ -32,50 +32,50 @@ func OpenDisk(root string) (*Disk, error) {
 func (d *Disk) Close() error { return d.root.Close() }
 
 // Look returns what is at a path. It does not follow a link at the end of the path.
-func (d *Disk) Look(name string) (image.Found, error) {
+func (d *Disk) Look(name string) (state.Found, error) {
 	info, err := d.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return image.Found{Image: image.Image{Kind: image.Absent}}, nil
+		return state.Found{Image: state.Image{Kind: state.Absent}}, nil
 	case err != nil:
-		return image.Found{}, explain("look at", name, err)
+		return state.Found{}, explain("look at", name, err)
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := d.root.Readlink(name)
-		return image.Found{Image: image.Image{Kind: image.Link, Target: target}, ModTime: info.ModTime()}, explain("read", name, err)
+		return state.Found{Image: state.Image{Kind: state.Link, Target: target}, ModTime: info.ModTime()}, explain("read", name, err)
 	case !info.Mode().IsRegular():
-		return image.Found{Image: image.Image{Kind: image.Other}, ModTime: info.ModTime()}, nil
+		return state.Found{Image: state.Image{Kind: state.Other}, ModTime: info.ModTime()}, nil
 	}
 	return d.look(name)
 }
 
-func (d *Disk) look(name string) (image.Found, error) {
+func (d *Disk) look(name string) (state.Found, error) {
 	f, err := d.root.OpenFile(name, os.O_RDONLY|noFollow, 0)
 	if err != nil {
-		return image.Found{}, explain("read", name, err)
+		return state.Found{}, explain("read", name, err)
 	}
 	defer func() { _ = f.Close() }() // nothing was written to it
 	info, err := f.Stat()
 	if err != nil {
-		return image.Found{}, explain("read", name, err)
+		return state.Found{}, explain("read", name, err)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, image.MaxImage+1))
-	if err == nil && len(content) > image.MaxImage {
-		err = fmt.Errorf("it is larger than %d bytes", image.MaxImage)
+	content, err := io.ReadAll(io.LimitReader(f, state.MaxImage+1))
+	if err == nil && len(content) > state.MaxImage {
+		err = fmt.Errorf("it is larger than %d bytes", state.MaxImage)
 	}
 	if err != nil {
-		return image.Found{}, explain("read", name, err)
+		return state.Found{}, explain("read", name, err)
 	}
-	i := image.Image{Kind: image.RegularFile, Sum: image.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
-	i.UID, i.GID = image.Owner(info)
+	i := state.Image{Kind: state.RegularFile, Sum: state.Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	i.UID, i.GID = state.Owner(info)
 	if i.XAttrs, err = attributes(f); err != nil {
-		return image.Found{}, explain("read the attributes of", name, err)
+		return state.Found{}, explain("read the attributes of", name, err)
 	}
-	return image.Found{Image: i, Content: content, ModTime: info.ModTime()}, nil
+	return state.Found{Image: i, Content: content, ModTime: info.ModTime()}, nil
 }
 
 // Write replaces or creates a file with the mode, owner and attributes of the image. The directory must exist. After an
 // error the former file is unchanged.
-func (d *Disk) Write(name string, content []byte, like image.Image) error {
+func (d *Disk) Write(name string, content []byte, like state.Image) error {
 	commit, _, err := d.Stage(name, content, like)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *Disk) Write(name string, content []byte, like image.Image) error {
 
 // Stage writes a file durably next to the one that it replaces, so that commit needs no space. Call one of the two
 // functions, once; discard keeps the former file.
-func (d *Disk) Stage(name string, content []byte, like image.Image) (commit, discard func() error, err error) {
+func (d *Disk) Stage(name string, content []byte, like state.Image) (commit, discard func() error, err error) {
 	dir, err := d.root.OpenRoot(path.Dir(name))
 	if err != nil {
 		return nil, nil, explain("write", name, err)
@@ -107,7 +107,7 @@ func (d *Disk) Stage(name string, content []byte, like image.Image) (commit, dis
 	return commit, discard, nil
 }
 
-func fill(f *renameio.PendingFile, content []byte, like image.Image) error {
+func fill(f *renameio.PendingFile, content []byte, like state.Image) error {
 	if _, err := f.Write(content); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/image"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
 )
 
@@ -41,11 +41,11 @@ func names(t *testing.T, dir string) []string {
 
 func TestDiskFindsWrittenFiles(t *testing.T) {
 	d, root := open(t)
-	if err := d.Write("a", []byte("one"), image.NewImage(0o640)); err != nil {
+	if err := d.Write("a", []byte("one"), state.NewImage(0o640)); err != nil {
 		t.Fatal(err)
 	}
 	found, err := d.Look("a")
-	if err != nil || string(found.Content) != "one" || found.Mode != 0o640 || found.Sum != image.Sum([]byte("one")) || found.Kind != image.RegularFile {
+	if err != nil || string(found.Content) != "one" || found.Mode != 0o640 || found.Sum != state.Sum([]byte("one")) || found.Kind != state.RegularFile {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	if err := d.Symlink("b", "a"); err != nil {
@@ -54,7 +54,7 @@ func TestDiskFindsWrittenFiles(t *testing.T) {
 	if err := d.Symlink("b", "../elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	if found, err = d.Look("b"); err != nil || found.Kind != image.Link || found.Target != "../elsewhere" {
+	if found, err = d.Look("b"); err != nil || found.Kind != state.Link || found.Target != "../elsewhere" {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	for range 2 {
@@ -69,14 +69,14 @@ func TestDiskFindsWrittenFiles(t *testing.T) {
 
 func TestStagedFileTakesItsPlaceOrLeavesNothing(t *testing.T) {
 	d, root := open(t)
-	if err := d.Write("a", []byte("one"), image.NewImage(0o600)); err != nil {
+	if err := d.Write("a", []byte("one"), state.NewImage(0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		commit bool
 		want   string
 	}{{false, "one"}, {true, "two"}} {
-		commit, discard, err := d.Stage("a", []byte("two"), image.NewImage(0o600))
+		commit, discard, err := d.Stage("a", []byte("two"), state.NewImage(0o600))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestNothingIsWrittenThroughALinkThatLeavesTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"write": d.Write("etc/a", nil, image.NewImage(0o600)), "link": d.Symlink("etc/a", "b"), "directory": d.MakeDir("etc/a", 0o755), "up": d.Write("../a", nil, image.NewImage(0o600)),
+		"write": d.Write("etc/a", nil, state.NewImage(0o600)), "link": d.Symlink("etc/a", "b"), "directory": d.MakeDir("etc/a", 0o755), "up": d.Write("../a", nil, state.NewImage(0o600)),
 	} {
 		if err == nil || what != "up" && !strings.Contains(err.Error(), "a link that is absolute") {
 			t.Errorf("%s: %v", what, err)
@@ -160,13 +160,13 @@ func TestMissingDirectoriesAreNamedOutermostFirst(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	d, root := open(t)
-	if err := os.WriteFile(filepath.Join(root, "big"), make([]byte, image.MaxImage+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "big"), make([]byte, state.MaxImage+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Look("big"); err == nil || !strings.Contains(err.Error(), "read /big: it is larger than") {
 		t.Errorf("error %v", err)
 	}
-	if err := d.Write("none/a", nil, image.NewImage(0o600)); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write /none/a: ") {
+	if err := d.Write("none/a", nil, state.NewImage(0o600)); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write /none/a: ") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -8,15 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
 func TestMetricsServeBootstrapResult(t *testing.T) {
-	var record *drift.Record
+	var record *state.Record
 	var err error
 	m := empty()
-	m.WatchBootstrap(func() (*drift.Record, error) { return record, err })
+	m.WatchBootstrap(func() (*state.Record, error) { return record, err })
 	outcomes := func() map[string]float64 {
 		set, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_bootstrap_outcome")
 		return set
@@ -26,15 +26,15 @@ func TestMetricsServeBootstrapResult(t *testing.T) {
 	if got := outcomes(); len(got) != 0 {
 		t.Errorf("nobody has looked: %v", got)
 	}
-	err = drift.ErrDamaged
+	err = state.ErrDamaged
 	if diff := cmp.Diff(map[string]float64{" unreadable": 1}, outcomes()); diff != "" {
 		t.Errorf("a damaged record (-want +got):\n%s", diff)
 	}
 	at := time.Unix(1_800_000_000, 0)
-	twice := drift.Difference{Part: "kernel", What: "problem", Why: "a"}
+	twice := state.Difference{Part: "kernel", What: "problem", Why: "a"}
 	other := twice
 	other.Why, other.Since = "b", at.Add(-time.Minute)
-	record, err = drift.NewRecord(at, "pool", "can't be made fit", []drift.Difference{twice, other, {Part: "modules", Path: "/etc/x", What: "changed", Since: at}}, nil), nil
+	record, err = state.NewRecord(at, "pool", "can't be made fit", []state.Difference{twice, other, {Part: "modules", Path: "/etc/x", What: "changed", Since: at}}, nil), nil
 	if diff := cmp.Diff(map[string]float64{"pool can't be made fit": 1}, outcomes()); diff != "" {
 		t.Errorf("outcome (-want +got):\n%s", diff)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 )
@@ -105,7 +105,7 @@ const unreadable = "unreadable"
 
 // WatchBootstrap adds the result of bootstrap's last verify. It calls read, which returns bootstrap's record, for each
 // scrape. If the record does not exist (fs.ErrNotExist), there are no series. Call it once.
-func (m *Metrics) WatchBootstrap(read func() (*drift.Record, error)) {
+func (m *Metrics) WatchBootstrap(read func() (*state.Record, error)) {
 	m.Registry.MustRegister(&bootstrapCollector{
 		read: read,
 		outcome: prometheus.NewDesc("kata_vfio_bootstrap_outcome",
@@ -120,7 +120,7 @@ func (m *Metrics) WatchBootstrap(read func() (*drift.Record, error)) {
 }
 
 type bootstrapCollector struct {
-	read                     func() (*drift.Record, error)
+	read                     func() (*state.Record, error)
 	outcome, drift, verified *prometheus.Desc
 }
 

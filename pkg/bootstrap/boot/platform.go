@@ -1,6 +1,4 @@
-// Package platform determines what kind of node bootstrap configures: its system, firmware, boot loader and their
-// tools. It only reads files, so it returns the same for a running node and for an image on disk.
-package platform
+package boot
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package page_test
+package report_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -78,13 +78,13 @@ func (b *book) has(a pci.Address, tenant, uid string) *ledger.Claim {
 	return c
 }
 
-func (b *book) read() (*facts.History, *page.Ledger) {
+func (b *book) read() (*facts.History, *report.Ledger) {
 	b.t.Helper()
 	h, standing, err := facts.ReadHistory(os.DirFS(b.dir), ledger.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return h, &page.Ledger{Verification: standing, Refusals: h.Refusals}
+	return h, &report.Ledger{Verification: standing, Refusals: h.Refusals}
 }
 
 // tamper changes a word that was written.
@@ -101,7 +101,7 @@ func (b *book) tamper(old, changed string) {
 }
 
 // past is the sample's page with the past by a ledger.
-func past(t *testing.T) (*page.Page, *book) {
+func past(t *testing.T) (*report.Page, *book) {
 	t.Helper()
 	b, gpu, vf := newBook(t), address("0000:13:00.0"), address("0000:47:00.3")
 	b.had(gpu, "team-green", "n1", 100, true)
@@ -114,9 +114,9 @@ func past(t *testing.T) (*page.Page, *book) {
 	})
 	p := samplePage()
 	h, l := b.read()
-	p.Tenancies = slices.DeleteFunc(p.Tenancies, func(t page.Tenancy) bool { return !t.Open() || t.Device == address("0000:43:00.0") })
+	p.Tenancies = slices.DeleteFunc(p.Tenancies, func(t report.Tenancy) bool { return !t.Open() || t.Device == address("0000:43:00.0") })
 	for _, one := range h.Tenancies {
-		p.Tenancies = append(p.Tenancies, page.NewTenancy(one))
+		p.Tenancies = append(p.Tenancies, report.NewTenancy(one))
 	}
 	p.Ledger = l
 	return p, b
@@ -185,7 +185,7 @@ func TestLedgerThatDoesNotVerifyIsNoEvidence(t *testing.T) {
 	if part := partOf(t, text, "0000:13:00.0"); !strings.Contains(part, "by a ledger that does not verify") {
 		t.Error("at the device nothing says so")
 	}
-	p.Ledger = &page.Ledger{Missing: "there is no public key"}
+	p.Ledger = &report.Ledger{Missing: "there is no public key"}
 	if text := render(t, p); !strings.Contains(text, "Of the past nothing can be told: there is no public key") || strings.Contains(text, "ledger verifies") {
 		t.Error("why there is none is not said")
 	}
@@ -197,7 +197,7 @@ func TestLongHistoryIsCutToItsLatest(t *testing.T) {
 	p.Tenancies = nil
 	for i := range 100 {
 		from := clock(0, 0).Add(time.Duration(i) * time.Minute)
-		p.Tenancies = append(p.Tenancies, page.Tenancy{Device: address("0000:13:00.0"), Tenant: "t", Claim: fmt.Sprintf("t/claim-%d-", i), From: from, To: from.Add(time.Second)})
+		p.Tenancies = append(p.Tenancies, report.Tenancy{Device: address("0000:13:00.0"), Tenant: "t", Claim: fmt.Sprintf("t/claim-%d-", i), From: from, To: from.Add(time.Second)})
 	}
 	part := partOf(t, render(t, p), "0000:13:00.0")
 	if !strings.Contains(part, "claim-99-") || !strings.Contains(part, "claim-90-") || strings.Contains(part, "claim-89-") {
@@ -210,7 +210,7 @@ func TestLongHistoryIsCutToItsLatest(t *testing.T) {
 	for i := range p.Inventory.Devices {
 		for n := range 5 {
 			from := clock(0, n)
-			p.Tenancies = append(p.Tenancies, page.Tenancy{Device: p.Inventory.Devices[i].Address, Tenant: "before", Claim: "before/claim", From: from, To: from.Add(time.Second), ResetBefore: clean(), ResetAfter: clean()})
+			p.Tenancies = append(p.Tenancies, report.Tenancy{Device: p.Inventory.Devices[i].Address, Tenant: "before", Claim: "before/claim", From: from, To: from.Add(time.Second), ResetBefore: clean(), ResetAfter: clean()})
 		}
 	}
 	if size := len(render(t, p)); size >= 2_000_000 {
@@ -225,7 +225,7 @@ func TestLedgersTextsAreBounded(t *testing.T) {
 	for i := range p.Tenancies {
 		if one := p.Tenancies[i].Ledger; one != nil {
 			one.Quarantined, one.Doubts, one.Claim.Name = long, slices.Repeat([]string{long}, 100), long
-			p.Tenancies[i] = page.NewTenancy(one)
+			p.Tenancies[i] = report.NewTenancy(one)
 		}
 	}
 	p.Ledger.Refusals[0].Reason, p.Ledger.Verification.Problems, p.Ledger.Verification.Sound = long, slices.Repeat([]string{long}, 100), false
@@ -251,7 +251,7 @@ func TestJournalAndTheLedgerAreJoined(t *testing.T) {
 	b.has(other, "lost", "l1")
 	h, _ := b.read()
 	var got []string
-	for _, one := range page.Tenancies(n, h) {
+	for _, one := range report.Tenancies(n, h) {
 		if one.Ledger != nil {
 			got = append(got, fmt.Sprintf("%s %s open=%v lost=%v state=%s before=%s", one.Device, one.Tenant, one.Open(), one.Lost, one.State, one.ResetBefore.Words()))
 		}

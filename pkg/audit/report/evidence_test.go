@@ -1,4 +1,4 @@
-package evidence_test
+package report_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -78,16 +78,16 @@ func node(t *testing.T) string {
 }
 
 // ask reads the ledger and asks about a pod.
-func ask(t *testing.T, root, pod string) *evidence.Evidence {
+func ask(t *testing.T, root, pod string) *report.Evidence {
 	t.Helper()
 	h, standing, err := facts.ReadHistory(os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return evidence.About("pod "+pod, h, h.OfPod(pod), standing)
+	return report.About("pod "+pod, h, h.OfPod(pod), standing)
 }
 
-func text(t *testing.T, d *evidence.Evidence, format string) string {
+func text(t *testing.T, d *report.Evidence, format string) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := d.Write(&b, format); err != nil {
@@ -157,7 +157,7 @@ func TestMachinesAndBrowsersReadIt(t *testing.T) {
 func TestBundleProvesItself(t *testing.T) {
 	root := node(t)
 	d := ask(t, root, "t1/p")
-	b, err := evidence.NewBundle(os.DirFS(root), d)
+	b, err := report.NewBundle(os.DirFS(root), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,30 +165,30 @@ func TestBundleProvesItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	v, err := report.VerifyBundle(data, d.Ledger.Key)
 	if err != nil || !v.Pinned || len(v.Bundle.Proofs) != 5 || len(v.Bundle.Tenancies) != 1 || !v.Bundle.Tenancies[0].After.Proven() {
 		t.Fatalf("%v, %+v", err, v)
 	}
-	if _, err := evidence.VerifyBundle(data, ""); err != nil {
+	if _, err := report.VerifyBundle(data, ""); err != nil {
 		t.Errorf("without the key: %v", err)
 	}
 	other := ask(t, node(t), "t1/p")
-	if _, err := evidence.VerifyBundle(data, other.Ledger.Key); err == nil {
+	if _, err := report.VerifyBundle(data, other.Ledger.Key); err == nil {
 		t.Error("another node's key verifies it")
 	}
-	for what, change := range map[string]func(*evidence.Bundle){
-		"an event's word":      func(b *evidence.Bundle) { b.Proofs[3].Event = strings.Replace(b.Proofs[3].Event, "120", "121", 1) },
-		"an event is left out": func(b *evidence.Bundle) { b.Proofs = append(b.Proofs[:3], b.Proofs[4:]...) },
-		"events change places": func(b *evidence.Bundle) { b.Proofs[0], b.Proofs[1] = b.Proofs[1], b.Proofs[0] },
-		"the tenant":           func(b *evidence.Bundle) { b.Tenancies[0].Claim.Namespace = "t9" },
-		"a hash":               func(b *evidence.Bundle) { b.Proofs[0].Hashes[0][0] ^= 1 },
-		"the checkpoint": func(b *evidence.Bundle) {
+	for what, change := range map[string]func(*report.Bundle){
+		"an event's word":      func(b *report.Bundle) { b.Proofs[3].Event = strings.Replace(b.Proofs[3].Event, "120", "121", 1) },
+		"an event is left out": func(b *report.Bundle) { b.Proofs = append(b.Proofs[:3], b.Proofs[4:]...) },
+		"events change places": func(b *report.Bundle) { b.Proofs[0], b.Proofs[1] = b.Proofs[1], b.Proofs[0] },
+		"the tenant":           func(b *report.Bundle) { b.Tenancies[0].Claim.Namespace = "t9" },
+		"a hash":               func(b *report.Bundle) { b.Proofs[0].Hashes[0][0] ^= 1 },
+		"the checkpoint": func(b *report.Bundle) {
 			b.Proofs[0].Checkpoint = strings.Replace(b.Proofs[0].Checkpoint, "n1", "n2", 1)
 		},
-		"no events": func(b *evidence.Bundle) { b.Proofs = nil },
-		"no proof":  func(b *evidence.Bundle) { b.Proofs[0] = nil },
+		"no events": func(b *report.Bundle) { b.Proofs = nil },
+		"no proof":  func(b *report.Bundle) { b.Proofs[0] = nil },
 	} {
-		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
+		if _, err := report.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
 			t.Errorf("not found: %s", what)
 		}
 	}
@@ -199,7 +199,7 @@ func TestBundleProvesItself(t *testing.T) {
 func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	root := node(t)
 	d := ask(t, root, "t3/p")
-	b, err := evidence.NewBundle(os.DirFS(root), d)
+	b, err := report.NewBundle(os.DirFS(root), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	v, err := report.VerifyBundle(data, d.Ledger.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,13 +228,13 @@ func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	if t.Failed() {
 		t.Log(got)
 	}
-	for what, change := range map[string]func(*evidence.Bundle){
-		"another relation":   func(b *evidence.Bundle) { b.Neighbors[0].Relation = facts.SameNode },
-		"another tenant":     func(b *evidence.Bundle) { b.Neighbors[0].Other.Claim.Name = "other" },
-		"one twice":          func(b *evidence.Bundle) { b.Neighbors = append(b.Neighbors, b.Neighbors[1]) },
-		"none of a neighbor": func(b *evidence.Bundle) { b.Neighbors[0].Other = nil },
+	for what, change := range map[string]func(*report.Bundle){
+		"another relation":   func(b *report.Bundle) { b.Neighbors[0].Relation = facts.SameNode },
+		"another tenant":     func(b *report.Bundle) { b.Neighbors[0].Other.Claim.Name = "other" },
+		"one twice":          func(b *report.Bundle) { b.Neighbors = append(b.Neighbors, b.Neighbors[1]) },
+		"none of a neighbor": func(b *report.Bundle) { b.Neighbors[0].Other = nil },
 	} {
-		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
+		if _, err := report.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
 			t.Errorf("not found: %s", what)
 		}
 	}
@@ -264,7 +264,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 	}
 	prepare("t3", ledger.Device{Address: vf1, PF: &pf})
 	d := ask(t, root, "t1/p")
-	b, err := evidence.NewBundle(os.DirFS(root), d)
+	b, err := report.NewBundle(os.DirFS(root), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	v, err := report.VerifyBundle(data, d.Ledger.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := evidence.NewBundle(os.DirFS(root), evidence.About("function 0000:5e:10.0", h, h.OfDevice(vf0), standing))
+	b, err := report.NewBundle(os.DirFS(root), report.About("function 0000:5e:10.0", h, h.OfDevice(vf0), standing))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := evidence.VerifyBundle(data, "")
+	v, err := report.VerifyBundle(data, "")
 	if err != nil || len(v.Bundle.Tenancies) != 1 || v.Unlisted != 1 {
 		t.Fatalf("%v, %+v", err, v)
 	}
@@ -308,9 +308,9 @@ func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	}
 }
 
-func changedBundle(t *testing.T, data []byte, change func(*evidence.Bundle)) []byte {
+func changedBundle(t *testing.T, data []byte, change func(*report.Bundle)) []byte {
 	t.Helper()
-	var b evidence.Bundle
+	var b report.Bundle
 	if err := json.Unmarshal(data, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestLedgerThatIsNotSound(t *testing.T) {
 	if got := text(t, ask(t, root, "t9/other"), "text"); !strings.Contains(got, "pod t9/other: what could be read of the ledger knows of no function\n") {
 		t.Errorf("of a pod that is not in it:\n%s", got)
 	}
-	if _, err := evidence.NewBundle(os.DirFS(root), d); err == nil {
+	if _, err := report.NewBundle(os.DirFS(root), d); err == nil {
 		t.Error("a bundle is made of it")
 	}
 }
@@ -355,7 +355,7 @@ func FuzzVerifyBundle(f *testing.F) {
 	f.Add([]byte(`{"type":"https://kata-vfio.dev/device-tenancy/v1","proofs":[{"event":"{}"}]}`))
 	f.Add([]byte(`{"type":"https://kata-vfio.dev/device-tenancy/v1","tenancies":[null],"proofs":[null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if v, err := evidence.VerifyBundle(data, ""); err == nil {
+		if v, err := report.VerifyBundle(data, ""); err == nil {
 			t.Errorf("made-up bundle is believed: %+v", v)
 		}
 	})

@@ -1,4 +1,4 @@
-package page_test
+package report_test
 
 import (
 	"bytes"
@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/test/chromium"
+	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
-var (
-	update = flag.Bool("update", false, "take the README's picture anew")
-	shots  = flag.String("shots", "", "write screenshots and PDFs into this directory")
-)
+var shots = flag.String("shots", "", "write screenshots and PDFs into this directory")
 
 // desk is a common screen.
 func desk() chromium.View { return chromium.View{Width: 1320, Height: 900} }
@@ -30,7 +28,7 @@ type browser struct {
 	*chromium.Browser
 }
 
-func (b browser) open(p *page.Page, v chromium.View) *chromium.Page {
+func (b browser) open(p *report.Page, v chromium.View) *chromium.Page {
 	b.t.Helper()
 	return b.openText(render(b.t, p), v)
 }
@@ -99,7 +97,7 @@ func asksForNothing(b browser) {
 	}
 	b.keep("light.png", func() []byte { return p.Screenshot(true) })
 	b.keep("top.png", func() []byte { return p.Screenshot(false) })
-	if *update {
+	if golden.Updating() { // the README's picture
 		picture(b)
 	}
 }
@@ -288,7 +286,7 @@ const maxSheets = 8
 func paper(b browser) {
 	v := desk()
 	v.Dark, v.NoScript = true, true
-	pages := map[string]*page.Page{"small": samplePage(), "single": single(), "worst": worst(), "cluster": cluster()}
+	pages := map[string]*report.Page{"small": samplePage(), "single": single(), "worst": worst(), "cluster": cluster()}
 	if !testing.Short() { // Chromium lays 2,048 functions out for as long as all other pages together
 		pages["large"] = large()
 	}
@@ -450,7 +448,7 @@ func ledgerDoesNothing(b browser) {
 	l.Verification.Sound, l.Verification.Problems, l.Verification.Doubts = false, []string{markup}, []string{markup}
 	p.Ledger = l
 	for _, one := range h.Tenancies {
-		p.Tenancies = append(p.Tenancies, page.NewTenancy(one))
+		p.Tenancies = append(p.Tenancies, report.NewTenancy(one))
 	}
 	a := answerOf(book)
 	a.Question, a.Verdict, a.Node, a.Verification = markup, markup, markup, l.Verification
@@ -475,19 +473,19 @@ func ledgerDoesNothing(b browser) {
 }
 
 // answerOf asks a ledger for all that it has.
-func answerOf(b *book) *page.Answer {
+func answerOf(b *book) *report.Answer {
 	b.t.Helper()
 	h, l := b.read()
-	return &page.Answer{
+	return &report.Answer{
 		Question: "function 0000:13:00.0", Verdict: "4 tenancies on node gpu-node-07, 0 held now", Node: "gpu-node-07",
 		Tenancies: h.Tenancies, Neighbors: h.Neighbors(h.Tenancies[:1]), Refusals: h.Refusals, Verification: l.Verification,
 	}
 }
 
-func renderAnswer(t *testing.T, a *page.Answer) string {
+func renderAnswer(t *testing.T, a *report.Answer) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := page.WriteAnswer(&b, a); err != nil {
+	if err := report.WriteAnswer(&b, a); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -1,4 +1,4 @@
-package page_test
+package report_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -40,7 +40,7 @@ func TestEveryBoardHasAPage(t *testing.T) {
 		t.Run(b.Name, func(t *testing.T) {
 			n := read(t, b.Build(t))
 			profile, _ := finding.ProfileNamed(finding.MultiTenant)
-			p := &page.Page{Inventory: assess(n.Snapshot), Tenancies: page.TenanciesNow(n)}
+			p := &report.Page{Inventory: assess(n.Snapshot), Tenancies: report.TenanciesNow(n)}
 			checks, err := check.Catalogue()
 			if err != nil {
 				t.Fatal(err)
@@ -78,7 +78,7 @@ func TestTenanciesNowAreTheJournals(t *testing.T) {
 	gone.State, gone.Sandbox, gone.Since = journal.Quarantined, nil, "2026-11-22T09:30:00Z"
 	tree.Save(gone)
 	var got []string
-	for _, n := range page.TenanciesNow(read(t, tree)) {
+	for _, n := range report.TenanciesNow(read(t, tree)) {
 		got = append(got, fmt.Sprintf("%s %s %s %s %s; before: %s; after: %s",
 			n.Device, n.Tenant, n.Claim, n.State, n.From.Format(time.TimeOnly), n.ResetBefore.Words(), n.ResetAfter.Words()))
 	}
@@ -96,7 +96,7 @@ func TestTenanciesNowAreTheJournals(t *testing.T) {
 	}
 	rec.Proofs[0].After = fingerprint("bb")
 	tree.Save(rec)
-	if r := page.TenanciesNow(read(t, tree))[0].ResetBefore; r == nil || r.Proven || !strings.Contains(r.Note, "differs from before the tenant") {
+	if r := report.TenanciesNow(read(t, tree))[0].ResetBefore; r == nil || r.Proven || !strings.Contains(r.Note, "differs from before the tenant") {
 		t.Errorf("a reset that changed the registers is %+v", r)
 	}
 }

@@ -1,4 +1,4 @@
-package drift_test
+package state_test
 
 import (
 	"errors"
@@ -8,18 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 func at(minute int) time.Time { return time.Date(2026, 11, 22, 12, minute, 0, 0, time.UTC) }
 
 func TestDifferenceKeepsTheTimeWhenItWasFoundFirst(t *testing.T) {
-	setting := drift.Difference{Part: "modules", Path: "/sys/module/vfio/parameters/x", What: "setting", Why: "want N, is Y"}
-	changed := drift.Difference{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed", Since: at(2)}
-	first := drift.NewRecord(at(5), "pool", "changes needed", []drift.Difference{setting, changed}, nil)
+	setting := state.Difference{Part: "modules", Path: "/sys/module/vfio/parameters/x", What: "setting", Why: "want N, is Y"}
+	changed := state.Difference{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed", Since: at(2)}
+	first := state.NewRecord(at(5), "pool", "changes needed", []state.Difference{setting, changed}, nil)
 	other := setting
 	other.Why = "want N, is E"
-	second := drift.NewRecord(at(9), "pool", "changes needed", []drift.Difference{changed, setting, other}, first)
+	second := state.NewRecord(at(9), "pool", "changes needed", []state.Difference{changed, setting, other}, first)
 	var got []time.Time
 	for _, d := range second.Differences {
 		got = append(got, d.Since)
@@ -30,12 +30,12 @@ func TestDifferenceKeepsTheTimeWhenItWasFoundFirst(t *testing.T) {
 }
 
 func TestRecordComesBackAsItWasWritten(t *testing.T) {
-	want := drift.NewRecord(at(5), "pool", "fit", nil, nil)
+	want := state.NewRecord(at(5), "pool", "fit", nil, nil)
 	text, err := want.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := drift.ParseRecord(text)
+	got, err := state.ParseRecord(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +45,11 @@ func TestRecordComesBackAsItWasWritten(t *testing.T) {
 }
 
 func TestRecordNamesAHundredDifferencesAtMost(t *testing.T) {
-	if got := len(drift.NewRecord(at(5), "", "changes needed", make([]drift.Difference, 101), nil).Differences); got != 100 {
+	if got := len(state.NewRecord(at(5), "", "changes needed", make([]state.Difference, 101), nil).Differences); got != 100 {
 		t.Errorf("%d made", got)
 	}
 	many := `{"version":1,"at":"2026-11-22T12:00:00Z","outcome":"fit","differences":[` + strings.Repeat("{},", 100) + `{}]}`
-	r, err := drift.ParseRecord([]byte(many))
+	r, err := state.ParseRecord([]byte(many))
 	if err != nil || len(r.Differences) != 100 {
 		t.Errorf("%v, error %v", r, err)
 	}
@@ -61,8 +61,8 @@ func TestDriftRefusesOtherInput(t *testing.T) {
 		"": true, "[]": true, "{}": true, `{"version":1,` + good: true, `{"version":0,` + good + `}`: true,
 		`{"version":1,"outcome":"fit"}`: true, `{"version":1,"at":"2026-11-22T12:00:00Z"}`: true, `{"version":2,` + good + `}`: false,
 	} {
-		_, err := drift.ParseRecord([]byte(text))
-		if err == nil || errors.Is(err, drift.ErrDamaged) != damaged {
+		_, err := state.ParseRecord([]byte(text))
+		if err == nil || errors.Is(err, state.ErrDamaged) != damaged {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}
@@ -76,15 +76,15 @@ func (f files) ReadAtMost(name string, limit int64) ([]byte, error) {
 }
 
 func TestRecordThatIsTooLargeIsRefused(t *testing.T) {
-	text, err := drift.NewRecord(at(1), "", "fit", nil, nil).Encode()
+	text, err := state.NewRecord(at(1), "", "fit", nil, nil).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := drift.ReadRecord(files{drift.RecordFile: string(text)}); err != nil {
+	if _, err := state.ReadRecord(files{state.RecordFile: string(text)}); err != nil {
 		t.Error(err)
 	}
 	large := strings.Replace(string(text), `"outcome"`, strings.Repeat(" ", 1<<20)+`"outcome"`, 1)
-	if _, err := drift.ReadRecord(files{drift.RecordFile: large}); !errors.Is(err, drift.ErrDamaged) {
+	if _, err := state.ReadRecord(files{state.RecordFile: large}); !errors.Is(err, state.ErrDamaged) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,5 +1,4 @@
-// Package drift has the record of the last verify, which bootstrap saves on the node. The plugin serves it as metrics.
-package drift
+package state
 
 import (
 	"encoding/json"

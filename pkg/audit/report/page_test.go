@@ -1,4 +1,4 @@
-package page_test
+package report_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -23,7 +23,7 @@ func all(text, pattern string) []string {
 }
 
 func TestPageLinksHaveTargets(t *testing.T) {
-	for name, p := range map[string]*page.Page{"sample": samplePage(), "large": large(), "cluster": cluster(), "empty": {Report: &finding.Report{}}} {
+	for name, p := range map[string]*report.Page{"sample": samplePage(), "large": large(), "cluster": cluster(), "empty": {Report: &finding.Report{}}} {
 		t.Run(name, func(t *testing.T) {
 			text := render(t, p)
 			ids := map[string]bool{}
@@ -43,7 +43,7 @@ func TestPageLinksHaveTargets(t *testing.T) {
 }
 
 // cluster is a report without functions.
-func cluster() *page.Page {
+func cluster() *report.Page {
 	p := samplePage()
 	p.Inventory, p.Tenancies = nil, nil
 	p.Report.Subject.Kind = "cluster"
@@ -96,7 +96,7 @@ func TestMeaningFollowsWhoIsInReach(t *testing.T) {
 		"isolated, as far as its kernel":      {State: finding.Pass, Severity: rule.High},
 	} {
 		f.ID = "ACS-009"
-		p := &page.Page{Report: &finding.Report{Findings: []finding.Finding{f}}}
+		p := &report.Page{Report: &finding.Report{Findings: []finding.Finding{f}}}
 		p.Report.Finish()
 		if text := render(t, p); !strings.Contains(text, want) {
 			t.Errorf("%s %s %s: the page lacks %q", f.State, f.Severity, f.Exposure, want)
@@ -166,7 +166,7 @@ func TestPageSpellsOutInvisibleCharacters(t *testing.T) {
 }
 
 // hostile is a page with a text in each place that the node or a tenant fills.
-func hostile(text string) *page.Page {
+func hostile(text string) *report.Page {
 	p := samplePage()
 	p.Report.Subject.Name, p.Report.Subject.Kernel, p.Report.Subject.Time = text, text, text
 	for i := range p.Inventory.Devices {
@@ -175,7 +175,7 @@ func hostile(text string) *page.Page {
 	}
 	for i := range p.Tenancies {
 		p.Tenancies[i].Tenant, p.Tenancies[i].Claim, p.Tenancies[i].State = text, text, text
-		p.Tenancies[i].ResetBefore = &page.Reset{Method: text, Note: text}
+		p.Tenancies[i].ResetBefore = &report.Reset{Method: text, Note: text}
 	}
 	for i := range p.Report.Findings {
 		f := &p.Report.Findings[i]

@@ -1,5 +1,4 @@
-// Package image describes what is at a path of a node's file system, without reading or writing it.
-package image
+package state
 
 import (
 	"bytes"

@@ -1,7 +1,4 @@
-// Package evidence answers for a pod, a claim, a function or a moment which claim had which function, in which VM,
-// how isolated, and cleaned by what before and after: for people, for machines, and as a bundle that proves itself
-// offline.
-package evidence
+package report
 
 import (
 	"fmt"
@@ -10,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Evidence is the answer to one question.
+// Evidence is the answer to one question: which claim had which function, for a pod, a claim, a function or a moment, in
+// which VM, how isolated, and cleaned by what before and after.
 type Evidence struct {
 	// Question is what was asked, in words: "pod t1/train".
 	Question string `json:"question"`
@@ -75,7 +72,7 @@ func list[T any](items []T) []T {
 
 // writeHTML writes one page that needs nothing but itself.
 func (d *Evidence) writeHTML(w io.Writer) error {
-	return page.WriteAnswer(w, &page.Answer{
+	return WriteAnswer(w, &Answer{
 		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbors: d.Neighbors,
 		Refusals: d.Refusals, Verification: d.Ledger,
 	})
@@ -99,16 +96,16 @@ func (d *Evidence) Write(w io.Writer, format string) error {
 }
 
 // lines gathers lines.
-type lines struct{ strings.Builder }
+type evidenceText struct{ strings.Builder }
 
 // line adds a line. What the ledger says begins no other and does nothing in a
 // terminal.
-func (p *lines) line(format string, args ...any) {
+func (p *evidenceText) line(format string, args ...any) {
 	p.WriteString(terminal.Visible(fmt.Sprintf(format, args...)) + "\n")
 }
 
 func (d *Evidence) writeText(w io.Writer) error {
-	var p lines
+	var p evidenceText
 	p.line("%s: %s", d.Question, d.verdict())
 	for _, t := range d.Tenancies {
 		p.line("")
@@ -155,7 +152,7 @@ func (d *Evidence) verdict() string {
 	return text
 }
 
-func (p *lines) tenancy(t *facts.PastTenancy) {
+func (p *evidenceText) tenancy(t *facts.PastTenancy) {
 	pods := ""
 	if names := t.PodNames(); len(names) > 0 {
 		pods = " for pod " + strings.Join(names, ", ")
@@ -180,7 +177,7 @@ func (p *lines) tenancy(t *facts.PastTenancy) {
 	p.line("  %s  by events    %s", blank, strings.Trim(fmt.Sprint(t.Events), "[]"))
 }
 
-func (p *lines) end(t *facts.PastTenancy) {
+func (p *evidenceText) end(t *facts.PastTenancy) {
 	when := blank
 	if t.To != nil {
 		when = facts.Stamp(*t.To)
@@ -202,7 +199,7 @@ func (p *lines) end(t *facts.PastTenancy) {
 // blank is as wide as a stamp.
 const blank = "                    "
 
-func (p *lines) neighbors(near []facts.Neighbor) {
+func (p *evidenceText) neighbors(near []facts.Neighbor) {
 	if len(near) == 0 {
 		return
 	}
@@ -219,7 +216,7 @@ func (p *lines) neighbors(near []facts.Neighbor) {
 	}
 }
 
-func (p *lines) ledger(s *facts.Verification) {
+func (p *evidenceText) ledger(s *facts.Verification) {
 	state := "chain, tree and signatures are sound"
 	if !s.Sound {
 		state = "NOT sound"

@@ -1,4 +1,4 @@
-package page_test
+package report_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -130,18 +130,18 @@ func server() *audit.Inventory {
 // clock is when the sample's audit was.
 func clock(hour, minute int) time.Time { return time.Date(2026, 11, 22, hour, minute, 0, 0, time.UTC) }
 
-func clean() *page.Reset { return &page.Reset{Method: "flr", Proven: true, Note: "104 ms"} }
+func clean() *report.Reset { return &report.Reset{Method: "flr", Proven: true, Note: "104 ms"} }
 
-func tenancies() []page.Tenancy {
-	has := func(device, tenant, name string, from time.Time) page.Tenancy {
-		return page.Tenancy{Device: address(device), Tenant: tenant, Claim: tenant + "/" + name, State: "prepared", From: from, ResetBefore: clean()}
+func tenancies() []report.Tenancy {
+	has := func(device, tenant, name string, from time.Time) report.Tenancy {
+		return report.Tenancy{Device: address(device), Tenant: tenant, Claim: tenant + "/" + name, State: "prepared", From: from, ResetBefore: clean()}
 	}
-	had := func(device, tenant, name string, from, to time.Time) page.Tenancy {
+	had := func(device, tenant, name string, from, to time.Time) report.Tenancy {
 		t := has(device, tenant, name, from)
 		t.State, t.To, t.ResetAfter = "", to, clean()
 		return t
 	}
-	list := []page.Tenancy{
+	list := []report.Tenancy{
 		had("0000:13:00.0", "team-green", "nightly", clock(0, 10), clock(2, 45)),
 		has("0000:13:00.0", "team-red", "train", clock(3, 0)),
 		has("0000:14:00.0", "team-blue", "serve", clock(4, 30)),
@@ -156,12 +156,12 @@ func tenancies() []page.Tenancy {
 		has("0000:47:01.0", "team-blue", "edge", clock(2, 0)),
 	}
 	list[0].ResetBefore = nil
-	list[4].ResetAfter = &page.Reset{Method: "bus", Note: "configuration space of 0000:43:00.0 differs from before the tenant"}
+	list[4].ResetAfter = &report.Reset{Method: "bus", Note: "configuration space of 0000:43:00.0 differs from before the tenant"}
 	return list
 }
 
 // samplePage is a node with findings of all states.
-func samplePage() *page.Page {
+func samplePage() *report.Page {
 	r := &finding.Report{
 		Subject: finding.Subject{
 			Kind: "node", Name: "gpu-node-07", Root: "/", BootID: "0b0c1c5e-6f8e-4f0a-9f0e-4b1d8a2f7c11", Kernel: "6.12.57",
@@ -172,7 +172,7 @@ func samplePage() *page.Page {
 	inv := server()
 	r.Summary.Devices, r.Summary.Claims = len(inv.Devices), 4
 	r.Finish()
-	return &page.Page{Report: r, Inventory: inv, Rules: rules(), Tenancies: tenancies()}
+	return &report.Page{Report: r, Inventory: inv, Rules: rules(), Tenancies: tenancies()}
 }
 
 func rules() []rule.Rule {
@@ -273,10 +273,10 @@ func addresses(texts ...string) []pci.Address {
 	return list
 }
 
-func render(tb testing.TB, p *page.Page) string {
+func render(tb testing.TB, p *report.Page) string {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := page.WritePage(&b, p); err != nil {
+	if err := report.WritePage(&b, p); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()
@@ -284,7 +284,7 @@ func render(tb testing.TB, p *page.Page) string {
 
 // large is a node of 2,048 functions that can be given away, all of them given to
 // one of 23 tenants, every other switch open, and with a finding for each GPU and PF.
-func large() *page.Page {
+func large() *report.Page {
 	m := &machine{s: device.Snapshot{Host: device.Host{Kernel: "6.12.57", IOMMUs: []string{"dmar0"}, IRQChips: []string{"IR-PCI-MSI"}}}}
 	for domain := 1; m.given() < 2048; domain++ {
 		m.behindSwitch(domain, 0x10, domain%2, min(16, 2048-m.given()-3), [2]func() *pci.ACS{acsOn, acsOff}[domain%2])
@@ -295,7 +295,7 @@ func large() *page.Page {
 		d := &p.Inventory.Devices[i]
 		if d.Assignable() {
 			tenant := fmt.Sprintf("tenant-%02d", i%23)
-			p.Tenancies = append(p.Tenancies, page.Tenancy{Device: d.Address, Tenant: tenant, Claim: fmt.Sprintf("%s/claim-%d", tenant, i), State: "prepared", From: clock(i%8, i%60), ResetBefore: clean()})
+			p.Tenancies = append(p.Tenancies, report.Tenancy{Device: d.Address, Tenant: tenant, Claim: fmt.Sprintf("%s/claim-%d", tenant, i), State: "prepared", From: clock(i%8, i%60), ResetBefore: clean()})
 		}
 		if d.Type == device.GPU || d.Type == device.PFType {
 			f := findings()[3]
@@ -319,7 +319,7 @@ func (m *machine) given() int {
 }
 
 // single is a node with one GPU.
-func single() *page.Page {
+func single() *report.Page {
 	m := &machine{s: device.Snapshot{Host: device.Host{Kernel: "6.12.57", IOMMUs: []string{"dmar0"}, IRQChips: []string{"IR-PCI-MSI"}}}}
 	top := m.port("0000:00:01.0", "pci0000:00", 0, pci.RootPort, acsOn())
 	m.add("0000:01:00.0", "pci0000:00", 0, 0x030200, "GH100 [H100 PCIe]", "vfio-pci", []pci.Address{top}, func(*device.Function) {})
@@ -332,7 +332,7 @@ func single() *page.Page {
 }
 
 // worst is a node at which every one of 300 rules fails or can't tell, in many words.
-func worst() *page.Page {
+func worst() *report.Page {
 	p := samplePage()
 	one := p.Report.Findings[0]
 	for i := range 300 {

@@ -1,4 +1,4 @@
-package platform_test
+package boot_test
 
 import (
 	"io/fs"
@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 )
 
 // tree is a node's files, of which some may not be read.
-type tree map[string]string
+type files map[string]string
 
 const denied = "denied"
 
-func (t tree) ReadAtMost(name string, limit int64) ([]byte, error) {
+func (t files) ReadAtMost(name string, limit int64) ([]byte, error) {
 	content, ok := t[name]
 	switch {
 	case !ok:
@@ -27,7 +27,7 @@ func (t tree) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return []byte(content[:min(int64(len(content)), limit)]), nil
 }
 
-func (t tree) ReadDir(name string) ([]string, error) {
+func (t files) ReadDir(name string) ([]string, error) {
 	if t[name] == denied {
 		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: fs.ErrPermission}
 	}
@@ -53,11 +53,11 @@ func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 		{[]string{"6.12.0-rc1", "6.12.0-1"}, "6.12.0-1"},
 		{[]string{"6.12.0"}, "6.12.0"},
 	} {
-		node := tree{}
+		node := files{}
 		for _, release := range c.releases {
 			node[path.Join("usr/lib/modules", release, "modules.dep")] = "kernel/vfio-pci.ko:\n"
 		}
-		if got := platform.Detect(node, false).Kernel; got != c.want {
+		if got := boot.Detect(node, false).Kernel; got != c.want {
 			t.Errorf("of %v: %s", c.releases, got)
 		}
 	}
@@ -66,7 +66,7 @@ func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 // A table that may not be read says nothing: not that it offers nothing.
 func TestPlatformReportsUnreadableFiles(t *testing.T) {
 	for _, name := range []string{"sys/firmware/acpi/tables/DMAR", "boot/loader/entries", "boot/grub2/grub.cfg"} {
-		p := platform.Detect(tree{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
+		p := boot.Detect(files{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
 		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run bootstrap as root" {
 			t.Errorf("%s: %+v", name, problems)
 		}
@@ -74,25 +74,25 @@ func TestPlatformReportsUnreadableFiles(t *testing.T) {
 			t.Errorf("%s: firmware %+v", name, p.Firmware)
 		}
 	}
-	if problems := platform.Detect(tree{"etc/shadow": denied}, true).Denied(); len(problems) > 0 {
+	if problems := boot.Detect(files{"etc/shadow": denied}, true).Denied(); len(problems) > 0 {
 		t.Errorf("of nothing that matters: %+v", problems)
 	}
-	if problems := platform.Detect(tree{"boot/loader/entries": denied}, false).Denied(); len(problems) > 0 {
+	if problems := boot.Detect(files{"boot/loader/entries": denied}, false).Denied(); len(problems) > 0 {
 		t.Errorf("of an image: %+v", problems)
 	}
 }
 
 // All modules of the kernel are known, and which of them it has loaded.
 func TestModulesAreThoseOfTheKernel(t *testing.T) {
-	node := tree{
+	node := files{
 		"proc/sys/kernel/osrelease":              "6.12.9\n",
 		"usr/lib/modules/6.12.9/modules.dep":     "kernel/net/sched/sch_ingress.ko.xz:\nkernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko\n",
 		"usr/lib/modules/6.12.9/modules.builtin": "kernel/net/xfrm/xfrm_user.ko\n",
 		"sys/module/vfio_pci/refcnt":             "0\n", "sys/module/kernel/x": "",
 	}
 	for live, loaded := range map[bool]bool{true: true, false: false} {
-		want := map[string]platform.Module{"sch_ingress": {Loadable: true}, "vfio_pci": {Loadable: true, Loaded: loaded}, "xfrm_user": {BuiltIn: true}}
-		if got := platform.Detect(node, live).Modules; !maps.Equal(got, want) {
+		want := map[string]boot.Module{"sch_ingress": {Loadable: true}, "vfio_pci": {Loadable: true, Loaded: loaded}, "xfrm_user": {BuiltIn: true}}
+		if got := boot.Detect(node, live).Modules; !maps.Equal(got, want) {
 			t.Errorf("live %t: %+v, want %+v", live, got, want)
 		}
 	}
