@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -136,7 +135,7 @@ func (n *node) runtimeHas(c *engine) {
 	if nic := slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == "kata-vfio" }); nic != c.options.NICHandler {
 		n.t.Errorf("the audit sees the handlers %+v; kata-vfio among them: %t", r.Handlers, nic)
 	}
-	if len(r.Damaged) > 0 || i < 0 || len(r.Handlers) < 2 || r.Handlers[i].IsRust() != (c.options.Kata == containers.FlavourRust) {
+	if len(r.Damaged) > 0 || i < 0 || len(r.Handlers) < 2 || r.Handlers[i].IsRust() != (c.options.Kata == blueprint.FlavorRust) {
 		n.t.Errorf("the audit sees the handlers %+v, damaged %+v", r.Handlers, r.Damaged)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 )
 
 // engine is a node's container runtime as it is before, and which of Kata's runtimes it gets.
 type engine struct {
 	name, kata string
-	options    containers.Containers
+	options    blueprint.Containers
 	files      map[string]string
 }
 
@@ -20,12 +20,12 @@ type engine struct {
 // NICs.
 func engines() []engine {
 	var all []engine
-	for _, o := range []containers.Containers{
-		{Kata: containers.FlavourGo},
-		{Kata: containers.FlavourRust, Base: containers.BaseNIC},
-		{Kata: containers.FlavourGo, HotPlug: true},
-		{Kata: containers.FlavourGo, NICHandler: true},
-		{Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true},
+	for _, o := range []blueprint.Containers{
+		{Kata: blueprint.FlavorGo},
+		{Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC},
+		{Kata: blueprint.FlavorGo, HotPlug: true},
+		{Kata: blueprint.FlavorGo, NICHandler: true},
+		{Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC, NICHandler: true},
 	} {
 		kata := string(o.Kata)
 		if o.HotPlug {

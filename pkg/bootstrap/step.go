@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
@@ -149,9 +150,9 @@ func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 	case state.SocketStop: // by a pattern, which is no error where systemd has no such unit (any more)
 		return [][]string{{"systemctl", "stop", "kata-vfio-pod-resources.socket*"}}
 	case state.ContainerdRestart:
-		return e.restart(containers.RuntimeContainerd)
+		return e.restart(blueprint.RuntimeContainerd)
 	case state.CRIORestart:
-		return e.restart(containers.RuntimeCRIO)
+		return e.restart(blueprint.RuntimeCRIO)
 	case state.Reboot: // the operator's
 	}
 	return nil
@@ -159,7 +160,7 @@ func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 
 // restart restarts the running services that start a runtime. It does nothing if the node has none, which package
 // containers reports.
-func (e *Engine) restart(r containers.Runtime) [][]string {
+func (e *Engine) restart(r blueprint.Runtime) [][]string {
 	units := containers.Units(e.Tree, r)
 	if len(units) == 0 {
 		return nil

@@ -37,7 +37,8 @@ func layers() [][]string {
 			"network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
 		},
 		{ // one source each
-			"claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf", "nodeconfig", "plugin/serving",
+			"bootstrap/blueprint", "claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf",
+			"nodeconfig", "plugin/serving",
 		},
 		{ // the decision
 			"audit/nodereport", "cli/kube/kubetest", "network/vf/vftest", "plan",
@@ -50,26 +51,20 @@ func layers() [][]string {
 			"prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/cluster", "audit/fleet", "bootstrap/containers", "controller/twin", "facts/runtimes", "plugin/podres",
-			"prepare",
+			"audit/cluster", "audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/twin", "facts/runtimes",
+			"plugin/podres", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
-			"audit/check", "audit/check/board", "bootstrap/blueprint", "controller", "maintain", "plugin/nri",
+			"audit/check", "audit/check/board", "bootstrap/host", "controller", "maintain", "plugin/nri",
 		},
 		{ // entry points
-			"bootstrap/boot", "node", "plugin/metrics",
+			"bootstrap", "node", "plugin/metrics",
 		},
 		{ // entry points
-			"bootstrap/host", "plugin/dra",
+			"audit", "bootstrap/writer", "plugin/dra",
 		},
 		{ // entry points
-			"bootstrap", "plugin",
-		},
-		{ // entry points
-			"audit", "bootstrap/writer",
-		},
-		{ // entry points
-			"audit/candidatetest", "audit/topology",
+			"audit/candidatetest", "audit/topology", "plugin",
 		},
 		{ // entry points
 			"audit/report",

@@ -22,7 +22,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -41,10 +40,10 @@ type Blueprint struct {
 	Kernel Kernel `json:"kernel"`
 	VFIO   VFIO   `json:"vfio"`
 	// VirtualFunctions has the numbers of VFs that PFs have from boot on, as in a node config. Other PFs are unchanged.
-	VirtualFunctions []v1alpha1.VFRule     `json:"virtualFunctions,omitempty"`
-	Network          Network               `json:"network"`
-	Containers       containers.Containers `json:"containers"`
-	Versions         Versions              `json:"versions"`
+	VirtualFunctions []v1alpha1.VFRule `json:"virtualFunctions,omitempty"`
+	Network          Network           `json:"network"`
+	Containers       Containers        `json:"containers"`
+	Versions         Versions          `json:"versions"`
 	// Labels are the Kubernetes node's. Bootstrap prints the command that sets them, because it has no access to the
 	// cluster.
 	Labels map[string]string `json:"labels,omitempty"`

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -48,7 +47,7 @@ labels: {}
 		VFIO:             blueprint.VFIO{KeepOff: []pci.Address{{Bus: 0x3b}}},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}},
 		Network:          blueprint.Network{LeaveVFsAlone: new(false)},
-		Containers:       containers.Containers{Runtime: containers.RuntimeCRIO},
+		Containers:       blueprint.Containers{Runtime: blueprint.RuntimeCRIO},
 		Versions:         blueprint.Versions{Kernel: blueprint.Version{Minimum: "6.6"}},
 		Labels:           map[string]string{},
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -148,12 +147,12 @@ func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 	}
 }
 
-func (d *decoder) checkContainers(o *containers.Containers) {
-	oneOf(d, "containers.runtime", o.Runtime, containers.RuntimeAuto, containers.RuntimeContainerd, containers.RuntimeCRIO, containers.RuntimeNone)
-	oneOf(d, "containers.kata", o.Kata, containers.FlavourGo, containers.FlavourRust)
-	oneOf(d, "containers.base", o.Base, containers.BaseGPU, containers.BaseNIC)
-	if o.HotPlug && o.Kata == containers.FlavourRust {
-		d.at("containers.hotPlug", "Kata's Rust runtime has no such setting; use kata: %s", containers.FlavourGo)
+func (d *decoder) checkContainers(o *Containers) {
+	oneOf(d, "containers.runtime", o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone)
+	oneOf(d, "containers.kata", o.Kata, FlavorGo, FlavorRust)
+	oneOf(d, "containers.base", o.Base, BaseGPU, BaseNIC)
+	if o.HotPlug && o.Kata == FlavorRust {
+		d.at("containers.hotPlug", "Kata's Rust runtime has no such setting; use kata: %s", FlavorGo)
 	}
 	if o.HotPlug && o.NICHandler {
 		d.at("containers.nicHandler", "the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")

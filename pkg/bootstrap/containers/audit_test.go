@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -28,7 +28,7 @@ func TestAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
 			if before := rules(t, tree); before["RT-005"] == finding.Pass {
 				t.Error("before, RT-005 passes already")
 			}
-			install(t, tree, fsys, containers.Containers{}, 4)
+			install(t, tree, fsys, blueprint.Containers{}, 4)
 			after := rules(t, tree)
 			allPass(t, after)
 			for _, id := range []string{"RT-001", "RT-002", "RT-003", "RT-004", "RT-005", "RT-016", "RT-017", "RT-025", "RT-026", "RT-029"} {
@@ -43,7 +43,7 @@ func TestAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
 // Each of two handlers is judged: what is weak in one of them fails, and says which it is.
 func TestAuditJudgesTheHandlerForNICsToo(t *testing.T) {
 	tree, fsys := bare(t, "version = 3\n")
-	install(t, tree, fsys, containers.Containers{NICHandler: true}, 6)
+	install(t, tree, fsys, blueprint.Containers{NICHandler: true}, 6)
 	for _, id := range []string{"RT-010", "RT-013", "RT-022", "RT-031"} { // the site's file is beside kata-gpu's, and containerd was not restarted
 		if after := rules(t, tree); after[id] != finding.Fail {
 			t.Errorf("without the site's settings for kata-vfio, %s is %s", id, after[id])
@@ -90,7 +90,7 @@ func bare(t *testing.T, text string) (*board.Tree, *sysfs.FS) {
 }
 
 // install lays down the files that are wanted, as root's.
-func install(t *testing.T, tree *board.Tree, fsys *sysfs.FS, o containers.Containers, files int) {
+func install(t *testing.T, tree *board.Tree, fsys *sysfs.FS, o blueprint.Containers, files int) {
 	t.Helper()
 	o.PodResourcesSocket = new(false)
 	w := wanted(t, fsys, o)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -213,7 +214,7 @@ func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn [
 // want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
 	c.file(c.at.dropIn, dropIn, c.at.why(c.kata), state.ContainerdRestart)
-	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)
+	c.restarted(c.node, blueprint.RuntimeContainerd, c.at.dropIn)
 	if !c.at.generated {
 		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}

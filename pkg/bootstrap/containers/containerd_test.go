@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -23,12 +23,12 @@ func content(w state.Wanted, path string) string {
 
 func TestNewConfigurationHasTwoLines(t *testing.T) {
 	for _, version := range []string{"", "2.2.0-1", "2:2.2.0~rc1"} {
-		fsys, w := open(t, kata().and(containerdPackage(version)), containers.Containers{})
+		fsys, w := open(t, kata().and(containerdPackage(version)), blueprint.Containers{})
 		if diff := cmp.Diff("version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", content(w, main)); diff != "" {
 			t.Errorf("for containerd %q it differs (-want +got):\n%s", version, diff)
 		}
 		apply(t, fsys, w)
-		if left := changes(t, fsys, wanted(t, fsys, containers.Containers{})); len(left) > 0 {
+		if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{})); len(left) > 0 {
 			t.Errorf("for containerd %q it wants %v again", version, left)
 		}
 		names := []string{}
@@ -54,7 +54,7 @@ func TestContainerd1IsRefused(t *testing.T) {
 	} {
 		for _, version := range []string{"1.7.28-1", "1.6.20~ds1-1+b1"} {
 			t.Run(name+"/"+version, func(t *testing.T) {
-				_, w := open(t, kata().and(containerdPackage(version)).and(of), containers.Containers{})
+				_, w := open(t, kata().and(containerdPackage(version)).and(of), blueprint.Containers{})
 				checkRefused(t, w, "containerd", "var/lib/dpkg/status", "containerd is version "+version, "Install containerd 2.2 or newer")
 				checkCode(t, w, rule.VersionTooOld)
 			})
@@ -72,16 +72,16 @@ func TestUnknownContainerdIsJudgedByTheFilesVersion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, kata().and(of), containers.Containers{})
+			_, w := open(t, kata().and(of), blueprint.Containers{})
 			checkRefused(t, w, "containerd", main, "has version 2", "no file shows the version of containerd", "containerd config migrate")
 			checkCode(t, w, rule.VersionUnknown)
-			_, w = open(t, kata().and(containerdPackage("2.2.0-1")).and(of), containers.Containers{})
+			_, w = open(t, kata().and(containerdPackage("2.2.0-1")).and(of), blueprint.Containers{})
 			if text := content(w, dropIn); len(fatal(w)) > 0 || !strings.Contains(text, "version = 3") || strings.Contains(text, "password") {
 				t.Errorf("with containerd 2 the problems are %+v, the drop-in\n%s", w.Problems, text)
 			}
 		})
 	}
-	_, w := open(t, kata(), containers.Containers{})
+	_, w := open(t, kata(), blueprint.Containers{})
 	checkCode(t, w, rule.VersionUnknown)
 	if len(fatal(w)) > 0 || content(w, dropIn) == "" {
 		t.Errorf("without a configuration, the problems are %+v, wanted %v", w.Problems, paths(w))
@@ -106,7 +106,7 @@ func TestFilesThatNobodyAskedForStayUnread(t *testing.T) {
 	fsys, w := open(t, kata().and(files{
 		main:                             "version = 3\n",
 		"etc/containerd/conf.d/old.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n",
-	}), containers.Containers{})
+	}), blueprint.Containers{})
 	apply(t, fsys, w)
 	if got := content(w, main); !strings.Contains(got, `imports = ["/etc/containerd/conf.d/kata-gpu*.toml"]`) {
 		t.Errorf("it wants %q", got)
@@ -157,7 +157,7 @@ func TestConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"deep":     {files{main: "version = 3\na = " + strings.Repeat("[", 1<<18)}, main, "deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, kata().and(c.files), containers.Containers{})
+			_, w := open(t, kata().and(c.files), blueprint.Containers{})
 			checkRefused(t, w, "containerd", c.path, c.word)
 		})
 	}
@@ -184,7 +184,7 @@ func TestLongerCleanUpLimitOfTheNodeStays(t *testing.T) {
 		}, "80s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fsys, w := open(t, kata().and(c.files), containers.Containers{})
+			fsys, w := open(t, kata().and(c.files), blueprint.Containers{})
 			if problems := fatal(w); len(problems) > 0 {
 				t.Fatalf("the problems are %+v", problems)
 			}
@@ -195,7 +195,7 @@ func TestLongerCleanUpLimitOfTheNodeStays(t *testing.T) {
 			if text, err := fsys.ReadString(dropIn); err != nil || strings.Contains(text, "shim.load") {
 				t.Errorf("the drop-in repeats another timeout (%v):\n%s", err, text)
 			}
-			if left := changes(t, fsys, wanted(t, fsys, containers.Containers{})); len(left) > 0 {
+			if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{})); len(left) > 0 {
 				t.Errorf("it wants %v again", left)
 			}
 		})
@@ -206,12 +206,12 @@ func TestContainerdKeepsSiteHandlerSettings(t *testing.T) {
 	fsys, w := open(t, kata().and(files{
 		main:                              "version = 3\nimports = ['conf.d/*.toml']\n",
 		"etc/containerd/conf.d/site.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\nsnapshotter = 'erofs'\nruntime_type = 'io.containerd.kata-gpu.v2'\n",
-	}), containers.Containers{Kata: containers.FlavourRust})
+	}), blueprint.Containers{Kata: blueprint.FlavorRust})
 	if len(w.Problems) > 0 {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 	apply(t, fsys, w)
-	if left := changes(t, fsys, wanted(t, fsys, containers.Containers{Kata: containers.FlavourRust})); len(left) > 0 {
+	if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{Kata: blueprint.FlavorRust})); len(left) > 0 {
 		t.Errorf("it wants %v again", left)
 	}
 }
@@ -220,11 +220,11 @@ func TestFileThatADistributionWritesIsNotEdited(t *testing.T) {
 	const k3s = "var/lib/rancher/k3s/agent/etc/containerd/"
 	// A left-over of another package does not count.
 	of := kata().and(files{k3s + "config.toml": "version = 3\n", main: "disabled_plugins = ['cri']\n"})
-	_, w := open(t, of, containers.Containers{})
+	_, w := open(t, of, blueprint.Containers{})
 	checkRefused(t, w, "containerd", k3s+"config.toml", "K3s", "config-v3.toml.d", `{{ template "base" . }}`)
 
 	of[k3s+"config.toml"] = "imports = ['/etc/containerd/conf.d/*.toml']\nversion = 3\n"
-	fsys, w := open(t, of, containers.Containers{})
+	fsys, w := open(t, of, blueprint.Containers{})
 	if problems := fatal(w); len(problems) > 0 || content(w, k3s+"config.toml") != "" {
 		t.Errorf("the problems are %+v; it wants %q", problems, content(w, k3s+"config.toml"))
 	}
@@ -242,7 +242,7 @@ func TestConfigurationBelowUsrIsImported(t *testing.T) {
 		"usr/lib/systemd/system/containerd.service": "[Service]\nEnvironment=CONTAINERD_CONFIG=/usr/share/containerd/config.toml\n" +
 			"ExecStartPre=/bin/true --config /x\nExecStart=/usr/bin/env PATH=${PATH} \"A=b c\" /usr/bin/containerd \\\n  --config ${CONTAINERD_CONFIG} --log-level info\n",
 	})
-	fsys, w := open(t, of, containers.Containers{})
+	fsys, w := open(t, of, blueprint.Containers{})
 	if problems := fatal(w); len(problems) > 0 {
 		t.Fatalf("the problems are %+v", problems)
 	}
@@ -255,21 +255,21 @@ func TestConfigurationBelowUsrIsImported(t *testing.T) {
 		t.Errorf("the service's drop-in is %q", got)
 	}
 	apply(t, fsys, w)
-	if left := changes(t, fsys, wanted(t, fsys, containers.Containers{})); len(left) > 0 {
+	if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{})); len(left) > 0 {
 		t.Errorf("it wants %v again", left)
 	}
 
-	_, w = open(t, of.and(files{main: "version = 2\n"}), containers.Containers{})
+	_, w = open(t, of.and(files{main: "version = 2\n"}), blueprint.Containers{})
 	checkRefused(t, w, "containerd", main, "/usr/share/containerd/config.toml", "does not import")
 
-	_, w = open(t, of.and(files{vendor: "version = 1\n"}), containers.Containers{})
+	_, w = open(t, of.and(files{vendor: "version = 1\n"}), blueprint.Containers{})
 	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml has version 1")
 }
 
 func TestFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
 	_, w := open(t, kata().and(files{
 		main: "version = 2\nimports = ['conf.d/*.toml']\n", "etc/containerd/conf.d/a.toml": "version = 3\n",
-	}), containers.Containers{})
+	}), blueprint.Containers{})
 	if got := content(w, dropIn); !strings.Contains(got, "version = 3") {
 		t.Errorf("the drop-in is %q, the problems %+v", got, w.Problems)
 	}
@@ -280,7 +280,7 @@ func TestConfigurationIsTheOneOfTheService(t *testing.T) {
 		main:                  "version = 3\n[broken",
 		"opt/containerd.toml": "version = 3\n",
 		"etc/systemd/system/containerd.service.d/10-site.conf": "[Service]\nExecStart=\nExecStart=-/usr/local/bin/containerd -c \"/opt/containerd.toml\"\n",
-	}), containers.Containers{})
+	}), blueprint.Containers{})
 	if problems := fatal(w); len(problems) > 0 || content(w, "opt/containerd.toml") == "" || content(w, main) != "" {
 		t.Errorf("the problems are %+v, wanted %+v", problems, paths(w))
 	}
@@ -291,11 +291,11 @@ func TestPackagesVersionCountsForItsOwnProgramAlone(t *testing.T) {
 	const unit = "etc/systemd/system/containerd.service"
 	for program, packaged := range map[string]bool{"/usr/bin/containerd": true, "/bin/containerd": true, "/usr/local/bin/containerd": false, "/usr/bin/env A=b /usr/local/bin/containerd": false} {
 		of := kata().and(files{unit: "[Service]\nExecStart=" + program + "\n", "usr/local/bin/containerd": "ELF", "bin": "-> usr/bin"})
-		_, w := open(t, of.and(containerdPackage("1.7.28-1")).and(files{main: "version = 3\n"}), containers.Containers{})
+		_, w := open(t, of.and(containerdPackage("1.7.28-1")).and(files{main: "version = 3\n"}), blueprint.Containers{})
 		if refused := len(fatal(w)) > 0; refused != packaged {
 			t.Errorf("%s beside a package of 1.7: the problems are %+v", program, w.Problems)
 		}
-		_, w = open(t, of.and(containerdPackage("2.1.4-1")).and(files{main: "version = 2\n"}), containers.Containers{})
+		_, w = open(t, of.and(containerdPackage("2.1.4-1")).and(files{main: "version = 2\n"}), blueprint.Containers{})
 		if refused := len(fatal(w)) > 0; refused == packaged {
 			t.Errorf("%s beside a package of 2.1: the problems are %+v", program, w.Problems)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -31,7 +32,7 @@ func crioWants(n node, k *kata) (*wants, error) {
 	}
 	text = withCDIDirs(text, before.Sub("crio", "runtime").Setting("", "cdi_spec_dirs").List())
 	n.checkCRIO(w, k, before, text)
-	if k.flavour == FlavourGo {
+	if k.flavour == blueprint.FlavorGo {
 		w.warn(rule.AnnotationsPassed, "", "CRI-O passes every annotation of a pod to Kata, and its Go runtime may add devices because of them (RT-003).",
 			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
 	}
@@ -39,7 +40,7 @@ func crioWants(n node, k *kata) (*wants, error) {
 	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
 	if !w.refused() {
 		w.file(crioDropIn, []byte(text), k.called()+", NRI and the CDI directories", state.CRIORestart)
-		w.restarted(n, RuntimeCRIO, crioDropIn)
+		w.restarted(n, blueprint.RuntimeCRIO, crioDropIn)
 	}
 	return w, nil
 }

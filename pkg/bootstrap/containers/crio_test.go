@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 )
 
 // crio is a node with CRI-O, and containerd as a package that nobody uses.
@@ -20,17 +20,17 @@ func crio() files {
 
 func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
 	for _, c := range []struct {
-		flavour  containers.Flavour
+		flavour  blueprint.Flavor
 		nic      bool
 		handlers int
-	}{{containers.FlavourGo, false, 1}, {containers.FlavourGo, true, 2}, {containers.FlavourRust, false, 1}, {containers.FlavourRust, true, 2}} {
+	}{{blueprint.FlavorGo, false, 1}, {blueprint.FlavorGo, true, 2}, {blueprint.FlavorRust, false, 1}, {blueprint.FlavorRust, true, 2}} {
 		flavour, nic := c.flavour, c.nic
-		o := containers.Containers{Kata: flavour, NICHandler: nic}
+		o := blueprint.Containers{Kata: flavour, NICHandler: nic}
 		fsys, w := open(t, crio(), o)
 		if problems := fatal(w); len(problems) > 0 || content(w, dropIn) != "" {
 			t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
 		}
-		if warned := len(w.Problems) == 1; warned != (flavour == containers.FlavourGo) {
+		if warned := len(w.Problems) == 1; warned != (flavour == blueprint.FlavorGo) {
 			t.Errorf("%s: the problems are %+v", flavour, w.Problems)
 		}
 		apply(t, fsys, w)
@@ -38,7 +38,7 @@ func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
 			t.Errorf("it wants %v again", left)
 		}
 		r := seen(fsys)
-		if len(r.Handlers) != 1+c.handlers || len(r.Kata()) != c.handlers || r.Kata()[0].IsRust() != (flavour == containers.FlavourRust) || !r.NRI.Enabled || !r.NRI.Validator.On() {
+		if len(r.Handlers) != 1+c.handlers || len(r.Kata()) != c.handlers || r.Kata()[0].IsRust() != (flavour == blueprint.FlavorRust) || !r.NRI.Enabled || !r.NRI.Validator.On() {
 			t.Errorf("the audit sees %+v, NRI %+v", r.Handlers, r.NRI)
 		}
 		if diff := cmp.Diff([]string{"/opt/cdi", "/etc/cdi", "/var/run/cdi"}, r.CDIDirs); diff != "" {
@@ -62,21 +62,21 @@ func TestCRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"NRI off after ours":    {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, crio().and(c.files), containers.Containers{})
+			_, w := open(t, crio().and(c.files), blueprint.Containers{})
 			checkRefused(t, w, "CRI-O", c.path, c.word)
 		})
 	}
 }
 
 func TestDirectoryBesideCRIOsDropInsIsNoObstacle(t *testing.T) {
-	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), containers.Containers{Kata: containers.FlavourRust})
+	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), blueprint.Containers{Kata: blueprint.FlavorRust})
 	if len(w.Problems) > 0 || content(w, "etc/crio/crio.conf.d/50-kata-vfio.conf") == "" {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
-	_, w := open(t, crio().and(files{"var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs\n"}), containers.Containers{Kata: containers.FlavourRust})
+	_, w := open(t, crio().and(files{"var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs\n"}), blueprint.Containers{Kata: blueprint.FlavorRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "cgroupfs") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
@@ -84,11 +84,11 @@ func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
 
 func TestContainersWithoutRuntime(t *testing.T) {
 	of := kata().and(files{"usr/bin/containerd": "", "usr/lib/systemd/system/containerd.service": ""})
-	_, w := open(t, of, containers.Containers{})
+	_, w := open(t, of, blueprint.Containers{})
 	if problems := fatal(w); len(problems) != 1 || !strings.Contains(problems[0].Text, "neither containerd nor CRI-O") {
 		t.Errorf("the problems are %+v", problems)
 	}
-	_, w = open(t, of, containers.Containers{Runtime: containers.RuntimeNone})
+	_, w = open(t, of, blueprint.Containers{Runtime: blueprint.RuntimeNone})
 	if len(w.Files)+len(w.Problems) > 0 {
 		t.Errorf("left alone, it wants %v, with the problems %+v", paths(w), w.Problems)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -193,7 +193,7 @@ func TestContainerdsFileIsThatOfWhatStartsIt(t *testing.T) {
 	for _, c := range distributionCases() {
 		t.Run(c.name, func(t *testing.T) {
 			of := kata().and(c.files)
-			fsys, w := open(t, of, containers.Containers{})
+			fsys, w := open(t, of, blueprint.Containers{})
 			var out strings.Builder
 			if err := audit.NewHandlers(facts.New(fsys, &device.Snapshot{})).Write(&out, "text"); err != nil {
 				t.Fatal(err)
@@ -259,9 +259,9 @@ func TestDropInOfADistributionIsWrittenOnce(t *testing.T) {
 		if c.dropIn == "" {
 			continue
 		}
-		fsys, w := open(t, kata().and(c.files), containers.Containers{})
+		fsys, w := open(t, kata().and(c.files), blueprint.Containers{})
 		apply(t, fsys, w)
-		if left := changes(t, fsys, wanted(t, fsys, containers.Containers{})); len(left) > 0 {
+		if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{})); len(left) > 0 {
 			t.Errorf("%s: it wants %v again", c.name, left)
 		}
 	}
@@ -306,7 +306,7 @@ func TestKubeletOfADistributionIsReadWhereItIs(t *testing.T) {
 			map[string]string{timeout: "10m", plugins: "there", "cgroup driver": "systemd"},
 		},
 	} {
-		w := wanted(t, tree.Open(t, c.of), containers.Containers{Runtime: containers.RuntimeNone})
+		w := wanted(t, tree.Open(t, c.of), blueprint.Containers{Runtime: blueprint.RuntimeNone})
 		got := map[string]string{}
 		for name := range c.want {
 			got[name] = fact(w, "kubelet", name)

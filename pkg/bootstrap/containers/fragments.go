@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -26,8 +27,8 @@ func fragment(name string, k *kata) (string, error) {
 }
 
 // flavoured returns the name of a fragment that exists for each of Kata's runtimes.
-func flavoured(name, ext string, flavour Flavour) string {
-	if flavour == FlavourRust {
+func flavoured(name, ext string, flavour blueprint.Flavor) string {
+	if flavour == blueprint.FlavorRust {
 		return name + "-runtime-rs" + ext
 	}
 	return name + ext

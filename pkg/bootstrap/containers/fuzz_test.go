@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 )
 
@@ -52,7 +53,7 @@ func FuzzContainerd(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text, neighbor, containerd string) {
 		of := kata().and(files{main: text, "etc/containerd/conf.d/site.toml": neighbor}).and(containerdPackage(containerd))
-		w, err := containers.Wanted(of, containers.Containers{})
+		w, err := containers.Wanted(of, blueprint.Containers{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,7 @@ func FuzzContainerd(f *testing.F) {
 				t.Errorf("%s is no TOML:\n%s", file.Path, file.Content)
 			}
 		}
-		again, err := containers.Wanted(then, containers.Containers{})
+		again, err := containers.Wanted(then, blueprint.Containers{})
 		if err != nil || len(fatal(again)) > 0 || len(again.Files) != len(w.Files) {
 			t.Fatalf("applied, it has the problems %+v, error %v", again.Problems, err)
 		}

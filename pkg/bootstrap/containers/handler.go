@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
@@ -18,7 +19,7 @@ const (
 type handler struct {
 	name string
 	// base is the Kata configuration that the handler's is copied from.
-	base    Base
+	base    blueprint.Base
 	hotPlug bool
 	// dir is the directory of the handler's Kata configuration.
 	dir string
@@ -27,10 +28,10 @@ type handler struct {
 }
 
 // handlersBelow returns the handlers of the options, with their Kata configurations below a directory.
-func (o Containers) handlersBelow(dir string) []handler {
+func handlersBelow(o *blueprint.Containers, dir string) []handler {
 	all := []handler{{name: gpuHandler, base: o.Base, hotPlug: o.HotPlug, dir: path.Join(dir, gpuHandler)}}
 	if o.NICHandler {
-		all = append(all, handler{name: nicHandler, base: BaseNIC, dir: path.Join(dir, nicHandler)})
+		all = append(all, handler{name: nicHandler, base: blueprint.BaseNIC, dir: path.Join(dir, nicHandler)})
 	}
 	return all
 }
@@ -44,7 +45,7 @@ func (h *handler) otherBase() string {
 	if h.name == nicHandler {
 		return "remove containers.nicHandler from the blueprint"
 	}
-	return fmt.Sprintf("choose the other base (containers.base: %s in the blueprint)", h.base.other())
+	return fmt.Sprintf("choose the other base (containers.base: %s in the blueprint)", h.base.Other())
 }
 
 // kataFragment returns the handler's drop-in for Kata, over a base that has qemu as its section for the VMM.

@@ -6,20 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 )
 
 const nicDir = opt + "kata-vfio/"
 
 func TestNICHandlerHasAConfigurationOfItsOwn(t *testing.T) {
 	for name, c := range map[string]struct {
-		o                   containers.Containers
+		o                   blueprint.Containers
 		dir, copied, dropIn string
 	}{
-		"beside GPUs": {containers.Containers{NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
-		"beside NICs": {containers.Containers{Base: containers.BaseNIC, NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
+		"beside GPUs": {blueprint.Containers{NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
+		"beside NICs": {blueprint.Containers{Base: blueprint.BaseNIC, NICHandler: true}, nicDir, opt + "configuration-qemu.toml", "50-kata-vfio.toml"},
 		"Rust": {
-			containers.Containers{Kata: containers.FlavourRust, NICHandler: true},
+			blueprint.Containers{Kata: blueprint.FlavorRust, NICHandler: true},
 			opt + "runtime-rs/kata-vfio/",
 			opt + "runtime-rs/configuration-qemu-runtime-rs.toml", "50-kata-vfio-runtime-rs.toml",
 		},
@@ -34,7 +34,7 @@ func TestNICHandlerHasAConfigurationOfItsOwn(t *testing.T) {
 			if len(fatal(w)) > 0 || content(w, c.dir+"configuration.toml") != of[c.copied] || content(w, c.dir+"config.d/50-kata-vfio.toml") != string(shipped) {
 				t.Errorf("it wants %v, with the problems %+v", paths(w), w.Problems)
 			}
-			_, without := open(t, of, containers.Containers{Kata: c.o.Kata, Base: c.o.Base})
+			_, without := open(t, of, blueprint.Containers{Kata: c.o.Kata, Base: c.o.Base})
 			for _, f := range without.Files {
 				if got := content(w, f.Path); f.Path != dropIn && got != string(f.Content) {
 					t.Errorf("beside kata-vfio, %s is\n%s", f.Path, got)
@@ -52,7 +52,7 @@ func TestNICHandlerOfAPackagedKataIsBelowEtc(t *testing.T) {
 		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
 		"usr/share/defaults/kata-containers/configuration-qemu.toml": base,
 	})
-	fsys, w := open(t, of, containers.Containers{Base: containers.BaseNIC, NICHandler: true})
+	fsys, w := open(t, of, blueprint.Containers{Base: blueprint.BaseNIC, NICHandler: true})
 	apply(t, fsys, w)
 	for _, h := range seen(fsys).Kata() {
 		if h.Path.Text() != "/usr/bin/containerd-shim-kata-v2" || h.Config.Text() != "/etc/kata-containers/"+h.Name+"/configuration.toml" {
@@ -77,9 +77,9 @@ func TestNICHandlerThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"another handler": {files{main: "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-vfio]\nruntime_type = 'io.containerd.runc.v2'\n"}, "containerd", main, "defines a handler kata-vfio"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, kata().and(containerdPackage("2.4.2-1")).and(c.files), containers.Containers{NICHandler: true})
+			_, w := open(t, kata().and(containerdPackage("2.4.2-1")).and(c.files), blueprint.Containers{NICHandler: true})
 			checkRefused(t, w, c.part, c.path, c.word)
-			_, w = open(t, kata().and(containerdPackage("2.4.2-1")).and(c.files), containers.Containers{})
+			_, w = open(t, kata().and(containerdPackage("2.4.2-1")).and(c.files), blueprint.Containers{})
 			if problems := fatal(w); len(problems) > 0 {
 				t.Errorf("without kata-vfio the problems are %+v", problems)
 			}
@@ -96,12 +96,12 @@ func TestNICHandlerThatIsThereAlreadyIsAccepted(t *testing.T) {
 	of := kata().and(containerdPackage("2.4.2-1")).and(files{
 		main: "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n", "etc/containerd/conf.d/kata-vfio.toml": string(text),
 	})
-	fsys, w := open(t, of, containers.Containers{NICHandler: true})
+	fsys, w := open(t, of, blueprint.Containers{NICHandler: true})
 	if problems := fatal(w); len(problems) > 0 {
 		t.Fatalf("the problems are %+v", problems)
 	}
 	apply(t, fsys, w)
-	if left := changes(t, fsys, wanted(t, fsys, containers.Containers{NICHandler: true})); len(left) > 0 || len(seen(fsys).Kata()) != 2 {
+	if left := changes(t, fsys, wanted(t, fsys, blueprint.Containers{NICHandler: true})); len(left) > 0 || len(seen(fsys).Kata()) != 2 {
 		t.Errorf("it wants %v again; the handlers are %+v", left, seen(fsys).Kata())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -13,7 +14,7 @@ import (
 
 // kata is an installation of one of Kata's runtimes.
 type kata struct {
-	flavour Flavour
+	flavour blueprint.Flavor
 	shim    string
 	// shipped is the directory of Kata's own configurations, own that of the handlers' directories.
 	shipped, own string
@@ -21,9 +22,9 @@ type kata struct {
 }
 
 // unpackedKata is Kata's own archive, unpacked at / by hand or by kata-deploy.
-func unpackedKata(flavour Flavour) kata {
+func unpackedKata(flavour blueprint.Flavor) kata {
 	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: facts.KataUnpacked}
-	if flavour == FlavourRust {
+	if flavour == blueprint.FlavorRust {
 		k.shim = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2"
 		k.shipped = path.Join(k.shipped, facts.KataRust)
 	}
@@ -35,15 +36,15 @@ func unpackedKata(flavour Flavour) kata {
 // directories are below /etc.
 func packagedKata() kata {
 	return kata{
-		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
+		flavour: blueprint.FlavorGo, shim: "/usr/bin/containerd-shim-kata-v2",
 		shipped: facts.KataPackaged, own: facts.KataSite,
 	}
 }
 
 // findKata returns the installation, and false if there is none.
-func (n node) findKata(flavour Flavour) (kata, bool) {
+func (n node) findKata(flavour blueprint.Flavor) (kata, bool) {
 	ways := []kata{unpackedKata(flavour)}
-	if flavour == FlavourGo {
+	if flavour == blueprint.FlavorGo {
 		ways = append(ways, packagedKata())
 	}
 	for _, k := range ways {
@@ -56,13 +57,13 @@ func (n node) findKata(flavour Flavour) (kata, bool) {
 
 // kataWants returns what Kata needs: for each handler a configuration, which is a copy of one that Kata ships, and a
 // drop-in beside it.
-func kataWants(n node, o Containers) (*wants, *kata, error) {
+func kataWants(n node, o blueprint.Containers) (*wants, *kata, error) {
 	w := &wants{part: "kata"}
 	k, found := n.findKata(o.Kata)
-	k.handlers = o.handlersBelow(k.own)
+	k.handlers = handlersBelow(&o, k.own)
 	if !found {
 		w.refuse(rule.KataNotInstalled, k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
-			fmt.Sprintf("Unpack Kata's release archives at / (kata-static, and for the Go runtime from 4.1.0 on also kata-go-static), or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
+			fmt.Sprintf("Unpack Kata's release archives at / (kata-static, and for the Go runtime from 4.1.0 on also kata-go-static), or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.Other()))
 		return w, &k, nil
 	}
 	w.fact("shim", k.shim, k.shim)
@@ -104,9 +105,9 @@ func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 	return nil
 }
 
-func baseName(k *kata, base Base) string {
+func baseName(k *kata, base blueprint.Base) string {
 	name := "configuration-qemu"
-	if base == BaseGPU {
+	if base == blueprint.BaseGPU {
 		name += "-nvidia-gpu"
 	}
 	return flavoured(name, ".toml", k.flavour)
@@ -135,7 +136,7 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (facts.Table, string, bool
 
 // checkKata reports settings of other files that contradict bootstrap's, and what is missing on the node for the
 // settings of all files.
-func (n node) checkKata(w *wants, flavour Flavour, h *handler, text string) {
+func (n node) checkKata(w *wants, flavour blueprint.Flavor, h *handler, text string) {
 	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
 	effective := with.effectiveKata(w, h.config())
@@ -211,14 +212,14 @@ func (n node) kataVersion(w *wants) {
 }
 
 // kataModules returns the kernel modules that Kata's shim needs on the node, according to Kata 4.1's sources.
-func kataModules(flavour Flavour, effective facts.Table) []state.Module {
+func kataModules(flavour blueprint.Flavor, effective facts.Table) []state.Module {
 	// The shim opens /dev/vhost-vsock to reach the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID;
 	// in the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
 	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim connects to the agent in the VM over vsock"}}
 	switch flavour {
-	case FlavourGo:
+	case blueprint.FlavorGo:
 		all = append(all, netlinkModules()...)
-	case FlavourRust:
+	case blueprint.FlavorRust:
 		// Cold plug adds an iommufd object for each function, even one in a legacy group, and QEMU exits if /dev/iommu
 		// does not exist: crates/hypervisor/src/qemu/cmdline_generator.rs add_vfio_device, seen with Kata 4.1.0.
 		all = append(all, state.Module{
@@ -264,7 +265,7 @@ func joinsByTCFilter(effective facts.Table) bool {
 
 // checkVirtiofsd refuses a Kata whose program for shared directories does not exist: the shim starts it before the VM. A
 // name without a directory is searched in the PATH of the shim, which no file shows.
-func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective facts.Table) {
+func (n node) checkVirtiofsd(w *wants, flavour blueprint.Flavor, dir string, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared, daemon := qemu.Setting("", "shared_fs"), qemu.Setting("", "virtio_fs_daemon")
 	if !needsVirtiofsd(flavour, shared) {
@@ -285,7 +286,7 @@ func (n node) checkVirtiofsd(w *wants, flavour Flavour, dir string, effective fa
 
 // checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site
 // brings that about: over a base that shares, bootstrap's drop-in excludes it.
-func (w *wants) checkBlockDevices(flavour Flavour, effective facts.Table) {
+func (w *wants) checkBlockDevices(flavour blueprint.Flavor, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared := qemu.Setting("", "shared_fs")
 	if !needsVirtiofsd(flavour, shared) || qemu.Setting("", "disable_block_device_use").On() {
@@ -297,9 +298,9 @@ func (w *wants) checkBlockDevices(flavour Flavour, effective facts.Table) {
 
 // needsVirtiofsd reports whether a way of sharing directories needs a program. By default, the Go runtime shares by
 // virtio-fs (katautils/config.go sharedFS) and the Rust runtime does not share (kata-types SharedFsInfo).
-func needsVirtiofsd(flavour Flavour, shared facts.TableSetting) bool {
+func needsVirtiofsd(flavour blueprint.Flavor, shared facts.TableSetting) bool {
 	if shared.Text() == "" {
-		return flavour == FlavourGo || shared.IsSet()
+		return flavour == blueprint.FlavorGo || shared.IsSet()
 	}
 	return slices.Contains([]string{"virtio-fs", "virtio-fs-nydus"}, shared.Text())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 )
 
@@ -15,14 +16,14 @@ const handlerDir = opt + "kata-gpu/"
 
 func TestHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
 	for name, c := range map[string]struct {
-		o                        containers.Containers
+		o                        blueprint.Containers
 		dir, copied, dropIn, cut string
 	}{
-		"Go":       {containers.Containers{}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu.toml", ""},
-		"NIC":      {containers.Containers{Base: containers.BaseNIC}, handlerDir, opt + "configuration-qemu.toml", "50-kata-gpu.toml", ""},
-		"hot plug": {containers.Containers{HotPlug: true}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu-hotplug.toml", ""},
+		"Go":       {blueprint.Containers{}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu.toml", ""},
+		"NIC":      {blueprint.Containers{Base: blueprint.BaseNIC}, handlerDir, opt + "configuration-qemu.toml", "50-kata-gpu.toml", ""},
+		"hot plug": {blueprint.Containers{HotPlug: true}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu-hotplug.toml", ""},
 		"Rust": {
-			containers.Containers{Kata: containers.FlavourRust},
+			blueprint.Containers{Kata: blueprint.FlavorRust},
 			opt + "runtime-rs/kata-gpu/",
 			opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml", "50-kata-gpu-runtime-rs.toml", "",
 		},
@@ -47,20 +48,20 @@ func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
 		site = opt + "runtime-rs/kata-gpu/config.d/60-site.toml"
 		gpu  = opt + "configuration-qemu-nvidia-gpu.toml"
 	)
-	rust := containers.Containers{Kata: containers.FlavourRust, Base: containers.BaseNIC}
+	rust := blueprint.Containers{Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC}
 	args := `virtio_fs_extra_args = ["--thread-pool-size=1", "--announce-submounts"]`
 	for name, c := range map[string]struct {
 		files
-		o         containers.Containers
+		o         blueprint.Containers
 		dir, args string
 		block     bool // devices are used
 	}{
-		"Go":                   {nil, containers.Containers{}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
-		"Go, other arguments":  {files{gpu: strings.Replace(base, args, `virtio_fs_extra_args = ["--modcaps=+sys_admin", "--xattr"]`, 1)}, containers.Containers{}, handlerDir, `["--modcaps=+sys_admin:-mknod", "--xattr"]`, false},
-		"Go, no arguments":     {files{gpu: strings.Replace(base, args, "", 1)}, containers.Containers{}, handlerDir, `["--modcaps=-mknod"]`, false},
-		"Go, hot plug":         {nil, containers.Containers{HotPlug: true}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Go":                   {nil, blueprint.Containers{}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
+		"Go, other arguments":  {files{gpu: strings.Replace(base, args, `virtio_fs_extra_args = ["--modcaps=+sys_admin", "--xattr"]`, 1)}, blueprint.Containers{}, handlerDir, `["--modcaps=+sys_admin:-mknod", "--xattr"]`, false},
+		"Go, no arguments":     {files{gpu: strings.Replace(base, args, "", 1)}, blueprint.Containers{}, handlerDir, `["--modcaps=-mknod"]`, false},
+		"Go, hot plug":         {nil, blueprint.Containers{HotPlug: true}, handlerDir, `["--thread-pool-size=1", "--announce-submounts", "--modcaps=-mknod"]`, false},
 		"Rust":                 {nil, rust, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, false},
-		"Rust, nothing shared": {nil, containers.Containers{Kata: containers.FlavourRust}, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, true},
+		"Rust, nothing shared": {nil, blueprint.Containers{Kata: blueprint.FlavorRust}, opt + "runtime-rs/kata-gpu/", `["--thread-pool-size=1", "-o", "announce_submounts", "--modcaps=-mknod"]`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)
@@ -74,13 +75,13 @@ func TestSharedDirectoriesBringNoBlockDevices(t *testing.T) {
 		})
 	}
 	shares := "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\n"
-	_, w := open(t, kata().and(files{site: shares}), containers.Containers{Kata: containers.FlavourRust})
+	_, w := open(t, kata().and(files{site: shares}), blueprint.Containers{Kata: blueprint.FlavorRust})
 	checkRefused(t, w, "kata", site, "disable_block_device_use = true")
-	_, w = open(t, kata().and(files{site: shares + "disable_block_device_use = true\n"}), containers.Containers{Kata: containers.FlavourRust})
+	_, w = open(t, kata().and(files{site: shares + "disable_block_device_use = true\n"}), blueprint.Containers{Kata: blueprint.FlavorRust})
 	if problems := fatal(w); len(problems) > 0 {
 		t.Errorf("the problems are %+v", problems)
 	}
-	_, w = open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), containers.Containers{})
+	_, w = open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--modcaps=-mknod', '--xattr']\n"}), blueprint.Containers{})
 	if len(w.Problems) > 0 {
 		t.Errorf("the site's arguments without CAP_MKNOD are problems: %+v", w.Problems)
 	}
@@ -91,7 +92,7 @@ func TestPackagedKataHasItsOwnPaths(t *testing.T) {
 		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
 		"usr/share/defaults/kata-containers/configuration-qemu.toml": base,
 	})
-	fsys, w := open(t, of, containers.Containers{Base: containers.BaseNIC})
+	fsys, w := open(t, of, blueprint.Containers{Base: blueprint.BaseNIC})
 	if problems := fatal(w); len(problems) > 0 || content(w, "etc/kata-containers/kata-gpu/config.d/50-kata-gpu.toml") == "" {
 		t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
 	}
@@ -122,7 +123,7 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"both ways of plug":    {files{site: "[hypervisor.qemu]\nhot_plug_vfio = 'root-port'\n"}, site, "hot_plug_vfio"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, w := open(t, kata().and(c.files), containers.Containers{})
+			_, w := open(t, kata().and(c.files), blueprint.Containers{})
 			checkRefused(t, w, "kata", c.path, c.word)
 		})
 	}
@@ -130,29 +131,29 @@ func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 
 func TestBaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
 	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
-	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), containers.Containers{})
+	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), blueprint.Containers{})
 	if got := content(w, handlerDir+"configuration.toml"); !strings.HasSuffix(got, "# the same\n") {
 		t.Errorf("it wants %q, the problems are %+v", got, w.Problems)
 	}
 }
 
 func TestSizesAreTheSites(t *testing.T) {
-	_, w := open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Containers{})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")).and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), blueprint.Containers{})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "vfio_mode") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
-	_, w := open(t, kata().and(containerdPackage("2.2.0")), containers.Containers{Kata: containers.FlavourRust})
+	_, w := open(t, kata().and(containerdPackage("2.2.0")), blueprint.Containers{Kata: blueprint.FlavorRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Fix, "snapshotter") {
 		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 
 func TestOptionsThatCantBeAreAnError(t *testing.T) {
-	for want, o := range map[string]containers.Containers{
-		"hotPlug":           {Kata: containers.FlavourRust, HotPlug: true},
+	for want, o := range map[string]blueprint.Containers{
+		"hotPlug":           {Kata: blueprint.FlavorRust, HotPlug: true},
 		"nicHandler":        {HotPlug: true, NICHandler: true},
 		`kata: "C"`:         {Kata: "C"},
 		`runtime: "docker"`: {Runtime: "docker"},
@@ -169,16 +170,16 @@ func TestKataNamesTheModulesThatItNeeds(t *testing.T) {
 	const site = handlerDir + "config.d/60-site.toml"
 	for name, c := range map[string]struct {
 		files
-		o    containers.Containers
+		o    blueprint.Containers
 		want []string
 	}{
-		"Go":                 {nil, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
-		"Rust":               {nil, containers.Containers{Kata: containers.FlavourRust}, []string{"vhost_vsock", "iommufd", "sch_ingress", "cls_u32", "act_mirred"}},
-		"said to be so":      {files{site: "[runtime]\ninternetworking_model = 'tcfilter'\n"}, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
-		"by macvtap":         {files{site: "[runtime]\ninternetworking_model = 'macvtap'\n"}, containers.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink"}},
-		"somebody else's":    {nil, containers.Containers{Runtime: containers.RuntimeNone}, nil},
-		"it is not there":    {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, containers.Containers{}, nil},
-		"hot plug, by CRI-O": {nil, containers.Containers{Runtime: containers.RuntimeCRIO, HotPlug: true}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"Go":                 {nil, blueprint.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"Rust":               {nil, blueprint.Containers{Kata: blueprint.FlavorRust}, []string{"vhost_vsock", "iommufd", "sch_ingress", "cls_u32", "act_mirred"}},
+		"said to be so":      {files{site: "[runtime]\ninternetworking_model = 'tcfilter'\n"}, blueprint.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
+		"by macvtap":         {files{site: "[runtime]\ninternetworking_model = 'macvtap'\n"}, blueprint.Containers{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink"}},
+		"somebody else's":    {nil, blueprint.Containers{Runtime: blueprint.RuntimeNone}, nil},
+		"it is not there":    {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, blueprint.Containers{}, nil},
+		"hot plug, by CRI-O": {nil, blueprint.Containers{Runtime: blueprint.RuntimeCRIO, HotPlug: true}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)
@@ -204,26 +205,26 @@ func TestKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
 		rustDir = opt + "runtime-rs/kata-gpu/"
 		daemon  = "opt/kata/libexec/virtiofsd"
 	)
-	rust := containers.Containers{Kata: containers.FlavourRust}
+	rust := blueprint.Containers{Kata: blueprint.FlavorRust}
 	for name, c := range map[string]struct {
 		files
-		o    containers.Containers
+		o    blueprint.Containers
 		path string // of the refusal; empty for none
 	}{
-		"not there":                       {files{daemon: ""}, containers.Containers{}, daemon},
-		"not there, sharing by default":   {files{daemon: "", gpu: strings.Replace(base, "shared_fs", "# shared_fs", 1)}, containers.Containers{}, daemon},
-		"not where a drop-in says":        {files{site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n"}, containers.Containers{}, "usr/libexec/virtiofsd"},
-		"where a drop-in says":            {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n", "usr/libexec/virtiofsd": "ELF"}, containers.Containers{}, ""},
-		"behind a link":                   {files{daemon: "-> /usr/libexec/virtiofsd", "usr/libexec/virtiofsd": "ELF"}, containers.Containers{}, ""},
-		"a link to nothing":               {files{daemon: "-> /usr/libexec/virtiofsd"}, containers.Containers{}, daemon},
-		"not said which":                  {files{gpu: strings.Replace(base, "virtio_fs_daemon", "# virtio_fs_daemon", 1)}, containers.Containers{}, handlerDir + "configuration.toml"},
-		"in the PATH":                     {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = 'virtiofsd'\n"}, containers.Containers{}, ""},
-		"nothing is shared":               {files{daemon: "", site: "[hypervisor.qemu]\nshared_fs = 'none'\n"}, containers.Containers{}, ""},
+		"not there":                       {files{daemon: ""}, blueprint.Containers{}, daemon},
+		"not there, sharing by default":   {files{daemon: "", gpu: strings.Replace(base, "shared_fs", "# shared_fs", 1)}, blueprint.Containers{}, daemon},
+		"not where a drop-in says":        {files{site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n"}, blueprint.Containers{}, "usr/libexec/virtiofsd"},
+		"where a drop-in says":            {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = '/usr/libexec/virtiofsd'\n", "usr/libexec/virtiofsd": "ELF"}, blueprint.Containers{}, ""},
+		"behind a link":                   {files{daemon: "-> /usr/libexec/virtiofsd", "usr/libexec/virtiofsd": "ELF"}, blueprint.Containers{}, ""},
+		"a link to nothing":               {files{daemon: "-> /usr/libexec/virtiofsd"}, blueprint.Containers{}, daemon},
+		"not said which":                  {files{gpu: strings.Replace(base, "virtio_fs_daemon", "# virtio_fs_daemon", 1)}, blueprint.Containers{}, handlerDir + "configuration.toml"},
+		"in the PATH":                     {files{daemon: "", site: "[hypervisor.qemu]\nvirtio_fs_daemon = 'virtiofsd'\n"}, blueprint.Containers{}, ""},
+		"nothing is shared":               {files{daemon: "", site: "[hypervisor.qemu]\nshared_fs = 'none'\n"}, blueprint.Containers{}, ""},
 		"Rust, nothing is shared":         {files{daemon: ""}, rust, ""},
 		"Rust, a drop-in shares":          {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'virtio-fs'\ndisable_block_device_use = true\n"}, rust, daemon},
 		"Rust, shared by the VMM itself":  {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = 'inline-virtio-fs'\n"}, rust, ""},
 		"Rust, shared by no way's name":   {files{daemon: "", rustDir + "config.d/60-site.toml": "[hypervisor.qemu]\nshared_fs = ''\ndisable_block_device_use = true\n"}, rust, daemon},
-		"Kata is somebody else's to have": {files{daemon: ""}, containers.Containers{Runtime: containers.RuntimeNone}, ""},
+		"Kata is somebody else's to have": {files{daemon: ""}, blueprint.Containers{Runtime: blueprint.RuntimeNone}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), c.o)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 )
 
 // kubeadm is the kubelet as kubeadm's packages start it.
@@ -27,7 +27,7 @@ func kubeadm() files {
 }
 
 func TestKubeletsFilesAreTold(t *testing.T) {
-	_, w := open(t, kubeadm(), containers.Containers{Runtime: containers.RuntimeNone})
+	_, w := open(t, kubeadm(), blueprint.Containers{Runtime: blueprint.RuntimeNone})
 	got := map[string]string{}
 	for _, f := range w.Facts {
 		if f.Part == "kubelet" {
@@ -60,7 +60,7 @@ func TestKubeletThatIsNotFitIsNamed(t *testing.T) {
 		"no YAML":                      {files{"var/lib/kubelet/config.yaml": "a: [\n"}, "var/lib/kubelet/config.yaml", "can't be parsed", false},
 		"of no bytes":                  {files{"var/lib/kubelet/config.yaml": "cgroupDriver: [1]\n"}, "var/lib/kubelet/config.yaml", "can't be parsed", false},
 	} {
-		_, w := open(t, kubeadm().and(c.files), containers.Containers{Runtime: containers.RuntimeNone})
+		_, w := open(t, kubeadm().and(c.files), blueprint.Containers{Runtime: blueprint.RuntimeNone})
 		if len(w.Problems) != 1 || w.Problems[0].Path != c.path || w.Problems[0].Fatal != c.fatal || !strings.Contains(w.Problems[0].Text+w.Problems[0].Fix, c.word) {
 			t.Errorf("%s: the problems are %+v", name, w.Problems)
 		}
@@ -69,7 +69,7 @@ func TestKubeletThatIsNotFitIsNamed(t *testing.T) {
 
 func TestGateIsOnInEachWayOfWritingIt(t *testing.T) {
 	for value, on := range map[string]bool{"true": true, "True": true, "1": true, "t": true, "false": false, "0": false, "F": false, "maybe": false} {
-		_, w := open(t, kubeadm().and(files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=\"--feature-gates=KubeletPodResourcesGet=" + value + "\""}), containers.Containers{Runtime: containers.RuntimeNone})
+		_, w := open(t, kubeadm().and(files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=\"--feature-gates=KubeletPodResourcesGet=" + value + "\""}), blueprint.Containers{Runtime: blueprint.RuntimeNone})
 		if len(fatal(w)) == 0 != on {
 			t.Errorf("%q: the problems are %+v", value, w.Problems)
 		}
@@ -79,7 +79,7 @@ func TestGateIsOnInEachWayOfWritingIt(t *testing.T) {
 func TestTwoCgroupDriversAreNamed(t *testing.T) {
 	const runc = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for text, warned := range map[string]bool{"version = 3\n": true, "version = 3\n" + runc: false} {
-		_, w := open(t, kata().and(kubeadm()).and(files{main: text}), containers.Containers{})
+		_, w := open(t, kata().and(kubeadm()).and(files{main: text}), blueprint.Containers{})
 		if len(w.Problems) > 0 != warned || warned && (w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "20.conf")) {
 			t.Errorf("with %q the problems are %+v", text, w.Problems)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -85,13 +85,13 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func flavours() []containers.Containers {
-	return []containers.Containers{
-		{Kata: containers.FlavourGo}, {Kata: containers.FlavourGo, NICHandler: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC, NICHandler: true}, {Kata: containers.FlavourGo, Base: containers.BaseNIC, HotPlug: true}, {Kata: containers.FlavourRust, Base: containers.BaseNIC},
+func flavours() []blueprint.Containers {
+	return []blueprint.Containers{
+		{Kata: blueprint.FlavorGo}, {Kata: blueprint.FlavorGo, NICHandler: true}, {Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC, NICHandler: true}, {Kata: blueprint.FlavorGo, Base: blueprint.BaseNIC, HotPlug: true}, {Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC},
 	}
 }
 
-func flavourName(o containers.Containers) string {
+func flavourName(o blueprint.Containers) string {
 	if o.HotPlug {
 		return string(o.Kata) + " hot"
 	}
@@ -102,7 +102,7 @@ func flavourName(o containers.Containers) string {
 }
 
 // handlersOf are the handlers that the options install.
-func handlersOf(o containers.Containers) []string {
+func handlersOf(o blueprint.Containers) []string {
 	if o.NICHandler {
 		return []string{"kata-gpu", "kata-vfio"}
 	}
@@ -110,7 +110,7 @@ func handlersOf(o containers.Containers) []string {
 }
 
 // tryShape has a node made fit, and looks at it with the audit's eyes.
-func tryShape(t *testing.T, version int, containerd string, s shape, o containers.Containers) string {
+func tryShape(t *testing.T, version int, containerd string, s shape, o blueprint.Containers) string {
 	t.Helper()
 	head := fmt.Sprintf("version = %d", version)
 	text := strings.NewReplacer("VERSION", head, "SECTION", section(version)).Replace(s.text)
@@ -157,9 +157,9 @@ func tryShape(t *testing.T, version int, containerd string, s shape, o container
 }
 
 // checkHandler wants a handler of Kata's that keeps a pod's annotations and the node's devices out.
-func checkHandler(t *testing.T, h runtimes.Handler, o containers.Containers) {
+func checkHandler(t *testing.T, h runtimes.Handler, o blueprint.Containers) {
 	t.Helper()
-	if !h.IsKata() || h.IsRust() != (o.Kata == containers.FlavourRust) || !h.PrivilegedWithoutHostDevices.On() || h.Sandboxer.Text() != "podsandbox" {
+	if !h.IsKata() || h.IsRust() != (o.Kata == blueprint.FlavorRust) || !h.PrivilegedWithoutHostDevices.On() || h.Sandboxer.Text() != "podsandbox" {
 		t.Errorf("the handler is %+v", h)
 	}
 	if !strings.HasSuffix(h.Config.Text(), "/"+h.Name+"/configuration.toml") {
@@ -211,16 +211,16 @@ func checkOnlyImportsDiffer(t *testing.T, before, after string) {
 func TestContainerdsFilesAreTheGoldenOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		containerd, text string
-		o                containers.Containers
+		o                blueprint.Containers
 	}{
-		"version-2":        {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Containers{}},
-		"version-2-as-new": {"2.4.2-1", "version = 2\n" + section(2) + "\n", containers.Containers{}},
-		"version-3":        {"2.1.4-1", "# a site's\nversion = 3\nimports = [] # none\n" + section(3) + "\n", containers.Containers{}},
-		"version-4":        {"2.4.2-1", "version = 4\r\nimports = [\r\n  'site.toml', # one\r\n]\r\n" + section(4), containers.Containers{Kata: containers.FlavourRust, Base: containers.BaseNIC}},
-		"version-2-nic":    {"2.0.0-1", "version = 2\n" + section(2) + "\n", containers.Containers{NICHandler: true}},
-		"version-3-nic":    {"2.1.4-1", "version = 3\n" + section(3) + "\n", containers.Containers{Kata: containers.FlavourRust, NICHandler: true}},
-		"no-file":          {"2.4.2-1", "", containers.Containers{}},
-		"no-file-unknown":  {"", "", containers.Containers{}},
+		"version-2":        {"2.0.0-1", "version = 2\n" + section(2) + "\n", blueprint.Containers{}},
+		"version-2-as-new": {"2.4.2-1", "version = 2\n" + section(2) + "\n", blueprint.Containers{}},
+		"version-3":        {"2.1.4-1", "# a site's\nversion = 3\nimports = [] # none\n" + section(3) + "\n", blueprint.Containers{}},
+		"version-4":        {"2.4.2-1", "version = 4\r\nimports = [\r\n  'site.toml', # one\r\n]\r\n" + section(4), blueprint.Containers{Kata: blueprint.FlavorRust, Base: blueprint.BaseNIC}},
+		"version-2-nic":    {"2.0.0-1", "version = 2\n" + section(2) + "\n", blueprint.Containers{NICHandler: true}},
+		"version-3-nic":    {"2.1.4-1", "version = 3\n" + section(3) + "\n", blueprint.Containers{Kata: blueprint.FlavorRust, NICHandler: true}},
+		"no-file":          {"2.4.2-1", "", blueprint.Containers{}},
+		"no-file-unknown":  {"", "", blueprint.Containers{}},
 	} {
 		_, w := open(t, kata().and(containerdPackage(c.containerd)).and(files{main: c.text, "etc/containerd/site.toml": "version = 3\n"}), c.o)
 		golden.Compare(t, "containerd/"+name+".toml", content(w, main))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -73,7 +74,7 @@ func containerdPackage(version string) files {
 		"Package: containerd\nStatus: install ok installed\nPriority: optional\nVersion: " + version + "\n"}
 }
 
-func wanted(tb testing.TB, fsys *sysfs.FS, o containers.Containers) state.Wanted {
+func wanted(tb testing.TB, fsys *sysfs.FS, o blueprint.Containers) state.Wanted {
 	tb.Helper()
 	w, err := containers.Wanted(fsys, o)
 	if err != nil {
@@ -83,7 +84,7 @@ func wanted(tb testing.TB, fsys *sysfs.FS, o containers.Containers) state.Wanted
 }
 
 // open makes the node and says what it wants.
-func open(tb testing.TB, of files, o containers.Containers) (*sysfs.FS, state.Wanted) {
+func open(tb testing.TB, of files, o blueprint.Containers) (*sysfs.FS, state.Wanted) {
 	tb.Helper()
 	fsys := tree.Open(tb, of)
 	return fsys, wanted(tb, fsys, o)

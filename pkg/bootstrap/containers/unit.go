@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -13,28 +14,30 @@ import (
 
 // FindRuntime returns the node's container runtime: the named one, or for Auto the one that the kubelet uses; None if the
 // node has none.
-func FindRuntime(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}.runtime(asked) }
+func FindRuntime(tree state.Tree, asked blueprint.Runtime) blueprint.Runtime {
+	return node{tree: tree}.runtime(asked)
+}
 
 // Units returns the systemd services of the node that start a runtime. Distributions of Kubernetes with their own
 // containerd (K3s, RKE2, k0s, MicroK8s) have one service for both, and restarting it restarts the runtime. None if the
 // node has no such service.
-func Units(tree state.Tree, r Runtime) []string { return node{tree: tree}.units(r) }
+func Units(tree state.Tree, r blueprint.Runtime) []string { return node{tree: tree}.units(r) }
 
 // UsualUnits returns the services that usually start a runtime, whether or not they exist.
-func UsualUnits(tree state.Tree, r Runtime) []string { return node{tree: tree}.usualUnits(r) }
+func UsualUnits(tree state.Tree, r blueprint.Runtime) []string { return node{tree: tree}.usualUnits(r) }
 
-func (n node) units(r Runtime) []string {
+func (n node) units(r blueprint.Runtime) []string {
 	return slices.DeleteFunc(n.usualUnits(r), func(name string) bool {
 		_, there := facts.LoadUnit(n, name)
 		return !there
 	})
 }
 
-func (n node) usualUnits(r Runtime) []string {
+func (n node) usualUnits(r blueprint.Runtime) []string {
 	switch d := facts.FindDistribution(n); {
-	case r == RuntimeCRIO:
+	case r == blueprint.RuntimeCRIO:
 		return []string{"crio.service"}
-	case r != RuntimeContainerd:
+	case r != blueprint.RuntimeContainerd:
 		return nil
 	case d != nil:
 		return d.Units
@@ -43,7 +46,7 @@ func (n node) usualUnits(r Runtime) []string {
 }
 
 // restarted says which services restart a runtime for a file, or that none does.
-func (w *wants) restarted(n node, r Runtime, file string) {
+func (w *wants) restarted(n node, r blueprint.Runtime, file string) {
 	units := n.units(r)
 	if len(units) == 0 {
 		w.warn(rule.ServiceUnknown, file, "No known systemd service starts this node's "+string(r)+", so bootstrap can't restart it after changes.",

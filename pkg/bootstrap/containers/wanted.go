@@ -8,12 +8,11 @@
 package containers
 
 import (
-	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -21,15 +20,15 @@ import (
 
 // Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
 // has it. The error is for invalid options. Problems of the node are in the result.
-func Wanted(tree state.Tree, o Containers) (state.Wanted, error) {
-	o, err := o.withDefaults()
+func Wanted(tree state.Tree, o blueprint.Containers) (state.Wanted, error) {
+	o, err := o.WithDefaults()
 	if err != nil {
 		return state.Wanted{}, fmt.Errorf("containers: %w", err)
 	}
 	n := node{tree: tree}
 	var all state.Wanted
 	parts := []func() (*wants, error){}
-	if o.Runtime != RuntimeNone {
+	if o.Runtime != blueprint.RuntimeNone {
 		parts = append(parts, func() (*wants, error) { return runtimeWants(n, o) })
 	}
 	if *o.PodResourcesSocket {
@@ -56,16 +55,16 @@ func join(all *state.Wanted, w state.Wanted) {
 }
 
 // runtimeWants returns what the container runtime and Kata need.
-func runtimeWants(n node, o Containers) (*wants, error) {
+func runtimeWants(n node, o blueprint.Containers) (*wants, error) {
 	w, k, err := kataWants(n, o)
 	if err != nil {
 		return nil, err
 	}
 	var engine *wants
 	switch n.runtime(o.Runtime) {
-	case RuntimeContainerd:
+	case blueprint.RuntimeContainerd:
 		engine, err = containerdWants(n, k)
-	case RuntimeCRIO:
+	case blueprint.RuntimeCRIO:
 		engine, err = crioWants(n, k)
 	default:
 		w.refuse(rule.NoContainerRuntime, "", "The node has neither containerd nor CRI-O.", "Install containerd 2, or set containers.runtime in the blueprint: to containerd or CRI-O if it is installed later, or to None if you configure the runtime yourself.")
@@ -80,23 +79,23 @@ func runtimeWants(n node, o Containers) (*wants, error) {
 
 // runtime returns the node's container runtime: the requested one, the one in the kubelet's configuration, or the
 // installed one.
-func (n node) runtime(asked Runtime) Runtime {
-	if asked != RuntimeAuto && asked != "" {
+func (n node) runtime(asked blueprint.Runtime) blueprint.Runtime {
+	if asked != blueprint.RuntimeAuto && asked != "" {
 		return asked
 	}
 	endpoint := n.kubelet().Settings.ContainerRuntimeEndpoint
 	crio := n.exists(path.Dir(facts.CRIOConfig)) || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
 	switch {
 	case strings.Contains(endpoint, "crio"):
-		return RuntimeCRIO
+		return blueprint.RuntimeCRIO
 	case strings.Contains(endpoint, "containerd"):
-		return RuntimeContainerd
+		return blueprint.RuntimeContainerd
 	case n.hasContainerd():
-		return RuntimeContainerd
+		return blueprint.RuntimeContainerd
 	case crio:
-		return RuntimeCRIO
+		return blueprint.RuntimeCRIO
 	}
-	return RuntimeNone
+	return blueprint.RuntimeNone
 }
 
 // cause says why a file is unavailable.
@@ -105,104 +104,6 @@ func cause(file facts.Fact) string {
 		return "it does not exist."
 	}
 	return file.Err
-}
-
-// Runtime is a node's container runtime.
-type Runtime string
-
-// Runtimes. Auto detects the runtime. None configures neither it nor Kata.
-const (
-	RuntimeAuto       Runtime = "Auto"
-	RuntimeContainerd Runtime = "containerd"
-	RuntimeCRIO       Runtime = "CRI-O"
-	RuntimeNone       Runtime = "None"
-)
-
-// Flavour is one of Kata's two runtimes.
-type Flavour string
-
-// Flavours: the Go runtime and the Rust runtime (runtime-rs).
-const (
-	FlavourGo   Flavour = "go"
-	FlavourRust Flavour = "rs"
-)
-
-// other returns the other flavour.
-func (f Flavour) other() Flavour {
-	if f == FlavourRust {
-		return FlavourGo
-	}
-	return FlavourRust
-}
-
-// Base selects the Kata configuration that is copied for the handler kata-gpu.
-type Base string
-
-// Bases: with the guest for GPUs, or the plain one, which suffices for NICs.
-const (
-	BaseGPU Base = "GPU"
-	BaseNIC Base = "NIC"
-)
-
-// other returns the other base.
-func (b Base) other() Base {
-	if b == BaseNIC {
-		return BaseGPU
-	}
-	return BaseNIC
-}
-
-// Options configure the node's container runtimes. The zero value of each field is its default.
-type Containers struct {
-	// Runtime is Auto, containerd, CRI-O or None.
-	Runtime Runtime `json:"runtime,omitempty"`
-	// Kata is go or rs. One handler has one runtime.
-	Kata Flavour `json:"kata,omitempty"`
-	// Base is GPU or NIC.
-	Base Base `json:"base,omitempty"`
-	// NICHandler also installs the handler kata-vfio, for pods with NICs only: its VM has less memory. Its Kata
-	// configuration is a copy of the base NIC.
-	NICHandler bool `json:"nicHandler,omitempty"`
-	// HotPlug plugs devices into the running VM instead of cold-plugging them. Only the Go runtime can, and the plugin
-	// needs the flag --hot-plug.
-	HotPlug bool `json:"hotPlug,omitempty"`
-	// PodResourcesSocket makes systemd create the file of the plugin's pod-resources socket at each boot, before the
-	// first pod. The default is true unless Runtime is None.
-	PodResourcesSocket *bool `json:"podResourcesSocket,omitempty"`
-}
-
-// withDefaults sets unset options and refuses invalid ones.
-func (o Containers) withDefaults() (Containers, error) {
-	for _, err := range []error{
-		choose("runtime", &o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone),
-		choose("kata", &o.Kata, FlavourGo, FlavourRust),
-		choose("base", &o.Base, BaseGPU, BaseNIC),
-	} {
-		if err != nil {
-			return o, err
-		}
-	}
-	if o.HotPlug && o.Kata == FlavourRust {
-		return o, fmt.Errorf("hotPlug: Kata's Rust runtime has no such setting; use kata: %s", FlavourGo)
-	}
-	if o.HotPlug && o.NICHandler {
-		return o, errors.New("nicHandler: the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")
-	}
-	if o.PodResourcesSocket == nil {
-		o.PodResourcesSocket = new(o.Runtime != RuntimeNone)
-	}
-	return o, nil
-}
-
-// choose validates a value, and sets an empty one to the first choice.
-func choose[T ~string](name string, value *T, choices ...T) error {
-	if *value == "" {
-		*value = choices[0]
-	}
-	if slices.Contains(choices, *value) {
-		return nil
-	}
-	return fmt.Errorf("%s: %q is none of %v", name, string(*value), choices)
 }
 
 // wants collects the requirements of one part.

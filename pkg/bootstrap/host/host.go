@@ -118,7 +118,7 @@ func (n *node) lockedMemory() {
 		units = containers.UsualUnits(n.tree, runtime)
 	}
 	then := []state.FollowUp{state.UnitsReload, state.ContainerdRestart}
-	if runtime == containers.RuntimeCRIO {
+	if runtime == blueprint.RuntimeCRIO {
 		then[1] = state.CRIORestart
 	}
 	for _, unit := range units {

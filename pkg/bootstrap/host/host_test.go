@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -62,7 +61,7 @@ func TestFilesSayWhatTheBlueprintAsksFor(t *testing.T) {
 	b.Kernel.EarlyBinding = true
 	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)}}
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "ens1", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(4), EswitchMode: v1alpha1.EswitchSwitchdev}}
-	b.Containers.Runtime = containers.RuntimeCRIO
+	b.Containers.Runtime = blueprint.RuntimeCRIO
 	p := &boot.Platform{
 		Systemd: true, Networkd: true, Initramfs: boot.Dracut,
 		Modules: map[string]boot.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {BuiltIn: true}, "iommufd": {}},
