@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
 )
 
@@ -128,7 +128,7 @@ func (j *judging) conclude(cmd *cobra.Command, c *audit.Candidate) error {
 	stdout := cmd.OutOrStdout()
 	o := audit.CandidateOptions{Show: j.show}
 	if j.file == "" {
-		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
+		o.Color, o.Width = output.Colorful(stdout), output.Width(stdout)
 	}
 	if err := audit.WriteCandidate(&text, c, j.format, o); err != nil {
 		return err

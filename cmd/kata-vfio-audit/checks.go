@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -244,5 +244,5 @@ func profilesCommand() *cobra.Command {
 // reportOptions fit a command's output.
 func reportOptions(cmd *cobra.Command) report.Options {
 	out := cmd.OutOrStdout()
-	return report.Options{Color: terminal.Colorful(out), Width: terminal.Width(out)}
+	return report.Options{Color: output.Colorful(out), Width: output.Width(out)}
 }

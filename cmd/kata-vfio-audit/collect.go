@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
@@ -104,7 +104,7 @@ func gatherCommand(t *tree) *cobra.Command {
 // deliverArchive writes an archive, and says on warnings which file has it.
 func deliverArchive(data []byte, file string, stdout, warnings io.Writer) error {
 	if file == "" || file == "-" {
-		if terminal.Is(stdout) {
+		if output.Is(stdout) {
 			return command.Usagef("the archive can't go to a terminal: name a file with -f")
 		}
 		if _, err := stdout.Write(data); err != nil {
@@ -141,7 +141,7 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit i
 		return err
 	}
 	defer func() { _ = r.node.Close() }()
-	working := terminal.NewProgress(warnings)
+	working := output.NewProgress(warnings)
 	defer working.End()
 	working.Say("compressing the files")
 	return r.recorder.Write(w, r.manifest)
@@ -178,7 +178,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	if err := t.check(r.node.FS, warnings); err != nil {
 		return err
 	}
-	working := terminal.NewProgress(warnings)
+	working := output.NewProgress(warnings)
 	defer working.End()
 	now := time.Now().UTC()
 	seen, recorder := archive.Record(r.node.FS)
@@ -194,7 +194,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	r.findings = check.Run(n, r.checks, check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
 	check.Planned(n, r.checks, now.Format(time.DateOnly)) // so that the archive has what it reads
-	working.Say("reading the files of %s", terminal.Count(len(n.Snapshot.Functions), "function"))
+	working.Say("reading the files of %s", output.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
 		return err
 	}

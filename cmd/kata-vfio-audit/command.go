@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -201,13 +201,13 @@ func warn(warnings io.Writer, text string) error {
 	if text == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(warnings, "warning: %s\n", terminal.Visible(text))
+	_, err := fmt.Fprintf(warnings, "warning: %s\n", output.Visible(text))
 	return err
 }
 
 // warnOnce writes each warning, and one that many devices have once.
 func warnOnce(warnings io.Writer, texts []string) error {
-	for _, text := range terminal.Fold(texts) {
+	for _, text := range output.Fold(texts) {
 		if err := warn(warnings, text); err != nil {
 			return err
 		}
@@ -221,5 +221,5 @@ func warnHidden(s *device.Snapshot, warnings io.Writer) error {
 	if n == 0 {
 		return nil
 	}
-	return warn(warnings, fmt.Sprintf("configuration space of %s could not be read in full: ACS and ATS are unknown there; run as root", terminal.Count(n, "function")))
+	return warn(warnings, fmt.Sprintf("configuration space of %s could not be read in full: ACS and ATS are unknown there; run as root", output.Count(n, "function")))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -274,7 +274,7 @@ func TestHostileNamesDoNothing(t *testing.T) {
 			t.Errorf("%s: %v, shows no %s:\n%s", line, err, shown, stdout)
 		}
 		// Lines of DOT are indented by tabs.
-		if i := strings.IndexFunc(stdout, func(r rune) bool { return r != '\n' && r != '\t' && terminal.Obeyed(r) }); i >= 0 {
+		if i := strings.IndexFunc(stdout, func(r rune) bool { return r != '\n' && r != '\t' && output.Obeyed(r) }); i >= 0 {
 			t.Errorf("%s writes %q", line, stdout[i:min(i+20, len(stdout))])
 		}
 	}

@@ -14,9 +14,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -59,7 +58,7 @@ func devicesCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			style.Color, style.Width = terminal.Colorful(cmd.OutOrStdout()), terminal.Width(cmd.OutOrStdout())
+			style.Color, style.Width = output.Colorful(cmd.OutOrStdout()), output.Width(cmd.OutOrStdout())
 			if err := writeDevices(cmd.OutOrStdout(), inv, format, style); err != nil {
 				return err
 			}
@@ -100,7 +99,7 @@ func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.
 	case "yaml":
 		return inv.WriteYAML(w)
 	case "dot":
-		return topology.WriteDOT(w, inv, topology.Everything)
+		return audit.WriteDOT(w, inv, audit.Everything)
 	}
 	return inv.WriteTable(w, style)
 }
@@ -172,7 +171,7 @@ func sandboxesCommand(t *tree) *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			return all.Write(out, format, terminal.TableWidth(out))
+			return all.Write(out, format, output.TableWidth(out))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -233,11 +232,11 @@ func topologyCommand(t *tree) *cobra.Command {
 				return err
 			}
 			var drawing bytes.Buffer
-			detail := topology.Folded
+			detail := audit.Folded
 			if all {
-				detail = topology.Everything
+				detail = audit.Everything
 			}
-			if err := writeTopology(&drawing, inv, detail, format, file == "" && terminal.Colorful(cmd.OutOrStdout())); err != nil {
+			if err := writeTopology(&drawing, inv, detail, format, file == "" && output.Colorful(cmd.OutOrStdout())); err != nil {
 				return err
 			}
 			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
@@ -249,14 +248,14 @@ func topologyCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-func writeTopology(w io.Writer, inv *audit.Inventory, detail topology.Detail, format string, color bool) error {
+func writeTopology(w io.Writer, inv *audit.Inventory, detail audit.Detail, format string, color bool) error {
 	switch format {
 	case "dot":
-		return topology.WriteDOT(w, inv, detail)
+		return audit.WriteDOT(w, inv, detail)
 	case "tree":
-		return terminal.WriteTree(w, topology.Tree(inv, detail), color)
+		return output.WriteTree(w, audit.Tree(inv, detail), color)
 	}
-	return topology.WriteSVG(w, topology.Arrange(inv, detail))
+	return audit.WriteSVG(w, audit.Arrange(inv, detail))
 }
 
 // deliver writes the drawing to the file, whole or not at all, or to stdout.

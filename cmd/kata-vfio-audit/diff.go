@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 const diffExitCodes = "Exit codes:\n" +
@@ -89,13 +88,13 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 	var err error
 	switch j.format {
 	case "json":
-		err = encode.JSON(&b, "diff", d)
+		err = output.JSON(&b, "diff", d)
 	case "yaml":
-		err = encode.YAML(&b, "diff", d)
+		err = output.YAML(&b, "diff", d)
 	default:
 		width := 0
 		if j.file == "" {
-			width = terminal.TableWidth(stdout)
+			width = output.TableWidth(stdout)
 		}
 		err = j.diffTable(&b, d, width)
 	}
@@ -131,12 +130,12 @@ func (j *judging) diffTable(w io.Writer, d *finding.Diff, width int) error {
 		rows = append(rows, []string{string(c.Kind), string(f.Severity), f.ID, states(c), about(f), f.Text})
 	}
 	if len(rows) > 1 {
-		if _, err := fmt.Fprintf(w, "%s\n\n", strings.Join(terminal.Columns(rows, width), "\n")); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n\n", strings.Join(output.Columns(rows, width), "\n")); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d new, %d changed, %d gone, %d as before, between %s and %s\n", count[finding.New], count[finding.Changed],
-		count[finding.Gone], d.Same, terminal.Visible(d.Old.Time), terminal.Visible(d.New.Time))
+		count[finding.Gone], d.Same, output.Visible(d.Old.Time), output.Visible(d.New.Time))
 	return err
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // shortest is how often a node may be audited: more would be a load.
@@ -63,10 +62,10 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 	}
 	repeat(cmd.Context(), e.every, func(ctx context.Context) {
 		if err := j.rereadWaivers(); err != nil {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no waivers apply: %s\n", terminal.Visible(err.Error()))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no waivers apply: %s\n", output.Visible(err.Error()))
 		}
 		if err := t.once(ctx, j, e, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: %s\n", terminal.Visible(err.Error()))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: %s\n", output.Visible(err.Error()))
 		}
 	})
 	return nil
@@ -80,7 +79,7 @@ func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writ
 		return err
 	}
 	var line bytes.Buffer
-	if err := encode.JSONLine(&line, "report", doc.Report); err != nil {
+	if err := output.JSONLine(&line, "report", doc.Report); err != nil {
 		return err
 	}
 	kept := e.keep(doc.Subject.Name, line.Bytes())

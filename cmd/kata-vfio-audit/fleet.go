@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func fleetCommand() *cobra.Command {
@@ -46,7 +46,7 @@ func fleetCommand() *cobra.Command {
 			}
 			reports, refused := nodereport.Credible(reports, time.Now())
 			for _, r := range refused {
-				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", terminal.Visible(r.Subject.Name), r.Subject.Time, r.Why); err != nil {
+				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", output.Visible(r.Subject.Name), r.Subject.Time, r.Why); err != nil {
 					return err
 				}
 			}
@@ -56,7 +56,7 @@ func fleetCommand() *cobra.Command {
 			}
 			width := 0
 			if file == "" {
-				width = terminal.TableWidth(cmd.OutOrStdout())
+				width = output.TableWidth(cmd.OutOrStdout())
 			}
 			var page bytes.Buffer
 			if err := f.Write(&page, format, width); err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -124,7 +123,7 @@ func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
 	p := newPrinter(w, o.format)
 	for e, err := range ledger.Events(fsys) {
 		if _, damaged := errors.AsType[*ledger.DamagedError](err); damaged {
-			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", terminal.Visible(err.Error()))
+			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", output.Visible(err.Error()))
 			continue
 		}
 		if err != nil {
@@ -179,7 +178,7 @@ func (p *documentPrinter) event(e *ledger.Entry) error {
 }
 
 func (p *documentPrinter) end() error {
-	_, err := encode.Document(p.w, p.format, "events", map[string]any{"events": p.events})
+	_, err := output.Document(p.w, p.format, "events", map[string]any{"events": p.events})
 	return err
 }
 
@@ -206,7 +205,7 @@ func (p *tablePrinter) event(entry *ledger.Entry) error {
 }
 
 func (p *tablePrinter) end() error {
-	_, err := io.WriteString(p.w, strings.Join(terminal.Columns(p.rows, terminal.TableWidth(p.w)), "\n")+"\n")
+	_, err := io.WriteString(p.w, strings.Join(output.Columns(p.rows, output.TableWidth(p.w)), "\n")+"\n")
 	return err
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -98,12 +97,12 @@ func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 
 // printReport prints what was found, and returns the error of a ledger that failed.
 func printReport(w io.Writer, format string, r *ledger.Report) error {
-	done, err := encode.Document(w, format, "report", r)
+	done, err := output.Document(w, format, "report", r)
 	if !done {
 		_, err = io.WriteString(w, reportWords(r))
 	}
 	if err == nil && !r.OK() {
-		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", terminal.Visible(cmp.Or(r.Origin, "this node")))}
+		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", output.Visible(cmp.Or(r.Origin, "this node")))}
 	}
 	return err
 }
@@ -118,20 +117,20 @@ func reportWords(r *ledger.Report) string {
 		if where != "" {
 			where += ": "
 		}
-		fmt.Fprintf(&text, "✗ %s%s [%s]\n", where, terminal.Visible(p.What), p.Kind)
+		fmt.Fprintf(&text, "✗ %s%s [%s]\n", where, output.Visible(p.What), p.Kind)
 	}
 	if r.OK() {
 		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
 	}
 	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention, or left out of an archive), in %d segments\n",
-		terminal.Visible(cmp.Or(r.Origin, "not known")), terminal.Visible(cmp.Or(r.Key, "gone")), r.Size, r.Dropped, r.Segments)
+		output.Visible(cmp.Or(r.Origin, "not known")), output.Visible(cmp.Or(r.Key, "gone")), r.Size, r.Dropped, r.Segments)
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {
 		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)
 	}
 	if r.LeftOut > 0 {
 		fmt.Fprintf(&text, "         left out (%d): the ledger's key did not sign what %s has, where others can write too. It says nothing of the ledger\n",
-			r.LeftOut, terminal.Visible(strings.Join(r.LeftOutFrom, ", ")))
+			r.LeftOut, output.Visible(strings.Join(r.LeftOutFrom, ", ")))
 	}
 	return text.String()
 }
@@ -162,7 +161,7 @@ func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
 	}
 	at, err := p.Check(key)
 	if err != nil {
-		return &verdictError{code: exitLedger, text: "the proof does not hold: " + terminal.Visible(err.Error())}
+		return &verdictError{code: exitLedger, text: "the proof does not hold: " + output.Visible(err.Error())}
 	}
 	what := "the earlier checkpoint is of the same history"
 	if p.Event != "" {
@@ -170,11 +169,11 @@ func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
 	}
 	by := "the key that is known"
 	if key == "" {
-		by = "the key that the proof itself names; compare it with the node's, or give --key: " + terminal.Visible(p.Key)
+		by = "the key that the proof itself names; compare it with the node's, or give --key: " + output.Visible(p.Key)
 	}
-	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, terminal.Visible(at.Origin), at.Size, by)
+	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, output.Visible(at.Origin), at.Size, by)
 	if err == nil && p.Event != "" {
-		_, err = fmt.Fprintln(w, terminal.Visible(p.Event))
+		_, err = fmt.Fprintln(w, output.Visible(p.Event))
 	}
 	return err
 }
@@ -248,7 +247,7 @@ func readProof(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledge
 func failedLedger(err error) error {
 	_, damaged := errors.AsType[*ledger.DamagedError](err)
 	if damaged || errors.Is(err, ledger.ErrNoKey) || errors.Is(err, ledger.ErrForeign) {
-		return &verdictError{code: exitLedger, text: terminal.Visible(err.Error())}
+		return &verdictError{code: exitLedger, text: output.Visible(err.Error())}
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
@@ -314,7 +314,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b bytes.Buffer
 	o := report.Options{Show: j.show, FailOn: j.gate}
 	if j.file == "" {
-		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
+		o.Color, o.Width = output.Colorful(stdout), output.Width(stdout)
 	}
 	if err := report.Write(&b, doc, j.format, o); err != nil {
 		return err

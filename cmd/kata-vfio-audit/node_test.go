@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -229,7 +229,7 @@ func TestHostileNodeDoesNothing(t *testing.T) {
 	tree.Put("proc/cmdline", "\x1b[31m\x07 quiet\n")
 	for _, format := range report.Formats() {
 		_, out := code(t, "node", "-o", format, "--root", tree.Root())
-		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && (r != '\t' || format != "html") && terminal.Obeyed(r) }); i >= 0 {
+		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && (r != '\t' || format != "html") && output.Obeyed(r) }); i >= 0 {
 			t.Errorf("%s writes %q", format, out[i:min(i+20, len(out))])
 		}
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // When run applies.
@@ -105,7 +104,7 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := k.once(ctx, e); err != nil && ctx.Err() == nil {
-			_, _ = fmt.Fprintln(k.stderr, "kata-vfio-bootstrap:", terminal.VisibleLines(err.Error()))
+			_, _ = fmt.Fprintln(k.stderr, "kata-vfio-bootstrap:", output.VisibleLines(err.Error()))
 		}
 		k.sleep(ctx)
 	}
@@ -180,7 +179,7 @@ func (k *keeper) backOff(p *bootstrap.Plan) {
 	if len(again) > 0 && now.Sub(k.fixed.at) < 2*max(longest, k.every) {
 		pause = min(2*max(k.fixed.pause, k.every), max(longest, k.every))
 		_, _ = fmt.Fprintf(k.stderr, "kata-vfio-bootstrap: another program keeps changing %s; the next fix is in %s at the earliest\n",
-			terminal.Visible(strings.Join(again, ", ")), pause)
+			output.Visible(strings.Join(again, ", ")), pause)
 	}
 	k.fixed = fixes{files: files, at: now, pause: pause}
 }
@@ -209,7 +208,7 @@ func (k *keeper) report(p *bootstrap.Plan) error {
 // print writes a value, with json on one line.
 func (k *keeper) print(v any, show func(*printer)) error {
 	if k.format == "json" {
-		return encode.JSONLine(k.stdout, "the result", v)
+		return output.JSONLine(k.stdout, "the result", v)
 	}
 	return k.options.print(k.stdout, v, show)
 }

@@ -10,8 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // printPlan shows what apply would do.
@@ -33,13 +32,13 @@ func printVerify(out *printer, p *bootstrap.Plan) {
 	for _, f := range p.Files {
 		switch {
 		case f.Drift != nil && f.Drift.What == "removed":
-			out.head(terminal.Red, fmt.Sprintf("✗ /%s was removed after %s", f.Path, when(f.Drift.Written)))
+			out.head(output.Red, fmt.Sprintf("✗ /%s was removed after %s", f.Path, when(f.Drift.Written)))
 		case f.Drift != nil && f.Status == bootstrap.ToDo:
-			out.head(terminal.Red, fmt.Sprintf("✗ /%s was written %s and has differed since %s", f.Path, when(f.Drift.Written), when(f.Drift.Since)))
+			out.head(output.Red, fmt.Sprintf("✗ /%s was written %s and has differed since %s", f.Path, when(f.Drift.Written), when(f.Drift.Since)))
 		case f.Drift != nil:
 			out.line("! /%s was written %s and changed %s; it still has the required content", f.Path, when(f.Drift.Written), when(f.Drift.Since))
 		case f.Status == bootstrap.ToDo:
-			out.head(terminal.Red, fmt.Sprintf("✗ /%s does not match the blueprint (%s)", f.Path, f.Action))
+			out.head(output.Red, fmt.Sprintf("✗ /%s does not match the blueprint (%s)", f.Path, f.Action))
 		}
 		out.diff(f.Diff)
 	}
@@ -83,28 +82,28 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	switch p.Outcome() {
 	case bootstrap.Impossible:
 		if p.NotBrought {
-			out.head(terminal.Red, inVain)
+			out.head(output.Red, inVain)
 			return
 		}
-		out.head(terminal.Red, "The node can't match the blueprint until you fix the problems above. apply changes nothing until then.")
+		out.head(output.Red, "The node can't match the blueprint until you fix the problems above. apply changes nothing until then.")
 	case bootstrap.ChangesNeeded:
-		out.head(terminal.Yellow, "The node does not match the blueprint. "+changes+".")
+		out.head(output.Yellow, "The node does not match the blueprint. "+changes+".")
 	case bootstrap.RebootNeeded:
 		if byHand(p) {
-			out.head(terminal.Yellow, "All files match. Perform the manual steps above, then reboot the node.")
+			out.head(output.Yellow, "All files match. Perform the manual steps above, then reboot the node.")
 			return
 		}
-		out.head(terminal.Yellow, "All files match. Reboot the node to put them into effect.")
+		out.head(output.Yellow, "All files match. Reboot the node to put them into effect.")
 	case bootstrap.Fit:
 		if byHand(p) && len(p.Files) == 0 {
-			out.head(terminal.Yellow, "Bootstrap writes no files here. Perform the manual steps above.")
+			out.head(output.Yellow, "Bootstrap writes no files here. Perform the manual steps above.")
 			return
 		}
 		if byHand(p) || slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
-			out.head(terminal.Yellow, "All files match the blueprint. Perform the manual steps above.")
+			out.head(output.Yellow, "All files match the blueprint. Perform the manual steps above.")
 			return
 		}
-		out.head(terminal.Green, "The node matches the blueprint.")
+		out.head(output.Green, "The node matches the blueprint.")
 	}
 }
 
@@ -115,7 +114,7 @@ func byHand(p *bootstrap.Plan) bool {
 
 func printRefusal(out *printer, refused *bootstrap.RefusedError) {
 	out.problems(refused.Problems)
-	out.head(terminal.Red, "Nothing was changed.")
+	out.head(output.Red, "Nothing was changed.")
 }
 
 // printResult shows what apply or revert did. If it failed, that may be only a part.
@@ -129,7 +128,7 @@ func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	}
 	out.table(rows)
 	for _, k := range r.Kept {
-		out.head(terminal.Yellow, fmt.Sprintf("! /%s is kept: %s", terminal.Visible(k.Path), k.Why))
+		out.head(output.Yellow, fmt.Sprintf("! /%s is kept: %s", output.Visible(k.Path), k.Why))
 		out.diff(k.Diff)
 	}
 	out.steps(r.Steps, "not run:")
@@ -149,25 +148,25 @@ func concludeResult(out *printer, r *bootstrap.Result) {
 	left := byHand(r.Plan) || slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs })
 	switch {
 	case unfit(r) && r.Plan.NotBrought:
-		out.head(terminal.Red, inVain)
+		out.head(output.Red, inVain)
 	case unfit(r):
-		out.head(terminal.Red, "The node can't match the blueprint until you fix the problems above.")
+		out.head(output.Red, "The node can't match the blueprint until you fix the problems above.")
 	case r.Reboot && byHand(r.Plan):
-		out.head(terminal.Yellow, "Perform the manual steps above, then reboot the node.")
+		out.head(output.Yellow, "Perform the manual steps above, then reboot the node.")
 	case r.Reboot:
-		out.head(terminal.Yellow, "Reboot the node to put the changes into effect.")
+		out.head(output.Yellow, "Reboot the node to put the changes into effect.")
 	case keeps(r) && done:
-		out.head(terminal.Yellow, "Done, except for the files that were kept.")
+		out.head(output.Yellow, "Done, except for the files that were kept.")
 	case keeps(r):
-		out.head(terminal.Yellow, "Nothing was changed.")
+		out.head(output.Yellow, "Nothing was changed.")
 	case done && left:
-		out.head(terminal.Yellow, "Done, except for the manual steps above.")
+		out.head(output.Yellow, "Done, except for the manual steps above.")
 	case left:
-		out.head(terminal.Yellow, "Nothing was changed. Perform the manual steps above.")
+		out.head(output.Yellow, "Nothing was changed. Perform the manual steps above.")
 	case done, len(r.Kept) > 0:
-		out.head(terminal.Green, "Done.")
+		out.head(output.Green, "Done.")
 	default:
-		out.head(terminal.Green, "Nothing to do.")
+		out.head(output.Green, "Nothing to do.")
 	}
 }
 
@@ -224,22 +223,22 @@ type printer struct {
 
 // print writes a value in the format of -o.
 func (o *options) print(w io.Writer, v any, show func(*printer)) error {
-	if done, err := encode.Document(w, o.format, "the result", v); done {
+	if done, err := output.Document(w, o.format, "the result", v); done {
 		return err
 	}
-	out := &printer{color: terminal.Colorful(w), width: terminal.TableWidth(w)}
+	out := &printer{color: output.Colorful(w), width: output.TableWidth(w)}
 	show(out)
 	_, err := w.Write(out.text.Bytes())
 	return err
 }
 
 func (p *printer) line(format string, args ...any) {
-	p.text.WriteString(terminal.VisibleLines(fmt.Sprintf(format, args...)))
+	p.text.WriteString(output.VisibleLines(fmt.Sprintf(format, args...)))
 	p.text.WriteByte('\n')
 }
 
-func (p *printer) head(color terminal.Color, text string) {
-	p.text.WriteString(terminal.Paint(p.color, color, text))
+func (p *printer) head(color output.Color, text string) {
+	p.text.WriteString(output.Paint(p.color, color, text))
 	p.text.WriteByte('\n')
 }
 
@@ -247,23 +246,23 @@ func (p *printer) table(rows [][]string) {
 	if len(rows) < 2 {
 		return
 	}
-	p.text.WriteString(strings.Join(terminal.Columns(rows, p.width), "\n") + "\n\n")
+	p.text.WriteString(strings.Join(output.Columns(rows, p.width), "\n") + "\n\n")
 }
 
 func (p *printer) diff(text string) {
 	for line := range strings.Lines(text) {
-		color := terminal.Color("")
+		color := output.Color("")
 		switch {
 		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
-			color = terminal.Bold
+			color = output.Bold
 		case strings.HasPrefix(line, "+"):
-			color = terminal.Green
+			color = output.Green
 		case strings.HasPrefix(line, "-"):
-			color = terminal.Red
+			color = output.Red
 		}
 		cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		for i := range cells {
-			cells[i] = terminal.Visible(cells[i])
+			cells[i] = output.Visible(cells[i])
 		}
 		p.head(color, strings.Join(cells, "\t"))
 	}
@@ -273,11 +272,11 @@ func (p *printer) diff(text string) {
 }
 
 func (p *printer) problems(all []state.Problem) {
-	for _, said := range terminal.Fold(problemTexts(all)) {
+	for _, said := range output.Fold(problemTexts(all)) {
 		text, fix, _ := strings.Cut(said, fixFollows)
-		color := terminal.Yellow
+		color := output.Yellow
 		if strings.HasPrefix(text, fatalMark) {
-			color = terminal.Red
+			color = output.Red
 		}
 		p.head(color, strings.Join(p.wrap(text, 2), "\n  "))
 		p.line("    %s", strings.Join(p.wrap(fix, 4), "\n    "))
@@ -305,7 +304,7 @@ func problemTexts(all []state.Problem) []string {
 		if problem.ByHand {
 			fix = "manual step: " + fix
 		}
-		texts[i] = mark + " " + terminal.VisibleLines(problem.WithCode()) + fixFollows + fix
+		texts[i] = mark + " " + output.VisibleLines(problem.WithCode()) + fixFollows + fix
 	}
 	return texts
 }
@@ -313,12 +312,12 @@ func problemTexts(all []state.Problem) []string {
 // wrap returns the lines of a text that is indented by so many characters. Indented lines stay whole.
 func (p *printer) wrap(text string, indent int) []string {
 	var lines []string
-	for line := range strings.SplitSeq(terminal.VisibleLines(text), "\n") {
+	for line := range strings.SplitSeq(output.VisibleLines(text), "\n") {
 		if p.width == 0 || strings.HasPrefix(line, " ") {
 			lines = append(lines, line)
 			continue
 		}
-		lines = append(lines, terminal.Wrap(line, p.width-indent)...)
+		lines = append(lines, output.Wrap(line, p.width-indent)...)
 	}
 	return lines
 }

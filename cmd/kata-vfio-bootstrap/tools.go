@@ -6,19 +6,19 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // announced runs tools, and says which one runs now: some take a minute.
 type announced struct {
 	bootstrap.Runner
-	working *terminal.Progress
+	working *output.Progress
 }
 
 // announce has an engine's tools announced on w, except for programs that read the result.
 func (o *options) announce(e *bootstrap.Engine, w io.Writer) {
 	if e.Tools != nil && o.format != "json" && o.format != "yaml" {
-		e.Tools = announced{e.Tools, terminal.NewSteps(w)}
+		e.Tools = announced{e.Tools, output.NewSteps(w)}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/network/guestnet"
 )
 
@@ -151,5 +151,5 @@ func (o *options) write(w io.Writer, report *guestnet.Report) error {
 	case "yaml":
 		return report.WriteYAML(w)
 	}
-	return report.WriteTable(w, terminal.TableWidth(w))
+	return report.WriteTable(w, output.TableWidth(w))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
@@ -213,7 +213,7 @@ func printPlans(w io.Writer, plans []devicePlan, none string) error {
 			refusals = append(refusals, fmt.Sprintf("%s: %s\n    fix: %s", plans[i].Device, r.Text, r.Fix))
 		}
 	}
-	for _, text := range terminal.Fold(refusals) {
+	for _, text := range output.Fold(refusals) {
 		fmt.Fprintf(w, "\n%s\n", text)
 	}
 	return nil

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -20,12 +19,12 @@ import (
 
 // document prints a value in one of the machine formats; false for "table".
 func document(w io.Writer, format string, v any) (bool, error) {
-	return encode.Document(w, format, "the result", v)
+	return output.Document(w, format, "the result", v)
 }
 
 // table prints rows in columns, within the width of a terminal.
 func table(w io.Writer, rows [][]string) error {
-	_, err := io.WriteString(w, strings.Join(terminal.Columns(rows, terminal.TableWidth(w)), "\n")+"\n")
+	_, err := io.WriteString(w, strings.Join(output.Columns(rows, output.TableWidth(w)), "\n")+"\n")
 	return err
 }
 
@@ -105,9 +104,9 @@ func short(a, beside pci.Address) string {
 
 func roleWord(role plan.Role, n int) string {
 	if role == plan.RoleGroupMate {
-		return terminal.Plural(n, "group mate")
+		return output.Plural(n, "group mate")
 	}
-	return terminal.Plural(n, "companion")
+	return output.Plural(n, "companion")
 }
 
 func resetWords(resets []isolation.Reset) string {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -226,5 +226,5 @@ func clearedWords(how maintain.Clearance, proofs []isolation.Proof) string {
 	case len(proofs) == 0:
 		return "cleared: its functions are off the bus"
 	}
-	return "cleared by " + terminal.Count(len(proofs), "reset") + ": " + isolation.Proven
+	return "cleared by " + output.Count(len(proofs), "reset") + ": " + isolation.Proven
 }

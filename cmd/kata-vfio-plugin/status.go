@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -344,7 +344,7 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	for _, a := range r.Orphans {
 		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
 	}
-	_, err := fmt.Fprintf(w, "%s, %d unfinished\n", terminal.Count(len(r.Kept)+len(r.Undone)+len(r.Released)+len(r.Quarantined), "record"), len(r.Unfinished))
+	_, err := fmt.Fprintf(w, "%s, %d unfinished\n", output.Count(len(r.Kept)+len(r.Undone)+len(r.Released)+len(r.Quarantined), "record"), len(r.Unfinished))
 	return err
 }
 

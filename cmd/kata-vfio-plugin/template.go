@@ -14,7 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -91,7 +91,7 @@ func warnTainted(w io.Writer, known *plan.Node) {
 			}
 		}
 	}
-	for _, text := range terminal.Fold(texts) {
+	for _, text := range output.Fold(texts) {
 		fmt.Fprintln(w, text)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -73,7 +73,7 @@ func (a *auditing) check() error {
 	if !slices.Contains(finding.Severities(), rule.Severity(a.failOn)) {
 		return command.Usagef("--fail-on %q: want one of %s", a.failOn, finding.SeverityWords())
 	}
-	return a.output.check()
+	return a.printing.check()
 }
 
 // roll shows the state, and fails where a check does.
@@ -200,12 +200,12 @@ func nothingFails(n *fleet.NodeAudit) string {
 	return "nothing fails, but some checks could not tell"
 }
 
-func severityColor(s rule.Severity) terminal.Color {
+func severityColor(s rule.Severity) output.Color {
 	switch s {
 	case rule.Critical, rule.High:
-		return terminal.Red
+		return output.Red
 	case rule.Medium:
-		return terminal.Yellow
+		return output.Yellow
 	default:
 		return ""
 	}

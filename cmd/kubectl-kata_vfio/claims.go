@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -89,7 +89,7 @@ func claimsPicture(claims []fleet.Claim, now time.Time, namespaces, wide bool) *
 	return p
 }
 
-func claimCells(c *fleet.Claim, now time.Time) []terminal.Cell {
+func claimCells(c *fleet.Claim, now time.Time) []output.Cell {
 	names := make([]string, len(c.Devices))
 	for i := range c.Devices {
 		names[i] = c.Devices[i].Name
@@ -107,14 +107,14 @@ func claimCells(c *fleet.Claim, now time.Time) []terminal.Cell {
 	return line
 }
 
-func stateColor(s fleet.ClaimState) terminal.Color {
+func stateColor(s fleet.ClaimState) output.Color {
 	switch s {
 	case fleet.Refused:
-		return terminal.Red
+		return output.Red
 	case fleet.Ready:
-		return terminal.Green
+		return output.Green
 	case fleet.Pending, fleet.Allocated, fleet.Deleting, fleet.Weakened:
-		return terminal.Yellow
+		return output.Yellow
 	}
 	return ""
 }

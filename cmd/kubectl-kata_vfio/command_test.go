@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // TestExitCodes: what each means is in the help of every command.
@@ -155,7 +155,7 @@ func TestHostileTextsDoNothing(t *testing.T) {
 			t.Errorf("%s shows nothing of it: %s\n%s", line, stderr, stdout)
 		}
 		for _, text := range []string{stdout, stderr} {
-			if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && terminal.Obeyed(r) }); i >= 0 {
+			if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && output.Obeyed(r) }); i >= 0 {
 				t.Errorf("%s writes %q", line, text[i:min(i+20, len(text))])
 			}
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func conformanceCommand(s *session) *cobra.Command {
@@ -44,9 +43,9 @@ func conformanceCommand(s *session) *cobra.Command {
 				return err
 			}
 			report, out := fleet.JudgeConformance(state, chosenProfile(version, state)), cmd.OutOrStdout()
-			done, err := encode.Document(out, format, "evidence", report)
+			done, err := output.Document(out, format, "evidence", report)
 			if !done {
-				err = writeLines(out, append(conformanceTable(report).Lines(terminal.TableWidth(out), terminal.Colorful(out)), conformanceTodo(report, terminal.Width(out), terminal.Colorful(out))...))
+				err = writeLines(out, append(conformanceTable(report).Lines(output.TableWidth(out), output.Colorful(out)), conformanceTodo(report, output.Width(out), output.Colorful(out))...))
 			}
 			if lacking := report.Lacking(fleet.Must); err == nil && len(lacking) > 0 {
 				return &lackingError{lacking}
@@ -125,12 +124,12 @@ func (e *lackingError) Error() string {
 }
 
 // conformanceTable has a row for each requirement.
-func conformanceTable(r *fleet.ConformanceReport) *terminal.Table {
-	t := &terminal.Table{Titles: []string{"REQUIREMENT", "LEVEL", "RESULT", "WHAT"}}
+func conformanceTable(r *fleet.ConformanceReport) *output.Table {
+	t := &output.Table{Titles: []string{"REQUIREMENT", "LEVEL", "RESULT", "WHAT"}}
 	for i := range r.Requirements {
 		q := &r.Requirements[i]
 		c := cells(requirementName(q), string(q.Level), string(q.Result), what(q))
-		c[2].Color = map[fleet.Result]terminal.Color{fleet.Shown: terminal.Green, fleet.NotShown: terminal.Yellow}[q.Result]
+		c[2].Color = map[fleet.Result]output.Color{fleet.Shown: output.Green, fleet.NotShown: output.Yellow}[q.Result]
 		t.Rows = append(t.Rows, c)
 	}
 	return t
@@ -138,8 +137,8 @@ func conformanceTable(r *fleet.ConformanceReport) *terminal.Table {
 
 // conformanceTodo is what is below the table: the profile, and what to do, within the width.
 func conformanceTodo(r *fleet.ConformanceReport, width int, color bool) []string {
-	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, terminal.Visible(r.Kubernetes))}
-	title := []string{"", terminal.Paint(color, terminal.Bold, "What to do")}
+	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, output.Visible(r.Kubernetes))}
+	title := []string{"", output.Paint(color, output.Bold, "What to do")}
 	for i := range r.Requirements {
 		if q := &r.Requirements[i]; q.Fix != "" {
 			lines, title = append(append(lines, title...), indented("  - ", "    ", q.ID+": "+q.Fix, width)...), nil

@@ -22,7 +22,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/test/docs"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
@@ -181,7 +181,7 @@ func TestConformanceShowsHostileTexts(t *testing.T) {
 		if format != "table" && !strings.Contains(stdout, "evil") {
 			t.Errorf("-o %s shows nothing of it:\n%s", format, stdout)
 		}
-		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r != '\n' && terminal.Obeyed(r) }); i >= 0 {
+		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r != '\n' && output.Obeyed(r) }); i >= 0 {
 			t.Errorf("-o %s writes %q", format, (stdout + stderr)[i:])
 		}
 	}

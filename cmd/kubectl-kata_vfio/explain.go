@@ -12,8 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -53,10 +52,10 @@ func explainCommand(s *session) *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			if done, err := encode.Document(out, format, "explanation", x); done {
+			if done, err := output.Document(out, format, "explanation", x); done {
 				return err
 			}
-			return writeLines(out, explanationLines(x, terminal.Width(out), terminal.Colorful(out)))
+			return writeLines(out, explanationLines(x, output.Width(out), output.Colorful(out)))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -152,9 +151,9 @@ func explanation(state *fleet.State, of subject, namespace string) (*fleet.Expla
 
 // explanationLines is an explanation for people, within the width.
 func explanationLines(x *fleet.Explanation, width int, color bool) []string {
-	lines := terminal.Wrap(terminal.Visible(x.Subject+" "+x.Now), width)
+	lines := output.Wrap(output.Visible(x.Subject+" "+x.Now), width)
 	for i := range lines {
-		lines[i] = terminal.Paint(color, terminal.Bold, lines[i])
+		lines[i] = output.Paint(color, output.Bold, lines[i])
 	}
 	lines = append(lines, "")
 	for i := range x.Moments {
@@ -163,7 +162,7 @@ func explanationLines(x *fleet.Explanation, width int, color bool) []string {
 	if len(x.Todo) == 0 {
 		return append(lines, "", "nothing to do")
 	}
-	lines = append(lines, "", terminal.Paint(color, terminal.Bold, "What to do"))
+	lines = append(lines, "", output.Paint(color, output.Bold, "What to do"))
 	for _, todo := range x.Todo {
 		lines = append(lines, indented("  - ", "    ", todo, width)...)
 	}
@@ -180,11 +179,11 @@ func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) [
 	if m.Of != x.Subject {
 		head += " of " + m.Of
 	}
-	paint := terminal.Color("")
+	paint := output.Color("")
 	if m.Trouble && !m.Past {
-		paint = terminal.Red
+		paint = output.Red
 	}
-	lines := []string{terminal.Paint(color, paint, terminal.Visible(head))}
+	lines := []string{output.Paint(color, paint, output.Visible(head))}
 	if m.Text != "" {
 		lines = append(lines, indented("    ", "    ", m.Text, width)...)
 	}
@@ -203,7 +202,7 @@ func mark(m *fleet.Moment) string {
 }
 
 func indented(first, rest, text string, width int) []string {
-	lines := terminal.Wrap(terminal.Visible(text), width-len(rest))
+	lines := output.Wrap(output.Visible(text), width-len(rest))
 	for i := range lines {
 		if i == 0 {
 			lines[i] = first + lines[i]

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // settling is how long a change waits for those that come with it: a claim that is
@@ -192,5 +192,5 @@ func (c *complaints) say(kind fleet.Kind, text string) {
 		c.said = map[fleet.Kind]string{}
 	}
 	c.said[kind] = text
-	fmt.Fprintf(c.to, "warning: the watch of %s %s\n", kind, terminal.Visible(text))
+	fmt.Fprintf(c.to, "warning: the watch of %s %s\n", kind, output.Visible(text))
 }

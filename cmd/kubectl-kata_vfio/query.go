@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Formats of -o with an argument, as in kubectl.
@@ -89,7 +89,7 @@ func plain(value any) (any, error) {
 func visible(value any) any {
 	switch value := value.(type) {
 	case string:
-		return terminal.Visible(value)
+		return output.Visible(value)
 	case []any:
 		for i := range value {
 			value[i] = visible(value[i])

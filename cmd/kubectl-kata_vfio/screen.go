@@ -9,8 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // screen is where pictures are shown one after the other.
@@ -23,7 +22,7 @@ func newScreen(w io.Writer, format string) screen {
 	switch file, isFile := w.(*os.File); {
 	case format == "json":
 		return &stream{to: w}
-	case isFile && terminal.Is(w) && os.Getenv("TERM") != "dumb":
+	case isFile && output.Is(w) && os.Getenv("TERM") != "dumb":
 		return &redrawn{to: file}
 	}
 	return &appended{to: w}
@@ -45,7 +44,7 @@ func (r *redrawn) show(p *picture) error {
 	if _, rows, err := term.GetSize(int(r.to.Fd())); err == nil && rows > 2 {
 		height = rows
 	}
-	lines := fit(p.lines(terminal.TableWidth(r.to), terminal.Colorful(r.to)), height)
+	lines := fit(p.lines(output.TableWidth(r.to), output.Colorful(r.to)), height)
 	if _, err := io.WriteString(r.to, clear+wrapOff+strings.Join(lines, "\n")+"\n"+wrapOn); err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
@@ -58,7 +57,7 @@ func fit(lines []string, height int) []string {
 		return lines
 	}
 	shown := max(height-2, 0)
-	return append(slices.Clone(lines[:shown]), "... "+terminal.Count(len(lines)-shown, "more line"))
+	return append(slices.Clone(lines[:shown]), "... "+output.Count(len(lines)-shown, "more line"))
 }
 
 // appended is a file or a pipe: the rows that changed follow each other.
@@ -78,7 +77,7 @@ func (a *appended) show(p *picture) error {
 		a.said = map[string]string{}
 		a.widths = p.table().Widths(nil)
 		if !p.bare {
-			lines = append(lines, terminal.Line(cells(p.titles...), a.widths, false))
+			lines = append(lines, output.Line(cells(p.titles...), a.widths, false))
 		}
 	}
 	a.widths = p.table().Widths(a.widths)
@@ -89,11 +88,11 @@ func (a *appended) show(p *picture) error {
 		text := p.rowText(r)
 		if a.said[r.key] != text {
 			a.said[r.key] = text
-			lines = append(lines, terminal.Line(r.cells, a.widths, false))
+			lines = append(lines, output.Line(r.cells, a.widths, false))
 		}
 	}
 	for _, key := range gone(a.said, there) {
-		lines = append(lines, terminal.Visible(key)+" is gone")
+		lines = append(lines, output.Visible(key)+" is gone")
 	}
 	if len(lines) == 0 {
 		return nil
@@ -162,7 +161,7 @@ func (s *stream) show(p *picture) error {
 		r := &p.rows[i]
 		there[r.key] = true
 		var text strings.Builder
-		if err := encode.JSONLine(&text, p.what, change{"row", r.key, r.value}); err != nil {
+		if err := output.JSONLine(&text, p.what, change{"row", r.key, r.value}); err != nil {
 			return err
 		}
 		if s.said[r.key] == text.String() {
@@ -174,7 +173,7 @@ func (s *stream) show(p *picture) error {
 		}
 	}
 	for _, key := range gone(s.said, there) {
-		if err := encode.JSONLine(s.to, p.what, change{Type: "gone", Key: key}); err != nil {
+		if err := output.JSONLine(s.to, p.what, change{Type: "gone", Key: key}); err != nil {
 			return err
 		}
 	}
@@ -189,7 +188,7 @@ type picture struct {
 	titles   []string
 	rows     []row
 	// drawing takes the place of the table.
-	drawing []terminal.Branch
+	drawing []output.Branch
 	// bare leaves the titles out.
 	bare bool
 	// empty is printed for people instead of an empty table.
@@ -202,21 +201,21 @@ type row struct {
 	key string
 	// name is the object's, as the argument of another command.
 	name  string
-	cells []terminal.Cell
+	cells []output.Cell
 	value any
 }
 
 // cells are cells without colors.
-func cells(texts ...string) []terminal.Cell {
-	all := make([]terminal.Cell, len(texts))
+func cells(texts ...string) []output.Cell {
+	all := make([]output.Cell, len(texts))
 	for i, t := range texts {
 		all[i].Text = t
 	}
 	return all
 }
 
-func (p *picture) table() *terminal.Table {
-	t := &terminal.Table{}
+func (p *picture) table() *output.Table {
+	t := &output.Table{}
 	if !p.bare {
 		t.Titles = p.titles
 	}
@@ -231,7 +230,7 @@ func (p *picture) lines(width int, color bool) []string {
 	switch {
 	case len(p.drawing) > 0:
 		var b strings.Builder
-		_ = terminal.WriteTree(&b, p.drawing, color) // a builder takes everything
+		_ = output.WriteTree(&b, p.drawing, color) // a builder takes everything
 		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	case len(p.rows) == 0:
 		return []string{p.empty}
@@ -240,8 +239,8 @@ func (p *picture) lines(width int, color bool) []string {
 }
 
 // print writes the picture once.
-func (o *output) print(w io.Writer, p *picture) error {
-	if done, err := encode.Document(w, o.format, p.what, p.document); done {
+func (o *printing) print(w io.Writer, p *picture) error {
+	if done, err := output.Document(w, o.format, p.what, p.document); done {
 		return err
 	}
 	switch o.format {
@@ -253,7 +252,7 @@ func (o *output) print(w io.Writer, p *picture) error {
 		}
 		return nil
 	}
-	return writeLines(w, p.lines(terminal.TableWidth(w), terminal.Colorful(w)))
+	return writeLines(w, p.lines(output.TableWidth(w), output.Colorful(w)))
 }
 
 func writeLines(w io.Writer, lines []string) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // session is what the command line says of the cluster.
@@ -51,8 +51,8 @@ func (s *session) connectByFlags() (lister, string, error) {
 	return client, namespace, nil
 }
 
-// output is how a command prints.
-type output struct {
+// printing is how a command prints.
+type printing struct {
 	formats command.Formats
 	// format is one of them, without the argument that follows an equal sign.
 	format           string
@@ -64,7 +64,7 @@ type output struct {
 	sort    *query
 }
 
-func (o *output) flags(cmd *cobra.Command) {
+func (o *printing) flags(cmd *cobra.Command) {
 	o.formats.Flag(cmd, &o.format)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch: redraw the screen when something changes; without a terminal, write the rows that changed (json: one a line)")
 	if slices.Contains(o.formats, "table") {
@@ -78,7 +78,7 @@ func tableFormats() command.Formats {
 	return command.Formats{"table", "wide", "json", "yaml", "name", customColumns + "=", jsonPath + "="}
 }
 
-func (o *output) check() error {
+func (o *printing) check() error {
 	format, argument, hasArgument := strings.Cut(o.format, "=")
 	if hasArgument {
 		format += "="
@@ -93,7 +93,7 @@ func (o *output) check() error {
 }
 
 // parse reads the format's argument and the field to sort by.
-func (o *output) parse(argument string) (err error) {
+func (o *printing) parse(argument string) (err error) {
 	switch o.format {
 	case jsonPath:
 		o.query, err = newQuery(argument, false)
@@ -111,7 +111,7 @@ func (o *output) parse(argument string) (err error) {
 }
 
 // shape returns the picture as the flags want it.
-func (o *output) shape(p *picture) (*picture, error) {
+func (o *printing) shape(p *picture) (*picture, error) {
 	p.bare = o.noHeaders
 	if o.sort != nil {
 		if err := sortRows(p.rows, o.sort); err != nil {
@@ -127,14 +127,14 @@ func (o *output) shape(p *picture) (*picture, error) {
 // view is what a command shows of what is listed.
 type view struct {
 	want
-	output
+	printing
 	// picture decides what is shown. Its error is printed after it, and is the verdict.
 	picture func(*fleet.State) (*picture, error)
 }
 
 // view returns one that needs a kind, and shows more with another.
 func (s *session) view(needs, also fleet.Kind, formats command.Formats) *view {
-	return &view{want: want{needs: []fleet.Kind{needs}, also: []fleet.Kind{also}, now: s.now}, output: output{formats: formats}}
+	return &view{want: want{needs: []fleet.Kind{needs}, also: []fleet.Kind{also}, now: s.now}, printing: printing{formats: formats}}
 }
 
 // requestLimit is how long the API server may take for all that it is asked once.
@@ -196,9 +196,9 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 		if kind == fleet.Classes {
 			continue // the role view does not grant them, and the help of claims says what that means
 		}
-		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, terminal.Visible(state.Missing[kind]))
+		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, output.Visible(state.Missing[kind]))
 	}
 	for _, name := range state.Unfinished() {
-		fmt.Fprintf(warnings, "warning: pool %s is being written: some of its devices may not be shown\n", terminal.Visible(name))
+		fmt.Fprintf(warnings, "warning: pool %s is being written: some of its devices may not be shown\n", output.Visible(name))
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -202,8 +201,8 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 func newRows(n plan.Node) map[pci.Address]*audit.Device {
 	inv := audit.NewInventory(n, nil)
 	rows := map[pci.Address]*audit.Device{}
-	var enter func(nodes []*topology.Node)
-	enter = func(nodes []*topology.Node) {
+	var enter func(nodes []*audit.Node)
+	enter = func(nodes []*audit.Node) {
 		for _, node := range nodes {
 			rows[node.Address] = node.Device
 			for _, vf := range node.VFs {
@@ -212,7 +211,7 @@ func newRows(n plan.Node) map[pci.Address]*audit.Device {
 			enter(node.Children)
 		}
 	}
-	for _, root := range topology.Roots(inv) {
+	for _, root := range audit.Roots(inv) {
 		enter(root.Children)
 	}
 	return rows

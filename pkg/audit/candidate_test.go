@@ -22,7 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/writer"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -259,7 +259,7 @@ func TestCandidateIsWritten(t *testing.T) {
 		}
 		golden.Compare(t, "candidate-"+name+".txt", text.String())
 		for line := range strings.Lines(text.String()) {
-			if utf8.RuneCountInString(line) > cmp.Or(o.Width, terminal.PageWidth)+1 && len(strings.Fields(line)) > 4 { // a label and one long word, which is not broken
+			if utf8.RuneCountInString(line) > cmp.Or(o.Width, output.PageWidth)+1 && len(strings.Fields(line)) > 4 { // a label and one long word, which is not broken
 				t.Errorf("%s: too long: %s", name, line)
 			}
 		}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -28,11 +27,11 @@ type CandidateOptions struct {
 
 // WriteCandidate writes the answer.
 func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions) error {
-	if done, err := encode.Document(w, format, "candidate", c); done || err != nil {
+	if done, err := output.Document(w, format, "candidate", c); done || err != nil {
 		return err
 	}
 	p := &page{CandidateOptions: o}
-	p.Width = cmp.Or(p.Width, terminal.PageWidth)
+	p.Width = cmp.Or(p.Width, output.PageWidth)
 	p.head(c)
 	p.problems("Solve first: bootstrap changes nothing until then", c.Refusals)
 	p.changes(c)
@@ -55,7 +54,7 @@ type page struct {
 
 // lines writes text within the width, behind first and indent.
 func (p *page) lines(first, indent, text string) {
-	for i, line := range terminal.Wrap(terminal.Visible(text), p.Width-len(indent)) {
+	for i, line := range output.Wrap(output.Visible(text), p.Width-len(indent)) {
 		if i > 0 {
 			first = indent
 		}
@@ -64,19 +63,19 @@ func (p *page) lines(first, indent, text string) {
 }
 
 func (p *page) title(text string) {
-	p.WriteString("\n" + terminal.Paint(p.Color, terminal.Bold, text) + "\n")
+	p.WriteString("\n" + output.Paint(p.Color, output.Bold, text) + "\n")
 }
 
 func (p *page) head(c *Candidate) {
-	mark, color := "✓", terminal.Green
+	mark, color := "✓", output.Green
 	switch {
 	case c.Verdict == Unfit:
-		mark, color = "✗", terminal.Red
+		mark, color = "✗", output.Red
 	case c.Verdict != Fit, c.Undetermined():
-		mark, color = "!", terminal.Yellow
+		mark, color = "!", output.Yellow
 	}
-	for _, line := range terminal.Wrap(mark+" "+terminal.Visible(c.Subject.Label())+" is "+c.words(), p.Width) {
-		p.WriteString(terminal.Paint(p.Color, color, line) + "\n")
+	for _, line := range output.Wrap(mark+" "+output.Visible(c.Subject.Label())+" is "+c.words(), p.Width) {
+		p.WriteString(output.Paint(p.Color, color, line) + "\n")
 	}
 	words := []string{"profile " + c.Profile, "blueprint: " + c.Blueprint, c.Subject.Time}
 	if c.Subject.Kernel != "" {
@@ -90,9 +89,9 @@ func (p *page) head(c *Candidate) {
 
 // words are the verdict with its reasons.
 func (c *Candidate) words() string {
-	solve := terminal.Count(len(c.Refusals), "problem")
+	solve := output.Count(len(c.Refusals), "problem")
 	failing := c.Failing()
-	fail := fmt.Sprintf("%s of severity %s or worse would still fail", terminal.Count(rulesIn(failing), "check"), c.FailOn)
+	fail := fmt.Sprintf("%s of severity %s or worse would still fail", output.Count(rulesIn(failing), "check"), c.FailOn)
 	switch {
 	case len(failing) > 0 && len(c.Refusals) > 0:
 		return fmt.Sprintf("%s: %s, also after you solve %s and run bootstrap", Unfit, fail, solve)
@@ -110,10 +109,10 @@ func (c *Candidate) condition() string {
 	open := slices.DeleteFunc(slices.Clone(c.Open), func(r CandidateRule) bool { return r.Severity.Compare(c.FailOn) > 0 })
 	var conditions []string
 	if len(open) > 0 {
-		conditions = append(conditions, terminal.Count(len(open), "check")+" that only the reboot can answer")
+		conditions = append(conditions, output.Count(len(open), "check")+" that only the reboot can answer")
 	}
 	if n := rulesIn(unknown); n > 0 {
-		conditions = append(conditions, terminal.Count(n, "check")+" without an answer")
+		conditions = append(conditions, output.Count(n, "check")+" without an answer")
 	}
 	if len(conditions) == 0 {
 		return ""

@@ -8,8 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
@@ -30,7 +29,7 @@ func NewHandlers(n *facts.Node) *Handlers {
 
 // Write writes the handlers as text, JSON or YAML.
 func (all *Handlers) Write(w io.Writer, format string) error {
-	if done, err := encode.Document(w, format, "handlers", all); done {
+	if done, err := output.Document(w, format, "handlers", all); done {
 		return err
 	}
 	return all.writeText(w)
@@ -49,10 +48,10 @@ func (all *Handlers) writeText(w io.Writer) error {
 func (all *Handlers) lines() []string {
 	var lines []string
 	for _, damaged := range all.Damaged {
-		lines = append(lines, terminal.Visible("the container runtime's configuration can't be read, so handlers may be missing: "+damaged))
+		lines = append(lines, output.Visible("the container runtime's configuration can't be read, so handlers may be missing: "+damaged))
 	}
 	if all.CRIOff != "" {
-		lines = append(lines, terminal.Visible("containerd's CRI plugin is disabled by "+all.CRIOff+", so the kubelet can't use containerd"))
+		lines = append(lines, output.Visible("containerd's CRI plugin is disabled by "+all.CRIOff+", so the kubelet can't use containerd"))
 	}
 	for i := range all.Handlers {
 		if len(lines) > 0 {
@@ -70,9 +69,9 @@ func (all *Handlers) lines() []string {
 func handlerLines(h *finding.KataHandler) []string {
 	head := fmt.Sprintf("%s: Kata's %s runtime, by %s", h.Name, h.Runtime, h.Engine)
 	if h.Damaged != "" {
-		return []string{terminal.Visible(head), terminal.Visible("  its settings are not known: " + h.Damaged)}
+		return []string{output.Visible(head), output.Visible("  its settings are not known: " + h.Damaged)}
 	}
-	lines := []string{terminal.Visible(head)}
+	lines := []string{output.Visible(head)}
 	for _, row := range [][2]string{
 		{"vmm", h.VMM},
 		{"default_memory", strconv.FormatInt(h.MemoryMiB, 10) + " MiB"},
@@ -87,7 +86,7 @@ func handlerLines(h *finding.KataHandler) []string {
 		{"enable_annotations", orDash(strings.Join(h.Annotations, ", "))},
 		{"files", strings.Join(h.Files, ", ")},
 	} {
-		lines = append(lines, terminal.Visible(fmt.Sprintf("  %-28s  %s", row[0], row[1])))
+		lines = append(lines, output.Visible(fmt.Sprintf("  %-28s  %s", row[0], row[1])))
 	}
 	return lines
 }

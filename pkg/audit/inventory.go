@@ -1,6 +1,8 @@
 // Package audit shows a node to people and to machines: its functions with
 // their isolation verdicts, as values and in print. It only reads; nothing it
-// links can write to the kernel.
+// links can write to the kernel. It draws a node's PCIe tree as an SVG for people and as a Graphviz graph for machines:
+// [Arrange] settles where each box and text goes, [WriteSVG] writes it down. It also judges a node before bootstrap
+// ([JudgeCandidate]).
 package audit
 
 import (
@@ -12,7 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -330,7 +332,7 @@ func neighbors(n device.Nearness, devices []*Device, near func(*Device) bool) *N
 }
 
 // WriteJSON writes the inventory as one indented JSON document.
-func (inv *Inventory) WriteJSON(w io.Writer) error { return encode.JSON(w, "inventory", inv) }
+func (inv *Inventory) WriteJSON(w io.Writer) error { return output.JSON(w, "inventory", inv) }
 
 // WriteYAML writes the inventory as YAML with the names of the JSON form.
-func (inv *Inventory) WriteYAML(w io.Writer) error { return encode.YAML(w, "inventory", inv) }
+func (inv *Inventory) WriteYAML(w io.Writer) error { return output.YAML(w, "inventory", inv) }

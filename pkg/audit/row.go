@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -239,11 +239,11 @@ func (h *hint) text(style Style) string {
 	const indent = "          "
 	label := fmt.Sprintf("%-9s ", h.Severity)
 	width := style.width() - len(indent)
-	body := terminal.Wrap(terminal.Visible(h.Text)+h.others(), width)
-	body = append(body, terminal.Wrap("fix: "+terminal.Visible(h.Fix), width)...)
-	color := terminal.Yellow
+	body := output.Wrap(output.Visible(h.Text)+h.others(), width)
+	body = append(body, output.Wrap("fix: "+output.Visible(h.Fix), width)...)
+	color := output.Yellow
 	if h.Severity.Compare(rule.High) <= 0 {
-		color = terminal.Red
+		color = output.Red
 	}
 	return style.paint(color, label) + strings.Join(body, "\n"+indent) + "\n"
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
@@ -31,14 +30,14 @@ func NewSandboxes(n *facts.Node, namespace, pod string) *Sandboxes {
 
 // Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 is no limit.
 func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
-	if done, err := encode.Document(w, format, "sandboxes", all); done {
+	if done, err := output.Document(w, format, "sandboxes", all); done {
 		return err
 	}
 	return all.writeTable(w, width)
 }
 
 func (all *Sandboxes) writeTable(w io.Writer, width int) error {
-	t := terminal.Table{Titles: []string{"POD", "SANDBOX", "RUNTIME", "PID", "DEVICE", "IN THE GUEST", "CLAIM"}}
+	t := output.Table{Titles: []string{"POD", "SANDBOX", "RUNTIME", "PID", "DEVICE", "IN THE GUEST", "CLAIM"}}
 	for i := range all.Sandboxes {
 		t.Rows = append(t.Rows, newRows(&all.Sandboxes[i])...)
 	}
@@ -51,17 +50,17 @@ func (all *Sandboxes) writeTable(w io.Writer, width int) error {
 }
 
 // newRows returns a row for each device, or one for a sandbox without any.
-func newRows(s *finding.KataSandbox) [][]terminal.Cell {
-	head := []terminal.Cell{
+func newRows(s *finding.KataSandbox) [][]output.Cell {
+	head := []output.Cell{
 		{Text: orDash(strings.Trim(s.Namespace+"/"+s.Pod, "/"))}, {Text: fmt.Sprintf("%.12s", s.ID)}, {Text: orDash(s.Runtime)}, {Text: process(s)},
 	}
 	if len(s.Devices) == 0 {
-		return [][]terminal.Cell{append(head, terminal.Cell{Text: "-"}, terminal.Cell{Text: "-"}, terminal.Cell{Text: "-"})}
+		return [][]output.Cell{append(head, output.Cell{Text: "-"}, output.Cell{Text: "-"}, output.Cell{Text: "-"})}
 	}
-	var rows [][]terminal.Cell
+	var rows [][]output.Cell
 	for _, d := range s.Devices {
-		rows = append(rows, append(slices.Clone(head), terminal.Cell{Text: d.Address.String()}, terminal.Cell{Text: orDash(d.GuestPath)},
-			terminal.Cell{Text: orDash(strings.Join(d.Claims, ","))}))
+		rows = append(rows, append(slices.Clone(head), output.Cell{Text: d.Address.String()}, output.Cell{Text: orDash(d.GuestPath)},
+			output.Cell{Text: orDash(strings.Join(d.Claims, ","))}))
 	}
 	return rows
 }

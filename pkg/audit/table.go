@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // minProduct is what the product column keeps when the others are wide.
@@ -98,10 +98,10 @@ func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style 
 	var b strings.Builder
 	b.WriteString(inv.heading(style.width()) + "\n")
 	if inv.Basis != nil {
-		b.WriteString(strings.Join(terminal.Wrap(terminal.Visible(inv.Basis.String()), style.width()), "\n") + "\n")
+		b.WriteString(strings.Join(output.Wrap(output.Visible(inv.Basis.String()), style.width()), "\n") + "\n")
 	}
 	b.WriteString("\n")
-	b.WriteString(style.paint(terminal.Bold, titles(cols)) + "\n")
+	b.WriteString(style.paint(output.Bold, titles(cols)) + "\n")
 	for i := range rows {
 		b.WriteString(rows[i].line(cols, style) + "\n")
 	}
@@ -138,11 +138,11 @@ func (r *row) line(cols []column, style Style) string {
 }
 
 // text returns the content of a row's cell. Names come from the node.
-func (c *column) text(r *row) string { return terminal.Visible(c.cell(r)) }
+func (c *column) text(r *row) string { return output.Visible(c.cell(r)) }
 
 // pad brings a cell to the column's width, cutting it where it is too long.
 func (c *column) pad(text string) string {
-	text = terminal.Shorten(text, c.width)
+	text = output.Shorten(text, c.width)
 	space := strings.Repeat(" ", c.width-utf8.RuneCountInString(text))
 	if c.right {
 		return space + text
@@ -161,7 +161,7 @@ func (inv *Inventory) heading(width int) string {
 	if inv.Host.IOMMUFD {
 		parts = append(parts, "iommufd")
 	}
-	return terminal.Shorten(terminal.Visible(strings.Join(parts, ", ")), width)
+	return output.Shorten(output.Visible(strings.Join(parts, ", ")), width)
 }
 
 // summary counts the verdicts, those of the chipset's many small functions
@@ -226,11 +226,11 @@ type Style struct {
 	Width int
 }
 
-func (s Style) width() int { return cmp.Or(s.Width, terminal.PageWidth) }
+func (s Style) width() int { return cmp.Or(s.Width, output.PageWidth) }
 
 // paint wraps text in a color. Padding goes on before: escapes have no width.
-func (s Style) paint(color terminal.Color, text string) string {
-	return terminal.Paint(s.Color, color, text)
+func (s Style) paint(color output.Color, text string) string {
+	return output.Paint(s.Color, color, text)
 }
 
 // Mark is the standing as one character: never color alone.
@@ -239,6 +239,6 @@ func (st Grade) Mark() string {
 }
 
 // Color is the standing as a color.
-func (st Grade) Color() terminal.Color {
-	return [...]terminal.Color{None: terminal.Faint, Good: terminal.Green, Concern: terminal.Yellow, Bad: terminal.Red}[st]
+func (st Grade) Color() output.Color {
+	return [...]output.Color{None: output.Faint, Good: output.Green, Concern: output.Yellow, Bad: output.Red}[st]
 }

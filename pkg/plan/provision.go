@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -70,13 +70,13 @@ func (p *Provision) String() string {
 	case p.Refused != "":
 		return fmt.Sprintf("%s: %s; %s", name, p.Refused, p.Fix)
 	case p.Right():
-		return fmt.Sprintf("%s: has its %s%s", name, terminal.Count(p.Have, "VF"), p.staying())
+		return fmt.Sprintf("%s: has its %s%s", name, output.Count(p.Have, "VF"), p.staying())
 	case !p.Remakes():
-		return fmt.Sprintf("%s: has its %s, host drivers are kept from them (sriov_drivers_autoprobe)%s", name, terminal.Count(p.Have, "VF"), p.staying())
+		return fmt.Sprintf("%s: has its %s, host drivers are kept from them (sriov_drivers_autoprobe)%s", name, output.Count(p.Have, "VF"), p.staying())
 	case p.ChangesMode():
-		return fmt.Sprintf("%s: %d -> %s, eswitch %s -> %s", name, p.Have, terminal.Count(p.Want, "VF"), p.HaveMode, p.WantMode)
+		return fmt.Sprintf("%s: %d -> %s, eswitch %s -> %s", name, p.Have, output.Count(p.Want, "VF"), p.HaveMode, p.WantMode)
 	}
-	return fmt.Sprintf("%s: %d -> %s", name, p.Have, terminal.Count(p.Want, "VF"))
+	return fmt.Sprintf("%s: %d -> %s", name, p.Have, output.Count(p.Want, "VF"))
 }
 
 // staying names the VFs that host drivers have and keep: ", on host drivers
@@ -223,9 +223,9 @@ func (p *Provision) freeThat() string {
 // difference returns the actual and the configured state: "it has 4 VFs and 8 are wanted, which the kernel makes".
 func (p *Provision) difference() string {
 	if p.ChangesMode() {
-		return fmt.Sprintf("it has %s and its eswitch is in %s mode, but %s mode is required; drivers set it", terminal.Count(p.Have, "VF"), p.HaveMode, p.WantMode)
+		return fmt.Sprintf("it has %s and its eswitch is in %s mode, but %s mode is required; drivers set it", output.Count(p.Have, "VF"), p.HaveMode, p.WantMode)
 	}
-	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", terminal.Count(p.Have, "VF"), p.Want)
+	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", output.Count(p.Have, "VF"), p.Want)
 }
 
 // vfTaken names the owner of a VF; empty when it is free.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -133,9 +133,9 @@ func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 	case !p.Remakes():
 		return "", ""
 	case p.TakesAway():
-		return fmt.Sprintf("it has %s and %d are wanted: the plugin removes VFs only when it starts", terminal.Count(p.Have, "VF"), p.Want), fixNow
+		return fmt.Sprintf("it has %s and %d are wanted: the plugin removes VFs only when it starts", output.Count(p.Have, "VF"), p.Want), fixNow
 	case s.met && p.Have > 0:
-		return fmt.Sprintf("it had what the rule wants, and was changed later: it has %s", terminal.Count(p.Have, "VF")), fixNow
+		return fmt.Sprintf("it had what the rule wants, and was changed later: it has %s", output.Count(p.Have, "VF")), fixNow
 	}
 	return "", ""
 }

@@ -26,11 +26,11 @@ const module = "github.com/kata-vfio/kata-vfio/"
 func layers() [][]string {
 	return [][]string{
 		{ // words, and values of one source
-			"claimstatus", "cli/command/commandtest", "cli/terminal", "containerd", "pci", "plugin/metrics/metricstest",
+			"claimstatus", "cli/command/commandtest", "cli/output", "containerd", "pci", "plugin/metrics/metricstest",
 			"sysfs/kernelargs", "sysfs/nodefile",
 		},
 		{ // values, documents, and what is wrong
-			"cli/encode", "device", "rule", "sysfs",
+			"device", "rule", "sysfs",
 		},
 		{ // what users write; judgments; the edges of the kernel
 			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "isolation",
@@ -64,10 +64,7 @@ func layers() [][]string {
 			"audit", "bootstrap/writer", "plugin/dra",
 		},
 		{ // entry points
-			"audit/candidatetest", "audit/topology", "plugin",
-		},
-		{ // entry points
-			"audit/report",
+			"audit/candidatetest", "audit/report", "plugin",
 		},
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -41,7 +41,7 @@ func (c *LedgerCopy) String() string {
 	case c == nil:
 		return ""
 	case c.Reason != "":
-		return "the archive has nothing of the node's ledger: " + terminal.Shorten(c.Reason, maxReason)
+		return "the archive has nothing of the node's ledger: " + output.Shorten(c.Reason, maxReason)
 	case c.LeftOut == 0:
 		return ""
 	}

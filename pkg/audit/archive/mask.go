@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Mask replaces tenants' names: wherever one is a word, or a part of one before or after a dash or dot, a
@@ -144,11 +144,11 @@ func (m *Mask) Fields(data []byte) []byte {
 }
 
 func (m *Mask) fields(data []byte) []byte {
-	return encode.RewriteStrings(data, m.field, func(string) {})
+	return output.RewriteStrings(data, m.field, func(string) {})
 }
 
 // field returns the replacement of a string.
-func (m *Mask) field(s *encode.String) string {
+func (m *Mask) field(s *output.String) string {
 	pseudonym := func(name string) string {
 		if p := m.names[name]; p != "" {
 			return p
@@ -185,7 +185,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 // reserveKeys reserves the keys of a document, or of those in its lines, except for paths, which are keys of
 // lists.
 func (m *Mask) reserveKeys(data []byte) {
-	encode.RewriteStrings(data, func(s *encode.String) string { return s.Text }, func(key string) {
+	output.RewriteStrings(data, func(s *output.String) string { return s.Text }, func(key string) {
 		if !strings.Contains(key, "/") {
 			m.Reserve([]byte(key))
 		}

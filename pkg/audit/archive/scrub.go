@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Scrub returns a text without credentials: values of keys and flags that hold some, tokens by their form, private
@@ -181,7 +181,7 @@ func ScrubJSON(data []byte) []byte {
 }
 
 func scrubDocument(data []byte) []byte {
-	return encode.RewriteStrings(data, func(s *encode.String) string {
+	return output.RewriteStrings(data, func(s *output.String) string {
 		switch {
 		case secretKey.MatchString(s.Key) && !isAnonymous(s.Text), secretName.MatchString(s.Before) && !strings.HasPrefix(s.Text, "-"):
 			return "-"

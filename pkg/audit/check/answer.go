@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -151,7 +151,7 @@ func say(state finding.State, text string, seen []facts.Fact) Answer {
 }
 
 // count says how many: "1 function", "3 functions".
-func count(n int, what string) string { return terminal.Count(n, what) }
+func count(n int, what string) string { return output.Count(n, what) }
 
 // What a pass was made of: a pass without evidence asks to be believed.
 

@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // action is a request as RBAC sees it.
@@ -138,7 +138,7 @@ func adminNamespaces(s *State) []finding.Finding {
 			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" is a tenant's and has admin access", saw("Namespace "+n.Name+" "+adminLabel, "true"))))
 		}
 	}
-	return orPass(found, fmt.Sprintf("%s with the label", terminal.Count(len(labeled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labeled, " ")))
+	return orPass(found, fmt.Sprintf("%s with the label", output.Count(len(labeled), "namespace")), saw("namespaces with "+adminLabel, strings.Join(labeled, " ")))
 }
 
 func adminClaims(s *State) []finding.Finding {
@@ -152,7 +152,7 @@ func adminClaims(s *State) []finding.Finding {
 			found = append(found, of(c.Namespace, fail("claim "+one.Name(), "claim "+one.Name()+" has admin access")))
 		}
 	}
-	return orPass(found, terminal.Count(len(s.Cluster.Claims()), "claim"))
+	return orPass(found, output.Count(len(s.Cluster.Claims()), "claim"))
 }
 
 // nobodyBroad fails for each subject that may do one of the actions and includes all users, or those of a tenant;
@@ -167,7 +167,7 @@ func (s *State) nobodyBroad(namespace string, actions ...action) []finding.Findi
 		}
 	}
 	slices.Sort(others)
-	return orPass(s.failing(namespace, actions...), terminal.Count(len(others), "subject")+" may", saw("RBAC: who may "+actions[0].String(), strings.Join(others, "; ")))
+	return orPass(s.failing(namespace, actions...), output.Count(len(others), "subject")+" may", saw("RBAC: who may "+actions[0].String(), strings.Join(others, "; ")))
 }
 
 func (s *State) failing(namespace string, actions ...action) []finding.Finding {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func classChecks() []Check {
@@ -36,7 +36,7 @@ func weakeningClasses(s *State) []finding.Finding {
 	if len(ours) == 0 {
 		return notApplicable("no DeviceClass belongs to kata-vfio")
 	}
-	return orPass(found, terminal.Count(len(ours), "DeviceClass of kata-vfio"))
+	return orPass(found, output.Count(len(ours), "DeviceClass of kata-vfio"))
 }
 
 // mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
@@ -122,7 +122,7 @@ func promisesKept(s *State) []finding.Finding {
 	if compared == 0 {
 		return notApplicable("no node with devices has a report, or no RuntimeClass that may have devices exists")
 	}
-	return orPass(found, terminal.Count(compared, "RuntimeClass and node"))
+	return orPass(found, output.Count(compared, "RuntimeClass and node"))
 }
 
 func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
@@ -38,7 +38,7 @@ func publishedOnce(s *State) []finding.Finding {
 			found = append(found, fail("node "+at.Node+" "+at.Address.String(), fmt.Sprintf("function %s of node %s is published by %s", at.Address, at.Node, strings.Join(drivers, " and "))))
 		}
 	}
-	return orPass(found, terminal.Count(len(places), "function"))
+	return orPass(found, output.Count(len(places), "function"))
 }
 
 // extendedResources looks for a policy that knows the names: one for which each DeviceClass is
@@ -59,7 +59,7 @@ func extendedResources(s *State) []finding.Finding {
 	if named == 0 {
 		return notApplicable("no DeviceClass of kata-vfio has an extended resource")
 	}
-	return orPass(found, terminal.Count(named, "extended resource"))
+	return orPass(found, output.Count(named, "extended resource"))
 }
 
 // looksAtClasses reports whether the policy for pods' extended resources is in force, and
@@ -101,7 +101,7 @@ func preparedAgrees(s *State) []finding.Finding {
 	if prepared == 0 {
 		return notApplicable("no claim has a prepared device of kata-vfio")
 	}
-	return orPass(found, terminal.Count(prepared, "prepared device"))
+	return orPass(found, output.Count(prepared, "prepared device"))
 }
 
 // disagrees says how what is prepared for a claim differs from what it is given; empty if it does not.
@@ -135,7 +135,7 @@ func quotas(s *State) []finding.Finding {
 	if tenants == 0 {
 		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
 	}
-	return orPass(found, terminal.Count(tenants, "tenant's namespace"))
+	return orPass(found, output.Count(tenants, "tenant's namespace"))
 }
 
 func (s *State) hasQuota(namespace string) bool {
@@ -164,7 +164,7 @@ func tolerations(s *State) []finding.Finding {
 			}
 		}
 	}
-	return orPass(found, terminal.Count(len(s.Cluster.Claims()), "claim"))
+	return orPass(found, output.Count(len(s.Cluster.Claims()), "claim"))
 }
 
 // tolerates reports whether a request for devices of ours tolerates taints.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -79,7 +79,7 @@ func auditedLately(s *State) []finding.Finding {
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
 		found = append(found, onNode(node, "publishes devices, but has no report of its own audit"))
 	}
-	return orPass(found, terminal.Count(len(reports), "node"))
+	return orPass(found, output.Count(len(reports), "node"))
 }
 
 // auditsPass sums each node up: its verdict, and what it counts.
@@ -104,7 +104,7 @@ func auditsPass(s *State) []finding.Finding {
 		}
 		found = append(found, f)
 	}
-	return orPass(found, terminal.Count(len(reports), "node"))
+	return orPass(found, output.Count(len(reports), "node"))
 }
 
 // failedWords counts what fails by severity: "has 2 failures: 1 critical, 1 low".
@@ -118,7 +118,7 @@ func failedWords(r *finding.Report) string {
 	if len(parts) == 0 {
 		return "has no failures"
 	}
-	return fmt.Sprintf("has %s: %s", terminal.Count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
+	return fmt.Sprintf("has %s: %s", output.Count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
 }
 
 // worst is the severity of the gravest failure.
@@ -183,7 +183,7 @@ func recordsAgree(s *State) []finding.Finding {
 			found = append(found, twice(others[c.UID], record{i, r, c})...)
 		}
 	}
-	return orPass(found, terminal.Count(compared, "node"))
+	return orPass(found, output.Count(compared, "node"))
 }
 
 // lacks compares a device that the API server says is ready on the node with the
@@ -309,7 +309,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 	if ledgers == 0 {
 		return notApplicable("no report has a ledger")
 	}
-	return orPass(found, terminal.Count(anchored, "ledger"))
+	return orPass(found, output.Count(anchored, "ledger"))
 }
 
 // checkpoints returns the checkpoints of the ledger that claims' statuses and older

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
@@ -51,7 +51,7 @@ func podsInVMs(s *State) []finding.Finding {
 	if holding == 0 {
 		return notApplicable("no pod has a device of kata-vfio")
 	}
-	return orPass(found, terminal.Count(holding, "pod"))
+	return orPass(found, output.Count(holding, "pod"))
 }
 
 func runtimeClasses(s *State) []finding.Finding {
@@ -87,7 +87,7 @@ func podSecurity(s *State) []finding.Finding {
 	if tenants == 0 {
 		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
 	}
-	return orPass(found, terminal.Count(tenants, "tenant's namespace"))
+	return orPass(found, output.Count(tenants, "tenant's namespace"))
 }
 
 func escapes(s *State) []finding.Finding {
@@ -103,7 +103,7 @@ func escapes(s *State) []finding.Finding {
 			found = append(found, of(p.Namespace, fail("pod "+one.Name(), fmt.Sprintf("pod %s %s", one.Name(), how))))
 		}
 	}
-	return orPass(found, terminal.Count(pods, "tenants' pod"))
+	return orPass(found, output.Count(pods, "tenants' pod"))
 }
 
 // reachesOut names what gives a pod access to its node; empty for nothing.
@@ -153,7 +153,7 @@ func sharedClaims(s *State) []finding.Finding {
 	if held == 0 {
 		return notApplicable("no claim has a device of kata-vfio")
 	}
-	return orPass(found, terminal.Count(held, "claim"))
+	return orPass(found, output.Count(held, "claim"))
 }
 
 // sharing says by what a claim is not one pod's; empty if it is. The plugin prepares no claim of a PodGroup, and it stays allocated
@@ -203,7 +203,7 @@ func pinned(s *State) []finding.Finding {
 	if ours == 0 {
 		return unknown("no DaemonSet of kata-vfio is in namespace " + s.Options.Namespace + " (--namespace)")
 	}
-	return orPass(found, terminal.Count(ours, "DaemonSet"))
+	return orPass(found, output.Count(ours, "DaemonSet"))
 }
 
 // unpinned returns an image that is named by a tag; empty if there is none.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func policyChecks() []Check {
@@ -38,7 +38,7 @@ func tenantPolicies(s *State) []finding.Finding {
 			}
 		}
 	}
-	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", terminal.Count(max(len(s.Probes)-1, 0), "attack")))
+	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", output.Count(max(len(s.Probes)-1, 0), "attack")))
 }
 
 // bound judges one policy of the chart and its binding.

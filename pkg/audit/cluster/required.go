@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func requiredChecks() []Check {
@@ -38,7 +38,7 @@ func pluginRequired(s *State) []finding.Finding {
 	if inVM == 0 {
 		return notApplicable("no pod runs in a VM that may have devices")
 	}
-	return orPass(found, terminal.Count(inVM, "pod"))
+	return orPass(found, output.Count(inVM, "pod"))
 }
 
 // runsInOurVM reports whether the pod's RuntimeClass is one that may have devices, or leads to the handler of one.

@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
@@ -38,7 +38,7 @@ func (s *State) published(judge func(d *cluster.Device) *finding.Finding) []find
 	if ours == 0 {
 		return notApplicable("the driver publishes nothing")
 	}
-	return orPass(found, terminal.Count(ours, "device"))
+	return orPass(found, output.Count(ours, "device"))
 }
 
 func knownPools(s *State) []finding.Finding {

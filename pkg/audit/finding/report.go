@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -229,7 +229,7 @@ const (
 // String returns the basis as a headline has it: "judged as the default config
 // would publish: 24 functions".
 func (b Basis) String() string {
-	functions := terminal.Count(b.Functions, "function")
+	functions := output.Count(b.Functions, "function")
 	switch b.By {
 	case ByPlugin:
 		return "judged as the plugin publishes: " + functions

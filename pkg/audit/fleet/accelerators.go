@@ -7,7 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func accelerators() []requirement {
@@ -123,7 +123,7 @@ func nodeVersions(s *ConformanceState, names []string) []string {
 	}
 	var all []string
 	for _, have := range order {
-		all = append(all, fmt.Sprintf("%s: plugin %s, Kata %s, %s, kernel %s, GPUs on %s", terminal.Count(byStack[have], "node"),
+		all = append(all, fmt.Sprintf("%s: plugin %s, Kata %s, %s, kernel %s, GPUs on %s", output.Count(byStack[have], "node"),
 			orUnknown(have.plugin), orUnknown(have.kata), orUnknown(have.runtime), orUnknown(have.kernel), cmp.Or(have.driver, "no driver")))
 	}
 	return all

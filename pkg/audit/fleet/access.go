@@ -9,7 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -82,7 +82,7 @@ func counted(counts map[string]int, thing string) []string {
 		if words == "" {
 			words = "no condition"
 		}
-		all = append(all, terminal.Count(n, thing)+": "+words)
+		all = append(all, output.Count(n, thing)+": "+words)
 	}
 	slices.Sort(all)
 	return all

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func networking() []requirement {
@@ -44,7 +44,7 @@ func nics(s *ConformanceState) observation {
 		kinds[networkWords(d)]++
 	}
 	pods := s.holders(isNIC)
-	o := observation{evidence: append(counted(kinds, "device"), terminal.Count(len(pods), "running pod")+" with a NIC: "+orNone(podNames(pods)))}
+	o := observation{evidence: append(counted(kinds, "device"), output.Count(len(pods), "running pod")+" with a NIC: "+orNone(podNames(pods)))}
 	switch {
 	case len(devices) == 0:
 		o.reason = "no node publishes a NIC with its interface or RDMA device"

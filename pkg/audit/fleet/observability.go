@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func observability() []requirement {
@@ -69,13 +69,13 @@ func hostEvidence(s *ConformanceState) []string {
 			unhealthy++
 		}
 	}
-	all := []string{fmt.Sprintf("%s: PCIe link speed known of %d; %d with fatal AER errors, a lost link or a failed reset", terminal.Count(len(gpus), "GPU"), links, unhealthy)}
+	all := []string{fmt.Sprintf("%s: PCIe link speed known of %d; %d with fatal AER errors, a lost link or a failed reset", output.Count(len(gpus), "GPU"), links, unhealthy)}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
 		for _, c := range d.Spec.Template.Spec.Containers {
 			for _, port := range c.Ports {
 				if port.Name == "metrics" {
-					all = append(all, fmt.Sprintf("DaemonSet %s/%s serves /metrics on port %d of %s", d.Namespace, d.Name, port.ContainerPort, terminal.Count(int(d.Status.NumberReady), "node")))
+					all = append(all, fmt.Sprintf("DaemonSet %s/%s serves /metrics on port %d of %s", d.Namespace, d.Name, port.ContainerPort, output.Count(int(d.Status.NumberReady), "node")))
 				}
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func operators() []requirement {
@@ -46,7 +46,7 @@ func dra(s *ConformanceState) observation {
 	}
 	o := observation{evidence: []string{
 		"served: " + orNone(served), "DeviceClasses: " + orNone(classes),
-		fmt.Sprintf("published: %s of %s on %s", terminal.Count(len(devices), "device"), v1alpha1.DriverName, terminal.Count(len(nodes(devices)), "node")),
+		fmt.Sprintf("published: %s of %s on %s", output.Count(len(devices), "device"), v1alpha1.DriverName, output.Count(len(nodes(devices)), "node")),
 	}}
 	switch {
 	case len(served) < len(draAPIs()):

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func scheduling() []requirement {
@@ -68,7 +68,7 @@ func inGroup(p *corev1.Pod) bool {
 func gangs(s *ConformanceState) observation {
 	served := s.serves(groupAPIs()...)
 	pods := slices.DeleteFunc(s.holders(every), func(p *corev1.Pod) bool { return !inGroup(p) })
-	o := observation{evidence: []string{"served: " + orNone(served), terminal.Count(len(pods), "running pod") + " with devices in a group or queue: " + orNone(podNames(pods))}}
+	o := observation{evidence: []string{"served: " + orNone(served), output.Count(len(pods), "running pod") + " with devices in a group or queue: " + orNone(podNames(pods))}}
 	switch {
 	case len(served) == 0:
 		o.reason = "the API server serves no API for groups of pods"
@@ -111,7 +111,7 @@ func scaleUps(s *ConformanceState) observation {
 	gpus := s.devices(isGPU)
 	o := observation{evidence: []string{
 		"served: " + orNone(s.serves(scalers()...)),
-		fmt.Sprintf("published: %s on %s, from whose slices an autoscaler simulates a new node", terminal.Count(len(gpus), "GPU"), terminal.Count(len(nodes(gpus)), "node")),
+		fmt.Sprintf("published: %s on %s, from whose slices an autoscaler simulates a new node", output.Count(len(gpus), "GPU"), output.Count(len(nodes(gpus)), "node")),
 		"nodes added for pods with claims: " + orNone(found),
 	}}
 	if len(found) == 0 {

@@ -6,19 +6,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // Tree draws a node's published devices by where they are: root, switch, PF, device, and the claim of each.
-func Tree(node string, devices []Device) terminal.Branch {
-	tree := terminal.Branch{Text: node + ": " + sum(devices)}
+func Tree(node string, devices []Device) output.Branch {
+	tree := output.Branch{Text: node + ": " + sum(devices)}
 	below := gather(devices, func(d *Device) string { return d.Root })
 	slices.SortStableFunc(below, func(a, b family) int {
 		return cmp.Or(device.CompareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
 	})
 	for _, root := range below {
-		branch := terminal.Branch{Text: device.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
+		branch := output.Branch{Text: device.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
 		branch.Below = switches(root.members)
 		tree.Below = append(tree.Below, branch)
 	}
@@ -27,14 +27,14 @@ func Tree(node string, devices []Device) terminal.Branch {
 
 // switches returns a branch for each switch with what is below it, and what is below
 // none as it is: a device whose switch is its root port has nothing to share there.
-func switches(devices []Device) []terminal.Branch {
-	var branches []terminal.Branch
+func switches(devices []Device) []output.Branch {
+	var branches []output.Branch
 	for _, s := range gather(devices, func(d *Device) string { return d.Switch }) {
 		if s.key == "" || distinct(s.members) < 2 {
 			branches = append(branches, families(s.members)...)
 			continue
 		}
-		branches = append(branches, terminal.Branch{Text: "below " + s.key, Below: families(s.members)})
+		branches = append(branches, output.Branch{Text: "below " + s.key, Below: families(s.members)})
 	}
 	return branches
 }
@@ -60,14 +60,14 @@ func (d *Device) isVF() bool { return d.PF != "" && d.VF == "" }
 
 // families returns a branch for each device, VFs below their PF, whether that is
 // published or not, and pairs below their GPU.
-func families(devices []Device) []terminal.Branch {
-	var branches []terminal.Branch
+func families(devices []Device) []output.Branch {
+	var branches []output.Branch
 	for _, f := range gather(devices, physical) {
-		var top *terminal.Branch
-		var below []terminal.Branch
+		var top *output.Branch
+		var below []output.Branch
 		for i := range f.members {
 			d := &f.members[i]
-			branch := terminal.Branch{Text: leaf(d), Color: d.Color()}
+			branch := output.Branch{Text: leaf(d), Color: d.Color()}
 			if top == nil && !d.isVF() && d.VF == "" {
 				top = &branch
 				continue
@@ -79,7 +79,7 @@ func families(devices []Device) []terminal.Branch {
 			top.Below = below
 			branches = append(branches, *top)
 		case f.members[0].isVF():
-			branches = append(branches, terminal.Branch{Text: "PF " + f.key + ": " + sum(f.members), Below: below})
+			branches = append(branches, output.Branch{Text: "PF " + f.key + ": " + sum(f.members), Below: below})
 		default:
 			branches = append(branches, below...)
 		}
@@ -116,16 +116,16 @@ func (d *Device) mark() string {
 }
 
 // Color is a device's state as a color.
-func (d *Device) Color() terminal.Color {
+func (d *Device) Color() output.Color {
 	switch {
 	case d.Use == Quarantined, len(d.Taints) > 0:
-		return terminal.Red
+		return output.Red
 	case d.Use == Claimed:
-		return terminal.Green
+		return output.Green
 	case d.Use == Free:
 		return ""
 	}
-	return terminal.Faint
+	return output.Faint
 }
 
 // sum counts devices by how they are used: "8 devices, 3 claimed, 5 free".
@@ -134,7 +134,7 @@ func sum(devices []Device) string {
 	for i := range devices {
 		count[devices[i].Use]++
 	}
-	parts := []string{terminal.Count(len(devices), "device")}
+	parts := []string{output.Count(len(devices), "device")}
 	for _, use := range []Use{Claimed, Free, Withheld, Tainted, Quarantined, Unseen} {
 		if count[use] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", count[use], use))

@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -60,7 +59,7 @@ func WriteCatalogue(w io.Writer, c *rule.Catalogue, format string, o Options) er
 		entries = append(entries, newEntry(&c.Rules[i], frameworks))
 	}
 	all := map[string]any{"checks": entries, "groups": rule.Groups(), "notAsked": c.NotAsked}
-	if done, err := encode.Document(w, format, "catalogue", all); done {
+	if done, err := output.Document(w, format, "catalogue", all); done {
 		return err
 	}
 	if format == "md" {
@@ -219,7 +218,7 @@ func WriteMapping(w io.Writer, f *finding.Framework, rules []rule.Rule, format s
 		controls = append(controls, c)
 	}
 	named := finding.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}
-	if done, err := encode.Document(w, format, "mapping", named); done {
+	if done, err := output.Document(w, format, "mapping", named); done {
 		return err
 	}
 	if format == "md" {
@@ -246,7 +245,7 @@ func writeColumns(b *strings.Builder, width int, widths []int, cells ...string) 
 		first += fmt.Sprintf("%-*s", width, cells[i])
 		indent += strings.Repeat(" ", width)
 	}
-	for _, text := range terminal.Wrap(cells[len(cells)-1], width-len(indent)) {
+	for _, text := range output.Wrap(cells[len(cells)-1], width-len(indent)) {
 		b.WriteString(strings.TrimRight(first+text, " ") + "\n")
 		first = indent
 	}
@@ -271,7 +270,7 @@ func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o O
 			Findings []finding.Finding `json:"findings"`
 		}{e, d.Subject, d.Findings}
 	}
-	if done, err := encode.Document(w, format, "explanation", value); done {
+	if done, err := output.Document(w, format, "explanation", value); done {
 		return err
 	}
 	if format == "md" {
@@ -295,7 +294,7 @@ func (t *table) explain(e *entry) {
 			group = g.Title
 		}
 	}
-	t.WriteString(terminal.Paint(t.color, terminal.Bold, e.ID) + "  " + e.Title + "\n\n")
+	t.WriteString(output.Paint(t.color, output.Bold, e.ID) + "  " + e.Title + "\n\n")
 	t.field("severity", e.Weight())
 	t.field("group", group)
 	t.field("why", e.Why)
@@ -344,7 +343,7 @@ func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 // WriteProfiles writes what each profile is for and which rules weigh otherwise in
 // it; format is table, json or yaml.
 func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Options) error {
-	if done, err := encode.Document(w, format, "profiles", map[string]any{"profiles": profiles}); done {
+	if done, err := output.Document(w, format, "profiles", map[string]any{"profiles": profiles}); done {
 		return err
 	}
 	var b strings.Builder

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
@@ -83,7 +82,7 @@ func EvidenceFormats() []string { return []string{"text", "json", "yaml", "html"
 
 // Write writes the document in the format.
 func (d *Evidence) Write(w io.Writer, format string) error {
-	if done, err := encode.Document(w, format, "evidence", d); done {
+	if done, err := output.Document(w, format, "evidence", d); done {
 		return err
 	}
 	switch format {
@@ -101,7 +100,7 @@ type evidenceText struct{ strings.Builder }
 // line adds a line. What the ledger says begins no other and does nothing in a
 // terminal.
 func (p *evidenceText) line(format string, args ...any) {
-	p.WriteString(terminal.Visible(fmt.Sprintf(format, args...)) + "\n")
+	p.WriteString(output.Visible(fmt.Sprintf(format, args...)) + "\n")
 }
 
 func (d *Evidence) writeText(w io.Writer) error {
@@ -142,12 +141,12 @@ func (d *Evidence) verdict() string {
 			unproven++
 		}
 	}
-	text := fmt.Sprintf("%s on node %s, %d held now", terminal.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
+	text := fmt.Sprintf("%s on node %s, %d held now", output.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
 	if unproven > 0 {
 		text += fmt.Sprintf(", %d given back without a proven reset", unproven)
 	}
 	if n := len(d.Neighbors); n > 0 {
-		text += ", near " + terminal.Count(n, "tenancy of another tenant", "tenancies of other tenants")
+		text += ", near " + output.Count(n, "tenancy of another tenant", "tenancies of other tenants")
 	}
 	return text
 }
@@ -222,7 +221,7 @@ func (p *evidenceText) ledger(s *facts.Verification) {
 		state = "NOT sound"
 	}
 	p.line("")
-	p.line("Ledger: %s, %s", terminal.Count(int(s.Events), "event"), state)
+	p.line("Ledger: %s, %s", output.Count(int(s.Events), "event"), state)
 	for _, problem := range s.Problems {
 		p.line("  problem: %s", problem)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 const (
@@ -27,7 +27,7 @@ func (t *table) failures(g []finding.Finding) {
 		title += fmt.Sprintf(" (%s)", worst.Exposure.Words())
 	}
 	t.WriteString("\n")
-	first := terminal.Paint(t.color, severityColor(worst.Severity), fmt.Sprintf("%-10s", label)) + "  "
+	first := output.Paint(t.color, severityColor(worst.Severity), fmt.Sprintf("%-10s", label)) + "  "
 	t.lines(first, strings.Repeat(" ", 12), title)
 	same, shown := sameAdvice(g), t.alike(g)
 	for i, like := range shown {

@@ -14,8 +14,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // FleetFormats returns the formats of [Fleet.Write].
@@ -23,7 +22,7 @@ func FleetFormats() []string { return []string{"html", "table", "json", "yaml"} 
 
 // Write writes the posture in a format. Width is the terminal's, for the table; 0 is no limit.
 func (f *Fleet) Write(w io.Writer, format string, width int) error {
-	if done, err := encode.Document(w, format, "posture", f); done {
+	if done, err := output.Document(w, format, "posture", f); done {
 		return err
 	}
 	if format == "table" {
@@ -36,16 +35,16 @@ func (f *Fleet) writeTable(w io.Writer, width int) error {
 	rows := [][]string{append([]string{"NODE", "VERDICT", "FAILS", "NO ANSWER", "TREND"}, f.Groups...)}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		row := []string{terminal.Visible(n.Name), string(n.Verdict), strconv.Itoa(n.Now.Fails), strconv.Itoa(n.Now.NoAnswer), n.Trend()}
+		row := []string{output.Visible(n.Name), string(n.Verdict), strconv.Itoa(n.Now.Fails), strconv.Itoa(n.Now.NoAnswer), n.Trend()}
 		for _, c := range n.Cells {
 			row = append(row, c.Text())
 		}
 		rows = append(rows, row)
 	}
-	lines := terminal.Columns(rows, width)
+	lines := output.Columns(rows, width)
 	if len(f.Unseen) > 0 {
-		unseen := terminal.Visible("No report " + f.Chosen.String() + ": " + strings.Join(f.Unseen, ", "))
-		lines = append(append(lines, ""), terminal.Wrap(unseen, cmp.Or(width, math.MaxInt))...)
+		unseen := output.Visible("No report " + f.Chosen.String() + ": " + strings.Join(f.Unseen, ", "))
+		lines = append(append(lines, ""), output.Wrap(unseen, cmp.Or(width, math.MaxInt))...)
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
@@ -150,7 +149,7 @@ func (f *Fleet) writePage(w io.Writer) error {
 	if err := t.Execute(&b, v); err != nil {
 		return fmt.Errorf("fill in the page: %w", err)
 	}
-	if _, err := io.WriteString(w, terminal.VisibleLines(b.String())); err != nil {
+	if _, err := io.WriteString(w, output.VisibleLines(b.String())); err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
 	return nil

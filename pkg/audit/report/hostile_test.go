@@ -11,7 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -44,7 +44,7 @@ func TestNothingFromTheNodeIsObeyed(t *testing.T) {
 func obeyedIn(t *testing.T, format, out string) {
 	t.Helper()
 	for _, r := range out {
-		if r != '\n' && terminal.Obeyed(r) {
+		if r != '\n' && output.Obeyed(r) {
 			t.Errorf("%s writes %U", format, r)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"text/template"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -37,7 +37,7 @@ func fillIn(w io.Writer, name string, data any) error {
 // markdownWords are the functions that the templates use.
 func markdownWords() template.FuncMap {
 	return template.FuncMap{
-		"md": md, "code": code, "codes": codes, "count": terminal.Count, "join": strings.Join,
+		"md": md, "code": code, "codes": codes, "count": output.Count, "join": strings.Join,
 		"upper":  func(s rule.Severity) string { return strings.ToUpper(string(s)) },
 		"states": finding.States, "sameAdvice": sameAdvice, "waiver": waiverWords,
 		"about":     func(f finding.Finding) string { return about(&f) },

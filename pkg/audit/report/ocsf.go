@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -33,7 +33,7 @@ func writeOCSF(w io.Writer, d *Document) error {
 		event.Finding.UID = ids[i]
 		event.Compliance.Desc, event.Compliance.Checks[0].Desc = why[f.ID], why[f.ID]
 		event.Compliance.support(finding.ControlsFor(frameworks, f.ID))
-		if err := encode.JSONLine(w, "finding", event); err != nil {
+		if err := output.JSONLine(w, "finding", event); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -203,7 +202,7 @@ type link struct{ Anchor, Text string }
 
 // Style is the one style sheet of all pages.
 func (*frame) Style() template.CSS {
-	return template.CSS(styleSheet + topology.Style()) //nolint:gosec // our own files
+	return template.CSS(styleSheet + audit.DrawingStyle()) //nolint:gosec // our own files
 }
 
 // Policy forbids all that the page does not need: it may use its own style sheet

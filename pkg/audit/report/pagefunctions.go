@@ -10,8 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -30,9 +29,9 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"when":  when, "minute": minute, "day": day,
 		"glyph": stateGlyph, "state": stateWord, "heading": stateHeading, "group": groupName,
 		"standing": func(f function) template.HTML {
-			return template.HTML(topology.Mark(f.grade())) //nolint:gosec // our own drawing
+			return template.HTML(audit.Mark(f.grade())) //nolint:gosec // our own drawing
 		},
-		"verdict": gradeWord, "subject": subject, "plural": terminal.Plural,
+		"verdict": gradeWord, "subject": subject, "plural": output.Plural,
 		"who": func(f finding.Finding) string { return "|" + strings.Join(f.Tenants, "|") + "|" },
 		"devices": func(f finding.Finding) []pci.Address {
 			return f.Devices[:min(len(f.Devices), maxDevices)]
@@ -42,11 +41,11 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		},
 		"more": func(all, shown int) int { return all - shown },
 		"mark": func(standing audit.Grade) template.HTML {
-			return template.HTML(topology.Mark(standing)) //nolint:gosec // our own drawing
+			return template.HTML(audit.Mark(standing)) //nolint:gosec // our own drawing
 		},
-		"symbols": topology.Legend,
+		"symbols": audit.Legend,
 		"marks": func() template.HTML {
-			return template.HTML(topology.Definitions()) //nolint:gosec // our own drawing
+			return template.HTML(audit.Definitions()) //nolint:gosec // our own drawing
 		},
 		"prose": prose, "brief": brief, "claim": claimName, "addresses": listAddresses,
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -69,7 +68,7 @@ type hop struct {
 
 // rootBus is a root bus that is drawn on demand.
 type rootBus struct {
-	topology.RootDrawing
+	audit.RootDrawing
 	Picture template.HTML
 }
 
@@ -81,22 +80,22 @@ const (
 )
 
 // draw draws the node's functions, or each root bus by itself where that would be too tall.
-func (n *node) draw(inv *audit.Inventory, marks *topology.Marks) {
-	drawing, undrawn := topology.ArrangeMarked(inv, marks)
+func (n *node) draw(inv *audit.Inventory, marks *audit.Marks) {
+	drawing, undrawn := audit.ArrangeMarked(inv, marks)
 	n.Undrawn, n.Broken = undrawn, len(marks.Broken) > 0
 	if drawing.Height <= tall {
-		n.Drawing, n.Narrow = picture(drawing), picture(topology.ArrangeNarrow(inv, marks))
+		n.Drawing, n.Narrow = picture(drawing), picture(audit.ArrangeNarrow(inv, marks))
 		return
 	}
-	for _, r := range topology.ArrangeRoots(inv, marks) {
+	for _, r := range audit.ArrangeRoots(inv, marks) {
 		n.Roots = append(n.Roots, rootBus{r, picture(r.Drawing)})
 	}
 	most := min(len(n.Roots), maxRoots)
 	n.Roots, n.Rest = n.Roots[:most], n.Roots[most:]
 }
 
-func picture(d *topology.Drawing) template.HTML {
-	return template.HTML(topology.Inline(d)) //nolint:gosec // it escapes what comes from the node
+func picture(d *audit.Drawing) template.HTML {
+	return template.HTML(audit.Inline(d)) //nolint:gosec // it escapes what comes from the node
 }
 
 func newNode(p *Page, items []item, who *tenants, past record) *node {
@@ -168,7 +167,7 @@ func (f *function) failing() bool {
 // BridgeKind names what a bridge is.
 func (f *function) BridgeKind() string {
 	if f.IsBridge() {
-		return topology.Kind(f.Device)
+		return audit.Kind(f.Device)
 	}
 	return f.Product()
 }
@@ -200,7 +199,7 @@ func newPath(d *audit.Device, known map[pci.Address]*audit.Device) []hop {
 	for i, a := range d.Upstream {
 		path[i] = hop{Address: a}
 		if b := known[a]; b != nil {
-			path[i] = hop{Address: a, Kind: topology.Kind(b), ACS: b.ACS, Words: acsWords(b), Known: true}
+			path[i] = hop{Address: a, Kind: audit.Kind(b), ACS: b.ACS, Words: acsWords(b), Known: true}
 		}
 	}
 	return path
@@ -265,8 +264,8 @@ func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
 func deviceAnchor(a pci.Address) string { return "d-" + a.Label() }
 
 // newMarks says what the drawing marks.
-func newMarks(findings []finding.Finding, refs map[pci.Address][]reference, who *tenants) *topology.Marks {
-	m := &topology.Marks{
+func newMarks(findings []finding.Finding, refs map[pci.Address][]reference, who *tenants) *audit.Marks {
+	m := &audit.Marks{
 		Holders: who.holders(), Failing: map[pci.Address]string{},
 		Page: func(a pci.Address) string { return "#" + deviceAnchor(a) },
 	}

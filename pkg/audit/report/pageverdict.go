@@ -7,7 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -60,13 +60,13 @@ func headline(s *finding.Summary, failOn rule.Severity) string {
 				parts = append(parts, fmt.Sprintf("%d %s", n, severity))
 			}
 		}
-		failed := fmt.Sprintf("%s %s", enumerate(parts), terminal.Plural(s.RuleStates[finding.Fail], "check"))
+		failed := fmt.Sprintf("%s %s", enumerate(parts), output.Plural(s.RuleStates[finding.Fail], "check"))
 		if !s.FailsAt(failOn) {
 			return fmt.Sprintf("Passes at severity %s; less severe failures: %s", failOn, failed)
 		}
 		return "Fails: " + failed
 	case unclear > 0:
-		return fmt.Sprintf("Nothing fails, but %s could not tell", terminal.Count(unclear, "check"))
+		return fmt.Sprintf("Nothing fails, but %s could not tell", output.Count(unclear, "check"))
 	}
 	return "Nothing fails, and every check could tell"
 }
@@ -112,9 +112,9 @@ func reach(s *finding.Summary, items []item) string {
 		return "It names no function that a tenant has."
 	case cross > 0:
 		return fmt.Sprintf("It concerns functions of %s with %s; %s between tenants now.",
-			terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"), terminal.Count(cross, "failing rule is", "failing rules are"))
+			output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"), output.Count(cross, "failing rule is", "failing rules are"))
 	}
-	return fmt.Sprintf("It concerns functions of %s with %s.", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
+	return fmt.Sprintf("It concerns functions of %s with %s.", output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"))
 }
 
 func numbers(p *Page) []number {
@@ -131,10 +131,10 @@ func numbers(p *Page) []number {
 	list = append(list,
 		number{fmt.Sprint(unclear), "could not tell", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
-		number{fmt.Sprint(s.RuleStates[finding.Pass]), terminal.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
+		number{fmt.Sprint(s.RuleStates[finding.Pass]), output.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {
 		isolated, all := countIsolated(p.Inventory)
-		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %s isolated", terminal.Count(all, "function")), Kind: kindIf(isolated < all, "warn")})
+		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %s isolated", output.Count(all, "function")), Kind: kindIf(isolated < all, "warn")})
 	}
 	return list
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -47,7 +47,7 @@ const maxWords = 300
 // NewTenancy returns a tenancy of the ledger as pages show it.
 func NewTenancy(past *facts.PastTenancy) Tenancy {
 	t := Tenancy{
-		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(facts.ClaimName(&past.Claim), maxWords),
+		Device: past.Device.Address, Tenant: output.Shorten(past.Tenant(), maxWords), Claim: output.Shorten(facts.ClaimName(&past.Claim), maxWords),
 		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,
 	}
 	if past.To != nil {
@@ -60,9 +60,9 @@ func resetBy(c *facts.Cleaning) *Reset {
 	if c == nil {
 		return nil
 	}
-	r := &Reset{Method: terminal.Shorten(c.Proof.Method, maxWords), Proven: c.Proven(), At: c.Time}
+	r := &Reset{Method: output.Shorten(c.Proof.Method, maxWords), Proven: c.Proven(), At: c.Time}
 	if !r.Proven {
-		r.Note = terminal.Shorten(c.Reason, maxWords)
+		r.Note = output.Shorten(c.Reason, maxWords)
 	}
 	return r
 }
@@ -87,14 +87,14 @@ func (t *Tenancy) Marks() []mark {
 	case t.Lost:
 		list = append(list, mark{finding.Unknown, "the ledger has no end of it, and the journal does not have it"})
 	case past.Quarantined != "":
-		list = append(list, mark{finding.Fail, terminal.Shorten("quarantined: "+past.Quarantined, maxWords)})
+		list = append(list, mark{finding.Fail, output.Shorten("quarantined: "+past.Quarantined, maxWords)})
 	case past.Undone:
 		list = append(list, mark{finding.NotApplicable, "no VM had it"})
 	case past.Unproven:
 		list = append(list, mark{finding.Unknown, "given back without a proven reset"})
 	}
 	for _, doubt := range past.Doubts[:min(len(past.Doubts), maxDoubts)] {
-		list = append(list, mark{finding.Unknown, terminal.Shorten(doubt, maxWords)})
+		list = append(list, mark{finding.Unknown, output.Shorten(doubt, maxWords)})
 	}
 	return list
 }
@@ -225,7 +225,7 @@ func newLedgerView(l *Ledger) *ledgerView {
 	if l == nil {
 		return nil
 	}
-	return &ledgerView{Missing: terminal.Shorten(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
+	return &ledgerView{Missing: output.Shorten(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
 }
 
 // verification is what a look at the ledger gave, with no more problems than a reader
@@ -242,7 +242,7 @@ func newVerification(s facts.Verification) verification {
 	v := verification{Verification: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
 	v.Problems = nil
 	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
-		v.Problems = append(v.Problems, terminal.Shorten(p, maxWords))
+		v.Problems = append(v.Problems, output.Shorten(p, maxWords))
 	}
 	return v
 }
@@ -261,16 +261,16 @@ func newRefusalTable(list []facts.Refusal) refusalTable {
 	slices.Reverse(t.Rows)
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		r.Reason, r.Codes = terminal.Shorten(r.Reason, maxWords), slices.Clone(r.Codes[:min(len(r.Codes), maxDevices)])
+		r.Reason, r.Codes = output.Shorten(r.Reason, maxWords), slices.Clone(r.Codes[:min(len(r.Codes), maxDevices)])
 		for j := range r.Codes {
-			r.Codes[j] = terminal.Shorten(r.Codes[j], maxWords)
+			r.Codes[j] = output.Shorten(r.Codes[j], maxWords)
 		}
 	}
 	return t
 }
 
 // claimName is [history.ClaimName] for a table.
-func claimName(c ledger.Claim) string { return terminal.Shorten(facts.ClaimName(&c), maxWords) }
+func claimName(c ledger.Claim) string { return output.Shorten(facts.ClaimName(&c), maxWords) }
 
 // listAddresses returns the first of the devices' addresses.
 func listAddresses(devices []ledger.Device) []pci.Address {

@@ -13,8 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -48,7 +47,7 @@ type Options struct {
 	Width int
 }
 
-func (o *Options) width() int { return cmp.Or(o.Width, terminal.PageWidth) }
+func (o *Options) width() int { return cmp.Or(o.Width, output.PageWidth) }
 
 // Formats returns the names that [Write] knows, the default first.
 func Formats() []string {
@@ -76,9 +75,9 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "table", "wide":
 		return writeTable(w, d.visible(), tableStyle{color: o.Color, width: o.width(), wide: format == "wide", hidden: d.hidden(), failOn: o.FailOn})
 	case "json":
-		return encode.JSON(w, "report", d.Report)
+		return output.JSON(w, "report", d.Report)
 	case "yaml":
-		return encode.YAML(w, "report", d.visible().Report)
+		return output.YAML(w, "report", d.visible().Report)
 	case "ndjson":
 		return writeNDJSON(w, d)
 	case "sarif":
@@ -154,7 +153,7 @@ type line struct {
 
 func writeNDJSON(w io.Writer, d *Document) error {
 	for _, f := range d.Findings {
-		if err := encode.JSONLine(w, "finding", line{d.Subject, d.Profile, f}); err != nil {
+		if err := output.JSONLine(w, "finding", line{d.Subject, d.Profile, f}); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -53,7 +53,7 @@ func TestTableKeepsToThePage(t *testing.T) {
 	for _, findings := range [][]finding.Finding{few(), many()} {
 		for text := range strings.Lines(write(t, document(findings), "table", report.Options{})) {
 			text = strings.TrimSuffix(text, "\n")
-			if n := utf8.RuneCountInString(text); n > terminal.PageWidth || strings.TrimRight(text, " ") != text {
+			if n := utf8.RuneCountInString(text); n > output.PageWidth || strings.TrimRight(text, " ") != text {
 				t.Errorf("%d columns: %q", n, text)
 			}
 		}

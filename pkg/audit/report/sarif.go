@@ -12,7 +12,7 @@ import (
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -29,7 +29,7 @@ func writeSARIF(w io.Writer, d *Document) error {
 	if err != nil {
 		return err
 	}
-	return encode.JSON(w, "report as SARIF", small)
+	return output.JSON(w, "report as SARIF", small)
 }
 
 // withoutEmpty returns the log without the empty arrays and objects that the library writes for each absent property. The format

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -53,24 +53,24 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 // verdict is the line that a reader in a hurry reads.
 func (t *table) verdict(d *Document) {
 	var mark string
-	var color terminal.Color
+	var color output.Color
 	switch {
 	case d.Summary.FailsAt(t.failOn):
-		mark, color = "✗", terminal.Red
+		mark, color = "✗", output.Red
 	case d.Summary.Fails():
-		mark, color = "!", terminal.Yellow
+		mark, color = "!", output.Yellow
 	case d.Summary.Verdict == finding.Pass:
-		mark, color = "✓", terminal.Green
+		mark, color = "✓", output.Green
 	default:
-		mark, color = "?", terminal.Yellow
+		mark, color = "?", output.Yellow
 	}
 	name := d.Subject.Label()
-	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), t.width)
+	lines := output.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), t.width)
 	for _, line := range lines {
-		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
+		t.WriteString(output.Paint(t.color, color, line) + "\n")
 	}
 	facts := []string{
-		"profile " + d.Profile, fmt.Sprintf("%s of %s", terminal.Count(d.Summary.Rules, "check"), terminal.Count(d.Summary.Devices, "PCI function")), d.Subject.Time,
+		"profile " + d.Profile, fmt.Sprintf("%s of %s", output.Count(d.Summary.Rules, "check"), output.Count(d.Summary.Devices, "PCI function")), d.Subject.Time,
 	}
 	if d.Subject.Kernel != "" {
 		facts = append(facts, "kernel "+d.Subject.Kernel)
@@ -89,14 +89,14 @@ func verdictWords(s *finding.Summary, failOn rule.Severity) string {
 		return "fails: " + failedWords(s) + affectedWords(s)
 	case s.Fails() && unclear > 0:
 		return fmt.Sprintf("is undetermined at --fail-on %s: %s could not tell; less severe failures: %s",
-			failOn, terminal.Count(unclear, "check"), failedWords(s)+affectedWords(s))
+			failOn, output.Count(unclear, "check"), failedWords(s)+affectedWords(s))
 	case s.Fails():
 		return fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s)+affectedWords(s))
 	case unclear > 0:
-		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", terminal.Count(unclear, "check"))
+		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", output.Count(unclear, "check"))
 	}
 	if waived := s.States[finding.Waived]; waived > 0 {
-		return fmt.Sprintf("passes, %s accepted by waivers", terminal.Count(waived, "failure"))
+		return fmt.Sprintf("passes, %s accepted by waivers", output.Count(waived, "failure"))
 	}
 	return "passes"
 }
@@ -106,7 +106,7 @@ func affectedWords(s *finding.Summary) string {
 	if s.Tenants == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s and %s affected", terminal.Count(s.Tenants, "tenant"), terminal.Count(s.Claims, "claim"))
+	return fmt.Sprintf("; %s and %s affected", output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"))
 }
 
 // failedWords counts the checks that fail, each once, as the blocks below do.
@@ -119,7 +119,7 @@ func failedWords(s *finding.Summary) string {
 	}
 	text := strings.Join(words, ", ")
 	if rules, found := s.RuleStates[finding.Fail], s.States[finding.Fail]; found > rules {
-		text += fmt.Sprintf(" (%s)", terminal.Count(found, "finding"))
+		text += fmt.Sprintf(" (%s)", output.Count(found, "finding"))
 	}
 	return text
 }
@@ -127,7 +127,7 @@ func failedWords(s *finding.Summary) string {
 // lines writes text within the width, the first line behind first, the others
 // behind indent.
 func (t *table) lines(first, indent, text string) {
-	for i, line := range terminal.Wrap(text, t.width-len(indent)) {
+	for i, line := range output.Wrap(text, t.width-len(indent)) {
 		if i == 0 {
 			t.WriteString(first + line + "\n")
 		} else {
@@ -158,7 +158,7 @@ func (t *table) section(title string, found []finding.Finding) {
 }
 
 func (t *table) title(text string) {
-	t.WriteString("\n" + terminal.Paint(t.color, terminal.Bold, text) + "\n")
+	t.WriteString("\n" + output.Paint(t.color, output.Bold, text) + "\n")
 }
 
 func short(f *finding.Finding) string {
@@ -217,9 +217,9 @@ func (t *table) totals(s *finding.Summary) {
 		words = append(words, fmt.Sprintf("%s %d", state, s.RuleStates[state]))
 	}
 	t.WriteString("\n")
-	t.lines("", "", terminal.Count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
+	t.lines("", "", output.Count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
 	if t.hidden > 0 {
-		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", terminal.Count(t.hidden, "failure")))
+		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", output.Count(t.hidden, "failure")))
 	}
 }
 
@@ -237,14 +237,14 @@ func byRule(found []finding.Finding) [][]finding.Finding {
 	return groups
 }
 
-func severityColor(s rule.Severity) terminal.Color {
+func severityColor(s rule.Severity) output.Color {
 	switch s {
 	case rule.Critical, rule.High:
-		return terminal.Red
+		return output.Red
 	case rule.Medium:
-		return terminal.Yellow
+		return output.Yellow
 	default:
-		return terminal.Bold
+		return output.Bold
 	}
 }
 
@@ -252,7 +252,7 @@ func severityColor(s rule.Severity) terminal.Color {
 func (d *Document) visible() *Document {
 	r := *d.Report
 	r.Subject = visibleSubject(r.Subject)
-	r.Profile = terminal.Visible(r.Profile)
+	r.Profile = output.Visible(r.Profile)
 	makeVisible(&r.FailOn)
 	r.UnusedWaivers = slices.Clone(r.UnusedWaivers)
 	for i := range r.UnusedWaivers {
@@ -300,6 +300,6 @@ func visibleWaiver(w *finding.Waiver) {
 
 func makeVisible[T ~string](texts ...*T) {
 	for _, text := range texts {
-		*text = T(terminal.Visible(string(*text)))
+		*text = T(output.Visible(string(*text)))
 	}
 }

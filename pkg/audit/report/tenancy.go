@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -180,7 +180,7 @@ func newTenants(tenancies []Tenancy, findings []finding.Finding) *tenants {
 	}
 	slices.Sort(names)
 	for i, name := range slices.Compact(names) {
-		who.list = append(who.list, tenant{Name: name, Letter: letter(i), Color: i % topology.Colors})
+		who.list = append(who.list, tenant{Name: name, Letter: letter(i), Color: i % audit.Colors})
 	}
 	who.count()
 	return who
@@ -235,12 +235,12 @@ func (w *tenants) all(names []string) []tenant {
 }
 
 // holders returns which tenant has which function, as the drawing names them.
-func (w *tenants) holders() map[pci.Address][]topology.Holder {
-	holders := map[pci.Address][]topology.Holder{}
+func (w *tenants) holders() map[pci.Address][]audit.Holder {
+	holders := map[pci.Address][]audit.Holder{}
 	for a, list := range w.now {
 		for _, t := range list {
 			who := w.named(t.Tenant)
-			holders[a] = append(holders[a], topology.Holder{Letter: who.Letter, Color: who.Color, Name: t.Name()})
+			holders[a] = append(holders[a], audit.Holder{Letter: who.Letter, Color: who.Color, Name: t.Name()})
 		}
 	}
 	return holders

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Exit codes with the same meaning in every program. A program's own codes begin at 3.
@@ -56,7 +56,7 @@ func Main(run Run, fail func(stderr io.Writer, err error) int) {
 // quotes from a node or a file is escaped for terminals.
 func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	return func(stderr io.Writer, err error) int {
-		fmt.Fprintf(stderr, "%s: %s\n", name, terminal.VisibleLines(err.Error()))
+		fmt.Fprintf(stderr, "%s: %s\n", name, output.VisibleLines(err.Error()))
 		return exitCode(err)
 	}
 }

@@ -7,8 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -56,10 +55,10 @@ func CompleteCodes(_ *cobra.Command, args []string, _ string) ([]cobra.Completio
 
 // WriteCode writes the text of a code for people, for programs (json, yaml) or as Markdown (md).
 func WriteCode(w io.Writer, format string, text *rule.Text) error {
-	if done, err := encode.Document(w, format, "explanation", text); done {
+	if done, err := output.Document(w, format, "explanation", text); done {
 		return err
 	}
-	out := codeLines(text, terminal.Width(w), terminal.Colorful(w))
+	out := codeLines(text, output.Width(w), output.Colorful(w))
 	if format == "md" {
 		out = codeMarkdown(text)
 	}
@@ -100,13 +99,13 @@ func refusedAt(gates []rule.Gate) string {
 func codeLines(text *rule.Text, width int, color bool) string {
 	const indent = 10
 	var b strings.Builder
-	b.WriteString(terminal.Paint(color, terminal.Bold, string(text.Code)) + "  " + text.Title + "\n\n")
+	b.WriteString(output.Paint(color, output.Bold, string(text.Code)) + "  " + text.Title + "\n\n")
 	for _, field := range codeFields(text) {
 		if field.text == "" {
 			continue
 		}
 		first := field.name
-		for _, line := range terminal.Wrap(field.text, width-indent) {
+		for _, line := range output.Wrap(field.text, width-indent) {
 			fmt.Fprintf(&b, "%-*s%s\n", indent, first, line)
 			first = ""
 		}

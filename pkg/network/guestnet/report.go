@@ -10,8 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // RulePriority is the priority of the rules that select a routing table by source address: after the local table's (0),
@@ -148,10 +147,10 @@ func newReport(targets []*target, dryRun bool) *Report {
 }
 
 // WriteJSON writes the report as one indented JSON document.
-func (r *Report) WriteJSON(w io.Writer) error { return encode.JSON(w, "report", r) }
+func (r *Report) WriteJSON(w io.Writer) error { return output.JSON(w, "report", r) }
 
 // WriteYAML writes the report as YAML with the names of the JSON form.
-func (r *Report) WriteYAML(w io.Writer) error { return encode.YAML(w, "report", r) }
+func (r *Report) WriteYAML(w io.Writer) error { return output.YAML(w, "report", r) }
 
 // WriteTable writes the report as a table: a row for each interface, with more lines for several addresses, routes or
 // changes. Width is the width of the terminal; 0 is no limit.
@@ -164,7 +163,7 @@ func (r *Report) WriteTable(w io.Writer, width int) error {
 	for i := range r.Interfaces {
 		rows = append(rows, transpose(r.Interfaces[i].columns())...)
 	}
-	if _, err := io.WriteString(w, strings.Join(terminal.Columns(rows, width), "\n")+"\n"); err != nil {
+	if _, err := io.WriteString(w, strings.Join(output.Columns(rows, width), "\n")+"\n"); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -125,7 +125,7 @@ func takenBack(resets int) string {
 	if resets == 0 {
 		return "devices taken back without a reset"
 	}
-	return fmt.Sprintf("devices taken back after %s: %s", terminal.Count(resets, "reset"), isolation.Proven)
+	return fmt.Sprintf("devices taken back after %s: %s", output.Count(resets, "reset"), isolation.Proven)
 }
 
 func (r *Reporter) anchor() string {

@@ -1,0 +1,279 @@
+package audit
+
+import (
+	"html"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Marks is what an audit adds to the drawing of a node: the tenant of each function, what fails where, and which
+// boundaries between tenants are broken.
+type Marks struct {
+	// Holders are those who have a function now; more than one where the node
+	// contradicts itself.
+	Holders map[pci.Address][]Holder
+	// Failing says in a few words what fails at a function.
+	Failing map[pci.Address]string
+	// Broken are sets of functions of different tenants that reach each other. The
+	// way between those of a set is marked.
+	Broken [][]pci.Address
+	// Page returns what a click on a function leads to, within the same document.
+	Page func(pci.Address) string
+}
+
+// Holder is a tenant as it is drawn: letters are for those who don't see colors.
+type Holder struct {
+	Letter string
+	// Color is a number below [Colors], of the classes "t0" and on, which are the
+	// page's.
+	Color int
+	// Name is who it is, and the claim.
+	Name string
+}
+
+// Tag is a holder's name on a card.
+type Tag struct {
+	Rect
+	Color int
+	Text  Text
+}
+
+// ArrangeMarked lays the node's tree out for a page that has a heading and a
+// legend of its own: panels below each other, and without functions that are
+// neither given to VMs nor concern one that is. It returns how many those are.
+func ArrangeMarked(inv *Inventory, marks *Marks) (d *Drawing, left int) {
+	l, shown := newMarked(inv, marks)
+	l.drawing.Width = minMarkedWidth
+	l.panels(byNUMA(Roots(shown)), 1, pageMargin)
+	l.outline()
+	return l.drawing, len(inv.Devices) - len(shown.Devices)
+}
+
+// ArrangeNarrow lays the same out for a phone: what is behind a bridge is below it, so that GPUs are in sight.
+func ArrangeNarrow(inv *Inventory, marks *Marks) *Drawing {
+	l, shown := newMarked(inv, marks)
+	l.narrow = true
+	l.panels(byNUMA(Roots(shown)), 1, narrowMargin)
+	l.outline()
+	return l.drawing
+}
+
+// newMarked returns the layout of a page's drawing, and what it shows.
+func newMarked(inv *Inventory, marks *Marks) (l *layout, shown *Inventory) {
+	l = &layout{drawing: &Drawing{Name: "PCIe topology"}, culprits: culprits(inv), marks: marks}
+	for a := range marks.Failing {
+		l.culprits[a] = true
+	}
+	shown = concerning(inv, l.culprits)
+	l.drawing.Description = describe(shown)
+	l.broken = brokenLinks(inv, marks.Broken)
+	l.crowded = len(shown.Devices) > crowd
+	return l, shown
+}
+
+// outline draws and marks the outlines of groups around what is placed.
+func (l *layout) outline() {
+	l.drawing.Outlines = outlines(l.drawing.Cards)
+	if l.crowded {
+		l.drawing.Outlines = slices.DeleteFunc(l.drawing.Outlines, func(o Outline) bool { return o.Alone })
+	}
+	for i := range l.drawing.Outlines {
+		l.markOutline(&l.drawing.Outlines[i])
+	}
+}
+
+// Colors is how many colors for tenants a page has.
+const Colors = 8
+
+// minMarkedWidth keeps a page from blowing a small drawing up.
+const minMarkedWidth = 760
+
+// concerning returns the inventory of assignable functions and all that is related to them: bridges above them,
+// mates in their groups, and what is at fault.
+func concerning(inv *Inventory, faulty map[pci.Address]bool) *Inventory {
+	keep := map[pci.Address]bool{}
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if !d.Assignable() && !faulty[d.Address] {
+			continue
+		}
+		for _, a := range slices.Concat([]pci.Address{d.Address}, d.Upstream, d.GroupMembers) {
+			keep[a] = true
+		}
+	}
+	shown := &Inventory{Host: inv.Host}
+	for i := range inv.Devices {
+		if keep[inv.Devices[i].Address] {
+			shown.Devices = append(shown.Devices, inv.Devices[i])
+		}
+	}
+	return shown
+}
+
+// brokenLinks returns the functions above which the way between two of a set
+// begins: all of their paths below the last bridge that they have in common.
+func brokenLinks(inv *Inventory, sets [][]pci.Address) map[pci.Address]bool {
+	paths := map[pci.Address][]pci.Address{}
+	for i := range inv.Devices {
+		paths[inv.Devices[i].Address] = pathTo(&inv.Devices[i])
+	}
+	broken := map[pci.Address]bool{}
+	for _, set := range sets {
+		common, first := 0, paths[set[0]]
+		for common < len(first) && !slices.ContainsFunc(set, func(a pci.Address) bool {
+			return len(paths[a]) <= common || paths[a][common] != first[common]
+		}) {
+			common++
+		}
+		if common == 0 {
+			continue // they hang off different roots: the way is not in the tree
+		}
+		for _, a := range set {
+			for _, hop := range paths[a][common:] {
+				broken[hop] = true
+			}
+		}
+	}
+	return broken
+}
+
+// pathTo returns the bridges above a function and the card that its link leads
+// to: itself, or its PF.
+func pathTo(d *Device) []pci.Address {
+	end := d.Address
+	if d.PFAddress != nil {
+		end = *d.PFAddress
+	}
+	return append(slices.Clone(d.Upstream), end)
+}
+
+// holders returns the function's tenants.
+func (l *layout) holders(a pci.Address) []Holder {
+	if l.marks == nil {
+		return nil
+	}
+	return l.marks.Holders[a]
+}
+
+// failing returns what fails at the function.
+func (l *layout) failing(d *Device) string {
+	if l.marks == nil {
+		return ""
+	}
+	return l.marks.Failing[d.Address]
+}
+
+// grade makes a function at which something fails a bad one, whatever its verdict.
+func (l *layout) grade(d *Device, s Grade) Grade {
+	if l.failing(d) != "" {
+		return Bad
+	}
+	return s
+}
+
+// markOutline marks a group that has functions of several tenants.
+func (l *layout) markOutline(o *Outline) {
+	letters := map[string]bool{}
+	for _, c := range l.drawing.Cards {
+		if c.Device.Group == nil || *c.Device.Group != o.Group {
+			continue
+		}
+		for _, h := range l.holders(c.Device.Address) {
+			letters[h.Letter] = true
+		}
+	}
+	if len(letters) < 2 {
+		return
+	}
+	o.Broken = true
+	o.Title = "Several tenants in " + o.Title
+	o.Symbol = &Symbol{Point{o.Label.X + measureText(o.Label.Text, Strong)/2, o.Label.Y - 22}, 7, Bad}
+}
+
+// caption tells all about a function, its holders first.
+func (l *layout) caption(d *Device) string {
+	var lines []string
+	for _, h := range l.holders(d.Address) {
+		lines = append(lines, "held by "+h.Name)
+	}
+	if text := l.failing(d); text != "" {
+		lines = append(lines, text)
+	}
+	if l.crowded {
+		lines = append([]string{d.Address.String()}, lines...)
+	} else {
+		lines = append(lines, tooltip(d))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Inline returns the drawing as an svg element of an HTML page. The page has the
+// colors: [DrawingStyle], and those of tenants. Nothing in it needs a script, and all
+// that comes from the node is escaped.
+func Inline(d *Drawing) string {
+	b := svg{inline: true}
+	b.put(`<svg class="topology" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="xMidYMin" role="group" aria-label="%s: %s">`,
+		d.Width, d.Height, d.Width, d.Height, html.EscapeString(d.Name), html.EscapeString(d.Description))
+	b.body(d)
+	for _, a := range d.Areas {
+		b.area(a)
+	}
+	b.texts(d.Texts)
+	b.put("</svg>")
+	return b.String()
+}
+
+// Definitions returns the marks that what [Inline] and [Mark] return refers to: a page has them once.
+func Definitions() string {
+	b := svg{inline: true}
+	b.put(`<svg class="definitions" width="0" height="0" aria-hidden="true">`)
+	b.marks()
+	b.put("</svg>")
+	return b.String()
+}
+
+// Mark returns the mark of a grade as an svg element within a line of text.
+func Mark(s Grade) string {
+	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + gradeClass(s) + `"/></svg>`
+}
+
+// DrawingStyle returns the style sheet of what [Inline] returns.
+func DrawingStyle() string { return style }
+
+// marks defines the marks that symbols refer to, and dots.
+func (b *svg) marks() {
+	b.put("<defs>")
+	for _, s := range []Grade{None, Good, Concern, Bad} {
+		class := gradeClass(s)
+		b.put(`<g id="mark-%s" class="%s">%s</g>`, class, class, mark(s))
+		b.put(`<g id="dot-%s" class="%s"><rect class="card dot" x="-8" y="-8" width="16" height="16" rx="4"/><g transform="scale(.62)">%s</g></g>`, class, class, mark(s))
+	}
+	for i := range Colors {
+		b.put(`<rect id="dot-%d" class="tag t%d" x="-7" y="-7" width="14" height="14" rx="4"/>`, i, i)
+	}
+	b.put("</defs>")
+}
+
+// dot draws a VF where there are too many for more than a few bytes each.
+func (b *svg) dot(c *Card) {
+	x, y := c.X+c.W/2, c.Y+c.H/2
+	for _, t := range c.Tags {
+		b.put(`<use href="#dot-%d" x="%d" y="%d"/>`, t.Color, x, y)
+		b.texts([]Text{t.Text})
+	}
+	switch {
+	case len(c.Tags) == 0:
+		b.put(`<use href="#dot-%s" x="%d" y="%d"/>`, gradeClass(c.Grade), x, y)
+	case c.Symbol != nil:
+		b.symbol(*c.Symbol)
+	}
+}
+
+// area draws what can be clicked upon above all VFs of a PF.
+func (b *svg) area(a Area) {
+	b.put(`<a href="%s"><title>%s</title>`, html.EscapeString(a.Page), html.EscapeString(a.Title))
+	b.rect("area", a.Rect, 4)
+	b.put("</a>")
+}

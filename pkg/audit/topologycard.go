@@ -1,0 +1,280 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Measures of cards, in pixels.
+const (
+	cardWidth   = 300
+	bridgeWidth = 158
+	chipWidth   = 178
+	chipHeight  = 38
+	lineHeight  = 15
+	padding     = 8
+	// textLeft leaves room for the verdict's bar and symbol.
+	textLeft = 34
+)
+
+// newCard makes the card of a node at a place.
+func (l *layout) newCard(n *Node, x, y int) Card {
+	switch {
+	case isChip(n):
+		return l.entitled(l.chip(n, x, y))
+	case n.IsBridge():
+		return l.entitled(l.bridgeCard(n, x, y))
+	}
+	return l.entitled(l.functionCard(n, x, y))
+}
+
+// entitled adds what a card says and does beyond its face.
+func (l *layout) entitled(c Card) Card {
+	c.Title = l.caption(c.Device)
+	if l.marks != nil {
+		c.Page = l.marks.Page(c.Device.Address)
+	}
+	return c
+}
+
+// isChip reports whether a function gets a small card: it is of no kind that
+// is assigned, and nothing hangs off it.
+func isChip(n *Node) bool {
+	return len(n.Children)+len(n.VFs) == 0 && (n.Type == device.Other || n.IsBridge() && len(n.Upstream) == 0 && n.Capabilities.Express == nil)
+}
+
+func (l *layout) functionCard(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Grade: l.grade(n.Device, n.Grade()), Device: n.Device}
+	tag := strings.ToUpper(string(n.Type))
+	lines := lines{card: &c, left: textLeft, right: padding}
+	lines.add(Strong, "", n.Address.String())
+	c.Texts = append(c.Texts, Text{c.Right() - padding - measureText(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
+	lines.add(Body, "", n.Product())
+	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
+	if n.Near != nil {
+		lines.add(Body, "muted", briefNearLine(n.Device))
+	}
+	if s := n.Grade(); s == Bad || s == Concern {
+		lines.add(Body, gradeClass(s), codeNames(n.Device))
+	}
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Body, "bad", text)
+	}
+	for _, h := range l.holders(n.Address) {
+		lines.tag(h)
+	}
+	c.H = lines.y - y + padding
+	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Grade}
+	return c
+}
+
+// lines fills a card with lines of text from the top.
+type lines struct {
+	card        *Card
+	left, right int
+	y           int
+}
+
+func (ls *lines) add(f Face, class, text string) {
+	if ls.y == 0 {
+		ls.y = ls.card.Y + padding - 4
+	}
+	ls.y += lineHeight
+	width := ls.card.W - ls.left - ls.right
+	ls.card.Texts = append(ls.card.Texts, Text{ls.card.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
+}
+
+// tag adds a line that names a holder.
+func (ls *lines) tag(h Holder) {
+	ls.y += 3
+	ls.add(Body, "", h.Letter+" "+h.Name)
+	t := ls.card.Texts[len(ls.card.Texts)-1]
+	ls.card.Texts = ls.card.Texts[:len(ls.card.Texts)-1]
+	ls.card.Tags = append(ls.card.Tags, Tag{t.Box().Grow(5, 3, 5, 3), h.Color, t})
+	ls.y += 3
+}
+
+func (l *layout) bridgeCard(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	lines := lines{card: &c, left: padding + 6, right: padding}
+	if c.Grade == Bad {
+		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Grade}
+	}
+	lines.add(Strong, "", n.Address.String())
+	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
+	lines.add(Small, "muted", portLine(n.Device))
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Small, "bad", text)
+	}
+	c.H = lines.y - y + padding
+	return c
+}
+
+func (l *layout) chip(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
+	what := n.Product()
+	if n.IsBridge() {
+		what = Kind(n.Device)
+	}
+	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
+	lines.add(Small, "muted", firstText(n.Driver, what))
+	if c.Grade != None {
+		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Grade}
+	}
+	return c
+}
+
+// ownGrade is the function's own grade, but Bad for one that is at fault.
+func (l *layout) ownGrade(d *Device) Grade {
+	if l.isCulprit(d) {
+		return Bad
+	}
+	return d.Grade()
+}
+
+// isCulprit reports whether d keeps others from being isolated, or is at fault in a
+// finding. The legend says so of what is red, whatever the verdict on d itself.
+func (l *layout) isCulprit(d *Device) bool { return l.culprits[d.Address] }
+
+// ownGroup names the group of a function that has no outline.
+func (l *layout) ownGroup(d *Device) string {
+	if d.Group == nil || len(d.GroupMembers) > 1 {
+		return ""
+	}
+	return " · " + groupName(d)
+}
+
+func groupName(d *Device) string {
+	if d.Group == nil {
+		return "no group"
+	}
+	return "g" + strconv.Itoa(*d.Group)
+}
+
+// driverLine tells the driver, the names that the kernel gave, and what is
+// out of the ordinary.
+func driverLine(d *Device, panel *int) string {
+	parts := []string{firstText(d.Driver, "no driver")}
+	parts = append(parts, slices.Concat(d.Children.Net, d.Children.NVMe, d.Children.DRM)...)
+	if len(d.Uses) > 0 {
+		parts = append(parts, "in use")
+	}
+	if d.NUMANode != nil && (panel == nil || *panel != *d.NUMANode) {
+		parts = append(parts, fmt.Sprintf("NUMA %d", *d.NUMANode))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// nearLine tells which NICs belong to a GPU, or which GPUs to a NIC.
+func nearLine(d *Device) string { return nearWord(d) + " " + d.Near.Words() }
+
+// briefNearLine names one of them, and fits onto a card.
+func briefNearLine(d *Device) string { return nearWord(d) + " " + d.Near.Brief() }
+
+func nearWord(d *Device) string {
+	word := "GPU"
+	if d.Type == device.GPU {
+		word = "NIC"
+	}
+	return output.Plural(len(d.Near.Addresses), word)
+}
+
+// portLine tells a bridge's driver, unless it is the usual one, and its ACS,
+// unless it needs none.
+func portLine(d *Device) string {
+	var parts []string
+	if d.Driver != "pcieport" {
+		parts = append(parts, firstText(d.Driver, "no driver"))
+	}
+	if d.ACS != "" && (d.ACS != isolation.ACSOn || d.Capabilities.ACS != nil) {
+		parts = append(parts, "ACS "+string(d.ACS))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// codeNames lists the codes of what is wrong, or of the grave notes.
+func codeNames(d *Device) string {
+	reasons := d.Against()
+	if d.Grade() != Bad {
+		reasons = d.Grave()
+	}
+	names := make([]string, len(reasons))
+	for i := range reasons {
+		names[i] = string(reasons[i].Code)
+	}
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+func firstText(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// tooltip tells everything about a function in a few lines.
+func tooltip(d *Device) string {
+	lines := []string{
+		fmt.Sprintf("%s %s", d.Address, d.Type),
+		fmt.Sprintf("%s [%s:%s], class %s", d.Product(), d.Vendor, d.Device, d.Class),
+		"driver: " + firstText(d.Driver, "none"),
+	}
+	if d.Group != nil {
+		lines = append(lines, groupTitle(d))
+	}
+	if d.NUMANode != nil {
+		lines = append(lines, fmt.Sprintf("NUMA node %d", *d.NUMANode))
+	}
+	if d.Link != nil {
+		lines = append(lines, fmt.Sprintf("link: %s x%d", d.Link.Speed, d.Link.Width))
+	}
+	if d.Near != nil {
+		lines = append(lines, nearLine(d))
+	}
+	if d.PFAddress != nil {
+		lines = append(lines, fmt.Sprintf("VF %d of %s", *d.VFIndex, d.PFAddress))
+	}
+	if d.ACS != "" {
+		lines = append(lines, "ACS: "+string(d.ACS))
+	}
+	if !d.IsBridge() {
+		lines = append(lines, judged(d)...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// judged tells the verdict with its reasons.
+func judged(d *Device) []string {
+	reset := "none"
+	if d.Reset != nil {
+		reset = d.Reset.Method
+	}
+	lines := []string{"reset: " + reset}
+	for _, u := range d.Uses {
+		lines = append(lines, "in use: "+u.String())
+	}
+	if d.Isolated {
+		lines = append(lines, "isolated")
+	}
+	for _, r := range d.Reasons {
+		lines = append(lines, fmt.Sprintf("not isolated (%s): %s", r.Severity, r.Text))
+	}
+	if d.Isolated && d.Grade() == Bad {
+		for _, r := range d.Against() {
+			lines = append(lines, "every claim is refused: "+r.Text)
+		}
+	}
+	for _, r := range d.Grave() {
+		lines = append(lines, fmt.Sprintf("note (%s): %s", r.Severity, r.Text))
+	}
+	return lines
+}

@@ -1,0 +1,185 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Root is one PCI root bus and what hangs off it.
+type Root struct {
+	// Name is the root bus, "pci0000:3b".
+	Name string
+	// NUMA is the node of the functions below it; nil if none states one.
+	NUMA     *int
+	Children []*Node
+	// Folded is set if a drawing has its counts instead of its functions.
+	Folded bool
+}
+
+// Node is one function in the tree.
+type Node struct {
+	*Device
+	// Children are the functions below a bridge, by address; VFs whose PF is in
+	// the tree are in its VFs instead, by index.
+	Children []*Node
+	VFs      []*Device
+}
+
+// Roots builds the tree of all functions, roots in order of NUMA node and name.
+// A function whose bridges are unknown hangs off its root directly.
+func Roots(inv *Inventory) []Root {
+	nodes := make(map[pci.Address]*Node, len(inv.Devices))
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		nodes[d.Address] = &Node{Device: d}
+	}
+	roots := map[string]*Root{}
+	for i := range inv.Devices {
+		n := nodes[inv.Devices[i].Address]
+		if n.hang(nodes) {
+			continue
+		}
+		name := rootName(n.Device)
+		if roots[name] == nil {
+			roots[name] = &Root{Name: name}
+		}
+		roots[name].Children = append(roots[name].Children, n)
+	}
+	return sorted(roots)
+}
+
+// hang puts n below its PF or its lowest bridge, and reports whether it has one.
+func (n *Node) hang(nodes map[pci.Address]*Node) bool {
+	if n.PFAddress != nil {
+		if pf, ok := nodes[*n.PFAddress]; ok {
+			pf.VFs = append(pf.VFs, n.Device)
+			return true
+		}
+	}
+	for _, bridge := range slices.Backward(n.Upstream) {
+		if b, ok := nodes[bridge]; ok && b != n {
+			b.Children = append(b.Children, n)
+			return true
+		}
+	}
+	return false
+}
+
+func rootName(d *Device) string {
+	if d.Root != "" {
+		return d.Root
+	}
+	return fmt.Sprintf("pci%04x:%02x", d.Address.Domain, d.Address.Bus)
+}
+
+func sorted(roots map[string]*Root) []Root {
+	list := make([]Root, 0, len(roots))
+	for _, r := range roots {
+		r.NUMA = firstNUMA(r.Children)
+		for _, n := range r.Children {
+			n.sortVFs()
+		}
+		list = append(list, *r)
+	}
+	slices.SortFunc(list, func(a, b Root) int {
+		return cmp.Or(device.CompareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// firstNUMA returns the first NUMA node that a function below states.
+func firstNUMA(nodes []*Node) *int {
+	for _, n := range nodes {
+		if n.NUMANode != nil {
+			return n.NUMANode
+		}
+		if below := firstNUMA(n.Children); below != nil {
+			return below
+		}
+	}
+	return nil
+}
+
+func (n *Node) sortVFs() {
+	slices.SortFunc(n.VFs, func(a, b *Device) int { return cmp.Compare(*a.VFIndex, *b.VFIndex) })
+	for _, c := range n.Children {
+		c.sortVFs()
+	}
+}
+
+// Kind names what a bridge is in PCIe's words.
+func Kind(d *Device) string {
+	names := map[pci.PortType]string{
+		pci.RootPort: "root port", pci.UpstreamPort: "switch, up", pci.DownstreamPort: "switch, down",
+		pci.PCIeToPCI: "PCIe-PCI bridge", pci.PCIToPCIe: "PCI-PCIe bridge",
+	}
+	if express := d.Capabilities.Express; express != nil && names[express.Type] != "" {
+		return names[express.Type]
+	}
+	switch d.Class.Sub() {
+	case pci.ClassHostBridge:
+		return "host bridge"
+	case pci.ClassPCIBridge:
+		return "PCI bridge"
+	case 0x0601:
+		return "ISA bridge"
+	}
+	return "bridge"
+}
+
+// Tree returns a node's PCIe tree with its verdicts: a line for each root and each
+// function. A folded root has its counts.
+func Tree(inv *Inventory, detail Detail) []output.Branch {
+	roots := newRoots(inv, detail)
+	trees := make([]output.Branch, len(roots))
+	for i := range roots {
+		r := &roots[i]
+		trees[i].Text = device.RootLine(r.Name, r.NUMA)
+		if r.Folded {
+			counts, grade := r.foldedLine()
+			trees[i].Below = []output.Branch{{Text: counts, Color: grade.Color()}}
+			continue
+		}
+		for _, n := range r.Children {
+			trees[i].Below = append(trees[i].Below, n.branch())
+		}
+	}
+	return trees
+}
+
+func (n *Node) branch() output.Branch {
+	t := output.Branch{Text: deviceLine(n.Device), Color: n.Grade().Color()}
+	for _, c := range n.Children {
+		t.Below = append(t.Below, c.branch())
+	}
+	for _, vf := range n.VFs {
+		t.Below = append(t.Below, output.Branch{Text: deviceLine(vf), Color: vf.Grade().Color()})
+	}
+	return t
+}
+
+// deviceLine says of a function what its card in the picture does.
+func deviceLine(d *Device) string {
+	what := []string{d.Address.String()}
+	if d.IsBridge() {
+		what = append(what, Kind(d))
+	} else {
+		what = append(what, string(d.Type), d.Product(), firstText(d.Driver, "no driver"))
+	}
+	if d.Group != nil {
+		what = append(what, groupName(d))
+	}
+	if d.Near != nil {
+		what = append(what, briefNearLine(d))
+	}
+	if s := d.Grade(); s == Bad || s == Concern {
+		what = append(what, codeNames(d))
+	}
+	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
+}
