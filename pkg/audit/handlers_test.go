@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
 func handlers(t *testing.T, tree *board.Tree, format string) string {

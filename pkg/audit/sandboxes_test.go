@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
 func sandboxes(t *testing.T, tree *board.Tree, namespace, pod string) *audit.Sandboxes {

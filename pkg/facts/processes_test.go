@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
 func read(t *testing.T, tree *board.Tree) *facts.Node {

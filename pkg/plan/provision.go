@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -70,13 +69,13 @@ func (p *Provision) String() string {
 	case p.Refused != "":
 		return fmt.Sprintf("%s: %s; %s", name, p.Refused, p.Fix)
 	case p.Right():
-		return fmt.Sprintf("%s: has its %s%s", name, output.Count(p.Have, "VF"), p.staying())
+		return fmt.Sprintf("%s: has its %s%s", name, countVFs(p.Have), p.staying())
 	case !p.Remakes():
-		return fmt.Sprintf("%s: has its %s, host drivers are kept from them (sriov_drivers_autoprobe)%s", name, output.Count(p.Have, "VF"), p.staying())
+		return fmt.Sprintf("%s: has its %s, host drivers are kept from them (sriov_drivers_autoprobe)%s", name, countVFs(p.Have), p.staying())
 	case p.ChangesMode():
-		return fmt.Sprintf("%s: %d -> %s, eswitch %s -> %s", name, p.Have, output.Count(p.Want, "VF"), p.HaveMode, p.WantMode)
+		return fmt.Sprintf("%s: %d -> %s, eswitch %s -> %s", name, p.Have, countVFs(p.Want), p.HaveMode, p.WantMode)
 	}
-	return fmt.Sprintf("%s: %d -> %s", name, p.Have, output.Count(p.Want, "VF"))
+	return fmt.Sprintf("%s: %d -> %s", name, p.Have, countVFs(p.Want))
 }
 
 // staying names the VFs that host drivers have and keep: ", on host drivers
@@ -223,9 +222,9 @@ func (p *Provision) freeThat() string {
 // difference returns the actual and the configured state: "it has 4 VFs and 8 are wanted, which the kernel makes".
 func (p *Provision) difference() string {
 	if p.ChangesMode() {
-		return fmt.Sprintf("it has %s and its eswitch is in %s mode, but %s mode is required; drivers set it", output.Count(p.Have, "VF"), p.HaveMode, p.WantMode)
+		return fmt.Sprintf("it has %s and its eswitch is in %s mode, but %s mode is required; drivers set it", countVFs(p.Have), p.HaveMode, p.WantMode)
 	}
-	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", output.Count(p.Have, "VF"), p.Want)
+	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", countVFs(p.Have), p.Want)
 }
 
 // vfTaken names the owner of a VF; empty when it is free.
@@ -245,4 +244,11 @@ func vfTaken(a pci.Address, n Node) string {
 		return "is in use: " + f.Uses[0].String()
 	}
 	return ""
+}
+
+func countVFs(n int) string {
+	if n == 1 {
+		return "1 VF"
+	}
+	return fmt.Sprintf("%d VFs", n)
 }

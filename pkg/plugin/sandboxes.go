@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
@@ -27,7 +26,7 @@ import (
 // sandboxes is the part of the service that serves the runtimes: Kata asks it for devices at sandbox creation, and the
 // container runtime calls it through NRI.
 type sandboxes struct {
-	table    *assignment.Table
+	table    *podres.Table
 	podres   *podres.Server
 	listener net.Listener
 	// pods asks the kubelet, and kubelet closes the connection.
@@ -97,7 +96,7 @@ func (s *service) hookEnded(hook string, took time.Duration, err error) {
 }
 
 // assignments returns the table of the devices' claims in this boot of the node.
-func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
+func (s *service) assignments(ctx context.Context) (*podres.Table, error) {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assignment.NewTable(assignment.Config{
+	return podres.NewTable(podres.TableConfig{
 		Journal: s.node.Journal, Specs: specs, BootID: snap.Host.BootID, Node: s.config.Node.Name,
 		JournalDir: s.config.Node.JournalDir(), SpecsDir: s.cdiDir(),
 	}), nil

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -88,7 +87,7 @@ func (s *survey) blind() error {
 	if s.denied {
 		return fmt.Errorf("%w: %d of them, %w", ErrCannotSee, s.hidden, s.why)
 	}
-	return fmt.Errorf("%s could not be looked into: %w", output.Count(s.hidden, "process", "processes"), s.why)
+	return fmt.Errorf("could not look into %d of the node's processes: %w", s.hidden, s.why)
 }
 
 // process returns what one process has. What was found before an error is

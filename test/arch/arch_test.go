@@ -47,15 +47,14 @@ func layers() [][]string {
 			"bind", "cdi", "journal", "network/podnet", "publish",
 		},
 		{ // a node's facts, a cluster, one step of a claim
-			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/assignment", "plugin/podpolicy",
-			"prepare/effects",
+			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/podpolicy", "plugin/podres", "prepare/effects",
 		},
 		{ // the order of steps; fleets
 			"audit/cluster", "audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/twin", "facts/runtimes",
-			"plugin/podres", "prepare",
+			"prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
-			"audit/check", "audit/check/board", "bootstrap/host", "controller", "maintain", "plugin/nri",
+			"audit/check", "bootstrap/host", "controller", "maintain", "plugin/nri",
 		},
 		{ // entry points
 			"bootstrap", "node", "plugin/metrics",

@@ -38,18 +38,17 @@ func nodeSources() []nodeSource {
 			name: "the boot loader's files and the running kernel's command line", reader: "pkg/sysfs/kernelargs",
 			paths: regexp.MustCompile(`^/?(proc/cmdline|etc/default/(grub|u-boot|limine)|(etc|usr/lib)/kernel/cmdline|etc/cmdline\.d|etc/u-boot-menu|etc/update-extlinux|etc/tuned/|etc/cos/|` +
 				`((boot|efi|boot/efi)/)?loader/entries|boot/(grub2?/|extlinux|limine|armbian|refind|firmware/cmdline|efi/EFI)|(usr/share/)?oem/grub)`),
-			others: map[string]string{"pkg/audit/check/board": double, "pkg/sysfs/sysfstest": double},
+			others: map[string]string{"pkg/sysfs/sysfstest": double},
 		},
 		{
 			name: "modprobe's configuration", reader: "pkg/sysfs/kernelargs",
-			paths:  regexp.MustCompile(`(^|/)modprobe\.d(/|$)|^/?etc/initramfs-tools/modules`),
-			others: map[string]string{"pkg/audit/check/board": double},
+			paths: regexp.MustCompile(`(^|/)modprobe\.d(/|$)|^/?etc/initramfs-tools/modules`),
 		},
 		{
 			name: "the kubelet's configuration", reader: "pkg/facts",
 			paths: regexp.MustCompile(`^/?var/lib/kubelet(/|$)|^kubelet\.service$`),
 			others: map[string]string{
-				"pkg/audit/check/board": double, "pkg/audit/archive": copied,
+				"pkg/audit/archive":    copied,
 				"cmd/kata-vfio-plugin": "has the sockets and directories of plugins as defaults of flags; it reads no configuration",
 				"pkg/audit/cluster":    refused, "pkg/audit/check": refused,
 			},
@@ -58,26 +57,26 @@ func nodeSources() []nodeSource {
 			name: "containerd's and CRI-O's configuration and places", reader: "pkg/facts",
 			paths: regexp.MustCompile(`^/?etc/(containerd|crio|k0s|rancher)(/|$)|^/?run/(containerd|k3s|k0s|crio)(/|$)|^/?var/lib/(rancher|k0s)(/|$)|^/?(var/)?snap/microk8s|^(containerd|k3s|k3s-agent|k0sworker|rke2-\w+)\.service$`),
 			others: map[string]string{
-				"pkg/audit/check/board": double, "pkg/audit/archive": copied, "pkg/audit/cluster": refused,
+				"pkg/audit/archive": copied, "pkg/audit/cluster": refused,
 				"pkg/plugin/podres": "finds the bundle of one shim by the state directory of containerd, which a flag of the shim overrides",
 			},
 		},
 		{
 			name: "Kata's configuration", reader: "pkg/facts",
 			paths:  regexp.MustCompile(`^/?(etc|usr/share/defaults|opt/kata/share/defaults)/kata-containers(/|$)`),
-			others: map[string]string{"pkg/audit/check/board": double, "pkg/audit/archive": copied, "pkg/audit/cluster": refused},
+			others: map[string]string{"pkg/audit/archive": copied, "pkg/audit/cluster": refused},
 		},
 		{
 			name: "Kata's state of sandboxes", reader: "pkg/facts/runtimes", paths: regexp.MustCompile(`^/?run/(vc/sbs|kata)(/|$)`),
-			others: map[string]string{"pkg/audit/check/board": double, "pkg/audit/archive": "leaves out what annotations of pods say in a copy"},
+			others: map[string]string{"pkg/audit/archive": "leaves out what annotations of pods say in a copy"},
 		},
 		{
 			name: "processes", reader: "pkg/sysfs",
 			paths: regexp.MustCompile(`^/?proc/?$|^/?proc/(%d|%s|1/(ns|net|fd|cmdline|status|comm|stat|maps)(/|$))`),
 			others: map[string]string{
-				"pkg/sysfs/sysfstest": double, "pkg/audit/check/board": double,
-				"pkg/audit/archive":  "leaves out or masks what processes have in a copy",
-				"pkg/network/podnet": "enters the namespaces of pods by a root of proc of its own", "pkg/network/vf/link": "enters the network namespace of the node's first process",
+				"pkg/sysfs/sysfstest": double,
+				"pkg/audit/archive":   "leaves out or masks what processes have in a copy",
+				"pkg/network/podnet":  "enters the namespaces of pods by a root of proc of its own", "pkg/network/vf/link": "enters the network namespace of the node's first process",
 				"pkg/inventory": "has the root of proc for the same", "pkg/node": "has the root of proc for the same",
 				"pkg/plugin": "asks whether one process of a record runs", "pkg/plugin/nri": "asks when one process of a record started",
 				"pkg/plugin/podres": "follows a shim through a root of proc of its own", "cmd/kata-vfio-bootstrap": "enters the mount namespace of the node's first process",
@@ -88,13 +87,12 @@ func nodeSources() []nodeSource {
 			name: "CDI's directories", reader: "pkg/cdi",
 			paths: regexp.MustCompile(`^/?(etc|run|var/run)/cdi(/|$)`),
 			others: map[string]string{
-				"pkg/audit/check/board": double, "pkg/audit/archive": copied, "pkg/audit/cluster": refused,
+				"pkg/audit/archive": copied, "pkg/audit/cluster": refused,
 				"pkg/plugin": "joins the directory of static specs to its root",
 			},
 		},
 		{
 			name: "the journal", reader: "pkg/journal", paths: regexp.MustCompile(`^/?var/lib/kata-vfio/journal(/|$)`),
-			others: map[string]string{"pkg/audit/check/board": double},
 		},
 		{name: "the ledger", reader: "pkg/ledger", paths: regexp.MustCompile(`^/?var/lib/kata-vfio/ledger(/|$)`)},
 	}

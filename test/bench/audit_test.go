@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/test/board"
 	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 

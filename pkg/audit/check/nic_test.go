@@ -1,11 +1,11 @@
 package check_test
 
 import (
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
+	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
 // imposed plants another setting of the first VF, which tenant t2 has.

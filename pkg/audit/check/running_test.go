@@ -4,10 +4,10 @@ import (
 	"os"
 	"path"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
 // runningFaults are what a running containerd says that its files, or the journal, contradict.

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
 // hooks are the calls of the runtime. The runtime makes one call at a time for the whole node, and
@@ -76,7 +76,7 @@ func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.Contain
 // handOver records the sandbox in its pod's claims. With cold plug the pod-resources server has
 // already done so before the VM booted, and only the VM's process is missing. A sandbox to which
 // that server gave no devices must not be recorded.
-func (h *hooks) handOver(own []*assignment.Assignment, pod *api.PodSandbox) {
+func (h *hooks) handOver(own []*podres.Assignment, pod *api.PodSandbox) {
 	if len(own) == 0 {
 		return
 	}
@@ -112,7 +112,7 @@ func (h *hooks) ended(pod *api.PodSandbox) {
 
 // renewable reports whether a claim's devices are reset between two sandboxes. Unprepare resets the devices of a claim
 // that is no longer prepared.
-func renewable(a *assignment.Assignment) bool { return a.State == journal.Prepared && !a.Stale }
+func renewable(a *podres.Assignment) bool { return a.State == journal.Prepared && !a.Stale }
 
 // refuse logs and reports a refusal, and returns its error.
 func (h *hooks) refuse(r *Refusal) error {
@@ -186,7 +186,7 @@ func (h *hooks) running(pods []*api.PodSandbox) map[string]*api.PodSandbox {
 }
 
 // catchUp updates the records for the sandboxes that run.
-func (h *hooks) catchUp(view *assignment.View, running map[string]*api.PodSandbox) {
+func (h *hooks) catchUp(view *podres.View, running map[string]*api.PodSandbox) {
 	for _, pod := range running {
 		if h.cfg.Rules.allowed(pod) {
 			h.handOver(listAssignments(view, pod), pod)

@@ -17,8 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
@@ -35,7 +35,7 @@ type node struct {
 	dir     string
 	records *journal.Store
 	specs   *cdi.Dir
-	table   *assignment.Table
+	table   *podres.Table
 	kernel  nri.Kernel
 }
 
@@ -49,7 +49,7 @@ func newNode(t testing.TB) *node {
 	if n.specs, err = cdi.Open(filepath.Join(n.dir, "cdi")); err != nil {
 		t.Fatal(err)
 	}
-	n.table = assignment.NewTable(assignment.Config{
+	n.table = podres.NewTable(podres.TableConfig{
 		Journal: n.records, Specs: n.specs, BootID: boot, Node: "worker-1",
 		JournalDir: filepath.Join(n.dir, "journal"), SpecsDir: filepath.Join(n.dir, "cdi"),
 	})
@@ -237,7 +237,7 @@ type broken struct{}
 
 var errDamaged = errors.New("record of claim tenants/secret is damaged")
 
-func (broken) View() (*assignment.View, error) { return nil, errDamaged }
+func (broken) View() (*podres.View, error) { return nil, errDamaged }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

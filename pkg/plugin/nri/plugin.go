@@ -28,7 +28,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
 const (
@@ -178,7 +178,7 @@ func (c *connection) Close() error {
 // Assignments returns which claim has which device; [assignment.Table] implements it. After an error
 // the claims of all devices are unknown.
 type Assignments interface {
-	View() (*assignment.View, error)
+	View() (*podres.View, error)
 }
 
 // Claims records which sandbox has a claim's devices, and resets them when the sandbox has ended;

@@ -8,8 +8,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
@@ -32,7 +32,7 @@ type Rules struct {
 // the pod's claims. If the journal can't be read, it refuses pods under an allowed handler. All other
 // pods pass: without assignments their containers get no VFIO node either. The same holds for a pod whose
 // claim has a record that can't be read.
-func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Assignment, *rule.Verdict) {
+func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*podres.Assignment, *rule.Verdict) {
 	if refused := podpolicy.Annotations(pod.GetAnnotations(), r.allowed(pod)); refused != nil {
 		return nil, refused
 	}
@@ -56,7 +56,7 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 }
 
 // inSandbox decides whether the pod's sandbox may have the devices of one of the pod's claims.
-func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox) *rule.Verdict {
+func (r *Rules) inSandbox(a *podres.Assignment, pod *api.PodSandbox) *rule.Verdict {
 	refused := &rule.Verdict{}
 	switch {
 	case !r.allowed(pod):
@@ -82,7 +82,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox) *rule.V
 }
 
 // condition returns why a claim is not usable.
-func condition(a *assignment.Assignment) string {
+func condition(a *podres.Assignment) string {
 	switch {
 	case a.Stale:
 		return "prepared in an earlier boot of the node"
@@ -107,7 +107,7 @@ func (r *Rules) exempt(pod *api.PodSandbox) bool {
 
 // listAssignments returns the assignments of the pod's claims; none for a pod without a UID, because
 // another pod can have had its name.
-func listAssignments(view *assignment.View, pod *api.PodSandbox) []*assignment.Assignment {
+func listAssignments(view *podres.View, pod *api.PodSandbox) []*podres.Assignment {
 	if pod.GetUid() == "" {
 		return nil
 	}
@@ -144,8 +144,8 @@ type check struct {
 	host  Host
 	pod   *api.PodSandbox
 	given *containerDevices
-	view  *assignment.View         // nil until it is needed
-	used  []*assignment.Assignment // the pod's assignments that the container gets
+	view  *podres.View         // nil until it is needed
+	used  []*podres.Assignment // the pod's assignments that the container gets
 }
 
 func (k *check) run() *rule.Verdict {
@@ -280,16 +280,16 @@ func (k *check) lookUp(subject string) *rule.Verdict {
 }
 
 // ofOthers adds the claim that has the device to a verdict, for the log alone: it can be another tenant's.
-func ofOthers(a *assignment.Assignment, v *rule.Verdict) *rule.Verdict {
+func ofOthers(a *podres.Assignment, v *rule.Verdict) *rule.Verdict {
 	v.Err = fmt.Errorf("it belongs to claim %s", a.Claim)
 	return v
 }
 
-func (k *check) isOurs(a *assignment.Assignment) bool {
+func (k *check) isOurs(a *podres.Assignment) bool {
 	return slices.Contains(listAssignments(k.view, k.pod), a)
 }
 
-func (k *check) use(a *assignment.Assignment) {
+func (k *check) use(a *podres.Assignment) {
 	if !slices.Contains(k.used, a) {
 		k.used = append(k.used, a)
 	}

@@ -15,7 +15,6 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
@@ -65,7 +64,7 @@ func (t timedKubelet) Get(
 	return t.PodResourcesListerClient.Get(ctx, r, o...)
 }
 
-func (t timedTable) View() (*assignment.View, error) {
+func (t timedTable) View() (*podres.View, error) {
 	defer t.took("journal", time.Now())
 	return t.Assignments.View()
 }

@@ -3,8 +3,6 @@ package podres
 import (
 	"context"
 	"time"
-
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 // freshFor is how long the cluster's answer counts: a kubelet that takes longer has it asked again.
@@ -42,11 +40,11 @@ func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
 }
 
 // confirm returns the cluster's errors about all claims. It asks about those that it was not asked about a moment ago.
-func (s *Server) confirm(ctx context.Context, own []*assignment.Assignment, early confirmations) error {
+func (s *Server) confirm(ctx context.Context, own []*Assignment, early confirmations) error {
 	if s.cfg.Confirm == nil {
 		return nil
 	}
-	return inParallel(own, func(a *assignment.Assignment) error {
+	return inParallel(own, func(a *Assignment) error {
 		if answer, ok := early[a.Claim.UID]; ok {
 			if c := <-answer; c.err != nil || time.Since(c.asked) < freshFor {
 				return c.err

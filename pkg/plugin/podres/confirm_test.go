@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 // TestConfirmationsCountForAMoment: an old answer is asked for again, and a refusal needs no second one.
@@ -27,7 +26,7 @@ func TestConfirmationsCountForAMoment(t *testing.T) {
 		s := New(Config{Confirm: func(context.Context, string) error { asks++; return withdrawn }})
 		answer := make(chan confirmation, 1)
 		answer <- test.early
-		own := []*assignment.Assignment{{Claim: plan.Ref{UID: "c1"}}}
+		own := []*Assignment{{Claim: plan.Ref{UID: "c1"}}}
 		if err := s.confirm(t.Context(), own, confirmations{"c1": answer}); !errors.Is(err, test.want) || asks != test.asks {
 			t.Errorf("%s: %v after %d more questions, want %v after %d", name, err, asks, test.want, test.asks)
 		}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 const (
@@ -74,7 +73,7 @@ const containerName = "kata-vfio"
 // entries, so that each device comes once also for a shim that reads them, and entries that are no CDI
 // names, for which a shim fails the sandbox.
 func (s *Server) merge(
-	pod podName, own []*assignment.Assignment, kubelet *podresourcesv1.PodResources,
+	pod podName, own []*Assignment, kubelet *podresourcesv1.PodResources,
 ) *podresourcesv1.PodResources {
 	if kubelet == nil {
 		kubelet = &podresourcesv1.PodResources{}
@@ -91,7 +90,7 @@ func (s *Server) merge(
 	return kubelet
 }
 
-func ownContainer(own []*assignment.Assignment) *podresourcesv1.ContainerResources {
+func ownContainer(own []*Assignment) *podresourcesv1.ContainerResources {
 	c := &podresourcesv1.ContainerResources{Name: containerName}
 	for _, a := range own {
 		for _, d := range a.Devices {
@@ -164,13 +163,13 @@ type poolDevice struct{ pool, name string }
 
 // is reports whether the assignment belongs to this claim: the name, the UID in the CDI names, and the
 // devices with their pools are the same.
-func (c *namedClaim) is(a *assignment.Assignment) bool {
+func (c *namedClaim) is(a *Assignment) bool {
 	return c.namespace == a.Claim.Namespace && c.name == a.Claim.Name &&
 		!slices.ContainsFunc(c.cdi, func(name string) bool {
-			return !slices.ContainsFunc(a.Devices, func(d assignment.Device) bool { return d.CDI == name })
+			return !slices.ContainsFunc(a.Devices, func(d Device) bool { return d.CDI == name })
 		}) &&
 		!slices.ContainsFunc(c.devices, func(named poolDevice) bool {
-			return !slices.ContainsFunc(a.Devices, func(d assignment.Device) bool { return poolDevice{d.Pool, d.Published} == named })
+			return !slices.ContainsFunc(a.Devices, func(d Device) bool { return poolDevice{d.Pool, d.Published} == named })
 		})
 }
 

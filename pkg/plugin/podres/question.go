@@ -9,7 +9,6 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 // podName is a pod's name. A pod and its successor can have the same one.
@@ -21,18 +20,18 @@ func (p podName) String() string { return p.namespace + "/" + p.name }
 type question struct {
 	pod  podName
 	shim PeerSandbox
-	view *assignment.View
+	view *View
 	// kubelet is the kubelet's answer; nil if there was none, for the reason in silent.
 	kubelet *podresourcesv1.PodResources
 	silent  error
 	// others is set if decide fails because a claim is prepared for another pod, and the kubelet says that
 	// it is this pod's.
-	others *assignment.Assignment
+	others *Assignment
 }
 
 // decide returns the assignments whose devices the sandbox gets, by claim UID, or why it gets none. The
 // bundle, the journal and the kubelet must agree.
-func (q *question) decide() ([]*assignment.Assignment, error) {
+func (q *question) decide() ([]*Assignment, error) {
 	uid, err := q.podUID()
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (q *question) podUID() (string, error) {
 
 // proven compares the pod's claims in the journal with the kubelet's. The kubelet leaves out claims that
 // only init containers or no containers use, so it need not name all of them if the UID is certain.
-func (q *question) proven(uid string, own []*assignment.Assignment) error {
+func (q *question) proven(uid string, own []*Assignment) error {
 	certain := q.shim.PodUID != ""
 	if q.kubelet == nil {
 		return q.unproven(certain)
@@ -139,7 +138,7 @@ func (q *question) foreign(uid string, c *namedClaim) error {
 }
 
 // givable checks that the pod may have an assignment's devices.
-func (q *question) givable(uid string, a *assignment.Assignment) error {
+func (q *question) givable(uid string, a *Assignment) error {
 	p, _ := a.Pod(uid)
 	if have := (podName{a.Claim.Namespace, p.Name}); have != q.pod {
 		return q.refuse(codes.PermissionDenied, "claim %s is prepared for pod %s, which has the same UID %s", a.Claim, have, uid)
@@ -151,7 +150,7 @@ func (q *question) givable(uid string, a *assignment.Assignment) error {
 }
 
 // unusable returns why an assignment is not usable, and what to do.
-func unusable(a *assignment.Assignment) string {
+func unusable(a *Assignment) string {
 	switch {
 	case a.State == journal.Quarantined:
 		return fmt.Sprintf("is %s: the reset of its device could not be proven; delete the pod, and its successor gets another device", a.State)

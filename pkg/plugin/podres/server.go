@@ -1,4 +1,5 @@
-// Package podres serves the PodResources API on its own socket, for the Kata shim. At sandbox creation
+// Package podres answers which of the node's devices belong to which pod, from the journal's records and their CDI specs:
+// the NRI plugin decides by it, too ([Table]). It serves the PodResources API on its own socket, for the Kata shim. At sandbox creation
 // the shim asks which devices to cold-plug, and reads only device-plugin entries, not those of DRA
 // (kata-containers issue 13322). The server adds the pod's prepared claims to the kubelet's answer, in
 // the form that the shim reads.
@@ -26,7 +27,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 
 // Assignments returns which claim belongs to which pod; [assignment.Table] implements it.
 type Assignments interface {
-	View() (*assignment.View, error)
+	View() (*View, error)
 }
 
 // Claims hands a claim's devices over to a sandbox. After an error the sandbox must not get them. A call
@@ -172,7 +172,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		return nil, refused(codes.FailedPrecondition, "pod %s: the sandbox that would get its devices is unknown: %v; "+
 			"the plugin must see the shims' processes and bundles (hostPID, root, a containerd or CRI-O whose shims run in their bundle)", pod, shim.Unknown)
 	}
-	if i := slices.IndexFunc(own, (*assignment.Assignment).HasEndpoint); i >= 0 && shim.NetNS == "" {
+	if i := slices.IndexFunc(own, (*Assignment).HasEndpoint); i >= 0 && shim.NetNS == "" {
 		return nil, refused(codes.FailedPrecondition, "pod %s: claim %s attaches a VF as a physical endpoint, and the sandbox has no network "+
 			"namespace of its own: remove hostNetwork from the pod, or `attachment: PhysicalEndpoint` from the VFConfig", pod, own[i].Claim)
 	}
@@ -190,7 +190,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 
 // decide answers the question from the journal. If another pod's claim is in the way, it prepares that
 // claim again for this pod, and answers once more.
-func (s *Server) decide(ctx context.Context, q *question) ([]*assignment.Assignment, error) {
+func (s *Server) decide(ctx context.Context, q *question) ([]*Assignment, error) {
 	own, err := s.decideNow(q)
 	if err == nil || q.others == nil || s.cfg.Reserve == nil {
 		return own, err
@@ -201,7 +201,7 @@ func (s *Server) decide(ctx context.Context, q *question) ([]*assignment.Assignm
 	return s.decideNow(q)
 }
 
-func (s *Server) decideNow(q *question) ([]*assignment.Assignment, error) {
+func (s *Server) decideNow(q *question) ([]*Assignment, error) {
 	var err error
 	if q.view, err = s.cfg.Assignments.View(); err != nil {
 		return nil, refused(codes.Unavailable, "pod %s: %v", q.pod, err)
@@ -224,12 +224,12 @@ func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
 
 // handOver hands over all claims in parallel and returns all errors. The failure of one claim does not
 // interrupt the reset of another.
-func (s *Server) handOver(ctx context.Context, own []*assignment.Assignment, to journal.Sandbox) error {
-	return inParallel(own, func(a *assignment.Assignment) error { return s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
+func (s *Server) handOver(ctx context.Context, own []*Assignment, to journal.Sandbox) error {
+	return inParallel(own, func(a *Assignment) error { return s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
 }
 
 // inParallel calls do for all claims in parallel and returns all errors.
-func inParallel(own []*assignment.Assignment, do func(*assignment.Assignment) error) error {
+func inParallel(own []*Assignment, do func(*Assignment) error) error {
 	errs := make([]error, len(own))
 	var wg sync.WaitGroup
 	for i, a := range own {
@@ -239,7 +239,7 @@ func inParallel(own []*assignment.Assignment, do func(*assignment.Assignment) er
 	return errors.Join(errs...)
 }
 
-func claimNames(own []*assignment.Assignment) []string {
+func claimNames(own []*Assignment) []string {
 	names := make([]string, len(own))
 	for i, a := range own {
 		names[i] = a.Claim.String()

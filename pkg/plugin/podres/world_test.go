@@ -25,7 +25,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
@@ -160,7 +159,7 @@ func (w *world) config() podres.Config {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = closer.Close() })
-	table := assignment.NewTable(assignment.Config{
+	table := podres.NewTable(podres.TableConfig{
 		Journal: records, Specs: w.specs, BootID: thisBoot, Node: "worker-1",
 		JournalDir: filepath.Join(w.dir, "journal"), SpecsDir: filepath.Join(w.dir, "cdi"),
 	})

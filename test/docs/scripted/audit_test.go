@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/test/board"
 	"github.com/kata-vfio/kata-vfio/test/docs"
 	"github.com/kata-vfio/kata-vfio/test/docs/scripted"
 )

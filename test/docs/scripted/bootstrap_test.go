@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/test/board"
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 

@@ -1,4 +1,4 @@
-package assignment
+package podres
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ type Specs interface {
 }
 
 // Config holds what a Table reads. All fields are required, except Node.
-type Config struct {
+type TableConfig struct {
 	Journal Journal
 	Specs   Specs
 	// BootID identifies the node's current boot.
@@ -44,7 +44,7 @@ type Config struct {
 
 // Table keeps a [View] of the journal. It is safe for concurrent use.
 type Table struct {
-	cfg Config
+	cfg TableConfig
 
 	mu      sync.Mutex // guards below
 	version dirVersion // of the directories, before entries were read
@@ -63,7 +63,7 @@ type entry struct {
 }
 
 // NewTable returns a node's table.
-func NewTable(c Config) *Table { return &Table{cfg: c, withdrawn: map[string]string{}} }
+func NewTable(c TableConfig) *Table { return &Table{cfg: c, withdrawn: map[string]string{}} }
 
 // Withdraw notes why the prepared devices are not allocated to the claim with the UID. An empty reason notes
 // that they are. It reports whether that is new.

@@ -1,4 +1,4 @@
-package assignment_test
+package podres_test
 
 import (
 	"os"
@@ -13,12 +13,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
 const (
-	thisBoot = "6f0b5c2e"
-	gpu      = "gpu-0000-3b-00-0"
+	tableBoot = "6f0b5c2e"
+	tableGPU  = "gpu-0000-3b-00-0"
 )
 
 // node is a journal and a CDI directory.
@@ -43,19 +43,19 @@ func newNode(t *testing.T) *node {
 }
 
 // table is a table of its own, as another instance of the plugin has one.
-func (n *node) table() *assignment.Table {
+func (n *node) table() *podres.Table {
 	n.t.Helper()
 	records, err := journal.Open(filepath.Join(n.dir, "journal"))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return assignment.NewTable(assignment.Config{
-		Journal: records, Specs: n.specs, BootID: thisBoot, Node: "worker-1",
+	return podres.NewTable(podres.TableConfig{
+		Journal: records, Specs: n.specs, BootID: tableBoot, Node: "worker-1",
 		JournalDir: filepath.Join(n.dir, "journal"), SpecsDir: filepath.Join(n.dir, "cdi"),
 	})
 }
 
-func (n *node) view(table *assignment.Table) *assignment.View {
+func (n *node) view(table *podres.Table) *podres.View {
 	n.t.Helper()
 	v, err := table.View()
 	if err != nil {
@@ -65,12 +65,12 @@ func (n *node) view(table *assignment.Table) *assignment.View {
 }
 
 // record is a claim with a GPU for the pod db-0, prepared.
-func record(uid, podUID string) *journal.Record {
+func tableRecord(uid, podUID string) *journal.Record {
 	return &journal.Record{
-		Kind: journal.Claim, State: journal.Prepared, BootID: thisBoot,
+		Kind: journal.Claim, State: journal.Prepared, BootID: tableBoot,
 		Plan: plan.Plan{
 			Claim:   plan.Ref{UID: uid, Namespace: "tenant-a", Name: "claim-" + uid, Pods: []claim.Pod{{UID: podUID, Name: "db-0"}}},
-			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Address: pci.Address{Bus: 0x3b}}},
+			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: tableGPU, Address: pci.Address{Bus: 0x3b}}},
 		},
 	}
 }
@@ -84,7 +84,7 @@ func (n *node) save(r *journal.Record) {
 
 func (n *node) prepared(uid, podUID, node string) {
 	n.t.Helper()
-	r := record(uid, podUID)
+	r := tableRecord(uid, podUID)
 	n.save(r)
 	n.writeSpec(r, node)
 }
@@ -109,22 +109,22 @@ func (n *node) writeSpec(r *journal.Record, node string) {
 
 func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	n := newNode(t)
-	r := record("c1", "p1")
+	r := tableRecord("c1", "p1")
 	n.save(r)
 	n.writeSpec(r, "/dev/vfio/15")
 	v := n.view(n.table())
-	want := &assignment.Assignment{
+	want := &podres.Assignment{
 		Claim: r.Plan.Claim, State: journal.Prepared,
-		Devices: []assignment.Device{{
-			Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Published: gpu, Address: pci.Address{Bus: 0x3b},
-			CDI: "kata-vfio.dev/vfio=c1-" + gpu, Nodes: []string{"/dev/vfio/15"},
+		Devices: []podres.Device{{
+			Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: tableGPU, Published: tableGPU, Address: pci.Address{Bus: 0x3b},
+			CDI: "kata-vfio.dev/vfio=c1-" + tableGPU, Nodes: []string{"/dev/vfio/15"},
 		}},
 	}
 	byCDI, _ := v.WithCDI(want.Devices[0].CDI)
-	for how, got := range map[string][]*assignment.Assignment{
+	for how, got := range map[string][]*podres.Assignment{
 		"all": v.All(), "pod": v.OfPod("p1"), "node": v.WithNode("/dev/vfio/15"), "CDI": {byCDI},
 	} {
-		if diff := cmp.Diff([]*assignment.Assignment{want}, got); diff != "" {
+		if diff := cmp.Diff([]*podres.Assignment{want}, got); diff != "" {
 			t.Errorf("by %s (-want +got):\n%s", how, diff)
 		}
 	}
@@ -134,7 +134,7 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	if got := v.OfPod("p2"); got != nil {
 		t.Errorf("another pod has %v", got)
 	}
-	if _, ok := v.WithCDI("kata-vfio.dev/vfio=c2-" + gpu); ok {
+	if _, ok := v.WithCDI("kata-vfio.dev/vfio=c2-" + tableGPU); ok {
 		t.Error("a CDI name of no claim is known")
 	}
 }
@@ -143,9 +143,9 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 // not unprepared.
 func TestPodsOfOneNameAreToldApart(t *testing.T) {
 	n := newNode(t)
-	n.save(record("c1", "p1"))
-	n.save(record("c2", "p2"))
-	n.save(record("c3", "p2"))
+	n.save(tableRecord("c1", "p1"))
+	n.save(tableRecord("c2", "p2"))
+	n.save(tableRecord("c3", "p2"))
 	v := n.view(n.table())
 	if diff := cmp.Diff([]string{"p1", "p2"}, v.PodUIDs("tenant-a", "db-0")); diff != "" {
 		t.Errorf("PodUIDs (-want +got):\n%s", diff)
@@ -166,7 +166,7 @@ func TestTableHidesUnassignableDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			r := record("c1", "p1")
+			r := tableRecord("c1", "p1")
 			change(r)
 			n.save(r)
 			n.writeSpec(r, "/dev/vfio/15")
@@ -181,7 +181,7 @@ func TestTableHidesUnassignableDevices(t *testing.T) {
 	}
 	t.Run("without a spec", func(t *testing.T) {
 		n := newNode(t)
-		n.save(record("c1", "p1"))
+		n.save(tableRecord("c1", "p1"))
 		if a := n.view(n.table()).OfPod("p1"); len(a) != 1 || a[0].Usable() {
 			t.Errorf("OfPod = %v, want one that is not usable", a)
 		}
@@ -193,7 +193,7 @@ func TestViewFollowsTheFiles(t *testing.T) {
 	n := newNode(t)
 	table := n.table()
 	first := n.view(table)
-	r := record("c1", "p1")
+	r := tableRecord("c1", "p1")
 	n.save(r)
 	n.writeSpec(r, "/dev/vfio/15")
 	second := n.view(table)
@@ -274,7 +274,7 @@ func TestUnreadableJournalIsAnError(t *testing.T) {
 }
 
 func TestSandboxesTellWhetherDevicesAreClean(t *testing.T) {
-	a := &assignment.Assignment{}
+	a := &podres.Assignment{}
 	if !a.CleanFor("s1") {
 		t.Error("devices that nobody had are not clean")
 	}
@@ -288,7 +288,7 @@ func TestSandboxesTellWhetherDevicesAreClean(t *testing.T) {
 // to have, also in a view that was made before that was known.
 func TestWithdrawnClaimsAreNotUsable(t *testing.T) {
 	n := newNode(t)
-	r := record("c1", "p1")
+	r := tableRecord("c1", "p1")
 	n.save(r)
 	n.writeSpec(r, "/dev/vfio/15")
 	table := n.table()
@@ -307,7 +307,7 @@ func TestDevicesOfAnotherNodesPoolAreNotUsable(t *testing.T) {
 		"worker-1/kata-vfio.dev": true, "worker-1": true, "worker-1/pf-0000-21-00-0": true, "worker-1/kata-vfio.dev/pf-0000-21-00-0": true, "worker-2": false, "worker-10": false, "worker-2/pf-0000-21-00-0": false,
 	} {
 		n := newNode(t)
-		r := record("c1", "p1")
+		r := tableRecord("c1", "p1")
 		r.Plan.Devices[0].Pool = pool
 		n.save(r)
 		n.writeSpec(r, "/dev/vfio/15")

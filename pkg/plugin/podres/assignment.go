@@ -1,6 +1,4 @@
-// Package assignment answers which of the node's devices belong to which pod, from the journal's records
-// and their CDI specs. The pod-resources server and the NRI plugin decide by it.
-package assignment
+package podres
 
 import (
 	"slices"
@@ -85,9 +83,6 @@ type View struct {
 	byNode map[string][]*Assignment
 	byCDI  map[string]*Assignment
 }
-
-// podName is a pod's name. A pod and its successor can have the same one.
-type podName struct{ namespace, name string }
 
 func newView(all []*Assignment, unread error) *View {
 	v := &View{
