@@ -37,7 +37,7 @@ type pluginNode struct {
 	config *v1alpha1.NodeConfig
 	inPod  bool
 	// failing and attempted are what the plugin knows by itself.
-	failing   map[pci.Address][]finding.Failure
+	failing   map[pci.Address][]rule.Failure
 	attempted map[pci.Address]rule.Code
 	// window is what its VMs have for functions that are hot-plugged.
 	window uint64
@@ -54,7 +54,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	defer func() { _ = opened.Close() }()
 	p := dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: opened.PlanNode, Records: opened.Journal.List, Health: dra.NewHealth(), Metrics: metrics.New(opened.Journal.List, func() int { return 0 })})
 	failing := n.gate()
-	p.Failing = func(a pci.Address) []finding.Failure { return append(failing(a), n.failing[a]...) }
+	p.Failing = func(a pci.Address) []rule.Failure { return append(failing(a), n.failing[a]...) }
 	p.Attempts = func() map[pci.Address]rule.Code { return n.attempted }
 	p.Drains = func(s *device.Snapshot) []maintain.Draining {
 		drains, err := opened.DrainsIn(s)
@@ -79,17 +79,17 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 }
 
 // gate returns the checks that fail for a function, as Prepare asks for them.
-func (n *pluginNode) gate() func(pci.Address) []finding.Failure {
+func (n *pluginNode) gate() func(pci.Address) []rule.Failure {
 	n.t.Helper()
 	fsys, _ := n.Read()
 	ids, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return func(a pci.Address) []finding.Failure {
-		var all []finding.Failure
+	return func(a pci.Address) []rule.Failure {
+		var all []rule.Failure
 		for _, id := range ids(a) {
-			all = append(all, finding.Failure{ID: id, Severity: rule.High})
+			all = append(all, rule.Failure{ID: id, Severity: rule.High})
 		}
 		return all
 	}
@@ -217,7 +217,7 @@ func events() map[string]func(*pluginNode) {
 			n.Put("run/kata-vfio/published.json", `{"bootID": "another", "nodeName": "worker-1", "devices": []}`)
 		},
 		"a check that fails": func(n *pluginNode) {
-			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: rule.High}}}
+			n.inPod, n.failing = true, map[pci.Address][]rule.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: rule.High}}}
 		},
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
@@ -48,7 +48,7 @@ func clusterCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reports, err := nodereport.Read(cmd.InOrStdin(), a.reports, a.nodeName)
+			reports, err := fleet.ReadReports(cmd.InOrStdin(), a.reports, a.nodeName)
 			if err != nil {
 				return err
 			}

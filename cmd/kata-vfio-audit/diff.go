@@ -13,7 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
@@ -73,10 +73,10 @@ func (t *tree) readReport(ctx context.Context, name string, j *judging) (*findin
 		return doc.Report, nil
 	}
 	report := &finding.Report{}
-	if err := json.NewDecoder(io.LimitReader(r, nodereport.MaxBytes)).Decode(report); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r, fleet.MaxBytes)).Decode(report); err != nil {
 		return nil, fmt.Errorf("read report %s: it is neither an archive nor a report of `node -o json`: %w", name, err)
 	}
-	if err := nodereport.Known(report); err != nil {
+	if err := fleet.KnownReport(report); err != nil {
 		return nil, fmt.Errorf("read report %s: %w", name, err)
 	}
 	return report, nil

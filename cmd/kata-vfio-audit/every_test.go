@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -49,7 +49,7 @@ func TestIntervalRunsUntilEnded(t *testing.T) {
 	if diff := cmp.Diff(stdout.String(), string(kept)); diff != "" {
 		t.Errorf("the file is not what was written to the log:\n%s", diff)
 	}
-	reports, err := nodereport.Read(nil, []string{out}, "")
+	reports, err := fleet.ReadReports(nil, []string{out}, "")
 	if err != nil || len(reports) != 1 || reports[0].Subject.Name != "n1" {
 		t.Errorf("read back: %d reports, %v", len(reports), err)
 	}

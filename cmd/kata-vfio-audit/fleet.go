@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
@@ -40,11 +40,11 @@ func fleetCommand() *cobra.Command {
 			return formats.Check(format)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reports, err := nodereport.Read(cmd.InOrStdin(), args, nodeName)
+			reports, err := fleet.ReadReports(cmd.InOrStdin(), args, nodeName)
 			if err != nil {
 				return err
 			}
-			reports, refused := nodereport.Credible(reports, time.Now())
+			reports, refused := fleet.CredibleReports(reports, time.Now())
 			for _, r := range refused {
 				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", output.Visible(r.Subject.Name), r.Subject.Time, r.Why); err != nil {
 					return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -45,7 +45,7 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"a log":             {[]string{"-"}, log, 1},
 		"several arguments": {[]string{"-", dir}, log, 4},
 	} {
-		reports, err := nodereport.Read(strings.NewReader(c.stdin), c.names, "")
+		reports, err := fleet.ReadReports(strings.NewReader(c.stdin), c.names, "")
 		if err != nil || len(reports) != c.want {
 			t.Errorf("%s: %d reports, %v; want %d", about, len(reports), err, c.want)
 			continue
@@ -60,11 +60,11 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"nothing": "", "no JSON": "hello", "a cluster's report": strings.Replace(pretty, `"kind": "node"`, `"kind": "cluster"`, 1),
 		"no time": strings.Replace(pretty, `"time": "2`, `"time": "x`, 1), "an unknown state": strings.ReplaceAll(pretty, `"fail"`, `"fails"`),
 	} {
-		if reports, err := nodereport.Read(strings.NewReader(text), []string{"-"}, ""); err == nil {
+		if reports, err := fleet.ReadReports(strings.NewReader(text), []string{"-"}, ""); err == nil {
 			t.Errorf("%s: %d reports", about, len(reports))
 		}
 	}
-	if _, err := nodereport.Read(nil, []string{t.TempDir()}, ""); err == nil || exitCode(err) != exitUsage {
+	if _, err := fleet.ReadReports(nil, []string{t.TempDir()}, ""); err == nil || exitCode(err) != exitUsage {
 		t.Errorf("an empty directory: %v", err)
 	}
 }
@@ -82,7 +82,7 @@ func TestReadNamesReportsWithoutAName(t *testing.T) {
 		"no name in a log":      {"a line\n" + nameless, "", nil},
 		"a name that is a path": {nameless, "../n2", nil},
 	} {
-		reports, err := nodereport.Read(strings.NewReader(c.text), []string{"-"}, c.nodeName)
+		reports, err := fleet.ReadReports(strings.NewReader(c.text), []string{"-"}, c.nodeName)
 		if c.want == nil && (exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--node-name")) {
 			t.Errorf("%s: %v", about, err)
 		}
@@ -114,7 +114,7 @@ func FuzzNodeReports(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		reports, err := nodereport.Read(bytes.NewReader(data), []string{"-"}, "")
+		reports, err := fleet.ReadReports(bytes.NewReader(data), []string{"-"}, "")
 		if err != nil {
 			return
 		}
@@ -142,7 +142,7 @@ func TestPrefixesSayWhichPodWroteAReport(t *testing.T) {
 		"a prefix that a pod wrote":       {report("n2") + a + report("n1"), []string{"n2 ", "n1 "}},
 		"a prefix behind that of its pod": {b + a + report("n1") + b + report("n2"), []string{"n2 audit-b"}},
 	} {
-		reports, err := nodereport.Read(strings.NewReader(c.log), []string{"-"}, "")
+		reports, err := fleet.ReadReports(strings.NewReader(c.log), []string{"-"}, "")
 		var got []string
 		for _, r := range reports {
 			got = append(got, r.Subject.Name+" "+r.Source)
@@ -151,13 +151,13 @@ func TestPrefixesSayWhichPodWroteAReport(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", about, got, err, c.want)
 		}
 	}
-	reports, err := nodereport.Read(strings.NewReader(a+report("n1")+b+report("n2")+b+report("n1")), []string{"-"}, "")
+	reports, err := fleet.ReadReports(strings.NewReader(a+report("n1")+b+report("n2")+b+report("n1")), []string{"-"}, "")
 	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
-	credible, refused := nodereport.Credible(reports, now)
+	credible, refused := fleet.CredibleReports(reports, now)
 	if err != nil || len(credible) != 1 || credible[0].Source != "audit-a" || len(refused) != 2 {
 		t.Errorf("%d reports count and %d don't, %v", len(credible), len(refused), err)
 	}
-	if credible, _ := nodereport.Credible(reports, now.Add(-2*time.Hour)); len(credible) > 0 {
+	if credible, _ := fleet.CredibleReports(reports, now.Add(-2*time.Hour)); len(credible) > 0 {
 		t.Errorf("%d reports from the future count", len(credible))
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -42,7 +41,7 @@ func auditCommand(s *session) *cobra.Command {
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return a.check() },
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if a.reports, err = nodereport.Read(cmd.InOrStdin(), a.files, a.nodeName); err != nil {
+			if a.reports, err = fleet.ReadReports(cmd.InOrStdin(), a.files, a.nodeName); err != nil {
 				return err
 			}
 			client, _, err := s.connect()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
@@ -91,7 +90,7 @@ func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Rep
 	if file == "" {
 		return nil, nil
 	}
-	data, err := command.ReadArgument(cmd.InOrStdin(), file, nodereport.MaxBytes)
+	data, err := command.ReadArgument(cmd.InOrStdin(), file, fleet.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +101,14 @@ func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Rep
 	if r.Subject.Kind != "cluster" {
 		return nil, command.Usagef("--cluster-report %s is about a %.32q, want the report of `kata-vfio-audit cluster -o json`", file, r.Subject.Kind)
 	}
-	if err := nodereport.Known(r); err != nil {
+	if err := fleet.KnownReport(r); err != nil {
 		return nil, command.Usagef("--cluster-report %s: %w", file, err)
 	}
 	at, err := time.Parse(time.RFC3339, r.Subject.Time)
 	if err != nil {
 		return nil, command.Usagef("--cluster-report %s: its time is invalid: %w", file, err)
 	}
-	if age := now.Sub(at); age > nodereport.MaxAge || age < -nodereport.ClockSkew {
+	if age := now.Sub(at); age > fleet.MaxAge || age < -fleet.ClockSkew {
 		return nil, command.Usagef("--cluster-report %s is of %s, want one of the last day: run `kata-vfio-audit cluster -o json`", file, r.Subject.Time)
 	}
 	r.Finish()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -43,7 +42,7 @@ func explainCommand(s *session) *cobra.Command {
 			if code != nil {
 				return command.WriteCode(cmd.OutOrStdout(), format, code)
 			}
-			reports, err := nodereport.Read(cmd.InOrStdin(), files, nodeName)
+			reports, err := fleet.ReadReports(cmd.InOrStdin(), files, nodeName)
 			if err != nil {
 				return err
 			}

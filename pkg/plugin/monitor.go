@@ -84,7 +84,7 @@ func NewMonitor(c MonitorConfig) *Monitor {
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
 // after the last look have none. The slice is shared.
-func (m *Monitor) Failing(a pci.Address) []finding.Failure {
+func (m *Monitor) Failing(a pci.Address) []rule.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now.Of(a)

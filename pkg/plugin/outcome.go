@@ -11,13 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // newDevices returns the functions for which something fails that did not before.
 func newDevices(now, before *check.Failures) []pci.Address {
 	var all []pci.Address
 	for a, failures := range now.Devices {
-		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.Devices[a], f) }) {
+		if slices.ContainsFunc(failures, func(f rule.Failure) bool { return !slices.Contains(before.Devices[a], f) }) {
 			all = append(all, a)
 		}
 	}
@@ -28,7 +29,7 @@ func newDevices(now, before *check.Failures) []pci.Address {
 // weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
 // may be in a transient state: its new failures wait for the next look.
 func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *check.Failures {
-	return m.gate.Weigh(findings, func(a pci.Address, failure finding.Failure) bool {
+	return m.gate.Weigh(findings, func(a pci.Address, failure rule.Failure) bool {
 		return !slices.Contains(m.now.Devices[a], failure) && (check.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }
@@ -42,7 +43,7 @@ func sameTenancies(n, earlier *facts.Node, a pci.Address) bool {
 }
 
 // ids returns the rules of failures, by name.
-func ids(failures []finding.Failure) []string {
+func ids(failures []rule.Failure) []string {
 	var all []string
 	for _, f := range failures {
 		all = append(all, f.ID)
@@ -82,7 +83,7 @@ func (t *published) events(now *check.Failures, at time.Time) (events []ledger.E
 	return events, whole
 }
 
-func event(failures []finding.Failure) ledger.Event {
+func event(failures []rule.Failure) ledger.Event {
 	e := ledger.Event{Type: ledger.Audit, Result: ledger.OK, Codes: ids(failures)}
 	if len(failures) > 0 {
 		e.Result = ledger.Failed
@@ -92,7 +93,7 @@ func event(failures []finding.Failure) ledger.Event {
 
 // set is functions for which the same rules fail.
 type set struct {
-	failures []finding.Failure
+	failures []rule.Failure
 	devices  []pci.Address
 }
 

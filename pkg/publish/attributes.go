@@ -12,7 +12,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -285,7 +284,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 }
 
 // audit adds the checks that fail, and the worst of them and of what verdicts say.
-func (s attributeSet) audit(failing []finding.Failure, said ...[]rule.Verdict) {
+func (s attributeSet) audit(failing []rule.Failure, said ...[]rule.Verdict) {
 	var worst rule.Severity
 	if reason, ok := findWorst(slices.Concat(said...)); ok {
 		worst = reason.Severity

@@ -7,7 +7,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -28,9 +27,9 @@ func audited(d *resourceapi.Device) string {
 }
 
 func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
-	failing := func(pairs ...string) (all []finding.Failure) {
+	failing := func(pairs ...string) (all []rule.Failure) {
 		for i := 0; i < len(pairs); i += 2 {
-			all = append(all, finding.Failure{ID: pairs[i], Severity: rule.Severity(pairs[i+1])})
+			all = append(all, rule.Failure{ID: pairs[i], Severity: rule.Severity(pairs[i+1])})
 		}
 		return all
 	}
@@ -39,7 +38,7 @@ func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 		many = append(many, fmt.Sprintf("RST-%03d", i), "high")
 	}
 	for name, tt := range map[string]struct {
-		failing []finding.Failure
+		failing []rule.Failure
 		reason  rule.Severity // of the verdict
 		want    string
 	}{
@@ -71,8 +70,8 @@ func TestPairFailsWhatItsPartsDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Health[parts[0].Address] = publish.Health{Failing: []finding.Failure{{ID: "IOM-003", Severity: rule.High}}}
-	n.Health[parts[1].Address] = publish.Health{Failing: []finding.Failure{{ID: "ACS-009", Severity: rule.Critical}, {ID: "IOM-003", Severity: rule.High}}}
+	n.Health[parts[0].Address] = publish.Health{Failing: []rule.Failure{{ID: "IOM-003", Severity: rule.High}}}
+	n.Health[parts[1].Address] = publish.Health{Failing: []rule.Failure{{ID: "ACS-009", Severity: rule.Critical}, {ID: "IOM-003", Severity: rule.High}}}
 	if got, want := audited(deviceNamed(publish.Pools(n), pairName)), "audit=ACS-009 ACS-009,IOM-003 critical"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

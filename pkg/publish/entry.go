@@ -6,7 +6,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -250,12 +249,12 @@ func findWorst(reasons []rule.Verdict) (rule.Verdict, bool) {
 }
 
 // failing returns the checks that fail for any of the device's functions.
-func (n *Node) failing(e *entry) []finding.Failure {
-	var all []finding.Failure
+func (n *Node) failing(e *entry) []rule.Failure {
+	var all []rule.Failure
 	for _, p := range e.parts() {
 		all = append(all, n.Health[p.addr].Failing...)
 	}
-	return finding.WorstFirst(all)
+	return rule.WorstFirst(all)
 }
 
 // verdict returns the isolation verdict on a function; the zero one if it was not judged.

@@ -16,7 +16,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -61,7 +60,7 @@ type Health struct {
 	Evict   bool
 	// Failing are the checks of the audit that count and fail for the function or
 	// its node.
-	Failing []finding.Failure
+	Failing []rule.Failure
 }
 
 // Allocated names a device as a claim's allocation result does.

@@ -41,7 +41,7 @@ func layers() [][]string {
 			"nodeconfig", "plugin/serving",
 		},
 		{ // the decision
-			"audit/nodereport", "cli/kube/kubetest", "network/vf/vftest", "plan",
+			"cli/kube/kubetest", "network/vf/vftest", "plan",
 		},
 		{ // what the decision means: to the scheduler, the kernel, the disk
 			"bind", "cdi", "journal", "network/podnet", "publish",
@@ -50,16 +50,15 @@ func layers() [][]string {
 			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/podpolicy", "plugin/podres", "prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/cluster", "audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/twin", "facts/runtimes",
-			"prepare",
+			"audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/twin", "facts/runtimes", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
-			"audit/check", "bootstrap/host", "controller", "maintain", "plugin/nri",
+			"audit/check", "audit/cluster", "bootstrap/host", "controller", "maintain", "plugin/nri",
 		},
-		{ // entry points
+		{ // the parts of a node joined; bootstrap
 			"bootstrap", "node", "plugin/metrics",
 		},
-		{ // entry points
+		{ // the kubelet's calls; what an audit shows
 			"audit", "bootstrap/writer", "plugin/dra",
 		},
 		{ // entry points
@@ -102,6 +101,42 @@ func forbidden() map[string][]string {
 // writers are the packages that may import sysfs/control.
 func writers() []string {
 	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap/writer"}
+}
+
+// core are the packages that a claim passes through, and what they import.
+func core() []string {
+	return []string{
+		"pci", "device", "rule", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "sysfs", "sysfs/control", "sysfs/kernelargs", "vfio",
+		"inventory", "journal", "cdi", "bind", "ledger", "ledger/writer", "network/vf", "network/vf/link", "network/podnet", "prepare", "prepare/effects", "maintain", "node",
+	}
+}
+
+// TestCoreKnowsNoAudit refuses a core that imports what shows or checks it.
+func TestCoreKnowsNoAudit(t *testing.T) {
+	sources := load(t)
+	for _, name := range core() {
+		for _, imp := range sources["pkg/"+name].imports {
+			if strings.HasPrefix(imp, "pkg/audit") || strings.HasPrefix(imp, "pkg/cli") {
+				t.Errorf("pkg/%s imports %s; the core imports neither the audit nor the commands' output", name, imp)
+			}
+		}
+	}
+}
+
+// TestPackagesStayFew refuses a package that has no reason to be one. Doubles, named ...test, don't count.
+func TestPackagesStayFew(t *testing.T) {
+	const most, deepest = 60, 12
+	var packages int
+	for _, layer := range layers() {
+		for _, name := range layer {
+			if !strings.HasSuffix(name, "test") {
+				packages++
+			}
+		}
+	}
+	if packages > most || len(layers()) > deepest {
+		t.Errorf("got %d packages in %d layers, want at most %d in %d: does a new one belong to the package that uses it?", packages, len(layers()), most, deepest)
+	}
 }
 
 // A source is one directory of Go code, tests left out.

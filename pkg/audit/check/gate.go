@@ -46,12 +46,12 @@ func (g *Gate) Judge(n *facts.Node) *Failures {
 	if g.Counts == finding.Off {
 		return &Failures{}
 	}
-	return g.Weigh(g.Ask(n), func(a pci.Address, _ finding.Failure) bool { return InTransition(n, a) })
+	return g.Weigh(g.Ask(n), func(a pci.Address, _ rule.Failure) bool { return InTransition(n, a) })
 }
 
 // Weigh returns those of the findings that count, without the failures of functions that wait is true for.
-func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.Failure) bool) *Failures {
-	found := &Failures{Devices: map[pci.Address][]finding.Failure{}, waived: func(rule string, a pci.Address) bool {
+func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
+	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waived: func(rule string, a pci.Address) bool {
 		return finding.WaivedFor(g.Waivers, g.Today, rule, a)
 	}}
 	static := g.staticRules()
@@ -60,7 +60,7 @@ func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, finding.
 		if f.State != finding.Fail || static[f.ID] || g.Counts == finding.Off || f.Severity.Compare(g.Counts) > 0 {
 			continue
 		}
-		failure := finding.Failure{ID: f.ID, Severity: f.Severity}
+		failure := rule.Failure{ID: f.ID, Severity: f.Severity}
 		if len(f.Devices) == 0 {
 			found.Node = append(found.Node, failure)
 		}
@@ -93,32 +93,32 @@ func InTransition(n *facts.Node, a pci.Address) bool {
 // Failures are the failures that count, the worst first and each rule once.
 type Failures struct {
 	// Node are those of the whole node.
-	Node []finding.Failure
+	Node []rule.Failure
 	// Devices are those of functions.
-	Devices map[pci.Address][]finding.Failure
+	Devices map[pci.Address][]rule.Failure
 	// waived reports whether a failure of the whole node is accepted for one function; nil for none.
 	waived func(rule string, a pci.Address) bool
 }
 
 func (f *Failures) sort() {
-	f.Node = finding.WorstFirst(f.Node)
+	f.Node = rule.WorstFirst(f.Node)
 	for a, failures := range f.Devices {
-		f.Devices[a] = finding.WorstFirst(failures)
+		f.Devices[a] = rule.WorstFirst(failures)
 	}
 }
 
 // Of returns what fails for a function, including what fails for the whole node. The slice is shared.
-func (f *Failures) Of(a pci.Address) []finding.Failure {
+func (f *Failures) Of(a pci.Address) []rule.Failure {
 	node, own := f.nodeFor(a), f.Devices[a]
 	if len(own) == 0 {
 		return node
 	}
-	return finding.WorstFirst(slices.Concat(node, own))
+	return rule.WorstFirst(slices.Concat(node, own))
 }
 
 // nodeFor returns the failures of the whole node that count for a function.
-func (f *Failures) nodeFor(a pci.Address) []finding.Failure {
-	isWaived := func(failure finding.Failure) bool { return f.waived != nil && f.waived(failure.ID, a) }
+func (f *Failures) nodeFor(a pci.Address) []rule.Failure {
+	isWaived := func(failure rule.Failure) bool { return f.waived != nil && f.waived(failure.ID, a) }
 	if !slices.ContainsFunc(f.Node, isWaived) {
 		return f.Node
 	}
@@ -129,7 +129,7 @@ func (f *Failures) nodeFor(a pci.Address) []finding.Failure {
 func (f *Failures) IDs(a pci.Address) []string { return ListIDs(f.Of(a)) }
 
 // ListIDs returns the IDs of failures, in their order.
-func ListIDs(failures []finding.Failure) []string {
+func ListIDs(failures []rule.Failure) []string {
 	var ids []string
 	for _, f := range failures {
 		ids = append(ids, f.ID)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -20,7 +20,7 @@ import (
 )
 
 // clockSkew is by how much the clocks of nodes and API server may differ.
-const clockSkew = nodereport.ClockSkew
+const clockSkew = fleet.ClockSkew
 
 func nodeChecks() []Check {
 	const look = "kata-vfio-audit node -o json, on the node"
@@ -33,13 +33,13 @@ func nodeChecks() []Check {
 }
 
 // nodeReport is the latest report of one node, and those before it.
-type nodeReport struct{ nodereport.NodeReport }
+type nodeReport struct{ fleet.NodeReport }
 
 // reports returns the latest credible report of each node, by its name.
 func (s *State) reports() []nodeReport {
 	var all []nodeReport
 	reports, _ := s.credible()
-	for _, r := range nodereport.Latest(reports, s.isNode) {
+	for _, r := range fleet.LatestReports(reports, s.isNode) {
 		one, _ := agreed(r)
 		all = append(all, one)
 	}
@@ -286,7 +286,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		now, ok := nodereport.Checkpoint(r.Report)
+		now, ok := fleet.Checkpoint(r.Report)
 		if !ok {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
 // sameRun is how far apart reports of a node are that may contradict each other: an audit is repeated within this time, and
@@ -33,7 +33,7 @@ func (s *State) credible() (reports []*finding.Report, refused []finding.Finding
 
 // refuse returns why a report does not count; nil if it does.
 func (s *State) refuse(r *finding.Report) *finding.Finding {
-	node := nodereport.FindNode(r, s.isNode)
+	node := fleet.FindNode(r, s.isNode)
 	at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
 	var f finding.Finding
 	switch of, known := s.Auditors[r.Source]; {
@@ -51,7 +51,7 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 
 // agreed returns a node's report with the failures that other reports of the same run have and it lacks, where nothing proves which
 // pod wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
-func agreed(r nodereport.NodeReport) (nodeReport, []string) {
+func agreed(r fleet.NodeReport) (nodeReport, []string) {
 	known := map[string]bool{}
 	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
 	for i := range r.Findings {
@@ -94,7 +94,7 @@ func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 func (s *State) contradictions() []finding.Finding {
 	var found []finding.Finding
 	reports, _ := s.credible()
-	for _, r := range nodereport.Latest(reports, s.isNode) {
+	for _, r := range fleet.LatestReports(reports, s.isNode) {
 		if _, ids := agreed(r); len(ids) > 0 {
 			found = append(found, onNode(r.Node, fmt.Sprintf(
 				"has reports within %s that contradict each other: %s fails in one and not in the latest, and counts as failed. `kubectl logs --prefix` says which pod wrote a report",

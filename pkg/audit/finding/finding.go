@@ -5,7 +5,6 @@
 package finding
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -176,28 +175,4 @@ func compareDevice(a, b *pci.Address) int {
 		return 1
 	}
 	return a.Compare(*b)
-}
-
-// Failure is a rule that fails for a function or for its node, and what that
-// weighs.
-type Failure struct {
-	ID       string        `json:"id"`
-	Severity rule.Severity `json:"severity"`
-}
-
-// Compare orders failures, the worst first, then by id.
-func (f Failure) Compare(g Failure) int {
-	return cmp.Or(f.Severity.Compare(g.Severity), cmp.Compare(f.ID, g.ID))
-}
-
-// WorstFirst returns failures in order, each rule once, with its worst.
-func WorstFirst(failures []Failure) []Failure {
-	ordered := slices.SortedFunc(slices.Values(failures), Failure.Compare)
-	var once []Failure
-	for _, f := range ordered {
-		if !slices.ContainsFunc(once, func(o Failure) bool { return o.ID == f.ID }) {
-			once = append(once, f)
-		}
-	}
-	return once
 }

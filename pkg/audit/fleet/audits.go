@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -77,11 +76,11 @@ func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit 
 		onNode[d.Node] = append(onNode[d.Node], d)
 		node(d.Node).published(d, known)
 	}
-	reports, refused := nodereport.Credible(reports, s.Now)
+	reports, refused := CredibleReports(reports, s.Now)
 	for _, r := range refused {
 		node(r.Subject.Name).untimely(r.Why)
 	}
-	for _, r := range nodereport.Latest(reports, s.publishes()) {
+	for _, r := range LatestReports(reports, s.publishes()) {
 		node(r.Node).reported(&r, onNode[r.Node], known)
 		if text := r.Untimely(s.Now); text != "" {
 			node(r.Node).untimely(text)
@@ -139,7 +138,7 @@ func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 
 // reported adds what the node's own report says. Which of its functions is whose is
 // what is published.
-func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []*Device, known map[string]*rule.Rule) {
+func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]*rule.Rule) {
 	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
 	for i := range r.Findings {
 		found := &r.Findings[i]

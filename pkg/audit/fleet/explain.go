@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -175,12 +174,12 @@ func (e *explaining) deviceVM(node, address string) {
 }
 
 // latest returns the latest report of each node that has Kata's own view.
-func (e *explaining) latest() []nodereport.NodeReport {
-	all := nodereport.Latest(e.Reports, e.publishes())
-	return slices.DeleteFunc(all, func(r nodereport.NodeReport) bool { return r.Kata == nil })
+func (e *explaining) latest() []NodeReport {
+	all := LatestReports(e.Reports, e.publishes())
+	return slices.DeleteFunc(all, func(r NodeReport) bool { return r.Kata == nil })
 }
 
-func (e *explaining) vm(r *nodereport.NodeReport, s *finding.KataSandbox) {
+func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {
 	of := "node " + r.Node
 	if s.Pod != "" {
 		of = "pod " + s.Namespace + "/" + s.Pod

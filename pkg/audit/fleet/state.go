@@ -1,6 +1,7 @@
-// Package fleet derives from the API server's objects which claim has which device, how claims fare and why. It
-// only decides: the caller lists the objects and prints the result. All texts are as they were listed, and may
-// come from anyone.
+// Package fleet derives from the API server's objects which claim has which device, how claims fare and why, and what the
+// cluster shows of a conformance profile. The caller lists the objects and prints the result. [ReadReports] reads what nodes
+// found of themselves, as `kata-vfio-audit node` writes it: files, directories and logs. All texts are as they were listed,
+// and may come from anyone.
 package fleet
 
 import (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -75,11 +75,11 @@ func NewFleet(reports []*finding.Report, in Period) *Fleet {
 	}
 	every := func(string) bool { return true }
 	seen := map[string]bool{}
-	for _, latest := range nodereport.Latest(in.reports(reports), every) {
+	for _, latest := range fleet.LatestReports(in.reports(reports), every) {
 		f.Nodes = append(f.Nodes, newFleetNode(&latest))
 		seen[latest.Node] = true
 	}
-	for _, r := range nodereport.Latest(reports, every) {
+	for _, r := range fleet.LatestReports(reports, every) {
 		if !seen[r.Node] {
 			f.Unseen = append(f.Unseen, r.Node)
 		}
@@ -98,7 +98,7 @@ func NewFleet(reports []*finding.Report, in Period) *Fleet {
 	return f
 }
 
-func newFleetNode(r *nodereport.NodeReport) fleetNode {
+func newFleetNode(r *fleet.NodeReport) fleetNode {
 	oldest := r.Report
 	for _, o := range r.Older {
 		if reportTime(o).Before(reportTime(oldest)) {

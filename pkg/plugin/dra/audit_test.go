@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -18,8 +17,8 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 	bad := n.Kernel.AddGPU(0x3b)
 	n.Kernel.AddGPU(0x3c)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
-	var failing []finding.Failure
-	n.Publisher.Failing = func(a pci.Address) []finding.Failure {
+	var failing []rule.Failure
+	n.Publisher.Failing = func(a pci.Address) []rule.Failure {
 		if a == bad {
 			return failing
 		}
@@ -27,11 +26,11 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 	}
 	good := map[string][]string{"gpu-0000-3b-00-0": {}, "gpu-0000-3c-00-0": {}}
 	for _, step := range []struct {
-		failing []finding.Failure
+		failing []rule.Failure
 		want    map[string][]string
 	}{
 		{nil, good},
-		{[]finding.Failure{{ID: "ACS-017", Severity: rule.High}}, map[string][]string{"gpu-0000-3b-00-0": {"audit"}, "gpu-0000-3c-00-0": {}}},
+		{[]rule.Failure{{ID: "ACS-017", Severity: rule.High}}, map[string][]string{"gpu-0000-3b-00-0": {"audit"}, "gpu-0000-3c-00-0": {}}},
 		{nil, good},
 	} {
 		failing = step.failing

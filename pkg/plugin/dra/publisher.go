@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -41,7 +40,7 @@ type PublisherConfig struct {
 	Health  *Health
 	Metrics *metrics.Metrics
 	// Failing returns the checks that count and fail for a function.
-	Failing func(pci.Address) []finding.Failure
+	Failing func(pci.Address) []rule.Failure
 	// Drains returns the node's drains.
 	Drains func(*device.Snapshot) []maintain.Draining
 	// Attempts returns the functions that failed attempts taint.

@@ -1,4 +1,4 @@
-package nodereport_test
+package fleet_test
 
 import (
 	"crypto/rand"
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -32,7 +32,7 @@ func TestReportsThatAreNotUnderstoodAreRefused(t *testing.T) {
 		"a report without findings": {`{"subject":{"kind":"node","name":"n1","time":"2026-11-22T10:00:00Z"},"findings":[]}`, "no findings"},
 		"a report without a time":   {strings.Replace(document("n1", "fail", "high", "x"), "2026-11-22T10:00:00Z", "yesterday", 1), "time is invalid"},
 	} {
-		reports, err := nodereport.Read(strings.NewReader(tt.text), []string{"-"}, "")
+		reports, err := fleet.ReadReports(strings.NewReader(tt.text), []string{"-"}, "")
 		if tt.want == "" && (err != nil || len(reports) != 1) || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: Read = %v, %v, want %q", name, reports, err, tt.want)
 		}
@@ -42,7 +42,7 @@ func TestReportsThatAreNotUnderstoodAreRefused(t *testing.T) {
 // A report that has the form of a log's prefix in one of its texts is still one.
 func TestTextLikeAPrefixIsText(t *testing.T) {
 	log := "a line of another kind\n" + document("n1", "fail", "high", "see [pod/kata-vfio-audit-x/audit] ") + "[pod/audit-2/audit] " + document("n2", "fail", "high", "x")
-	reports, err := nodereport.Read(strings.NewReader(log), []string{"-"}, "")
+	reports, err := fleet.ReadReports(strings.NewReader(log), []string{"-"}, "")
 	if err != nil || len(reports) != 2 || reports[0].Subject.Name != "n1" || reports[1].Subject.Name != "n2" {
 		t.Fatalf("Read = %v, %v, want the reports of n1 and n2", reports, err)
 	}
@@ -67,7 +67,7 @@ func TestDirectoryOfReportsHasFilesOnly(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "below.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	reports, err := nodereport.Read(nil, []string{dir}, "")
+	reports, err := fleet.ReadReports(nil, []string{dir}, "")
 	if err != nil || len(reports) != 1 || reports[0].Subject.Name != "n1" {
 		t.Errorf("Read = %v, %v, want the report of n1 alone", reports, err)
 	}
@@ -106,7 +106,7 @@ func TestReportIsOfTheNodeOfItsLedger(t *testing.T) {
 	} {
 		r := &finding.Report{NodeRecords: &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: tt.checkpoint}}}
 		r.Subject.Name = tt.subject
-		if got := nodereport.FindNode(r, func(name string) bool { return name == "n1" || name == "n2" }); got != tt.want {
+		if got := fleet.FindNode(r, func(name string) bool { return name == "n1" || name == "n2" }); got != tt.want {
 			t.Errorf("%s: FindNode = %s, want %s", name, got, tt.want)
 		}
 	}
@@ -115,18 +115,18 @@ func TestReportIsOfTheNodeOfItsLedger(t *testing.T) {
 func TestReportIsOfItsTime(t *testing.T) {
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	for age, want := range map[time.Duration]string{
-		0: "", nodereport.MaxAge: "", nodereport.MaxAge + time.Hour: "was audited 25h0m0s ago",
-		-nodereport.ClockSkew: "", -nodereport.ClockSkew - time.Second: "from the future",
+		0: "", fleet.MaxAge: "", fleet.MaxAge + time.Hour: "was audited 25h0m0s ago",
+		-fleet.ClockSkew: "", -fleet.ClockSkew - time.Second: "from the future",
 	} {
 		at := now.Add(-age)
-		r := nodereport.NodeReport{At: at}
+		r := fleet.NodeReport{At: at}
 		if got := r.Untimely(now); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("of a report that is %s old: %q, want %q", age, got, want)
 		}
 		report := &finding.Report{}
 		report.Subject.Time = at.Format(time.RFC3339)
-		credible, refused := nodereport.Credible([]*finding.Report{report}, now)
-		if future := age < -nodereport.ClockSkew; len(refused) == 1 != future || len(credible) == 1 == future {
+		credible, refused := fleet.CredibleReports([]*finding.Report{report}, now)
+		if future := age < -fleet.ClockSkew; len(refused) == 1 != future || len(credible) == 1 == future {
 			t.Errorf("of a report that is %s old: %d credible, %d refused", age, len(credible), len(refused))
 		}
 	}
@@ -147,7 +147,7 @@ func TestPodIsBelievedForOneNode(t *testing.T) {
 		"one for two":    {[]*finding.Report{reportOf("n1", "a"), reportOf("n2", "a"), reportOf("n3", "b")}, 2},
 		"unknown source": {[]*finding.Report{reportOf("n1", ""), reportOf("n2", "")}, 0},
 	} {
-		credible, refused := nodereport.Credible(tt.reports, time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))
+		credible, refused := fleet.CredibleReports(tt.reports, time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))
 		if len(refused) != tt.refused || len(credible) != len(tt.reports)-tt.refused {
 			t.Errorf("%s: %d credible, %d refused, want %d refused", name, len(credible), len(refused), tt.refused)
 		}

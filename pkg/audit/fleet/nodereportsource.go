@@ -1,4 +1,4 @@
-package nodereport
+package fleet
 
 import (
 	"bytes"
@@ -46,15 +46,15 @@ func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err e
 	return reports, err
 }
 
-// Refused is a report that does not count, and why, as words after its node's name.
-type Refused struct {
+// RefusedReport is a report that does not count, and why, as words after its node's name.
+type RefusedReport struct {
 	*finding.Report
 	Why string
 }
 
-// Credible splits off the reports that can't be what they say, without a look at the cluster: those of pods that wrote reports of several
+// CredibleReports splits off the reports that can't be what they say, without a look at the cluster: those of pods that wrote reports of several
 // nodes, of which at most one is the pod's own, and those from the future, which would stay the latest.
-func Credible(reports []*finding.Report, now time.Time) (credible []*finding.Report, refused []Refused) {
+func CredibleReports(reports []*finding.Report, now time.Time) (credible []*finding.Report, refused []RefusedReport) {
 	nodes := map[string]map[string]bool{}
 	for _, r := range reports {
 		if nodes[r.Source] == nil {
@@ -65,9 +65,9 @@ func Credible(reports []*finding.Report, now time.Time) (credible []*finding.Rep
 	for _, r := range reports {
 		switch at, _ := time.Parse(time.RFC3339, r.Subject.Time); {
 		case r.Source != "" && len(nodes[r.Source]) > 1:
-			refused = append(refused, Refused{r, "has a report of pod " + r.Source + ", which wrote reports of several nodes: it does not count"})
+			refused = append(refused, RefusedReport{r, "has a report of pod " + r.Source + ", which wrote reports of several nodes: it does not count"})
 		case at.After(now.Add(ClockSkew)):
-			refused = append(refused, Refused{r, "has a report from the future: a clock is wrong"})
+			refused = append(refused, RefusedReport{r, "has a report from the future: a clock is wrong"})
 		default:
 			credible = append(credible, r)
 		}

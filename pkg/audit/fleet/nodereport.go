@@ -1,6 +1,4 @@
-// Package nodereport reads what nodes found of themselves, as `kata-vfio-audit node`
-// writes it: files, directories and logs.
-package nodereport
+package fleet
 
 import (
 	"bytes"
@@ -30,10 +28,10 @@ const maxFiles = 1 << 16
 // maxName is the length of the longest node name.
 const maxName = 253
 
-// Read reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-",
+// ReadReports reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-",
 // several of a node included, and keeps of each what needs attention. Reports without a node's name are of the node
 // nodeName, if one is given. Anything else than a report is a [command.UsageError].
-func Read(stdin io.Reader, names []string, nodeName string) ([]*finding.Report, error) {
+func ReadReports(stdin io.Reader, names []string, nodeName string) ([]*finding.Report, error) {
 	if strings.ContainsAny(nodeName, "/\x00") || len(nodeName) > maxName {
 		return nil, command.Usagef("--node-name %.300q is not a valid node name", nodeName)
 	}
@@ -117,7 +115,7 @@ func decodeStream(data []byte, nodeName string) ([]*finding.Report, error) {
 // wantNode refuses what is not a node's report, and keeps of a good one what a roll-up needs: what needs
 // attention, and the counts.
 func wantNode(r *finding.Report) error {
-	if err := Known(r); err != nil {
+	if err := KnownReport(r); err != nil {
 		return err
 	}
 	if kind := r.Subject.Kind; kind != "node" && kind != "archive" {
@@ -142,9 +140,9 @@ func wantNode(r *finding.Report) error {
 // errNoName refuses the report of a machine that did not know its name.
 var errNoName = errors.New("it has no node name; set --node-name to the node's name in the cluster")
 
-// Known refuses a report with words that this version does not know, whose order
+// KnownReport refuses a report with words that this version does not know, whose order
 // would be made up.
-func Known(r *finding.Report) error {
+func KnownReport(r *finding.Report) error {
 	if len(r.Findings) == 0 {
 		return errors.New("it has no findings")
 	}
@@ -173,9 +171,9 @@ type NodeReport struct {
 	Older []*finding.Report
 }
 
-// Latest returns the latest report of each node, by its name in the cluster; isNode says
+// LatestReports returns the latest report of each node, by its name in the cluster; isNode says
 // which names are nodes'.
-func Latest(reports []*finding.Report, isNode func(string) bool) []NodeReport {
+func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	byNode := map[string]NodeReport{}
 	for _, r := range reports {
 		at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
