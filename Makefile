@@ -152,14 +152,18 @@ long-life:
 MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 + 0 >= 4 {print "/dev/shm"}')
 NOEXEC = $(shell awk '$$2 == "/dev/shm" && $$4 ~ /noexec/ {print "noexec"}' /proc/mounts)
 
-# What does one thing after the other thousands of times, and needs no race detector, which is five times slower.
-ALONE := audit/archive|audit/check|audit/report|bootstrap/boot|controller/twin|ledger
+# What does one thing after the other thousands of times, and needs no race detector, which is five times slower: soak has it.
+ALONE := pkg/audit pkg/audit/archive pkg/audit/check pkg/audit/report pkg/bootstrap pkg/bootstrap/boot pkg/bootstrap/containers pkg/controller/twin pkg/ledger \
+	cmd/kata-vfio-audit test/arch test/chart test/docs test/docs/scripted test/hosts
+# What has a line of its own.
+APART := 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$'
+space := $(empty) $(empty)
 
 .PHONY: unit
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)
 unit: ## run the tests that need no kernel of their own
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m -skip 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$' $$($(GO) list ./... | grep -vE '/pkg/($(ALONE))$$')
-	$(GO) test $(SHORT) $(foreach p,$(subst |, ,$(ALONE)),./pkg/$p)
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m -skip $(APART) $$($(GO) list ./... | grep -vE '/kata-vfio/($(subst $(space),|,$(strip $(ALONE))))$$')
+	$(if $(SHORT),,CGO_ENABLED=1) $(GO) test $(or $(SHORT),-race) -timeout 30m -skip $(APART) $(ALONE:%=./%)
 	$(GO) test -v -timeout 30m -run 'EveryPoint|^TestStaleWatcher$$' ./pkg/prepare ./pkg/bootstrap | grep -E 'points|acts|FAIL|_test.go|^ok'
 	$(GO) test -v -run '^TestSoak$$' ./pkg/prepare
 	$(GO) -C test/tools/image test ./...

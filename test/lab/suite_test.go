@@ -46,6 +46,7 @@ func TestMachine(t *testing.T) {
 // The main job, with each variant of the VFIO modules. What PFs and guests do with a VF's traffic is the same with both and
 // takes several VMs: it runs with one.
 func TestClaims(t *testing.T) {
+	t.Parallel() // its machines have one processor
 	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
 		t.Run(variant, func(t *testing.T) {
 			others := "^$"
@@ -105,6 +106,7 @@ func TestDiscovery(t *testing.T) {
 
 // A plugin killed at every point of its work.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, "./tests/crash", "-test.timeout=35m")
 }
@@ -121,6 +123,7 @@ func TestBadDays(t *testing.T) {
 
 // The audit against the kernel, and what it finds on it.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
