@@ -11,12 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// A scheduler allocates a device by the name of its pool and its own. The address in the
-// name exists on many nodes: only the pool says whose function was chosen, by which
-// selectors, taints and counters.
+// The scheduler allocates a device by pool name and device name. A device name contains a PCI address, which many nodes
+// have. Only the pool shows which node's function was chosen, and which selectors, taints and counters applied.
 
-// CheckNode returns a [RefusedError] for what of a request is allocated from pools of other
-// nodes than the one with the name, which may be empty if it is not known.
+// CheckNode returns a [rule.RefusedError] if the request has devices from pools of another node than the named one. An
+// empty name means that the node is unknown, and nothing is refused.
 func CheckNode(req *claim.Request, node string) error {
 	m := maker{node: Node{Name: node}, ref: NewRef(req)}
 	for i := range req.Devices {
@@ -32,8 +31,8 @@ func CheckNode(req *claim.Request, node string) error {
 	return nil
 }
 
-// Gives reports whether the plan is one of the allocated devices: the same ones for the same
-// requests, from the same pools, in any order.
+// Gives reports whether the plan covers exactly the allocated devices: the same devices for the same requests, from the
+// same pools, in any order.
 func (p *Plan) Gives(devices []claim.Device) bool {
 	have, want := make([]allocated, len(p.Devices)), make([]allocated, len(devices))
 	for i := range p.Devices {
@@ -49,14 +48,14 @@ func (p *Plan) Gives(devices []claim.Device) bool {
 	return slices.Equal(have, want)
 }
 
-// allocated is a function's entry in an allocation.
+// allocated is one result of an allocation.
 type allocated struct{ request, pool, name, pair string }
 
-// compare orders by name, which a claim has once.
+// compare orders by name. A name occurs once in a claim.
 func (a allocated) compare(b allocated) int { return strings.Compare(a.name, b.name) }
 
-// comparesPools reports whether there are two pools to compare. A device without one was
-// not allocated by a scheduler: it is bound from start-up on by the node's config.
+// comparesPools reports whether the candidate's pool can be compared with the node's pools. A device without a pool was
+// not allocated by a scheduler: the node config binds it at start.
 func (c *candidate) comparesPools() bool { return c.node.Name != "" && c.claimed.Pool != "" }
 
 // allocatedHere refuses a device that was allocated from a pool of another node.
@@ -71,9 +70,9 @@ func (c *candidate) allocatedHere() *rule.Verdict {
 	}
 }
 
-// allocatedFromItsPool refuses a device that was allocated from another pool than the one in which this node publishes it.
-// A pool's former name is as good as its name: a scheduler can allocate by slices of an earlier version, and the device is
-// still given to one claim only, because claims are compared by its functions.
+// allocatedFromItsPool refuses a device that was allocated from a pool other than the one in which this node publishes
+// it. A pool's former name counts as its name: a scheduler can still use slices of an earlier version, and two claims
+// can't get one device, because claims are compared by their functions.
 func (c *candidate) allocatedFromItsPool() *rule.Verdict {
 	if !c.comparesPools() {
 		return nil
@@ -95,8 +94,7 @@ func (d Device) IsShared() bool {
 	return ok
 }
 
-// publishedAt returns the function whose pool the device is in: its own, or the GPU of its
-// pair, beside which the pair is published.
+// publishedAt returns the function that decides the device's pool: the device's own function, or the GPU of its pair.
 func (c *candidate) publishedAt() pci.Address {
 	if parts, err := device.ParseParts(c.claimed.Pair); err == nil {
 		return parts[0].Address

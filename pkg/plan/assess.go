@@ -12,19 +12,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Assessment is the judgment on one function: what a claim for it would meet that sets no
-// parameters. All that says anything of a device says this: slices, plan, audit and the
-// tables of the commands.
+// Assessment says whether a claim without parameters could get a function. Slices, plans, the audit and the tables of
+// the commands all use it, so they can't contradict each other.
 type Assessment struct {
 	// Verdict is the isolation verdict, whose reasons are among the refusals.
 	Verdict isolation.Judgment
-	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the
-	// first of them, except for the last one, which comes from [Node.Attempted].
+	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the first
+	// one. A reason from [Node.Attempted] comes last, and [Make] ignores it.
 	Refusals []rule.Verdict
 }
 
-// Faults returns the refusals on the device's side: all but that another claim has it,
-// which passes by itself and which the scheduler knows.
+// Faults returns the refusals that are faults of the device. It leaves out [rule.Held]: that another claim has the
+// device passes without action, and the scheduler knows it.
 func (a *Assessment) Faults() []rule.Verdict {
 	var faults []rule.Verdict
 	for _, r := range a.Refusals {
@@ -35,16 +34,16 @@ func (a *Assessment) Faults() []rule.Verdict {
 	return faults
 }
 
-// Assessor assesses the functions of one node, and remembers what it found out for the
-// others. It is not safe for concurrent use.
+// Assessor assesses the functions of one node and caches what several functions need. It is not safe for concurrent
+// use.
 type Assessor struct {
 	maker maker
 	// defaults are the parameters of a device for which neither class nor claim sets any.
 	defaults v1alpha1.VFIOConfig
 }
 
-// NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
-// Owners, nothing is held or quarantined.
+// NewAssessor returns the assessor of a node. Missing facts count as absent: without Owners, for example, nothing is
+// held or quarantined.
 func NewAssessor(n Node) *Assessor {
 	n.Attempted = n.lasting()
 	a := &Assessor{maker: maker{node: n, known: newMemo(n.Snapshot)}}
@@ -76,8 +75,8 @@ func (n *Node) lasting() map[pci.Address]rule.Code {
 	return lasting
 }
 
-// attempted returns the refusal of a function that is among [Node.Attempted], or whose claim would take such a function along.
-// It keeps new claims away. [Make] tries again, since the reason may no longer exist.
+// attempted returns the refusal of a function that is in [Node.Attempted], or whose claim would include such a
+// function. It keeps new claims away. [Make] ignores it and tries again, because the reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	node := &a.maker.node
 	at, ok := FindDrain(node.Snapshot, f, node.Attempted)
@@ -101,7 +100,7 @@ func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	return r, true
 }
 
-// attemptWords says what an attempt showed.
+// attemptWords says why the latest attempts failed.
 func attemptWords(code rule.Code) string {
 	switch code {
 	case rule.InUse:

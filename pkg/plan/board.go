@@ -12,8 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// wholeBoard refuses an NVSwitch in a claim that lacks a GPU or another NVSwitch of the board: it routes to the memory of
-// all GPUs. No attribute shows which board a GPU is of, so all of the node count. An [Assessor] has no claim and does not ask.
+// wholeBoard refuses an NVSwitch if the claim lacks a GPU or another NVSwitch of its board, because the switch routes
+// to the memory of all GPUs. No attribute shows which board a GPU is on, so all GPUs and switches of the node count. An
+// [Assessor] has no claim and does not ask.
 func (c *candidate) wholeBoard() *rule.Verdict {
 	if !c.f.IsNVSwitch() || c.asked == nil || c.tolerated(rule.PeerToPeerPossible) {
 		return nil
@@ -37,8 +38,8 @@ func (c *candidate) wholeBoard() *rule.Verdict {
 		c.wholeBoardFix())
 }
 
-// wholeBoardFix says how a claim gets a whole board. One that shares an IOMMU group has to be separated first, unless Kata plugs
-// all of the group: see [candidate.pluggableTogether].
+// wholeBoardFix says how a claim gets a whole board. Members that share an IOMMU group must be separated first, unless
+// Kata plugs whole groups: see [candidate.pluggableTogether].
 func (c *candidate) wholeBoardFix() string {
 	const together = "request all GPUs and NVSwitches of the node in one claim"
 	shared := c.sharingBoard()
@@ -49,7 +50,7 @@ func (c *candidate) wholeBoardFix() string {
 		isolation.Separate(c.node.Snapshot, shared), together, shared.Address, *shared.Group)
 }
 
-// sharingBoard returns the first GPU or NVSwitch of the board in a group with another one; nil for none.
+// sharingBoard returns the first GPU or NVSwitch that shares a group with another one; nil if there is none.
 func (c *candidate) sharingBoard() *device.Function {
 	first := map[int]*device.Function{} // of each group
 	for i := range c.node.Snapshot.Functions {
@@ -65,7 +66,7 @@ func (c *candidate) sharingBoard() *device.Function {
 	return nil
 }
 
-// plugsGroups is [candidate.plugsWholeGroups] before the backend is settled.
+// plugsGroups predicts [candidate.plugsWholeGroups] before [candidate.backend] has decided the backend.
 func (c *candidate) plugsGroups() bool {
 	return c.node.HotPlug && (c.claimed.VFIO.Backend == v1alpha1.BackendGroup || !c.node.Snapshot.Host.IOMMUFD)
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// checks are all conditions for a claim to get a device, in the order in which they are reported. Each gives one
-// reason at most. [Assessor.Assess] runs the same checks for a claim that sets no parameters.
+// checks are all conditions for a claim to get a device, in the order in which they are reported. Each returns at most
+// one reason. [Assessor.Assess] runs the same checks for a claim without parameters.
 func checks() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{
+		// find sets the function that all later checks read, configured the VF settings that endpoint needs, and
+		// backend the interface that decides what Kata plugs.
 		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
@@ -30,8 +32,8 @@ func checks() []func(*candidate) *rule.Verdict {
 	}
 }
 
-// refused returns the reasons against the candidate, each as its check finds it. Where the
-// function is not found there is nothing more to say.
+// refused returns the reasons against the candidate, in the order of the checks. It stops after [candidate.find] if the
+// function does not exist, because the other checks read it.
 func (c *candidate) refused() iter.Seq[rule.Verdict] {
 	return func(yield func(rule.Verdict) bool) {
 		for _, check := range checks() {
@@ -58,6 +60,8 @@ func (c *candidate) find() *rule.Verdict {
 			Fix:  "if it was removed or its VFs were deleted, delete the claim, so that a new one is allocated; `kata-vfio-audit devices` lists this node's functions",
 		}
 	}
+	// PCI addresses are reused: after a card is replaced or the bus is renumbered, another function can have this
+	// address. The name contains the type and so detects the change.
 	if f.Name() != c.claimed.Name {
 		return &rule.Verdict{
 			Code: rule.WrongType, Driver: f.Driver,
@@ -70,7 +74,7 @@ func (c *candidate) find() *rule.Verdict {
 	return nil
 }
 
-// settings refuses what the claim's parameters ask for and can't have.
+// settings refuses parameters that no device supports.
 func (c *candidate) settings() *rule.Verdict {
 	if c.claimed.AdminAccess {
 		return &rule.Verdict{
@@ -94,7 +98,7 @@ func (c *candidate) alive() *rule.Verdict {
 	}
 }
 
-// selected checks that the node config selects the function.
+// selected checks that the node config selects the function and that the node does not need it.
 func (c *candidate) selected() *rule.Verdict {
 	switch {
 	case c.choice.Forbidden:
@@ -113,9 +117,9 @@ func (c *candidate) selected() *rule.Verdict {
 	return nil
 }
 
-// Retakeable refuses to take a function from a host driver for a record that has it, where the node needs the function by
-// now or the node config does not select it. A plan has judged the function when the record was made; somebody has given
-// it to the driver since. f is a function of the snapshot.
+// Retakeable refuses to take a function back from a host driver for a record that has it, if the node now needs the
+// function or the node config does not select it. The plan judged the function when the record was made, but somebody
+// gave it to the driver since. f is a function of the snapshot.
 func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, role Role) *rule.Verdict {
 	c := candidate{f: f, choice: selection.Choice(f.Address)}
 	withGPU := func(pci.Address) bool { return true } // the record has it
@@ -129,13 +133,13 @@ func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.F
 	return r
 }
 
-// isolated judges the function.
+// isolated checks the isolation of the function.
 func (c *candidate) isolated() *rule.Verdict {
 	c.verdict = c.known.verdict(c.f)
 	return c.judged(&c.verdict)
 }
 
-// companionsIsolated judges the companions in other groups that the VM gets too.
+// companionsIsolated checks the isolation of companions in other groups that the VM gets too.
 func (c *candidate) companionsIsolated() *rule.Verdict {
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
 		return nil
@@ -152,7 +156,7 @@ func (c *candidate) companionsIsolated() *rule.Verdict {
 	return nil
 }
 
-// judged turns the first reason of a verdict that nothing waives into a refusal.
+// judged returns a refusal for the first reason of a verdict that is not waived.
 func (c *candidate) judged(v *isolation.Judgment) *rule.Verdict {
 	for i := range v.Reasons {
 		r := &v.Reasons[i]
@@ -176,8 +180,8 @@ func (c *candidate) judged(v *isolation.Judgment) *rule.Verdict {
 	return nil
 }
 
-// tolerated reports whether the class's parameters waive a reason. What VFIO
-// itself would refuse can't be waived, and resets have a check of their own.
+// tolerated reports whether the class's parameters waive a reason. A reason that VFIO itself enforces can't be waived,
+// and resets have their own check.
 func (c *candidate) tolerated(code rule.Code) bool {
 	if code == rule.NoReset {
 		return true
@@ -189,7 +193,7 @@ func (c *candidate) tolerated(code rule.Code) bool {
 	return allow != nil && *allow
 }
 
-// audited refuses a function that fails one of the plugin's checks. A taint keeps claims away from it, but a tenant may
+// audited refuses a function that fails one of the audit's checks. A taint keeps claims away from it, but a tenant can
 // tolerate taints.
 func (c *candidate) audited() *rule.Verdict {
 	allow := c.claimed.VFIO.AllowUnisolated
@@ -223,7 +227,7 @@ func (c *candidate) nodeReady() *rule.Verdict {
 	}
 }
 
-// backend settles the kernel interface.
+// backend decides between the group and the IOMMUFD interface.
 func (c *candidate) backend() *rule.Verdict {
 	iommufd := c.node.Snapshot.Host.IOMMUFD
 	want := c.claimed.VFIO.Backend
@@ -236,7 +240,7 @@ func (c *candidate) backend() *rule.Verdict {
 	}
 	c.settled = v1alpha1.BackendGroup
 	if c.isEndpoint() {
-		return nil // Kata takes one by its group
+		return nil // Kata finds an endpoint by its IOMMU group
 	}
 	if iommufd && want != v1alpha1.BackendGroup {
 		c.settled = v1alpha1.BackendIOMMUFD
@@ -251,7 +255,7 @@ func (c *candidate) backend() *rule.Verdict {
 	return nil
 }
 
-// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
+// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or that must stay on their driver.
 func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	for _, t := range c.all {
 		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
@@ -269,7 +273,7 @@ func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	return nil
 }
 
-// mate returns a refusal on account of f, which may be the device itself.
+// mate returns a refusal because of f, which may be the device itself.
 func (c *candidate) mate(f *device.Function, code rule.Code, text, fix string) *rule.Verdict {
 	r := &rule.Verdict{Code: code, Driver: f.Driver, Text: text, Fix: fix}
 	if f.Address != c.claimed.Address {
@@ -285,7 +289,7 @@ func driverName(driver string) string {
 	return driver
 }
 
-// linked refuses what lost its PCIe link, or a VF whose PF did.
+// linked refuses a function that lost its PCIe link, and a VF whose PF did.
 func (c *candidate) linked() *rule.Verdict {
 	for _, t := range c.all {
 		for _, f := range c.withPF(t.f) {
@@ -299,7 +303,7 @@ func (c *candidate) linked() *rule.Verdict {
 	return nil
 }
 
-// sound refuses what reported fatal errors, or a VF whose PF did.
+// sound refuses a function that reported fatal errors, and a VF whose PF did.
 func (c *candidate) sound() *rule.Verdict {
 	for _, t := range c.all {
 		for _, f := range c.withPF(t.f) {
@@ -313,7 +317,7 @@ func (c *candidate) sound() *rule.Verdict {
 	return nil
 }
 
-// withPF returns f, and its PF where it has one: they share a link and a fate.
+// withPF returns f, and its PF if it has one: a VF uses the link of its PF.
 func (c *candidate) withPF(f *device.Function) []*device.Function {
 	if f.VF != nil {
 		if pf, ok := c.node.Snapshot.Function(f.VF.PF); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// unlocked refuses what hangs in the kernel.
+// unlocked refuses a function on which an operation hangs in the kernel.
 func (c *candidate) unlocked() *rule.Verdict {
 	for _, t := range c.all {
 		if t.f.Locked {
@@ -20,7 +20,7 @@ func (c *candidate) unlocked() *rule.Verdict {
 	return nil
 }
 
-// clean refuses what could not be proven clean after an earlier claim.
+// clean refuses a function that could not be proven clean after an earlier claim.
 func (c *candidate) clean() *rule.Verdict {
 	for _, t := range c.all {
 		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
@@ -45,7 +45,7 @@ func (c *candidate) unheld() *rule.Verdict {
 	return nil
 }
 
-// explained refuses a function on a VFIO driver that only a damaged record may explain.
+// explained refuses a function that is on a VFIO driver without a record, if a damaged record may be its record.
 func (c *candidate) explained() *rule.Verdict {
 	if c.node.Damaged == "" {
 		return nil
@@ -60,8 +60,8 @@ func (c *candidate) explained() *rule.Verdict {
 	return nil
 }
 
-// holderName names another claim by its UID. The tenant who claims sees the refusal and must not learn the names of
-// other tenants; the UID is enough for the operator.
+// holderName returns the name of another claim for a refusal. The tenant sees the refusal and must not learn names of
+// other tenants' claims, so a claim of another namespace is shown by its UID. The UID is enough for the operator.
 func (c *candidate) holderName(other Ref) string {
 	if other.Namespace == c.ref.Namespace {
 		return other.String()
@@ -76,15 +76,16 @@ func (c *candidate) locked(f *device.Function) *rule.Verdict {
 	if f.Detaching != "" {
 		text = fmt.Sprintf("unbinding %s from driver %s hangs in the kernel", f.Address, f.Detaching)
 	}
+	// No signal and no timeout ends that wait, so a retry is no advice.
 	if device.WaitsForUsers(f.Detaching) {
 		fix = device.NeverLetsGo
 	}
 	return c.mate(f, rule.Locked, text, fix)
 }
 
-// letGo refuses a GPU that its driver can't let go of: with nvidia_drm's modeset, the
-// driver itself uses a GPU that has a display engine, and its unbind waits for the end
-// of that use. GPUs without one (3D controllers) are not used by it.
+// letGo refuses a GPU that its driver can't release: with nvidia_drm's modeset, the driver itself uses a GPU that has a
+// display engine, and the unbind waits until that use ends. The driver does not use GPUs without a display engine (3D
+// controllers).
 func (c *candidate) letGo() *rule.Verdict {
 	if !c.node.Snapshot.Host.NVIDIAModeset {
 		return nil
@@ -99,8 +100,8 @@ func (c *candidate) letGo() *rule.Verdict {
 	return nil
 }
 
-// DrainSet returns the functions that are drained together with f, by address: those that a claim of f takes along,
-// those whose claims take f along, and a PF's VFs. [FindDrain] answers the same for all functions.
+// DrainSet returns the functions that are drained together with f, by address: those that a claim of f includes, those
+// whose claims include f, and a PF's VFs. [FindDrain] applies the same rule to one function.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	all := isolation.AssignmentSet(s, f)
 	named := map[pci.Address]bool{f.Address: true}
@@ -114,9 +115,9 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
 }
 
-// FindDrain returns the drained address that keeps claims from f, among the addresses that an operator named: f's own, its
-// PF's, that of a function that goes with it, or that of a function of a device that would take f along, because a claim
-// of f would keep that function from its driver.
+// FindDrain returns the drained address that keeps claims from f. It looks among the addresses that an operator named
+// for f, its PF, the functions that are assigned with it, and the functions of devices that would include f, because a
+// claim of f would keep that function from its driver.
 func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if len(named) == 0 {
 		return pci.Address{}, false
@@ -132,8 +133,7 @@ func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Addr
 	return pci.Address{}, false
 }
 
-// takesNamed returns which of the named functions a claim of f would take along, or
-// have a VF of.
+// takesNamed returns which of the named functions a claim of f would include, or would have a VF of.
 func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if _, ok := named[f.Address]; ok {
 		return f.Address, true
@@ -152,8 +152,8 @@ func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Add
 	return pci.Address{}, false
 }
 
-// dependents returns the functions whose claims would take f along: those of its group, and those that have a function
-// of the group as companion.
+// dependents returns the functions whose claims would include f: those of its group, and those that have a function of
+// the group as companion.
 func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
 	var all []*device.Function
 	for _, member := range append([]*device.Function{f}, members(s, f)...) {

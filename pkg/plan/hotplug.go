@@ -11,20 +11,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// FirmwareWindow is the 32-bit memory window that a VM's firmware leaves below an empty hot-plug port, in bytes. Kata 4.1 reserves
-// nothing for its ports rp0, rp1, ... (virtcontainers/qemu.go genericAppendPCIeRootPort; Rust runtime: cmdline_generator.rs), so it is
-// what firmware does by itself: SeaBIOS 1.16 and 1.17 reserve 2 MiB (src/fw/pciinit.c PCI_BRIDGE_MEM_MIN), OVMF too
-// (OvmfPkg/PciHotPlugInitDxe DefaultMmio).
+// FirmwareWindow is the 32-bit memory window in bytes that a VM's firmware leaves below an empty hot-plug port. Kata
+// 4.1 reserves nothing for its ports rp0, rp1, ... (virtcontainers/qemu.go genericAppendPCIeRootPort; Rust runtime:
+// cmdline_generator.rs), so the firmware's default counts: SeaBIOS 1.16 and 1.17 reserve 2 MiB (src/fw/pciinit.c
+// PCI_BRIDGE_MEM_MIN), and so does OVMF (OvmfPkg/PciHotPlugInitDxe DefaultMmio).
 const FirmwareWindow = 2 << 20
 
-// prefetchableWindow is the largest window of firmware for 64-bit prefetchable BARs: SeaBIOS at most 1/2048 of 46
-// address bits (pci_pad_mem64), OVMF 1/256 of the aperture, which is at most 1/8 of 47 address bits (DefaultPrefMmio).
-// With a smaller VM, other firmware or fewer address bits it is smaller, and nothing on the node shows its size.
+// prefetchableWindow is the largest window that firmware gives to 64-bit prefetchable BARs: SeaBIOS at most 1/2048 of
+// 46 address bits (pci_pad_mem64), OVMF 1/256 of the aperture, which is at most 1/8 of 47 address bits
+// (DefaultPrefMmio). Smaller VMs, other firmware and fewer address bits give a smaller window, and nothing on the node
+// shows its size.
 const prefetchableWindow = 64 << 30
 
-// hotPluggable refuses a function that is plugged into a running VM, if its BARs don't fit below the port. Kata and the
-// agent would count it as plugged, and the container would start, but the guest's kernel has no memory space for the
-// BARs. A VM that boots with the function has that space, because the firmware sizes the windows by the present devices.
+// hotPluggable refuses a function that is plugged into a running VM if its BARs don't fit below the port. Kata and the
+// agent would count it as plugged, and the container would start, but the guest's kernel would have no memory space for
+// the BARs. A VM that boots with the function has that space, because the firmware sizes the windows by the devices
+// that are present.
 func (c *candidate) hotPluggable() *rule.Verdict {
 	if c.node.HotPlugWindow == 0 {
 		return nil
@@ -42,8 +44,8 @@ func (c *candidate) hotPluggable() *rule.Verdict {
 	return nil
 }
 
-// plugged reports whether the VM gets a function by hot plug: the allocated functions, and, because Kata plugs all
-// functions of a group's node, the others of the group.
+// plugged reports whether the VM gets a function by hot plug: the allocated functions, and the others of the group if
+// Kata plugs all functions of a group's node.
 func (c *candidate) plugged(t member) bool {
 	if t.f.IsBridge() {
 		return false
@@ -51,7 +53,7 @@ func (c *candidate) plugged(t member) bool {
 	return slices.Contains(c.give(), t.f.Address) || c.settled == v1alpha1.BackendGroup && t.role == RoleGroupMate
 }
 
-// tooLarge says which BARs of a function don't fit; empty if none is known to be too large.
+// tooLarge says which BARs of a function don't fit. It is empty if all fit, or if their size is unknown.
 func (c *candidate) tooLarge(f *device.Function) string {
 	low, prefetchable := f.Memory()
 	kind, need, window := "32-bit BARs", low, c.node.HotPlugWindow
@@ -64,7 +66,7 @@ func (c *candidate) tooLarge(f *device.Function) string {
 	return fmt.Sprintf("%s of %s need %s, and a VM that gets it by hot plug has at most %s for them: its guest could not use it", kind, f.Address, bytes(need), bytes(window))
 }
 
-// bytes writes a size of BARs and windows in the largest unit that it has one of.
+// bytes formats a size in the largest unit of which there is at least one.
 func bytes(n uint64) string {
 	units := []string{"bytes", "KiB", "MiB", "GiB"}
 	size, unit := float64(n), 0
@@ -118,7 +120,7 @@ func (c *candidate) groupNumber(a pci.Address) int {
 	return -1
 }
 
-// secondOfGroup is the refusal of a function whose VM gets another one of the group.
+// secondOfGroup returns the refusal of a function whose VM already gets another function of the group.
 func (c *candidate) secondOfGroup(second, first pci.Address, group int) *rule.Verdict {
 	r := &rule.Verdict{
 		Code: rule.SeveralOfIOMMUGroup, Driver: c.f.Driver, Culprit: &first,
@@ -136,7 +138,7 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *rule.Ve
 	return r
 }
 
-// pluggedByGroup refuses a function in whose place Kata would plug another one of its IOMMU group.
+// pluggedByGroup refuses a function if Kata would plug another function of its IOMMU group in its place.
 func (c *candidate) pluggedByGroup() *rule.Verdict {
 	if c.settled != v1alpha1.BackendGroup || c.node.HotPlug {
 		return nil
@@ -150,8 +152,8 @@ func (c *candidate) pluggedByGroup() *rule.Verdict {
 		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
 }
 
-// pluggedWith returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not regard
-// as a bridge.
+// pluggedWith returns the function that Kata cold-plugs for the node of f's group: the first one that Kata does not
+// regard as a bridge.
 func (c *candidate) pluggedWith(f *device.Function) (*device.Function, bool) {
 	g, ok := c.node.Snapshot.GroupWith(f)
 	if !ok {
@@ -165,7 +167,7 @@ func (c *candidate) pluggedWith(f *device.Function) (*device.Function, bool) {
 	return nil, false
 }
 
-// byFunction says how the VM gets a function by the function's own VFIO node.
+// byFunction says how the VM can get a function by the function's own VFIO node.
 func (c *candidate) byFunction() string {
 	if c.node.Snapshot.Host.IOMMUFD {
 		return "leave `backend: Group` out of the parameters"

@@ -14,48 +14,45 @@ import (
 
 // Node is the node as the planner sees it.
 type Node struct {
-	// Name is the node's name in the cluster, by which its pools are named. Where it is
-	// empty the claim's pools are not compared with the node's.
+	// Name is the node's name in the cluster, which the names of its pools contain. If it is empty, the claim's pools
+	// are not compared with the node's.
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Owners says which record holds a function, by address.
+	// Owners has the record that holds a function, by address.
 	Owners map[pci.Address]Owner
-	// NeedsReset holds the functions that are not proven clean since an earlier
-	// tenant.
+	// NeedsReset has the functions that are not proven clean since an earlier tenant.
 	NeedsReset map[pci.Address]bool
 	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
-	// Failing returns the ids of the audit's failed checks that count for a function; nil if no audit runs.
+	// Failing returns the IDs of the audit's failed checks that count for a function; nil if no audit runs.
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into running VMs (the plugin's --hot-plug), not into VMs that boot.
 	HotPlug bool
 	// AddressPools are those of the node's config.
 	AddressPools []v1alpha1.AddressPool
-	// Damaged names a record that can't be read; while there is one, a
-	// function on a VFIO driver that no record explains is refused.
+	// Damaged names a record that can't be read. While there is one, a function on a VFIO driver without a record is
+	// refused.
 	Damaged string
-	// HotPlugWindow is how much memory space a VM has for the 32-bit BARs of a function that it gets while it runs, in bytes. It is 0
-	// where VMs boot with their functions, and then no size is judged. See [FirmwareWindow].
+	// HotPlugWindow is how many bytes of memory space a VM has for the 32-bit BARs of a function that is plugged while
+	// it runs. It is 0 if VMs boot with their functions; sizes are not checked then. See [FirmwareWindow].
 	HotPlugWindow uint64
-	// FatalErrors holds the functions that reported fatal errors.
+	// FatalErrors has the functions that reported fatal errors.
 	FatalErrors map[pci.Address]bool
 	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
 	NotReady *NotReady
-	// Attempted holds the functions that new claims must be kept from for a reason that the snapshot and the journal don't show: Prepare
-	// failed more than once ([InUse], [DiskInUse]), or the claim that has the function lost it at the API server ([HeldByLostClaim]). It
-	// counts for [Assessor.Assess] and not for [Make].
+	// Attempted has the functions that new claims must be kept from for a reason that neither the snapshot nor the
+	// journal shows: Prepare failed more than once ([rule.InUse], [rule.DiskInUse]), or the claim that has the function
+	// no longer has it at the API server ([rule.HeldByLostClaim]). [Assessor.Assess] uses it, [Make] does not.
 	Attempted map[pci.Address]rule.Code
 }
 
 // Owner is a function's entry in the journal.
 type Owner struct {
 	Claim Ref
-	// Quarantined is the reason why the function is not reusable; empty when it
-	// is in ordinary use.
+	// Quarantined says why the function can't be reused; empty if it is in ordinary use.
 	Quarantined string
-	// Bound is set for a function that is bound from start-up on by policy
-	// and free for claims.
+	// Bound is set for a function that policy "bound" keeps on VFIO from start on and that is free for claims.
 	Bound bool
 }
 
@@ -93,6 +90,7 @@ type maker struct {
 // device adds one device, or the first reason against it.
 func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
+	// The first reason is enough for a refusal. [Assessor.Assess] collects all of them.
 	for refusal := range c.refused() {
 		m.refusals = append(m.refusals, refusal)
 		return
@@ -106,7 +104,7 @@ func (m *maker) refuse(d *claim.Device, r *rule.Verdict) {
 	m.refusals = append(m.refusals, *r)
 }
 
-// add enters an accepted candidate into the plan.
+// add adds an accepted candidate to the plan.
 func (m *maker) add(c *candidate) {
 	var network *v1alpha1.GuestNetwork
 	if c.claimed.VF != nil {
@@ -119,6 +117,7 @@ func (m *maker) add(c *candidate) {
 		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,
 	})
 	for _, t := range c.all {
+		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.
 		if have, ok := m.taken[t.f.Address]; ok {
 			have.Role = minRole(have.Role, t.role)
 			continue
@@ -132,7 +131,7 @@ func (m *maker) add(c *candidate) {
 	}
 }
 
-// function settles how one taken function is bound.
+// function decides how one function is bound.
 func (m *maker) function(t member) *Function {
 	f := t.f
 	fn := &Function{
@@ -142,6 +141,7 @@ func (m *maker) function(t member) *Function {
 	if f.VF != nil {
 		fn.PF = &f.VF.PF
 	}
+	// Original equals Target here, so that the function stays on VFIO after the claim, as it was found.
 	if device.IsVFIO(f.Driver) {
 		fn.Target = fn.Original
 		return fn
@@ -166,8 +166,8 @@ func (m *maker) plan() *Plan {
 	return p
 }
 
-// resetsBefore returns those of a plan's resets that are due before its tenant. A container may have had a shared device
-// since it was proven clean.
+// resetsBefore returns the resets that are due before the tenant gets the devices. A shared device is always reset: a
+// container may have used it since it was last proven clean.
 func (m *maker) resetsBefore(resets []isolation.Reset) []isolation.Reset {
 	if slices.ContainsFunc(m.devices, Device.IsShared) {
 		return resets
@@ -201,7 +201,7 @@ type candidate struct {
 	lease   *Lease
 }
 
-// give returns the functions whose nodes the VM gets, the device's own first.
+// give returns the functions whose VFIO nodes the VM gets, the device's own first.
 func (c *candidate) give() []pci.Address {
 	give := []pci.Address{c.f.Address}
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
@@ -215,13 +215,13 @@ func (c *candidate) give() []pci.Address {
 	return give
 }
 
-// member is a function together with the reason why it is taken.
+// member is a function and the reason why it is in the assignment set.
 type member struct {
 	f    *device.Function
 	role Role
 }
 
-// assignmentSet returns every function that goes with f, in order of address.
+// assignmentSet returns all functions that are assigned with f, in order of address.
 func assignmentSet(s *device.Snapshot, f *device.Function) []member {
 	fns := isolation.AssignmentSet(s, f)
 	all := make([]member, len(fns))
@@ -231,7 +231,7 @@ func assignmentSet(s *device.Snapshot, f *device.Function) []member {
 	return all
 }
 
-// roleIn returns the role of t, which is taken on account of f.
+// roleIn returns the role of t in the assignment set of f.
 func roleIn(f, t *device.Function) Role {
 	switch {
 	case t.Address == f.Address:
@@ -243,7 +243,7 @@ func roleIn(f, t *device.Function) Role {
 	}
 }
 
-// memo caches facts about the functions of a snapshot: devices of one group need the same ones.
+// memo caches facts about the functions of a snapshot: devices of one group need the same facts.
 type memo struct {
 	snapshot *device.Snapshot
 	verdicts map[pci.Address]isolation.Judgment
@@ -273,7 +273,7 @@ func (m *memo) resets(f *device.Function) []isolation.Reset {
 	return ways
 }
 
-// fix returns what the verdict on f says to do about a reason with the code.
+// fix returns the fix that the verdict on f gives for a code.
 func (m *memo) fix(f *device.Function, code rule.Code) string {
 	for _, r := range m.verdict(f).Reasons {
 		if r.Code == code {
@@ -283,10 +283,9 @@ func (m *memo) fix(f *device.Function, code rule.Code) string {
 	return isolation.FixOn(m.snapshot, code)
 }
 
-// vfioDriver returns the VFIO driver for f: the module whose "vfio_pci:" alias
-// matches most specifically, as `modprobe -R` over modules.alias would choose
-// (Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst),
-// and vfio-pci where none does. load names the module when it is not loaded.
+// vfioDriver returns the VFIO driver for f: the module whose "vfio_pci:" alias matches most specifically, as `modprobe
+// -R` over modules.alias would choose (Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst), or
+// vfio-pci if none matches. load names the module if it is not loaded.
 func vfioDriver(h *device.Host, f *device.Function) (driver, load string) {
 	module, best := "vfio_pci", -1
 	for _, a := range h.VFIOAliases {

@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// matesTakeable refuses group mates and companions that the node itself needs,
-// which may lie in another group than the one judged.
+// matesTakeable refuses a device if the node needs one of its group mates or companions. A companion can be in another
+// group than the device, so the isolation verdict does not cover it.
 func (c *candidate) matesTakeable() *rule.Verdict {
 	var first *device.Function
 	var texts []string
@@ -39,7 +39,8 @@ func (c *candidate) matesTakeable() *rule.Verdict {
 	return c.mate(first, rule.Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
 }
 
-// withVMD refuses a function behind VMD that takes VMD along, where a rule selects that: it would end with VMD's driver.
+// withVMD refuses a function behind VMD if its assignment set contains VMD and a rule selects VMD: binding VMD would
+// remove the function, which exists only while VMD's driver has it.
 func (c *candidate) withVMD() *rule.Verdict {
 	if !isolation.BehindVMD(c.f.Address) {
 		return nil
@@ -54,8 +55,8 @@ func (c *candidate) withVMD() *rule.Verdict {
 	return nil
 }
 
-// matesSelected refuses what the claim does not name and would take from the host. A companion belongs to the allocated
-// card. All of it is named at once.
+// matesSelected refuses a device if its assignment set would take functions from the host that no rule selects. A
+// companion belongs to the allocated card. The refusal names all such functions at once.
 func (c *candidate) matesSelected() *rule.Verdict {
 	var lacking []*device.Function
 	for _, t := range c.all {
@@ -69,8 +70,8 @@ func (c *candidate) matesSelected() *rule.Verdict {
 	return c.mate(lacking[0], rule.GroupMateNotSelected, c.notSelected(lacking), c.separateOrSelect(lacking))
 }
 
-// separateOrSelect is the fix for group mates that no rule selects. A rule for VMD is no way out, as the drives behind it
-// exist only while its driver has it.
+// separateOrSelect returns the fix for group mates that no rule selects. A rule for VMD would not help, because the
+// drives behind it exist only while its driver has it.
 func (c *candidate) separateOrSelect(mates []*device.Function) string {
 	separate := isolation.Separate(c.node.Snapshot, c.f)
 	if slices.ContainsFunc(mates, isVMD) {
@@ -85,8 +86,8 @@ func (c *candidate) separateOrSelect(mates []*device.Function) string {
 		separate, strings.Join(quoted, ", "))
 }
 
-// isVMD reports whether the function is Intel's VMD (Volume Management Device) with its driver, which makes the PCI domain
-// that its drives are in (drivers/pci/controller/vmd.c).
+// isVMD reports whether the function is Intel's VMD (Volume Management Device) with its driver, which creates the PCI
+// domain of its drives (drivers/pci/controller/vmd.c).
 func isVMD(f *device.Function) bool { return f.Driver == "vmd" }
 
 // notSelected names group mates that no rule selects.
@@ -104,16 +105,16 @@ func (c *candidate) notSelected(mates []*device.Function) string {
 	return fmt.Sprintf("%s must be assigned with %s, but the node config does not select them", strings.Join(names, "; "), c.f.Address)
 }
 
-// goAlong says why a function that goes along with the device can't.
+// goAlong says why a function can't be assigned together with the device.
 func (c *candidate) goAlong(f *device.Function, but string) string {
 	return fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but %s: %s",
 		f.Address, f.Class, driverName(f.Driver), c.f.Address, but, c.node.Selection.Choice(f.Address).Why)
 }
 
-// needsRule reports whether a group mate must be selected by a rule of the node config and is not. Only what serves a GPU
-// that is taken goes along without one. A function does not belong to the tenant because no driver has it: nobody needs a
-// driver for a processor's security processor or a switch's management function, the users of storage and network functions
-// may be invisible (LVM, ZFS, Ceph, a raw device), and the tenant of a group reaches all of it.
+// needsRule reports whether a group mate needs a rule of the node config and has none. Only functions that serve an
+// assigned GPU need none. "No driver" does not show that nobody needs the function: a processor's security processor
+// and a switch's management function work without a driver, and users of storage and network functions may be invisible
+// (LVM, ZFS, Ceph, a raw device). The tenant of a group can reach all of it.
 func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, taken func(pci.Address) bool) bool {
 	isTaken := func(gpu *device.Function) bool { return taken(gpu.Address) }
 	choice := selection.Choice(f.Address)
@@ -127,7 +128,7 @@ func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Fu
 	return choice.Rule != "" || !isolation.LeavesDMA(f.Driver) || !servesTaken
 }
 
-// standsAlone keeps a PF and its VFs out of two tenants' hands.
+// standsAlone refuses a PF that has VFs and a VF whose PF may be a tenant's: a PF's owner controls its VFs.
 func (c *candidate) standsAlone() *rule.Verdict {
 	for _, t := range c.all {
 		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
@@ -147,7 +148,7 @@ func (c *candidate) standsAlone() *rule.Verdict {
 	return nil
 }
 
-// withoutVFs is the fix for a PF that has VFs: the claimed device, or a group mate of it.
+// withoutVFs returns the fix for a PF that has VFs: the claimed device, or a group mate of it.
 func (c *candidate) withoutVFs(pf *device.Function) string {
 	instead := "claim another device"
 	if pf.Address != c.f.Address {
@@ -157,8 +158,7 @@ func (c *candidate) withoutVFs(pf *device.Function) string {
 		instead, pf.Address, pf.Address)
 }
 
-// resettable settles how every function that the VM can reach is cleaned
-// after this tenant.
+// resettable chooses the resets after this tenant for every function that the VM can reach.
 func (c *candidate) resettable() *rule.Verdict {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
 		return nil
@@ -168,6 +168,8 @@ func (c *candidate) resettable() *rule.Verdict {
 		if covered[f.Address] {
 			continue
 		}
+		// A reset is usable only if all functions that it touches are in the assignment set. A bus reset, for example,
+		// resets every function of the bus, and another tenant may have one of them.
 		r, ok := c.bestReset(f)
 		if !ok {
 			return c.mate(f, rule.NoReset,
@@ -183,8 +185,8 @@ func (c *candidate) resettable() *rule.Verdict {
 	return nil
 }
 
-// reachable returns the functions that the VM can reach, the device first: all of its group, since the group's
-// node gives access to every member, and the companions that are assigned.
+// reachable returns the functions that the VM can reach, the device first: all functions of its group, since the
+// group's node gives access to every member, and the companions that are assigned.
 func (c *candidate) reachable() []*device.Function {
 	fns := []*device.Function{c.f}
 	for _, t := range c.all {
@@ -195,7 +197,7 @@ func (c *candidate) reachable() []*device.Function {
 	return fns
 }
 
-// bestReset returns the best reset of f whose set is all ours.
+// bestReset returns the best reset of f that touches only functions of the assignment set.
 func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 	for _, r := range c.known.resets(f) {
 		if c.includesAll(r.Set) {
@@ -205,21 +207,21 @@ func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 	return isolation.Reset{}, false
 }
 
-// includesAll reports whether all of the addresses are among what is taken, which is in order of address. A group may have
-// hundreds of functions, and each of them asks.
+// includesAll reports whether all addresses are in the assignment set. takes uses a binary search because a group can
+// have hundreds of functions, each of which asks.
 func (c *candidate) includesAll(set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool { return !c.takes(a) })
 }
 
-// takes reports whether the function is among what is taken.
+// takes reports whether a function is in the assignment set, which is in order of address.
 func (c *candidate) takes(a pci.Address) bool {
 	_, taken := slices.BinarySearchFunc(c.all, a, func(t member, a pci.Address) int { return t.f.Address.Compare(a) })
 	return taken
 }
 
-// widest drops resets whose set lies within another's. Each set has at least one function.
+// widest drops resets whose set is part of another's set. Each set has at least one function.
 func widest(resets []isolation.Reset) []isolation.Reset {
-	touching := map[pci.Address][]isolation.Reset{} // what lies within a set has its first function in common with it
+	touching := map[pci.Address][]isolation.Reset{} // a set that contains another one contains its first function
 	for _, r := range resets {
 		for _, a := range r.Set {
 			touching[a] = append(touching[a], r)

@@ -10,12 +10,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// roomForBARs is how a node gets room for BARs without an address. "pci=realloc" has the kernel enlarge the windows of bridges
-// (Documentation/admin-guide/kernel-parameters.txt); what the firmware keeps below 4 GiB stays too small for GPUs all the same.
+// roomForBARs is the fix for BARs without an address. "pci=realloc" makes the kernel enlarge the windows of bridges
+// (Documentation/admin-guide/kernel-parameters.txt). It does not help if the firmware keeps all windows below 4 GiB,
+// where GPUs don't fit.
 const roomForBARs = "switch on Above 4G Decoding in the firmware setup (with Resizable BAR it needs room for the largest size), or boot with `pci=realloc`"
 
-// placed refuses functions with BARs that have no address. VFIO enables a function when it opens it, and the kernel enables none
-// that lacks one of its memory or I/O BARs (drivers/pci/setup-res.c pci_enable_resources). The ROM does not count.
+// placed refuses functions with BARs that have no address. VFIO enables a function when it is opened, and the kernel
+// does not enable a function that lacks one of its memory or I/O BARs (drivers/pci/setup-res.c pci_enable_resources).
+// The ROM does not count.
 func (c *candidate) placed() *rule.Verdict {
 	for _, f := range c.opened() {
 		if bars := f.UnassignedBARs(); len(bars) > 0 {
@@ -27,8 +29,8 @@ func (c *candidate) placed() *rule.Verdict {
 	return nil
 }
 
-// reservable refuses functions of whose memory the kernel keeps a part for the firmware's frame buffer: VFIO reserves a whole BAR or none
-// (drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_setup_barmap).
+// reservable refuses functions if the kernel keeps a part of their memory for the firmware's frame buffer: VFIO
+// reserves a whole BAR or none (drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_setup_barmap).
 func (c *candidate) reservable() *rule.Verdict {
 	for _, f := range c.opened() {
 		if f.IsReserved() {
@@ -38,7 +40,7 @@ func (c *candidate) reservable() *rule.Verdict {
 	return nil
 }
 
-// opened returns the functions that the VM gets. It does not open the others of the assignment set.
+// opened returns the functions that the VM opens. It does not open the others of the assignment set.
 func (c *candidate) opened() []*device.Function {
 	var all []*device.Function
 	for _, t := range c.all {
@@ -62,8 +64,8 @@ func withoutAddress(kind string, bars []int) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last] + " have no address"
 }
 
-// noRoomForVFs says why the kernel makes no VFs of a PF; empty if it has memory for them. The kernel says "not enough MMIO resources
-// for SR-IOV" (drivers/pci/iov.c sriov_enable).
+// noRoomForVFs says why the kernel can't create VFs of a PF; empty if it has memory for them. The kernel logs "not
+// enough MMIO resources for SR-IOV" (drivers/pci/iov.c sriov_enable).
 func noRoomForVFs(pf *device.Function) string {
 	if len(pf.PF.UnassignedBARs) == 0 {
 		return ""

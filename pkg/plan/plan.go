@@ -1,7 +1,7 @@
-// Package plan decides what a claim does to the node: a [Plan] of steps over
-// whole IOMMU groups and companion functions, or a [RefusedError] that names
-// the culprit and the way out. It is pure: the same request and the same node
-// give the same plan, byte for byte, for the executor, a dry run and the audit.
+// Package plan decides what a claim changes on the node. The result is a [Plan] of steps over whole IOMMU groups and
+// companion functions, or a [rule.RefusedError] that names the function in the way and what to do. The package is pure:
+// the same request and the same node give the same plan, byte for byte, whether it is executed, shown as a dry run or
+// audited.
 package plan
 
 import (
@@ -15,14 +15,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Plan is what one claim takes and how.
+// Plan says which functions a claim gets and how.
 type Plan struct {
 	Claim Ref `json:"claim"`
-	// Devices are the claim's devices, in the claim's order; a pair is two, one
-	// after the other.
+	// Devices are the claim's devices, in the claim's order. A pair is two consecutive devices.
 	Devices []Device `json:"devices"`
-	// Functions are all functions that the devices take: themselves, their
-	// group mates and companions, each once, by address.
+	// Functions are all functions that are bound for the devices: the devices, their group mates and companions, each
+	// once, by address.
 	Functions []Function `json:"functions"`
 	// Modules are the kernel modules to load first.
 	Modules []string `json:"modules,omitempty"`
@@ -54,27 +53,25 @@ type Device struct {
 	Pool    string      `json:"pool"`
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`
-	// Pair is the name in the slice of the pair that the function was allocated
-	// with; empty for a function that was allocated by itself.
+	// Pair is the pair's name in the ResourceSlice; empty for a function that was allocated by itself.
 	Pair string `json:"pair,omitempty"`
-	// Backend is settled: Group or IOMMUFD, never Auto.
+	// Backend is Group or IOMMUFD, never Auto.
 	Backend     v1alpha1.Backend `json:"backend"`
 	ControlNode bool             `json:"controlNode,omitempty"`
-	// Give are the functions whose VFIO nodes enter the CDI device, the device's own function first. With the
-	// Group backend the group's one node serves for all.
+	// Give are the functions whose VFIO nodes are in the CDI device, the device's own function first. With the Group
+	// backend they share one node.
 	Give []pci.Address `json:"give"`
-	// Resets clean every function that the VM can reach, on unprepare; empty
-	// when the class waives it.
+	// Resets reset every function that the VM can reach, during Unprepare; empty if the class waives resets.
 	Resets []isolation.Reset `json:"resets,omitempty"`
-	// Policy says whether the functions go back to their driver.
+	// Policy says whether the functions return to their driver.
 	Policy v1alpha1.BindPolicy `json:"policy"`
 	// Attachment is PhysicalEndpoint for a VF that its VM gets as a network
 	// interface; empty for VFIO.
 	Attachment v1alpha1.Attachment `json:"attachment,omitempty"`
-	// Network is what the guest is to make of a VF's interface; nil for nothing.
-	// It names the pool until the pool has given addresses and routes.
+	// Network is the guest's configuration of a VF's interface; nil if there is none. Until the pool has assigned
+	// addresses and routes, it names the pool.
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
-	// Lease is how its addresses are taken from a pool; nil if they are not.
+	// Lease says how its addresses are taken from a pool; nil if they are not.
 	Lease *Lease `json:"lease,omitempty"`
 }
 
@@ -89,24 +86,23 @@ type Function struct {
 	Group int `json:"group"`
 	// PF is the physical function of a VF.
 	PF *pci.Address `json:"pf,omitempty"`
-	// FirstFunction is function 0 of the physical device where that has another device number (ARI); see [Function.Card].
+	// FirstFunction is function 0 of the physical device if it has another device number (ARI); see [Function.Card].
 	FirstFunction *pci.Address `json:"firstFunction,omitempty"`
-	// Role says why it is taken: it is the device, a group mate or a companion.
+	// Role says why the function is in the plan: it is the device, a group mate or a companion.
 	Role Role `json:"role"`
-	// Original is the binding found and to be restored; Target is the binding
-	// while the claim is prepared.
+	// Original is the binding that Prepare found and that is restored. Target is the binding while the claim is
+	// prepared.
 	Original Binding `json:"original"`
 	Target   Binding `json:"target"`
-	// Endpoint is the binding to a kernel driver on which a VF waits for its VM
-	// as a network interface, once its reset by Target can be relied on. While a
-	// sandbox has it, Kata binds it. Nil for all others; its driver is to be found
-	// where it is [FindDriver].
+	// Endpoint is the binding to a kernel driver on which a VF waits for its VM as a network interface, after its reset
+	// on Target. While a sandbox has the VF, Kata binds it. Endpoint is nil for all other functions. The driver is
+	// still unknown if it is [FindDriver].
 	Endpoint *Binding `json:"endpoint,omitempty"`
-	// VF is what changes of a VF besides its binding; nil for nothing.
+	// VF are the changes of a VF besides its binding; nil if there are none.
 	VF *VFChange `json:"vf,omitempty"`
 }
 
-// Card returns the address of function 0 of the physical device that the function is of.
+// Card returns the address of function 0 of the physical device.
 func (fn *Function) Card() pci.Address {
 	if fn.FirstFunction != nil {
 		return *fn.FirstFunction
@@ -116,7 +112,7 @@ func (fn *Function) Card() pci.Address {
 	return card
 }
 
-// FindDriver means the kernel driver of a VF that has none now.
+// FindDriver stands for the kernel driver of a VF that has no driver now.
 const FindDriver = "its kernel driver"
 
 // Role is a function's part in a plan.
@@ -133,8 +129,7 @@ const (
 // its own.
 func (d *Device) Published() string { return cmp.Or(d.Pair, d.Name) }
 
-// Allocated returns the devices as they were allocated: the two of a pair
-// together, the GPU first, any other by itself.
+// Allocated returns the devices as they were allocated: the two of a pair together, the GPU first, and any other alone.
 func (p *Plan) Allocated() [][]Device {
 	var all [][]Device
 	for rest := p.Devices; len(rest) > 0; {
@@ -156,8 +151,8 @@ func (p *Plan) Addresses() []pci.Address {
 	return addrs
 }
 
-// Reachable returns the addresses of the functions that the claim's VM can reach, in order: all of the devices'
-// groups, since a group's node gives access to every member, and the companions that are assigned.
+// Reachable returns the addresses of the functions that the claim's VM can reach, in order: all functions of the
+// devices' groups, since a group's node gives access to every member, and the companions that are assigned.
 func (p *Plan) Reachable() []pci.Address {
 	var addrs []pci.Address
 	for _, f := range p.Functions {
@@ -169,8 +164,8 @@ func (p *Plan) Reachable() []pci.Address {
 	return addrs
 }
 
-// ReturnsToHost reports whether a function goes back to a driver of the host's: one that
-// policy "bound" keeps on VFIO, or that had no driver, does not.
+// ReturnsToHost reports whether a function returns to a host driver. A function that policy "bound" keeps on VFIO, or
+// that had no driver, does not.
 func (p *Plan) ReturnsToHost() bool {
 	return slices.ContainsFunc(p.Functions, func(f Function) bool { return f.Original.Driver != "" && !device.IsVFIO(f.Original.Driver) })
 }
@@ -185,8 +180,8 @@ func (p *Plan) Function(addr pci.Address) (*Function, bool) {
 	return nil, false
 }
 
-// In returns the function in a snapshot. It is false where the function is gone, also where another one is at its address
-// or the kernel has removed it and found it again.
+// In returns the function in a snapshot. It returns false if the function is gone. That includes the cases where
+// another function is at its address, and where the kernel removed the function and found it again.
 func (fn *Function) In(s *device.Snapshot) (*device.Function, bool) {
 	f, ok := s.Function(fn.Address)
 	if !ok || !fn.Identity.Is(device.Identity{BootID: s.Host.BootID, Inode: f.Inode}) {
@@ -195,7 +190,7 @@ func (fn *Function) In(s *device.Snapshot) (*device.Function, bool) {
 	return f, true
 }
 
-// AddressesIn returns the addresses of those functions that are in a snapshot, by [Function.In].
+// AddressesIn returns the addresses of the functions that are in a snapshot, by [Function.In].
 func (p *Plan) AddressesIn(s *device.Snapshot) []pci.Address {
 	var addrs []pci.Address
 	for i := range p.Functions {
@@ -206,8 +201,8 @@ func (p *Plan) AddressesIn(s *device.Snapshot) []pci.Address {
 	return addrs
 }
 
-// Follow returns p with its functions where they are in a later boot, by [device.Snapshot.Find]. A function that is not
-// there, or that can't be told for certain, counts as gone from then on; see [Function.In].
+// Follow returns p with the addresses that its functions have in a later boot, by [device.Snapshot.Find]. A function
+// that is missing, or that can't be told from others, counts as gone from then on; see [Function.In].
 func (p *Plan) Follow(s *device.Snapshot) Plan {
 	moved := map[pci.Address]pci.Address{}
 	next := *p
@@ -216,6 +211,7 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 		fn := &next.Functions[i]
 		found := s.Find(fn.Identity)
 		if !found.Sure || p.hasOther(fn, found.Function.Address) {
+			// Inode 0 means unknown, so that [device.Identity.Is] is false from now on.
 			fn.Identity.Inode = 0
 			continue
 		}
@@ -229,6 +225,7 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 			fn.PF = &found.Function.VF.PF
 		}
 	}
+	// All functions first: a device can refer to any of them.
 	next.readdress(moved)
 	return next
 }
@@ -239,7 +236,7 @@ func (p *Plan) hasOther(fn *Function, a pci.Address) bool {
 	return ok && other.Address != fn.Address
 }
 
-// readdress brings the devices and resets of p to the new addresses of functions.
+// readdress changes the devices, resets and steps of p to the new addresses.
 func (p *Plan) readdress(moved map[pci.Address]pci.Address) {
 	now := func(a pci.Address) pci.Address { return cmp.Or(moved[a], a) }
 	all := func(addrs []pci.Address) []pci.Address {
@@ -264,7 +261,7 @@ func (p *Plan) readdress(moved map[pci.Address]pci.Address) {
 	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
 }
 
-// HasVF reports whether something changes of a VF besides its binding.
+// HasVF reports whether the plan changes settings of a VF besides its binding.
 func (p *Plan) HasVF() bool {
 	return slices.ContainsFunc(p.Functions, func(f Function) bool { return f.VF != nil })
 }

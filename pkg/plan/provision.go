@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Provision is what one rule of the node's config does to a PF.
+// Provision is the change that one rule of the node config makes to a PF.
 type Provision struct {
 	// Rule is the PF as the config names it.
 	Rule string `json:"rule"`
@@ -19,29 +19,26 @@ type Provision struct {
 	// Have and Want are numbers of VFs.
 	Have int `json:"have"`
 	Want int `json:"want"`
-	// HaveMode and WantMode are modes of the eswitch in devlink's words, "legacy"
-	// and "switchdev". Both are empty if the config asks for none.
+	// HaveMode and WantMode are modes of the eswitch in devlink's words, "legacy" and "switchdev". Both are empty if
+	// the config sets none.
 	HaveMode string `json:"haveMode,omitempty"`
 	WantMode string `json:"wantMode,omitempty"`
-	// Autoprobe is whether the PF lets host drivers take its VFs as they are made,
-	// which is to be switched off where it is to have any.
+	// Autoprobe is whether host drivers can take the PF's VFs when they are created. It is switched off if the rule
+	// wants VFs.
 	Autoprobe bool `json:"autoprobe,omitempty"`
-	// OnHostDrivers are VFs that host drivers have, outside of any claim. Where the
-	// VFs stay they keep them.
+	// OnHostDrivers are VFs that host drivers have, outside of any claim. They keep them if the VFs stay.
 	OnHostDrivers []pci.Address `json:"onHostDrivers,omitempty"`
-	// Refused says why all stays as it is, and Fix what to do; both are
-	// empty if it may change or is right.
+	// Refused says why nothing is changed, and Fix what to do. Both are empty if the PF may change or is right.
 	Refused string `json:"refused,omitempty"`
 	Fix     string `json:"fix,omitempty"`
-	// Waits is whether it is refused for a VF that is in use and nothing else, and
-	// takes no VF away for good: it may be tried again once that VF is free.
+	// Waits is whether the only reason of the refusal is a VF that is in use, and the rule does not reduce the number
+	// of VFs. The change can be tried again when that VF is free.
 	Waits bool `json:"waits,omitempty"`
-	// Failed is whether the change was begun and did not succeed; Refused has the
-	// error then.
+	// Failed is whether the change began and did not succeed. Refused has the error then.
 	Failed bool `json:"failed,omitempty"`
 }
 
-// Due reports whether something is to be changed.
+// Due reports whether the PF has to be changed.
 func (p *Provision) Due() bool { return p.Refused == "" && !p.Right() }
 
 // Right reports whether the PF is as the rule wants it.
@@ -50,12 +47,12 @@ func (p *Provision) Right() bool { return !p.Remakes() && !p.keepsDriversOff() }
 // Remakes reports whether the PF's VFs are removed and created again.
 func (p *Provision) Remakes() bool { return p.Have != p.Want || p.ChangesMode() }
 
-// TakesAway reports whether the PF would have fewer VFs than it has.
+// TakesAway reports whether the PF would have fewer VFs than now.
 func (p *Provision) TakesAway() bool { return p.Want < p.Have }
 
 func (p *Provision) keepsDriversOff() bool { return p.Autoprobe && p.Want > 0 }
 
-// ChangesMode reports whether another mode is wanted than there is.
+// ChangesMode reports whether the mode has to change.
 func (p *Provision) ChangesMode() bool { return p.HaveMode != p.WantMode }
 
 // String returns the provision as a phrase: "PF 0000:3b:00.0 (ens1f0): 0 -> 8
@@ -78,8 +75,7 @@ func (p *Provision) String() string {
 	return fmt.Sprintf("%s: %d -> %s", name, p.Have, countVFs(p.Want))
 }
 
-// staying names the VFs that host drivers have and keep: ", on host drivers
-// still: 0000:3b:02.0".
+// staying names the VFs that stay on host drivers: ", on host drivers still: 0000:3b:02.0".
 func (p *Provision) staying() string {
 	if len(p.OnHostDrivers) == 0 {
 		return ""
@@ -91,17 +87,17 @@ func (p *Provision) staying() string {
 	return ", on host drivers still: " + strings.Join(names, " ")
 }
 
-// Eswitch is the answer of a PF's driver about its eswitch: the mode, "" without an eswitch, or the reason why there is
-// no answer.
+// Eswitch is what a PF's driver says about its eswitch: the mode, "" without an eswitch, or why it does not answer.
 type Eswitch struct {
 	Mode string
 	Err  error
 }
 
 // Provisions returns the changes of the node's PFs, in the order of the rules. Eswitches has the PFs for which a rule
-// sets a mode. Linux changes the VF count only through zero, and some drivers (ice) change the mode only then, so all
-// VFs of the PF must be free: a PF with a VF that a claim or the node uses stays unchanged. If two rules match one PF,
-// by its address and by its interface, the second one is refused: each would undo the other.
+// sets a mode. Linux changes the VF count only through zero (drivers/pci/pci-sysfs.c and iov.c: sriov_numvfs_store
+// returns EBUSY), and some drivers (ice) change the mode only then. So all VFs of the PF must be free: a PF stays
+// unchanged if a claim or the node uses one of its VFs. If two rules match one PF, by its address and by its interface,
+// the second one is refused, because each would undo the other.
 func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) []Provision {
 	all := make([]Provision, len(rules))
 	for i := range rules {
@@ -147,8 +143,8 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 	return p
 }
 
-// onHostDrivers returns the VFs of the PF that host drivers have. A claim's is
-// the claim's business: a physical endpoint is on one.
+// onHostDrivers returns the VFs of the PF that host drivers have. VFs of claims are left out: a physical endpoint is on
+// a host driver.
 func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 	for _, a := range pf.PF.VFs {
 		f, ok := n.Snapshot.Function(a)
@@ -159,8 +155,8 @@ func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 	return vfs
 }
 
-// notSwitchable returns why the PF has no mode to choose, and the way out. One
-// without a host driver is refused for that.
+// notSwitchable returns why the mode of the PF can't be set, and the fix. A PF without a host driver is refused later,
+// for that reason.
 func notSwitchable(pf *device.Function, e Eswitch) (why, fix string) {
 	switch {
 	case e.Err != nil:
@@ -171,7 +167,7 @@ func notSwitchable(pf *device.Function, e Eswitch) (why, fix string) {
 	return "", ""
 }
 
-// FindPF finds a PF by its address or its interface; nil for none.
+// FindPF finds a PF by its address or its interface; nil if there is none.
 func FindPF(s *device.Snapshot, name string) *device.Function {
 	for i := range s.Functions {
 		f := &s.Functions[i]
@@ -182,11 +178,10 @@ func FindPF(s *device.Snapshot, name string) *device.Function {
 	return nil
 }
 
-// notProvisionable returns why the PF can't have that many VFs, or that mode,
-// now, and the way out.
+// notProvisionable returns why the PF can't have that number of VFs, or that mode, now, and the fix.
 func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix string) {
 	switch {
-	case !p.Remakes(): // to keep drivers off unbinds nothing, whichever claim has the VFs
+	case !p.Remakes(): // sriov_drivers_autoprobe affects later probes only: no claim's VF changes
 		return "", ""
 	case p.Want > pf.PF.TotalVFs:
 		return fmt.Sprintf("%d VFs are required, but it supports %d", p.Want, pf.PF.TotalVFs),
@@ -210,8 +205,7 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 	return "", ""
 }
 
-// freeThat says what to do about a VF that is in use. The plugin takes no VFs
-// away unless it starts.
+// freeThat returns the fix for a VF that is in use. The plugin reduces the number of VFs only when it starts.
 func (p *Provision) freeThat() string {
 	if p.TakesAway() {
 		return "stop using that VF, then run `kata-vfio-plugin provision` or restart the plugin"
@@ -219,7 +213,7 @@ func (p *Provision) freeThat() string {
 	return "stop using that VF; the plugin retries, or run `kata-vfio-plugin provision`"
 }
 
-// difference returns the actual and the configured state: "it has 4 VFs and 8 are wanted, which the kernel makes".
+// difference returns the actual and the configured state: "it has 4 VFs, but needs 8; the kernel changes the number".
 func (p *Provision) difference() string {
 	if p.ChangesMode() {
 		return fmt.Sprintf("it has %s and its eswitch is in %s mode, but %s mode is required; drivers set it", countVFs(p.Have), p.HaveMode, p.WantMode)
@@ -227,7 +221,7 @@ func (p *Provision) difference() string {
 	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", countVFs(p.Have), p.Want)
 }
 
-// vfTaken names the owner of a VF; empty when it is free.
+// vfTaken says who uses a VF; empty if it is free.
 func vfTaken(a pci.Address, n Node) string {
 	if h, ok := n.Owners[a]; ok {
 		return "is held by claim " + h.Claim.String()

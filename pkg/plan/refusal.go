@@ -6,7 +6,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// NotReady is why a node refuses all new claims.
+// NotReady says why a node refuses all new claims.
 type NotReady struct {
 	Obstacle rule.Code `json:"obstacle"`
 	// Text says what is wrong and what to do.
@@ -18,7 +18,7 @@ func RefuseClaim(claim Ref, verdicts ...rule.Verdict) *rule.RefusedError {
 	return &rule.RefusedError{Subject: "claim " + claim.String(), Verdicts: verdicts}
 }
 
-// joinMates adds the other reasons why a group is not viable: all its members are named at once.
+// joinMates adds the other reasons why a group is not viable, so that the refusal names all members at once.
 func joinMates(v *rule.Verdict, others []rule.Verdict) {
 	for i := range others {
 		if o := &others[i]; o.Code == rule.GroupNotViable {
@@ -30,8 +30,8 @@ func joinMates(v *rule.Verdict, others []rule.Verdict) {
 	}
 }
 
-// HoldsForItsKind reports whether a node of the same hardware, firmware, kernel settings and config would refuse the
-// function as well, so that the refusal is not of this node's present state.
+// HoldsForItsKind reports whether a node with the same hardware, firmware, kernel settings and config would also refuse
+// the function. The refusal does not depend on this node's present state then.
 func HoldsForItsKind(code rule.Code) bool {
 	switch code {
 	case rule.GroupNotViable, rule.NotIsolated, rule.FailsAudit, rule.NoReset, rule.BackendUnavailable, rule.OnVFIODenylist, rule.DriverServesVFIO, rule.BARsUnassigned, rule.BARReserved, rule.GroupMateNotSelected, rule.HotPlugWindowTooSmall:

@@ -25,7 +25,7 @@ const (
 	Probe Op = "probe"
 	// Reset resets every function of Set by the method Value.
 	Reset Op = "reset"
-	// ConfigureVF has the PF of a VF impose Value on it.
+	// ConfigureVF makes the PF set Value on its VF.
 	ConfigureVF Op = "impose"
 	// TakeAddress takes the addresses of a VF from the pool Value, and
 	// ReturnAddress gives them back.
@@ -33,14 +33,13 @@ const (
 	ReturnAddress Op = "returnAddress"
 )
 
-// Step is one change of the node. Steps are small enough that each can be
-// verified by one look at sysfs.
+// Step is one change of the node, small enough to be verified by one look at sysfs.
 type Step struct {
 	Operation Op `json:"operation"`
 	// Address is the function; the zero address for Load.
 	Address pci.Address `json:"address,omitzero"`
-	// DriverBefore and DriverAfter are the kernel drivers bound to the function
-	// before and after the step, empty for none.
+	// DriverBefore and DriverAfter are the kernel drivers bound to the function before and after the step; empty for
+	// none.
 	DriverBefore string `json:"driverBefore"`
 	DriverAfter  string `json:"driverAfter"`
 	// Value is what the step writes: module, override or reset method.
@@ -51,7 +50,7 @@ type Step struct {
 	Set []pci.Address `json:"set,omitempty"`
 }
 
-// Inverse returns the step that undoes s, and false without one.
+// Inverse returns the step that undoes s, or false if there is none.
 func (s Step) Inverse() (Step, bool) {
 	inv := Step{Address: s.Address, DriverBefore: s.DriverAfter, DriverAfter: s.DriverBefore}
 	switch s.Operation {
@@ -100,13 +99,13 @@ type Binding struct {
 	Override string `json:"override"`
 }
 
-// Transition returns the steps that take a function from one binding to another; none when they are equal. Unbind
-// comes first and probe last, so that the steps back are the inverses in reverse order: undo, recovery and release
-// all are transitions to the original binding.
+// Transition returns the steps that take a function from one binding to another; none if they are equal. Unbind comes
+// first and probe last, so that the steps back are the inverses in reverse order. Undo, recovery and release all are
+// transitions to the original binding.
 //
-// The one exception is a binding whose override names another driver than the bound one, for example because an
-// operator set it for the next probe. Then the probe needs an override with its own driver's name first, and the
-// wanted override follows it.
+// There is one exception: a binding whose override names another driver than the bound one, for example because an
+// operator set it for the next probe. Then the probe needs an override with its own driver's name first, and the wanted
+// override follows it.
 func Transition(addr pci.Address, from, to Binding) []Step {
 	var steps []Step
 	now := from
@@ -118,6 +117,8 @@ func Transition(addr pci.Address, from, to Binding) []Step {
 	if probing && to.Override != "" && to.Override != to.Driver {
 		steps, now = override(steps, addr, now, to.Driver)
 	} else {
+		// The override must be right before the probe: with an override, the kernel binds the named driver and no
+		// other, whatever IDs match (drivers/pci/pci-driver.c pci_match_device).
 		steps, now = override(steps, addr, now, to.Override)
 	}
 	if probing {
@@ -141,8 +142,7 @@ func override(steps []Step, addr pci.Address, now Binding, value string) ([]Step
 	return steps, now
 }
 
-// StepsFor returns the steps of phases, in order, for functions that are at a place
-// when the first phase begins.
+// StepsFor returns the steps of phases, in order, for functions that are at a place when the first phase begins.
 func (p *Plan) StepsFor(from Place, phases ...Phase) []Step {
 	w := walk{plan: p, steps: []Step{}, now: map[pci.Address]Binding{}}
 	for i := range p.Functions {
@@ -166,7 +166,7 @@ func (fn *Function) at(place Place) Binding {
 	return fn.Target
 }
 
-// walk collects steps, and follows where they bring each function.
+// walk collects steps and tracks the binding of each function.
 type walk struct {
 	plan  *Plan
 	steps []Step
@@ -205,7 +205,7 @@ func (w *walk) take(phase Phase) {
 
 func (w *walk) add(steps ...Step) { w.steps = append(w.steps, steps...) }
 
-// bind brings the functions that have a wanted binding there.
+// bind brings functions to their wanted bindings, and leaves out those without one.
 func (w *walk) bind(wanted func(*Function) *Binding) {
 	for i := range w.plan.Functions {
 		if to := wanted(&w.plan.Functions[i]); to != nil {
@@ -229,9 +229,10 @@ func endpointTo(wanted func(*Function) *Binding) func(*Function) *Binding {
 	}
 }
 
-// restore brings the functions back, the last one first.
+// restore brings the functions back to their original bindings, the last one first.
 func (w *walk) restore() {
 	for _, fn := range slices.Backward(w.plan.Functions) {
+		// Settings first: a VF's host driver reads the MAC address when it binds.
 		if fn.RestoresVF() {
 			w.add(fn.ConfigureStep(&fn.VF.Original))
 		}
@@ -266,12 +267,12 @@ func (w *walk) lease(op Op) {
 	}
 }
 
-// RestoresVF reports whether the VF at fn had settings that are to be set again.
+// RestoresVF reports whether the VF had settings that have to be set again.
 func (fn *Function) RestoresVF() bool {
 	return fn.VF != nil && fn.VF.Original != (device.VFSettings{})
 }
 
-// Resets returns the resets that release p, each once.
+// Resets returns the resets after the tenant, each once.
 func (p *Plan) Resets() []isolation.Reset {
 	var all []isolation.Reset
 	for _, d := range p.Devices {
@@ -285,13 +286,12 @@ func (p *Plan) Resets() []isolation.Reset {
 	return all
 }
 
-// ConfigureStep returns the step in which the PF of the VF at fn imposes settings.
+// ConfigureStep returns the step in which the PF of the VF at fn sets the settings.
 func (fn *Function) ConfigureStep(to *device.VFSettings) Step {
 	return Step{Operation: ConfigureVF, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
 }
 
-// ResetStep returns the step that the reset r is, taken while the functions
-// are bound as p left them.
+// ResetStep returns the step for the reset r, with the functions on the drivers for the VM.
 func (p *Plan) ResetStep(r isolation.Reset) Step {
 	s := Step{Operation: Reset, Address: r.Set[0], Value: r.Method, Set: r.Set}
 	if fn, ok := p.Function(r.Set[0]); ok {
@@ -300,21 +300,20 @@ func (p *Plan) ResetStep(r isolation.Reset) Step {
 	return s
 }
 
-// Phase is one kind of work on all functions or devices of a plan that need it.
-// Lists of phases, as [Preparation] and the others return them, are the one order
-// of effects: package prepare carries them out, recovery resumes them, and a dry
-// run prints their steps (see [Plan.StepsFor]).
+// Phase is one kind of work on all functions or devices of a plan that need it. The lists of phases that [Preparation]
+// and the other functions return are the only place that defines the order of effects: package prepare executes them,
+// recovery resumes them, and a dry run prints their steps (see [Plan.StepsFor]).
 type Phase string
 
-// Phases. Those without steps change files, or nothing at all.
+// Phases. Those without steps change files or nothing.
 const (
 	// LoadModules loads the plan's kernel modules.
 	LoadModules Phase = "loadModules"
 	// Bind brings every function to its target.
 	Bind Phase = "bind"
-	// ResetBefore resets what is not proven clean since an earlier tenant.
+	// ResetBefore resets the functions that are not proven clean since an earlier tenant.
 	ResetBefore Phase = "resetBefore"
-	// ConfigureVFs has the PFs set what the VFs are to have.
+	// ConfigureVFs makes the PFs apply the settings of the VFs.
 	ConfigureVFs Phase = "configureVFs"
 	// Measure records the registers against which the next reset is proven. It has no steps.
 	Measure Phase = "measure"
@@ -325,16 +324,14 @@ const (
 	// WriteSpec writes the CDI spec, RemoveSpec removes it. They have no steps.
 	WriteSpec  Phase = "writeSpec"
 	RemoveSpec Phase = "removeSpec"
-	// RebindEndpoints brings physical endpoints back to their targets, UnbindEndpoints
-	// takes them from every driver.
+	// RebindEndpoints brings physical endpoints back to their targets. UnbindEndpoints unbinds them from every driver.
 	RebindEndpoints Phase = "rebindEndpoints"
 	UnbindEndpoints Phase = "unbindEndpoints"
-	// ResetAfter resets what the tenant's VM could reach, and proves it clean.
+	// ResetAfter resets the functions that the tenant's VM could reach, and proves them clean.
 	ResetAfter Phase = "resetAfter"
-	// ResetForHost resets the same before a host driver gets it, where no proof is asked for.
+	// ResetForHost resets the same functions before a host driver gets them, without a proof.
 	ResetForHost Phase = "resetForHost"
-	// Restore brings every function back to its original binding, a VF with the
-	// settings that it had.
+	// Restore brings every function back to its original binding, and a VF to its original settings.
 	Restore Phase = "restore"
 	// ReturnAddresses returns addresses to their pools.
 	ReturnAddresses Phase = "returnAddresses"
@@ -342,33 +339,36 @@ const (
 
 // Preparation returns the phases of a Prepare.
 func Preparation() []Phase {
+	// Resets follow Bind: a function is never reset below a host driver that uses it. Measure follows resets and
+	// settings, because the reset after the tenant is compared with what it reads. WriteSpec ends the list: from then
+	// on a VM can get the devices.
 	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, Measure, TakeAddresses, BindEndpoints, WriteSpec}
 }
 
-// Undo returns the phases that take back a Prepare which did not end: no tenant
-// had the devices, so nothing is reset.
+// Undo returns the phases that undo a Prepare that did not complete. No tenant had the devices, so nothing is reset.
 func Undo() []Phase {
+	// RemoveSpec is first, so that no VM can get a device that is about to lose its driver. Addresses are last: nothing
+	// uses them any more.
 	return []Phase{RemoveSpec, UnbindEndpoints, Restore, ReturnAddresses}
 }
 
 // Cleaning returns the phases of an Unprepare up to the proof.
 func Cleaning() []Phase { return []Phase{RemoveSpec, RebindEndpoints, ResetAfter} }
 
-// GivingBack returns the phases that follow once the devices are clean.
+// GivingBack returns the phases after the devices are proven clean.
 func GivingBack() []Phase { return []Phase{Restore, ReturnAddresses} }
 
 // Renewal returns the phases between two sandboxes of one claim.
 func Renewal() []Phase { return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, BindEndpoints} }
 
-// ForHost returns the phases before [GivingBack] where a quarantine ends without a
-// proof and a host driver gets a device.
+// ForHost returns the phases before [GivingBack] if a quarantine ends without a proof and a host driver gets a device.
 func ForHost() []Phase { return []Phase{Bind, Measure, ResetForHost} }
 
-// Retest returns the phases that come before [Cleaning] where the devices are quarantined.
+// Retest returns the phases before [Cleaning] if the devices are quarantined.
 func Retest() []Phase { return []Phase{Bind, Measure} }
 
-// AfterReboot returns the phases for a claim of an earlier boot. The node's start has
-// put the functions where they are; only addresses outlive it.
+// AfterReboot returns the phases for a claim of an earlier boot. The boot has bound the functions as the kernel does;
+// only addresses outlive it.
 func AfterReboot() []Phase { return []Phase{RemoveSpec, ReturnAddresses} }
 
 // Place is where the functions of a plan are when a list of phases begins.

@@ -14,29 +14,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// VFChange is what a claim changes of a VF through its PF.
+// VFChange are the settings that a claim changes on a VF through its PF.
 type VFChange struct {
 	// Index is the VF's at its PF.
 	Index int `json:"index"`
-	// Want is what the PF imposes while the claim is prepared. Its MAC and its
-	// GUIDs are still to be chosen where they are [Choose], its rate is still to be
-	// settled by SettleRate where a bound is [device.AsFound] or OwnMaxTxRate is set.
+	// Want are the settings that the PF applies while the claim is prepared. The MAC and the GUIDs are generated later
+	// if they are [Choose]. SettleRate decides the rate if a bound is [device.AsFound] or OwnMaxTxRate is set.
 	Want device.VFSettings `json:"want"`
-	// OwnMaxTxRate is whether the maximum in Want is the claim's alone, which may
-	// lower one that is found and not lift it.
+	// OwnMaxTxRate is whether only the claim, and not its class, sets the maximum in Want. Such a maximum can lower the
+	// one that is found, but not raise it.
 	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
-	// Original are the same settings as they were found and are to be restored;
-	// empty in a plan that was only looked at.
+	// Original are the same settings as they were found, to be restored; empty in a plan that is only shown.
 	Original device.VFSettings `json:"original,omitzero"`
 	// Representor is the interface that represents the VF on the node, if its PF is in switchdev mode.
 	Representor string `json:"representor,omitempty"`
 }
 
-// Choose means a MAC address or a GUID that is generated.
+// Choose stands for a MAC address or a GUID that is generated.
 const Choose = "generated"
 
-// GenerateMAC returns the locally administered address of a claim's device,
-// the same each time. Where it is taken on the node, the next try gives another.
+// GenerateMAC returns the locally administered address of a claim's device. The same arguments give the same address.
+// If the address is in use on the node, the caller increments try.
 func GenerateMAC(claimUID, deviceName string, try int) string {
 	return generate(claimUID, deviceName, try, 6)
 }
@@ -53,9 +51,9 @@ func generate(claimUID, deviceName string, try, octets int) string {
 	return strings.ReplaceAll(fmt.Sprintf("% x", sum[:octets]), " ", ":")
 }
 
-// SettleRate fills in the bounds of the rate that are not set, and the one that only the claim sets, from what the
-// PF imposes already; nil is a driver that reports no rates. It returns an error if the resulting bounds
-// contradict each other.
+// SettleRate completes the bounds of the rate from the ones that the PF applies already: bounds that are not set, and a
+// maximum that only the claim sets. found is nil if the driver reports no rates. It returns an error if the resulting
+// bounds contradict each other.
 func (c *VFChange) SettleRate(found *device.TxRate) error {
 	if c.Want.Rate == nil {
 		return nil
@@ -77,7 +75,7 @@ func (c *VFChange) SettleRate(found *device.TxRate) error {
 	return nil
 }
 
-// RateError says that a bound of a VF's rate that class or claim sets contradicts the other bound, which was found
+// RateError says that a bound of a VF's rate, which class or claim sets, contradicts the other bound, which was found
 // on the VF.
 type RateError struct{ Rate, Found device.TxRate }
 
@@ -85,9 +83,9 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("a minimum of %d Mbit/s is more than the maximum of %d, where the PF imposes %s already", e.Rate.Min, e.Rate.Max, e.Found.String())
 }
 
-// configured decides what the PF imposes on a claimed VF. An Ethernet VF gets its own MAC address, spoof checking and no
-// trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep those of the
-// previous tenant.
+// configured decides which settings the PF applies to a claimed VF. Unless the parameters say otherwise, an Ethernet VF
+// gets its own MAC address, spoof checking and no trust. An InfiniBand VF gets its own GUIDs, because it would
+// otherwise keep those of the previous tenant.
 func (c *candidate) configured() *rule.Verdict {
 	if c.f.VF == nil {
 		return nil
@@ -124,7 +122,7 @@ func (c *candidate) configured() *rule.Verdict {
 		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
 }
 
-// newSettings returns what a VFConfig says, in the kernel's terms.
+// newSettings returns the settings of a VFConfig in the kernel's terms.
 func newSettings(cfg *v1alpha1.VFConfig) device.VFSettings {
 	want := device.VFSettings{
 		MAC: strings.ToLower(cfg.MAC), LinkState: strings.ToLower(string(cfg.LinkState)),
@@ -140,7 +138,7 @@ func newSettings(cfg *v1alpha1.VFConfig) device.VFSettings {
 	return want
 }
 
-// guardEthernet adds what keeps a tenant from being taken for another.
+// guardEthernet adds the settings that keep a tenant from sending as another one.
 func guardEthernet(want *device.VFSettings) {
 	want.MAC = cmp.Or(want.MAC, Choose)
 	if want.SpoofCheck == nil {
@@ -151,7 +149,7 @@ func guardEthernet(want *device.VFSettings) {
 	}
 }
 
-// settingsSaid returns the names of the PF's settings that class or claim said.
+// settingsSaid returns the names of the PF's settings that class or claim set.
 func (c *candidate) settingsSaid() []string {
 	if c.claimed.VF == nil {
 		return nil
@@ -165,15 +163,14 @@ func (c *candidate) settingsSaid() []string {
 	return said
 }
 
-// ethernetOnly returns the names of the settings that class or claim said and that
-// no PF on InfiniBand has.
+// ethernetOnly returns the names of the settings that class or claim set and that a PF on InfiniBand does not have.
 func (c *candidate) ethernetOnly() []string {
 	return slices.DeleteFunc(c.settingsSaid(), func(name string) bool {
 		return name == "nodeGUID" || name == "portGUID" || name == "linkState"
 	})
 }
 
-// toBeSet names what can't be set.
+// toBeSet names the settings that can't be applied.
 func (c *candidate) toBeSet() string {
 	if said := c.settingsSaid(); len(said) > 0 {
 		return strings.Join(said, ", ")
@@ -198,15 +195,13 @@ func orAsFound(n *int) int {
 	return *n
 }
 
-// isEndpoint reports whether the device is to reach its VM as a physical
-// endpoint.
+// isEndpoint reports whether the VM gets the device as a physical endpoint.
 func (c *candidate) isEndpoint() bool {
 	return c.claimed.VF != nil && c.claimed.VF.Attachment == v1alpha1.AttachPhysicalEndpoint
 }
 
-// endpoint refuses a VF that Kata would not take as a physical endpoint: it
-// needs a PCI function with an Ethernet interface, alone in its group, and
-// knows legacy groups only.
+// endpoint refuses a VF that Kata does not accept as a physical endpoint: Kata needs a PCI function with an Ethernet
+// interface, alone in its group, and supports legacy groups only.
 func (c *candidate) endpoint() *rule.Verdict {
 	if !c.isEndpoint() {
 		return nil
@@ -228,9 +223,8 @@ func (c *candidate) endpoint() *rule.Verdict {
 	return nil
 }
 
-// endpointBinding is the binding on which an endpoint waits. The override lets
-// its driver have it though the PF's sriov_drivers_autoprobe is off
-// (pci_device_can_probe in drivers/pci/pci-driver.c).
+// endpointBinding is the binding on which an endpoint waits. The override lets its driver bind it even if the PF's
+// sriov_drivers_autoprobe is off (pci_device_can_probe in drivers/pci/pci-driver.c).
 func endpointBinding(f *device.Function) *Binding {
 	driver := f.Driver
 	if driver == "" || device.IsVFIO(driver) {
@@ -239,9 +233,9 @@ func endpointBinding(f *device.Function) *Binding {
 	return &Binding{Driver: driver, Override: driver}
 }
 
-// Lease says how a VF's addresses are taken from a pool of the node's config and given back: all input of the
-// pool's CNI IPAM plugin. The plugin gets the same input when they are given back, even if the node's config has
-// changed.
+// Lease says how a VF's addresses are taken from a pool of the node config and returned: all input of the pool's CNI
+// IPAM plugin. The plugin gets the same input when the addresses are returned, even if the node config has changed
+// since.
 type Lease struct {
 	// Pool is the pool's name.
 	Pool string `json:"pool"`
@@ -249,19 +243,18 @@ type Lease struct {
 	Plugin string `json:"plugin"`
 	// Config is the CNI network configuration that the plugin reads.
 	Config json.RawMessage `json:"config"`
-	// Container (CNI_CONTAINERID) and Interface (CNI_IFNAME) are what the plugin
-	// knows the lease by.
+	// Container (CNI_CONTAINERID) and Interface (CNI_IFNAME) identify the lease for the plugin.
 	Container string `json:"container"`
 	Interface string `json:"interface"`
-	// Args are for the plugin to show or to check (CNI_ARGS): the first pod.
+	// Args (CNI_ARGS) tell the plugin the first pod, to show or to check.
 	Args string `json:"args"`
 }
 
-// anyInterface is the interface's name for the CNI plugin if class and claim name none: the guest's kernel chooses it
-// later. The container's ID distinguishes the devices of a claim.
+// anyInterface is the interface's name for the CNI plugin if neither class nor claim names one. The guest's kernel
+// chooses the name later. The container's ID distinguishes the devices of a claim.
 const anyInterface = "vf"
 
-// pooled finds the pool that a VF's addresses come from.
+// pooled finds the pool of a VF's addresses.
 func (c *candidate) pooled() *rule.Verdict {
 	if c.claimed.VF == nil || c.claimed.VF.Network == nil || c.claimed.VF.Network.AddressPool == "" {
 		return nil
@@ -288,7 +281,7 @@ func (c *candidate) pooled() *rule.Verdict {
 	return nil
 }
 
-// describePools says which pools there are.
+// describePools lists the node's pools.
 func describePools(pools []v1alpha1.AddressPool) string {
 	if len(pools) == 0 {
 		return "has no addressPools"
@@ -300,8 +293,8 @@ func describePools(pools []v1alpha1.AddressPool) string {
 	return "has " + strings.Join(names, ", ")
 }
 
-// leaseArgs are CNI_ARGS as container runtimes set them. What could be taken for
-// further ones is left out; the API server lets no such name through.
+// leaseArgs are CNI_ARGS as container runtimes set them. A value that contains a separator is left out, because the
+// plugin would read it as further arguments. The API server accepts no such name.
 func leaseArgs(claim Ref, container string) string {
 	args := "IgnoreUnknown=1"
 	add := func(key, value string) {
@@ -318,8 +311,7 @@ func leaseArgs(claim Ref, container string) string {
 	return args
 }
 
-// LeaseStep returns the step in which addresses of d, which has a lease, are
-// taken or returned.
+// LeaseStep returns the step that takes or returns the addresses of d, which has a lease.
 func (d *Device) LeaseStep(op Op) Step {
 	return Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
 }

@@ -2,15 +2,15 @@ package plan
 
 import "slices"
 
-// ResetFirst makes all resets of the plan due before its devices are used, whatever is known of them: they are then
-// proven clean.
+// ResetFirst makes all resets of the plan due before its devices are used, so that they are proven clean, whatever is
+// known about them.
 func (p *Plan) ResetFirst() {
 	p.ResetsBefore = p.Resets()
 	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
 }
 
-// IsWarm reports whether the plan finds its functions ready: on the drivers where its VM gets them, and proven clean
-// as far as that is asked for. Then it changes no driver and resets nothing.
+// IsWarm reports whether the plan finds its functions ready: on the drivers for the VM, and proven clean if that is
+// required. Such a plan changes no driver and resets nothing.
 func (p *Plan) IsWarm() bool {
 	return len(p.Modules) == 0 && len(p.ResetsBefore) == 0 && !slices.ContainsFunc(p.Functions, func(f Function) bool {
 		return f.Original != f.Target || f.Endpoint != nil
