@@ -94,7 +94,7 @@ type Eswitch struct {
 }
 
 // Provisions returns the changes of the node's PFs, in the order of the rules. Eswitches has the PFs for which a rule
-// sets a mode. Linux changes the VF count only through zero (drivers/pci/pci-sysfs.c and iov.c: sriov_numvfs_store
+// sets a mode. Linux changes the VF count only through zero (drivers/pci/iov.c: sriov_numvfs_store
 // returns EBUSY), and some drivers (ice) change the mode only then. So all VFs of the PF must be free: a PF stays
 // unchanged if a claim or the node uses one of its VFs. If two rules match one PF, by its address and by its interface,
 // the second one is refused, because each would undo the other.

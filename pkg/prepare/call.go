@@ -8,7 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// CallKind is what a call asks of a claim.
+// CallKind is the kind of a call for a claim.
 type CallKind string
 
 // Kinds of calls: of [Preparer.Prepare], [Preparer.UnprepareIf], [Preparer.HandOver] and [Preparer.Renew].

@@ -16,15 +16,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// NotPreparedError says that a claim has no device to give: it has no record,
-// or one in another state than Prepared, or of an earlier boot.
+// NotPreparedError says that the sandbox can't get the claim's devices: the claim has no record, or its record has
+// another state than Prepared or is of an earlier boot.
 type NotPreparedError struct {
 	Claim plan.Ref
 	// State is empty for a claim without a record.
 	State journal.State
 	// EarlierBoot marks a record from before the node's last start.
 	EarlierBoot bool
-	// PodUID is set if it is prepared, and not for the pod of that UID.
+	// PodUID is set if the claim is prepared, but not for the pod with that UID.
 	PodUID string
 }
 
@@ -40,13 +40,14 @@ func (e *NotPreparedError) Error() string {
 	return fmt.Sprintf("claim %s is not prepared: it is %s", e.Claim, e.State)
 }
 
-// HandOver records in a prepared claim's record that the sandbox gets its functions. From then on the shim that
-// requested them, and the processes it started, count as holders until they end or the VM is known to run, because the
-// VM may not have opened the functions yet. A shim without a child counts for five minutes at most. Between two
-// sandboxes of one pod there is no Unprepare: if another sandbox had the functions, they are reset and proven clean
-// first, for which that sandbox must have ended. HandOver may be repeated for the same sandbox, which only completes its
-// details. It moves the interfaces of physical endpoints into the sandbox's network namespace, if that is named. A claim
-// that went to another pod since the caller looked is not prepared for this one.
+// HandOver records that a sandbox gets the functions of a prepared claim. From then on, the shim that requested them
+// and its descendants count as holders until they end or the VM is known to run, because the VM may not have opened the
+// functions yet. A shim without a child counts for at most five minutes.
+//
+// There is no Unprepare between two sandboxes of one pod. If another sandbox had the functions, it must have ended, and
+// the functions are reset and proven clean first. HandOver may be repeated for the same sandbox, which only completes
+// its details. If to names a network namespace, the interfaces of physical endpoints move into it. HandOver returns a
+// [NotPreparedError] if the claim went to another pod since the caller looked.
 //
 // The ledger has the event first: a sandbox whose event can't be written gets nothing.
 //
@@ -56,6 +57,7 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallHandOver, Claim: plan.Ref{UID: uid}, Sandbox: to.ID})
 	defer func() { end(Result{Err: err}) }()
 	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
+	// Wait before the claim's lock is taken: see awaitFormer.
 	if err := p.awaitFormer(ctx, uid, another, min(p.order.Config.HolderWait, handOverWait)); err != nil {
 		return err
 	}
@@ -75,6 +77,8 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		if next := join(had, to, p.order.Effects.Ticks()); had == nil || *had != next {
 			rec.Sandbox = &next
+			// The ledger is first: after a crash in between, it names a sandbox that did not get the functions, and
+			// Backfill closes that. In the other order, a sandbox could have the functions without an event.
 			if err := p.order.Effects.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
 				return err
 			}
@@ -89,12 +93,12 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 	})
 }
 
-// serves reports whether a claim is prepared for a pod. Who does not know the pod's UID asks for the claim alone.
+// serves reports whether a claim is prepared for a pod. An empty podUID matches any pod.
 func serves(rec *journal.Record, podUID string) bool {
 	return podUID == "" || slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == podUID })
 }
 
-// join merges the details of a sandbox: a caller knows its VMM or its network namespace, but not both.
+// join merges the details of a sandbox. One caller knows its VMM, another its network namespace.
 func join(had *journal.Sandbox, to journal.Sandbox, now uint64) journal.Sandbox {
 	if had != nil {
 		to.Since, to.Ticks = had.Since, had.Ticks
@@ -190,9 +194,8 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 	return work(snap, &own)
 }
 
-// renew resets a prepared record's functions. What can't be proven clean is
-// quarantined, and the pod has lost it. A crash in the middle leaves the
-// record with its sandbox, so that the next one resets again.
+// renew resets a prepared record's functions. Functions that can't be proven clean are quarantined, and the pod loses
+// them. A crash in the middle leaves the sandbox in the record, so that the next call resets again.
 func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := p.order.Effects.LockRecord(ctx, rec)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// toTargets brings functions of a record that somebody moved to a host driver back to VFIO, before they are reset: a
+// toTargets brings functions of a record that somebody bound to a host driver back to VFIO before they are reset: a
 // device is never reset below a driver that uses it. It returns an [effects.InUseError] while a process uses one of
-// them there, and an error if one stays there. Another device at an address is left alone. The locks of the functions
-// are held.
+// them there, and an error if one stays there. If another device is at an address, it is not touched. The caller holds
+// the functions' locks.
 func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	own, err := o.moved(ctx, snap, rec)
 	if err != nil || len(own.Plan.Functions) == 0 {
@@ -51,8 +51,8 @@ func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
 		moved.Plan.Claim, err)
 }
 
-// proveAgain repeats those resets of a cleaned record whose functions are still on VFIO: somebody may have used them
-// since the proof. It is for a record that an earlier call has cleaned. The locks of the functions are held.
+// proveAgain repeats the resets of a cleaned record whose functions are still on VFIO, because somebody may have used
+// them since the proof. It is for a record that an earlier call cleaned. The caller holds the functions' locks.
 func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	var again []isolation.Reset
 	there := rec.Plan.AddressesIn(snap)
@@ -65,6 +65,8 @@ func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *jour
 	if len(again) == 0 {
 		return nil
 	}
+	// ResetAll replaces rec.Proofs. The proofs of functions that are back on host drivers still hold and are added
+	// again below.
 	older := rec.Proofs
 	if err := o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, again)); err != nil {
 		return err

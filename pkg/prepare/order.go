@@ -29,6 +29,7 @@ func newOrder(c *Config) *Order {
 
 // abandon undoes a failed Prepare and returns both its cause and what could not be undone.
 func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) error {
+	// The kubelet cancels ctx when its own timeout ends, which is often the very reason why Prepare failed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config.UndoLimit)
 	defer cancel()
 	o.Effects.MakeRoom()
@@ -40,8 +41,8 @@ func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) e
 	return cause
 }
 
-// UndoError says that a failed Prepare could not be taken back in full. The
-// record stays, and the next Prepare, Unprepare or Recover tries again.
+// UndoError says that a failed Prepare could not be undone completely. The record stays, and the next Prepare,
+// Unprepare or Recover tries again.
 type UndoError struct {
 	Claim plan.Ref
 	Err   error
@@ -53,9 +54,8 @@ func (e *UndoError) Error() string {
 
 func (e *UndoError) Unwrap() error { return e.Err }
 
-// Undo brings all functions back to their original bindings, gives addresses
-// back, and removes record and spec. It may be repeated. The cause is nil if
-// it was a crash.
+// Undo brings all functions back to their original bindings, returns addresses, and removes record and spec. It may be
+// repeated. The cause is nil after a crash.
 func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := o.CarryOut(ctx, rec, plan.Undo()); err != nil {
 		return err
@@ -67,10 +67,10 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 	return o.Effects.End(ctx, rec, ledger.CodeUndone, why)
 }
 
-// Reaffirm checks that a prepared claim's functions are where they belong, and writes
-// its spec again, since the spec's directory does not outlive a reboot. A function that
-// was moved is bound again if no process has it open and the node does not need it. Settings of VFs that were changed
-// are set again. It returns an [effects.GoneError] where a function is gone, and changes nothing then.
+// Reaffirm checks the bindings of a prepared claim's functions and writes its spec again, because the spec's directory
+// does not outlive a reboot. It binds a function that was moved if no process has it open and the node does not need
+// it, and repeats VF settings that were changed. If a function is gone, it changes nothing and returns an
+// [effects.GoneError].
 func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := o.Effects.IsMoved(ctx, rec)
 	if err != nil {
@@ -87,8 +87,8 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.WriteSpec(ctx, rec)
 }
 
-// ReaffirmBound is [Order.Reaffirm] of a record of policy "bound" or of a warm device. Where the device is gone the record
-// ends, and it returns false: another device that is at the address may get a record of its own.
+// ReaffirmBound is [Order.Reaffirm] for a record of policy "bound" or of a warm device. If the device is gone, it ends
+// the record and returns false, so that another device at the address can get its own record.
 func (o *Order) ReaffirmBound(ctx context.Context, rec *journal.Record) (stands bool, err error) {
 	err = o.Reaffirm(ctx, rec)
 	if _, gone := errors.AsType[*effects.GoneError](err); gone {
@@ -97,7 +97,7 @@ func (o *Order) ReaffirmBound(ctx context.Context, rec *journal.Record) (stands 
 	return true, err
 }
 
-// rebind brings moved functions of a prepared claim back to where they belong.
+// rebind brings moved functions of a prepared claim back to their bindings.
 func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := o.Effects.LockRecord(ctx, rec)
 	if err != nil {
@@ -121,8 +121,8 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.Settle(ctx, rec.Plan.Claim)
 }
 
-// isLent reports whether the claim uses a function that has a record of policy "bound". That record then decides about
-// the binding: a function for a physical endpoint waits on its kernel driver.
+// isLent reports whether a claim uses a function of a record of policy "bound". The claim's record then decides the
+// binding: a function for a physical endpoint waits on its kernel driver.
 func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
 	holdings, _ := o.Planning.holdings(snap)
 	return slices.ContainsFunc(rec.Plan.AddressesIn(snap), func(a pci.Address) bool {
@@ -131,7 +131,7 @@ func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
 	})
 }
 
-// InTime cuts ctx short by the limit for one record.
+// InTime returns ctx with the limit for one record.
 func (o *Order) InTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.Config.RecoverLimit == 0 {
 		return context.WithCancel(ctx)

@@ -10,11 +10,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Planning joins what the node's config, journal and snapshot say into the node that plans
-// are made for.
+// Planning builds the input of plans from the node config, the journal and the snapshot.
 type Planning struct{ config *Config }
 
-// Make plans a claim for the node as the snapshot has it.
+// Make plans a claim for the node in the snapshot's state.
 func (p *Planning) Make(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
 	n, err := p.PlanNode(snap)
 	if err != nil {
@@ -37,7 +36,7 @@ func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	return n, err
 }
 
-// WithOwners joins a snapshot with what config and journal say about it.
+// WithOwners adds config and journal to a snapshot.
 func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 	holdings, damaged := p.holdings(snap)
 	var pools []v1alpha1.AddressPool
@@ -59,15 +58,14 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 	}
 }
 
-// holdings maps each function to the record that has it. Records of other
-// boots hold nothing, except for a quarantine: that the machine was restarted
-// (perhaps by kexec) is no proof that the device is clean.
+// holdings returns the record that holds each function. Records of other boots hold nothing, except for a quarantine: a
+// restart of the machine (perhaps by kexec) does not prove that the device is clean.
 func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
 	records, errs := p.config.Journal.List()
 	return journal.Holdings(records, snap), journal.Damaged(errs)
 }
 
-// needsReset returns the functions that are marked.
+// needsReset returns the functions that are marked as not proven clean.
 func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, error) {
 	marks, err := p.config.Journal.NeedsReset()
 	if err != nil {
@@ -85,11 +83,10 @@ func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error
 	return journal.DrainReasons(marks, snap), nil
 }
 
-// fatalErrors returns the functions that reported fatal errors which nothing accounts
-// for: more than the kernel had counted when the function was last proven clean, or
-// put to use again by an operator, in this boot. Errors that the kernel calls
-// non-fatal don't count: they lose a transaction, not the device, and resets and a
-// tenant's own driver cause them.
+// fatalErrors returns the functions with fatal errors that are not accounted for: the kernel has counted more of them
+// than when the function was last proven clean, or returned to service by an operator, in this boot. Errors that the
+// kernel calls non-fatal don't count: they lose a transaction, not the device, and resets and a tenant's own driver
+// cause them.
 func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, error) {
 	grown := journal.Unaccounted(snap, nil)
 	if len(grown) == 0 {

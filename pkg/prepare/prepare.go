@@ -1,6 +1,13 @@
-// Package prepare is the state machine of a claim on its node: Prepare, Unprepare,
-// HandOver, Renew and Recover. It owns the order of effects and the locks; what to
-// do comes from package plan, and how from package effects.
+// Package prepare is the state machine of a claim on its node: Prepare, Unprepare, HandOver, Renew and Recover. It
+// decides the order of effects and takes the locks. Package plan decides what to do, and package effects how.
+//
+// Prepare writes the intent to disk and to the ledger, takes the steps (each verified and recorded), takes addresses,
+// writes the CDI spec, waits for the ledger's events on disk, and completes the record. Unprepare waits until no
+// process has the functions open, writes the intent, removes the CDI spec, resets and proves, restores the original
+// bindings, returns addresses, and removes the record. After a crash at any point, Recover brings each function to one
+// of the two ends. Writes that do not wait for the disk may be lost in a power failure, which takes the record back to
+// an earlier state. In the next boot nothing of the claim is on the node, and all functions that a VM may have had are
+// marked as not clean.
 //
 // On the way in: intent to disk and to the ledger, steps (each verified and
 // recorded), addresses, CDI spec, the ledger's events to disk, completion. On the way
@@ -34,13 +41,12 @@ type Config struct {
 	effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
-	// NodeName is the node's name in the cluster. Where it is empty a claim's pools are
-	// not compared with the node's.
+	// NodeName is the node's name in the cluster. If it is empty, a claim's pools are not compared with the node's.
 	NodeName string
-	// Failing returns the ids of the audit's checks that count and fail for a
-	// function, which no claim gets then; nil if nothing is checked.
+	// Failing returns the IDs of the audit's failed checks that count for a function, which no claim gets then; nil if
+	// no audit runs.
 	Failing func(pci.Address) []string
-	// Served returns why no server gives a claim's devices to VMs; nil for a node on which nothing asks for them.
+	// Served returns why no server passes a claim's devices to VMs; nil for a node without such a server.
 	Served func(ctx context.Context) error
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
@@ -49,12 +55,10 @@ type Config struct {
 	// HolderWait is how long Unprepare waits for a holder to end before it
 	// gives up with an [effects.InUseError]; the context may end it sooner.
 	HolderWait time.Duration
-	// UndoLimit bounds the way back after a failed Prepare, whose own context
-	// may be over.
+	// UndoLimit limits the time of an undo after a failed Prepare, whose own context may have ended.
 	UndoLimit time.Duration
-	// RecoverLimit bounds the recovery of one record: an instance that was killed
-	// in a write that hangs in the kernel keeps its claim's lock, and the other
-	// claims must not wait for that. Zero is no limit.
+	// RecoverLimit limits the recovery of one record: an instance that was killed in a write that hangs in the kernel
+	// keeps its claim's lock, and the other claims must not wait for it. Zero means no limit.
 	RecoverLimit time.Duration
 	// Trace, which may be nil, is called when a call begins. The call's work gets the context that it returns, and end is
 	// called with the result.
@@ -75,7 +79,7 @@ func New(c Config) *Preparer {
 	return &Preparer{order: order, refusals: newRefusals(order.Effects)}
 }
 
-// Order returns what the Preparer carries claims out with, for package maintain.
+// Order returns the executor of claims, for package maintain.
 func (p *Preparer) Order() *Order { return p.order }
 
 // Prepare makes the claim's functions ready for its VM and returns its record,
@@ -112,7 +116,8 @@ func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journa
 	return p.order.Begin(ctx, req, journal.Claim)
 }
 
-// Begin prepares a claim, or binds devices without one, that has no record. The changes are made to its plan first.
+// Begin prepares a claim, or binds devices without a claim, if there is no record. It applies the changes to the plan
+// first.
 func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind, changes ...func(*plan.Plan)) (*journal.Record, error) {
 	if err := o.mayBegin(ctx, kind); err != nil {
 		return nil, err
@@ -121,6 +126,8 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	if err != nil {
 		return nil, err
 	}
+	// The first snapshot only says which locks to take. The plan is made from the second one, which was read with the
+	// locks held.
 	snap, release, err := o.Effects.LockRequest(ctx, req, snap)
 	if err != nil {
 		return nil, err
@@ -134,6 +141,7 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 		change(pl)
 	}
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
+	// From here on a crash leaves a record, and Recover undoes what follows.
 	if err := o.announce(ctx, snap, rec); err != nil {
 		return nil, err
 	}
@@ -149,8 +157,8 @@ func (o *Order) Warm(ctx context.Context, req *claim.Request) (*journal.Record, 
 	return o.Begin(ctx, req, journal.Bound, (*plan.Plan).ResetFirst)
 }
 
-// CarryOut carries out phases in order, up to the first that fails. It may be repeated
-// after a crash: each phase leaves alone what is done already.
+// CarryOut executes phases in order until one fails. It may be repeated after a crash: each phase skips what is done
+// already.
 func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) error {
 	for _, phase := range phases {
 		if err := o.effect(phase)(ctx, rec); err != nil {
@@ -160,7 +168,7 @@ func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan
 	return nil
 }
 
-// effect returns what carries out a phase.
+// effect returns the function that executes a phase.
 func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) error {
 	switch phase {
 	case plan.LoadModules:
@@ -199,8 +207,8 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 	}
 }
 
-// conclude completes the record of a Prepare whose phases ended with err, which may be nil. What has failed is taken back,
-// except for a quarantine, and a reset that is in the kernel.
+// conclude completes the record of a Prepare whose phases ended with err, which may be nil. A failed Prepare is undone,
+// except after a quarantine, and while a reset runs in the kernel.
 func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
 	if err == nil {
 		err = o.Effects.Complete(ctx, rec)
@@ -216,9 +224,8 @@ func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*
 	return nil, o.abandon(ctx, rec, err)
 }
 
-// announce decides what the plan left open and writes the record. An address must
-// differ from those of all records, so a lock is held from its choice until the record
-// is on disk.
+// announce completes the plan and writes the record. An address must differ from those of all records, so a lock is
+// held from its choice until the record is on disk.
 func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Plan.HasVF() {
 		release, err := o.Effects.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses", Kept: true}})
@@ -288,10 +295,9 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	return p.order.Begin(ctx, req, rec.Kind)
 }
 
-// reserve enters the pods that a prepared claim is reserved for now: where a
-// pod was deleted by force, another one may follow it on the same claim without
-// an Unprepare between them. What the former one's VM has left is reset when
-// the next one's gets the devices, see [Preparer.HandOver].
+// reserve records the pods that a prepared claim is reserved for now. If a pod was deleted by force, another one can
+// follow it on the same claim without an Unprepare in between. [Preparer.HandOver] resets the devices when the next
+// pod's VM gets them.
 func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Record, error) {
 	if slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
 		return rec, nil
@@ -301,11 +307,11 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 	return &own, p.order.Effects.Keep(&own)
 }
 
-// A reset on the way in may take longer than the kubelet waits for one call. It can't
-// be taken back while it is in the kernel, and if it were then, the next call would
-// begin another one. So the record stays as it is, and the next call takes the result.
+// A reset during Prepare may take longer than the kubelet waits for one call. A reset in the kernel can't be canceled,
+// and if Prepare were undone meanwhile, the next call would start another reset. So the record stays, and the next call
+// uses the result of the reset.
 
-// isResettingBefore reports whether the resets on a record's way in have begun.
+// isResettingBefore reports whether the resets of a record's Prepare have begun.
 func isResettingBefore(rec *journal.Record) bool {
 	return rec.State == journal.Preparing && len(rec.Plan.ResetsBefore) > 0 && rec.Baseline != nil
 }
@@ -346,23 +352,23 @@ func takesTheSame(a, b *plan.Plan) bool {
 	})
 }
 
-// PlanNode joins a snapshot with what config, journal and marks say about it, and with what [Preparer.Ready] says: all that
-// decides whether a claim is refused. What is published is judged by the same. After an
-// error, which refuses every claim, config and records are there.
+// PlanNode returns everything that decides whether a claim is refused: the snapshot, config, journal and marks, and the
+// result of [Preparer.Ready]. The publisher uses the same. After an error, which refuses every claim, config and
+// records are still set.
 func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	n, err := p.order.Planning.PlanNode(snap)
 	n.NotReady = p.notReady()
 	return n, err
 }
 
-// Refused writes to the ledger that the caller refuses the claim its devices without a
-// call of Prepare: once for each reason, which the cause's code names, like refusals of Prepare.
+// Refused writes to the ledger that the caller refuses the claim its devices without a call of Prepare. As for refusals
+// of Prepare, each reason is written once; the cause's code names it.
 func (p *Preparer) Refused(ctx context.Context, req *claim.Request, cause error) error {
 	return p.refusals.refused(ctx, req, cause)
 }
 
-// Plan returns what Prepare would do now, without doing it. Nothing is locked
-// or written. Its functions have no identities: they are for people, and are those of this moment.
+// Plan returns what Prepare would do now, without doing it, locking or writing. Its functions have no identities: the
+// plan is for people, and valid at this moment only.
 func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
 	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// A node that refuses every claim, and whose slices offer free devices, attracts one pod after the other: an allocation stays
-// with its node. So what Prepare needs of the node is judged in one place. Prepare asks it before it changes anything, and the
-// publisher taints all devices by it.
+// A node that refuses every claim while its slices offer free devices attracts one pod after the other, because an
+// allocated claim stays with its node. So one function judges what Prepare needs of the node: Prepare calls it before
+// it changes anything, and the publisher taints all devices by it.
 
-// NotReadyError says that the node refuses all new claims. Prepared claims can end.
+// NotReadyError says that the node refuses all new claims. Prepared claims can still end.
 type NotReadyError struct {
 	Obstacle rule.Code
 	Err      error
@@ -31,8 +31,8 @@ func (e *NotReadyError) Code() rule.Code { return e.Obstacle }
 
 func (e *NotReadyError) Unwrap() error { return e.Err }
 
-// Ready returns a [NotReadyError] if the node refuses all new claims. It takes some microseconds, and writes only what keeps room
-// on the disk.
+// Ready returns a [NotReadyError] if the node refuses all new claims. It takes some microseconds. It writes nothing
+// except for the files that reserve space on the disk.
 func (p *Preparer) Ready(ctx context.Context) error {
 	return errors.Join(p.order.canBegin(ctx), p.order.served(ctx))
 }
@@ -40,7 +40,7 @@ func (p *Preparer) Ready(ctx context.Context) error {
 // readyLimit bounds the look at a node for the publisher. Another process may keep the ledger's lock.
 const readyLimit = 2 * time.Second
 
-// notReady returns what [Preparer.Ready] says for a plan, nil for a node that was opened to look only.
+// notReady returns the result of [Preparer.Ready] for a plan, or nil if the node is open for reading only.
 func (p *Preparer) notReady() *plan.NotReady {
 	if p.order.Effects.Locks == nil {
 		return nil
@@ -80,7 +80,7 @@ func (o *Order) canBegin(ctx context.Context) error {
 	return nil
 }
 
-// obstacleIn returns plan.NoState for a disk that has room that can't be used.
+// obstacleIn returns [rule.StateNotWritable] for a disk that has space, but can't be used.
 func obstacleIn(usual rule.Code, err error) rule.Code {
 	if _, full := errors.AsType[*journal.FullError](err); usual == rule.DiskFull && !full {
 		return rule.StateNotWritable

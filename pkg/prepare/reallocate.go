@@ -18,12 +18,12 @@ import (
 // pod's allocation may be of other devices. The kubelet unprepares it in between, unless the
 // kubelet has lost its state. What is prepared by the former allocation is released first.
 
-// ReallocatedError says that a claim is allocated again, with other devices, and that those of
-// its former allocation can't be released yet. The next Prepare tries again.
+// ReallocatedError says that a claim is allocated again, with other devices, and that the devices of its former
+// allocation can't be released yet. The next Prepare tries again.
 type ReallocatedError struct {
 	Claim       plan.Ref
 	Have, Asked []string
-	// Err is what keeps the former devices.
+	// Err says why the former devices can't be released.
 	Err error
 }
 
@@ -34,9 +34,8 @@ func (e *ReallocatedError) Error() string {
 
 func (e *ReallocatedError) Unwrap() error { return e.Err }
 
-// reallocate releases what a record has by a former allocation of its claim, as
-// Unprepare does, and then prepares the claim. What is not proven clean stays in quarantine,
-// and does not keep the claim from its other devices.
+// reallocate releases the devices of the claim's former allocation, as Unprepare does, and then prepares the claim.
+// Devices that are not proven clean stay in quarantine, and don't keep the claim from its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	work, err := *rec, error(nil)
 	if rec.State != journal.Quarantined {
@@ -51,9 +50,8 @@ func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *jour
 	return p.order.Begin(ctx, req, rec.Kind)
 }
 
-// setAside keeps a quarantine under an ID of its own, so that its claim's UID is free for
-// another record. It may be repeated: a crash leaves the quarantine under one of the two IDs,
-// or under both.
+// setAside moves a quarantine to its own ID, so that the claim's UID is free for another record. It may be repeated: a
+// crash leaves the quarantine under one of the two IDs, or under both.
 func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	aside := *rec
 	aside.Plan.Claim.UID = asideID(rec)
@@ -66,6 +64,8 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	if err != nil {
 		return err
 	}
+	// Two records for one quarantine are safe; none would free the device. So the copy is on disk before End removes
+	// the original.
 	if err := p.order.Effects.Keep(&aside); err != nil {
 		return err
 	}

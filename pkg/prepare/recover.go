@@ -32,7 +32,7 @@ type Recovery struct {
 	Unfinished []error
 }
 
-// recoverAtOnce is how many records are recovered at the same time. Most of the time goes by in waits: for resets of single
+// recoverAtOnce is how many records are recovered at the same time. Recovery mostly waits: for resets of single
 // devices, and for locks of a process that hangs in the kernel.
 const recoverAtOnce = 16
 
@@ -56,9 +56,9 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	return r, errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r))
 }
 
-// MarkEarlier marks the functions of claims that the node's stop interrupted, so that the next claim has them reset first. A
-// record of an earlier boot keeps no claim from its functions. Call it before the first Prepare, unless Recover has
-// returned by then. It waits for no lock, and may be repeated.
+// MarkEarlier marks the functions of claims that a stop of the node interrupted, so that the next claim has them reset
+// first. A record of an earlier boot does not keep claims from its functions. Call it before the first Prepare, unless
+// Recover has returned by then. It waits for no lock, and may be repeated.
 func (p *Preparer) MarkEarlier(ctx context.Context) error {
 	records, _ := p.order.Effects.Journal.List() // Recover reports what can't be read
 	return p.markEarlier(ctx, records)
@@ -115,8 +115,8 @@ func (r *Recovery) add(one *Recovery) {
 	r.Unfinished = append(r.Unfinished, one.Unfinished...)
 }
 
-// recall has the ledger read once for all records, since it may be large and the node's
-// pods wait for it. Where it can't be read, each record asks for itself and fails by itself.
+// recall reads the ledger once for all records, since it may be large and the node's pods wait for it. If it can't be
+// read, each record reads it again and fails by itself.
 func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
 	if p.order.Effects.Ledger != nil {
 		uids := make([]string, len(records))
@@ -130,7 +130,7 @@ func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forge
 	return func() {}
 }
 
-// sweepJournal removes what writes of records that were never there have left.
+// sweepJournal removes the leftovers of interrupted writes of records that do not exist.
 func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 	ids, err := p.order.Effects.Journal.Leftovers()
 	if err != nil {
@@ -144,8 +144,8 @@ func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 	return nil
 }
 
-// sweepRecord does so for one record, unless there is one by now: then its
-// own removal will.
+// sweepRecord removes the leftovers of one record, unless the record exists by now: its own removal will remove them
+// then.
 func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
@@ -160,8 +160,8 @@ func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 	return p.order.Effects.Journal.Delete(id)
 }
 
-// recoverOne brings one record to its end. The record is read again under the
-// claim's lock: an older instance may still have been at work on it.
+// recoverOne completes one record. It reads the record again under the claim's lock, because an older instance of the
+// plugin may still have been at work on it.
 func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
@@ -183,7 +183,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		// What is wrong with where they are does not keep the ledger from its events.
+		// A function on a wrong driver must not keep the ledger from its events.
 		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Effects.Backfill(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)

@@ -16,9 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// refusals writes to the ledger that claims are refused. It remembers why claims were
-// refused last, so that the kubelet's repetitions of one refusal, every minute or so, are
-// one event.
+// refusals writes to the ledger that claims are refused. It remembers the last refusal of each claim, because the
+// kubelet repeats a refused call every minute or so, and that is one event.
 type refusals struct {
 	effects *effects.Set
 	ration  *Ration // of refusals in the ledger
@@ -27,17 +26,17 @@ type refusals struct {
 	last map[string]string
 }
 
-// newRefusals returns refusals. Their ration is some 1,500 a day for each namespace: a
-// tenant makes refused claims as fast as it likes, and they must not fill the ledger.
+// newRefusals returns refusals. Their limit is about 1,500 a day for each namespace: a tenant can create refused claims
+// at any rate, and they must not fill the ledger.
 func newRefusals(set *effects.Set) *refusals {
 	return &refusals{effects: set, ration: &Ration{Burst: 20, Pause: time.Minute}}
 }
 
-// maxRefusals bounds what is remembered: tenants make claims as they please.
+// maxRefusals limits how many claims are remembered, because tenants can create any number.
 const maxRefusals = 4096
 
-// recordResult writes why a claim is refused to the ledger, and forgets the refusals of one that is prepared. It returns the
-// result of Prepare.
+// recordResult writes the refusal of a claim to the ledger, or forgets the refusals of one that is prepared. It returns
+// the result of Prepare.
 func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *journal.Record, err error) (*journal.Record, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.recordRefused(ctx, plan.NewRef(req), err))
@@ -77,8 +76,8 @@ func (f *refusals) refused(ctx context.Context, req *claim.Request, cause error)
 	return f.record(ctx, plan.NewRef(req), e)
 }
 
-// record writes a refusal unless the claim's last was the same. Beyond the
-// namespace's rate it is counted, and the next one that is written says how many.
+// record writes a refusal unless it repeats the claim's last one. Refusals beyond the namespace's rate are counted, and
+// the next one that is written says how many.
 func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) error {
 	if f.repeats(claim.UID, e.Reason) {
 		return nil
@@ -98,7 +97,7 @@ func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) e
 	return err
 }
 
-// repeats enters a refusal, and reports whether the claim's last was the same.
+// repeats remembers a refusal, and reports whether the claim's last one was the same.
 func (f *refusals) repeats(uid, reason string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,13 +105,15 @@ func (f *refusals) repeats(uid, reason string) bool {
 		return true
 	}
 	if f.last == nil || len(f.last) >= maxRefusals {
+		// Forgetting all of them costs one repeated event per claim. An eviction order would need more state than it
+		// saves.
 		f.last = map[string]string{}
 	}
 	f.last[uid] = reason
 	return false
 }
 
-// forget forgets a claim's, which was prepared or has ended.
+// forget removes the memory of a claim that was prepared or has ended.
 func (f *refusals) forget(uid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,9 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// resetBefore makes the resets that are due before the record's tenant, enters
-// their proofs into the record and lifts the marks. What can't be proven clean
-// is quarantined. The functions are on their targets.
+// resetBefore executes the resets that are due before the record's tenant, adds their proofs to the record and removes
+// the marks. Functions that can't be proven clean are quarantined. The functions are on their targets.
+//
+// A proof says here that the kernel reset the function and that it answers as before the reset. The registers from
+// before its last tenant can't serve as baseline: they may be of another boot, in which firmware placed its BARs
+// elsewhere. The baseline is measured and written before the first reset only, because the next call may have to
+// continue from there.
 //
 // A proof here says that the kernel has reset the function and that it answers
 // as before the reset: what it was before its last tenant may be of another
@@ -42,15 +46,15 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// resetAfter makes the resets that are due after a tenant, and enters their proofs into
-// the record. What can't be proven clean is quarantined.
+// resetAfter executes the resets that are due after a tenant, and adds their proofs to the record. Functions that can't
+// be proven clean are quarantined.
 func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
 }
 
 // afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
-// try resets the device again, and no other claim gets it until then. Addresses are released even in a quarantine,
-// since the VM has ended; what fails is retried when the quarantine ends.
+// try resets the device again, and no other claim gets it until then. Addresses are returned even in a quarantine,
+// because the VM has ended. If that fails, it is tried again when the quarantine ends.
 func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) error {
 	switch {
 	case r.Verdict == effects.Clean:
@@ -69,8 +73,8 @@ func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.
 	return o.quarantine(ctx, rec, errors.Join(r.Err, o.Effects.ReturnAddresses(ctx, rec)))
 }
 
-// resetInKernelError says that a reset is in the kernel. The record must stay as it is: the next try
-// takes the result of that reset.
+// resetInKernelError says that a reset runs in the kernel. The record must stay unchanged: the next try uses the result
+// of that reset.
 type resetInKernelError struct{ Err error }
 
 func (e *resetInKernelError) Error() string { return e.Err.Error() }

@@ -25,22 +25,20 @@ type Release struct {
 	Proofs []isolation.Proof
 }
 
-// Unprepare takes a claim's functions back: it waits for holders, resets the
-// functions, compares them with what they were, and gives them back to their
-// drivers. It may be repeated, and a claim without a record is no error.
+// Unprepare ends a claim on this node: it waits for holders, resets the functions, compares them with their baseline,
+// and returns them to their drivers. It may be repeated, and a claim without a record is no error.
 //
-// While a holder is left it returns an [effects.InUseError], or an [effects.LockedError] where
-// an unbind by others waits for one, and nothing has changed.
-// When a function can't be proven clean it returns a [QuarantinedError]: the
-// tenant has lost it, and no other gets it. Unprepare of a quarantined claim
-// tries the reset again. When addresses can't be given back to their pool it
-// returns a [effects.ReturnError], and the record stays for the next try.
+// While a process has a function open, Unprepare changes nothing and returns an [effects.InUseError], or an
+// [effects.LockedError] if another unbind waits for that process. If a function can't be proven clean, it returns a
+// [QuarantinedError]: the tenant has lost the function, and no other tenant gets it. Unprepare of a quarantined claim
+// tries the reset again. If addresses can't be returned to their pool, it returns an [effects.ReturnError], and the
+// record stays for the next try.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
 	return p.UnprepareIf(ctx, uid, nil)
 }
 
-// UnprepareIf is [Preparer.Unprepare] of a claim of which the check, which may be nil, still returns nil, with the
-// claim's lock held: no Prepare comes between the two. It returns the check's error otherwise.
+// UnprepareIf is [Preparer.Unprepare] if check, which may be nil, returns nil. check runs with the claim's lock held,
+// so that no Prepare comes in between. Otherwise UnprepareIf returns check's error.
 func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (ended Release, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallUnprepare, Claim: plan.Ref{UID: uid}})
 	defer func() { end(Result{Proofs: ended.Proofs, Err: err}) }()
@@ -90,8 +88,8 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	return p.order.Effects.Keep(&own)
 }
 
-// TakeOff takes a record in any state to its end: functions on their original
-// bindings, no spec, no record. The claim's lock is held.
+// TakeOff ends a record in any state: functions on their original bindings, no spec, no record. The caller holds the
+// claim's lock.
 func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
 	if err := o.follow(ctx, rec); err != nil {
 		return err
@@ -104,7 +102,8 @@ func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
 	return o.TakeOffLocked(ctx, snap, rec)
 }
 
-// follow brings a quarantine of an earlier boot to where its functions are in this one, so that their locks are taken.
+// follow updates the addresses of a quarantine of an earlier boot to those of this boot, so that the right locks are
+// taken.
 func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 	snap, err := o.Effects.Inventory.Snapshot(ctx)
 	if err != nil || rec.State != journal.Quarantined || rec.BootID == snap.Host.BootID {
@@ -148,9 +147,9 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	}
 }
 
-// retest tries the reset of a quarantine again. Where it outlived a reboot, its
-// functions are with their host drivers and must come back for that. Functions that are gone need no reset: whatever is
-// at their addresses is not touched, and proves nothing.
+// retest tries the reset of a quarantine again. After a reboot, its functions are on their host drivers and must be
+// bound to VFIO for that. Functions that are gone need no reset: another function at such an address is not touched,
+// and proves nothing.
 func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if err := o.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err
@@ -171,9 +170,8 @@ func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.
 	return o.release(ctx, rec)
 }
 
-// Drop removes spec and record of an earlier boot. There is nothing to take
-// back but addresses, which outlive it: this boot began with the kernel's own
-// bindings. That the machine went down (perhaps by kexec) is no proof that the
+// Drop removes spec and record of an earlier boot. Only addresses have to be returned: they outlive a boot, while this
+// boot began with the kernel's own bindings. A restart of the machine (perhaps by kexec) does not prove that the
 // functions are clean.
 func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	code, why := ledger.CodeUndone, "the node stopped"
@@ -207,8 +205,8 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.End(ctx, rec, code, why)
 }
 
-// releaseMoved is release of a record whose functions somebody may have moved. Where nothing is reset, a function may stay
-// on the driver that it was moved to: release restores it from there.
+// releaseMoved is release for a record whose functions somebody may have moved. If nothing is reset, a function may
+// stay on the driver that it was moved to: release restores it from there.
 func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	moved, err := o.moved(ctx, snap, rec)
 	if err != nil {
@@ -220,7 +218,7 @@ func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *jo
 	return o.release(ctx, rec)
 }
 
-// release is the way back of a claim that was handed over.
+// release resets and returns the functions of a claim that was prepared.
 func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
@@ -228,6 +226,8 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
+	// The event that the VM no longer has the functions precedes the state: after a crash in between, the record is
+	// still Prepared with its sandbox, and the call repeats both.
 	if err := o.Effects.Advance(rec, journal.Releasing); err != nil {
 		return err
 	}
@@ -248,9 +248,8 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	return o.GiveBack(ctx, rec)
 }
 
-// GiveBack brings clean functions to their original bindings, then gives the
-// addresses back, which no VM has any more, and forgets them. A shared device that does
-// not answer then is quarantined.
+// GiveBack brings clean functions to their original bindings, returns the addresses, which no VM has any more, and
+// removes the record. A shared device that does not answer afterwards is quarantined.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	if err := o.CarryOut(ctx, rec, plan.GivingBack()); err != nil {
 		return errors.Join(err, o.Effects.Save(rec, journal.Cleaned, effects.OneLine(err)))
@@ -262,8 +261,7 @@ func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.End(ctx, rec, endCode(rec), "")
 }
 
-// endCode is the code of a claim's end: none if all that its VM could reach is
-// proven clean.
+// endCode returns the code of a claim's end: empty if all functions that its VM could reach are proven clean.
 func endCode(rec *journal.Record) string {
 	if slices.ContainsFunc(rec.Plan.Reachable(), func(a pci.Address) bool { return !effects.IsProven(rec, a) }) {
 		return ledger.CodeUnproven
@@ -271,14 +269,13 @@ func endCode(rec *journal.Record) string {
 	return ""
 }
 
-// quarantine keeps a record's functions from reuse, since a reset failed for
-// cause. The spec is removed before the state is entered: nothing can give the functions
-// to a VM any more.
+// quarantine keeps a record's functions from reuse because a reset failed with cause. It removes the spec before it
+// enters the state, so that nothing can pass the functions to a VM any more.
 func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := o.Effects.RemoveSpec(ctx, rec); err != nil {
 		return errors.Join(cause, err)
 	}
-	// Where the device can't be told from others after a boot, the marks keep each of them from tenants until it is reset.
+	// If the device can't be told from others after a boot, the marks keep each of them from tenants until it is reset.
 	if err := o.Effects.Mark(rec, "its reset was not proven"); err != nil {
 		return errors.Join(cause, err)
 	}
@@ -291,9 +288,8 @@ func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error
 	return &QuarantinedError{Record: rec, Err: cause}
 }
 
-// QuarantinedError says that a claim's functions could not be proven clean and
-// are kept from reuse. Where Unprepare returns it, the tenant has lost the
-// device and the record stays as the quarantine.
+// QuarantinedError says that a claim's functions could not be proven clean and are kept from reuse. If Unprepare
+// returns it, the tenant has lost the functions, and the record stays as the quarantine.
 type QuarantinedError struct {
 	Record *journal.Record
 	Err    error // the failed reset; nil when the quarantine was found
