@@ -12,10 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Backfill writes the events that a record's journal and the kernel know of
-// and the ledger does not: a crash, or a disk that was full, came between the
-// effect and its event. They are marked, since when it was is not known. So is
-// all of a claim from before the node had a ledger.
+// Backfill writes the events that follow from a record and the kernel and are missing in the ledger, because a crash or
+// a full disk came between the effect and its event. They are marked as late, because their time is not known. Events
+// of a claim from before the node had a ledger are late too.
 func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if set.Ledger == nil {
 		return nil
@@ -45,7 +44,7 @@ func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journa
 	return set.Record(ctx, rec.Plan.Claim, m.events...)
 }
 
-// backfilling gathers the events that are not in the ledger.
+// backfilling collects the events that are missing in the ledger.
 type backfilling struct {
 	rec      *journal.Record
 	recorded []ledger.Event
@@ -59,8 +58,8 @@ func (m *backfilling) add(e ledger.Event) {
 
 func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return FindLast(m.recorded, types...) }
 
-// bindings compares the drivers that the kernel has bound with the last ones in the
-// ledger. What Kata binds while its sandbox has a function is not recorded.
+// bindings compares the drivers that the kernel has bound with the last ones in the ledger. Bindings by Kata, while its
+// sandbox has a function, are not recorded.
 func (m *backfilling) bindings(driver func(*plan.Function) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
@@ -86,7 +85,7 @@ func (m *backfilling) driverRecorded(a pci.Address, original string) string {
 	return driver
 }
 
-// resets adds the proofs that the record has.
+// resets adds the record's proofs that are missing in the ledger.
 func (m *backfilling) resets() {
 	for i := range m.rec.Proofs {
 		e := resetEvent(&m.rec.Proofs[i], nil)
@@ -96,8 +95,8 @@ func (m *backfilling) resets() {
 	}
 }
 
-// sandbox adds that the functions went to the record's sandbox, or that they
-// came back from the last one in the ledger.
+// sandbox adds that the functions went to the record's sandbox, or that the last sandbox in the ledger no longer has
+// them.
 func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := ledgerVM(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {

@@ -19,10 +19,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// LoadModules loads what a record's functions need. A driver that was not loaded
-// before is known by its module's name only, and some register under another one:
-// the module xe_vfio_pci brings the driver xe-vfio-pci. Where that is so, the record is written
-// again, before anything is bound by it.
+// LoadModules loads the modules of a record's functions. Before its module is loaded, a driver is known by the module's
+// name only, and some drivers have another name: the module xe_vfio_pci registers the driver xe-vfio-pci. LoadModules
+// then writes the record again, before anything is bound.
 func (set *Set) LoadModules(ctx context.Context, rec *journal.Record) error {
 	for _, module := range rec.Plan.Modules {
 		if err := set.load(ctx, rec.Plan.Claim, module); err != nil {
@@ -45,8 +44,8 @@ func (set *Set) LoadModules(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// nameDrivers gives a plan's drivers the names under which they are registered,
-// and reports whether that changes it.
+// nameDrivers replaces a plan's drivers by the names under which they are registered, and reports whether the plan
+// changed.
 func (set *Set) nameDrivers(pl *plan.Plan) (changed bool, err error) {
 	registered, err := set.FS.ReadDir("sys/bus/pci/drivers")
 	if err != nil {
@@ -85,8 +84,7 @@ func registeredName(registered []string, want string) string {
 	return registered[i]
 }
 
-// BindAll brings all functions to their target, groups side by side. It skips those of a
-// quarantine that are gone.
+// BindAll binds all functions to their targets, groups in parallel. It skips functions of a quarantine that are gone.
 func (set *Set) BindAll(ctx context.Context, rec *journal.Record) error {
 	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
 	for _, fns := range byGroup(rec.Plan.Functions) {
@@ -123,12 +121,12 @@ func byGroup(fns []plan.Function) [][]plan.Function {
 // each change.
 const attempts = 3
 
-// Drive brings one function to the wanted binding by the steps that its
-// present binding calls for, and begins again when another driver came
-// between. The kubelet's own retry comes only after a minute. The event is on disk with the claim's next one.
+// Drive brings one function to the wanted binding by the steps that its present binding requires. If another driver
+// takes the function in between, it starts over: the kubelet would try again only after a minute. The event is on disk
+// with the claim's next one.
 //
-// It does not touch a function that is gone, and returns a [GoneError]. It takes a function from a host driver only if
-// that may be; see [Set.mayUnbind].
+// Drive does not touch a function that is gone, and returns a [GoneError]. It takes a function from a host driver only
+// if [Set.mayUnbind] allows it.
 func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Function, want plan.Binding) error {
 	at, err := set.open(fn) // until the end, so that each look is at this function, and says if it is gone
 	if err != nil {
@@ -166,10 +164,10 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 	return errors.Join(err, set.RecordSoon(ctx, rec.Plan.Claim, drivenEvent(fn, before.Driver, want.Driver, err)))
 }
 
-// drivenEvent describes that a function was driven from a driver to another one, or why not.
+// drivenEvent describes that a function went from one driver to another, or why not.
 func drivenEvent(fn *plan.Function, before, want string, err error) ledger.Event {
 	e := bindEvent(fn.Address, before, want)
-	if err != nil { // where it is now is for the next look, which may hang in the kernel too
+	if err != nil { // its driver is unknown now, and a look could hang in the kernel too
 		e.Devices[0].DriverAfter = nil
 		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want, "no driver"), OneLine(err))
 	}
@@ -187,9 +185,10 @@ func (set *Set) now(ctx context.Context, fn *plan.Function) (plan.Binding, error
 	return now, gone(fn, err)
 }
 
-// mayUnbind refuses to take a function from a host driver that the record does not expect: somebody has given the
-// function to the driver since the claim was planned, and the node may need it now. The driver that a claim in
-// preparation was planned with has just been judged; that of an endpoint is Kata's business while the claim has it.
+// mayUnbind refuses to take a function from a host driver that the record does not expect: somebody gave the function
+// to the driver after the claim was planned, and the node may need it now. Two drivers are expected: the original one
+// of a claim in preparation, which the plan has just checked, and the one of an endpoint, which Kata may bind while the
+// claim has it.
 func (set *Set) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.Function, now, want plan.Binding) error {
 	expected := rec.State == journal.Preparing && now.Driver == fn.Original.Driver ||
 		rec.State != journal.Quarantined && fn.Endpoint != nil && now.Driver == fn.Endpoint.Driver
@@ -199,7 +198,7 @@ func (set *Set) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.Fun
 	return set.retakeable(ctx, rec, fn)
 }
 
-// load loads a module, or those of a modalias, as a step.
+// load loads a module, or the modules of a modalias, as a step.
 func (set *Set) load(ctx context.Context, claim plan.Ref, module string) error {
 	s, begun := plan.Step{Operation: plan.Load, Value: module}, time.Now()
 	err := set.Executor.Do(ctx, s)
@@ -238,7 +237,7 @@ func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) 
 }
 
 // Restore returns all functions of a record to their original bindings, groups in parallel. If one fails, it continues
-// with the others. It skips functions that no longer exist.
+// with the others. It skips functions that are gone.
 func (set *Set) Restore(ctx context.Context, rec *journal.Record) error {
 	var g errgroup.Group
 	groups := byGroup(rec.Plan.Functions)
@@ -255,8 +254,8 @@ func (set *Set) Restore(ctx context.Context, rec *journal.Record) error {
 	return errors.Join(errs...)
 }
 
-// restoreOne returns one function to its driver, a VF with its former settings: its driver reads the address when it
-// binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
+// restoreOne returns one function to its driver. A VF gets its former settings first, because its driver reads the
+// address when it binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
 func (set *Set) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	if fn.RestoresVF() {
 		err := set.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Original)
@@ -277,8 +276,8 @@ func (set *Set) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Fu
 	return err
 }
 
-// withoutLink adds the way out to the error of a setting that waits for the
-// PF's link: the claim can't come off the node before.
+// withoutLink adds the fix to the error of a setting that the PF refuses without a link, because the claim can't end
+// before.
 func withoutLink(err error) error {
 	if setting, ok := errors.AsType[*vf.SettingError](err); ok && setting.NeedsLink() {
 		return fmt.Errorf("%w; %s, and the next try continues from here", err, bringLinkUp)
@@ -286,9 +285,9 @@ func withoutLink(err error) error {
 	return err
 }
 
-// reload loads the module of a function's original driver and drives it home.
-// The function's modalias finds a module whatever it is called (bochs-drm is in
-// bochs), but not one on modprobe's blacklist, which the driver's name may.
+// reload loads the module of a function's original driver and binds the function to it. The function's modalias finds
+// the module whatever its name is (bochs-drm is in bochs), but not if modprobe's blacklist has the module; the driver's
+// name may find it then.
 func (set *Set) reload(ctx context.Context, rec *journal.Record, fn *plan.Function, err error) error {
 	modalias, readErr := set.FS.ReadString(sysfs.FunctionPath(fn.Address) + "/modalias")
 	if readErr != nil {
@@ -304,9 +303,9 @@ func (set *Set) reload(ctx context.Context, rec *journal.Record, fn *plan.Functi
 	return err
 }
 
-// Rebase changes the original bindings of a record of an earlier boot to those that this boot began with. Otherwise
-// policy "bound" would leave the functions on VFIO, although their record of this policy has ended, and VFs would get
-// addresses that they no longer have.
+// Rebase replaces the original bindings in a record of an earlier boot by those of this boot. Otherwise, policy "bound"
+// would leave the functions on VFIO although their record of this policy has ended, and VFs would get addresses that
+// they no longer have.
 func (set *Set) Rebase(ctx context.Context, rec *journal.Record) error {
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range rec.Plan.Functions {

@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// A record of this boot has a function as long as the kernel does; one that was removed is gone, whatever is at its
-// address now. No effect concerns a function that is gone.
+// A function that the kernel removed is gone for its record, whatever is at its address now. No effect touches such an
+// address.
 
 // GoneError says that a function of a record is gone. It matches [sysfs.ErrNoFunction].
 type GoneError struct {
@@ -51,6 +51,8 @@ func (set *Set) open(fn *plan.Function) (*bind.Function, error) {
 	if err != nil {
 		return nil, gone(fn, err)
 	}
+	// The address alone does not identify a function: after a hot plug, another card can have it. The inode of the
+	// sysfs directory changes with each device that the kernel adds.
 	inode, err := f.Inode()
 	if err == nil && !fn.Identity.Is(device.Identity{BootID: fn.Identity.BootID, Inode: inode}) {
 		err = &GoneError{Address: fn.Address, Replaced: true}
@@ -62,7 +64,7 @@ func (set *Set) open(fn *plan.Function) (*bind.Function, error) {
 	return f, nil
 }
 
-// gone returns a [GoneError] in place of an error that says that there is no function.
+// gone replaces an error that says that there is no function by a [GoneError].
 func gone(fn *plan.Function, err error) error {
 	if _, is := errors.AsType[*GoneError](err); !is && errors.Is(err, sysfs.ErrNoFunction) {
 		return &GoneError{Address: fn.Address}
@@ -80,7 +82,7 @@ func (set *Set) CheckFunctions(rec *journal.Record) error {
 	return nil
 }
 
-// present returns those of a record's functions at addrs that are there.
+// present returns the functions of a record at addrs that are not gone.
 func (set *Set) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address, error) {
 	var left []pci.Address
 	for _, a := range addrs {
@@ -99,8 +101,8 @@ func (set *Set) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address
 	return left, nil
 }
 
-// isGone reports whether a function is gone. A write to one that leaves at that
-// moment fails with one of many errors, so the error does not show it.
+// isGone reports whether a function is gone. A write to a function that is being removed can fail with many errors, so
+// the error does not show it.
 func (set *Set) isGone(fn *plan.Function) bool {
 	return errors.Is(set.CheckFunction(fn), sysfs.ErrNoFunction)
 }

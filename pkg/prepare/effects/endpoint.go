@@ -19,7 +19,7 @@ import (
 // bound to VFIO, reset and proven clean. Then it waits on its kernel driver. After the hand-over Kata binds it, and may
 // leave it on any driver, so Unprepare binds it to VFIO again before the reset.
 
-// ResolveEndpoints finds the kernel drivers that the plan left open.
+// ResolveEndpoints finds the kernel drivers that are still unknown in the plan.
 func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -46,8 +46,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 	return nil
 }
 
-// module returns the module for a function by the running kernel's
-// modules.alias; empty for none.
+// endpointModule returns the module for a function by the running kernel's modules.alias; empty if there is none.
 func (set *Set) endpointModule(snap *device.Snapshot, fn *plan.Function) (string, error) {
 	f, ok := snap.Function(fn.Address)
 	if !ok {
@@ -60,8 +59,8 @@ func (set *Set) endpointModule(snap *device.Snapshot, fn *plan.Function) (string
 	return device.ModuleFor(bytes.NewReader(data), f.Modalias)
 }
 
-// BindEndpoints brings the record's endpoints to their kernel drivers, where they wait
-// for a sandbox with the address that their PF imposes.
+// BindEndpoints binds the record's endpoints to their kernel drivers, where they wait for a sandbox with the address
+// that their PF has set.
 func (set *Set) BindEndpoints(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -85,8 +84,8 @@ func (set *Set) RebindEndpoints(ctx context.Context, rec *journal.Record) error 
 	return set.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
-// UnbindEndpoints takes the record's endpoints from their drivers: when they are bound
-// again, they take the address that their PF has for them then.
+// UnbindEndpoints unbinds the record's endpoints from their drivers. When they are bound again, they get the address
+// that their PF has for them then.
 func (set *Set) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return set.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }
@@ -105,9 +104,8 @@ func (set *Set) driveEndpoints(ctx context.Context, rec *journal.Record, to func
 	return errors.Join(errs...)
 }
 
-// PlaceEndpoints puts the interfaces of the record's endpoints into the network namespace
-// of the sandbox that it was handed over to. What Kata has taken from there
-// already is left alone, so that it may be repeated.
+// PlaceEndpoints moves the interfaces of the record's endpoints into the network namespace of its sandbox. It skips
+// interfaces that Kata has already taken from there, so that it may be repeated.
 func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		fn, ok := rec.Plan.Function(rec.Plan.Devices[i].Address)
@@ -118,6 +116,7 @@ func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 		if err != nil {
 			return err
 		}
+		// Kata binds an endpoint to VFIO when it takes it from the namespace. There is no interface to move then.
 		if device.IsVFIO(now.Driver) {
 			continue
 		}
@@ -130,8 +129,7 @@ func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// FindBinding is the binding that a function of a prepared record has, and false
-// where it is Kata's to choose.
+// FindBinding returns the binding that a function of a prepared record must have, and false if Kata chooses it.
 func FindBinding(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
 	switch {
 	case fn.Endpoint == nil:

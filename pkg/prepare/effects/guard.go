@@ -18,17 +18,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// InUseError says that processes have a function open, so that it can neither
-// be taken from its driver nor given back.
+// InUseError says that processes have a function open, so that it can't leave its driver.
 type InUseError struct {
 	Claim   plan.Ref
 	Address pci.Address
 	Holders []vfio.Holder
-	// Open is a VFIO node that is open by the kernel's word while no process is found that has it; then there are no
-	// Holders.
+	// Open is a VFIO node that the kernel reports as open although no process is found that has it. There are no
+	// Holders then.
 	Open string
-	// Abandoned are the sandboxes of those holders, by PID, that are VMs without a shim:
-	// deleting the pod does not end them.
+	// Abandoned are the sandboxes, by PID, of holders that are VMs without a shim: deleting the pod does not end them.
 	Abandoned map[int]string
 }
 
@@ -52,9 +50,9 @@ func (e *InUseError) Error() string {
 // Code is that of conditions and Events.
 func (e *InUseError) Code() rule.Code { return rule.InUse }
 
-// advice says how to end the holders. The pod that is refused may be the very one whose
-// VM it is, so that deleting it is no advice where the VM has no shim. The minute is for
-// the runtime's clean-up after the shim, which may still be under way (runtimeclass/README.md).
+// advice says how to end the holders. The refused pod may be the one whose VM holds the device, so deleting it does not
+// help if the VM has no shim. The minute is for the runtime's clean-up after the shim, which may still be in progress
+// (runtimeclass/README.md).
 func (e *InUseError) advice() string {
 	var words []string
 	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return e.Abandoned[h.PID] == "" && h.Comm != pluginComm }) {
@@ -70,7 +68,8 @@ func (e *InUseError) advice() string {
 	return strings.Join(words, "; ")
 }
 
-// pluginComm is the kernel's short name of the plugin's process: 15 bytes of the program's.
+// pluginComm is the plugin's name in /proc/PID/comm: the kernel keeps 15 bytes of a program's name (TASK_COMM_LEN in
+// include/linux/sched.h).
 const pluginComm = "kata-vfio-plugi"
 
 // LockedError says that an operation on a function hangs in the kernel, usually an unbind (of the function, or of its
@@ -79,7 +78,7 @@ const pluginComm = "kata-vfio-plugi"
 type LockedError struct {
 	Claim   plan.Ref
 	Address pci.Address
-	// Driver is the driver whose unbind hangs, empty if that is not known.
+	// Driver is the driver whose unbind hangs; empty if it is not known.
 	Driver string
 }
 
@@ -95,8 +94,7 @@ func (e *LockedError) Error() string {
 // Code is that of conditions and Events.
 func (e *LockedError) Code() rule.Code { return rule.Locked }
 
-// IsUse reports whether an error says that a process has a function, or that this
-// can't be seen.
+// IsUse reports whether an error says that a process has a function open, or that the use can't be determined.
 func IsUse(err error) bool {
 	_, used := errors.AsType[*InUseError](err)
 	_, locked := errors.AsType[*LockedError](err)
@@ -126,9 +124,9 @@ func (set *Set) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 	return set.unopened(ctx, snap, claim, addrs)
 }
 
-// unopened is [Set.Unheld] for functions that no process is about to open: it also asks the kernel about those on
-// VFIO, which knows users that no process shows. Where the kernel says of all that nobody uses them, it does not matter
-// that a process can't be inspected.
+// unopened is [Set.Unheld] for functions that no process is about to open. It also asks the kernel about functions on
+// VFIO, because the kernel knows users that no process shows. If the kernel says that nobody uses any of them, a
+// process that can't be inspected does not matter.
 func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	err := set.Unheld(ctx, snap, claim, addrs)
 	_, unknown := errors.AsType[*vfio.UninspectableError](err)
@@ -155,7 +153,7 @@ func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 	return err
 }
 
-// retakeable refuses to take a function of a record from a host driver where the node needs the function, the node config
+// retakeable refuses to take a function of a record from a host driver if the node needs the function, the node config
 // does not select it, or a process uses it.
 func (set *Set) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	addrs := []pci.Address{fn.Address}
@@ -206,8 +204,8 @@ func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	return locked
 }
 
-// inUse returns the error for functions that processes hold. Its advice depends on whether a shim is left that ends
-// them. If that is unknown, the error stays.
+// inUse returns the error for functions that processes hold. Its advice depends on whether a shim can end them. If that
+// can't be determined, the advice is the ordinary one.
 func (set *Set) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
 	used := &InUseError{Claim: claim, Address: a, Holders: holders}
 	if abandoned, err := set.Holders.Abandoned(ctx, holders); err == nil {
@@ -216,10 +214,9 @@ func (set *Set) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holder
 	return used
 }
 
-// stillFree looks once more, right before a function is taken from a driver whose
-// unbind waits in the kernel for all who use it: between the first look and the write
-// there are a record on disk and the steps of other functions, and a user that came in
-// that time makes an unbind that may never end. A user that comes later still does.
+// stillFree checks once more for users, right before a function is unbound from a driver whose unbind waits in the
+// kernel for all users. Since the first check, a record was written and other functions were changed; an unbind with a
+// user that came meanwhile may never end. A user that comes after this check is not seen.
 func (set *Set) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) error {
 	if s.Operation != plan.Unbind || !device.WaitsForUsers(s.DriverBefore) {
 		return nil
@@ -231,10 +228,11 @@ func (set *Set) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) erro
 	return set.Unheld(ctx, snap, claim, []pci.Address{s.Address})
 }
 
-// Unused is [Set.Unheld] for functions of a record. Its sandbox may have been given them
-// and not have opened them yet, so the sandbox's shim and its processes count as holders.
+// Unused is [Set.Unheld] for functions of a record. A sandbox that got them may not have opened them yet, so its shim
+// and the shim's processes count as holders.
 func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
-	// First the processes that may still open them: without any, what is open now is all.
+	// Processes that may still open them come first. If there are none, no further user can appear after the check of
+	// open nodes.
 	starting, err := set.starting(ctx, snap, rec)
 	if err != nil {
 		return err
@@ -248,13 +246,11 @@ func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 	return set.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
 }
 
-// WaitUnheld returns when no process has a function of the record open through VFIO, and
-// none can open one that was handed over to it. It returns an [InUseError] once the limit
-// is over. Functions that are back with their drivers may be open.
+// WaitUnheld returns when no process has a function of the record open through VFIO, and no process can still open one
+// for its sandbox. It returns an [InUseError] after the limit. Functions on host drivers may be open.
 //
-// Holders that are all there again after a wait that saw one end can't be
-// waited for: their PIDs are those of another PID namespace. Those that only the kernel knows are asked for again and
-// again.
+// If a wait says that a holder ended and all holders are still there, they can't be waited for: their PIDs are from
+// another PID namespace. Holders that only the kernel knows are polled.
 func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -274,7 +270,8 @@ func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 	}
 }
 
-// askAgain is how long to wait before the kernel is asked again whether a process has a function open.
+// askAgain is the pause between two questions to the kernel whether a process has a function open. No event announces
+// the close.
 const askAgain = 200 * time.Millisecond
 
 // wait returns when a holder has ended, or it is time to look again.
@@ -292,9 +289,8 @@ func (set *Set) wait(ctx context.Context, used *InUseError) error {
 	}
 }
 
-// OnVFIO returns those of the functions that are on a VFIO driver, or that an
-// unbind which hangs may still keep there: the kernel removes the driver's link
-// first and then waits for the processes that have the function open.
+// OnVFIO returns the functions that are on a VFIO driver, or that a hanging unbind may keep there: the kernel removes
+// the driver's link first and then waits for the processes that have the function open.
 func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
 		f, ok := snap.Function(a)
@@ -302,14 +298,15 @@ func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 	})
 }
 
-// startLimit is how long a shim without a child may take until it starts its VM. The
-// kubelet and the runtimes give a sandbox up after less.
+// startLimit is how long a shim without a child may take to start its VM. The kubelet and the runtimes give up on a
+// sandbox earlier.
 const startLimit = 5 * time.Minute
 
-// starting returns the processes that start a sandbox with the record's functions. When the runtime has named the VM's
-// process, the VM has opened its functions, and its open files show them: a shim may outlive its VM until the sandbox is
-// removed. Only while the VM's process ends, it may have closed what the kernel still tears down. So if the runtime names no VM, a shim without a child counts for [startLimit] only: CRI-O ends it when it
-// removes the sandbox, which the kubelet requests after Unprepare.
+// starting returns the processes that may still open the record's functions for their sandbox. Once the runtime has
+// named the VM's process, the VM has opened its functions, and its open files show them; a shim may outlive its VM
+// until the sandbox is removed. While the VM's process ends, it may have closed files that the kernel still tears down,
+// so it counts until its last thread ends. If the runtime names no VM, a shim without a child counts for [startLimit]
+// only: CRI-O ends the shim when it removes the sandbox, which the kubelet requests after Unprepare.
 func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
 	s := rec.Sandbox
 	if s == nil || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
@@ -333,9 +330,8 @@ func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journa
 	return family, nil
 }
 
-// shims returns the shim that asked for a sandbox's functions, with its descendants. A
-// record from before the shim was kept names the sandbox alone, and so does one of a
-// sandbox that the NRI plugin handed over without a process.
+// shims returns the shim that requested a sandbox's functions, with its descendants. If the record has no shim, because
+// the NRI plugin handed the functions over without a process, the sandbox's ID finds it.
 func (set *Set) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
 	switch {
 	case s.Shim != journal.Process{}:

@@ -16,13 +16,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The addresses of a record are its leases. They are returned once no VM can have them any
-// more, and before the record is removed, so no other claim gets an address while a VM may
-// use it. An address that can't be returned stays taken, and the record is kept and says so.
+// The addresses of a record are its leases. They are returned when no VM can use them any more and before the record is
+// removed, so that no other claim gets an address while a VM may use it. If an address can't be returned, it stays
+// allocated, and the record stays and names it.
 
-// ReturnError says that addresses could not be given back to their pool. The
-// functions are clean and home; the record stays, and with it the addresses
-// stay taken, until a later try succeeds.
+// ReturnError says that addresses could not be returned to their pool. The functions are clean and on their drivers.
+// The record and the addresses stay until a later try succeeds.
 type ReturnError struct {
 	Claim plan.Ref
 	// Device is the device's name, Pool the pool's.
@@ -41,8 +40,7 @@ func (e *ReturnError) Code() rule.Code { return rule.AddressNotReturned }
 
 func (e *ReturnError) Unwrap() error { return e.Err }
 
-// CheckPools refuses, before the first effect, a claim whose pools' plugins are
-// not here.
+// CheckPools refuses a claim before the first effect if the plugin of one of its pools is not installed.
 func (set *Set) CheckPools(rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		d := &rec.Plan.Devices[i]
@@ -59,8 +57,8 @@ func (set *Set) CheckPools(rec *journal.Record) error {
 	return nil
 }
 
-// TakeAddresses takes the addresses of a record's devices, side by side, and
-// enters them into it. The record with the leases is on disk before.
+// TakeAddresses takes the addresses of a record's devices, in parallel, and adds them to the record, which already has
+// the leases on disk.
 func (set *Set) TakeAddresses(ctx context.Context, rec *journal.Record) error {
 	took, err := set.eachLease(rec, func(d *plan.Device) error { return set.takeAddress(ctx, rec.Plan.Claim, d) })
 	if err != nil || !took {
@@ -92,9 +90,9 @@ func (set *Set) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device)
 	return err
 }
 
-// resolved is what the guest is to make of its interface with a pool's answer.
+// resolved returns the guest's network configuration with the addresses and routes of the pool.
 func resolved(asked *v1alpha1.GuestNetwork, from *podnet.Result) (*v1alpha1.GuestNetwork, error) {
-	n := *asked // which is the request's
+	n := *asked // a copy: asked belongs to the request
 	n.AddressPool, n.Addresses, n.Routes = "", from.Addresses, slices.Clone(asked.Routes)
 	for _, r := range from.Routes {
 		if !slices.ContainsFunc(asked.Routes, r.SameNetwork) {
@@ -107,8 +105,7 @@ func resolved(asked *v1alpha1.GuestNetwork, from *podnet.Result) (*v1alpha1.Gues
 	return &n, nil
 }
 
-// ReturnAddresses gives the addresses of a record's devices back, side by side.
-// It may be repeated.
+// ReturnAddresses returns the addresses of a record's devices to their pools, in parallel. It may be repeated.
 func (set *Set) ReturnAddresses(ctx context.Context, rec *journal.Record) error {
 	_, err := set.eachLease(rec, func(d *plan.Device) error { return set.returnAddress(ctx, rec.Plan.Claim, d) })
 	return err
@@ -122,8 +119,7 @@ func (set *Set) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Devic
 	return nil
 }
 
-// eachLease calls work for each device that has a lease, side by side, and
-// reports whether there is one.
+// eachLease calls work for each device that has a lease, in parallel, and reports whether there is one.
 func (set *Set) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
 	errs := make([]error, len(rec.Plan.Devices))
 	var g errgroup.Group
@@ -140,7 +136,7 @@ func (set *Set) eachLease(rec *journal.Record, work func(*plan.Device) error) (a
 	return any, errors.Join(errs...)
 }
 
-// leaseStep calls a pool's plugin. The observer hears of it as of a step.
+// leaseStep calls a pool's plugin and reports it to the observer as a step.
 func (set *Set) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
 	step, start := d.LeaseStep(op), time.Now()
 	err := call()

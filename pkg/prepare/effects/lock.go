@@ -27,17 +27,15 @@ func (set *Set) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (release
 	return release, err
 }
 
-// LockRequest takes the locks of all functions that the request takes along,
-// and returns a fresh snapshot of them.
+// LockRequest takes the locks of all functions of the request's assignment sets, and returns a fresh snapshot of them.
 func (set *Set) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
 	return set.lockFresh(ctx, plan.NewRef(req), snap, set.Inventory.Refresh,
 		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
 		func(s *device.Snapshot) []pci.Address { return surroundings(s, req) })
 }
 
-// LockRecord takes the locks of a record's functions, and returns a fresh
-// snapshot of them. A reset that an earlier call was cut off from is waited for:
-// while it is in the kernel, the functions can't be looked at.
+// LockRecord takes the locks of a record's functions, and returns a fresh snapshot of them. It first waits for resets
+// that an earlier call started: functions can't be read while they are reset in the kernel.
 func (set *Set) LockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
 	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
 	err = set.Observe.Timed(claim, PhaseWait, func() error { return set.Executor.AwaitResets(ctx, addrs) })
@@ -51,9 +49,9 @@ func (set *Set) LockRecord(ctx context.Context, rec *journal.Record) (snap *devi
 	return set.lockFresh(ctx, claim, snap, set.Inventory.RefreshFunctions, theirs, theirs)
 }
 
-// lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that decides on them was
-// read with the locks held. If it shows other groups than those the locks were chosen by, because a function was plugged
-// in, lockFresh starts over and reads everything again, because the inventory may be older.
+// lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that the decision
+// depends on was read with the locks held. If that snapshot shows other groups, for example because a function was
+// plugged in, the locks were the wrong ones, and lockFresh starts over.
 func (set *Set) lockFresh(
 	ctx context.Context, ref plan.Ref, snap *device.Snapshot, refresh refresh, wanted, deciding func(*device.Snapshot) []pci.Address,
 ) (fresh *device.Snapshot, release func(), err error) {
@@ -68,6 +66,7 @@ func (set *Set) lockFresh(
 			release()
 			return nil, nil, err
 		}
+		// The names of the locks depend on groups and PFs, which can change until the locks are held.
 		if slices.Equal(chosen, locks(snap, wanted(snap))) {
 			return snap, release, nil
 		}
@@ -91,8 +90,8 @@ func (set *Set) timed(ctx context.Context, ref plan.Ref, refresh refresh, addrs 
 	return snap, err
 }
 
-// locks returns the locks of functions: their IOMMU groups, and their PFs,
-// which a PF has to itself and its VFs share.
+// locks returns the locks of functions: one for each IOMMU group, and one for each PF, which the PF takes exclusively
+// and its VFs share.
 func locks(snap *device.Snapshot, addrs []pci.Address) []Lock {
 	var locks []Lock
 	for _, a := range addrs {
@@ -113,8 +112,8 @@ func locks(snap *device.Snapshot, addrs []pci.Address) []Lock {
 	return locks
 }
 
-// assignmentSet returns the addresses of all functions that a request's devices
-// take along, themselves included whether they are there or not.
+// assignmentSet returns the addresses of a request's devices, even of missing ones, and of all functions that are
+// assigned with them.
 func assignmentSet(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	var addrs []pci.Address
 	for _, d := range req.Devices {
@@ -128,9 +127,9 @@ func assignmentSet(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	return distinct(addrs)
 }
 
-// surroundings returns the addresses of all functions that decide on a request: its
-// assignment set, what may have come into the slots of its devices, and the ports above
-// them, whose registers say what reaches the devices past the IOMMU.
+// surroundings returns the addresses of all functions that the decision on a request depends on: its assignment set,
+// functions that may have appeared in the slots of its devices, and the ports above them, whose registers say what can
+// reach the devices past the IOMMU.
 func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	addrs := assignmentSet(snap, req)
 	for _, d := range req.Devices {
@@ -160,5 +159,5 @@ func distinct(addrs []pci.Address) []pci.Address {
 	return slices.Compact(addrs)
 }
 
-// ClaimLocks begins the names of claims' locks, which are transient.
+// ClaimLocks is the prefix of the names of claims' locks, which are transient.
 const ClaimLocks = "claim-"

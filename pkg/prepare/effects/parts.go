@@ -1,8 +1,7 @@
-// Package effects has the primitives of a claim's life on its node: locks, the
-// search for processes that use a device, journal and ledger, bindings, resets,
-// CDI specs, settings of VFs and addresses. Each effect verifies what it did, may be
-// repeated, and has an inverse among the others. In which order they come, and
-// what follows from an error, is decided by packages prepare and maintain.
+// Package effects has the primitives of a claim's life on its node: locks, the search for processes that use a device,
+// journal and ledger, bindings, resets, CDI specs, settings of VFs and addresses. Each effect verifies its result, may
+// be repeated, and has an inverse. Packages prepare and maintain decide the order of effects and what follows from an
+// error.
 package effects
 
 import (
@@ -49,12 +48,12 @@ type Journal interface {
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
-	// MarkNeedsReset and MarkClean keep, beyond all records, which functions are
-	// not proven clean since their last tenant, and Unclean returns them.
+	// MarkNeedsReset and MarkClean set and remove the marks of functions that are not proven clean since their last
+	// tenant, independent of records. NeedsReset returns them.
 	MarkNeedsReset(m journal.ResetMark) error
 	MarkClean(a pci.Address, id device.Identity) error
-	// MarkFatalErrors and FatalErrors keep, beyond all records, which fatal errors of
-	// functions are accounted for.
+	// MarkFatalErrors and FatalErrors set and return which fatal errors of functions are accounted for, independent of
+	// records.
 	MarkFatalErrors(m journal.FatalErrors) error
 	FatalErrors() ([]journal.FatalErrors, error)
 	NeedsReset() ([]journal.ResetMark, error)
@@ -96,7 +95,7 @@ type Holders interface {
 	Abandoned(ctx context.Context, holders []vfio.Holder) (map[int]string, error)
 	// Claimed returns the node of a disk of f that is in exclusive use.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
-	// Opened returns the VFIO node of f that somebody has open by the kernel's word, or vfio.ErrCannotAsk.
+	// Opened returns the VFIO node of f that is open according to the kernel, or vfio.ErrCannotAsk.
 	Opened(ctx context.Context, f *device.Function) (node string, err error)
 	// Ending returns the process that started at the time while it ends: some of its threads are left.
 	Ending(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
@@ -104,10 +103,9 @@ type Holders interface {
 	Wait(ctx context.Context, holders []vfio.Holder) error
 }
 
-// VFs have the PFs impose settings on their VFs; see package vf.
+// VFs make the PFs apply settings to their VFs; see package vf.
 type VFs interface {
-	// Read returns what the PF imposes on its VF of that index, and the addresses
-	// of its other VFs.
+	// Read returns the settings that the PF applies to its VF of that index, and the addresses of its other VFs.
 	Read(ctx context.Context, pf pci.Address, index int) (*vf.State, []string, error)
 	// Look returns the VF for questions about it.
 	Look(ctx context.Context, pf pci.Address, index int) (*vf.Seen, error)
@@ -129,8 +127,8 @@ type Interfaces interface {
 type Addresses interface {
 	// Find returns an error unless the lease's plugin is there.
 	Find(l *plan.Lease) error
-	// Add takes addresses. After an error they may be taken all the same, except for
-	// an [ipam.PluginError] with Nothing set.
+	// Add takes addresses. After an error they may be allocated nevertheless, except for an [podnet.PluginError] with
+	// Nothing set.
 	Add(ctx context.Context, l *plan.Lease) (*podnet.Result, error)
 	// Delete gives them back. It may be repeated.
 	Delete(ctx context.Context, l *plan.Lease) error
@@ -156,11 +154,11 @@ type Ledger interface {
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
-// Room is kept on the disks of the state for claims that end; see [journal.Reserves].
+// Room is disk space that is reserved for claims that end; see [journal.Reserves].
 type Room interface {
-	// Fill keeps it, or returns a [journal.FullError] if there is none.
+	// Fill reserves the space, or returns a [journal.FullError] if the disk has none.
 	Fill() error
-	// Spend gives it up where the disk is about to be full.
+	// Spend frees the space if the disk is nearly full.
 	Spend() error
 }
 
@@ -223,14 +221,14 @@ type Parts struct {
 	Ledger Ledger
 	// Room is nil if none is kept; package node always keeps some.
 	Room Room
-	// Observe gets each step and phase; nil for nobody.
+	// Observe gets each step and phase; nil if nobody observes.
 	Observe Observer
 	// Ticks are the clock ticks since boot; nil for [journal.Ticks].
 	Ticks func() uint64
 }
 
-// A Set is the effects on one node: the parts that they work with, and the node config. It is safe for concurrent use; who
-// works on a function holds its locks.
+// A Set executes the effects on one node. It is safe for concurrent use if the caller holds the locks of the functions
+// that it works on.
 type Set struct {
 	Parts
 	// Node says which functions are ours; it may be nil.

@@ -16,15 +16,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The ledger has the node's history, and fails closed: a function is not handed over
-// before its event is written, and its record stays until the event of its return is
-// written. The journal is the state: after a crash between an effect and its event, the
-// event is derived from the journal and the kernel, and marked as late.
+// The ledger has the node's history, and fails closed: a function goes to a sandbox only after its event is written,
+// and its record stays until the event of its return is written. The journal is the state: if a crash comes between an
+// effect and its event, the event is derived from the journal and the kernel, and marked as late.
 
-// EvidenceError says that a completed or planned step could not be written to the ledger. Then a claim neither gets nor
-// loses its devices, and the next try continues.
+// EvidenceError says that the event of a completed or planned step could not be written to the ledger. The claim
+// neither gets nor loses its devices then, and the next try continues.
 type EvidenceError struct {
-	// Claim is empty if it is not about one.
+	// Claim is empty if the error concerns no claim.
 	Claim plan.Ref
 	Err   error
 }
@@ -41,7 +40,7 @@ func (e *EvidenceError) Code() rule.Code { return rule.NoEvidence }
 
 func (e *EvidenceError) Unwrap() error { return e.Err }
 
-// HasRoom returns an error where the disk has no room for a claim to begin.
+// HasRoom returns an error if the disk has no space for a new claim.
 func (set *Set) HasRoom() error {
 	if set.Room == nil {
 		return nil
@@ -60,28 +59,26 @@ func (set *Set) CanRecord(ctx context.Context) error {
 	return nil
 }
 
-// MakeRoom lets a claim end on a disk that is about to be full. Where that fails
-// the writes that follow say what is wrong.
+// MakeRoom lets a claim end on a disk that is nearly full. If it fails, the writes that follow say why.
 func (set *Set) MakeRoom() {
 	if set.Room != nil {
 		_ = set.Room.Spend()
 	}
 }
 
-// Save writes the record in the given state, which it is in since now unless it was
-// already: a try that is repeated does not make it younger.
+// Save writes the record in the given state. A repeated save of one state does not change since when the record has it.
 func (set *Set) Save(rec *journal.Record, state journal.State, reason string) error {
 	return set.enter(rec, state, reason, set.Journal.Save)
 }
 
-// Advance is Save where a power failure may take the record back to the state before: in the next boot, both mean that a
-// tenant may have had the functions and that no proof covers them.
+// Advance is Save without the wait for the disk: a power failure may take the record back to the state before. In the
+// next boot, both states mean that a tenant may have had the functions and that no proof covers them.
 func (set *Set) Advance(rec *journal.Record, state journal.State) error {
 	return set.enter(rec, state, "", set.Journal.Replace)
 }
 
-// Complete writes a record that is prepared now, after all its events are on disk. The functions go to a VM later, after
-// [Set.Keep] has written the record with the sandbox durably.
+// Complete writes the record of a claim that is now prepared, after all its events are on disk. The functions go to a
+// VM later, after [Set.Keep] has written the record with the sandbox durably.
 func (set *Set) Complete(ctx context.Context, rec *journal.Record) error {
 	if err := set.Settle(ctx, rec.Plan.Claim); err != nil {
 		return err
@@ -113,8 +110,8 @@ func (set *Set) Forget(rec *journal.Record) error {
 	return set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return set.Journal.Delete(rec.ID()) })
 }
 
-// Record writes events of a claim. An event without a result was successful. Record does not end with ctx: completed
-// steps are recorded, and the ledger has its own limit.
+// Record writes events of a claim. An event without a result was successful. Record ignores ctx's cancellation:
+// completed steps must be recorded, and the ledger has its own limit.
 func (set *Set) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
 	return set.writeEvents(ctx, claim, events, func(ctx context.Context) error {
 		_, err := set.Ledger.Append(ctx, events...)
@@ -122,13 +119,13 @@ func (set *Set) Record(ctx context.Context, claim plan.Ref, events ...ledger.Eve
 	})
 }
 
-// RecordSoon is Record without the wait for the disk, for an event that another event of the claim, [Set.Settle] or
+// RecordSoon is Record without the wait for the disk. Use it if another event of the claim, [Set.Settle] or
 // [Set.Complete] follows.
 func (set *Set) RecordSoon(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
 	return set.writeEvents(ctx, claim, events, func(ctx context.Context) error { return set.Ledger.AppendSoon(ctx, events...) })
 }
 
-// writeEvents completes events of a claim and has them written.
+// writeEvents completes events of a claim and writes them.
 func (set *Set) writeEvents(ctx context.Context, claim plan.Ref, events []ledger.Event, to func(context.Context) error) error {
 	if set.Ledger == nil || len(events) == 0 {
 		return nil
@@ -151,7 +148,7 @@ func (set *Set) Settle(ctx context.Context, claim plan.Ref) error {
 	return set.evident(ctx, claim, set.Ledger.Sync)
 }
 
-// evident runs work on the ledger, which does not end with ctx.
+// evident runs work on the ledger without ctx's cancellation.
 func (set *Set) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
 	err := set.Observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
 	if err != nil {
@@ -172,8 +169,7 @@ func (set *Set) End(ctx context.Context, rec *journal.Record, code, why string) 
 	return set.Forget(rec)
 }
 
-// OneLine returns an error's text for a record or a sentence: joined errors
-// come on lines of their own.
+// OneLine returns an error's text without line breaks, which separate joined errors.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func ledgerClaim(c plan.Ref) *ledger.Claim {
@@ -188,8 +184,7 @@ func ledgerPods(c plan.Ref) []ledger.Pod {
 	return pods
 }
 
-// LedgerDevices returns what a record takes, with the verdicts of the snapshot; it
-// may be nil.
+// LedgerDevices returns the record's functions, with the verdicts of the snapshot, which may be nil.
 func LedgerDevices(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 	list := make([]ledger.Device, len(rec.Plan.Functions))
 	for i := range rec.Plan.Functions {
@@ -218,8 +213,7 @@ func findDevice(pl *plan.Plan, a pci.Address) *plan.Device {
 	return nil
 }
 
-// describe adds what a snapshot knows of a device, and the verdict on one that a
-// VM gets by its name.
+// describe adds the snapshot's facts about a device, and the isolation verdict if the device has a name.
 func describe(snap *device.Snapshot, d *ledger.Device) {
 	f, ok := snap.Function(d.Address)
 	if !ok {
@@ -249,12 +243,12 @@ func listCodes(reasons []rule.Verdict) []rule.Code {
 	return codes
 }
 
-// Briefly returns the record's devices by what names them.
+// Briefly returns the record's devices with their names only.
 func Briefly(rec *journal.Record) []ledger.Device {
 	return DevicesNamed(&ledger.Event{Devices: LedgerDevices(nil, rec)})
 }
 
-// DevicesNamed returns an event's devices by what names them.
+// DevicesNamed returns an event's devices with their names only.
 func DevicesNamed(e *ledger.Event) []ledger.Device {
 	list := make([]ledger.Device, len(e.Devices))
 	for i := range e.Devices {
@@ -268,8 +262,7 @@ func bindEvent(a pci.Address, before, after string) ledger.Event {
 	return ledger.Event{Type: ledger.Bind, Devices: []ledger.Device{{Address: a, DriverBefore: new(before), DriverAfter: new(after)}}}
 }
 
-// resetEvent describes one reset. Without an error the functions' registers were
-// found as before their tenant.
+// resetEvent describes one reset. No error means that the functions' registers are as before their tenant.
 func resetEvent(proof *isolation.Proof, err error) ledger.Event {
 	e := ledger.Event{Type: ledger.Reset, Reset: &ledger.ResetProof{
 		Method: proof.Method, OK: err == nil, Milliseconds: proof.Milliseconds, Set: proof.Set,
@@ -306,7 +299,7 @@ func QuarantineEvent(rec *journal.Record) ledger.Event {
 	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: ledgerVM(rec.Sandbox), Reason: rec.Reason}
 }
 
-// policyEvent describes the settings that PFs impose on the record's VFs; false if it has none.
+// policyEvent describes the settings that PFs apply to the record's VFs; false if it has none.
 func policyEvent(rec *journal.Record) (ledger.Event, bool) {
 	e := ledger.Event{Type: ledger.Policy}
 	for i := range rec.Plan.Functions {

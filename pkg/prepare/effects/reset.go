@@ -18,26 +18,26 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Verdict says what resets prove, from the best to what outweighs the others.
+// Verdict is the result of resets, in increasing weight.
 type Verdict int
 
 // Verdicts.
 const (
 	// Clean says that each function is proven clean, or has left the bus.
 	Clean Verdict = iota
-	// Unrecorded says that each is, and that the ledger does not have all of it.
+	// Unrecorded says that each function is proven clean, but the ledger lacks an event.
 	Unrecorded
 	// NotProven says that a function could not be proven clean.
 	NotProven
-	// Unfinished says that a reset has no result yet, which says nothing of its functions.
+	// Unfinished says that a reset has no result yet, so nothing is known about its functions.
 	Unfinished
 )
 
 // ResetResult is the result of resets.
 type ResetResult struct {
 	Verdict Verdict
-	// InKernel is set for an unfinished reset that is in the kernel: until it ends, no
-	// driver can take its functions or let them go.
+	// InKernel is set for an unfinished reset that runs in the kernel: until it ends, no driver can bind or release its
+	// functions.
 	InKernel bool
 	// Err is nil for Clean.
 	Err error
@@ -56,8 +56,8 @@ func join(results []ResetResult) ResetResult {
 	return all
 }
 
-// Measure takes the fingerprints against which the next reset is proven. Those of a
-// quarantine stay: its devices are compared with what they were before their tenant.
+// Measure records the fingerprints against which the next reset is proven. A quarantine keeps its fingerprints: its
+// devices are compared with their state before their tenant.
 func (set *Set) Measure(_ context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if quarantined && rec.Baseline != nil {
@@ -78,13 +78,12 @@ func (set *Set) Measure(_ context.Context, rec *journal.Record) error {
 	return err
 }
 
-// ResetForHost makes the resets. One that fails leaves the quarantine as it is.
+// ResetForHost executes the resets. If one fails, the quarantine stays unchanged.
 func (set *Set) ResetForHost(ctx context.Context, rec *journal.Record) error {
 	return set.ResetAll(ctx, rec, rec.Plan.Resets()).Err
 }
 
-// ResetAll makes resets of a record, devices side by side, and enters the
-// proofs into the record.
+// ResetAll executes resets of a record, devices in parallel, and replaces the record's proofs.
 func (set *Set) ResetAll(ctx context.Context, rec *journal.Record, resets []isolation.Reset) ResetResult {
 	proofs := make([]*isolation.Proof, len(resets))
 	results := make([]ResetResult, len(resets))
@@ -105,9 +104,8 @@ func (set *Set) ResetAll(ctx context.Context, rec *journal.Record, resets []isol
 	return join(results)
 }
 
-// Reset resets what is left of one set. A function that has left the bus,
-// before the reset or during it, has taken its state along: it needs no reset,
-// and there is no proof of one.
+// Reset resets the functions of one set that are not gone. A function that leaves the bus, before the reset or during
+// it, loses its state: it needs no reset, and there is no proof of one.
 func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
 	left, err := set.present(rec, r.Set)
 	if err != nil {
@@ -143,8 +141,8 @@ func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Rese
 	return nil, ResetResult{Verdict: NotProven, Err: err}
 }
 
-// findTenancy names whose traces the resets of a record in its present state clear.
-// The result of a reset that was cut off counts for the same name only.
+// findTenancy returns a name for the tenancy whose traces the record's resets clear. The result of an interrupted reset
+// counts for the same name only.
 func findTenancy(rec *journal.Record) string {
 	sandbox := ""
 	if rec.Sandbox != nil {
@@ -153,8 +151,8 @@ func findTenancy(rec *journal.Record) string {
 	return strings.Join([]string{rec.ID(), string(rec.State), rec.Since, sandbox}, " ")
 }
 
-// Mark marks what the record's VM could reach and no proof covers, and lifts
-// the marks of what is proven. It may be repeated.
+// Mark marks the functions that the record's VM could reach and that no proof covers, and removes the marks of proven
+// functions. It may be repeated.
 //
 // A function leaves its claim either proven clean or marked. The next claim whose class
 // asks for resets has a marked function reset before its tenant gets it.

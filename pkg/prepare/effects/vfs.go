@@ -16,9 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// ResolveVFs completes a plan's changes of VFs before the first effect: the
-// settings as they are now, which are to be restored, the bounds of rates that
-// are not given, and the addresses that are to be generated. What a PF can't do is refused here.
+// ResolveVFs completes a plan's changes of VFs before the first effect: the present settings, which are restored later,
+// bounds of rates that are not set, and generated addresses. It refuses settings that the PF does not support.
 func (set *Set) ResolveVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -63,11 +62,10 @@ func (set *Set) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Fun
 	return seen.Supported(ctx, want)
 }
 
-// allOnes is the GUID that takes a VF's own away: devices refuse the zero that
-// they report of a VF which was given none.
+// allOnes is the GUID that removes a VF's own GUID. Devices report zeros for a VF without one, but refuse to set zeros.
 const allOnes = "ff:ff:ff:ff:ff:ff:ff:ff"
 
-// restorable are settings in the form in which they can be set again.
+// restorable returns settings in a form in which they can be set again.
 func restorable(found device.VFSettings) device.VFSettings {
 	for _, guid := range []*string{&found.NodeGUID, &found.PortGUID} {
 		if *guid == vf.NoGUID {
@@ -79,8 +77,8 @@ func restorable(found device.VFSettings) device.VFSettings {
 
 const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its cable)"
 
-// refusedVF turns what a PF can't do into the claim's refusal. Other errors
-// stay as they are: a later try may come through.
+// refusedVF returns a refusal for a setting that the PF can't apply. Other errors stay as they are, because a later try
+// may succeed.
 func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) error {
 	refusal := rule.Verdict{Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
@@ -110,7 +108,7 @@ func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) err
 	return plan.RefuseClaim(rec.Plan.Claim, refusal)
 }
 
-// deviceName returns the name of the device that a function is.
+// deviceName returns the name of the device of a function.
 func deviceName(pl *plan.Plan, fn *plan.Function) string {
 	for i := range pl.Devices {
 		if pl.Devices[i].Address == fn.Address {
@@ -120,8 +118,8 @@ func deviceName(pl *plan.Plan, fn *plan.Function) string {
 	return fn.Address.String()
 }
 
-// ApplyVFs has the PFs impose what the record's VFs are to have, and verifies
-// it. It may be repeated while the VFs are in use.
+// ApplyVFs makes the PFs apply the settings of the record's VFs, and verifies them. It may be repeated while the VFs
+// are in use.
 func (set *Set) ApplyVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -147,7 +145,8 @@ func (set *Set) ConfigureVFs(ctx context.Context, rec *journal.Record) error {
 	return set.RecordSoon(ctx, rec.Plan.Claim, e)
 }
 
-// configureVF brings one VF to settings, unless it is gone: what the PF has under its index then is another VF. The observer hears of it as of a step.
+// configureVF applies settings to one VF. If the VF is gone, it returns an error: another VF has its index then. The
+// observer gets it as a step.
 func (set *Set) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
 	if err := set.CheckFunction(fn); err != nil {
 		return fmt.Errorf("VF %s: %w", fn.Address, err)
@@ -161,7 +160,7 @@ func (set *Set) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Functi
 	return nil
 }
 
-// takenAddressError says that a MAC address or a GUID is another's on this node.
+// takenAddressError says that this node already uses a MAC address or a GUID.
 type takenAddressError struct {
 	setting        device.VFSetting
 	address, owner string
@@ -171,12 +170,11 @@ func (e *takenAddressError) Error() string {
 	return fmt.Sprintf("the %s %s is that of %s", e.setting, e.address, e.owner)
 }
 
-// addressTries is how many addresses are generated: a second one is as unlikely
-// to be needed as to meet a given stranger among 2^46.
+// addressTries is how many addresses are generated. Even a second one is improbable: it is needed only if the first is
+// in use by chance, one in 2^46.
 const addressTries = 8
 
-// chooseAddresses generates the VF's MAC address or its GUIDs, or checks those
-// that were given.
+// chooseAddresses generates the VF's MAC address or GUIDs, or checks the ones that the claim sets.
 func (set *Set) chooseAddresses(rec *journal.Record, fn *plan.Function, others []string) error {
 	var owners map[string]string
 	for _, s := range device.VFAddresses() {
@@ -197,7 +195,7 @@ func (set *Set) chooseAddresses(rec *journal.Record, fn *plan.Function, others [
 	return nil
 }
 
-// choose decides one of them, which nothing else on the node may have.
+// choose decides one address, which must be unique on the node.
 func choose(rec *journal.Record, fn *plan.Function, s device.VFSetting, owners map[string]string) error {
 	given := fn.VF.Want.Value(s)
 	for try := range addressTries {
@@ -250,7 +248,7 @@ func (set *Set) addressOwners(rec *journal.Record, fn *plan.Function, others []s
 	return owners, nil
 }
 
-// enter enters the addresses of a record's VFs other than fn.
+// enter adds the addresses of a record's VFs other than fn.
 func enter(owners map[string]string, rec *journal.Record, fn *plan.Function, owner string) {
 	for i := range rec.Plan.Functions {
 		o := &rec.Plan.Functions[i]
@@ -263,7 +261,7 @@ func enter(owners map[string]string, rec *journal.Record, fn *plan.Function, own
 	}
 }
 
-// enterHost enters the addresses of what the node itself has in a class of sysfs.
+// enterHost adds the addresses of the node's own interfaces or RDMA devices, from a class of sysfs.
 func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, file, owner string) error {
 	dir := path.Join("sys/class", class)
 	there, err := set.FS.Exists(dir)
@@ -302,8 +300,8 @@ func parseAddress(text string) string {
 	return text
 }
 
-// isOwn reports whether what a link of sys/class leads to is that of one of the
-// record's functions, which loses it.
+// isOwn reports whether an entry of sys/class belongs to one of the record's functions, which loses it when it leaves
+// its driver.
 func (set *Set) isOwn(rec *journal.Record, name string) bool {
 	link, err := set.FS.ReadLink(name) // .../0000:21:00.0/net/ens1f0
 	owner := path.Base(path.Dir(path.Dir(link)))
