@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Exclude keeps all other processes from using functions by VFIO until end is called, and returns how to reset all of
-// them together below their bridge (vfio.Exclude). Its error matches EBUSY if somebody has one of them open.
+// Exclude keeps all other processes from opening functions through VFIO until end is called, and returns how to reset
+// all of them together below their bridge (vfio.Exclude). Its error matches EBUSY if somebody has one of them open.
 type Exclude func(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error)
 
 // HostDriverError says that a function is not reset because it is on a host driver: processes may use it there, and no
@@ -30,17 +30,16 @@ func (e *HostDriverError) Error() string {
 // An exclusion keeps other processes from the functions of one reset, from before it until after its proof.
 type exclusion struct {
 	set []pci.Address
-	// places are the inodes of the functions' directories: another function at the same address has another.
+	// places are the inodes of the functions' directories. Another function at the same address has another inode.
 	places   []uint64
 	hotReset func() error
 	end      func()
-	// kept says that an earlier call began it, and left it to the call that takes the reset's result.
+	// kept is whether an earlier call began the exclusion and left it to the call that takes the reset's result.
 	kept bool
 }
 
-// shutOut keeps other processes from functions. It returns a [HostDriverError] if one of them is on a driver that is not
-// VFIO's. Where the reset of an earlier call was cut off, its exclusion is still
-// in force: nobody has used them since.
+// shutOut keeps other processes from functions. It returns a [HostDriverError] if one of them is on a host driver. If
+// the reset of an earlier call was interrupted, its exclusion still holds: nobody has used the functions since.
 func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, error) {
 	places, err := e.places(set)
 	if err != nil {
@@ -57,11 +56,11 @@ func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, 
 	return x, err
 }
 
-// keptFor is how long an exclusion lasts after the end of a reset that was cut off: the kubelet asks again after some two
-// minutes at most. Without it the next call could not tell whether somebody has used the functions since.
+// keptFor is how long an exclusion lasts after the end of an interrupted reset: the kubelet asks again after about two
+// minutes at most. Without it, the next call could not tell whether somebody has used the functions since.
 const keptFor = 3 * time.Minute
 
-// letIn ends an exclusion. If the reset that it is for is still in the kernel, it is kept for the call that takes the
+// letIn ends an exclusion. If its reset is still in the kernel, the exclusion is kept for the call that takes the
 // result.
 func (e *Executor) letIn(x *exclusion, result error) {
 	if _, stuck := errors.AsType[*control.StuckError](result); !stuck {
@@ -80,6 +79,8 @@ func (e *Executor) expire(x *exclusion) {
 	for e.kernel.AwaitResets(context.Background(), x.set) != nil {
 		continue // it has waited as long as a reset may take
 	}
+	// The reset has ended. Its result, and with it the device, is only useful to the next call while nobody could use
+	// the functions in between.
 	time.AfterFunc(keptFor, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -102,7 +103,7 @@ func (e *Executor) Excludes(a pci.Address) bool {
 	return false
 }
 
-// take returns the exclusion of an earlier call, nil for none.
+// take removes and returns the exclusion of an earlier call; nil if there is none.
 func (e *Executor) take(first pci.Address) *exclusion {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package bind carries out the steps of a plan and looks after each one
-// whether the kernel did it. It is the only user of sysfs/control: what it
-// reports as done was seen in sysfs.
+// Package bind executes the steps of a plan and verifies each one in sysfs, because several attributes accept a write
+// and do nothing. It is the only user of sysfs/control.
 package bind
 
 import (
@@ -24,9 +23,8 @@ type Modules interface {
 	Load(ctx context.Context, module string) error
 }
 
-// Executor carries out steps on one node. It may be used from several
-// goroutines for different functions; who works on a function holds the lock
-// of its group.
+// Executor executes steps on one node. It may be used from several goroutines for different functions. The caller holds
+// the lock of a function's group.
 type Executor struct {
 	fs      *sysfs.FS
 	kernel  *control.Control
@@ -37,7 +35,7 @@ type Executor struct {
 	kept map[pci.Address]*exclusion // of resets that were cut off, by their first function
 }
 
-// New returns an executor that looks through fs and acts through the others.
+// New returns an executor that reads through fs and writes through the others.
 func New(fs *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
 	return &Executor{fs: fs, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }
@@ -54,15 +52,14 @@ func (e *StepError) Unwrap() error { return e.Err }
 // ErrNoMatch says that a probe found no driver for the function.
 var ErrNoMatch = errors.New("no driver took it: is the module loaded and does it support this device?")
 
-// TakenError says that another driver has the function than the step left
-// it with: udev or a late module load took it.
+// TakenError says that another driver than the step expects has the function: udev or a late module load bound it.
 type TakenError struct{ Driver string }
 
 func (e *TakenError) Error() string {
 	return "driver " + e.Driver + " has it now: keep it away (blacklist it, or stop what loads it) and try again"
 }
 
-// Do carries out one step of binding, as [Function.Do] does; or loads a module, which concerns no function. Its errors are
+// Do executes one step of binding, as [Function.Do] does, or loads a module, which concerns no function. Its errors are
 // [StepError]s.
 func (e *Executor) Do(ctx context.Context, s plan.Step) error {
 	if s.Operation != plan.Load {
@@ -89,8 +86,8 @@ func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, er
 	return f.Binding(ctx)
 }
 
-// load loads a module and checks that its driver is registered. The drivers of a modalias are not known in
-// advance; the probe after it shows whether they match.
+// load loads a module and checks that its driver is registered. The drivers of a modalias are not known in advance; the
+// probe that follows shows whether one matches.
 func (e *Executor) load(ctx context.Context, module string) error {
 	if err := e.modules.Load(ctx, module); err != nil || strings.HasPrefix(module, "pci:") {
 		return err
@@ -105,16 +102,17 @@ func (e *Executor) load(ctx context.Context, module string) error {
 	return nil
 }
 
-// SetVFs gives the PF that many VFs, by way of none if it has others, and
-// keeps host drivers from taking them. It may be repeated. The caller has seen
-// that no VF of the PF is in use, unless it has that many: then what is bound
-// stays so, and only further drivers are kept off. After an error the PF has its
-// former number, none, or the new one, and reading tells which.
+// SetVFs sets the PF's number of VFs, through zero if it has another number, and keeps host drivers from binding them.
+// It may be repeated. The caller has checked that no VF of the PF is in use if the number changes. If it does not
+// change, VFs stay bound, and only further drivers are kept off. After an error the PF has its former number, none, or
+// the new one, and a read tells which.
 func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error {
 	have, err := e.numVFs(pf)
 	if err != nil || have == 0 && count == 0 {
 		return err
 	}
+	// Before the VFs exist: the kernel probes host drivers for each VF as it creates it, inside the write to
+	// sriov_numvfs.
 	if err := e.keepDriversOff(ctx, pf); err != nil {
 		return fmt.Errorf("keep host drivers from the VFs of PF %s: %w", pf, err)
 	}
@@ -131,6 +129,8 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 			return fmt.Errorf("enable %d VFs of PF %s: %w%s", count, pf, err, hint(err))
 		}
 	}
+	// The write returns nil whenever the driver's sriov_configure did not fail, and it may create fewer VFs than asked
+	// for.
 	got, err := e.numVFs(pf)
 	if err == nil && got != count {
 		err = fmt.Errorf("enable %d VFs of PF %s: the kernel took it and says %d; set the PF's interface up and try again: some drivers (bnxt_en) make no VFs while it is down",
@@ -139,8 +139,8 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 	return err
 }
 
-// keepDriversOff switches sriov_drivers_autoprobe off. The kernel only keeps the
-// word, and looks at it in a VF's next probe (drivers/pci/iov.c, pci-driver.c).
+// keepDriversOff switches sriov_drivers_autoprobe off. The kernel only stores the flag and reads it in a VF's next
+// probe (drivers/pci/iov.c, pci-driver.c).
 func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
 	if err := e.kernel.Write(ctx, control.Autoprobe(pf, false)); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
 	return err
 }
 
-// autoprobe reports whether host drivers may take the VFs of the PF at a path. They may if the kernel lacks the
+// autoprobe reports whether host drivers can bind the VFs of the PF at a path. They can if the kernel lacks the
 // attribute.
 func (e *Executor) autoprobe(dir string) (bool, error) {
 	text, err := e.fs.ReadString(dir + "/sriov_drivers_autoprobe")
@@ -162,8 +162,7 @@ func (e *Executor) autoprobe(dir string) (bool, error) {
 	return text != "0", err
 }
 
-// hint says what the kernel's refusals of a number of VFs mean
-// (sriov_numvfs_store and sriov_enable in drivers/pci/iov.c).
+// hint explains the kernel's refusals of a number of VFs (sriov_numvfs_store and sriov_enable in drivers/pci/iov.c).
 func hint(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOENT):

@@ -11,8 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Function is a function that steps are carried out on. What they look at is the directory that was open when they
-// began: if the kernel removes the function, it is gone for them ([sysfs.ErrNoFunction]), and not the one that comes to its
+// Function executes steps on one function. It keeps the function's sysfs directory open from the start: if the kernel
+// removes the function, the steps fail ([sysfs.ErrNoFunction]), and don't concern another function that gets its
 // address. It is for one goroutine; Close it.
 type Function struct {
 	executor *Executor
@@ -49,9 +49,9 @@ func (f *Function) Binding(ctx context.Context) (plan.Binding, error) {
 	return plan.Binding{Driver: driver, Override: override}, nil
 }
 
-// Do carries out one step of binding and verifies it against sysfs. A step
-// that is already done is left alone, so that Do may be repeated after any
-// crash. If it returns nil, the function was there when the step was done. Its errors are [StepError]s.
+// Do executes one step of binding and verifies it in sysfs. It skips a step that is already done, so that it may be
+// repeated after any crash. If it returns nil, the function existed when the step was done. Its errors are
+// [StepError]s.
 func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	w, err := f.due(s)
 	if err == nil && w.byName {
@@ -60,6 +60,7 @@ func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	if err == nil && !w.done {
 		err = f.executor.kernel.Write(ctx, w.to)
 	}
+	// Also after an error: a name that stays would bind the function to that driver in any later probe.
 	if w.byName {
 		err = errors.Join(err, f.override(ctx, ""))
 	}
@@ -72,22 +73,22 @@ func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// write is what a step calls for.
+// write is the write that a step requires.
 type write struct {
 	to control.Attribute
-	// done says that the step is done already.
+	// done is whether the step is done already.
 	done bool
-	// byName says that driver_override must name the driver for as long as the write takes. Cut off in the middle it
-	// leaves the name, which the way to any binding takes away.
+	// byName is whether driver_override must name the driver during the write. After a crash in the middle the name
+	// stays, until the next transition to any binding removes it.
 	byName bool
 }
 
-// due returns the write that a step calls for.
+// due returns the write that a step requires.
 func (f *Function) due(s plan.Step) (write, error) {
 	switch s.Operation {
 	case plan.Unbind:
 		return f.dueUnbind(s)
-	case plan.Override: // is written again: that changes nothing
+	case plan.Override: // a repeated write changes nothing
 		return write{to: control.DriverOverride(f.address, s.Value)}, nil
 	case plan.Probe:
 		return f.dueProbe(s)
@@ -108,7 +109,7 @@ func (f *Function) verify(s plan.Step) error {
 	}
 }
 
-// dueUnbind takes the function from the driver that the step names.
+// dueUnbind returns the write that unbinds the function from the driver that the step names.
 func (f *Function) dueUnbind(s plan.Step) (write, error) {
 	driver, err := f.dir.Driver(f.address)
 	if err != nil || driver == "" {
@@ -120,7 +121,7 @@ func (f *Function) dueUnbind(s plan.Step) (write, error) {
 	return write{to: control.Unbind(f.address, driver)}, nil
 }
 
-// dueProbe asks for a driver.
+// dueProbe returns the write that makes the kernel look for a driver.
 func (f *Function) dueProbe(s plan.Step) (write, error) {
 	driver, err := f.dir.Driver(f.address)
 	if err != nil || driver == s.DriverAfter {
@@ -133,9 +134,8 @@ func (f *Function) dueProbe(s plan.Step) (write, error) {
 	return write{to: control.Probe(f.address), byName: byName}, nil
 }
 
-// needsName reports whether the function is a VF that no driver gets without a
-// driver_override, as its PF's sriov_drivers_autoprobe is off
-// (pci_device_can_probe in drivers/pci/pci-driver.c), and has none.
+// needsName reports whether the function is a VF without driver_override that no driver can bind because its PF's
+// sriov_drivers_autoprobe is off (pci_device_can_probe in drivers/pci/pci-driver.c).
 func (f *Function) needsName() (bool, error) {
 	_, isVF, err := f.dir.Entry("physfn")
 	if err != nil || !isVF {
@@ -169,7 +169,7 @@ func (f *Function) expectOverride(want string) error {
 	return nil
 }
 
-// expectDriver checks which driver the function has.
+// expectDriver checks that the function has the driver.
 func (f *Function) expectDriver(want string) error {
 	got, err := f.dir.Driver(f.address)
 	switch {

@@ -17,20 +17,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// initRoot is the root of the node's first process, as one sees it who shares
-// the node's PID namespace and may trace (CAP_SYS_PTRACE).
+// initRoot is the root of the node's first process, as a process sees it that shares the node's PID namespace and may
+// trace (CAP_SYS_PTRACE).
 const initRoot = "/proc/1/root"
 
-// outputGrace is how long modprobe's words are read after its end where what an
-// install rule has started still holds the other end.
+// outputGrace is how long modprobe's output is read after its end, if a process that an install rule started still
+// holds the other end of the pipe.
 const outputGrace = time.Second
 
-// Modprobe loads modules with the node's modprobe, which knows its options,
-// dependencies and blacklists. From a container, whose image needs none, it runs
-// in the node's root, which takes CAP_SYS_CHROOT besides CAP_SYS_MODULE.
+// Modprobe loads modules with the node's modprobe, which knows its options, dependencies and blacklists. From a
+// container, whose image needs no modprobe, it runs in the node's root, which requires CAP_SYS_CHROOT besides
+// CAP_SYS_MODULE.
 type Modprobe struct {
-	// Root is the node's root; "/" unless the plugin sees the node's files
-	// elsewhere.
+	// Root is the node's root: "/" unless the plugin sees the node's files elsewhere.
 	Root string
 }
 
@@ -73,8 +72,8 @@ func (m Modprobe) command(ctx context.Context, module string) (*exec.Cmd, error)
 	return cmd, nil
 }
 
-// nodeRoot returns the directory in which modprobe finds the node's modules and
-// configuration. Who can't see the first process's root has to do with its own.
+// nodeRoot returns the directory in which modprobe finds the node's modules and configuration. If the first process's
+// root can't be read, the plugin uses its own.
 func (m Modprobe) nodeRoot() string {
 	if m.Root != "/" {
 		return m.Root
@@ -87,9 +86,9 @@ func (m Modprobe) nodeRoot() string {
 	return initRoot
 }
 
-// kernelsModprobe returns the path, below root, of the program by which the
-// kernel itself loads modules (sysctl kernel.modprobe): not every distribution
-// has it in /sbin, and who empties it wants no module loaded unasked.
+// kernelsModprobe returns the path, below root, of the program by which the kernel itself loads modules (sysctl
+// kernel.modprobe). Not every distribution has it in /sbin, and an administrator who empties the setting does not want
+// modules to be loaded automatically.
 func kernelsModprobe(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/modprobe"))
 	if err != nil {
@@ -102,7 +101,7 @@ func kernelsModprobe(root string) (string, error) {
 	return program, nil
 }
 
-// said returns what modprobe has printed, as the end of a sentence.
+// said returns modprobe's output as the end of a sentence.
 func said(stderr string) string {
 	stderr = strings.TrimSpace(stderr)
 	if stderr == "" {
@@ -111,7 +110,7 @@ func said(stderr string) string {
 	return ": " + strings.ReplaceAll(stderr, "\n", "; ")
 }
 
-// registered reports whether a PCI driver of the module's name is there.
+// registered reports whether a PCI driver with the module's name is registered.
 func registered(drivers []string, module string) bool {
 	return slices.ContainsFunc(drivers, func(d string) bool { return device.SameDriver(d, module) })
 }

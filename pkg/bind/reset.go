@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// NotCleanError says that a function could not be proven clean: the reset
-// failed, the function does not answer, or it is not as it was.
+// NotCleanError says that a function could not be proven clean: the reset failed, the function does not answer, or its
+// registers differ from the baseline.
 type NotCleanError struct {
 	Reset isolation.Reset
-	// Why is a phrase; Err is the cause where there was one.
+	// Why is a phrase; Err is the cause if there is one.
 	Why string
 	Err error
 }
@@ -26,8 +26,8 @@ func (e *NotCleanError) Error() string {
 
 func (e *NotCleanError) Unwrap() error { return e.Err }
 
-// UnfinishedError says that a reset has no result yet: it is still in the kernel,
-// or could not begin. It says nothing about the device; ask again.
+// UnfinishedError says that a reset has no result yet: it is still in the kernel, or could not begin. It says nothing
+// about the device; the caller asks again.
 type UnfinishedError struct {
 	Reset isolation.Reset
 	Err   error
@@ -39,21 +39,20 @@ func (e *UnfinishedError) Error() string {
 
 func (e *UnfinishedError) Unwrap() error { return e.Err }
 
-// InKernel reports whether a reset, or another operation that keeps it from beginning,
-// is in the kernel: until that has ended, no driver can take the function or let it go.
+// InKernel reports whether a reset, or another operation that keeps it from beginning, is in the kernel: until that has
+// ended, no driver can bind or release the function.
 func (e *UnfinishedError) InKernel() bool {
 	_, stuck := errors.AsType[*control.StuckError](e.Err)
 	return stuck || errors.Is(e.Err, sysfs.ErrLocked)
 }
 
-// Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid when the
-// error is nil. Otherwise the error is a [NotCleanError], and the proof holds what was seen; or an
-// [UnfinishedError], which is not evidence against the device. It may be repeated: if a call for the same tenancy
-// was interrupted, the next one takes the result of that reset, and its proof has no fingerprints from before. The
-// tenancy names whose traces are cleared.
+// Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid if the error
+// is nil. A [NotCleanError] comes with a proof of what was read. An [UnfinishedError] is no evidence against the
+// device. Reset may be repeated: if a call for the same tenancy was interrupted, the next one takes the result of that
+// reset, and its proof has no fingerprints from before the reset. The tenancy names whose traces are removed.
 //
-// No function may be on a host driver ([HostDriverError]). Nobody else can open one by VFIO from before the reset until
-// after its proof; if somebody has one open, the reset does not begin.
+// No function may be on a host driver ([HostDriverError]). Nobody else can open one through VFIO from before the reset
+// until after its proof. If somebody has one open, the reset does not begin.
 func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error) {
 	proof := isolation.Proof{Reset: r}
 	if ctx.Err() != nil {
@@ -89,8 +88,8 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	return proof, nil
 }
 
-// verdict returns what an error says of the device: nothing if the kernel has not answered, or did not begin
-// because another process or driver has the device.
+// verdict returns what an error says about the device: nothing if the kernel has not answered, or did not begin because
+// another process or driver has the device.
 func verdict(r isolation.Reset, err error) error {
 	unfinished := &UnfinishedError{Reset: r, Err: err}
 	_, onHost := errors.AsType[*HostDriverError](err)
@@ -107,8 +106,8 @@ func (e *Executor) reset(ctx context.Context, r isolation.Reset, x *exclusion, t
 	return e.kernel.ResetTogether(ctx, r.Set, r.Method, tenancy, x.hotReset)
 }
 
-// AwaitResets waits until no reset of the functions is in the kernel that an
-// earlier call has begun. It returns a [control.StuckError] when ctx ends first.
+// AwaitResets waits until no reset of the functions that an earlier call began is in the kernel. It returns a
+// [control.StuckError] if ctx ends first.
 func (e *Executor) AwaitResets(ctx context.Context, set []pci.Address) error {
 	return e.kernel.AwaitResets(ctx, set)
 }
@@ -126,7 +125,7 @@ func (e *Executor) Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, e
 	return fps, nil
 }
 
-// Fingerprint reads that of one function.
+// Fingerprint reads the fingerprint of one function.
 func Fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
 	config, err := fs.ConfigHead(a, isolation.FingerprintBytes)
 	if err != nil {
@@ -135,8 +134,7 @@ func Fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
 	return isolation.NewFingerprint(a, config)
 }
 
-// compare holds each fingerprint against the baseline of its function. A
-// function without a baseline proves nothing.
+// compare compares each fingerprint with the baseline of its function. A function without a baseline proves nothing.
 func compare(after, baseline []isolation.Fingerprint) string {
 	for _, fp := range after {
 		base, ok := find(baseline, fp.Address)

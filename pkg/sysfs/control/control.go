@@ -51,38 +51,33 @@ type Control struct {
 	limit time.Duration
 
 	mu sync.Mutex // guards stuck and resets
-	// stuck are the operations past their deadline, each with what is closed when
-	// the kernel answers it.
+	// stuck are the operations past their deadline, each with a channel that is closed when the kernel answers.
 	stuck map[*StuckError]chan struct{}
-	// resets are those whose callers were cut off, until the next call takes
-	// their results.
+	// resets are the resets whose callers were interrupted, until the next call takes their results.
 	resets map[resetID]*reset
 }
 
-// NumVFsLimit is how long a change of a PF's number of VFs may take where the
-// limit for other writes is shorter. The kernel makes the VFs one by one: mlx5
-// takes 25 seconds for 127.
+// NumVFsLimit is how long a change of a PF's number of VFs may take if the limit for other writes is shorter. The
+// kernel creates the VFs one by one: mlx5 takes 25 seconds for 127.
 const NumVFsLimit = 2 * time.Minute
 
-// New returns a Control that writes through w and reads the lists it has to
-// restore through r. No write is waited for longer than limit (a reset: six times
-// that; the number of VFs: at least [NumVFsLimit]), nor past the end of its context;
-// limit 0 leaves it to the context alone.
+// New returns a Control that writes through w, and reads the lists that it has to restore through r. It waits for a
+// write no longer than limit (six times as long for a reset, at least [NumVFsLimit] for the number of VFs), nor past
+// the end of its context. With limit 0, only the context counts.
 func New(w Writer, r Reader, limit time.Duration) *Control {
 	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}, resets: map[resetID]*reset{}}
 }
 
-// An Attribute is one write to come: on behalf of which function, where, and what.
+// An Attribute is one write: for which function, where, and what.
 type Attribute struct {
 	function pci.Address
 	path     string
 	value    string
 }
 
-// DriverOverride says which driver alone may bind a, whatever the drivers'
-// id tables say; "" clears it (the kernel clears on "\n" and ignores an empty
-// write). It does not change the driver that is bound now, and it does not
-// survive a reboot or the function's removal.
+// DriverOverride names the only driver that may bind a, whatever the drivers' ID tables say. "" clears it: the kernel
+// clears on "\n" and ignores an empty write. It does not change the present driver, and does not survive a reboot or
+// the function's removal.
 func DriverOverride(a pci.Address, driver string) Attribute {
 	value := driver
 	if value == "" {
@@ -129,15 +124,13 @@ func device(a pci.Address, name string) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/%s", a, name)
 }
 
-// WriteError says that the kernel refused a write, or that it could not be
-// begun because the attribute can't be opened.
+// WriteError says that the kernel refused a write, or that the attribute can't be opened.
 type WriteError struct {
 	// Path is the attribute below the root, "/sys/...".
 	Path string
 	// Value is the written value.
 	Value string
-	// Err is the kernel's answer, a [unix.Errno] unless the Writer is not the
-	// kernel.
+	// Err is the kernel's answer: a [unix.Errno], unless the Writer is a test's.
 	Err error
 }
 
@@ -153,8 +146,7 @@ func (e *WriteError) Error() string {
 // Unwrap returns the kernel's answer, for errors.Is with a [unix.Errno].
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// hint returns what the answer means: first as the attribute's own store
-// function gives it, then as any attribute would.
+// hint explains the answer: first as the attribute's own store function gives it, then as any attribute would.
 func (e *WriteError) hint() string {
 	var errno unix.Errno
 	if !errors.As(e.Err, &errno) {
@@ -176,8 +168,8 @@ func (e *WriteError) hint() string {
 	return ""
 }
 
-// attributeHint returns what errno means when the attribute's own store
-// function answers with it: drivers/base/bus.c, drivers/pci/{iov,pci,pci-sysfs}.c.
+// attributeHint explains errno if the attribute's own store function returns it: drivers/base/bus.c,
+// drivers/pci/{iov,pci,pci-sysfs}.c.
 func attributeHint(name string, errno unix.Errno) string {
 	switch name {
 	case "unbind":

@@ -14,9 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// StuckError says that the kernel has not answered a write by its deadline.
-// The write is still in the kernel and may yet take effect; until it returns,
-// every write for the function is refused with this same error.
+// StuckError says that the kernel has not answered a write by its deadline. The write is still in the kernel and may
+// yet take effect. Until it returns, every write for the function is refused with this same error.
 type StuckError struct {
 	Address pci.Address
 	// Path is the attribute below the root, "/sys/...", and Value the value of the write.
@@ -73,6 +72,8 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	}
 	ctx, cancel := deadline(ctx, c.writeLimit(to))
 	defer cancel()
+	// write(2) to sysfs can't be canceled: the kernel waits uninterruptibly in the caller's context. The channel has
+	// room for the answer, so that the goroutine ends even if nobody waits any more.
 	begun, done := time.Now(), make(chan error, 1)
 	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
 	select {
@@ -81,7 +82,7 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done: // both came at once: the kernel's answer is the truth
+	case err := <-done: // the kernel's answer outweighs the deadline
 		return refused(to, err)
 	default:
 	}
@@ -91,7 +92,7 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	return stuck
 }
 
-// writeLimit returns how long a write is waited for; 0 for as long as its context lasts.
+// writeLimit returns how long to wait for a write; 0 means until its context ends.
 func (c *Control) writeLimit(to Attribute) time.Duration {
 	if c.limit != 0 && path.Base(to.path) == "sriov_numvfs" {
 		return max(c.limit, NumVFsLimit)
@@ -107,8 +108,8 @@ func deadline(ctx context.Context, limit time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, limit)
 }
 
-// pass returns the operation that blocks writes to a. Without one it drops the results of a's resets that no
-// caller took: a write may undo what they did.
+// pass returns the operation that blocks writes to a. If there is none, it drops results of a's resets that no caller
+// has taken: a write may undo what they did.
 func (c *Control) pass(a pci.Address) *StuckError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,8 +120,8 @@ func (c *Control) pass(a pci.Address) *StuckError {
 	return stuck
 }
 
-// fence returns the write that keeps a from being written to, nil if none does,
-// and what is closed when the kernel answers it.
+// fence returns the operation that blocks writes to a, and a channel that is closed when the kernel answers it; nil if
+// there is none.
 func (c *Control) fence(a pci.Address) (first *StuckError, answered <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,10 +144,9 @@ func (c *Control) hold(stuck *StuckError) {
 	c.stuck[stuck] = make(chan struct{})
 }
 
-// Settle waits until the kernel has answered all writes for a, those included
-// whose deadline has passed. It returns a [*StuckError] when ctx ends first.
-// Who takes a cut-off change back calls it before he looks at the function:
-// a write that is still in the kernel may yet change what he sees.
+// Settle waits until the kernel has answered all writes for a, including those whose deadline has passed. It returns a
+// [*StuckError] if ctx ends first. Call it before you read the state of a function whose change was interrupted: a
+// write that is still in the kernel may yet change that state.
 func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	for {
 		stuck, answered := c.fence(a)
@@ -161,7 +161,7 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	}
 }
 
-// release waits for the kernel's late answer and then lifts the fence. It drops the answer: whoever uses the function
+// release waits for the kernel's late answer and then removes the fence. It drops the answer: whoever uses the function
 // next checks its state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
 	<-done //nolint:errcheck // the caller already returned
@@ -171,8 +171,8 @@ func (c *Control) release(stuck *StuckError, done <-chan error) {
 	delete(c.stuck, stuck)
 }
 
-// refused wraps the kernel's error as a [*WriteError]. A path in err is
-// dropped: the attribute's own says more.
+// refused wraps the kernel's error as a [*WriteError]. It drops a path in err, because the attribute's own path is more
+// precise.
 func refused(to Attribute, err error) error {
 	if err == nil {
 		return nil

@@ -14,18 +14,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// resetFactor says how much longer than for another write Control waits for a
-// reset, where the context leaves it the time: the kernel itself waits a minute
-// for a function to answer after a reset (PCIE_RESET_READY_POLL_MS in
-// drivers/pci/pci.c), for each of those below a bridge.
+// resetFactor is how many times longer Control waits for a reset than for another write, if the context allows it: the
+// kernel itself waits a minute for a function to answer after a reset (PCIE_RESET_READY_POLL_MS in drivers/pci/pci.c),
+// for each function below a bridge.
 const resetFactor = 6
 
 // ResetRun says how a reset was run.
 type ResetRun struct {
 	// Took is how long the reset took in the kernel.
 	Took time.Duration
-	// Joined is set when an earlier call had begun the reset, was cut off, and
-	// this call took its result.
+	// Joined is set if an earlier call began the reset and was interrupted, and this call took its result.
 	Joined bool
 }
 
@@ -51,9 +49,9 @@ func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy stri
 	})
 }
 
-// ResetTogether runs work, which resets all functions of set by other means than sysfs, by the rules of [Control.Reset]:
-// work has its own goroutine, the set is fenced while it runs past the end of ctx, and the next call for the tenancy
-// returns its result.
+// ResetTogether runs work, which resets all functions of set by other means than sysfs, under the rules of
+// [Control.Reset]: work has its own goroutine, the set is fenced while it runs past the end of ctx, and the next call
+// for the tenancy returns its result.
 func (c *Control) ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (ResetRun, error) {
 	if len(set) == 0 {
 		return ResetRun{}, errors.New("there is no function to reset")
@@ -74,14 +72,13 @@ func listed(set []pci.Address) string {
 	return strings.Join(words, ", ")
 }
 
-// resetID identifies a reset: calls with equal ids ask for the same one.
+// resetID identifies a reset: calls with equal IDs request the same reset.
 type resetID struct {
 	method, tenancy string
 	first           pci.Address
 }
 
-// A reset is one that was begun. What is not set here is its result, which may be
-// read once done is closed.
+// A reset is a reset that began. took and err are its result, which may be read after done is closed.
 type reset struct {
 	id    resetID
 	set   []pci.Address
@@ -110,7 +107,7 @@ func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	return c.result(ctx, r, false)
 }
 
-// cutOff returns the same reset by an earlier call, nil if there is none.
+// cutOff returns the same reset by an earlier call; nil if there is none.
 func (c *Control) cutOff(id resetID) *reset {
 	if id.tenancy == "" {
 		return nil
@@ -139,7 +136,7 @@ func (c *Control) begin(r *reset) error {
 	return nil
 }
 
-// forget drops results of resets of these functions that no caller took: what comes next may leave new traces.
+// forget drops results of resets of these functions that no caller has taken: the next operation may leave new traces.
 // Callers hold mu, and none of the functions is fenced.
 func (c *Control) forget(set []pci.Address) {
 	for id, old := range c.resets {
@@ -149,8 +146,7 @@ func (c *Control) forget(set []pci.Address) {
 	}
 }
 
-// result waits for a reset. One that is not done in time is fenced and kept for
-// the next call.
+// result waits for a reset. A reset that is not done in time is fenced and kept for the next call.
 func (c *Control) result(ctx context.Context, r *reset, joined bool) (ResetRun, error) {
 	select {
 	case <-r.done:
@@ -175,6 +171,8 @@ func (c *Control) abandon(r *reset) *StuckError {
 	select {
 	case <-r.done:
 		return nil
+	// The deadline and the end of the reset may have come at once. Under mu, lift can't close done meanwhile, so the
+	// reset is fenced either completely or not at all.
 	default:
 	}
 	if c.resets[r.id] != r {
@@ -193,7 +191,7 @@ func (r *reset) stuck(a pci.Address) *StuckError {
 	return &stuck
 }
 
-// lift ends a reset: it opens the fence around its set. Without a tenancy its result is dropped.
+// lift ends a reset and removes the fence of its set. Without a tenancy, it drops the result.
 func (c *Control) lift(r *reset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,6 +203,7 @@ func (c *Control) lift(r *reset) {
 	if r.id.tenancy == "" && c.resets[r.id] == r {
 		delete(c.resets, r.id)
 	}
+	// After the fence is gone: whoever waits on done may write at once.
 	close(r.done)
 }
 
@@ -226,7 +225,7 @@ func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
 	}
 }
 
-// inFlight returns a reset of one of the functions that is in the kernel although its caller was interrupted, nil if
+// inFlight returns a reset of one of the functions that is in the kernel although its caller was interrupted; nil if
 // there is none.
 func (c *Control) inFlight(set []pci.Address) *reset {
 	c.mu.Lock()
@@ -265,13 +264,12 @@ func (c *Control) put(to Attribute) error {
 	return refused(to, c.w.Write(to.path, []byte(to.value)))
 }
 
-// NotBegun reports whether an error of a reset says that the kernel did not begin it: EBUSY
-// from a group that a process has open, EAGAIN from a lock of the bus.
+// NotBegun reports whether an error says that the kernel did not begin a reset: EBUSY from a group that a process has
+// open, EAGAIN from a lock of the bus.
 func NotBegun(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) }
 
-// restorable returns the text that sets reset_method to the list. An empty
-// list means that an administrator has disabled resets, which takes a newline:
-// the kernel ignores an empty write.
+// restorable returns the text that sets reset_method to the list. An empty list means that an administrator disabled
+// resets. It is set by a newline, because the kernel ignores an empty write.
 func restorable(list string) string {
 	if strings.TrimSpace(list) == "" {
 		return "\n"

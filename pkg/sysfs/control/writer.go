@@ -29,13 +29,11 @@ func NewWriter(root string) (*RootWriter, error) {
 // Close releases the root. Writes that are in the kernel continue.
 func (w *RootWriter) Close() error { return w.root.Close() }
 
-// Write implements [Writer]. The file is opened for writing and nothing else:
-// with O_CREATE, a missing attribute would answer EACCES on sysfs and spring
-// into being on any other file system.
+// Write implements [Writer]. It opens the file for writing only, without O_CREATE: sysfs would answer EACCES for a
+// missing attribute, and another file system would create a file.
 //
-// It is one write(2). [os.File.Write] is not: it repeats a short write,
-// and, since sysfs files can be polled, parks the goroutine for good when the
-// kernel answers EAGAIN, as it does for a probe that is deferred.
+// It calls write(2) once. [os.File.Write] repeats a short write, and, because sysfs files can be polled, blocks the
+// goroutine forever if the kernel answers EAGAIN, as it does for a deferred probe.
 func (w *RootWriter) Write(path string, data []byte) error {
 	f, err := w.root.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -52,8 +50,8 @@ func (w *RootWriter) Write(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// descriptor returns the descriptor of f, which is valid until f is closed. [os.File.Fd] would also make it
-// block, and then a write waits where it should answer EAGAIN.
+// descriptor returns the descriptor of f, which is valid until f is closed. [os.File.Fd] would also make it blocking: a
+// write would wait instead of returning EAGAIN.
 func descriptor(f *os.File) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
