@@ -12,14 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Decode returns what an allocated claim asks of the driver with the name.
-// What belongs to other drivers is left out. The same claim gives the same
-// request, so it may be called again at any time.
+// Decode returns what an allocated claim requests from the driver with the name. It ignores devices of other drivers.
+// The same claim gives the same request, so it may be called again at any time.
 //
-// Errors are for the claim's owner to read. [ErrNotAllocated] and [ErrNotOurs]
-// say that there is nothing to do here, [v1alpha1.WeakensIsolationError] that
-// a tenant asks for what only an admin may grant, [v1alpha1.InvalidError] what
-// is wrong with the parameters.
+// Errors are for the claim's owner. [ErrNotAllocated] and [ErrNotOurs] say that there is nothing to do here,
+// [v1alpha1.WeakensIsolationError] that a tenant requests what only an administrator may grant, and
+// [v1alpha1.InvalidError] what is wrong with the parameters.
 func Decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	req, err := decode(c, driverName)
 	if err != nil {
@@ -70,9 +68,8 @@ func Allocated(c *resourceapi.ResourceClaim, driverName string) ([]Device, error
 	return newDevices(c.Status.Allocation.Devices.Results, driverName)
 }
 
-// findClass returns the DeviceClass that a request names, "request/subrequest"
-// included; empty for a request that the spec does not have. The API server
-// keeps names of requests apart, and the spec as it was made.
+// findClass returns the DeviceClass of a request, also of "request/subrequest"; empty if the spec does not have the
+// request. The API server keeps names of requests unique, and the spec is immutable.
 func findClass(spec *resourceapi.DeviceClaim, request string) string {
 	name, sub, isSub := strings.Cut(request, "/")
 	for i := range spec.Requests {
@@ -92,9 +89,9 @@ func findClass(spec *resourceapi.DeviceClaim, request string) string {
 	return ""
 }
 
-// keepsRequests refuses parameters of DeviceClasses that do not say for which requests they are, if the claim has several
-// classes: each would apply to all devices, and the last one would win. The allocators of Kubernetes 1.34.0 and 1.34.1 write them
-// so (kubernetes/kubernetes#134789).
+// keepsRequests refuses parameters of DeviceClasses that name no requests if the claim has several classes: they would
+// apply to all devices, and the last one would win. The allocators of Kubernetes 1.34.0 and 1.34.1 write such
+// parameters (kubernetes/kubernetes#134789).
 func keepsRequests(c *resourceapi.ResourceClaim, driverName string) error {
 	classes := listClasses(&c.Spec.Devices)
 	if len(classes) < 2 {
@@ -127,8 +124,8 @@ func listClasses(spec *resourceapi.DeviceClaim) []string {
 	return slices.Compact(classes)
 }
 
-// checkIdentity checks what names the claim. The UID also names files and CDI
-// devices, and a claim given as a file can hold any text there.
+// checkIdentity checks the claim's name, namespace and UID. The UID also names files and CDI devices, and a claim that
+// is read from a file can contain any text there.
 func checkIdentity(c *resourceapi.ResourceClaim) error {
 	const most = 64 // a UUID has 36
 	uid := string(c.UID)
@@ -143,7 +140,7 @@ func checkIdentity(c *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// What a claim of a PodGroup's spec.resourceClaims is reserved for (KEP-5729).
+// The consumers of a claim in a PodGroup's spec.resourceClaims (KEP-5729).
 const (
 	podGroupAPI = "scheduling.k8s.io"
 	podGroups   = "podgroups"
@@ -154,7 +151,7 @@ func IsPodGroup(ref *resourceapi.ResourceClaimConsumerReference) bool {
 	return ref.APIGroup == podGroupAPI && ref.Resource == podGroups
 }
 
-// newPods returns the consumers of a claim, which must be pods: a VM belongs to one.
+// newPods returns the consumers of a claim, which must be pods: a device belongs to one VM.
 func newPods(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
 	var pods []Pod
 	for i, ref := range consumers {
@@ -183,6 +180,8 @@ func newDevices(results []resourceapi.DeviceRequestAllocationResult, driverName 
 			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %w", i, err)
 		}
 		for _, d := range functions {
+			// A pair and one of its functions are different devices to the scheduler. Only the slice's counters keep it
+			// from allocating both.
 			if request, ok := seen[d.Address]; ok {
 				return nil, fmt.Errorf("status.allocation.devices.results[%d]: %s is allocated twice, to requests %q and %q",
 					i, d.Name, request, d.Request)
@@ -197,8 +196,7 @@ func newDevices(results []resourceapi.DeviceRequestAllocationResult, driverName 
 	return devices, nil
 }
 
-// newFunctions reads one allocation result of ours: a function, or the two of a
-// pair.
+// newFunctions reads one of our allocation results: a function, or the two functions of a pair.
 func newFunctions(r *resourceapi.DeviceRequestAllocationResult) ([]Device, error) {
 	parts, err := device.ParseParts(r.Device)
 	if err != nil {

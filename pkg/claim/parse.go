@@ -13,18 +13,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// The versions of a ResourceClaim that Parse reads. A claim of v1beta2 is
-// field by field one of v1; that of v1beta1 has other requests in its spec.
+// The versions of a ResourceClaim that Parse reads. v1beta2 has the same fields as v1. v1beta1 has other requests in
+// its spec.
 const (
 	apiV1      = "resource.k8s.io/v1"
 	apiV1beta2 = "resource.k8s.io/v1beta2"
 )
 
-// Parse reads one allocated ResourceClaim from YAML or JSON, as "kubectl get
-// resourceclaim -o yaml" prints it: for a claim that an operator hands us
-// without a cluster. It is strict: an unknown or repeated field, another kind
-// or a second document is an error. A claim that is not allocated is
-// [ErrNotAllocated].
+// Parse reads one allocated ResourceClaim from YAML or JSON, as "kubectl get resourceclaim -o yaml" prints it, so that
+// an operator can plan a claim without a cluster. It is strict: an unknown or repeated field, another kind or a second
+// document is an error. A claim that is not allocated is [ErrNotAllocated].
 func Parse(text []byte) (*resourceapi.ResourceClaim, error) {
 	raw, err := v1alpha1.YAMLToJSON(text)
 	if err != nil {
@@ -75,7 +73,7 @@ func checkMeta(raw []byte) error {
 	return nil
 }
 
-// hint says how a claim comes of what was given instead.
+// hint says how to get a claim from the object that was given.
 func hint(kind string) string {
 	switch kind {
 	case "List", "ResourceClaimList":
@@ -86,7 +84,7 @@ func hint(kind string) string {
 	return ""
 }
 
-// oneLine makes one error of the strict reader's, of which it has up to 100.
+// oneLine joins the errors of the strict reader, which returns up to 100.
 func oneLine(errs []error) error {
 	const most = 10
 	var texts []string

@@ -15,18 +15,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Request is what one claim asks of this node's plugin.
+// Request is what one claim requests from this node's plugin.
 type Request struct {
-	// UID identifies the claim; names may come back with another UID.
+	// UID identifies the claim. A name can be used again with another UID.
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Pods are the consumers that status.reservedFor names.
 	Pods []Pod `json:"pods,omitempty"`
-	// NodeSelector selects the nodes for which the claim is allocated; nil for any.
+	// NodeSelector selects the nodes for which the claim is allocated; nil means any node.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
-	// Devices are the functions of the allocation results for our driver, in the
-	// claim's order, those of a pair one after the other, the GPU first.
+	// Devices are the functions of the allocation results for our driver, in the claim's order. The two functions of a
+	// pair are consecutive, the GPU first.
 	Devices []Device `json:"devices"`
 }
 
@@ -36,39 +36,37 @@ type Pod struct {
 	Name string `json:"name"`
 }
 
-// Device is one allocated function with its settled parameters.
+// Device is one allocated function with its final parameters.
 type Device struct {
 	// Request is the claim's request name, "request/subrequest" included.
 	Request string `json:"request"`
 	// Class is the DeviceClass that the request names; empty if the claim's spec
 	// has no such request.
 	Class string `json:"class,omitempty"`
-	// ClassParameters are those for our driver that the allocation copied from the DeviceClass, unchanged and in
-	// its order.
+	// ClassParameters are our driver's parameters that the allocation copied from the DeviceClass, unchanged and in its
+	// order.
 	ClassParameters []json.RawMessage `json:"-"`
 	Pool            string            `json:"pool"`
-	// Name is the function's device name; Address is what it names.
+	// Name is the function's device name, which contains Address.
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`
-	// Pair is the name in the slice of the pair that the function was allocated
-	// with; empty for a function that was allocated by itself, under its Name.
+	// Pair is the pair's name in the ResourceSlice; empty for a function that was allocated by itself.
 	Pair string `json:"pair,omitempty"`
 	// AdminAccess marks a device that must not be taken or changed.
 	AdminAccess bool `json:"adminAccess,omitempty"`
 	// VFIO is complete: every field has its default or its configured value.
 	VFIO v1alpha1.VFIOConfig `json:"vfio"`
-	// VF is nil when neither class nor claim said anything about the VF.
+	// VF is nil if neither class nor claim has parameters for the VF.
 	VF *v1alpha1.VFConfig `json:"vf,omitempty"`
-	// OwnMaxTxRate is whether VF's maxTxRate is the claim's and its class says none:
-	// then it may only lower what the PF imposes already.
+	// OwnMaxTxRate is whether the claim sets VF's maxTxRate and its class does not. The value can then only lower the
+	// PF's present one.
 	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
-	// Origins says for each field that was set who set it, by its path:
-	// "vfio.backend" -> "class", "vf.mac" -> "claim".
+	// Origins says who set each field, by its path: "vfio.backend" -> "class", "vf.mac" -> "claim".
 	Origins map[string]Origin `json:"origins,omitempty"`
 }
 
-// NamesOfPod returns the names of a pod's claims, sorted, made from templates and by extended
-// resources included. One that is not made yet is not among them.
+// NamesOfPod returns the names of a pod's claims, sorted, including claims that were created from templates and for
+// extended resources. Claims that do not exist yet are missing.
 func NamesOfPod(p *corev1.Pod) []string {
 	var names []string
 	for _, ref := range p.Spec.ResourceClaims {
@@ -91,8 +89,7 @@ func NamesOfPod(p *corev1.Pod) []string {
 // ErrNotOurs says that a claim holds no device of our driver.
 var ErrNotOurs = errors.New("no device of our driver is allocated")
 
-// ErrNotAllocated says that a claim has no status.allocation. The scheduler
-// writes it once a pod uses the claim.
+// ErrNotAllocated says that a claim has no status.allocation. The scheduler writes it when a pod uses the claim.
 var ErrNotAllocated = errors.New("status.allocation is missing")
 
 // PodGroupError says that a claim is reserved for a PodGroup instead of a pod.

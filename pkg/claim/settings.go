@@ -16,13 +16,13 @@ import (
 // Origin says who set a parameter.
 type Origin string
 
-// Origins. The class is the admin's, the claim is the tenant's.
+// Origins. An administrator writes the class, a tenant the claim.
 const (
 	FromClass Origin = "class"
 	FromClaim Origin = "claim"
 )
 
-// words say whose the parameter is, behind the path to it.
+// words returns the origin for a message, to follow the parameter's path.
 func (o Origin) words() string {
 	switch o {
 	case FromClass:
@@ -42,11 +42,11 @@ type settings struct {
 	decoded map[*resourceapi.OpaqueDeviceConfiguration]parameters
 }
 
-// parameters are one config entry's, decoded.
+// parameters are one decoded config entry.
 type parameters struct {
 	v1alpha1.Parameters
 	origin Origin
-	// path leads to the entry in the claim.
+	// path is the entry's path in the claim.
 	path string
 }
 
@@ -76,7 +76,7 @@ func newSettings(configs []resourceapi.DeviceAllocationConfiguration, driverName
 	return s, nil
 }
 
-// decodeEntry decodes one entry and refuses what its source may not say.
+// decodeEntry decodes one entry and refuses parameters that its source may not set.
 func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, error) {
 	var p parameters
 	switch c.Source {
@@ -95,17 +95,17 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 	if p.Parameters, err = v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw); err != nil {
 		return p, err
 	}
+	// Per field, whatever the class says: a tenant can't switch off a protection that the class left at its default.
 	if p.origin == FromClaim {
 		return p, p.Weakens()
 	}
 	return p, nil
 }
 
-// resolve fills in the parameters of d: the entries that apply to its request
-// over the defaults, field by field.
+// resolve sets the parameters of d: the entries that apply to its request over the defaults, field by field.
 func (s *settings) resolve(d *Device) error {
 	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
-	class := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{}, VF: &v1alpha1.VFConfig{}} // what the class alone says
+	class := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{}, VF: &v1alpha1.VFConfig{}} // the class's entries alone
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
 		p := s.decoded[c.Opaque]
 		if p.origin == FromClass {
@@ -128,8 +128,8 @@ func (s *settings) resolve(d *Device) error {
 	return d.finish()
 }
 
-// overlayVFIO lays a VFIOConfig over what was said of the device so far. Entries of the class come first, and one of the
-// claim may not undo them.
+// overlayVFIO overlays a VFIOConfig on the device's parameters so far. Entries of the class come first, and an entry of
+// the claim can't undo them.
 func (d *Device) overlayVFIO(p parameters, class *v1alpha1.VFIOConfig) error {
 	if p.origin == FromClass {
 		class.Overlay(p.VFIO)
@@ -141,7 +141,7 @@ func (d *Device) overlayVFIO(p parameters, class *v1alpha1.VFIOConfig) error {
 	return nil
 }
 
-// overlayVF lays a VFConfig over what was said of the VF so far, in the same way.
+// overlayVF overlays a VFConfig in the same way.
 func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
 	if p.origin == FromClass {
 		class.Overlay(p.VF)
@@ -159,7 +159,7 @@ func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
 	return nil
 }
 
-// finish fills in defaults and checks what all entries say together.
+// finish sets defaults and validates the combination of all entries.
 func (d *Device) finish() error {
 	d.VFIO.Default()
 	if err := d.VFIO.Validate(); err != nil {
@@ -187,7 +187,7 @@ func (d *Device) who(prefix string) string {
 	return strings.Join(parts, ", ")
 }
 
-// note enters who set the fields.
+// note records who set the fields.
 func (d *Device) note(prefix string, fields []string, origin Origin) {
 	for _, field := range fields {
 		if d.Origins == nil {

@@ -8,26 +8,26 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Drain marks a drained function: no new claim gets it, or a function that must go with it (its group and companions, a
-// PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
+// Drain marks a drained function: no new claim gets it, or a function that is assigned with it (its group and
+// companions, a PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
 type Drain struct {
-	// Address is the one that the function had; [LocateDrains] finds the present one.
+	// Address is the address that the function had; [LocateDrains] finds the present one.
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
 	// Reason is the operator's.
 	Reason string `json:"reason"`
-	// Evict says that pods which have it are to go, too.
+	// Evict is whether pods that have the function are evicted.
 	Evict bool `json:"evict,omitempty"`
-	// By is who asked for it: "uid 0, alice by sudo".
+	// By is who requested the drain: "uid 0, alice by sudo".
 	By string `json:"by,omitempty"`
-	// Since is when it was asked for, RFC 3339 in UTC.
+	// Since is the time of the request, RFC 3339 in UTC.
 	Since string `json:"since"`
-	// Gone is set by [LocateDrains] where the address is another device's.
+	// Gone is set by [LocateDrains] if another device has the address.
 	Gone bool `json:"-"`
 }
 
-// Concerns reports whether a record has the drained function, or a VF of it. Their addresses decide where an identity is
-// not known.
+// Concerns reports whether a record has the drained function, or a VF of it. If an identity is unknown, the addresses
+// decide.
 func (d *Drain) Concerns(rec *Record) bool {
 	return slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool {
 		if fn.PF != nil && *fn.PF == d.Address {
@@ -40,8 +40,8 @@ func (d *Drain) Concerns(rec *Record) bool {
 	})
 }
 
-// LocateDrains returns drains with the addresses that their functions have in a snapshot. One whose function is not there
-// keeps the address that the function had, with Gone set if another device has that now.
+// LocateDrains returns drains with the present addresses of their functions. If a function is not in the snapshot, its
+// drain keeps the former address, with Gone set if another device has it now.
 func LocateDrains(drains []Drain, snap *device.Snapshot) []Drain {
 	located := slices.Clone(drains)
 	for i := range located {
@@ -82,16 +82,17 @@ func drains() markKind[Drain] {
 	}
 }
 
-// MarkDrained writes a mark durably: when it returns nil, the mark survives a
-// power failure. One that is there is replaced.
+// MarkDrained writes a mark durably: when it returns nil, the mark survives a power failure. It replaces an existing
+// mark.
 func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 
-// LiftDrain lifts a mark durably, by its identity, or by its address where it has none. A missing mark is not an error.
+// LiftDrain removes a mark durably, by its identity, or by its address if it has no identity. A missing mark is not an
+// error.
 func (s *Store) LiftDrain(d Drain) error {
 	_, err := s.marksDrain().lift(d.Address, d.Identity)
 	return err
 }
 
-// Drains returns all marks, by address. An unreadable file still marks its function. After an error it is not known which
+// Drains returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows which
 // functions are in use.
 func (s *Store) Drains() ([]Drain, error) { return s.marksDrain().all() }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entries makes the entries of a directory durable, which a rename alone does not. Claims that wait at the same time
-// share an fsync.
+// entries makes the entries of a directory durable, which a rename alone does not (fsync(2)). Claims that wait at the
+// same time share an fsync.
 type entries struct {
 	dir   string
 	fsync func(dir string) error
@@ -19,7 +19,7 @@ type entries struct {
 	next *round
 }
 
-// round is an fsync that has not begun, and all who wait for it.
+// round is an fsync that has not begun, and all callers that wait for it.
 type round struct {
 	done chan struct{}
 	err  error // once done is closed
@@ -36,6 +36,8 @@ func (e *entries) sync() error {
 		<-r.done
 		return r.err
 	}
+	// While an earlier fsync runs, later callers join this round. The round is closed before its own fsync begins,
+	// because a change made after that may miss it.
 	e.turn <- struct{}{}
 	e.close()
 	r.err = e.fsync(e.dir)
@@ -44,7 +46,7 @@ func (e *entries) sync() error {
 	return r.err
 }
 
-// join returns the next round. Who is the first in it carries it out.
+// join returns the next round. The first caller in it executes it.
 func (e *entries) join() (r *round, leads bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +56,7 @@ func (e *entries) join() (r *round, leads bool) {
 	return e.next, leads
 }
 
-// close begins the round: a change that comes later needs another one.
+// close ends the round for new callers: a later change needs another one.
 func (e *entries) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// FatalErrors is the number of fatal errors of a function that are accounted for: those that the kernel had counted when
-// the function was last proven clean, or when an operator returned it to use. The kernel counts from the boot, or from
-// when it found the function.
+// FatalErrors is the number of fatal errors of a function that are accounted for: the kernel's count when the function
+// was last proven clean, or when an operator returned it to service. The kernel counts from the boot, or from when it
+// found the function.
 type FatalErrors struct {
 	Address pci.Address `json:"address"`
 	BootID  string      `json:"bootID"`
@@ -29,14 +29,13 @@ func fatalErrors() markKind[FatalErrors] {
 	}
 }
 
-// MarkFatalErrors writes a mark durably. One that is there is replaced.
+// MarkFatalErrors writes a mark durably and replaces an existing one.
 func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }
 
 // FatalErrors returns all marks.
 func (s *Store) FatalErrors() ([]FatalErrors, error) { return s.marksFatalErrors().all() }
 
-// Unaccounted returns the functions that reported fatal errors for which no mark of this
-// boot accounts.
+// Unaccounted returns the functions that reported fatal errors without a mark of this boot that accounts for them.
 func Unaccounted(snap *device.Snapshot, marks []FatalErrors) map[pci.Address]bool {
 	grown := map[pci.Address]bool{}
 	for i := range snap.Functions {

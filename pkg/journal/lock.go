@@ -18,10 +18,9 @@ import (
 // Locks are named locks shared by all processes that use one directory: flock on a file per name. The kernel drops
 // them when the process dies. Two plugin instances of a rolling update coordinate by them.
 //
-// A waiter tries without blocking: again when this process releases a lock, and after growing pauses, since other
-// processes don't signal a release. flock itself can't be interrupted: a waiter that blocks in it keeps a thread
-// and a descriptor after its caller has given up. Locks of open file descriptions (fcntl) have the same limit, and
-// older instances don't see them.
+// A waiter polls: when this process releases a lock, and after growing pauses, because other processes don't signal a
+// release. flock itself can't be interrupted: a waiter that blocks in it would keep a thread and a descriptor after its
+// caller has given up. Locks of open file descriptions (fcntl) have the same limit, and older instances don't see them.
 type Locks struct {
 	dir  string
 	kept *keptFiles
@@ -31,7 +30,7 @@ type Locks struct {
 	freed chan struct{}
 }
 
-// NewLocks returns the locks in dir, which is made if it is missing.
+// NewLocks returns the locks in dir, and creates the directory if it is missing.
 func NewLocks(dir string) (*Locks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open locks: %w", err)
@@ -41,22 +40,23 @@ func NewLocks(dir string) (*Locks, error) {
 	return l, nil
 }
 
-// Lock names a lock; several may have it at once if all share it.
+// Lock names a lock. Several callers can have it at once if all share it.
 type Lock struct {
 	Name   string
 	Shared bool
-	// Transient has the lock's file removed when it is released: for names that
-	// don't come back, such as those of claims. A transient lock is never shared.
+	// Transient removes the lock's file when the lock is released: for names that don't come back, such as those of
+	// claims. A transient lock is never shared.
 	Transient bool
-	// Kept has the lock's file stay open when it is released: for names that are locked
-	// again and again. A kept lock is never transient.
+	// Kept keeps the lock's file open when the lock is released: for names that are locked again and again. A kept lock
+	// is never transient.
 	Kept bool
 }
 
 // Acquire takes all the locks, in a fixed order, and returns the function that releases them, which may be called more
-// than once. A name that occurs twice is locked once, shared only if both are. A caller that waits to have a
-// lock alone gets it before those that ask to share it later, unless it waits longer than 40 seconds: so a caller must not
-// share a lock that it shares already. If ctx ends first, Acquire takes no lock, and returns an error that wraps the cause.
+// than once. A name that occurs twice is locked once, shared only if both are. A caller that waits for an exclusive
+// lock gets it before callers that ask to share it later, unless it waits longer than 40 seconds. So a caller must not
+// share a lock that it shares already. If ctx ends first, Acquire takes no lock, and returns an error that wraps the
+// cause.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
 	var held []heldLock
 	release = sync.OnceFunc(func() {
@@ -65,6 +65,7 @@ func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err
 		}
 		l.wakeWaiters()
 	})
+	// In one order, so that no two calls wait for each other.
 	for _, lock := range ordered(locks) {
 		h, err := l.take(ctx, lock)
 		if err != nil {
@@ -149,6 +150,7 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 		how = unix.LOCK_SH
 	}
 	err = unix.Flock(f.fd, how|unix.LOCK_NB)
+	// A lock on a file without a name excludes nobody: the next caller creates and locks another file.
 	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !f.isNamed() {
 		f.close()
 		return heldLock{}, errTaken
@@ -160,14 +162,13 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 	return heldLock{Lock: lock, file: f}, nil
 }
 
-// open returns the file of a lock: the one that was kept open, unless another caller has
-// it now.
+// open returns the file of a lock: the one that was kept open, unless another caller has it now.
 func (l *Locks) open(lock Lock) (*lockFile, error) {
 	if f := l.kept.take(lock.Name); f != nil {
 		return f, nil
 	}
 	path := l.path(lock.Name)
-	// os.OpenFile would ask the poller, which takes no regular files.
+	// os.OpenFile would also register the file with the poller, which fails for regular files and costs a system call.
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600) })
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -201,8 +202,8 @@ type heldLock struct {
 	file *lockFile
 }
 
-// release gives the lock back. The file goes while the lock is still held, so
-// that only its owner removes it.
+// release releases the lock. It removes the file while the lock is still held, so that only the lock's owner removes
+// it.
 func (l *Locks) release(h heldLock) {
 	if h.Transient && !h.Shared {
 		_ = unix.Unlink(h.file.path) // what stays is removed by Sweep

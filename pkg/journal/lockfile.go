@@ -16,9 +16,8 @@ type lockFile struct {
 
 func (f *lockFile) close() { _ = unix.Close(f.fd) } // nothing is written to it
 
-// isNamed reports whether the file's path still leads to it. Between open and
-// flock the former owner of a transient lock may have removed the file: the next
-// one then locks another file, and both would have the lock.
+// isNamed reports whether the file's path still leads to it. Between open and flock, the former owner of a transient
+// lock may have removed the file. The next caller then locks another file, and both would have the lock.
 func (f *lockFile) isNamed() bool {
 	var there, opened unix.Stat_t
 	if unix.Stat(f.path, &there) != nil {
@@ -52,7 +51,7 @@ type keptFiles struct {
 	files map[string]*lockFile
 }
 
-// take returns the file that is kept for a name, nil without one. It is the caller's now.
+// take removes and returns the file that is kept for a name; nil if there is none.
 func (k *keptFiles) take(name string) *lockFile {
 	k.mu.Lock()
 	defer k.mu.Unlock()

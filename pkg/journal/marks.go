@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// marks are the files of one directory below the journal's: one for each marked
-// function, named by the address that it had. They outlive claims' records and reboots.
+// marks are the files of one directory below the journal's: one for each marked function, named by the address that it
+// had. They outlive claims' records and reboots.
 type marks[M any] struct {
 	store *Store
 	markKind[M]
@@ -27,11 +27,10 @@ type marks[M any] struct {
 
 // markKind describes one kind of marks.
 type markKind[M any] struct {
-	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
-	// of is what the marked functions are: "not clean".
+	// dir is the directory's name. In errors, what describes the mark ("mark as unclean"), and of the marked functions
+	// ("not clean").
 	dir, what, of string
-	// address returns the address that the function of a mark had, and identity what function it is; empty if that is
-	// not known.
+	// address returns the address that the function of a mark had, and identity its identity; empty if it is unknown.
 	address  func(*M) pci.Address
 	identity func(*M) device.Identity
 	// unreadable returns the mark of a function whose file can't be read.
@@ -44,15 +43,14 @@ type file[M any] struct {
 	mark M
 }
 
-// A mark's file is named "0000:3b:00.0.json". Where that is the mark of another device, which had the address before, it
-// is "0000:3b:00.0+1.json".
+// A mark's file is named "0000:3b:00.0.json". If that file marks another device, which had the address before, it is
+// "0000:3b:00.0+1.json".
 const (
 	markSuffix  = ".json"
 	markCounter = "+"
 )
 
-// MarkAddress returns the address in the name of a mark's file; false for another file, such as a write that a crash cut
-// off.
+// MarkAddress returns the address in the name of a mark's file; false for another file, such as an interrupted write.
 func MarkAddress(name string) (pci.Address, bool) {
 	base, isMark := strings.CutSuffix(name, markSuffix)
 	base, _, _ = strings.Cut(base, markCounter)
@@ -60,8 +58,8 @@ func MarkAddress(name string) (pci.Address, bool) {
 	return a, isMark && err == nil
 }
 
-// concerns reports whether the mark in a file is of a function: by its identity, or by the address where identities are not
-// known.
+// concerns reports whether the mark in a file marks the function: by its identity, or by the address if an identity is
+// unknown.
 func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) bool {
 	marked := k.identity(&f.mark)
 	if marked == (device.Identity{}) || id == (device.Identity{}) {
@@ -70,8 +68,8 @@ func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) boo
 	return marked.Match(id) == device.Agrees
 }
 
-// put writes a mark durably: when it returns nil, the mark survives a power
-// failure. One of the same function is replaced.
+// put writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of the same
+// function.
 func (k marks[M]) put(m M) error {
 	a := k.address(&m)
 	files, err := k.files(disk{}, k.store.dir)
@@ -118,6 +116,8 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
 	}
+	// Both directories: the mark's entry is in dir, and dir's own entry, which MkdirAll may have made, is in the
+	// journal.
 	return errors.Join(syncDir(dir), s.entries.sync())
 }
 
@@ -133,7 +133,7 @@ func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err
 			continue
 		}
 		path := filepath.Join(k.store.dir, k.dir, files[i].name)
-		err := unix.Unlink(path) // os.Remove would look for a directory, too
+		err := unix.Unlink(path) // os.Remove would also try rmdir
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
 		}
@@ -193,7 +193,8 @@ func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool
 	return k.decode(path, data, a), true
 }
 
-// decode returns the mark in a file whose name has the address. Another text marks the function at that address.
+// decode returns the mark in a file whose name has the address. A file with other content marks the function at that
+// address.
 func (k markKind[M]) decode(path string, data []byte, a pci.Address) (m M) {
 	if json.Unmarshal(data, &m) != nil || k.address(&m) != a {
 		return k.unreadable(a, path)
@@ -201,14 +202,13 @@ func (k markKind[M]) decode(path string, data []byte, a pci.Address) (m M) {
 	return m
 }
 
-// Files reads a journal that does not lie on this machine's disk: that of a copy, or
-// below another root.
+// Files reads a journal that is not on this machine's disk: in an archive, or below another root.
 type Files interface {
 	ReadDir(path string) ([]string, error)
 	ReadFile(path string) ([]byte, error)
 }
 
-// disk is this machine's.
+// disk reads this machine's disk.
 type disk struct{}
 
 func (disk) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -1,5 +1,5 @@
-// Package journal keeps what must survive a crash: one file per claim, written
-// before the first change to the node and removed after the last.
+// Package journal keeps the state that must survive a crash: one file per claim, written before the first change to the
+// node and removed after the last.
 //
 // A record is a JSON file <id>.json with a version and a checksum, replaced
 // atomically (write to a temporary file, fsync, rename, fsync of the
@@ -20,20 +20,18 @@ import (
 // DefaultDir is where a node's journal is unless the plugin is configured otherwise, below the node's root.
 const DefaultDir = "var/lib/kata-vfio/journal"
 
-// State is how far a claim has come. Each state is written before what it
-// announces begins.
+// State is the progress of a claim. A state is written before the work that it announces begins.
 type State string
 
 // States of a record.
 const (
-	// Preparing: steps of the plan may have been taken, in part or all. After a
-	// crash the functions go back to their original bindings.
+	// Preparing: some or all steps of the plan may have been taken. After a crash, the functions return to their
+	// original bindings.
 	Preparing State = "preparing"
-	// Prepared: all steps are verified and the CDI spec is written. After a
-	// crash the claim is as good as before.
+	// Prepared: all steps are verified and the CDI spec is written. A crash does not affect the claim.
 	Prepared State = "prepared"
-	// Releasing: the way back has begun; the functions are still on their VFIO
-	// drivers and may be reset. After a crash it begins again.
+	// Releasing: the release has begun. The functions are still on their VFIO drivers and may be reset. After a crash,
+	// it begins again.
 	Releasing State = "releasing"
 	// Cleaned: the resets are done and proven. The functions return to their original bindings and must not be reset
 	// again, because the node may use some of them already. Recovery after a crash continues there.
@@ -69,16 +67,16 @@ func (r *Record) IsOrphan() bool { return r.Kind == Orphan }
 type Record struct {
 	Kind  Kind  `json:"kind"`
 	State State `json:"state"`
-	// BootID is the boot in which the record was begun: in another one, group
-	// numbers, bindings and device nodes of the record mean nothing.
+	// BootID is the boot in which the record was begun. In another boot, its group numbers, bindings and device nodes
+	// mean nothing.
 	BootID string `json:"bootID"`
 	// Plan holds the claim, the devices, and each function's original binding.
 	Plan plan.Plan `json:"plan"`
 	// Baseline are the fingerprints of the functions at the hand-over, against which the reset is proven. In state
-	// preparing they are from before the resets of Prepare, and show that these have begun.
+	// preparing they are from before the resets of Prepare, and show that these resets have begun.
 	Baseline []isolation.Fingerprint `json:"baseline,omitempty"`
-	// Sandbox is the last sandbox that got the functions. They are not clean for
-	// another one until it is nil again. Nil before the first.
+	// Sandbox is the last sandbox that got the functions; nil before the first. The functions are not clean for another
+	// sandbox until it is nil again.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// Proofs are the resets that are done, of Unprepare, or of the hand-over to the current sandbox.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
@@ -101,17 +99,16 @@ func (r *Record) IsWarm() bool {
 type Sandbox struct {
 	// ID is the runtime's id of the pod sandbox.
 	ID string `json:"id"`
-	// PodUID is the sandbox's pod, where the one who hands over knows it. It is
-	// not stored: the record has the claim's pods.
+	// PodUID is the UID of the sandbox's pod, if the caller knows it. It is not stored: the record has the claim's
+	// pods.
 	PodUID string `json:"-"`
-	// VMM is the process that the runtime names as the sandbox's: for a VM its
-	// monitor. Zero while it is not known.
+	// VMM is the process that the runtime names for the sandbox: the monitor of a VM. It is zero while unknown.
 	VMM Process `json:"vmm,omitzero"`
-	// Shim is the runtime's process that asked for the functions and starts the VM with
-	// them. Zero if no process asked: the sandbox's ID leads to its shim then.
+	// Shim is the runtime's process that requested the functions and starts the VM with them. It is zero if no process
+	// requested them: the sandbox's ID finds its shim then.
 	Shim Process `json:"shim,omitzero"`
-	// NetNS is the pod's network namespace as a path of the node, where the
-	// runtime has named it. Physical endpoints are put there.
+	// NetNS is the path of the pod's network namespace on the node, if the runtime has named it. Physical endpoints
+	// move there.
 	NetNS string `json:"netns,omitempty"`
 	// Since is when the sandbox got the functions, RFC 3339 in UTC. It is for people: the clock may have changed since.
 	Since string `json:"since"`
@@ -119,7 +116,7 @@ type Sandbox struct {
 	Ticks uint64 `json:"ticks,omitempty"`
 }
 
-// Process identifies a process of the node, also after its number is used again.
+// Process identifies a process of the node, even after its PID is reused.
 type Process struct {
 	PID int `json:"pid"`
 	// StartTime is in clock ticks after boot (field 22 of proc_pid_stat(5)).
@@ -148,7 +145,7 @@ func Holdings(records []*Record, snap *device.Snapshot) map[pci.Address]plan.Own
 	return held
 }
 
-// Held returns the addresses, in a snapshot, of the functions that the record has while it counts.
+// Held returns the addresses, in a snapshot, of the functions that the record holds.
 func (r *Record) Held(snap *device.Snapshot) []pci.Address {
 	var addrs []pci.Address
 	for i := range r.Plan.Functions {
@@ -159,8 +156,9 @@ func (r *Record) Held(snap *device.Snapshot) []pci.Address {
 	return addrs
 }
 
-// holds returns the address of the function that a record has by fn, in a snapshot. A function that was removed and found
-// again is held too, until the record has ended: it is the same hardware. Whatever else has come to the address is not.
+// holds returns the address, in a snapshot, of the function that a record holds as fn. A function that was removed and
+// found again is also held until the record ends, because it is the same hardware. Other hardware at the address is
+// not.
 func holds(fn *plan.Function, snap *device.Snapshot) (pci.Address, bool) {
 	if _, ok := fn.In(snap); ok || fn.Identity == (device.Identity{}) {
 		return fn.Address, true
@@ -172,10 +170,9 @@ func holds(fn *plan.Function, snap *device.Snapshot) (pci.Address, bool) {
 	return fn.Address, !taken || fn.Identity.Match(snap.Identify(f)) != device.Differs
 }
 
-// Ahead returns the phases that take the record's claim off the node from the state
-// that it is in. A boot ID other than the record's means that the node was restarted
-// since. Package prepare carries these phases out, after a crash too; a dry run prints
-// them.
+// Ahead returns the phases that end the record's claim on the node, from the record's state. A boot ID other than the
+// record's means that the node was restarted since. Package prepare executes these phases, also after a crash; a dry
+// run prints them.
 func (r *Record) Ahead(bootID string) []plan.Phase {
 	switch {
 	case r.State == Quarantined:
@@ -184,7 +181,7 @@ func (r *Record) Ahead(bootID string) []plan.Phase {
 		return plan.AfterReboot()
 	case r.State == Preparing:
 		return plan.Undo()
-	case r.State == Cleaned: // what is still on VFIO may have been used since its proof
+	case r.State == Cleaned: // functions that are still on VFIO may have been used since the proof
 		return slices.Concat([]plan.Phase{plan.ResetAfter}, plan.GivingBack())
 	}
 	return slices.Concat(plan.Cleaning(), plan.GivingBack())
@@ -201,7 +198,7 @@ func (r *Record) AheadWithoutProof(bootID string) []plan.Phase {
 	return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.GivingBack())
 }
 
-// StepsFor returns the steps of phases for functions that are where the record has them.
+// StepsFor returns the steps of phases, from the present bindings of the record's functions.
 func (r *Record) StepsFor(bootID string, phases []plan.Phase) []plan.Step {
 	return r.Plan.StepsFor(r.place(bootID), phases...)
 }

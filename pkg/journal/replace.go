@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace writes a file whole, with its content on disk: after a crash the former file is there or this one, and maybe a
-// temporary one. The new name is durable once the directory is synced.
+// replace writes a file as a whole, with its content on disk. After a crash there is the former file or this one, and
+// maybe a temporary one. The new name is durable after the directory is synced.
 //
 // renameio.WriteFile would also stat the former file for its permissions, which are always 0600. A claim writes its record
 // four times.
@@ -32,7 +32,7 @@ func replace(path string, data []byte) (err error) {
 	return nil
 }
 
-// version tells a file from those that have its name before and after it.
+// version distinguishes a file from others that have its name before or after it.
 type version struct {
 	device, inode uint64
 	size          int64
@@ -50,8 +50,9 @@ func (v version) isAt(path string) bool {
 	return err == nil && fileVersion(&st) == v
 }
 
-// content reads a file that was replaced whole, and says which one it has read: the name may lead to another one a moment
-// later. The os package would ask the poller about the file, which makes half of the system calls.
+// content reads a file that is only ever replaced as a whole, and returns the version that it read: the name may lead
+// to another file a moment later. The os package would also register the file with the poller, which doubles the number
+// of system calls.
 func content(path string) (data []byte, read version, err error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
@@ -70,8 +71,8 @@ func content(path string) (data []byte, read version, err error) {
 	return data[:n], fileVersion(&st), nil
 }
 
-// MakeDir makes a directory (mode 0700) and its missing parents durably. It may be repeated, also after a crash: the entry of
-// a directory that is there may not be on disk yet.
+// MakeDir creates a directory (mode 0700) and its missing parents durably. It may be repeated, also after a crash: the
+// entry of an existing directory may not be on disk yet.
 func MakeDir(dir string) error {
 	dir = filepath.Clean(dir)
 	parent := filepath.Dir(dir)

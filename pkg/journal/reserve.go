@@ -12,9 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Reserve keeps space on the disk of the journal or the ledger for taking devices back: a file in the directory
-// that has the blocks. While it can't be filled, no new claim begins. If the disk is full, it is spent on the end
-// of a claim.
+// Reserve reserves space on the disk of the journal or the ledger for claims that end: a file in the directory that has
+// the blocks. While it can't be filled, no new claim begins. If the disk is full, it is freed for the end of a claim.
 type Reserve struct {
 	Dir string
 	// Free returns how many bytes of the directory's disk are free; nil asks the kernel.
@@ -24,15 +23,15 @@ type Reserve struct {
 const (
 	// reserveBytes are enough for the records and events of hundreds of claims that end.
 	reserveBytes = 16 << 20
-	// lowBytes must be free besides for a claim to begin, and with less the reserve is spent.
+	// lowBytes must be free in addition for a claim to begin. With less, the reserve is freed.
 	lowBytes    = 4 << 20
 	reserveName = "reserve"
 )
 
-// FullError says that a disk has no room for another claim. Those that are there can end.
+// FullError says that a disk has no space for another claim. Existing claims can end.
 type FullError struct {
 	Dir string
-	// Free is how many bytes are free, the reserve not counted.
+	// Free is how many bytes are free without the reserve.
 	Free int64
 	Err  error
 }
@@ -51,8 +50,8 @@ func (e *FullError) Code() rule.Code { return rule.DiskFull }
 
 func (e *FullError) Unwrap() error { return e.Err }
 
-// Fill has the reserve there. It returns a [FullError] where the disk has no room
-// for it, or hardly any besides. It may be repeated.
+// Fill creates the reserve. It returns a [FullError] if the disk has no space for it, or hardly any left with it. It
+// may be repeated.
 func (r Reserve) Fill() error {
 	err := r.allocate()
 	if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
@@ -68,7 +67,7 @@ func (r Reserve) Fill() error {
 	return nil
 }
 
-// allocate makes the file with all its blocks, whole or not at all.
+// allocate creates the file with all its blocks, or nothing.
 func (r Reserve) allocate() error {
 	if info, err := os.Stat(r.path()); err == nil && info.Size() == reserveBytes {
 		return nil
@@ -87,8 +86,7 @@ func (r Reserve) allocate() error {
 	return nil
 }
 
-// Spend gives the reserve up where the disk is about to be full. It may be
-// repeated.
+// Spend removes the reserve if the disk is nearly full. It may be repeated.
 func (r Reserve) Spend() error {
 	free, err := r.free()
 	if err != nil || free >= lowBytes {
@@ -118,16 +116,15 @@ func FreeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// findDisk returns the number of the disk that a directory is on.
+// findDisk returns the device number of the disk of a directory.
 func findDisk(dir string) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Stat(dir, &st)
 	return st.Dev, err
 }
 
-// Reserves keep room on the disks of several directories: a [Reserve] on each disk, in the
-// first of its directories. A directory that does not exist yet has none; what fails to
-// make it says so.
+// Reserves reserve space on the disks of several directories: a [Reserve] on each disk, in the first of its
+// directories. A directory that does not exist yet has none: whatever fails to create it reports that.
 type Reserves struct {
 	Dirs []string
 	// Free is that of [Reserve].
@@ -136,10 +133,10 @@ type Reserves struct {
 	Disk func(dir string) (uint64, error)
 }
 
-// Fill has all reserves there. It returns a [FullError] for each disk that has no room.
+// Fill creates all reserves. It returns a [FullError] for each disk without space.
 func (r Reserves) Fill() error { return r.each(Reserve.Fill) }
 
-// Spend gives the reserves up of those disks that are about to be full.
+// Spend removes the reserves of disks that are nearly full.
 func (r Reserves) Spend() error { return r.each(Reserve.Spend) }
 
 func (r Reserves) each(act func(Reserve) error) error {
@@ -150,8 +147,7 @@ func (r Reserves) each(act func(Reserve) error) error {
 	return err
 }
 
-// Disks returns one directory for each disk, in order. After an error it returns those
-// that are known.
+// Disks returns one directory for each disk, in order. After an error it returns the known ones.
 func (r Reserves) Disks() (dirs []string, err error) {
 	disk := r.Disk
 	if disk == nil {

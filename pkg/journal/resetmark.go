@@ -7,15 +7,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ResetMark marks a function that a tenant could reach and for which no reset has been proven since: its claim's
-// class waives the reset, or the node went down, or the function was off the bus when its claim was released. It
-// outlives the claim's record and reboots (a restart of the machine is not a proof). The next proven reset lifts
-// it.
+// ResetMark marks a function that a tenant could reach and that has no proven reset since: its claim's class waives the
+// reset, or the node stopped, or the function was off the bus when its claim was released. The mark outlives the
+// claim's record and reboots, because a restart of the machine proves nothing. The next proven reset removes it.
 //
-// Where its function is not found in a later boot, and can't be told from others of its model, each of these counts as
-// marked until it is in Proven: it is any of them. See [NeedReset].
+// If the function is not found in a later boot, and can't be told from others of its model, each of these counts as
+// marked until it is in Proven. See [NeedReset].
 type ResetMark struct {
-	// Address is the one that the function had.
+	// Address is the address that the function had.
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
 	// Claim is the UID of the claim that had the function.
@@ -28,8 +27,8 @@ type ResetMark struct {
 	Proven []device.Identity `json:"proven,omitempty"`
 }
 
-// NeedReset returns the functions of a snapshot that marks may be of, and that are not proven clean since. A mark without an
-// identity is of the function at its address.
+// NeedReset returns the functions of a snapshot that may be the marked ones and are not proven clean since. A mark
+// without an identity marks the function at its address.
 func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 	need := map[pci.Address]bool{}
 	for i := range marks {
@@ -51,8 +50,8 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 	return need
 }
 
-// Concerns reports whether the mark is of a function of a snapshot, or may be of it and the function is not proven clean
-// since. The function had the address and the identity; the address decides where an identity is not known.
+// Concerns reports whether the mark marks a function of a snapshot, or may mark it and the function is not proven clean
+// since. a and id are the address and the identity of the function; the address decides if an identity is unknown.
 func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Snapshot) bool {
 	if resetMarkKind().concerns(&file[ResetMark]{mark: *m}, a, id) {
 		return true
@@ -76,20 +75,20 @@ func resetMarkKind() markKind[ResetMark] {
 	}
 }
 
-// DecodeResetMark returns the mark in a file whose name has an address, as by [MarkAddress]. A mark that can't be read is of
-// the function at that address.
+// DecodeResetMark returns the mark in a file whose name has an address, as by [MarkAddress]. A mark that can't be read
+// marks the function at that address.
 func DecodeResetMark(path string, data []byte, a pci.Address) ResetMark {
 	return resetMarkKind().decode(path, data, a)
 }
 
 func unreadable(path string) string { return "its mark " + path + " can't be read" }
 
-// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a
-// power failure. One that is there is replaced.
+// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a power failure. It replaces an existing
+// mark.
 func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
 
-// MarkClean lifts the mark of a function durably, after a proven reset, and enters the function into marks that may have
-// been its. A missing mark is not an error.
+// MarkClean removes the mark of a function durably, after a proven reset, and adds the function to the marks that might
+// be its own. A missing mark is not an error.
 func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	marks := s.resetMarks()
 	files, err := marks.lift(a, id)
@@ -103,6 +102,6 @@ func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	return err
 }
 
-// NeedsReset returns all marks, by address. An unreadable file still marks its function. After an error it is not known which
-// functions are clean.
+// NeedsReset returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows
+// which functions are clean.
 func (s *Store) NeedsReset() ([]ResetMark, error) { return s.resetMarks().all() }

@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// Store is the directory of records. Its methods may be called from several
-// goroutines and several processes; who changes one claim's record must hold
-// that claim's lock.
+// Store is the directory of records. Its methods may be called from several goroutines and several processes. The
+// caller must hold the claim's lock to change its record.
 type Store struct {
 	dir     string
 	entries *entries
@@ -33,8 +32,8 @@ type cached struct {
 	err    error
 }
 
-// FileError says which record file could not be used, and why. It matches
-// [ErrDamaged] and [ErrNewer] where these are the cause.
+// FileError says which record file could not be used, and why. It matches [ErrDamaged] or [ErrNewer] if that is the
+// cause.
 type FileError struct {
 	Path string
 	Err  error
@@ -55,8 +54,8 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Damaged names the first record file that can't be read, by the errors of [Store.List];
-// empty for none.
+// Damaged returns the path of the first record file that can't be read, from the errors of [Store.List]; empty if there
+// is none.
 func Damaged(errs []error) string {
 	if len(errs) == 0 {
 		return ""
@@ -67,7 +66,8 @@ func Damaged(errs []error) string {
 	return errs[0].Error()
 }
 
-// Open returns the store in dir, which is made durably if it is missing (mode 0700): marks must not vanish with it.
+// Open returns the store in dir, and creates the directory durably if it is missing (mode 0700): a power failure must
+// not remove it with its marks.
 func Open(dir string) (*Store, error) {
 	if err := MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -75,16 +75,16 @@ func Open(dir string) (*Store, error) {
 	return newStore(dir), nil
 }
 
-// OpenReadOnly returns the store in dir without making it: for readers, who
-// find a missing directory empty.
+// OpenReadOnly returns the store in dir without creating it. Readers find a missing directory empty.
 func OpenReadOnly(dir string) *Store { return newStore(dir) }
 
 func newStore(dir string) *Store {
 	return &Store{dir: dir, entries: newEntries(dir), cache: map[string]cached{}}
 }
 
-// Save writes the record durably: when it returns nil, the record survives a power failure. After an error the former
-// record is in place or, where only the sync of the directory failed, this one; a power failure may bring the former back.
+// Save writes the record durably: when it returns nil, the record survives a power failure. After an error, the former
+// record is in place, or this one if only the sync of the directory failed; a power failure may bring the former one
+// back.
 func (s *Store) Save(r *Record) error {
 	if err := s.Replace(r); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (s *Store) Save(r *Record) error {
 	return s.entries.sync()
 }
 
-// Replace is Save of a record whose former state is durable, and may come back: after a power failure, the former record
-// is there or this one, both whole. It saves the wait for the directory.
+// Replace is Save of a record whose former state is durable and may come back: after a power failure there is the
+// former record or this one, both complete. It saves the sync of the directory.
 func (s *Store) Replace(r *Record) error {
 	path, err := s.path(r.ID())
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) Replace(r *Record) error {
 	return nil
 }
 
-// Delete removes the record durably, and what interrupted writes of it left. A missing record is not an error.
+// Delete removes the record durably, with the leftovers of its interrupted writes. A missing record is not an error.
 func (s *Store) Delete(id string) error {
 	path, err := s.path(id)
 	if err != nil {
@@ -167,9 +167,8 @@ func (s *Store) List() ([]*Record, []error) {
 	return records, errs
 }
 
-// Leftovers returns the IDs of records whose writing a crash cut off before
-// it took effect. Their temporary files are removed by [Store.Delete], for
-// which the claim's lock is held: another instance may just be writing.
+// Leftovers returns the IDs of records for which a crash left temporary files of a write. [Store.Delete] removes the
+// files while the caller holds the claim's lock, because another instance may be writing.
 func (s *Store) Leftovers() ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(s.dir, ".*.json*"))
 	if err != nil {
@@ -240,8 +239,8 @@ func (s *Store) uncache(path string) {
 	delete(s.cache, path)
 }
 
-// uncacheOthers forgets the files that are not among the directory's entries:
-// another process has removed them.
+// uncacheOthers removes the files from the cache that are not in the directory any more: another process has removed
+// them.
 func (s *Store) uncacheOthers(entries []fs.DirEntry) {
 	there := make(map[string]bool, len(entries))
 	for _, e := range entries {
@@ -270,7 +269,7 @@ func DecodeFile(name string, data []byte) (*Record, error) {
 	return r, nil
 }
 
-// idPattern admits claim UIDs and nothing that could leave the directory.
+// idPattern matches claim UIDs and no name that could leave the directory.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
 
 func (s *Store) path(id string) (string, error) {

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Callers that share a lock may overlap without a gap, for example the claims of one PF's VFs. So a caller that waits to have
-// the lock alone announces it by a second lock, the turn, and nobody else begins to share the lock meanwhile. When those
-// that share it already have finished, the waiter has it.
+// Callers that share a lock can overlap without a gap, for example the claims of one PF's VFs, so that a caller that
+// needs the lock exclusively would never get it. So that caller announces itself by a second lock, the turn, and nobody
+// else begins to share the lock meanwhile. It gets the lock when the present callers have released it.
 
-// longestTurn bounds how long a waiter keeps others from sharing a lock. Unprepare shares it for half a minute while it waits
-// for a holder. An owner that hangs in the kernel never releases it, and must not stop the claims that share it.
+// longestTurn limits how long a waiter keeps others from sharing a lock. Unprepare shares it for half a minute while it
+// waits for a holder. An owner that hangs in the kernel never releases it, and must not stop the claims that share it.
 const longestTurn = 40 * time.Second
 
-// turn is a waiter's announcement that it wants a lock alone. It is not safe for concurrent use.
+// turn is a waiter's announcement that it wants a lock exclusively. It is not safe for concurrent use.
 type turn struct {
 	locks *Locks
 	name  string
@@ -58,7 +58,7 @@ func (t *turn) end() {
 	}
 }
 
-// isAwaited reports whether a waiter wants the lock alone. It makes no file: mostly nobody waits.
+// isAwaited reports whether a waiter wants the lock exclusively. It does not create the file: usually nobody waits.
 func (l *Locks) isAwaited(name string) (bool, error) {
 	path := l.path(name + turnSuffix)
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0) })

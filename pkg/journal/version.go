@@ -9,8 +9,9 @@ import (
 	"fmt"
 )
 
-// Version is the version of the format of records. A change on which an older plugin must act raises it: that plugin
-// refuses the record then, and does not change it ([ErrNewer]). A field that an older plugin may ignore needs no new one.
+// Version is the version of the format of records. Raise it for a change that an older plugin must not ignore: that
+// plugin then refuses the record and does not change it ([ErrNewer]). A field that an older plugin may ignore needs no
+// new version.
 const Version = 1
 
 // ErrDamaged says that a record's bytes differ from those that were written.
@@ -19,9 +20,8 @@ var ErrDamaged = errors.New("record is damaged")
 // ErrNewer says that a record was written by a newer version of kata-vfio.
 var ErrNewer = errors.New("record is of a newer version")
 
-// envelope is the file's outer form. The checksum covers the record's bytes
-// in compact form, so that reformatting by hand is harmless and any other
-// change is found.
+// envelope is the outer form of the file. The checksum covers the record's bytes in compact form, so that reformatting
+// by hand is harmless, and any other change is detected.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`

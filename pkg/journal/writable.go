@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writable returns a [FileError] if records can't be read and written now: the directory is missing, or its file system is
-// read-only. It writes nothing, so that it may be asked often. Room on the disk is another question: see [Reserves].
+// Writable returns a [FileError] if records can't be read and written now: the directory is missing, or its file system
+// is read-only. It writes nothing, so that it may be called often. It does not check the space on the disk: see
+// [Reserves].
 func (s *Store) Writable() error {
 	if err := unix.Access(s.dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return &FileError{Path: s.dir, Err: fmt.Errorf("the journal can't be used: %w", err)}
