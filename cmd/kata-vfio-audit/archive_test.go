@@ -138,7 +138,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestArchiveHasTheLedgerAndNotItsKeys: who has it can ask who had what, and
+// TestArchiveHasTheLedgerAndNotItsKeys: it can answer who had what, and
 // neither sign events nor look pseudonyms up.
 func TestArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 	tree := board.Server(t)
@@ -340,7 +340,7 @@ func TestArchiveHasWhatStaysOfDroppedSegments(t *testing.T) {
 	}
 }
 
-// TestLedgerThatIsLeftOutIsNotAbsent: where not even hashes fit, who asks is told
+// TestLedgerThatIsLeftOutIsNotAbsent: if not even hashes fit, the answer says
 // so, and not that the node has none.
 func TestLedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	tree := board.Server(t)

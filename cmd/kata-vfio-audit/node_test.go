@@ -93,7 +93,7 @@ func TestFailOnGatesAndSeverityShows(t *testing.T) {
 	}
 }
 
-// TestMachinesSeeEveryCheck unless told otherwise.
+// TestMachinesSeeEveryCheck by default.
 func TestMachinesSeeEveryCheck(t *testing.T) {
 	_, out := code(t, "node", "-o", "json", "--root", unsafeServer(t).Root())
 	var doc finding.Report

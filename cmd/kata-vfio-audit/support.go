@@ -306,7 +306,7 @@ func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archi
 // bootstrapDir is where kata-vfio-bootstrap keeps what it has done to the node.
 const bootstrapDir = "var/lib/kata-vfio/bootstrap"
 
-// maxBootstrap is the largest of its files that is taken along, in bytes.
+// maxBootstrap is the largest of its files that is included, in bytes.
 const maxBootstrap = 4 << 20
 
 // addBootstrap adds what bootstrap has done to the node and last found on it. It leaves out its backups: those are

@@ -222,7 +222,7 @@ func TestWhereNothingIsChangedNothingIsMade(t *testing.T) {
 	}
 }
 
-// The chart's version is nobody's file: who knows it says it, and a blueprint of another one is drift.
+// No file of the node has the chart's version: a flag passes it, and a blueprint of another version is drift.
 func TestChartsVersionIsCompared(t *testing.T) {
 	root := image(t)
 	file := filepath.Join(t.TempDir(), "b.yaml")

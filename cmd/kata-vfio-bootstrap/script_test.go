@@ -123,7 +123,7 @@ func TestScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
 	s.expect(0, "--strict", "--help")
 }
 
-// Standard output is the program's: who asks for JSON reads it from there.
+// Standard output is the program's: a caller that wants JSON reads it from there.
 func TestScriptKeepsStandardOutputForTheProgram(t *testing.T) {
 	for code := range 6 {
 		s := newScript(t)

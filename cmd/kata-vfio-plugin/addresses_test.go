@@ -11,7 +11,7 @@ import (
 )
 
 // TestWhereAddressesComeFrom: the plan names the pool, status what came of it,
-// and the way back gives it back.
+// and the way back returns it.
 func TestWhereAddressesComeFrom(t *testing.T) {
 	root := newRoot(t)
 	args := []string{"plan", "--root", root, "--config", "testdata/pool-node.yaml", "-f", "testdata/pool-claim.yaml"}

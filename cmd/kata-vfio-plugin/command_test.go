@@ -401,7 +401,7 @@ func containsAll(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
-// TestStatusOfAFunctionThatIsNotClean: who asks why a pod's start takes a reset
+// TestStatusOfAFunctionThatIsNotClean: a user who asks why a pod's start takes a reset
 // more finds it here.
 func TestStatusOfAFunctionThatIsNotClean(t *testing.T) {
 	root := newRoot(t)

@@ -104,7 +104,7 @@ func TestDrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
 	}
 }
 
-// TestStatusOfADrain: since when, by whom, why, and who has it still.
+// TestStatusOfADrain: since when, who asked for it, why, and which claim still has the device.
 func TestStatusOfADrain(t *testing.T) {
 	root := newRoot(t)
 	seed(t, root)

@@ -131,7 +131,7 @@ func isHTTP(text string) bool {
 // pods.
 const garbagePercent = 50
 
-// registerMetrics registers the flags that say how `run` serves metrics, and to whom.
+// registerMetrics registers the flags that say how `run` serves metrics, and to which clients.
 func registerMetrics(f *pflag.FlagSet, m *plugin.Scraping) {
 	m.AddFlags(f, "the node's devices, its failing\nchecks and the traffic of each VF")
 	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic, for every client that may read the metrics")

@@ -44,8 +44,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestTenantSeesItsOwn: who may list nothing but a namespace's claims, pods and events
-// sees those, and is told what is not shown, and whom to ask for more.
+// TestTenantSeesItsOwn: a user who may list only a namespace's claims, pods and events
+// sees those, and a note says what is not shown and who can show more.
 func TestTenantSeesItsOwn(t *testing.T) {
 	tenant := sample(t)
 	forbid(tenant, "resourceslices")

@@ -70,7 +70,7 @@ func (w *want) follow(ctx context.Context, client lister, missing map[fleet.Kind
 	}
 }
 
-// await waits for a change and for those that come with it; false where ctx ends first.
+// await waits for a change and for those that come with it; false if ctx ends first.
 func await(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():

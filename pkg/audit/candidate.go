@@ -84,7 +84,7 @@ type CandidateNode struct {
 	Checks []check.Check
 	// Blueprint says where the plan's blueprint is from.
 	Blueprint string
-	// Ask asks a running containerd; nil for none. It is not asked where it restarts: then it runs with its files.
+	// Ask asks a running containerd; nil if there is none. It is not asked where it restarts: then it runs with its files.
 	Ask runtimes.Ask
 }
 

@@ -29,7 +29,7 @@ func (inv *Inventory) joinCompanions(n plan.Node) {
 	}
 }
 
-// device returns the function at an address; nil for none. Devices are by address.
+// device returns the function at an address; nil if there is none. Devices are by address.
 func (inv *Inventory) device(a pci.Address) *Device {
 	i, found := slices.BinarySearchFunc(inv.Devices, a, func(d Device, a pci.Address) int { return d.Address.Compare(a) })
 	if !found {

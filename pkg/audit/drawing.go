@@ -47,7 +47,7 @@ type Card struct {
 	Culprit bool
 	Device  *Device
 	Texts   []Text
-	// Symbol repeats the standing as a shape; nil for None.
+	// Symbol repeats the standing as a shape; nil if it is None.
 	Symbol *Symbol
 	// Tags name the function's tenants.
 	Tags []Tag

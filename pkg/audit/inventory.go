@@ -29,7 +29,7 @@ type Inventory struct {
 	Host device.Host `json:"host"`
 	// Basis says which config decides which functions the plugin publishes; nil if no node was read.
 	Basis *finding.Basis `json:"basis,omitempty"`
-	// Unread says what of the node could not be read and so does not count in the
+	// Unread says which facts of the node could not be read and so does not count in the
 	// verdicts, one sentence each.
 	Unread []string `json:"unread,omitempty"`
 	// Devices are all functions, bridges included, by address.
@@ -207,7 +207,7 @@ func (d *Device) Against() []rule.Verdict {
 }
 
 // explained reports whether a refusal says what the verdict or the config says already.
-// A function that would take along what the host uses is refused once the config names it.
+// A function that would include what the host uses is refused once the config names it.
 func (d *Device) explained(r *rule.Verdict) bool {
 	switch r.Code {
 	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset, rule.ConfigSpaceDead:
@@ -317,7 +317,7 @@ func (inv *Inventory) pairUp() {
 	}
 }
 
-// neighbors returns those of the devices that are near; nil for none.
+// neighbors returns those of the devices that are near; nil if there is none.
 func neighbors(n device.Nearness, devices []*Device, near func(*Device) bool) *Neighbors {
 	if n == device.Far {
 		return nil

@@ -38,7 +38,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestStandingInAGroupOfTheHost: a function is not shown as isolated where a claim of it would take along what no rule selects.
+// TestStandingInAGroupOfTheHost: a function is not shown as isolated where a claim of it would include what no rule selects.
 func TestStandingInAGroupOfTheHost(t *testing.T) {
 	const nic, gpu, sound, usb, endpoint pci.Class = 0x020000, 0x030200, 0x040300, 0x0c0330, 0x130000
 	for name, c := range map[string]struct {

@@ -184,7 +184,7 @@ func TestKilledAtEveryPointTheNextRunFinishesOrReverts(t *testing.T) {
 	}
 }
 
-// killed runs the story up to a write; false where it ends before.
+// killed runs the story up to a write; false if it ends before.
 func (n *node) killed(s story, at int, h half) bool {
 	n.t.Helper()
 	p := &power{root: n.root, left: at, half: h}

@@ -278,7 +278,7 @@ type FilePlan struct {
 	Part   string `json:"part"`
 	Why    string `json:"why"`
 	Status Status `json:"status"`
-	// Action is "create", "change" or "take back", empty for none. Take back applies to files that the blueprint no
+	// Action is "create", "change" or "take back", empty if there is none. Take back applies to files that the blueprint no
 	// longer wants.
 	Action string `json:"action,omitempty"`
 	Diff   string `json:"diff,omitempty"`

@@ -145,7 +145,7 @@ func TestDecodeSettles(t *testing.T) {
 		"another request's": {
 			[]resourceapi.DeviceAllocationConfiguration{fromClaim(vfio, `,"backend":"Group"`, "nic")}, defaults(nil), nil,
 		},
-		"VF parameters for whom they fit": {
+		"VF parameters of a device that is no VF": {
 			[]resourceapi.DeviceAllocationConfiguration{fromClaim(v1alpha1.KindVFConfig, `,"mac":"02:00:00:00:00:01"`)}, defaults(nil), nil,
 		},
 	}

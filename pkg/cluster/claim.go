@@ -19,7 +19,7 @@ type Claim struct {
 	Statuses []*Status
 	// Node is the one that it is bound to; empty if that is not one node, or if it is not allocated.
 	Node string
-	// Pods are the names of the pods that it is reserved for, and PodGroup that of the PodGroup; empty for none. Owners are the
+	// Pods are the names of the pods that it is reserved for, and PodGroup that of the PodGroup; empty if there is none. Owners are the
 	// pods that it was made for, from a template or for extended resources.
 	Pods     []string
 	PodGroup string
@@ -166,7 +166,7 @@ func (c *Cluster) Claims() []*Claim {
 // Claim returns a claim; nil if there is none of the name.
 func (c *Cluster) Claim(namespace, name string) *Claim { return c.byName[objectKey{namespace, name}] }
 
-// Holder returns the claim that has a device to itself; nil for none.
+// Holder returns the claim that has a device to itself; nil if there is none.
 func (c *Cluster) Holder(id ID) *Claim { return c.holders[id] }
 
 // StatusesOn returns what claims' statuses say of devices of ours on a node.

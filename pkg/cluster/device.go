@@ -81,9 +81,9 @@ func (d *Device) IsOurs() bool { return d.Details != nil }
 // Details are what kata-vfio publishes of a device.
 type Details struct {
 	Attributes
-	// SharedWith is the other DRA driver that publishes the GPU; empty for none.
+	// SharedWith is the other DRA driver that publishes the GPU; empty if there is none.
 	SharedWith string
-	// Isolated is the node's verdict; nil for none.
+	// Isolated is the node's verdict; nil if there is none.
 	Isolated *bool
 	// Failed are the checks of the audit that fail, the worst first.
 	Failed   []string

@@ -12,7 +12,7 @@ type Running struct {
 	Version string `json:"version"`
 	// Plugins are the plugins that it loaded or failed to load.
 	Plugins []Plugin `json:"plugins"`
-	// CRI is the configuration of its CRI plugin, or nil without one.
+	// CRI is the configuration of its CRI plugin, or nil if there is none.
 	CRI *CRI `json:"cri,omitempty"`
 	// Containers are the containers with a process, in all namespaces, by namespace and ID.
 	Containers []Container `json:"containers"`

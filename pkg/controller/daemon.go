@@ -32,7 +32,7 @@ type Daemon struct {
 	Log     *slog.Logger
 	// Namespace has the lease, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
-	// Probes is the Unix socket of the probes; empty for none.
+	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes  string
 	Metrics serving.Scraping
 }

@@ -88,7 +88,7 @@ type memoryRange struct {
 // and 8 in newer kernels).
 const deepest = 10
 
-// eachFrameBuffer calls f for each frame buffer with the line of the BAR around it, empty for none, and its own.
+// eachFrameBuffer calls f for each frame buffer with the line of the BAR around it, empty if there is none, and its own.
 func eachFrameBuffer(iomem string, f func(b FrameBuffer, bar, line string)) {
 	var around []memoryRange // BARs
 	for line := range strings.Lines(iomem) {
@@ -147,7 +147,7 @@ func (b *FrameBuffer) in(f *Function) string {
 	return "one of its BARs"
 }
 
-// FrameBufferUses returns what of a function the frame buffers use.
+// FrameBufferUses returns the parts of a function that frame buffers use.
 func FrameBufferUses(f *Function, buffers []FrameBuffer) []Use {
 	var uses []Use
 	for i := range buffers {

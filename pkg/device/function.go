@@ -109,7 +109,7 @@ type Function struct {
 	// in this boot. It is 0 where that is not known, such as in an archive; see [Identity].
 	Inode uint64 `json:"-"`
 
-	// Driver is the bound kernel driver, empty for none.
+	// Driver is the bound kernel driver, empty if there is none.
 	Driver string `json:"driver"`
 	// DriverOverride is sysfs' driver_override, empty when not set.
 	DriverOverride string `json:"driverOverride,omitempty"`

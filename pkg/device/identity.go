@@ -87,7 +87,7 @@ func slotPath(f *Function) string {
 func place(a pci.Address) string { return fmt.Sprintf("%02x.%x", a.Device, a.Function) }
 
 // Is reports whether the function that has the identity now is the very one that had id: the kernel has not removed it
-// since. It is false where that can't be told: in another boot, and where an inode is not known.
+// since. It is false if that can't be told: in another boot, and where an inode is not known.
 func (id Identity) Is(now Identity) bool {
 	return id.Inode != 0 && id.Inode == now.Inode && id.BootID == now.BootID
 }
@@ -197,7 +197,7 @@ func (s *Snapshot) now(id Identity) (*Function, bool) {
 	return nil, false
 }
 
-// only returns the function that is meant among several: the only one, or the one in the same slot; nil for none.
+// only returns the function that is meant among several: the only one, or the one in the same slot; nil if there is none.
 func (s *Snapshot) only(id Identity, same []*Function) *Function {
 	if len(same) == 1 {
 		return same[0]

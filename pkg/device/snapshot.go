@@ -107,7 +107,7 @@ func (s *Snapshot) Group(number int) (*Group, bool) {
 	return &s.Groups[i], true
 }
 
-// GroupWith returns the group of f, and false where f has none.
+// GroupWith returns the group of f, and false if f has none.
 func (s *Snapshot) GroupWith(f *Function) (*Group, bool) {
 	if f.Group == nil {
 		return nil, false

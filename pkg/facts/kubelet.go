@@ -54,7 +54,7 @@ type Kubelet struct {
 
 // LoadKubelet reads the configuration of a kubelet with the given flags: the file, then the drop-ins, then the flags,
 // where later ones override earlier ones. flagFile returns the file that sets a flag. usual is the file that the kubelet
-// is started with if no flag names one; empty for none.
+// is started with if no flag names one; empty if there is none.
 func LoadKubelet(node Tree, args []string, usual string, flagFile func(flag string) string) *Kubelet {
 	k := &Kubelet{Root: KubeletDir, GateFiles: map[string]string{}}
 	k.Settings.FeatureGates = map[string]bool{}

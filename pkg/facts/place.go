@@ -16,7 +16,7 @@ const (
 	ContainerdService = "containerd.service"
 )
 
-// Where containerd keeps its state, and where it serves, unless it is told otherwise (containerd defaults
+// The directory of containerd's state and the socket that it serves, by default (containerd defaults
 // DefaultStateDir and DefaultAddress).
 const (
 	containerdState  = "/run/containerd"

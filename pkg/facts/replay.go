@@ -22,7 +22,7 @@ type ReplayedClaim struct {
 	Event   int64
 	Claim   ledger.Claim
 	Devices []pci.Address
-	// Sandbox is the sandbox that has the devices now, empty for none. Last is the last sandbox that had them.
+	// Sandbox is the sandbox that has the devices now, empty if there is none. Last is the last sandbox that had them.
 	Sandbox, Last string
 }
 

@@ -35,7 +35,7 @@ type Setting struct {
 	Configured []Fact
 }
 
-// Next returns what the parameter is configured to be; false where nothing says
+// Next returns what the parameter is configured to be; false if nothing says
 // so and the kernel's default holds.
 func (s *Setting) Next() (string, bool) {
 	if len(s.Configured) == 0 {

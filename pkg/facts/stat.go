@@ -33,7 +33,7 @@ func (s *Stat) ModeBits() uint32 {
 // IsSocket reports whether the file is a unix socket.
 func (s *Stat) IsSocket() bool { return s.ModeBits()&syscall.S_IFMT == syscall.S_IFSOCK }
 
-// Writers says who besides root may change the file; empty for none. In a directory with the sticky bit others may
+// Writers says who besides root may change the file; empty if there is none. In a directory with the sticky bit others may
 // make files, but not replace those of root.
 func (s *Stat) Writers() string {
 	bits := s.ModeBits()
@@ -101,7 +101,7 @@ func (s *Stat) fact(name string) Fact {
 	return Fact{Path: "/" + name, Value: fmt.Sprintf("mode %s, uid %d, gid %d", s.Mode, s.UID, s.GID), How: "stat"}
 }
 
-// kept returns what StatFile says; false where there is none.
+// kept returns what StatFile says; false if there is none.
 func (n *Node) kept() (map[string]Stat, bool) {
 	type key struct{}
 	kept := Memo(n, key{}, func() map[string]Stat {

@@ -245,7 +245,7 @@ func (t Table) Timeout(where, name string) TableSetting {
 	return t.Sub("timeouts").Setting(where, name)
 }
 
-// Seconds returns a duration as containerd reads it, "1m30s"; false where it is not set
+// Seconds returns a duration as containerd reads it, "1m30s"; false if it is not set
 // or is none, with which containerd does not start.
 func (s TableSetting) Seconds() (float64, bool) {
 	d, err := time.ParseDuration(s.Text())

@@ -17,7 +17,7 @@ import (
 
 // kept is what may be kept of a function.
 type kept struct {
-	// before is its last known state, nil for none.
+	// before is its last known state, nil if there is none.
 	before *device.Function
 	// brief is set for one that is read briefly.
 	brief bool

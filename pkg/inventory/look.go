@@ -16,7 +16,7 @@ import (
 const poweredDown = "D3cold"
 
 // Look checks whether the given functions still answer, have a link and reported fatal errors, what software has switched
-// of ACS, ATS, PRI and PASID, and what of the node uses any function. It rescans those that differ from the latest
+// of ACS, ATS, PRI and PASID, and which parts of the node use each function. It rescans those that differ from the latest
 // snapshot: the kernel sends no uevent for a device that falls off the bus or a register that somebody writes, nor for
 // an address on its interface. It reads a few bytes of each given function,
 // and reads those with an interface or a disk [Lightly]. What can't be read is left out, and named in the error.

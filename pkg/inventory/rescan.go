@@ -155,7 +155,7 @@ func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
 // same reports whether two functions are in one group, or in none.
 func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// knownGroup returns the group whose regions may be kept, nil for none.
+// knownGroup returns the group whose regions may be kept, nil if there is none.
 func (s *scan) knownGroup(number int) *device.Group {
 	if !s.light {
 		return nil

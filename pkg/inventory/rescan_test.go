@@ -142,7 +142,7 @@ func TestRescanShares(t *testing.T) {
 	gpu, nvme := k.AddGPU(0x3b), k.AddNVMe(0x41)
 	node := open(t, k)
 	before := scan(t, node)
-	k.Remove(nvme) // which the rescan is not told of
+	k.Remove(nvme) // without an event
 	after := rescan(t, node, before, gpu)
 	old, now := function(t, before, nvme), function(t, after, nvme)
 	if &old.Children.Nodes[0] != &now.Children.Nodes[0] {

@@ -172,7 +172,7 @@ func newScope(subjects map[subject]bool, snap *device.Snapshot) scope {
 	return s
 }
 
-// concernedBy returns the functions that an event is about, false where only a
+// concernedBy returns the functions that an event is about, false if only a
 // full scan will tell.
 func concernedBy(subj subject, snap *device.Snapshot) ([]pci.Address, bool) {
 	if a, ok := lastAddress(subj.path); ok {

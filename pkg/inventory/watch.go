@@ -139,7 +139,7 @@ func (w *Watcher) refresh(ctx context.Context, addrs []pci.Address, opts ...Opti
 }
 
 // Subscribe returns a channel that has the current snapshot at once and then
-// each new one; who is slow gets the latest and misses those between. cancel
+// each new one; a slow subscriber gets the latest and misses those in between. cancel
 // ends it.
 func (w *Watcher) Subscribe() (snapshots <-chan *device.Snapshot, cancel func()) {
 	ch := make(chan *device.Snapshot, 1)
@@ -222,7 +222,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// advance makes one update; false where another try is due. When it fails, the
+// advance makes one update; false if another try is due. When it fails, the
 // snapshot stays and becomes stale, and what has changed is kept for the next.
 func (w *Watcher) advance(ctx context.Context) bool {
 	all, subjects := w.changed.take()

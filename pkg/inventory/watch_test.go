@@ -309,7 +309,7 @@ func TestWatchRefresh(t *testing.T) {
 	})
 }
 
-// Who does not look gets the latest snapshot when he does.
+// A slow subscriber gets the latest snapshot.
 func TestWatchSlowSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newWatched(t)

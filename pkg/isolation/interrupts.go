@@ -24,7 +24,7 @@ type Interrupts struct {
 	Safe, Plain []string
 }
 
-// Remapped reports whether interrupts are remapped; known is false where no
+// Remapped reports whether interrupts are remapped; known is false if no
 // interrupt in use shows it.
 func (i *Interrupts) Remapped() (remapped, known bool) {
 	return len(i.Plain) == 0 && len(i.Safe) > 0, len(i.Plain)+len(i.Safe) > 0

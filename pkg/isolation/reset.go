@@ -29,7 +29,7 @@ const (
 	HotReset = "vfio_hot_reset"
 )
 
-// Reset is a way to reset a function and what it takes along.
+// Reset is a way to reset a function and what it includes.
 type Reset struct {
 	Method string `json:"method"`
 	// Set has all functions that the reset touches, including the function itself, by address.

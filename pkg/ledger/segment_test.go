@@ -84,7 +84,7 @@ func (f *countedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestOneFileAtATime: who has little memory reads one after the other.
+// TestOneFileAtATime: a reader with little memory reads one file after the other.
 func TestOneFileAtATime(t *testing.T) {
 	dir := &countingFS{FS: os.DirFS(newHistory(t).dir)}
 	r, err := ledger.Verify(dir, ledger.Options{Parallel: 1})

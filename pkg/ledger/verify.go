@@ -48,7 +48,7 @@ type Report struct {
 	Origin string `json:"origin"`
 	// Key is the key that verified everything.
 	Key string `json:"key"`
-	// Size is the number of proven events, from the first one. Signed is their signed checkpoint, empty without one.
+	// Size is the number of proven events, from the first one. Signed is their signed checkpoint, empty if there is none.
 	Size   int64  `json:"size"`
 	Signed string `json:"signed,omitempty"`
 	// Dropped counts the events of which retention left only the hashes.

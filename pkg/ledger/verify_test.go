@@ -322,7 +322,7 @@ func TestOlderCopyThatIsPutBackIsFoundByLaterAnchors(t *testing.T) {
 	}
 }
 
-// rewrite writes a ledger again, as who is root on the node can, with one event
+// rewrite writes a ledger again, as root on the node can, with one event
 // left out. The key is the node's, or another one.
 func rewrite(t *testing.T, h *history, sameKey bool) map[string]string {
 	t.Helper()

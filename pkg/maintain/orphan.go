@@ -24,7 +24,7 @@ type Orphan struct {
 	Address pci.Address
 	// GivenBack names the driver that it went back to; empty if it is where it was.
 	GivenBack string
-	// Why says why it was left alone; Err why it could not be given back, though it should
+	// Why says why it was left alone; Err why it could not be returned, though it should
 	// be: the next look tries again.
 	Why string
 	Err error

@@ -84,7 +84,7 @@ func (sel *Selection) isPaired(gpu *device.Function) bool {
 }
 
 // keep returns the next VF of the NIC that serves the fewest GPUs of those near
-// enough; nil for none.
+// enough; nil if there is none.
 func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Function {
 	var best *device.Function
 	for _, nic := range p.nics {

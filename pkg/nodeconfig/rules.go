@@ -83,7 +83,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	return choice
 }
 
-// first returns the first rule that matches f, nil for none, and counts the
+// first returns the first rule that matches f, nil if there is none, and counts the
 // match with every rule that does.
 func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
 	var first *rule

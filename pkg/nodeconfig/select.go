@@ -18,12 +18,12 @@ type Choice struct {
 	// Ours is true when kata-vfio may take the function.
 	Ours   bool                `json:"ours"`
 	Policy v1alpha1.BindPolicy `json:"policy,omitempty"`
-	// SharedWith is the DRA driver that the function is shared with; empty for none.
+	// SharedWith is the DRA driver that the function is shared with; empty if there is none.
 	SharedWith string `json:"sharedWith,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`
-	// Name is the name that the config gives the rule; empty without one.
+	// Name is the name that the config gives the rule; empty if there is none.
 	Name string `json:"-"`
 	// Why says why the function is not ours, as a phrase that completes
 	// "0000:3b:00.0 does not belong to kata-vfio: ...": no rule matches it, rule 2 excludes it,

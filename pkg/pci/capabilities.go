@@ -19,7 +19,7 @@ type Capabilities struct {
 	// Header is the layout of the function's configuration header, or "" if it was not read.
 	Header  HeaderType `json:"-"`
 	Express *Express   `json:"express,omitempty"`
-	// Serial is the Device Serial Number as lspci prints it, "00-15-17-ff-ff-8c-2a-10"; empty without one. All
+	// Serial is the Device Serial Number as lspci prints it, "00-15-17-ff-ff-8c-2a-10"; empty if there is none. All
 	// functions of a card have the same.
 	Serial string `json:"serialNumber,omitempty"`
 	// AFFLR is set when the conventional Advanced Features capability offers FLR.
@@ -467,7 +467,7 @@ func word(b []byte, at int) (uint16, bool) {
 
 // ParseFatalErrors returns the total of a function's aer_dev_fatal: how many fatal
 // errors the kernel counted since it found the function
-// (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats); false where there is none.
+// (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats); false if there is none.
 func ParseFatalErrors(text string) (total uint64, ok bool) {
 	for line := range strings.Lines(text) {
 		count, found := strings.CutPrefix(strings.TrimSpace(line), "TOTAL_ERR_FATAL ")

@@ -106,7 +106,7 @@ func (r Resource) Prefetchable() bool { return r.Flags&resourcePrefetch != 0 }
 func (r Resource) Is64() bool { return r.Flags&resourceMem64 != 0 }
 
 // ROM returns the expansion ROM of a function's "resource" attribute, the line behind
-// those of its BARs; false where it has none.
+// those of its BARs; false if it has none.
 func ROM(text string) (Resource, bool, error) {
 	index := 0
 	for line := range strings.Lines(text) {

@@ -24,7 +24,7 @@ func TestMakeComparesThePool(t *testing.T) {
 		device pci.Address
 		pool   string
 		node   string
-		code   rule.Code // empty for none
+		code   rule.Code // empty if there is none
 		words  []string
 	}{
 		"a GPU of the node's pool":    {device: gpuAddr, pool: "node-1/kata-vfio.dev", node: "node-1"},

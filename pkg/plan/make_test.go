@@ -432,7 +432,7 @@ func TestMateThatTheConfigNames(t *testing.T) {
 	}
 }
 
-// TestRefusalDoesNotNameOthersClaims: it is shown to the tenant, whom the names
+// TestRefusalDoesNotNameOthersClaims: it is shown to the tenant, to which the names
 // in another namespace tell what others run.
 func TestRefusalDoesNotNameOthersClaims(t *testing.T) {
 	for name, h := range map[string]plan.Owner{

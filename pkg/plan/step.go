@@ -28,7 +28,7 @@ const (
 	// ConfigureVF makes the PF set Value on its VF.
 	ConfigureVF Op = "impose"
 	// TakeAddress takes the addresses of a VF from the pool Value, and
-	// ReturnAddress gives them back.
+	// ReturnAddress returns them.
 	TakeAddress   Op = "takeAddress"
 	ReturnAddress Op = "returnAddress"
 )

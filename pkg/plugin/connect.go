@@ -121,7 +121,7 @@ func (s *service) twins(client kubernetes.Interface) dra.Exclusion {
 	}
 }
 
-// sharedWith returns the DRA driver that the node config shares a function with; empty for none.
+// sharedWith returns the DRA driver that the node config shares a function with; empty if there is none.
 func (s *service) sharedWith(ctx context.Context, a pci.Address) (string, error) {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestScarceDiskIsToldOnce(t *testing.T) {
 	for i, step := range []struct {
 		free  int64
 		err   error
-		words string // of the log; empty for nothing new
+		words string // of the log; empty if there is none new
 	}{
 		{free: plugin.ScarceDisk},
 		{free: 200 << 20, words: "dir=/ledger freeMiB=200"},

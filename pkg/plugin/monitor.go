@@ -24,7 +24,7 @@ import (
 type MonitorConfig struct {
 	FS      *sysfs.FS
 	Profile finding.Profile
-	// Waivers returns the failures that are accepted now; nil for none.
+	// Waivers returns the failures that are accepted now; nil if there is none.
 	Waivers func(context.Context) []finding.Waiver
 	// Checks are asked: see gate.Checks.
 	Checks []check.Check
@@ -44,8 +44,8 @@ type MonitorConfig struct {
 	Observe func([]finding.Finding)
 	Changed func()
 	Log     *slog.Logger
-	// Every is how often it looks where nothing is heard of a change (parameters of
-	// modules and registers of ports change without a word), and Pause how long it
+	// Every is how often it checks if no event reports a change (parameters of
+	// modules and registers of ports change without one), and Pause how long it
 	// lets changes gather.
 	Every, Pause time.Duration
 }

@@ -170,7 +170,7 @@ func TestFailureOfTheNodeCountsForAllAndEnds(t *testing.T) {
 	}
 }
 
-// A port's register changes without a word of the kernel's; who is below it is
+// A port's register changes without an event of the kernel; whatever is below it is
 // marked, and nobody else.
 func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 	s := newScene(t, board.Switch, nil)

@@ -179,7 +179,7 @@ func TestConfirm(t *testing.T) {
 	for name, tt := range map[string]struct {
 		claim *resourceapi.ResourceClaim
 		fail  error
-		words string // of the error; empty for none
+		words string // of the error; empty if there is none
 	}{
 		"as it was prepared":  {claim: plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")},
 		"withdrawn":           {claim: reallocated(), words: "its allocation was withdrawn"},

@@ -58,7 +58,7 @@ const repeatAfter = 12 * time.Hour
 
 // published is the last state of the checks in the ledger.
 type published struct {
-	outcome *check.Failures // nil for nothing yet
+	outcome *check.Failures // nil if there is none yet
 	at      time.Time       // when it was told all of it
 }
 

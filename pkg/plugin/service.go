@@ -46,11 +46,11 @@ type Config struct {
 	PluginDir, RegistryDir, MetadataCDIDir string
 	// GRPCVerbosity is the klog verbosity at which gRPC calls are logged; -1 for never.
 	GRPCVerbosity int
-	// Probes is the Unix socket of the probes; empty for none.
+	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes string
 	// OTLP is the URL of the collector of spans. The default is the environment's, if it is set.
 	OTLP string
-	// Pprof is the loopback address of profiles; empty for none.
+	// Pprof is the loopback address of profiles; empty if there is none.
 	Pprof   string
 	Metrics Scraping
 	// PodResources is the socket that Kata asks for devices, KubeletPodResources the kubelet's own.
@@ -64,7 +64,7 @@ type Config struct {
 	ChecksEvery time.Duration
 }
 
-// Scraping says where metrics are served, to which clients, and what of.
+// Scraping says where metrics are served, to which clients, and which metrics.
 type Scraping struct {
 	serving.Scraping
 	// Tenants adds claims and their namespaces to the labels.

@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// wantAddresses checks what of the pool is taken.
+// wantAddresses checks which addresses of the pool are taken.
 func (w *world) wantAddresses(when string, want ...string) {
 	w.t.Helper()
 	if diff := cmp.Diff(append([]string{}, want...), w.addresses()); diff != "" {
@@ -220,7 +220,7 @@ func TestLeaveAddressesOfNobody(t *testing.T) {
 	}
 }
 
-// TestAddressesWhileAVMHasTheDevice are not given back.
+// TestAddressesWhileAVMHasTheDevice are not returned.
 func TestAddressesWhileAVMHasTheDevice(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()

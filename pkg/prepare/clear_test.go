@@ -41,7 +41,7 @@ func clearing(withoutProof bool) maintain.Clearance {
 	return maintain.Clearance{Reason: "ticket 4711", By: alice, WithoutProof: withoutProof}
 }
 
-// TestQuarantineEndsByAProof: and not without one, unless told so.
+// TestQuarantineEndsByAProof: and not without one, unless the operator waives it.
 func TestQuarantineEndsByAProof(t *testing.T) {
 	w := newWorld(t)
 	gpu, home := w.quarantined()
@@ -158,7 +158,7 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	w := newWorld(t)
 	gpu, home := w.quarantined()
 	w.k.OnReset(gpu, w.resets(true))
-	_, _ = w.plugin(p).Clear(t.Context(), uid, clearing(withoutProof)) // nobody hears of its error
+	_, _ = w.plugin(p).Clear(t.Context(), uid, clearing(withoutProof)) // nobody sees its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 {

@@ -201,7 +201,7 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	addrs := sc.build(w)
 	original := w.bindings()
 	a.begin(w, addrs)
-	_ = a.run(w, p, addrs) // the process is dead: nobody hears of its error
+	_ = a.run(w, p, addrs) // the process is dead: nobody sees its error
 	where := fmt.Sprintf("cut at effect %d (after: %t, reboot: %t, loss: %t)", p.at, p.after, reboot, loss)
 	if loss {
 		p.lose()

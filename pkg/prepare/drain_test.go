@@ -239,7 +239,7 @@ func TestLedgerSaysWhoDrained(t *testing.T) {
 	}
 }
 
-// lastEvent returns the last event of a type, nil for none.
+// lastEvent returns the last event of a type, nil if there is none.
 func (w *world) lastEvent(kind ledger.Type) (last *ledger.Event) {
 	w.t.Helper()
 	for e, err := range ledger.Events(os.DirFS(w.history)) {
@@ -327,7 +327,7 @@ func drainActs() []struct {
 
 // TestCrashInADrain cuts the power before and after every effect. After a start
 // the device is either in use as ever, or drained with nobody but its holder, and
-// the ledger has told of it.
+// the ledger has its event.
 func TestCrashInADrain(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		for _, a := range drainActs() {
@@ -359,7 +359,7 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 		w.boundByPolicy()
 	}
 	begin(w, gpu)
-	_ = run(w, p, gpu) // the process is dead: nobody hears of its error
+	_ = run(w, p, gpu) // the process is dead: nobody sees its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	w.mustRecover()
 	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
@@ -444,7 +444,7 @@ func (w *world) wantDrainedWith(a, want pci.Address) {
 	}
 }
 
-// TestDrainThatIsTakenBackHasNoEnd: who waits for it hears of that.
+// TestDrainThatIsTakenBackHasNoEnd: the caller that waits for its end gets an error.
 func TestDrainThatIsTakenBackHasNoEnd(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)

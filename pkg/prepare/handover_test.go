@@ -38,7 +38,7 @@ func handedOver(t *testing.T) (*world, pci.Address) {
 }
 
 // TestSecondSandboxGetsACleanDevice: the kubelet makes a pod's sandbox again
-// without a word to us. The VM before it was the same tenant's, but what runs
+// without a call of the driver. The VM before it was the same tenant's, but what runs
 // in the next one must not depend on it.
 func TestSecondSandboxGetsACleanDevice(t *testing.T) {
 	w, gpu := handedOver(t)
@@ -55,7 +55,7 @@ func TestSecondSandboxGetsACleanDevice(t *testing.T) {
 	}
 }
 
-// TestHandOverAgain: the same sandbox may be told of twice, first without its VMM.
+// TestHandOverAgain: the same sandbox may be handed over twice, first without its VMM.
 func TestHandOverAgain(t *testing.T) {
 	w, _ := handedOver(t)
 	had := *w.record(uid).Sandbox
@@ -89,7 +89,7 @@ func TestHandOverWaitsForTheFormerVM(t *testing.T) {
 	w.mustHandOver("second")
 }
 
-// TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits: Kata's Rust runtime leaves the VM of a shim that was killed. The next sandbox is told so at once,
+// TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits: Kata's Rust runtime leaves the VM of a shim that was killed. The next sandbox gets that error at once,
 // although the clean-up after the former one waits for that VM all the time.
 func TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits(t *testing.T) {
 	w, gpu := handedOver(t)

@@ -342,7 +342,7 @@ func (w *world) wantWholeHistory(where string, rebooted bool) {
 			open = ""
 		case ledger.Bind:
 			d := e.Devices[0]
-			// Kata binds a physical endpoint itself, without a word.
+			// Kata binds a physical endpoint itself, without an event.
 			if d.DriverAfter == nil { // it failed, somewhere on the way
 				delete(drivers, d.Address)
 				continue

@@ -16,7 +16,7 @@ import (
 )
 
 // nobody is a process id that no machine has (the kernel's PID_MAX_LIMIT is
-// 2^22): what is told of it, only the scripted /proc can have told.
+// 2^22), so that only the scripted /proc can show it.
 const nobody = 1<<22 + 1
 
 var container = strings.Repeat("0123456789abcdef", 4)
@@ -38,7 +38,7 @@ func (w *world) hold(a pci.Address) *sysfstest.Holder {
 }
 
 // TestHostHolderRefusesPrepare: a process of the host works with the GPU
-// through its driver. The claim has to wait, and hears for whom.
+// through its driver. The claim has to wait, and its error names the holder.
 func TestHostHolderRefusesPrepare(t *testing.T) {
 	w := newWorld(t)
 	disk := w.k.AddNVMe(0x41)

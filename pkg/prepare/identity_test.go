@@ -157,7 +157,7 @@ func TestReleaseOfAReplacedDeviceIsNoProof(t *testing.T) {
 	}
 }
 
-// TestGivenBackByHandAndInUse: the claim's own device was given back to its driver by hand, and the node uses it now. A
+// TestGivenBackByHandAndInUse: the claim's own device was returned to its driver by hand, and the node uses it now. A
 // restart of the plugin and another Prepare leave it there, and say why.
 func TestGivenBackByHandAndInUse(t *testing.T) {
 	for name, again := range map[string]func(*world, pci.Address) error{

@@ -140,7 +140,7 @@ func TestCrashInGivingAStrayBack(t *testing.T) {
 			w.mustPrepare(w.request(uid, gpu))
 			w.lost(uid)
 			p = &power{at: at, after: after}
-			_, _ = w.plugin(p).GiveBackOrphans(t.Context()) // nobody hears of its error
+			_, _ = w.plugin(p).GiveBackOrphans(t.Context()) // nobody sees its error
 			w.mustRecover()
 			if _, err := w.plugin(nil).GiveBackOrphans(t.Context()); err != nil {
 				t.Fatal(err)

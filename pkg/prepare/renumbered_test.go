@@ -19,7 +19,7 @@ const (
 	anotherSerial = "48-b0-2d-ff-ff-00-00-02"
 )
 
-// addCard adds a GPU with a serial number, empty for none.
+// addCard adds a GPU with a serial number, empty if there is none.
 func (w *world) addCard(bus uint8, serial string) pci.Address {
 	w.k.AddRootPort(bus)
 	w.k.Add(cardAt(bus, serial))

@@ -62,7 +62,7 @@ func TestSharedGPUWithoutItsDriver(t *testing.T) {
 }
 
 // TestSharedGPUThatDoesNotAnswer is quarantined: the pod can end, and the taint keeps both drivers' claims away. Once it answers,
-// the same command gives it back.
+// the same command returns it.
 func TestSharedGPUThatDoesNotAnswer(t *testing.T) {
 	w, gpu := sharing(t)
 	if _, err := w.plugin(nil).Prepare(t.Context(), w.sharedRequest(gpu)); err != nil {

@@ -175,7 +175,7 @@ func TestShimStartsSandbox(t *testing.T) {
 	}
 }
 
-// TestShimIsKept when its sandbox is told of again without it.
+// TestShimIsKept when its sandbox is handed over again without it.
 func TestShimIsKept(t *testing.T) {
 	w, _ := asked(t)
 	w.tellHandOver(journal.Sandbox{ID: "first", NetNS: "/run/netns/first"})

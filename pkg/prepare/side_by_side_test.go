@@ -158,7 +158,7 @@ func TestTwoInstancesReleaseOneClaim(t *testing.T) {
 }
 
 // TestTwoInstancesOneFunction: claims that race for one GPU. One gets it, all
-// others hear who has it.
+// the errors of the others name the holder.
 func TestTwoInstancesOneFunction(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)

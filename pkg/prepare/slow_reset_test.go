@@ -69,7 +69,7 @@ type resetting struct {
 	begin func(w *world, p *plugin, dev pci.Address)
 	call  func(ctx context.Context, p *plugin, req *claim.Request) error
 	// during and after are the states of the record while the reset runs and then;
-	// empty for none.
+	// empty if there is none.
 	during, after journal.State
 }
 

@@ -412,7 +412,7 @@ type outcome struct {
 }
 
 // outcomeOf runs an act on a node of its own after a change, read through a Watcher
-// that is so stale, or by a fresh look each time where it is nil; false where the
+// that is so stale, or by a fresh look each time where it is nil; false if the
 // change can't be on this node.
 func outcomeOf(t *testing.T, sc *scene, a *act, c *change, s *staleness) (out outcome, ok bool) {
 	t.Helper()

@@ -160,8 +160,8 @@ func (i lockedInventory) RefreshFunctions(ctx context.Context, addrs []pci.Addre
 	return i.Refresh(ctx, addrs)
 }
 
-// TestUnprepareWhileSomebodysUnbindHangs: it waits for who has the device open,
-// whom nobody can see. No reset is begun, nothing changes, and a later try does it.
+// TestUnprepareWhileSomebodysUnbindHangs: it waits for the process that has the device open,
+// which nobody can see. No reset is begun, nothing changes, and a later try does it.
 func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)

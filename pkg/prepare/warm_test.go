@@ -535,7 +535,7 @@ func cutOffWarming(t *testing.T, wants int, how maintain.Warming, p *power, rebo
 		w.keepWarm()
 	}
 	w.wantsGPUs(wants)
-	_, _ = w.plugin(p).KeepWarm(t.Context(), how) // the process is dead: nobody hears of its error
+	_, _ = w.plugin(p).KeepWarm(t.Context(), how) // the process is dead: nobody sees its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	if reboot {
 		w.k.Reboot()

@@ -257,7 +257,7 @@ func (w *world) bindings() map[pci.Address]plan.Binding {
 	return all
 }
 
-// record returns a claim's record, nil without one.
+// record returns a claim's record, nil if there is none.
 func (w *world) record(uid string) *journal.Record {
 	w.t.Helper()
 	rec, err := w.records.Load(uid)

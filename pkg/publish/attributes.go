@@ -76,7 +76,7 @@ const (
 	// MT/s (int): 16000 for PCIe 4.0. The speed of the moment is not published:
 	// idle GPUs train their links down.
 	AttrLinkSpeed resourceapi.QualifiedName = "linkSpeed"
-	// AttrRDMA is true where the function, or a VF's PF, has an RDMA device on the
+	// AttrRDMA is true if the function, or a VF's PF, has an RDMA device on the
 	// host now: a VF's own goes when it is bound to vfio-pci, and is never there
 	// when no host driver takes it. Whether the guest's driver makes one is not
 	// known here.
@@ -317,7 +317,7 @@ func junction(f *device.Function) pci.Address {
 }
 
 // linkSpeed returns the link's highest speed in MT/s from the kernel's words, "16.0 GT/s PCIe"
-// (drivers/pci/probe.c, pci_speed_string); false where it is "Unknown" or the function has no link.
+// (drivers/pci/probe.c, pci_speed_string); false if it is "Unknown" or the function has no link.
 func linkSpeed(l *device.Link) (int, bool) {
 	if l == nil {
 		return 0, false

@@ -236,7 +236,7 @@ func severityRank(s rule.Severity) int {
 	return 4
 }
 
-// findWorst returns the first of the worst reasons, and false for none.
+// findWorst returns the first of the worst reasons, and false if there is none.
 func findWorst(reasons []rule.Verdict) (rule.Verdict, bool) {
 	var worst rule.Verdict
 	found := false

@@ -21,7 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// TestOlderScheduler says what of a node a scheduler gives away that knows neither counters nor taints, such as KAI up to 0.17.0,
+// TestOlderScheduler: which devices of a node are allocated by a scheduler that knows neither counters nor taints, such as KAI up to 0.17.0,
 // which runs the allocator without its features. It gives no device with counters to anybody, and a tainted one like another.
 // Prepare refuses that one: TestQuarantineKeepsTheDeviceFromAll in pkg/prepare.
 func TestOlderScheduler(t *testing.T) {

@@ -54,7 +54,7 @@ type Node struct {
 
 // Health is what is known of a function's state beyond the judgment on it.
 type Health struct {
-	// Drained is the state of the device's drain; empty without one. Evict says that the pods that use the device
+	// Drained is the state of the device's drain; empty if there is none. Evict says that the pods that use the device
 	// are evicted.
 	Drained rule.Code
 	Evict   bool

@@ -101,7 +101,7 @@ func (l *taintList) part(n *Node, p part) {
 	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, string(rule.NotJudged))
 }
 
-// audit adds the taint of checks that fail for one that a claim would take along.
+// audit adds the taint of checks that fail for one that a claim would include.
 func (l *taintList) audit(n *Node, p part) {
 	as := n.Assessments[p.addr]
 	for _, r := range as.Faults() {

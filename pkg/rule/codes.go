@@ -100,7 +100,7 @@ const (
 	NoAddressPool Code = "NoAddressPool"
 	// DamagedRecord: the function is on a VFIO driver while a damaged record may own it.
 	DamagedRecord Code = "DamagedRecord"
-	// GroupMateNotSelected: the function would take along one that the node's config does not name.
+	// GroupMateNotSelected: the function would include one that the node's config does not name.
 	GroupMateNotSelected Code = "GroupMateNotSelected"
 	// LinkLost: the PCIe link of the function is down.
 	LinkLost Code = "LinkLost"

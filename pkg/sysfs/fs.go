@@ -29,9 +29,9 @@ type FS struct {
 	path    string
 	buffers *sync.Pool // of *buffer, for the Dirs
 	locked  *lockedReads
-	tap     func(Access) // nil for none
+	tap     func(Access) // nil if there is none
 	copy    Copy         // nil for a node
-	over    *Overlay     // nil for none
+	over    *Overlay     // nil if there is none
 }
 
 // Open returns the file system below root, which holds sys, proc, dev and lib

@@ -23,7 +23,7 @@ const Devices = "sys/bus/pci/devices"
 func FunctionPath(a pci.Address) string { return Devices + "/" + a.String() }
 
 // Driver returns the name of the kernel driver that is bound to the function,
-// empty for none, or [ErrNoFunction].
+// empty if there is none, or [ErrNoFunction].
 func (f *FS) Driver(a pci.Address) (string, error) {
 	target, err := f.ReadLink(FunctionPath(a) + "/driver")
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
 	return data, nil
 }
 
-// GroupNumber returns the function's IOMMU group, false where it has none, or
+// GroupNumber returns the function's IOMMU group, false if it has none, or
 // [ErrNoFunction].
 func (f *FS) GroupNumber(a pci.Address) (number int, ok bool, err error) {
 	target, err := f.ReadLink(FunctionPath(a) + "/iommu_group")

@@ -222,7 +222,7 @@ func describe(fs *sysfs.FS, pid int) (Holder, error) {
 }
 
 // parseContainer returns the id of the container that a process is in by the
-// text of proc/<pid>/cgroup, empty for none: the last path element with a
+// text of proc/<pid>/cgroup, empty if there is none: the last path element with a
 // container's id, as the runtimes name their groups:
 //
 //	0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-<id>.scope
@@ -333,7 +333,7 @@ func names(args []string, sandboxID string) bool {
 // (virtcontainers/persist/fs).
 const vmDir = "/run/vc/vm/"
 
-// findSandboxID returns the sandbox's ID by the arguments of its VMM, empty for none: both of
+// findSandboxID returns the sandbox's ID by the arguments of its VMM, empty if there is none: both of
 // Kata's runtimes name QEMU "sandbox-<id>"; the Go runtime's other VMMs have sockets in vmDir.
 func findSandboxID(args []string) string {
 	if i := slices.Index(args, "-name"); i >= 0 && i+1 < len(args) {

@@ -174,7 +174,7 @@ func (s *search) all(ctx context.Context) ([]Holder, error) {
 	return holders, nil
 }
 
-// Claimed returns the node of a disk of f that is opened exclusively, empty without one: by a mount in any
+// Claimed returns the node of a disk of f that is opened exclusively, empty if there is none: by a mount in any
 // namespace, swap, RAID, device-mapper, ZFS, or a process. It asks the kernel (open(2) with O_EXCL on a block
 // device) and so knows more than [device.Function.Uses], which is read from proc.
 //

@@ -117,7 +117,7 @@ func TestHotResetRefuses(t *testing.T) {
 	}
 	bindTo(t, k, gpu, "vfio-pci")
 	// The nodes of a scripted kernel are files: what is asked of them fails, and
-	// the descriptors are given back.
+	// the descriptors are returned.
 	before := descriptors(t)
 	if err := resetTogether(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), gpu.String()) {
 		t.Errorf("nodes that are files: %v, want an error with the address", err)

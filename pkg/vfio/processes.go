@@ -27,7 +27,7 @@ type Processes struct {
 
 	mu      sync.Mutex // guards all below
 	walking bool
-	next    *walk // of those that came since the present walk began; nil for none
+	next    *walk // of those that came since the present walk began; nil if there is none
 }
 
 // NewProcesses returns the processes of the node whose proc and dev fs has.

@@ -104,10 +104,19 @@ func TestSpellingIsAmerican(t *testing.T) {
 // TestCommentsAreIdiomatic refuses words that a reader of Kubernetes' documentation stops at.
 func TestCommentsAreIdiomatic(t *testing.T) {
 	banned := map[*regexp.Regexp]string{
-		regexp.MustCompile(`\b(nil|empty|set|none|zero) where\b`): "say if",
-		regexp.MustCompile(`\banew\b`):                            "say again",
-		regexp.MustCompile(`\bbut for\b`):                         "say except for",
-		regexp.MustCompile(`\byours to do\b`):                     "say what to do",
+		regexp.MustCompile(`\b(nil|empty|set|none|zero|false|true|error) where\b`):              "say if",
+		regexp.MustCompile(`(?i)\b(nil|empty|false|zero) (for none|for nothing|without one)\b`): "say if there is none",
+		regexp.MustCompile(`\banew\b`):                                                                  "say again",
+		regexp.MustCompile(`\bbut for\b`):                                                               "say except for",
+		regexp.MustCompile(`\byours to do\b`):                                                           "say what to do",
+		regexp.MustCompile(`\bmend(s|ed|ing)?\b`):                                                       "say repair or fix",
+		regexp.MustCompile(`(?i)\b(told (of|so|otherwise)|h(ears?|eard) of|without a word)\b`):          "name the event, the message or the default",
+		regexp.MustCompile(`(?i)\bwhom\b`):                                                              "name the person, the program or the function",
+		regexp.MustCompile(`\bwhat of\b`):                                                               "say which part",
+		regexp.MustCompile(`(?i)\bso it was\b`):                                                         "say what was",
+		regexp.MustCompile(`\b(take|takes|taken) along\b`):                                              "say include, or be assigned with",
+		regexp.MustCompile(`\b(give|gives|given) (it|them) back\b|\bgiven back\b`):                      "say return",
+		regexp.MustCompile(`(^// |[:;] |, as )[Ww]ho (does not|asks|knows|is (root|slow)|waits|works)`): "give the sentence a subject: the caller, a user, a process",
 	}
 	for _, top := range []string{"cmd", "pkg"} {
 		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {

@@ -84,7 +84,7 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 }
 
 // setReset has a GPU of NVIDIA's reset by its bus alone, as an operator does for
-// whom a function level reset is not enough. It reports whether it did.
+// which a function level reset is not enough. It reports whether it did.
 func (t *Tree) setReset(s *device.Snapshot, a pci.Address) bool {
 	f, ok := s.Function(a)
 	if !ok || f.Vendor != 0x10de || f.Type != device.GPU || device.IsVFIO(f.Driver) {

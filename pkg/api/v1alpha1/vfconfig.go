@@ -144,7 +144,7 @@ func (c *VFConfig) Validate() error {
 	return p.err(KindVFConfig)
 }
 
-// checkEndpoint notes what Kata would not take along: it passes over an
+// checkEndpoint notes what Kata would not include: it passes over an
 // interface without an address, and does not copy routing rules.
 func (c *VFConfig) checkEndpoint(p *problems) {
 	if c.Network == nil || len(c.Network.Addresses) == 0 && c.Network.AddressPool == "" {

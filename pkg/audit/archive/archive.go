@@ -50,7 +50,7 @@ type Manifest struct {
 	// configuration space was not shown in full.
 	UID    int `json:"uid"`
 	Hidden int `json:"hiddenFunctions"`
-	// Ledger says what of the node's ledger is left out; nil if nothing is, or where
+	// Ledger says which parts of the node's ledger are left out; nil if nothing is, or where
 	// the node has none.
 	Ledger *LedgerCopy `json:"ledger,omitempty"`
 	// Lists are the names in the directories that were listed.

@@ -25,7 +25,7 @@ const BundleFormat = 1
 // BundleManifestName is the first file of a bundle.
 const BundleManifestName = "manifest.json"
 
-// maxFiles and maxTotal bound what is taken along besides the node's archive: a node
+// maxFiles and maxTotal bound what is included besides the node's archive: a node
 // whose logs are made to fill a disk does not.
 const (
 	maxFiles  = 4096

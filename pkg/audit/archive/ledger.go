@@ -19,7 +19,7 @@ import (
 // bytes: the events of years, and half of what an archive may hold.
 const LedgerLimit = 256 << 20
 
-// LedgerCopy says what of the node's ledger an archive leaves out.
+// LedgerCopy says which parts of the node's ledger an archive leaves out.
 type LedgerCopy struct {
 	// Segments is how many the ledger had. LeftOut is how many of them, the oldest, the archive has only by the
 	// hashes of their events, Events how many events these are, and Bytes their size. Chain, tree and signatures

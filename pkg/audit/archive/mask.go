@@ -298,7 +298,7 @@ var (
 	settings = regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?[\w.-]+["']?[ \t]*[:=]|^[ \t]*\[+[\w.-]+`)
 )
 
-// wordsOfProcess returns what of a process's file is not its own choice.
+// wordsOfProcess returns the words in a process's file that the process can't choose.
 func wordsOfProcess(file string, data []byte) []byte {
 	switch file {
 	case "comm", "status", "limits", "stat", "maps":

@@ -95,7 +95,7 @@ func TestPutAndRewrite(t *testing.T) {
 	}
 }
 
-// A ledger's history is not kept by reads: what of it goes into the copy is bounded.
+// A ledger's history is not kept by reads: only a limited part goes into the copy.
 func TestReadsOfTheLedgerAreNotKept(t *testing.T) {
 	segment := filepath.Join(ledger.DefaultDir, ledger.SegmentName(0))
 	fsys, r := recorded(t, map[string]string{segment: "history"})

@@ -39,7 +39,7 @@ func pathChecks() []Check {
 	}
 }
 
-// shownInRegisters leaves quirks to a person, who knows what the vendor said. With
+// shownInRegisters leaves quirks to a person with the vendor's statement. With
 // the override in use no quirk is to be believed.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)

@@ -106,7 +106,7 @@ func portState(l isolation.Bypass) string {
 	return l.At.String() + " does not redirect"
 }
 
-// ways says between whom requests pass.
+// ways says between which functions requests pass.
 func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) string {
 	var senders []pci.Address
 	for _, l := range leaks {

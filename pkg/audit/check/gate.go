@@ -96,7 +96,7 @@ type Failures struct {
 	Node []rule.Failure
 	// Devices are those of functions.
 	Devices map[pci.Address][]rule.Failure
-	// waived reports whether a failure of the whole node is accepted for one function; nil for none.
+	// waived reports whether a failure of the whole node is accepted for one function; nil if there is none.
 	waived func(rule string, a pci.Address) bool
 }
 

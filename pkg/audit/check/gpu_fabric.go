@@ -79,7 +79,7 @@ func switchesAreManaged(id pci.ID) bool {
 	return 0x2900 <= id && id <= 0x29ff || 0x3180 <= id && id <= 0x31ff
 }
 
-// owner returns the one tenant that has all GPUs of the board; empty for none.
+// owner returns the one tenant that has all GPUs of the board; empty if there is none.
 func (b *fabric) owner(n *facts.Node) string {
 	tenants := n.Tenants(b.gpus...)
 	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesAt(a)) == 0 }) {

@@ -60,7 +60,7 @@ func flawsMitigated(n *facts.Node) Answer {
 }
 
 // unmitigated returns the part of a line that says that guests can use the flaw;
-// empty for none. Parts are set apart by semicolons, and begin with a word and a
+// empty if there is none. Parts are set apart by semicolons, and begin with a word and a
 // colon where they are about one side of it (arch/x86/kernel/cpu/bugs.c):
 //
 //	Mitigation: PTE Inversion; VMX: vulnerable

@@ -160,7 +160,7 @@ func openInterfaces(n *facts.Node, names []string) Answer {
 	})
 }
 
-// reachesBMC returns what of a container leads to the interface.
+// reachesBMC returns the mount or device of a container that reaches the interface.
 func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
 	for _, name := range names {
 		node := "/dev/" + name

@@ -76,7 +76,7 @@ func auditNode(tb testing.TB, tree *board.Tree) (*finding.Report, *facts.Node) {
 
 // TestMatrix: no rule fails on a board in good order, each that can pass does on
 // one at least, and each finds what is planted. Each selected function that no claim can
-// get has a failing finding. It prints who says what of whom.
+// get has a failing finding. It prints which rule says what about which object.
 func TestMatrix(t *testing.T) {
 	good := map[string]map[string]finding.State{"planted": {}}
 	for _, b := range board.All() {

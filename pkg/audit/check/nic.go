@@ -24,7 +24,7 @@ func nicChecks() []Check {
 	return slices.Concat(senderChecks(), ownerChecks(), neighborChecks())
 }
 
-// senderChecks are about as whom a VF may send, and where, and what the VFs of one port have in common.
+// senderChecks cover source-address spoofing by VFs, their VLANs, and what the VFs of one port share.
 func senderChecks() []Check {
 	return []Check{
 		{ID: "NIC-001", Judge: spoofCheck().judge},

@@ -272,7 +272,7 @@ func accountsAgree(n *facts.Node) Answer {
 }
 
 // functionAgrees compares one function of a prepared claim with the kernel. A
-// physical endpoint is with whom Kata has bound it.
+// physical endpoint is on the driver to which Kata has bound it.
 func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answer {
 	f, ok := n.Snapshot.Function(fn.Address)
 	name := fmt.Sprintf("%s of %s ", fn.Address, claimName(rec))

@@ -69,7 +69,7 @@ func coversResource(list []string, resource string) bool {
 	return has(list, resource) || isSub && (slices.Contains(list, parent+"/*") || slices.Contains(list, "*/"+sub))
 }
 
-// isControlPlane reports whether a subject is the control plane or an admin by certificate, whom RBAC does not
+// isControlPlane reports whether a subject is the control plane or an admin by certificate, which RBAC does not
 // restrict.
 func isControlPlane(sub *rbacv1.Subject) bool {
 	switch sub.Kind {

@@ -138,7 +138,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	return folded, own
 }
 
-// findingKey says what makes two nodes' findings the same: everything except whom it reaches.
+// findingKey says what makes two nodes' findings the same: everything except what it affects.
 func findingKey(f *finding.Finding) string {
 	device := ""
 	if f.Device != nil {

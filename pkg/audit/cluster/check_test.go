@@ -97,7 +97,7 @@ func slice(name, driverName, pool, deviceName, address string) resourceapi.Resou
 	}
 }
 
-// good is a cluster with two tenants, one of whom has a GPU.
+// good is a cluster with two tenants, one of which has a GPU.
 func good() *world {
 	s := &world{
 		State: cluster.State{

@@ -286,7 +286,7 @@ func wordsOf(node, about string, s *world) resourceapi.ResourceClaim {
 	return c
 }
 
-// rewrite writes a ledger again with the same key, as who is root on the node can:
+// rewrite writes a ledger again with the same key, as root on the node can:
 // as many events, and another tenant.
 func rewrite(t *testing.T, tree *board.Tree) {
 	t.Helper()

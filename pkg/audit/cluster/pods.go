@@ -106,7 +106,7 @@ func escapes(s *State) []finding.Finding {
 	return orPass(found, output.Count(pods, "tenants' pod"))
 }
 
-// reachesOut names what gives a pod access to its node; empty for nothing.
+// reachesOut names what gives a pod access to its node; empty if there is none.
 func reachesOut(spec *corev1.PodSpec) string {
 	switch {
 	case spec.HostPID:
@@ -156,7 +156,7 @@ func sharedClaims(s *State) []finding.Finding {
 	return orPass(found, output.Count(held, "claim"))
 }
 
-// sharing says by what a claim is not one pod's; empty if it is. The plugin prepares no claim of a PodGroup, and it stays allocated
+// sharing says why a claim belongs to several pods; empty if it belongs to one. The plugin prepares no claim of a PodGroup, and it stays allocated
 // after the group's pods have ended.
 func (s *State) sharing(c *cluster.Claim) string {
 	n := len(c.Object.Status.ReservedFor)

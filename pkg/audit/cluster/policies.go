@@ -186,7 +186,7 @@ func byClass(withheld, namespace string) Probe {
 	}
 }
 
-// withheld returns the name of a DeviceClass of kata-vfio that is not granted to the probe namespace, empty for none.
+// withheld returns the name of a DeviceClass of kata-vfio that is not granted to the probe namespace, empty if there is none.
 func (s *State) withheld() string {
 	for _, c := range s.Cluster.OurClasses() {
 		if !v1alpha1.Grants(c.Annotations, s.Options.ProbeNamespace) {

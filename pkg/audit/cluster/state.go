@@ -1,5 +1,5 @@
 // Package cluster judges a cluster through its API: whether the policies that keep
-// tenants' pods in VMs are there and work, who may go round them, and whether what
+// tenants' pods in VMs are there and work, who can bypass them, and whether what
 // runs agrees with what was allocated. It reads; the only requests that create
 // something are dry runs in a namespace of its own.
 package cluster
@@ -67,7 +67,7 @@ type Options struct {
 	Namespace string
 	// RuntimeClasses are those whose pods may have devices.
 	RuntimeClasses []string
-	// ProbeNamespace is where dry runs are made; empty for none.
+	// ProbeNamespace is where dry runs are made; empty if there is none.
 	ProbeNamespace string
 }
 

@@ -38,7 +38,7 @@ func (s State) Compare(other State) int { return s.rank() - other.rank() }
 
 func (s State) rank() int { return slices.Index(States(), s) }
 
-// Exposure says who is in reach of what a finding is about. It is computed, not
+// Exposure says who can be affected by a finding. It is computed, not
 // written into a rule: a missing ACS bit above an idle slot is another thing
 // than one between two tenants.
 type Exposure string

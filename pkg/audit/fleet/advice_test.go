@@ -31,7 +31,7 @@ func constants(t *testing.T, file, declared string) []string {
 	return values
 }
 
-// TestEachReasonHasAdvice: who reads why a claim is refused reads what to do.
+// TestEachReasonHasAdvice: each reason why a claim is refused says what to do.
 func TestEachReasonHasAdvice(t *testing.T) {
 	texts, err := rule.Texts()
 	if err != nil {

@@ -17,7 +17,7 @@ type NodeAudit struct {
 	Devices int    `json:"devices"`
 	// Tainted counts the devices that get no new claim since a check fails.
 	Tainted int `json:"tainted"`
-	// Reported is when the node's own report was made; nil for none. One of another day,
+	// Reported is when the node's own report was made; nil if there is none. One of another day,
 	// or of tomorrow, is a failure of its own, and nothing else that it says is left out.
 	Reported *time.Time `json:"reported,omitempty"`
 	// Verdict is the report's.

@@ -55,7 +55,7 @@ func add[T any](to *cluster.Cluster, objects []T) {
 	}
 }
 
-// complete is a platform that shows all that there is to show: a node with a GPU and a VF, which two pods have.
+// complete is a platform that meets every requirement: a node with a GPU and a VF, which two pods have.
 func complete() *platform {
 	s := &platform{
 		Fleet: &objects{

@@ -44,7 +44,7 @@ type Device struct {
 	By []string `json:"withheldBy,omitempty"`
 	// Taints are those that keep claims away. Ours are shown without the domain: "audit=IOM-003".
 	Taints []string `json:"taints"`
-	// Isolated is the node's verdict, nil for none; NotIsolated the worst reason's code
+	// Isolated is the node's verdict, nil if there is none; NotIsolated the worst reason's code
 	// where it is severe.
 	Isolated    *bool  `json:"isolated,omitempty"`
 	NotIsolated string `json:"notIsolated,omitempty"`

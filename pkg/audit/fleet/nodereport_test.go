@@ -24,7 +24,7 @@ func document(name, state, severity, text string) string {
 func TestReportsThatAreNotUnderstoodAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		want string // of the error; empty for none
+		want string // of the error; empty if there is none
 	}{
 		"a failure":                 {document("n1", "fail", "high", "x"), ""},
 		"a state of tomorrow":       {document("n1", "maybe", "high", "x"), "state"},

@@ -13,7 +13,7 @@ import (
 // can't change the prefix of its own lines, nor leave it out.
 var prefixPattern = regexp.MustCompile(`^\[pod/([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)/[-a-z0-9]+\] `)
 
-// cutPrefix returns a line of a log without its prefix, and the pod that the prefix names; empty for none.
+// cutPrefix returns a line of a log without its prefix, and the pod that the prefix names; empty if there is none.
 func cutPrefix(line []byte) (rest []byte, pod string) {
 	m := prefixPattern.FindSubmatch(line)
 	if m == nil {

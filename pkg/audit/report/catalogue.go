@@ -193,7 +193,7 @@ func controls(supports []finding.Support) string {
 	return b.String()
 }
 
-// writeNotAsked writes what no check asks: a reader who misses it shall not take it
+// writeNotAsked writes what no check asks: a reader who misses it must not take it
 // for answered.
 func writeNotAsked(b *strings.Builder, all []rule.NotAsked, width int) {
 	var ids []string

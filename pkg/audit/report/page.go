@@ -192,7 +192,7 @@ type frame struct {
 	// Skip leads past the page's head, and Parts are those that its head names.
 	Skip  *link
 	Parts []link
-	// Script is the page's own; empty for none.
+	// Script is the page's own; empty if there is none.
 	Script template.JS
 	Body   any
 }

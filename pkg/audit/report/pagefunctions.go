@@ -51,7 +51,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 	}
 }
 
-// when writes a time for people; empty for none.
+// when writes a time for people; empty if there is none.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -59,7 +59,7 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
-// minute writes a time for people, to the minute; empty for none.
+// minute writes a time for people, to the minute; empty if there is none.
 func minute(t time.Time) string {
 	if t.IsZero() {
 		return ""

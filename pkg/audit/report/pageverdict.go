@@ -15,7 +15,7 @@ import (
 type verdict struct {
 	State finding.State
 	// Headline is the verdict as a sentence, Meaning what that means for tenants, and
-	// Reach who is in reach of what fails.
+	// Reach says which pods and tenants a failure can affect.
 	Headline, Meaning, Reach string
 	Numbers                  []number
 	// Worst are the failures to look at first.

@@ -22,7 +22,7 @@ import (
 type Document struct {
 	*finding.Report
 	// Node has the functions and what decides over them, for formats that draw them; nil
-	// where there are none. Unread says what of it could not be read.
+	// where there are none. Unread says which facts could not be read.
 	Node   *plan.Node `json:"-"`
 	Unread []string   `json:"-"`
 	// Rules are the rules that were asked, by id.

@@ -94,7 +94,7 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestTreeWithoutANameIsCalledSomething: a copy may not say of whom it is.
+// TestTreeWithoutANameIsCalledSomething: a copy may not name its node.
 func TestTreeWithoutANameIsCalledSomething(t *testing.T) {
 	d := document(few())
 	d.Subject.Name, d.Subject.Root = "", "/srv/copies/a"

@@ -101,7 +101,7 @@ func verdictWords(s *finding.Summary, failOn rule.Severity) string {
 	return "passes"
 }
 
-// affectedWords says whom the failures concern, or "" if they concern nobody.
+// affectedWords names the pods and tenants that the failures affect, or returns "" if there are none.
 func affectedWords(s *finding.Summary) string {
 	if s.Tenants == 0 {
 		return ""

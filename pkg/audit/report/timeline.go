@@ -16,7 +16,7 @@ type timeline struct {
 	Rows         []lane
 	// Undrawn is how many functions the drawing leaves out.
 	Undrawn int
-	// Stays, Proven and Unproven say what of the legend is in the drawing.
+	// Stays, Proven and Unproven say which parts of the legend the drawing needs.
 	Stays, Proven, Unproven bool
 }
 

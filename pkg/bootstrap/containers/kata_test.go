@@ -209,7 +209,7 @@ func TestKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		files
 		o    blueprint.Containers
-		path string // of the refusal; empty for none
+		path string // of the refusal; empty if there is none
 	}{
 		"not there":                       {files{daemon: ""}, blueprint.Containers{}, daemon},
 		"not there, sharing by default":   {files{daemon: "", gpu: strings.Replace(base, "shared_fs", "# shared_fs", 1)}, blueprint.Containers{}, daemon},

@@ -23,7 +23,7 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 	for _, c := range []struct {
 		config string
 		image  bool
-		// want is of the problem, which is fatal except for an image's; empty for none.
+		// want is of the problem, which is fatal except for an image's; empty if there is none.
 		want string
 	}{
 		{config: ""},

@@ -157,7 +157,7 @@ func TestVersionNamesTheBuild(t *testing.T) {
 	}
 }
 
-// TestReadArgument: a file, or standard input, up to the limit; all else is the user's to mend.
+// TestReadArgument: a file, or standard input, up to the limit; all else is the user's error.
 func TestReadArgument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("12345"), 0o600); err != nil {

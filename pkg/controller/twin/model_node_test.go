@@ -47,7 +47,7 @@ func (m *model) look(s *state, emit emit, on, taken bool, pass, refuse uint8, na
 	emit(n, name, normal)
 }
 
-// recoverySteps are those after a crash with the function bound: the kubelet asks again, or the plugin gives it back.
+// recoverySteps are those after a crash with the function bound: the kubelet asks again, or the plugin returns it.
 func (m *model) recoverySteps(s *state, emit emit) {
 	n := *s
 	if m.recoverKeeps {

@@ -14,7 +14,7 @@ const (
 	KubeletPlugins  = facts.KubeletDir + "/plugins_registry"
 )
 
-// Kubelet is whom the kubelet answers.
+// Kubelet is who can use the kubelet's API.
 type Kubelet struct {
 	// ReadOnlyPort is the port that needs no authentication; 0 for none.
 	ReadOnlyPort int

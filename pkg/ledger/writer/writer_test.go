@@ -392,7 +392,7 @@ func TestWriteThatIsCutAnywhereIsPutAside(t *testing.T) {
 	}
 }
 
-// A crash on the way of a torn write to its place has it told of all the same.
+// A torn write is reported even if a crash interrupts its move to its place.
 func TestTornWriteIsToldOfAfterAnotherCrash(t *testing.T) {
 	c := config(t)
 	add(t, open(t, c), "a")

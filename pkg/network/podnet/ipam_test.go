@@ -124,7 +124,7 @@ func TestHostLocalGivesALeaseOnce(t *testing.T) {
 	}
 }
 
-// TestExhaustedPool says so, and what is given back is to be had.
+// TestExhaustedPool says so, and what is returned is to be had.
 func TestExhaustedPool(t *testing.T) {
 	h := newHostLocal(t, "1.0.0", `[{"subnet":"192.0.2.0/30"}]`, "") // the network, its router, one more, the broadcast
 	h.add("a")

@@ -176,7 +176,7 @@ func awaitEnd(t *testing.T, file string) {
 const orphanDir = "IPAM_TEST_ORPHAN_DIR"
 
 // TestPluginDoesNotOutliveItsCaller: it could take an address after recovery
-// has given it back.
+// has returned it.
 func TestPluginDoesNotOutliveItsCaller(t *testing.T) {
 	if dir := os.Getenv(orphanDir); dir != "" {
 		p := &podnet.Plugins{Dirs: []string{dir}, Limit: time.Minute}

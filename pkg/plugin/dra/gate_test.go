@@ -170,7 +170,7 @@ func TestGateComparesTheAllocation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pool     string
 		selector *corev1.NodeSelector
-		words    string // of the refusal; empty for none
+		words    string // of the refusal; empty if there is none
 	}{
 		"the node's pool":             {pool: "worker-1/kata-vfio.dev", selector: named("worker-1")},
 		"the pool of one of its PFs":  {pool: "worker-1/kata-vfio.dev/pf-0000-21-00-0", selector: named("worker-1")},

@@ -95,7 +95,7 @@ func pooled(c *resourceapi.ResourceClaim) *resourceapi.DeviceClass {
 }
 
 // TestAddressesFromAPool: the class names the pool, the claim the interface; the
-// claim's status has the addresses, and the guest hears of no pool.
+// claim's status has the addresses, and the guest's files name no pool.
 func TestAddressesFromAPool(t *testing.T) {
 	n := plugintest.New(t)
 	_, vfs := n.Kernel.AddNIC(0x21, 1)

@@ -312,7 +312,7 @@ func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return true
 }
 
-// findReady returns the condition Ready of one of our devices; nil for none.
+// findReady returns the condition Ready of one of our devices; nil if there is none.
 func findReady(c *resourceapi.ResourceClaim, pool, name string) *metav1.Condition {
 	return meta.FindStatusCondition(listConditions(c, pool, name), ConditionReady)
 }

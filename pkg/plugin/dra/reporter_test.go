@@ -186,7 +186,7 @@ func TestLongMessagesAreCutAtACharacter(t *testing.T) {
 	})
 }
 
-// TestRefusalLeavesAHoldersDeviceAlone: a second pod on a claim is told so. The
+// TestRefusalLeavesAHoldersDeviceAlone: a second pod on a claim is refused. The
 // status is that of the device, which the first goes on using.
 func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

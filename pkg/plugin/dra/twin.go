@@ -48,7 +48,7 @@ type Twins struct {
 	Claims ClaimLister
 	Slices SliceLister
 	Pods   PodLister
-	// SharedWith returns the DRA driver that the node config shares a function with; empty for none.
+	// SharedWith returns the DRA driver that the node config shares a function with; empty if there is none.
 	SharedWith func(context.Context, pci.Address) (string, error)
 }
 
@@ -201,7 +201,7 @@ func (t *Twins) claims(ctx context.Context) ([]resourceapi.ResourceClaim, error)
 	return slices.DeleteFunc(list.Items, func(c resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil }), nil
 }
 
-// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil for none. A claim with adminAccess
+// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil if there is none. A claim with adminAccess
 // allocates nothing: a monitor has each GPU, and would keep them all from VMs.
 func (t *Twins) claimed(claims []resourceapi.ResourceClaim, driver string, isTwin func(publish.Allocated) bool) *publish.Allocated {
 	for i := range claims {
@@ -260,7 +260,7 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	return err != nil || selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}})
 }
 
-// used returns a twin that a pod on this node has, and not as a monitor; nil for none. A claim can be deallocated by force while its
+// used returns a twin that a pod on this node has, and not as a monitor; nil if there is none. A claim can be deallocated by force while its
 // container runs. What a monitor's process has open refuses the device when it is bound: Prepare names the process.
 func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) (*publish.Allocated, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))

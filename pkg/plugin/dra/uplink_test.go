@@ -30,7 +30,7 @@ func TestLinkOfAVF(t *testing.T) {
 		change     func(*vftest.Links)
 		condition  string
 		message    string
-		warns      string // the Events' reason; empty for none
+		warns      string // the Events' reason; empty if there is none
 	}{
 		"the PF has a link":          {vftest.Igb(), plugintest.Untagged, nil, "LinkUp=True (PFHasCarrier)", "PF 0000:21:00.0 has a carrier", ""},
 		"the PF has no carrier":      {vftest.Igb(), plugintest.Untagged, (*vftest.Links).Unplug, "LinkUp=False (PFNoCarrier)", "of PF 0000:21:00.0 has no carrier: the VF has no link", "PFNoCarrier"},

@@ -180,7 +180,7 @@ func TestLostSandboxesAreCleanedUp(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("work (-want +got):\n%s", diff)
 	}
-	// Its end is heard of, and ends the delay.
+	// The event of its end ends the delay.
 	if err := r.nri.StopPodSandbox(t.Context(), &api.StopPodSandboxRequest{Pod: pod("p2", "s2")}); err != nil {
 		t.Fatal(err)
 	}

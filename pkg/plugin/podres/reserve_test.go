@@ -13,7 +13,7 @@ import (
 
 // TestPodFollowsAnotherOnTheSameClaim: a pod was deleted by force and came
 // back, under its name or another, before the kubelet had unprepared the claim.
-// The kubelet then gives the claim to the new pod without a word to the driver.
+// The kubelet then gives the claim to the new pod without a call of the driver.
 func TestPodFollowsAnotherOnTheSameClaim(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p0", gpu))

@@ -58,7 +58,7 @@ type Table struct {
 // entry is the source of one assignment.
 type entry struct {
 	record *journal.Record
-	spec   *specs.Spec // nil without one
+	spec   *specs.Spec // nil if there is none
 	fault  string      // why the spec can't be read
 }
 

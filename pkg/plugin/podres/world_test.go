@@ -57,7 +57,7 @@ type world struct {
 	shim    shim
 	claims  claims
 	log     lockedBuffer
-	// confirm is the cluster's word on a claim; nil for none.
+	// confirm is the cluster's word on a claim; nil if there is none.
 	confirm func(context.Context, string) error
 	// limit is how long the server waits for the kubelet: long where it must
 	// not matter.

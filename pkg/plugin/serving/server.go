@@ -1,4 +1,4 @@
-// Package serving has the HTTP servers of plugin and controller: probes at a socket of the pod, and metrics for users whom the API
+// Package serving has the HTTP servers of plugin and controller: probes at a socket of the pod, and metrics for users that the API
 // server authorizes.
 package serving
 

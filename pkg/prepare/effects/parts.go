@@ -123,14 +123,14 @@ type Interfaces interface {
 	Place(ctx context.Context, what podnet.Interface, at string) error
 }
 
-// Addresses are taken from pools and given back; see package ipam.
+// Addresses are taken from pools and returned; see package ipam.
 type Addresses interface {
 	// Find returns an error unless the lease's plugin is there.
 	Find(l *plan.Lease) error
 	// Add takes addresses. After an error they may be allocated nevertheless, except for an [podnet.PluginError] with
 	// Nothing set.
 	Add(ctx context.Context, l *plan.Lease) (*podnet.Result, error)
-	// Delete gives them back. It may be repeated.
+	// Delete returns them. It may be repeated.
 	Delete(ctx context.Context, l *plan.Lease) error
 }
 

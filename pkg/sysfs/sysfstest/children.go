@@ -12,7 +12,7 @@ import (
 // A child is what a kernel subsystem made of a function for its driver.
 type child struct {
 	name  string   // in Kernel.taken
-	class string   // whose uevents announce it; empty for none
+	class string   // whose uevents announce it; empty if there is none
 	paths []string // what goes with it, links first
 	nodes []string
 }

@@ -60,7 +60,7 @@ type Driver struct {
 	// Otherwise a network, display or NVMe function gets what its class has.
 	NoChildren bool
 	// Infiniband is the prefix of the RDMA device it makes for a network
-	// function ("mlx5_"); empty for none.
+	// function ("mlx5_"); empty if there is none.
 	Infiniband string
 	// Probe is called when it is about to take a function and may refuse with
 	// an errno, or block. It must not write to the function.
@@ -191,7 +191,7 @@ func usual(name string) Driver {
 	return Driver{VFIO: device.IsVFIO(name)}
 }
 
-// driverByName returns the registered driver, nil for none. Callers hold mu.
+// driverByName returns the registered driver, nil if there is none. Callers hold mu.
 func (k *Kernel) driverByName(name string) *driver {
 	for _, d := range k.drivers {
 		if d.name == name {

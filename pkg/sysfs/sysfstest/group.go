@@ -30,7 +30,7 @@ func (g *group) dir() string {
 	return path.Join("sys/kernel/iommu_groups", strconv.Itoa(g.number))
 }
 
-// Group returns the number of the function's IOMMU group, false for none.
+// Group returns the number of the function's IOMMU group, false if there is none.
 func (k *Kernel) Group(a pci.Address) (int, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -21,7 +21,7 @@ type Holder struct {
 	Comm string
 	Node string
 	// Container is the id of the container it runs in, 64 hexadecimal digits;
-	// empty for none.
+	// empty if there is none.
 	Container string
 
 	k *Kernel

@@ -54,7 +54,7 @@ func read(t *testing.T, k *sysfstest.Kernel, name string) string {
 	return strings.TrimSuffix(string(data), "\n")
 }
 
-// driver returns the name of the function's driver, empty for none, and checks
+// driver returns the name of the function's driver, empty if there is none, and checks
 // that the links say the same on both sides.
 func driver(t *testing.T, k *sysfstest.Kernel, a pci.Address) string {
 	t.Helper()
