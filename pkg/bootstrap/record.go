@@ -15,7 +15,7 @@ import (
 
 // Record saves the findings of a plan on the node, as [drift.RecordFile]. The plugin serves them as metrics. You can repeat
 // it; earlier findings keep their time. Apply and Revert remove the record, because it is outdated then. If another
-// process applied meanwhile, the error is [ErrOutdated].
+// process applied meanwhile, the error is [errOutdated].
 func (e *Engine) Record(ctx context.Context, p *Plan) error {
 	return e.locked(ctx, func() error {
 		j, err := e.load()
@@ -23,14 +23,14 @@ func (e *Engine) Record(ctx context.Context, p *Plan) error {
 			return err
 		}
 		if j.sum != p.journal {
-			return ErrOutdated
+			return errOutdated
 		}
 		return e.leave(p.Blueprint, string(p.Outcome()), p.differences(), p.kata())
 	})
 }
 
-// ErrOutdated says that the node was changed while it was inspected.
-var ErrOutdated = errors.New("the node was changed while it was inspected; run verify again")
+// errOutdated says that the node was changed while it was inspected.
+var errOutdated = errors.New("the node was changed while it was inspected; run verify again")
 
 // RecordUnknown records on the node that it could not be inspected, so that an earlier record is not taken as current.
 func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {

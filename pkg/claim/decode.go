@@ -156,7 +156,7 @@ func newPods(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, err
 	var pods []Pod
 	for i, ref := range consumers {
 		if IsPodGroup(&ref) {
-			return nil, &PodGroupError{Group: ref.Name}
+			return nil, &podGroupError{Group: ref.Name}
 		}
 		if ref.APIGroup != "" || ref.Resource != "pods" {
 			return nil, fmt.Errorf("status.reservedFor[%d] is %s %q in API group %q; only pods can use a device of kata-vfio",

@@ -92,16 +92,16 @@ var ErrNotOurs = errors.New("no device of our driver is allocated")
 // ErrNotAllocated says that a claim has no status.allocation. The scheduler writes it when a pod uses the claim.
 var ErrNotAllocated = errors.New("status.allocation is missing")
 
-// PodGroupError says that a claim is reserved for a PodGroup instead of a pod.
-type PodGroupError struct {
+// podGroupError says that a claim is reserved for a PodGroup instead of a pod.
+type podGroupError struct {
 	// Group is the PodGroup's name, in the claim's namespace.
 	Group string
 }
 
-func (e *PodGroupError) Error() string {
+func (e *podGroupError) Error() string {
 	return fmt.Sprintf("the pods of PodGroup %q share it, and a device goes into the VM of one pod: give each pod a claim of its own "+
 		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and recreate the PodGroup without spec.resourceClaims, which can't be changed", e.Group)
 }
 
 // Code is that of conditions and Events.
-func (e *PodGroupError) Code() rule.Code { return rule.ReservedForPodGroup }
+func (e *podGroupError) Code() rule.Code { return rule.ReservedForPodGroup }

@@ -45,8 +45,8 @@ const (
 	retry = 2 * time.Second
 )
 
-// ErrLeaseLost is the error of [Daemon.Run] if another controller has the lease now: end the process, and start again.
-var ErrLeaseLost = errors.New("the lease is lost")
+// errLeaseLost is the error of [Daemon.Run] if another controller has the lease now: end the process, and start again.
+var errLeaseLost = errors.New("the lease is lost")
 
 // Run serves until ctx ends, or until a part ends with an error.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (d *Daemon) elect(ctx context.Context, client kubernetes.Interface, c *Cont
 	}
 	elector.Run(lead)
 	if ctx.Err() == nil {
-		return ErrLeaseLost
+		return errLeaseLost
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func TestLeaderEndsBeforeAnotherLeads(t *testing.T) {
 		second := elects(t, s, "second", nil)
 		after(soon)
 		down.Store(true)
-		if err := <-first.ended; !errors.Is(err, ErrLeaseLost) {
+		if err := <-first.ended; !errors.Is(err, errLeaseLost) {
 			t.Errorf("the first ended: %v", err)
 		}
 		if got := s.leaseHolder(); got != "first" {

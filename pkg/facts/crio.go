@@ -23,14 +23,14 @@ type CRIO struct {
 // directory of drop-ins by path.
 func LoadCRIO(node interface {
 	FileReader
-	DirReader
+	dirReader
 },
 ) *CRIO {
 	c := &CRIO{All: Table{}}
 	if _, listed := node.Names(CRIODropIns); !listed.Known() {
 		c.Damaged = append(c.Damaged, listed)
 	}
-	names := WalkTree(node, CRIODropIns)
+	names := walkTree(node, CRIODropIns)
 	if len(names) > MaxTableFiles {
 		c.damaged(Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles))
 		names = names[:MaxTableFiles]

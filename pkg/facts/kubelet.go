@@ -91,7 +91,7 @@ func kubeletFiles(node Tree, args []string, usual string) []string {
 	if !ok || dir == "" {
 		return names
 	}
-	below := WalkTree(node, path.Join("/", dir))
+	below := walkTree(node, path.Join("/", dir))
 	for _, name := range below[:min(len(below), MaxTableFiles)] {
 		if path.Ext(name) == ".conf" {
 			names = append(names, name)

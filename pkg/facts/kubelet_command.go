@@ -21,7 +21,7 @@ func KubeletArgs(node Tree) (args, files []string) {
 	if u, ok := LoadUnit(node, kubeletService); ok {
 		return u.Args(), u.Files
 	}
-	for _, assignment := range Environment(node, kubeadmFlags) {
+	for _, assignment := range environment(node, kubeadmFlags) {
 		if _, flags, ok := strings.Cut(assignment, "="); ok {
 			args = append(args, Words(flags)...)
 		}

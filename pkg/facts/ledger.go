@@ -84,7 +84,7 @@ func (n *Node) Replay() (*Replay, Fact) {
 		fact   Fact
 	}
 	r := Memo(n, key{}, func() result {
-		replay := NewReplay(n.Snapshot.Host.BootID)
+		replay := newReplay(n.Snapshot.Host.BootID)
 		report, f := n.Ledger()
 		if report == nil {
 			return result{replay, f}

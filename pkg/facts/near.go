@@ -25,8 +25,8 @@ const (
 	SameNode Relation = "one node"
 )
 
-// Relations returns all relations, the nearest first.
-func Relations() []Relation {
+// relations returns all relations, the nearest first.
+func relations() []Relation {
 	return []Relation{SameFunction, SameGroup, SamePF, SameSlot, SameSwitch, SamePort, SameNode}
 }
 
@@ -80,7 +80,7 @@ func nearest(sorted []Neighbor) []Neighbor {
 	})
 }
 
-func rank(r Relation) int { return slices.Index(Relations(), r) }
+func rank(r Relation) int { return slices.Index(relations(), r) }
 
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {

@@ -19,8 +19,8 @@ import (
 const (
 	// publishedFile has the list of devices that the plugin publishes: see [Published].
 	publishedFile = runDir + "/" + PublishedFile
-	// NodeConfigFile is the node's own configuration of the plugin.
-	NodeConfigFile = "etc/kata-vfio/node.yaml"
+	// nodeConfigFile is the node's own configuration of the plugin.
+	nodeConfigFile = "etc/kata-vfio/node.yaml"
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
@@ -143,7 +143,7 @@ func (n *Node) readPublished() bool {
 // readConfig reads the node's config. Where it can't be read the default one counts, and
 // the basis says why.
 func (n *Node) readConfig() {
-	switch file := n.Read(NodeConfigFile); {
+	switch file := n.Read(nodeConfigFile); {
 	case file.OK():
 		if n.useConfig(file.Path, []byte(file.Value)) {
 			n.offer.basis.By = finding.ByConfig

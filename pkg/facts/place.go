@@ -28,7 +28,7 @@ const (
 // Tree is where files and directories are read from. Paths are as on the node.
 type Tree interface {
 	FileReader
-	DirReader
+	dirReader
 }
 
 // ContainerdPlace is where the configuration of a node's containerd is.

@@ -39,8 +39,8 @@ type OpenHandle struct {
 const (
 	OfConfigSpace = "CAP_SYS_ADMIN"
 	OfProcesses   = "CAP_SYS_PTRACE"
-	// OfAllProcesses is what it takes that they are there to be looked at.
-	OfAllProcesses = "hostPID"
+	// ofAllProcesses is what it takes that they are there to be looked at.
+	ofAllProcesses = "hostPID"
 )
 
 // Fact returns the holding as evidence.
@@ -93,7 +93,7 @@ func (n *Node) readProcesses() processes {
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
-			p.seen.Needs = OfAllProcesses
+			p.seen.Needs = ofAllProcesses
 		}
 	}
 	nodes := n.behind()

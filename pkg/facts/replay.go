@@ -26,8 +26,8 @@ type ReplayedClaim struct {
 	Sandbox, Last string
 }
 
-// NewReplay returns the state before the first event, for a node in the given boot.
-func NewReplay(boot string) *Replay {
+// newReplay returns the state before the first event, for a node in the given boot.
+func newReplay(boot string) *Replay {
 	return &Replay{Claims: map[string]*ReplayedClaim{}, Drivers: map[pci.Address]string{}, boot: boot}
 }
 

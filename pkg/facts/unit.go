@@ -87,7 +87,7 @@ func (u *Unit) add(files FileReader, file, text string) {
 		case "EnvironmentFile":
 			name := strings.TrimPrefix(value, "-")
 			u.Files = append(u.Files, name)
-			u.set(Environment(files, name))
+			u.set(environment(files, name))
 		}
 	}
 }
@@ -100,8 +100,8 @@ func (u *Unit) set(assignments []string) {
 	}
 }
 
-// Environment returns the assignments of a file of NAME=value lines.
-func Environment(files FileReader, name string) []string {
+// environment returns the assignments of a file of NAME=value lines.
+func environment(files FileReader, name string) []string {
 	var all []string
 	for line := range strings.Lines(files.Read(name).Value) {
 		line = strings.TrimSpace(line)

@@ -4,8 +4,8 @@ import (
 	"path"
 )
 
-// DirReader tells what is in directories. Paths are as on the node.
-type DirReader interface {
+// dirReader tells what is in directories. Paths are as on the node.
+type dirReader interface {
 	// Names returns the names in a directory, sorted. The fact is OK for a directory
 	// that could be read, and no other file.
 	Names(dir string) ([]string, Fact)
@@ -18,11 +18,11 @@ type DirReader interface {
 // maxDepth bounds how deep drop-ins may lie.
 const maxDepth = 8
 
-// WalkTree returns the files below a directory in the order of filepath.Walk, which loaders
+// walkTree returns the files below a directory in the order of filepath.Walk, which loaders
 // of drop-ins use. Links are not followed by it: what they lead to is a file to it.
-func WalkTree(dirs DirReader, dir string) []string { return walk(dirs, dir, 0) }
+func walkTree(dirs dirReader, dir string) []string { return walk(dirs, dir, 0) }
 
-func walk(dirs DirReader, dir string, depth int) []string {
+func walk(dirs dirReader, dir string, depth int) []string {
 	names, _ := dirs.Names(dir)
 	var files []string
 	for _, name := range names {

@@ -10,10 +10,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// RequiredACS is what the kernel requires of each port before it gives the devices below separate groups (REQ_ACS_FLAGS
+// requiredACS is what the kernel requires of each port before it gives the devices below separate groups (REQ_ACS_FLAGS
 // in drivers/iommu/iommu.c): devices can't spoof their requester id, and requests and completions go up to the IOMMU
 // even if the target is below the same port.
-const RequiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
+const requiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
 	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
 
 // ACSState is what a function's registers say about peer-to-peer requests.
@@ -72,7 +72,7 @@ func acsRegisters(f *device.Function) ACSState {
 
 // missingACS returns the required ACS controls that the port has but does not enable.
 func missingACS(acs *pci.ACS) uint16 {
-	return RequiredACS & acs.Capability &^ acs.Control
+	return requiredACS & acs.Capability &^ acs.Control
 }
 
 // oddACS reports whether f is one of the Intel PCH root ports whose ACS registers are 32 bits wide, so that the

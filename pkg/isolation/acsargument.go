@@ -13,7 +13,7 @@ import (
 type ACSChange struct {
 	// Functions says for which functions, in the kernel's words: "0000:3a:01.0", "pci:10b5:8747".
 	Functions string
-	// Off are the controls, of those in [RequiredACS].
+	// Off are the controls, of those in [requiredACS].
 	Off uint16
 	// redirection says that the option is disable_acs_redir, which names no controls.
 	redirection bool
@@ -65,7 +65,7 @@ func configACS(list string) []ACSChange {
 			}
 			continue
 		}
-		if off = disabled(bits) & RequiredACS; off != 0 {
+		if off = disabled(bits) & requiredACS; off != 0 {
 			all = append(all, ACSChange{Functions: functions, Off: off})
 		}
 	}

@@ -84,7 +84,7 @@ type Bypass struct {
 }
 
 // Bypasses returns the places that requests of f reach without passing the IOMMU, from the function up to the root: by
-// the registers of each port on the path, or by the kernel's judgment if a port shows none (see [Redirects]).
+// the registers of each port on the path, or by the kernel's judgment if a port shows none (see [redirects]).
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	var bypasses []Bypass
 	if state := ReadACS(s, f); multifunction(s, f) && state != ACSOn {
@@ -99,17 +99,17 @@ func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 		if !ok {
 			continue
 		}
-		if state := Redirects(s, f, port); state != ACSOn {
+		if state := redirects(s, f, port); state != ACSOn {
 			bypasses = append(bypasses, Bypass{f.Address, bridge, bypassDomain(f, port, i, state), state})
 		}
 	}
 	return bypasses
 }
 
-// Redirects returns whether a port above f hands f's requests up to the IOMMU:
+// redirects returns whether a port above f hands f's requests up to the IOMMU:
 // ACSOn where its registers say so, and where they say nothing but the kernel
 // found at boot that it does (a quirk) and gave f a group without it.
-func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
+func redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 	state := ReadACS(s, port)
 	vouched := port.Group != nil && f.Group != nil && *port.Group != *f.Group
 	if vouched && (state == ACSAbsent || state == ACSUnknown && !port.Capabilities.Truncated) {

@@ -9,10 +9,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// IsCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
+// isCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
 // are: it uses the CPU's page tables by ATS, and does not work without. Its root port is NVIDIA's own CPU's, or the kernel
 // has its driver for such GPUs (drivers/vfio/pci/nvgrace-gpu).
-func IsCoherent(s *device.Snapshot, f *device.Function) bool {
+func isCoherent(s *device.Snapshot, f *device.Function) bool {
 	if f.Vendor != pci.VendorNVIDIA || f.Type != device.GPU {
 		return false
 	}
@@ -28,13 +28,13 @@ func IsCoherent(s *device.Snapshot, f *device.Function) bool {
 
 // HasCoherentGPU reports whether the node has a GPU that needs ATS, so that the kernel must not switch ATS off.
 func HasCoherentGPU(s *device.Snapshot) bool {
-	return slices.ContainsFunc(s.Functions, func(f device.Function) bool { return IsCoherent(s, &f) })
+	return slices.ContainsFunc(s.Functions, func(f device.Function) bool { return isCoherent(s, &f) })
 }
 
 // atsFix is the fix of [ATSEnabled] for a function.
 func atsFix(s *device.Snapshot, f *device.Function) string {
 	switch {
-	case IsCoherent(s, f):
+	case isCoherent(s, f):
 		return "accept it with a waiver of IOM-019 if you trust the GPU's firmware against its tenant: a GPU that is coherent with the CPU needs ATS"
 	case HasCoherentGPU(s):
 		return "switch ATS off in the device's firmware, unless you trust its firmware against its tenant; leave the kernel's setting as it is, since the node's GPUs need ATS"

@@ -48,8 +48,8 @@ func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) erro
 	return m.findOrphans(ctx, r)
 }
 
-// BoundID is the record's ID of a function that is bound without a claim.
-func BoundID(f *device.Function) string { return ledger.BindingUID + f.Address.Label() }
+// boundID is the record's ID of a function that is bound without a claim.
+func boundID(f *device.Function) string { return ledger.BindingUID + f.Address.Label() }
 
 // BindByPolicy binds every function of policy "bound" that has a host driver and is not drained, each with its own
 // record, so that it is ready for claims and its original driver is known. Call it after Recover; it may be repeated.
@@ -89,7 +89,7 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
 	req := &claim.Request{
-		UID: BoundID(f),
+		UID: boundID(f),
 		Devices: []claim.Device{{
 			Request: "standing", Name: f.Name(), Address: f.Address,
 			VFIO: boundConfig(),

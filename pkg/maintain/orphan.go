@@ -290,7 +290,7 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 // ledger nor a record, each from its Prepare on. It says why where a process still has
 // something of one.
 func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
-	ids := []string{BoundID(f)}
+	ids := []string{boundID(f)}
 	last, err := m.order.Effects.Ledger.Last(ctx, f.Address, ledger.Prepare)
 	if err != nil {
 		return nil, "", err

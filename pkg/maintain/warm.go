@@ -189,7 +189,7 @@ func (w *warming) needsReset(rec *journal.Record) bool {
 func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	ctx, cancel := w.order.InTime(ctx)
 	defer cancel()
-	req := &claim.Request{UID: BoundID(f), Devices: []claim.Device{{Request: "warm", Name: f.Name(), Address: f.Address}}}
+	req := &claim.Request{UID: boundID(f), Devices: []claim.Device{{Request: "warm", Name: f.Name(), Address: f.Address}}}
 	req.Devices[0].VFIO.Default()
 	if rec := w.bound[f.Address]; rec != nil {
 		req.UID = rec.ID()

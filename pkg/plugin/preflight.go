@@ -125,14 +125,14 @@ func SelectCandidates(ctx context.Context, class *resourceapi.DeviceClass, all [
 
 // Names of the claim that is planned with.
 const (
-	PreflightNamespace = "preflight"
-	PreflightName      = "plan"
+	preflightNamespace = "preflight"
+	preflightName      = "plan"
 )
 
 // PreflightRequest returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
 // The parameters are the class's, or the defaults without a class.
 func PreflightRequest(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: PreflightNamespace, Name: PreflightName, UID: PreflightName}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: preflightNamespace, Name: preflightName, UID: preflightName}}
 	allocation := &resourceapi.AllocationResult{}
 	for i := range devices {
 		request := fmt.Sprintf("device-%d", i)

@@ -2,7 +2,7 @@
 // answers exactly as the node did: files that could not be read give their errors, what was absent is absent, and
 // what was not read is [ErrNotCollected], which checks take as unknown and never as good.
 //
-// An archive is a .tar.gz of [ManifestName] and of the node's files below [TreeName], so that you can open it with
+// An archive is a .tar.gz of [ManifestName] and of the node's files below [treeName], so that you can open it with
 // tar(1). Readers need not trust an archive: see [Open].
 package archive
 
@@ -26,7 +26,7 @@ import (
 // Names of what an archive holds.
 const (
 	ManifestName = "manifest.json"
-	TreeName     = "node"
+	treeName     = "node"
 )
 
 // Format is the version of the archives that this package writes and reads.
@@ -206,7 +206,7 @@ func (w *writer) manifest(m Manifest) error {
 
 // entry writes one file; nothing for what was not there.
 func (w *writer) entry(place string, e *entry) error {
-	name := path.Join(TreeName, place)
+	name := path.Join(treeName, place)
 	switch {
 	case place == ".":
 		return nil

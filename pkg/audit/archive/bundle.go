@@ -19,8 +19,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// BundleFormat is the version of the bundles that this package writes.
-const BundleFormat = 1
+// bundleFormat is the version of the bundles that this package writes.
+const bundleFormat = 1
 
 // BundleManifestName is the first file of a bundle.
 const BundleManifestName = "manifest.json"
@@ -108,7 +108,7 @@ func (b *Bundle) Note(text string) { b.notes = append(b.notes, text) }
 // Write writes the bundle; mask is nil for one with all names. The manifest's Files,
 // Notes and Masked are filled in.
 func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
-	m.Format, m.Masked, m.Files = BundleFormat, mask != nil, []BundleFile{}
+	m.Format, m.Masked, m.Files = bundleFormat, mask != nil, []BundleFile{}
 	m.Notes = append([]string{}, b.notes...)
 	files := slices.Clone(b.files)
 	if n := b.reserve(mask); n > 0 {

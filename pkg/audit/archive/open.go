@@ -196,7 +196,7 @@ func (u *unpacker) count(name string, size int64) error {
 
 // readFile unpacks one file: a device or the like as an empty one.
 func (u *unpacker) readFile(h *tar.Header) error {
-	name, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), TreeName+"/")
+	name, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), treeName+"/")
 	if !ok || !inside(name) {
 		return fmt.Errorf("file %.128q has no name of a file of the node", h.Name)
 	}

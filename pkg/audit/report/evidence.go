@@ -30,13 +30,13 @@ type Evidence struct {
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
 func About(question string, h *facts.History, tenancies []*facts.PastTenancy, ledger facts.Verification) *Evidence {
-	return answer(question, h, tenancies, OtherTenants(h.Neighbors(tenancies)), ledger)
+	return answer(question, h, tenancies, otherTenants(h.Neighbors(tenancies)), ledger)
 }
 
 // At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
 // any of them, and later refusals are left out.
 func At(question string, h *facts.History, tenancies []*facts.PastTenancy, when time.Time, ledger facts.Verification) *Evidence {
-	near := slices.DeleteFunc(OtherTenants(h.Neighbors(tenancies)), func(n facts.Neighbor) bool { return !n.Other.At(when) })
+	near := slices.DeleteFunc(otherTenants(h.Neighbors(tenancies)), func(n facts.Neighbor) bool { return !n.Other.At(when) })
 	d := answer(question, h, tenancies, near, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r facts.Refusal) bool { return r.Time.After(when) })
 	return d
@@ -56,8 +56,8 @@ func answer(question string, h *facts.History, tenancies []*facts.PastTenancy, n
 	return d
 }
 
-// OtherTenants leaves out what is the same tenant's.
-func OtherTenants(near []facts.Neighbor) []facts.Neighbor {
+// otherTenants leaves out what is the same tenant's.
+func otherTenants(near []facts.Neighbor) []facts.Neighbor {
 	return slices.DeleteFunc(slices.Clone(near), func(n facts.Neighbor) bool { return n.Mine.Tenant() == n.Other.Tenant() })
 }
 

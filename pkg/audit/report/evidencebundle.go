@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// PredicateType names what a bundle states, as in-toto attestations name it.
-const PredicateType = "https://kata-vfio.dev/device-tenancy/v1"
+// predicateType names what a bundle states, as in-toto attestations name it.
+const predicateType = "https://kata-vfio.dev/device-tenancy/v1"
 
 // Bundle is evidence of tenancies that proves itself without the ledger: each
 // event that they rest on, with the proof that it is in a ledger whose head the
@@ -46,7 +46,7 @@ func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	for i := range near {
 		listed = append(listed, near[i].Other)
 	}
-	b := &Bundle{Type: PredicateType, Question: d.Question, NeighborsLeftOut: len(d.Neighbors) - len(near)}
+	b := &Bundle{Type: predicateType, Question: d.Question, NeighborsLeftOut: len(d.Neighbors) - len(near)}
 	var err error
 	if b.Proofs, err = ledger.ProveEvents(dir, listEvents(listed)); err != nil {
 		return nil, fmt.Errorf("prove the events: %w", err)
@@ -57,7 +57,7 @@ func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	}
 	b.Tenancies = list(pick(h.Tenancies, newKeys(d.Tenancies)))
 	others := newKeys(listed[len(d.Tenancies):])
-	b.Neighbors = list(slices.DeleteFunc(OtherTenants(h.Neighbors(b.Tenancies)), func(n facts.Neighbor) bool { return !others[newKey(n.Other)] }))
+	b.Neighbors = list(slices.DeleteFunc(otherTenants(h.Neighbors(b.Tenancies)), func(n facts.Neighbor) bool { return !others[newKey(n.Other)] }))
 	return b, nil
 }
 
@@ -147,8 +147,8 @@ func VerifyBundle(data []byte, key string) (*Verified, error) {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return nil, fmt.Errorf("not a bundle: %w", err)
 	}
-	if b.Type != PredicateType {
-		return nil, fmt.Errorf("not a bundle: its type is %.100q, want %q", b.Type, PredicateType)
+	if b.Type != predicateType {
+		return nil, fmt.Errorf("not a bundle: its type is %.100q, want %q", b.Type, predicateType)
 	}
 	if len(b.Proofs) == 0 {
 		return nil, errors.New("the bundle has no events")
@@ -182,7 +182,7 @@ func (v *Verified) agrees() error {
 		return fmt.Errorf("the tenancies are not what the events say: %w", err)
 	}
 	v.Unlisted = unlisted(h, b.Tenancies)
-	if b.Neighbors, err = among(OtherTenants(h.Neighbors(b.Tenancies)), b.Neighbors); err != nil {
+	if b.Neighbors, err = among(otherTenants(h.Neighbors(b.Tenancies)), b.Neighbors); err != nil {
 		return fmt.Errorf("who was near is not what the events say: %w", err)
 	}
 	return nil

@@ -199,7 +199,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 // command line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts has them from there.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
-		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, KernelOptionsWord) {
+		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, kernelOptionsWord) {
 			e.replace(name, "adds the arguments for this kernel", addToDirectives("options", e.words), state.Reboot)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // IsEnvironment reports whether a file is GRUB's environment block. GRUB itself writes to it at each boot.
-func IsEnvironment(content string) bool { return strings.HasPrefix(content, GRUBEnvironment) }
+func IsEnvironment(content string) bool { return strings.HasPrefix(content, grubEnvironment) }
 
 // addToEnvironment returns an edit that adds words to a variable of GRUB's environment.
 func addToEnvironment(name string, words []string) func(string) (string, error) {

@@ -142,10 +142,10 @@ func (r *reader) grub() Loader {
 }
 
 const (
-	// KernelOptionsWord is what entries of RHEL 8 have in place of arguments.
-	KernelOptionsWord = "$kernelopts"
-	// GRUBEnvironment is the first line of an environment block (grub-core/lib/envblk.c).
-	GRUBEnvironment = "# GRUB Environment Block\n"
+	// kernelOptionsWord is what entries of RHEL 8 have in place of arguments.
+	kernelOptionsWord = "$kernelopts"
+	// grubEnvironment is the first line of an environment block (grub-core/lib/envblk.c).
+	grubEnvironment = "# GRUB Environment Block\n"
 )
 
 // kernelOptions returns GRUB with entries and an environment block whose kernelopts can be edited in the file. With
@@ -156,7 +156,7 @@ func (r *reader) kernelOptions() (Loader, bool) {
 	l.Kind, l.Environment = KernelOptions, r.follow(kernelargs.GRUB2Environment)
 	text := r.text(l.Environment)
 	sets := func(variable string) bool { return strings.Contains(text, "\n"+variable+"=") }
-	return l, len(l.EntryFiles) > 0 && strings.HasPrefix(text, GRUBEnvironment) && sets("kernelopts") && !sets("env_block")
+	return l, len(l.EntryFiles) > 0 && strings.HasPrefix(text, grubEnvironment) && sets("kernelopts") && !sets("env_block")
 }
 
 // follow returns the target of a path below the root.

@@ -76,7 +76,7 @@ func systems() []managed {
 		{Kernelstub, signs{files: []string{"etc/kernelstub/configuration"}}, Managed{
 			"kernelstub writes the boot loader's entries again at each kernel update, from /etc/kernelstub/configuration", false, kernelstub,
 		}},
-		{KernelOptions, signs{words: []string{KernelOptionsWord}}, Managed{
+		{KernelOptions, signs{words: []string{kernelOptionsWord}}, Managed{
 			"the boot loader's entries, and those of later kernels, take their arguments from kernelopts in GRUB's environment (/boot/grub2/grubenv), which grubby sets", false, grubby,
 		}},
 		{Limine, signs{files: []string{kernelargs.LimineDefaults, kernelargs.LimineConfig}}, Managed{

@@ -34,10 +34,10 @@ const (
 	// ConditionReady: the device is bound to its VFIO driver, and its CDI spec is written.
 	ConditionReady = "Ready"
 	// ConditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
-	ConditionIsolated = "Isolated"
+	conditionIsolated = "Isolated"
 	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While it is true,
 	// its reason says what is known of the device's memory.
-	ConditionReset = "Reset"
+	conditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
 	ConditionLinkUp = "LinkUp"
 )
@@ -113,11 +113,11 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	a, known := attrs[publish.AttrIsolated]
 	switch {
 	case !known || a.BoolValue == nil:
-		return condition(ConditionIsolated, metav1.ConditionUnknown, rule.NotJudged, "the node has not published the device yet", since)
+		return condition(conditionIsolated, metav1.ConditionUnknown, rule.NotJudged, "the node has not published the device yet", since)
 	case *a.BoolValue:
-		return condition(ConditionIsolated, metav1.ConditionTrue, rule.Isolated, "its IOMMU group, interrupts and path to the CPU keep it apart", since)
+		return condition(conditionIsolated, metav1.ConditionTrue, rule.Isolated, "its IOMMU group, interrupts and path to the CPU keep it apart", since)
 	}
-	return condition(ConditionIsolated, metav1.ConditionFalse, rule.Waived, "it is not isolated, which its DeviceClass accepts", since)
+	return condition(conditionIsolated, metav1.ConditionFalse, rule.Waived, "it is not isolated, which its DeviceClass accepts", since)
 }
 
 // resetCondition returns the condition for the resets of a device's parts.
@@ -131,7 +131,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 		}
 	}
 	if len(methods) == 0 {
-		return condition(ConditionReset, metav1.ConditionFalse, rule.Waived, "its DeviceClass waives the reset between tenants", since)
+		return condition(conditionReset, metav1.ConditionFalse, rule.Waived, "its DeviceClass waives the reset between tenants", since)
 	}
 	message := "reset by " + strings.Join(methods, ", ") + " before anybody else gets it: " + isolation.Proven
 	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
@@ -139,7 +139,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	}) {
 		message += "; so it was before this claim, since its last tenancy had ended without that"
 	}
-	return condition(ConditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
+	return condition(conditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
 }
 
 // readyWords returns how a device's parts are ready.

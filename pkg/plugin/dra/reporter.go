@@ -33,8 +33,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// FieldManager owns our entries of a claim's status.devices (server-side apply).
-const FieldManager = "kata-vfio.dev"
+// fieldManager owns our entries of a claim's status.devices (server-side apply).
+const fieldManager = "kata-vfio.dev"
 
 // Recorder records Events; [EventRecorder] and [Outbox] implement it. It must not block.
 type Recorder interface {
@@ -292,7 +292,7 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
 	claims := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
-	err := claimstatus.Write(ctx, claims, FieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	err := claimstatus.Write(ctx, claims, fieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
 	})
 	if apierrors.IsConflict(err) {
@@ -317,7 +317,7 @@ func (r *Reporter) Lost(q *prepare.QuarantinedError) {
 		rep.devices = append(rep.devices, resourceac.AllocatedDeviceStatus().
 			WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).WithConditions(
 			condition(ConditionReady, metav1.ConditionFalse, rep.reason, rep.problem, now),
-			condition(ConditionReset, metav1.ConditionFalse, rep.reason, rep.problem, now),
+			condition(conditionReset, metav1.ConditionFalse, rep.reason, rep.problem, now),
 		))
 	}
 	r.enqueue(rep)
