@@ -118,22 +118,34 @@ func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Rep
 	return explanation(state, of, namespace)
 }
 
-func explanation(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
+// readTexts reads what explains the words of objects. The error is a defect of the build.
+func readTexts() (fleet.Texts, error) {
 	all, err := rule.ReadCatalogue()
+	if err != nil {
+		return fleet.Texts{}, err
+	}
+	codes, err := rule.Texts()
+	if err != nil {
+		return fleet.Texts{}, err
+	}
+	return fleet.Texts{Rules: all.OfNodes(), Codes: codes}, nil
+}
+
+func explanation(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
+	texts, err := readTexts()
 	if err != nil {
 		return nil, err
 	}
-	rules := all.OfNodes()
 	switch of.kind {
 	case "device":
-		return state.ExplainDevice(of.node, of.name, rules)
+		return state.ExplainDevice(of.node, of.name, texts)
 	case "claim":
-		return state.ExplainClaim(namespace, of.name, rules)
+		return state.ExplainClaim(namespace, of.name, texts)
 	case "pod":
-		return state.ExplainPod(namespace, of.name, rules)
+		return state.ExplainPod(namespace, of.name, texts)
 	}
-	claim, err1 := state.ExplainClaim(namespace, of.name, rules)
-	pod, err2 := state.ExplainPod(namespace, of.name, rules)
+	claim, err1 := state.ExplainClaim(namespace, of.name, texts)
+	pod, err2 := state.ExplainPod(namespace, of.name, texts)
 	_, noPod := errors.AsType[*fleet.NotFoundError](err2)
 	switch {
 	case err1 != nil && err2 != nil && !noPod:

@@ -31,43 +31,73 @@ func constants(t *testing.T, file, declared string) []string {
 	return values
 }
 
-// TestEachReasonHasAdvice: each reason why a claim is refused says what to do.
-func TestEachReasonHasAdvice(t *testing.T) {
-	texts, err := rule.Texts()
+// withCodes is an explanation that knows the codes and no rule.
+func withCodes(t *testing.T) *explaining {
+	t.Helper()
+	codes, err := rule.Texts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range texts {
-		shown := slices.Contains(text.SeenIn, rule.InCondition) || slices.Contains(text.SeenIn, rule.InEvent)
-		refused := slices.ContainsFunc(text.Enforced, func(g rule.Gate) bool { return g != rule.AtPublish })
-		if shown && refused && advice(string(text.Code)) == "" {
-			t.Errorf("%s has no advice", text.Code)
+	return (&State{}).explaining(Texts{Codes: codes})
+}
+
+// TestAdviceIsTheTextOfTheCode: a refusal has one fix, whoever prints it. Reasons that are Kubernetes' own have theirs.
+func TestAdviceIsTheTextOfTheCode(t *testing.T) {
+	e := withCodes(t)
+	for _, text := range e.texts {
+		if got := e.advice(string(text.Code)); got != text.Fix {
+			t.Errorf("%s: got %q, want %q", text.Code, got, text.Fix)
 		}
+	}
+	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio devices", "FailedPrepareDynamicResources": "condition Ready"} {
+		if got := e.advice(reason); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want it to name %q", reason, got, want)
+		}
+	}
+	if got := e.advice("Pulled"); got != "" {
+		t.Errorf("Pulled: got %q, want no advice", got)
 	}
 }
 
-// TestEachTaintHasAdvice of its own, one of a newer plugin a general one.
+// TestEachTaintHasAdvice: the taints of this version by the code in their value or by their key, and a newer plugin's in general.
 func TestEachTaintHasAdvice(t *testing.T) {
-	keys := append(constants(t, "../../publish/taints.go", `v1alpha1.DriverName \+ `), "/of-tomorrow")
-	for _, key := range keys {
-		text, fix := aboutTaint(resourceapi.DeviceTaint{Key: v1alpha1.DriverName + key, Value: "IOM-003"}, nil)
-		general := strings.HasPrefix(text, "the plugin's taint keeps claims")
-		if text == "" || fix == "" || general != (key == "/of-tomorrow") {
-			t.Errorf("%s: %q, %q", key, text, fix)
-		}
-	}
+	keys := constants(t, "../../publish/taints.go", `v1alpha1.DriverName \+ `)
 	if !slices.Contains(keys, "/drain") {
 		t.Errorf("the taints are %v", keys)
 	}
+	e := withCodes(t)
+	values := map[string]rule.Code{publish.TaintNotPreparable: rule.BARReserved, publish.TaintWithdrawn: rule.Gone}
+	for _, key := range keys {
+		taint := resourceapi.DeviceTaint{Key: v1alpha1.DriverName + key}
+		taint.Value = string(values[taint.Key])
+		text, fix := e.aboutTaint(taint)
+		if text == "" || fix == "" || strings.HasPrefix(text, "the plugin's taint keeps claims") {
+			t.Errorf("%s: got %q, %q; want what it means and what to do", key, text, fix)
+		}
+	}
+	text, fix := e.aboutTaint(resourceapi.DeviceTaint{Key: v1alpha1.DriverName + "/of-tomorrow", Value: "Tomorrow"})
+	if !strings.HasPrefix(text, "the plugin's taint keeps claims") || fix == "" {
+		t.Errorf("a taint of a newer plugin: got %q, %q", text, fix)
+	}
 }
 
-// TestRenamedDeviceIsNotTheNodesFault: the taint of an upgrade ends by itself, and no claim is to be ended because of it.
-func TestRenamedDeviceIsNotTheNodesFault(t *testing.T) {
-	text, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: string(rule.Renamed)}, nil)
-	if !strings.Contains(text, "pool gets the name") || !strings.Contains(fix, "wait half an hour") || strings.Contains(fix, "end the claim") {
-		t.Errorf("%s; %s", text, fix)
-	}
-	if _, fix := aboutTaint(resourceapi.DeviceTaint{Key: publish.TaintWithdrawn, Value: "Gone"}, nil); !strings.Contains(fix, "end the claim") {
-		t.Errorf("a device that is gone: %s", fix)
+// TestTaintIsExplainedByItsValue: the code in the value says more than the key.
+func TestTaintIsExplainedByItsValue(t *testing.T) {
+	for _, tt := range []struct {
+		name, key, value string
+		text, fix        string
+	}{
+		{"a node without room", publish.TaintNodeNotReady, "DiskFull", "no room", "free space"},
+		{"a device without a group", publish.TaintNotIsolated, "NoIOMMUGroup", "no IOMMU group", "VT-d"},
+		{"a reason of a newer plugin", publish.TaintNotIsolated, "Tomorrow", "not isolated", "kata-vfio-audit devices"},
+		{"a drain that waits", publish.TaintDrain, "Draining", "is taking the device out of use", "wait for the claim"},
+		{"a drain that is done", publish.TaintDrain, "Drained", "took the device out of use", "undrain"},
+		{"a pool of an earlier version, for which no claim must end", publish.TaintWithdrawn, "Renamed", "pool gets the name", "wait half an hour"},
+		{"a device that is gone", publish.TaintWithdrawn, "Gone", "no longer exists", "end the claim"},
+	} {
+		text, fix := withCodes(t).aboutTaint(resourceapi.DeviceTaint{Key: tt.key, Value: tt.value})
+		if !strings.Contains(text, tt.text) || !strings.Contains(fix, tt.fix) {
+			t.Errorf("%s: got %q, %q; want %q, %q", tt.name, text, fix, tt.text, tt.fix)
+		}
 	}
 }

@@ -47,28 +47,35 @@ type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return "there is no " + e.Name }
 
+// Texts are what is known of the words that objects show: the rules by whose IDs taints name checks, and the codes.
+type Texts struct {
+	Rules []rule.Rule
+	Codes []rule.Text
+}
+
 // explaining is an explanation that grows.
 type explaining struct {
 	*State
 	known   map[string]*rule.Rule
+	texts   []rule.Text
 	moments []Moment
 }
 
-func (s *State) explaining(rules []rule.Rule) *explaining {
-	e := &explaining{State: s, known: map[string]*rule.Rule{}}
-	for i := range rules {
-		e.known[rules[i].ID] = &rules[i]
+func (s *State) explaining(texts Texts) *explaining {
+	e := &explaining{State: s, known: map[string]*rule.Rule{}, texts: texts.Codes}
+	for i := range texts.Rules {
+		e.known[texts.Rules[i].ID] = &texts.Rules[i]
 	}
 	return e
 }
 
 // ExplainClaim explains a claim, its pods and its devices. The error is a [NotFoundError].
-func (s *State) ExplainClaim(namespace, name string, rules []rule.Rule) (*Explanation, error) {
+func (s *State) ExplainClaim(namespace, name string, texts Texts) (*Explanation, error) {
 	c := s.Cluster.Claim(namespace, name)
 	if c == nil {
 		return nil, &NotFoundError{fmt.Sprintf("claim %s/%s", namespace, name)}
 	}
-	e := s.explaining(rules)
+	e := s.explaining(texts)
 	e.claim(c)
 	for _, pod := range s.rowClaim(c).Pods {
 		e.pod(namespace, pod)
@@ -78,7 +85,7 @@ func (s *State) ExplainClaim(namespace, name string, rules []rule.Rule) (*Explan
 
 // ExplainPod explains a pod and its claims. State without pods is allowed; the error is a [NotFoundError] only if
 // pods were listed.
-func (s *State) ExplainPod(namespace, name string, rules []rule.Rule) (*Explanation, error) {
+func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, error) {
 	listed := s.Cluster.Pod(namespace, name)
 	if listed == nil {
 		if why, missing := s.Missing[Pods]; missing {
@@ -86,7 +93,7 @@ func (s *State) ExplainPod(namespace, name string, rules []rule.Rule) (*Explanat
 		}
 		return nil, &NotFoundError{fmt.Sprintf("pod with a claim, %s/%s", namespace, name)}
 	}
-	e, p := s.explaining(rules), listed.Object
+	e, p := s.explaining(texts), listed.Object
 	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
 	e.pod(namespace, name)
 	now := []string{"is " + cmp.Or(string(p.Status.Phase), "Pending")}
@@ -110,8 +117,8 @@ func (s *State) ExplainPod(namespace, name string, rules []rule.Rule) (*Explanat
 
 // ExplainDevice explains a node's device, by its name or its address, and the claim that has it. The error is a
 // [NotFoundError].
-func (s *State) ExplainDevice(node, name string, rules []rule.Rule) (*Explanation, error) {
-	e := s.explaining(rules)
+func (s *State) ExplainDevice(node, name string, texts Texts) (*Explanation, error) {
+	e := s.explaining(texts)
 	devices := s.Devices()
 	for i := range devices {
 		d := &devices[i]

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // minute is a time of the tests' day.
@@ -24,6 +25,16 @@ func event(kind, name, uid, reason, text string, at metav1.Time) corev1.Event {
 		InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "t1", Name: name, UID: "uid"}, Type: corev1.EventTypeWarning,
 		Reason: reason, Message: text, LastTimestamp: at, ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: uid},
 	}
+}
+
+// texts are those of the tests' two rules, and of all codes.
+func texts(t *testing.T) fleet.Texts {
+	t.Helper()
+	codes, err := rule.Texts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet.Texts{Rules: rules(), Codes: codes}
 }
 
 // refused is a claim with a device that its node refused in minute 5.
@@ -85,7 +96,7 @@ func TestWhyAClaimIsRefused(t *testing.T) {
 	former := event("ResourceClaim", "c", "e2", "NotIsolated", "of the former", minute(2))
 	former.InvolvedObject.UID = "another"
 	s.Events = append(s.Events, former)
-	x, err := s.state().ExplainClaim("t1", "c", rules())
+	x, err := s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, "is refused: FailsAudit", 3, "created", "! taint audit=IOM-003 of device n1/"+gpu,
 		"! event FailedCreatePodSandBox of pod t1/p", "! condition Ready=False", "! event FailsAudit", "has")
 	if !strings.Contains(strings.Join(x.Todo, "; "), "switch it off") {
@@ -103,7 +114,7 @@ func TestExplainIgnoresEndedClaims(t *testing.T) {
 	s := listed{Claims: claims(c), Events: []corev1.Event{
 		event("ResourceClaim", "c", "e1", "InUse", "before", minute(4)), event("ResourceClaim", "c", "e2", "Quarantined", "after", minute(6)),
 	}}
-	x, err := s.state().ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, "is ready on node n1", 1, "created", "(event InUse)", "condition Ready", "condition Isolated", "condition Reset", "! event Quarantined", "has")
 }
 
@@ -120,16 +131,16 @@ func TestWhyAClaimWaits(t *testing.T) {
 	}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", LastTransitionTime: minute(3)}}}}
 	s := listed{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
 		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
-	x, err := s.state().ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, "waits for a device", 1, "! condition PodScheduled=False of pod t1/p", "created", "waits for a device")
 	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu" {
 		t.Errorf("on offer: %s", got)
 	}
 	s.Namespace = "t1"
-	if x, _ := s.state().ExplainClaim("t1", "c", nil); strings.Contains(x.Moments[2].Text, "free: ") {
+	if x, _ := s.state().ExplainClaim("t1", "c", texts(t)); strings.Contains(x.Moments[2].Text, "free: ") {
 		t.Errorf("other namespaces' claims are not seen, and it says %s", x.Moments[2].Text)
 	}
-	x, err = s.state().ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", texts(t))
 	wantMoments(t, x, err, "is Pending; its claim c waits for a device", 1, "! condition PodScheduled=False", "created", "created of claim t1/c", "waits for a device of claim t1/c")
 }
 
@@ -140,10 +151,10 @@ func TestNodeThatSaysNothingIsTrouble(t *testing.T) {
 	c.Status.Allocation.AllocationTimestamp = new(minute(2))
 	s := listed{Claims: claims(c), Now: minute(2).Add(30 * time.Second)}
 	const now = "has devices of node n1, which has not said that they are ready"
-	x, err := s.state().ExplainClaim("t1", "c", nil)
+	x, err := s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, now, 0, "created", "allocated")
 	s.Now = minute(4).Time
-	x, err = s.state().ExplainClaim("t1", "c", nil)
+	x, err = s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, now, 1, "created", "allocated", "! no word from node n1")
 }
 
@@ -154,7 +165,7 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 		Claims: claims(refused("FailsAudit")),
 	}
 	for _, name := range []string{gpu, "0000:3b:00.0", "0000:3B:00.0"} {
-		x, err := s.state().ExplainDevice("n1", name, rules())
+		x, err := s.state().ExplainDevice("n1", name, texts(t))
 		wantMoments(t, x, err, "is claimed t1/c, tainted: audit,example.com/x; isolated: unknown", 4, "created of claim t1/c", "! condition Ready=False of claim t1/c",
 			"! taint audit=IOM-003", "! taint example.com/x=y", "! check ACS-001", "has of claim t1/c")
 	}
@@ -163,9 +174,9 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 // TestExplainNamesMissingObject gives the kind of the missing object.
 func TestExplainNamesMissingObject(t *testing.T) {
 	s := listed{Claims: claims(refused("x")), Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
-	_, err1 := s.state().ExplainClaim("t2", "c", nil)
-	_, err2 := s.state().ExplainPod("t1", "p", nil)
-	_, err3 := s.state().ExplainDevice("n2", gpu, nil)
+	_, err1 := s.state().ExplainClaim("t2", "c", texts(t))
+	_, err2 := s.state().ExplainPod("t1", "p", texts(t))
+	_, err3 := s.state().ExplainDevice("n2", gpu, texts(t))
 	for want, err := range map[string]error{"claim t2/c": err1, "pod with a claim, t1/p": err2, "device " + gpu + " on node n2": err3} {
 		if e, ok := errors.AsType[*fleet.NotFoundError](err); !ok || !strings.HasPrefix(e.Name, want) {
 			t.Errorf("%v, want that there is no %s", err, want)
@@ -176,14 +187,14 @@ func TestExplainNamesMissingObject(t *testing.T) {
 // TestPodsThatWereNotSeenMayBeThere, and one whose template's claim is not made yet has one.
 func TestPodsThatWereNotSeenMayBeThere(t *testing.T) {
 	s := listed{Missing: map[fleet.Kind]string{fleet.Pods: "it is not permitted"}}
-	_, err := s.state().ExplainPod("t1", "p", nil)
+	_, err := s.state().ExplainPod("t1", "p", texts(t))
 	if _, none := errors.AsType[*fleet.NotFoundError](err); err == nil || none || !strings.Contains(err.Error(), "could not be listed: it is not permitted") {
 		t.Errorf("%v", err)
 	}
 	s = listed{Pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p"}, Spec: corev1.PodSpec{
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimTemplateName: new("t")}},
 	}}}}
-	if x, err := s.state().ExplainPod("t1", "p", nil); err != nil || x.Now != "is Pending; its claims are not made yet" {
+	if x, err := s.state().ExplainPod("t1", "p", texts(t)); err != nil || x.Now != "is Pending; its claims are not made yet" {
 		t.Errorf("%v, %+v", err, x)
 	}
 }
@@ -206,7 +217,7 @@ func TestExplainKeepsClaimsApart(t *testing.T) {
 	}}
 	past := func() string {
 		t.Helper()
-		x, err := s.state().ExplainPod("t1", "p", nil)
+		x, err := s.state().ExplainPod("t1", "p", texts(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,23 +264,23 @@ func TestPodsVMIsThatOfItsNodesReport(t *testing.T) {
 	}
 	s := listed{Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
 	s.Reports = []*finding.Report{report(minute(3), vm)}
-	x, err := s.state().ExplainPod("t1", "p", nil)
+	x, err := s.state().ExplainPod("t1", "p", texts(t))
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "VM on node n1", "has of claim t1/c")
 	const text = "sandbox 0123456789ab of Kata's go runtime; process 4711 runs it; 0000:3b:00.0 is at 05/00 in the guest; 0000:5e:10.0 is a network interface of the guest"
 	if got := x.Moments[5].Text; got != text {
 		t.Errorf("the VM is %q, want %q", got, text)
 	}
-	x, err = s.state().ExplainDevice("n1", gpu, nil)
+	x, err = s.state().ExplainDevice("n1", gpu, texts(t))
 	if err != nil || !strings.Contains(strings.Join(words(x), ", "), "VM on node n1 of pod t1/p") {
 		t.Errorf("of the device: %v, %q", err, words(x))
 	}
 
 	vm.Running = false
 	s.Reports = []*finding.Report{report(minute(4), vm), report(minute(3), finding.KataSandbox{})}
-	x, err = s.state().ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", texts(t))
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 1, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "! VM on node n1", "has of claim t1/c")
 
 	s.Reports = []*finding.Report{report(minute(0), vm)}
-	x, err = s.state().ExplainPod("t1", "p", nil)
+	x, err = s.state().ExplainPod("t1", "p", texts(t))
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "has of claim t1/c")
 }

@@ -106,7 +106,7 @@ func (e *explaining) condition(of, device string, c *Condition) {
 	}
 	if m.Trouble {
 		m.What += "=" + string(c.Status)
-		m.Fix = advice(c.Reason)
+		m.Fix = e.advice(c.Reason)
 	}
 	e.add(m)
 }
@@ -121,7 +121,7 @@ func (e *explaining) pod(namespace, name string) {
 			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
 				e.add(Moment{
 					At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message,
-					Trouble: true, Fix: advice("FailedScheduling"),
+					Trouble: true, Fix: e.advice("FailedScheduling"),
 				})
 			}
 		}
@@ -142,7 +142,7 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 		text, _, _ := strings.Cut(ev.Message, "; ledger ")
 		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text, Trouble: ev.Type == corev1.EventTypeWarning}
 		if m.Trouble {
-			m.Fix = advice(ev.Reason)
+			m.Fix = e.advice(ev.Reason)
 		}
 		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.What == m.What && o.Text == m.Text }) {
 			e.add(m)
@@ -170,7 +170,7 @@ func (e *explaining) device(d *Device) {
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()
 		}
-		m.Text, m.Fix = aboutTaint(t, e.known)
+		m.Text, m.Fix = e.aboutTaint(t)
 		e.add(m)
 	}
 	for _, id := range d.Failed {
