@@ -40,3 +40,38 @@ func (c Code) Fix() string {
 		return ""
 	}
 }
+
+// Checks returns the IDs of the audit's checks that look for the same fault of a function, as texts.yaml has them. It is nil for other
+// codes.
+func (c Code) Checks() []string {
+	switch c {
+	case ACSUnproven:
+		return []string{"ACS-008"}
+	case ATSEnabled:
+		return []string{"IOM-019"}
+	case ConfigSpaceDead:
+		return []string{"RST-008"}
+	case DirectMappedRegion:
+		return []string{"IOM-016"}
+	case GroupNotViable:
+		return []string{"VFIO-024"}
+	case IdentityDefaultDomain:
+		return []string{"IOM-013"}
+	case NoIOMMUGroup:
+		return []string{"IOM-001"}
+	case NoIOMMUMode:
+		return []string{"IOM-002", "IOM-003"}
+	case NoInterruptRemapping:
+		return []string{"IOM-005"}
+	case NoReset:
+		return []string{"RST-001"}
+	case PeerToPeerPossible:
+		return []string{"ACS-001", "ACS-002", "IOM-026"}
+	case UnsafeInterruptsAllowed:
+		return []string{"IOM-006", "IOM-007"}
+	case WeakReset:
+		return []string{"RST-002"}
+	default:
+		return nil
+	}
+}

@@ -4,13 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var update = flag.Bool("update", false, "rewrite fixes.go")
 
-// TestFixesAreGenerated: fixes.go has the fixes of texts.yaml, for the codes that have a severity.
+// TestFixesAreGenerated: fixes.go has the fixes and checks of texts.yaml, for the codes that have a severity.
 func TestFixesAreGenerated(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(fixesHead)
@@ -19,7 +20,13 @@ func TestFixesAreGenerated(t *testing.T) {
 			fmt.Fprintf(&b, "\tcase %s:\n\t\treturn %q\n", text.Code, text.Fix)
 		}
 	}
-	b.WriteString("\tdefault:\n\t\treturn \"\"\n\t}\n}\n")
+	b.WriteString("\tdefault:\n\t\treturn \"\"\n\t}\n}\n" + checksHead)
+	for _, text := range texts(t) {
+		if text.Severity != "" && len(text.Checks) > 0 {
+			fmt.Fprintf(&b, "\tcase %s:\n\t\treturn %#v\n", text.Code, text.Checks)
+		}
+	}
+	b.WriteString("\tdefault:\n\t\treturn nil\n\t}\n}\n")
 	if *update {
 		if err := os.WriteFile("fixes.go", []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -36,6 +43,9 @@ func TestFixesAreGenerated(t *testing.T) {
 		if text.Severity != "" && text.Code.Fix() != text.Fix {
 			t.Errorf("%s: fix %q, want %q", text.Code, text.Code.Fix(), text.Fix)
 		}
+		if text.Severity != "" && !slices.Equal(text.Code.Checks(), text.Checks) {
+			t.Errorf("%s: checks %q, want %q", text.Code, text.Code.Checks(), text.Checks)
+		}
 	}
 }
 
@@ -46,5 +56,12 @@ package rule
 // Fix returns what to do about a fault of a function's isolation, for whatever device, as texts.yaml has it. It is empty for other
 // codes. It is Go code because functions are judged where nothing parses YAML.
 func (c Code) Fix() string {
+	switch c {
+`
+
+const checksHead = `
+// Checks returns the IDs of the audit's checks that look for the same fault of a function, as texts.yaml has them. It is nil for other
+// codes.
+func (c Code) Checks() []string {
 	switch c {
 `

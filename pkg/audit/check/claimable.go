@@ -13,10 +13,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
+// claimable is the ID of the check that asks what Prepare asks.
+const claimable = "VFIO-024"
+
 // claimableChecks are about what the node config selects.
 func claimableChecks() []Check {
 	return []Check{
-		{ID: "VFIO-024", Judge: selectedAreClaimable},
+		{ID: claimable, Judge: selectedAreClaimable},
 	}
 }
 
@@ -24,24 +27,6 @@ func claimableChecks() []Check {
 type refusedAlike struct {
 	code    rule.Code
 	culprit pci.Address
-}
-
-// rulesOfCodes are the rules that find what the verdict on a function has a code for. A fault is one finding, and one waiver
-// accepts it: [selectedAreClaimable] leaves it to these.
-func rulesOfCodes() map[rule.Code][]string {
-	return map[rule.Code][]string{
-		rule.NoIOMMUGroup:          {"IOM-001"},
-		rule.NoIOMMUMode:           {"IOM-002", "IOM-003"},
-		rule.NoInterruptRemapping:  {"IOM-005"},
-		rule.PeerToPeerPossible:    {"ACS-001", "ACS-002", "IOM-026"},
-		rule.ACSUnproven:           {"ACS-008"},
-		rule.NoReset:               {"RST-001"},
-		rule.WeakReset:             {"RST-002"},
-		rule.ConfigSpaceDead:       {"RST-008"},
-		rule.DirectMappedRegion:    {"IOM-016"},
-		rule.ATSEnabled:            {"IOM-019"},
-		rule.IdentityDefaultDomain: {"IOM-013"},
-	}
 }
 
 // selectedAreClaimable asks what Prepare asks, except for what other checks find.
@@ -89,8 +74,12 @@ func foundByRules(r *rule.Verdict, v *isolation.Judgment) bool {
 	if !slices.Contains([]rule.Code{rule.NotIsolated, rule.NoReset, rule.ConfigSpaceDead}, r.Code) || len(v.Reasons) == 0 {
 		return false
 	}
-	rules := rulesOfCodes()
-	return !slices.ContainsFunc(v.Reasons, func(reason rule.Verdict) bool { return len(rules[reason.Code]) == 0 })
+	return !slices.ContainsFunc(v.Reasons, func(reason rule.Verdict) bool { return !hasRuleOfItsOwn(reason.Code) })
+}
+
+// hasRuleOfItsOwn reports whether another check fails for the fault. A fault is one finding, and one waiver accepts it.
+func hasRuleOfItsOwn(code rule.Code) bool {
+	return slices.ContainsFunc(code.Checks(), func(id string) bool { return id != claimable })
 }
 
 func unclaimable(f *device.Function, r *rule.Verdict) Answer {
