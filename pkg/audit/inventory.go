@@ -112,7 +112,7 @@ func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory
 
 func view(s *device.Snapshot, f *device.Function, assessor *plan.Assessor) Device {
 	as := assessor.Assess(f)
-	v := as.Verdict
+	v := as.Isolation
 	d := Device{
 		Function: f, GroupMembers: []pci.Address{}, Refusals: list(as.Faults()),
 		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence), Reset: v.Reset,

@@ -1,5 +1,5 @@
 // Package isolation judges whether a function can be assigned to one tenant without giving it access to another.
-// It judges from facts alone, and all packages use the same verdict: prepare enforces it, publish turns it into
+// It judges from facts alone, and all packages use the same judgment: prepare enforces it, publish turns it into
 // attributes and taints, the audit prints it with its evidence.
 package isolation
 
@@ -41,7 +41,7 @@ type judging struct {
 	v     Judgment
 }
 
-// Judge returns the verdict on f. It is deterministic and uses only the snapshot that f belongs to. It answers
+// Judge returns the judgment on f. It is deterministic and uses only the snapshot that f belongs to. It answers
 // whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
 // the node. Package plan decides whether f is free.
 //

@@ -15,10 +15,10 @@ import (
 // Assessment says whether a claim without parameters could get a function. Slices, plans, the audit and the tables of
 // the commands all use it, so they can't contradict each other.
 type Assessment struct {
-	// Verdict is the isolation verdict, whose reasons are among the refusals.
-	Verdict isolation.Judgment
 	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the first
 	// one. A reason from [Node.Attempted] comes last, and [Make] ignores it.
+	// Isolation is the judgment on the function's isolation. Its reasons are among the refusals.
+	Isolation isolation.Judgment
 	Refusals []rule.Verdict
 }
 
@@ -61,7 +61,7 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 	if refusal, ok := a.attempted(f); ok {
 		as.Refusals = append(as.Refusals, refusal)
 	}
-	as.Verdict = a.maker.known.verdict(f)
+	as.Isolation = a.maker.known.judgment(f)
 	return as
 }
 

@@ -135,7 +135,7 @@ func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.F
 
 // isolated checks the isolation of the function.
 func (c *candidate) isolated() *rule.Verdict {
-	c.verdict = c.known.verdict(c.f)
+	c.verdict = c.known.judgment(c.f)
 	return c.judged(&c.verdict)
 }
 
@@ -148,7 +148,7 @@ func (c *candidate) companionsIsolated() *rule.Verdict {
 		if t.role != RoleCompanion {
 			continue
 		}
-		verdict := c.known.verdict(t.f)
+		verdict := c.known.judgment(t.f)
 		if r := c.judged(&verdict); r != nil {
 			return r
 		}

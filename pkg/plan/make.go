@@ -245,20 +245,20 @@ func roleIn(f, t *device.Function) Role {
 
 // memo caches facts about the functions of a snapshot: devices of one group need the same facts.
 type memo struct {
-	snapshot *device.Snapshot
-	verdicts map[pci.Address]isolation.Judgment
-	ways     map[pci.Address][]isolation.Reset
+	snapshot  *device.Snapshot
+	judgments map[pci.Address]isolation.Judgment
+	ways      map[pci.Address][]isolation.Reset
 }
 
 func newMemo(s *device.Snapshot) *memo {
-	return &memo{snapshot: s, verdicts: map[pci.Address]isolation.Judgment{}, ways: map[pci.Address][]isolation.Reset{}}
+	return &memo{snapshot: s, judgments: map[pci.Address]isolation.Judgment{}, ways: map[pci.Address][]isolation.Reset{}}
 }
 
-func (m *memo) verdict(f *device.Function) isolation.Judgment {
-	v, ok := m.verdicts[f.Address]
+func (m *memo) judgment(f *device.Function) isolation.Judgment {
+	v, ok := m.judgments[f.Address]
 	if !ok {
 		v = isolation.Judge(m.snapshot, f)
-		m.verdicts[f.Address] = v
+		m.judgments[f.Address] = v
 	}
 	return v
 }
@@ -273,9 +273,9 @@ func (m *memo) resets(f *device.Function) []isolation.Reset {
 	return ways
 }
 
-// fix returns the fix that the verdict on f gives for a code.
+// fix returns what the judgment on f says to do about a reason with the code.
 func (m *memo) fix(f *device.Function, code rule.Code) string {
-	for _, r := range m.verdict(f).Reasons {
+	for _, r := range m.judgment(f).Reasons {
 		if r.Code == code {
 			return r.Fix
 		}

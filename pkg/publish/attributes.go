@@ -54,7 +54,7 @@ const (
 	AttrDriver resourceapi.QualifiedName = "driver"
 	// AttrIOMMUGroup is the group's number in this boot (int).
 	AttrIOMMUGroup resourceapi.QualifiedName = "iommuGroup"
-	// AttrIsolated is the isolation verdict (bool).
+	// AttrIsolated says whether the judgment on its isolation has no reason against it (bool).
 	AttrIsolated resourceapi.QualifiedName = "isolated"
 	// AttrIOMMUBackend is the backend that Auto selects: "iommufd" or "group".
 	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
@@ -188,7 +188,7 @@ func (s attributeSet) pair(n *Node, e *entry) {
 		return
 	}
 	s.nic(n, e.vf.f)
-	gpu, vf := n.verdict(e.addr), n.verdict(e.vf.addr)
+	gpu, vf := n.judgment(e.addr), n.judgment(e.vf.addr)
 	s.flag(AttrIsolated, gpu.Isolated && vf.Isolated)
 	s.audit(n.failing(e), gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
 }
@@ -275,7 +275,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 	if n.Snapshot.Host.IOMMUFD {
 		s.text(AttrIOMMUBackend, "iommufd")
 	}
-	v := n.verdict(f.Address)
+	v := n.judgment(f.Address)
 	s.flag(AttrIsolated, v.Isolated)
 	if v.Reset != nil {
 		s.text(AttrReset, v.Reset.Method)

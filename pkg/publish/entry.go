@@ -212,7 +212,7 @@ func rankPart(n *Node, p part) int {
 	if !ok || p.f == nil {
 		return severityRank("")
 	}
-	v := as.Verdict
+	v := as.Isolation
 	if v.Isolated {
 		return 0
 	}
@@ -257,8 +257,8 @@ func (n *Node) failing(e *entry) []rule.Failure {
 	return rule.WorstFirst(all)
 }
 
-// verdict returns the isolation verdict on a function; the zero one if it was not judged.
-func (n *Node) verdict(a pci.Address) isolation.Judgment { return n.Assessments[a].Verdict }
+// judgment returns the judgment on a function's isolation; the zero one if it was not judged.
+func (n *Node) judgment(a pci.Address) isolation.Judgment { return n.Assessments[a].Isolation }
 
 // newDevice returns the entry as the API has it, without counters.
 func newDevice(n *Node, e *entry) resourceapi.Device {

@@ -35,7 +35,7 @@ func mixed(t testing.TB) *publish.Node {
 	blemish(n, addr(t, "0000:3b:00.0"), rule.NoInterruptRemapping, rule.High)
 	blemish(n, addr(t, "10000:01:00.0"), rule.DirectMappedRegion, rule.Medium)
 	v := n.Assessments[addr(t, "0000:3c:00.0")]
-	v.Verdict.Notes = []rule.Verdict{{Code: "ATSEnabled", Severity: rule.Low, Text: "ATS is on."}}
+	v.Isolation.Notes = []rule.Verdict{{Code: "ATSEnabled", Severity: rule.Low, Text: "ATS is on."}}
 	n.Assessments[addr(t, "0000:3c:00.0")] = v
 	return n
 }

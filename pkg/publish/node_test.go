@@ -40,7 +40,7 @@ func nodeOf(functions ...device.Function) *publish.Node {
 	for i := range functions {
 		f := &functions[i]
 		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
-		assessments[f.Address] = plan.Assessment{Verdict: isolation.Judgment{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
+		assessments[f.Address] = plan.Assessment{Isolation: isolation.Judgment{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
 		if f.Group == nil {
 			continue
 		}
@@ -122,8 +122,8 @@ func hopper(t testing.TB, a string, group int) device.Function {
 // blemish gives the function a verdict with a reason of the severity.
 func blemish(n *publish.Node, a pci.Address, code rule.Code, severity rule.Severity) {
 	n.Assessments[a] = plan.Assessment{
-		Verdict:  isolation.Judgment{Reasons: []rule.Verdict{{Code: code, Severity: severity, Text: "it is so."}}},
-		Refusals: []rule.Verdict{{Code: rule.NotIsolated, Text: "it is so"}},
+		Isolation: isolation.Judgment{Reasons: []rule.Verdict{{Code: code, Severity: severity, Text: "it is so."}}},
+		Refusals:  []rule.Verdict{{Code: rule.NotIsolated, Text: "it is so"}},
 	}
 }
 

@@ -93,12 +93,12 @@ func (l *taintList) part(n *Node, p part) {
 		return
 	}
 	as, judged := n.Assessments[p.addr]
-	worst, found := findWorst(as.Verdict.Reasons)
+	worst, found := findWorst(as.Isolation.Reasons)
 	for _, r := range as.Faults() {
 		l.refused(&r, found)
 	}
 	l.add(found, TaintNotIsolated, string(worst.Code))
-	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, string(rule.NotJudged))
+	l.add(!judged || !as.Isolation.Isolated, TaintNotIsolated, string(rule.NotJudged))
 }
 
 // audit adds the taint of checks that fail for one that a claim would include.
@@ -109,7 +109,7 @@ func (l *taintList) audit(n *Node, p part) {
 	}
 }
 
-// refused adds the taint of a refusal. What the verdict gives a reason for has its taint.
+// refused adds the taint of a refusal. A reason against the isolation has its own taint.
 func (l *taintList) refused(r *rule.Verdict, notIsolated bool) {
 	switch r.Code {
 	case rule.Quarantined:

@@ -57,7 +57,7 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 	}
 	sick := func(a pci.Address) func(n *publish.Node) {
 		return func(n *publish.Node) {
-			n.Assessments[a] = plan.Assessment{Verdict: n.Assessments[a].Verdict, Refusals: []rule.Verdict{{Code: rule.Quarantined}}}
+			n.Assessments[a] = plan.Assessment{Isolation: n.Assessments[a].Isolation, Refusals: []rule.Verdict{{Code: rule.Quarantined}}}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -78,7 +78,7 @@ func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 		"a VF is isolated no more, and goes last": {
 			func(n *publish.Node) {
 				reason := rule.Verdict{Code: rule.NoReset, Severity: rule.High}
-				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Verdict: isolation.Judgment{Reasons: []rule.Verdict{reason}}}
+				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Isolation: isolation.Judgment{Reasons: []rule.Verdict{reason}}}
 			},
 			map[string]int{nics: 2},
 		},

@@ -40,7 +40,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 	for _, f := range selected {
 		assessment := assessor.Assess(f)
 		r, refused := worthwhile(assessment.Faults())
-		if !refused || foundByRules(r, &assessment.Verdict) {
+		if !refused || foundByRules(r, &assessment.Isolation) {
 			continue
 		}
 		key := refusedAlike{code: r.Code}

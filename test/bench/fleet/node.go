@@ -33,7 +33,7 @@ func Node(name string, vfs int, config *v1alpha1.NodeConfig) *publish.Node {
 		f.Group = new(i)
 		f.Type = device.Classify(f.Class, f.Capabilities.Header, f.PF != nil, f.VF != nil)
 		s.Groups = append(s.Groups, device.Group{Number: i, Type: "DMA", Members: []pci.Address{f.Address}})
-		n.Assessments[f.Address] = plan.Assessment{Verdict: isolation.Judgment{
+		n.Assessments[f.Address] = plan.Assessment{Isolation: isolation.Judgment{
 			Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}},
 		}}
 	}
