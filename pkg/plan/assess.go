@@ -15,10 +15,10 @@ import (
 // Assessment says whether a claim without parameters could get a function. Slices, plans, the audit and the tables of
 // the commands all use it, so they can't contradict each other.
 type Assessment struct {
-	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the first
-	// one. A reason from [Node.Attempted] comes last, and [Make] ignores it.
 	// Isolation is the judgment on the function's isolation. Its reasons are among the refusals.
 	Isolation isolation.Judgment
+	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the first
+	// one. A reason from [Node.Attempted] comes last, and [Make] ignores it.
 	Refusals []rule.Verdict
 }
 
@@ -53,7 +53,7 @@ func NewAssessor(n Node) *Assessor {
 
 // Assess returns the judgment on a function of the node's snapshot.
 func (a *Assessor) Assess(f *device.Function) Assessment {
-	c := candidate{maker: &a.maker, claimed: &claim.Device{Name: f.Name(), Address: f.Address, VFIO: a.defaults}}
+	c := newCandidate(&a.maker, &claim.Device{Name: f.Name(), Address: f.Address, VFIO: a.defaults})
 	var as Assessment
 	for refusal := range c.refused() {
 		as.Refusals = append(as.Refusals, refusal)

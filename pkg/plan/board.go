@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -43,7 +42,7 @@ func (c *candidate) wholeBoard() *rule.Verdict {
 func (c *candidate) wholeBoardFix() string {
 	const together = "request all GPUs and NVSwitches of the node in one claim"
 	shared := c.sharingBoard()
-	if shared == nil || c.plugsGroups() {
+	if shared == nil || c.plugsWholeGroups() {
 		return together
 	}
 	return fmt.Sprintf("%s; then %s. Kata plugs one function of a group into a VM, and %s shares group %d with another of the board",
@@ -64,11 +63,6 @@ func (c *candidate) sharingBoard() *device.Function {
 		first[*f.Group] = f
 	}
 	return nil
-}
-
-// plugsGroups predicts [candidate.plugsWholeGroups] before [candidate.backend] has decided the backend.
-func (c *candidate) plugsGroups() bool {
-	return c.node.HotPlug && (c.claimed.VFIO.Backend == v1alpha1.BackendGroup || !c.node.Snapshot.Host.IOMMUFD)
 }
 
 // askedFunctions returns the functions that a claim asks for.

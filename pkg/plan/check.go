@@ -15,44 +15,61 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// checks are all conditions for a claim to get a device, in the order in which they are reported. Each returns at most
-// one reason. [Assessor.Assess] runs the same checks for a claim without parameters.
+// presence are the conditions for the node to have the device. Where one is not met, there is nothing more to judge.
+func presence() []func(*candidate) *rule.Verdict {
+	return []func(*candidate) *rule.Verdict{(*candidate).allocatedHere, (*candidate).present}
+}
+
+// checks are all further conditions for a claim to get a device, in the order in which they are reported. Each gives one
+// reason at most, and changes nothing: what the device gets is planned from a candidate that none refuses.
+// [Assessor.Assess] runs the same checks for a claim that sets no parameters.
 func checks() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{
-		// find sets the function that all later checks read, configured the VF settings that endpoint needs, and
-		// backend the interface that decides what Kata plugs.
-		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,
+		(*candidate).allocatedFromItsPool,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
-		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
+		(*candidate).resettable, (*candidate).backendAvailable, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 		(*candidate).nodeReady,
 	}
 }
 
-// refused returns the reasons against the candidate, in the order of the checks. It stops after [candidate.find] if the
-// function does not exist, because the other checks read it.
+// refused returns the reasons against the candidate, each as its check finds it.
 func (c *candidate) refused() iter.Seq[rule.Verdict] {
 	return func(yield func(rule.Verdict) bool) {
-		for _, check := range checks() {
-			r := check(c)
-			if r == nil {
-				continue
-			}
-			r.Device, r.Address = c.claimed.Name, c.claimed.Address
-			if !yield(*r) || c.f == nil {
+		for r := range c.failed(presence()) {
+			yield(r)
+			return
+		}
+		for r := range c.failed(checks()) {
+			if !yield(r) {
 				return
 			}
 		}
 	}
 }
 
-// find looks the function up and checks that it is what its name says.
-func (c *candidate) find() *rule.Verdict {
-	s := c.node.Snapshot
-	f, ok := s.Function(c.claimed.Address)
+// failed returns the verdicts of the checks that fail.
+func (c *candidate) failed(checks []func(*candidate) *rule.Verdict) iter.Seq[rule.Verdict] {
+	return func(yield func(rule.Verdict) bool) {
+		for _, check := range checks {
+			r := check(c)
+			if r == nil {
+				continue
+			}
+			r.Device, r.Address = c.claimed.Name, c.claimed.Address
+			if !yield(*r) {
+				return
+			}
+		}
+	}
+}
+
+// present checks that the node has the function, and that it is what its name says.
+func (c *candidate) present() *rule.Verdict {
+	f, ok := c.node.Snapshot.Function(c.claimed.Address)
 	if !ok {
 		return &rule.Verdict{
 			Code: rule.Absent,
@@ -69,8 +86,6 @@ func (c *candidate) find() *rule.Verdict {
 			Fix:  "delete the claim, so that a new one is allocated from the current ResourceSlices",
 		}
 	}
-	c.f, c.choice = f, c.node.Selection.Choice(f.Address)
-	c.all = assignmentSet(s, f)
 	return nil
 }
 
@@ -135,8 +150,8 @@ func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.F
 
 // isolated checks the isolation of the function.
 func (c *candidate) isolated() *rule.Verdict {
-	c.verdict = c.known.judgment(c.f)
-	return c.judged(&c.verdict)
+	judgment := c.known.judgment(c.f)
+	return c.judged(&judgment)
 }
 
 // companionsIsolated checks the isolation of companions in other groups that the VM gets too.
@@ -148,15 +163,15 @@ func (c *candidate) companionsIsolated() *rule.Verdict {
 		if t.role != RoleCompanion {
 			continue
 		}
-		verdict := c.known.judgment(t.f)
-		if r := c.judged(&verdict); r != nil {
+		judgment := c.known.judgment(t.f)
+		if r := c.judged(&judgment); r != nil {
 			return r
 		}
 	}
 	return nil
 }
 
-// judged returns a refusal for the first reason of a verdict that is not waived.
+// judged turns the first reason of a judgment that nothing waives into a refusal.
 func (c *candidate) judged(v *isolation.Judgment) *rule.Verdict {
 	for i := range v.Reasons {
 		r := &v.Reasons[i]
@@ -227,25 +242,19 @@ func (c *candidate) nodeReady() *rule.Verdict {
 	}
 }
 
-// backend decides between the group and the IOMMUFD interface.
-func (c *candidate) backend() *rule.Verdict {
-	iommufd := c.node.Snapshot.Host.IOMMUFD
-	want := c.claimed.VFIO.Backend
-	if want == v1alpha1.BackendIOMMUFD && !iommufd {
+// backendAvailable refuses a claim whose parameters need a kernel interface that the node does not have.
+func (c *candidate) backendAvailable() *rule.Verdict {
+	if c.claimed.VFIO.Backend == v1alpha1.BackendIOMMUFD && !c.node.Snapshot.Host.IOMMUFD {
 		return &rule.Verdict{
 			Code: rule.BackendUnavailable,
 			Text: "the claim requests backend IOMMUFD, but this kernel has no /dev/iommu",
 			Fix:  "load the iommufd module or use a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or set `backend: Auto`",
 		}
 	}
-	c.settled = v1alpha1.BackendGroup
 	if c.isEndpoint() {
-		return nil // Kata finds an endpoint by its IOMMU group
+		return nil
 	}
-	if iommufd && want != v1alpha1.BackendGroup {
-		c.settled = v1alpha1.BackendIOMMUFD
-	}
-	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive && c.settled == v1alpha1.BackendGroup {
+	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive && c.backend() == v1alpha1.BackendGroup {
 		return &rule.Verdict{
 			Code: rule.BackendUnavailable,
 			Text: "companions: Give needs the IOMMUFD backend; with a group node, Kata decides which functions of the group it plugs",
@@ -255,7 +264,15 @@ func (c *candidate) backend() *rule.Verdict {
 	return nil
 }
 
-// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or that must stay on their driver.
+// backend returns the kernel interface by which the VM gets the device. Kata takes a physical endpoint by its group.
+func (c *candidate) backend() v1alpha1.Backend {
+	if c.node.Snapshot.Host.IOMMUFD && c.claimed.VFIO.Backend != v1alpha1.BackendGroup && !c.isEndpoint() {
+		return v1alpha1.BackendIOMMUFD
+	}
+	return v1alpha1.BackendGroup
+}
+
+// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
 func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	for _, t := range c.all {
 		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {

@@ -50,7 +50,7 @@ func (c *candidate) plugged(t member) bool {
 	if t.f.IsBridge() {
 		return false
 	}
-	return slices.Contains(c.give(), t.f.Address) || c.settled == v1alpha1.BackendGroup && t.role == RoleGroupMate
+	return slices.Contains(c.give(), t.f.Address) || c.backend() == v1alpha1.BackendGroup && t.role == RoleGroupMate
 }
 
 // tooLarge says which BARs of a function don't fit. It is empty if all fit, or if their size is unknown.
@@ -109,7 +109,7 @@ func (c *candidate) pluggableTogether() *rule.Verdict {
 
 // plugsWholeGroups reports whether Kata plugs all functions of a group by its node.
 func (c *candidate) plugsWholeGroups() bool {
-	return c.node.HotPlug && c.settled == v1alpha1.BackendGroup
+	return c.node.HotPlug && c.backend() == v1alpha1.BackendGroup
 }
 
 // groupNumber returns the IOMMU group of a function that is in one: earlier checks refuse others.
@@ -140,7 +140,7 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *rule.Ve
 
 // pluggedByGroup refuses a function if Kata would plug another function of its IOMMU group in its place.
 func (c *candidate) pluggedByGroup() *rule.Verdict {
-	if c.settled != v1alpha1.BackendGroup || c.node.HotPlug {
+	if c.backend() != v1alpha1.BackendGroup || c.node.HotPlug {
 		return nil
 	}
 	first, ok := c.pluggedWith(c.f)

@@ -89,13 +89,12 @@ type maker struct {
 
 // device adds one device, or the first reason against it.
 func (m *maker) device(d *claim.Device) {
-	c := candidate{maker: m, claimed: d}
-	// The first reason is enough for a refusal. [Assessor.Assess] collects all of them.
+	c := newCandidate(m, d)
 	for refusal := range c.refused() {
 		m.refusals = append(m.refusals, refusal)
 		return
 	}
-	m.add(&c)
+	m.add(c)
 }
 
 // refuse records a refusal of a device.
@@ -104,17 +103,22 @@ func (m *maker) refuse(d *claim.Device, r *rule.Verdict) {
 	m.refusals = append(m.refusals, *r)
 }
 
-// add adds an accepted candidate to the plan.
+// add plans what a candidate gets that no check refuses.
 func (m *maker) add(c *candidate) {
+	lease, refusal := c.lease()
+	if refusal != nil {
+		m.refuse(c.claimed, refusal)
+		return
+	}
 	var network *v1alpha1.GuestNetwork
 	if c.claimed.VF != nil {
 		network = c.claimed.VF.Network
 	}
 	m.devices = append(m.devices, Device{
-		Network: network, Lease: c.lease,
+		Network: network, Lease: lease,
 		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address, Pair: c.claimed.Pair,
-		Backend: c.settled, ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
-		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,
+		Backend: c.backend(), ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
+		Give: c.give(), Resets: c.resets(), Policy: c.choice.Policy,
 	})
 	for _, t := range c.all {
 		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.
@@ -124,7 +128,7 @@ func (m *maker) add(c *candidate) {
 		}
 		m.taken[t.f.Address] = m.function(t)
 	}
-	m.taken[c.f.Address].VF = c.vf
+	m.taken[c.f.Address].VF = c.vfChange()
 	if c.isEndpoint() {
 		m.devices[len(m.devices)-1].Attachment = v1alpha1.AttachPhysicalEndpoint
 		m.taken[c.f.Address].Endpoint = endpointBinding(c.f)
@@ -187,18 +191,25 @@ func minRole(a, b Role) Role {
 	return order[min(slices.Index(order, a), slices.Index(order, b))]
 }
 
-// candidate is one claimed device while it is checked.
+// candidate is one claimed device. It does not change while it is judged.
 type candidate struct {
 	*maker
 	claimed *claim.Device
-	f       *device.Function
-	choice  nodeconfig.Choice
-	all     []member
-	verdict isolation.Judgment
-	resets  []isolation.Reset
-	settled v1alpha1.Backend
-	vf      *VFChange
-	lease   *Lease
+	// f is nil if the node has no such function, or another one at its address: see [candidate.present].
+	f      *device.Function
+	choice nodeconfig.Choice
+	all    []member
+}
+
+// newCandidate looks up what there is of a claimed device.
+func newCandidate(m *maker, d *claim.Device) *candidate {
+	c := &candidate{maker: m, claimed: d}
+	f, ok := m.node.Snapshot.Function(d.Address)
+	if !ok || f.Name() != d.Name {
+		return c
+	}
+	c.f, c.choice, c.all = f, m.node.Selection.Choice(f.Address), assignmentSet(m.node.Snapshot, f)
+	return c
 }
 
 // give returns the functions whose VFIO nodes the VM gets, the device's own first.

@@ -158,11 +158,31 @@ func (c *candidate) withoutVFs(pf *device.Function) string {
 		instead, pf.Address, pf.Address)
 }
 
-// resettable chooses the resets after this tenant for every function that the VM can reach.
+// resettable refuses a device if a function that the VM can reach can't be cleaned after this tenant.
 func (c *candidate) resettable() *rule.Verdict {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
 		return nil
 	}
+	_, f := c.cleaning()
+	if f == nil {
+		return nil
+	}
+	return c.mate(f, rule.NoReset,
+		fmt.Sprintf("%s can't be reset without touching functions outside its group (the kernel offers: %s)", f.Address, orNone(f.ResetMethods)),
+		c.known.fix(f, rule.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
+}
+
+// resets returns how the functions that the VM can reach are cleaned after this tenant.
+func (c *candidate) resets() []isolation.Reset {
+	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
+		return nil
+	}
+	resets, _ := c.cleaning()
+	return widest(resets)
+}
+
+// cleaning returns resets of the functions that the VM can reach, and the first of these that has none.
+func (c *candidate) cleaning() (resets []isolation.Reset, lacking *device.Function) {
 	covered := map[pci.Address]bool{}
 	for _, f := range c.reachable() {
 		if covered[f.Address] {
@@ -172,17 +192,14 @@ func (c *candidate) resettable() *rule.Verdict {
 		// resets every function of the bus, and another tenant may have one of them.
 		r, ok := c.bestReset(f)
 		if !ok {
-			return c.mate(f, rule.NoReset,
-				fmt.Sprintf("%s can't be reset without touching functions outside its group (the kernel offers: %s)", f.Address, orNone(f.ResetMethods)),
-				c.known.fix(f, rule.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
+			return resets, f
 		}
-		c.resets = append(c.resets, r)
+		resets = append(resets, r)
 		for _, a := range r.Set {
 			covered[a] = true
 		}
 	}
-	c.resets = widest(c.resets)
-	return nil
+	return resets, nil
 }
 
 // reachable returns the functions that the VM can reach, the device first: all functions of its group, since the

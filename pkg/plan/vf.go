@@ -83,13 +83,38 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("a minimum of %d Mbit/s is more than the maximum of %d, where the PF imposes %s already", e.Rate.Min, e.Rate.Max, e.Found.String())
 }
 
-// configured decides which settings the PF applies to a claimed VF. Unless the parameters say otherwise, an Ethernet VF
-// gets its own MAC address, spoof checking and no trust. An InfiniBand VF gets its own GUIDs, because it would
-// otherwise keep those of the previous tenant.
+// configured refuses a claimed VF whose PF can't impose what it has to.
 func (c *candidate) configured() *rule.Verdict {
 	if c.f.VF == nil {
 		return nil
 	}
+	if said := c.ethernetOnly(); c.f.Class.Sub() == pci.ClassInfiniBand && len(said) > 0 {
+		return c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("%s is a VF of an InfiniBand NIC, whose PF can't set %s", c.f.Address, strings.Join(said, ", ")),
+			"leave those out of the VFConfig: an InfiniBand VF takes nodeGUID, portGUID, linkState and network")
+	}
+	pf, able := c.settingPF()
+	if able || c.wantedSettings() == (device.VFSettings{}) {
+		return nil
+	}
+	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
+		return nil
+	}
+	return c.mate(cmp.Or(pf, c.f), rule.UnsupportedSetting,
+		fmt.Sprintf("PF %s has no network interface on this node, so %s of its VF %s can't be set", c.f.VF.PF, c.toBeSet(), c.f.Address),
+		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
+}
+
+// settingPF returns the PF of a VF, and whether it can set anything: it does so by its network interface.
+func (c *candidate) settingPF() (pf *device.Function, able bool) {
+	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
+	return pf, ok && len(pf.Children.Net) > 0
+}
+
+// wantedSettings returns what the PF imposes on a claimed VF. An Ethernet VF gets its own MAC address, spoof checking and no
+// trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep those of the
+// previous tenant.
+func (c *candidate) wantedSettings() device.VFSettings {
 	cfg := c.claimed.VF
 	if cfg == nil {
 		cfg = &v1alpha1.VFConfig{}
@@ -99,27 +124,21 @@ func (c *candidate) configured() *rule.Verdict {
 	case pci.ClassEthernet:
 		guardEthernet(&want)
 	case pci.ClassInfiniBand:
-		if said := c.ethernetOnly(); len(said) > 0 {
-			return c.mate(c.f, rule.UnsupportedSetting,
-				fmt.Sprintf("%s is a VF of an InfiniBand NIC, whose PF can't set %s", c.f.Address, strings.Join(said, ", ")),
-				"leave those out of the VFConfig: an InfiniBand VF takes nodeGUID, portGUID, linkState and network")
-		}
 		want.NodeGUID, want.PortGUID = cmp.Or(want.NodeGUID, Choose), cmp.Or(want.PortGUID, Choose)
 	}
-	if want == (device.VFSettings{}) {
+	return want
+}
+
+// vfChange returns what is to be set by the PF; nil if there is nothing to set, or if the device is no VF.
+func (c *candidate) vfChange() *VFChange {
+	if c.f.VF == nil {
 		return nil
 	}
-	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
-	if ok && len(pf.Children.Net) > 0 {
-		c.vf = &VFChange{Index: c.f.VF.Index, Want: want, OwnMaxTxRate: c.claimed.OwnMaxTxRate}
+	want := c.wantedSettings()
+	if _, able := c.settingPF(); !able || want == (device.VFSettings{}) {
 		return nil
 	}
-	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
-		return nil
-	}
-	return c.mate(cmp.Or(pf, c.f), rule.UnsupportedSetting,
-		fmt.Sprintf("PF %s has no network interface on this node, so %s of its VF %s can't be set", c.f.VF.PF, c.toBeSet(), c.f.Address),
-		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
+	return &VFChange{Index: c.f.VF.Index, Want: want, OwnMaxTxRate: c.claimed.OwnMaxTxRate}
 }
 
 // newSettings returns the settings of a VFConfig in the kernel's terms.
@@ -209,11 +228,12 @@ func (c *candidate) endpoint() *rule.Verdict {
 	no := func(text, fix string) *rule.Verdict {
 		return &rule.Verdict{Code: rule.UnsupportedSetting, Driver: c.f.Driver, Text: text, Fix: fix}
 	}
+	change := c.vfChange()
 	const fix = "leave `attachment: PhysicalEndpoint` out, so that the VM gets the function and kata-vfio-guestnet configures it, or claim another VF"
 	switch {
 	case c.f.VF == nil || c.f.Class.Sub() != pci.ClassEthernet:
 		return no(fmt.Sprintf("%s (class %s) is not a virtual function of an Ethernet controller, so Kata can't use it as a physical endpoint", c.f.Address, c.f.Class), fix)
-	case c.vf == nil || c.vf.Want.MAC == "":
+	case change == nil || change.Want.MAC == "":
 		return no(fmt.Sprintf("the address of %s can't be set by its PF, but Kata finds a physical endpoint's interface by its address", c.f.Address), fix)
 	case len(c.all) > 1:
 		return no(fmt.Sprintf("%s is one of %d functions that are assigned together, but a physical endpoint must be alone in its IOMMU group", c.f.Address, len(c.all)), fix)
@@ -254,15 +274,21 @@ type Lease struct {
 // chooses the name later. The container's ID distinguishes the devices of a claim.
 const anyInterface = "vf"
 
-// pooled finds the pool of a VF's addresses.
+// pooled refuses a VF whose addresses come from a pool that the node does not have.
 func (c *candidate) pooled() *rule.Verdict {
+	_, refusal := c.lease()
+	return refusal
+}
+
+// lease returns how a VF's addresses are taken from their pool, or why they can't be; both are nil if they come from none.
+func (c *candidate) lease() (*Lease, *rule.Verdict) {
 	if c.claimed.VF == nil || c.claimed.VF.Network == nil || c.claimed.VF.Network.AddressPool == "" {
-		return nil
+		return nil, nil
 	}
 	name := c.claimed.VF.Network.AddressPool
 	i := slices.IndexFunc(c.node.AddressPools, func(a v1alpha1.AddressPool) bool { return a.Name == name })
 	if i < 0 {
-		return &rule.Verdict{
+		return nil, &rule.Verdict{
 			Code: rule.NoAddressPool,
 			Text: fmt.Sprintf("its addresses come from pool %s, but this node's config %s", name, describePools(c.node.AddressPools)),
 			Fix:  "add the pool to addressPools of the node config, or correct network.addressPool in the DeviceClass",
@@ -271,14 +297,13 @@ func (c *candidate) pooled() *rule.Verdict {
 	pool := &c.node.AddressPools[i]
 	config, err := pool.NetworkConfig()
 	if err != nil {
-		return &rule.Verdict{Code: rule.NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
+		return nil, &rule.Verdict{Code: rule.NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
 	}
 	container := c.ref.UID + "-" + c.claimed.Name
-	c.lease = &Lease{
+	return &Lease{
 		Pool: name, Plugin: pool.Plugin(), Config: config, Container: container,
 		Interface: cmp.Or(c.claimed.VF.Network.Interface, anyInterface), Args: leaseArgs(c.ref, container),
-	}
-	return nil
+	}, nil
 }
 
 // describePools lists the node's pools.
