@@ -170,6 +170,24 @@ const (
 	TwinInUse Code = "TwinInUse"
 )
 
+// Codes against objects that only the chart's admission policies judge. They refuse with the codes above, too.
+const (
+	// TooManyDevices: a request has a count that no claim can get.
+	TooManyDevices Code = "TooManyDevices"
+	// AllDevicesNotAllowed: a request asks for all devices of a DeviceClass that does not allow that.
+	AllDevicesNotAllowed Code = "AllDevicesNotAllowed"
+	// FinalizerNotRemovable: a user other than the control plane removes the finalizer of a claim in use.
+	FinalizerNotRemovable Code = "FinalizerNotRemovable"
+	// VolumeNotAllowed: a volume of a tenant's pod names a server or a disk.
+	VolumeNotAllowed Code = "VolumeNotAllowed"
+	// HostAccessNotAllowed: a tenant's pod asks for namespaces of the host, privileges or capabilities.
+	HostAccessNotAllowed Code = "HostAccessNotAllowed"
+	// GracePeriodTooLong: a tenant's pod with devices could keep them for too long after its deletion.
+	GracePeriodTooLong Code = "GracePeriodTooLong"
+	// WriteOutOfScope: a write in the plugin's name that the plugin does not make.
+	WriteOutOfScope Code = "WriteOutOfScope"
+)
+
 // Codes of what went wrong with a claim that was not refused.
 const (
 	// NoAddress: the CNI plugin gave a VF no address.

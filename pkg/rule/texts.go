@@ -48,10 +48,11 @@ const (
 	InTaint     Place = "taint"     // the value of a device's taint in a ResourceSlice
 	InCommand   Place = "command"   // the output of a command
 	InLedger    Place = "ledger"    // an event of the ledger
+	InRequest   Place = "request"   // the API server's answer to a request
 )
 
 // Places returns all places.
-func Places() []Place { return []Place{InCondition, InEvent, InTaint, InCommand, InLedger} }
+func Places() []Place { return []Place{InCondition, InEvent, InTaint, InCommand, InLedger, InRequest} }
 
 // Role is a person who can do something about a verdict.
 type Role string
@@ -71,6 +72,7 @@ type Gate string
 
 // Gates, in the order in which a pod meets them.
 const (
+	AtAdmission Gate = "admission" // the API server does not store the object
 	AtPublish   Gate = "publish"   // the device is tainted, so that the scheduler does not allocate it
 	AtPrepare   Gate = "prepare"   // the kubelet's call fails, before the pod's VM starts
 	AtSandbox   Gate = "sandbox"   // the pod's VM is ended
@@ -79,7 +81,9 @@ const (
 )
 
 // Gates returns all gates, in the order in which a pod meets them.
-func Gates() []Gate { return []Gate{AtPublish, AtPrepare, AtSandbox, AtContainer, AtRelease} }
+func Gates() []Gate {
+	return []Gate{AtAdmission, AtPublish, AtPrepare, AtSandbox, AtContainer, AtRelease}
+}
 
 // Texts returns the texts of all codes, by code. The error is a defect of the build.
 func Texts() ([]Text, error) {

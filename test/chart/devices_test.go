@@ -68,7 +68,7 @@ func TestPolicyForDevicesIsThePublisher(t *testing.T) {
 			refused := p.refusals(t, sliceWith(full("good"), d))
 			if want := publish.Misfits(&d); len(refused) != len(want) {
 				t.Errorf("%s of kind %s: the policy says %q, the table %q", name, kind, refused, want)
-			} else if len(want) > 0 && !strings.HasSuffix(strings.TrimSuffix(refused[0], "<nil>"), ": odd "+string(name)) {
+			} else if len(want) > 0 && !strings.HasSuffix(strings.TrimSuffix(refused[0], "<nil>"), ": odd "+string(name)+" (WriteOutOfScope)") {
 				t.Errorf("%s of kind %s: the refusal does not name device and attribute alone: %q", name, kind, refused)
 			}
 		}

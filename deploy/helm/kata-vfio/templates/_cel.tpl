@@ -58,6 +58,11 @@ object.spec.?initContainers.orValue([]).map(c, c.?startupProbe.?terminationGrace
 terminationGracePeriodSeconds of a pod with devices, of its probes, and a grace period of its deletion, may be
 {{ int .Values.admission.tenants.maxGracePeriodSeconds }} seconds at most in this namespace, which is a tenant's
 (label {{ .Values.admission.tenants.namespaceLabel }}): set less, or ask the cluster's admin (admission.tenants.maxGracePeriodSeconds)
+(GracePeriodTooLong)
+{{- end }}
+
+{{- define "kata-vfio.cel.hasRuntimeClass" -}}
+object.spec.?runtimeClassName.orValue('') != ''
 {{- end }}
 
 {{- define "kata-vfio.cel.runsInVM" -}}
