@@ -70,7 +70,7 @@ func clusterCommand() *cobra.Command {
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
 	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
 	f.StringVar(&a.nodeName, "node-name", "", nodeNameUsage)
-	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; empty for none")
+	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; if it is empty, there are none")
 	return cmd
 }
 

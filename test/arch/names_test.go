@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,7 +102,25 @@ func TestSpellingIsAmerican(t *testing.T) {
 	}
 }
 
-// TestCommentsAreIdiomatic refuses words that a reader of Kubernetes' documentation stops at.
+// words are a file's comments, and its string literals that are text for people: those with a space.
+func words(file *ast.File, literals bool) iter.Seq2[token.Pos, string] {
+	return func(yield func(token.Pos, string) bool) {
+		for _, group := range file.Comments {
+			for _, c := range group.List {
+				if !yield(c.Pos(), c.Text) {
+					return
+				}
+			}
+		}
+		for n := range ast.Preorder(file) {
+			if l, ok := n.(*ast.BasicLit); ok && literals && l.Kind == token.STRING && strings.Contains(l.Value, " ") && !yield(l.Pos(), l.Value) {
+				return
+			}
+		}
+	}
+}
+
+// TestCommentsAreIdiomatic refuses words that a reader of Kubernetes' documentation stops at, in comments and in what users read.
 func TestCommentsAreIdiomatic(t *testing.T) {
 	banned := map[*regexp.Regexp]string{
 		regexp.MustCompile(`\b(nil|empty|set|none|zero|false|true|error) where\b`):              "say if",
@@ -115,7 +134,7 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 		regexp.MustCompile(`\bwhat of\b`):                                                               "say which part",
 		regexp.MustCompile(`(?i)\bso it was\b`):                                                         "say what was",
 		regexp.MustCompile(`\b(take|takes|taken) along\b`):                                              "say include, or be assigned with",
-		regexp.MustCompile(`\b(give|gives|given) (it|them) back\b|\bgiven back\b`):                      "say return",
+		regexp.MustCompile(`^//.*\b((give|gives|given) (it|them) back|given back)\b`):                   "say return",
 		regexp.MustCompile(`(^// |[:;] |, as )[Ww]ho (does not|asks|knows|is (root|slow)|waits|works)`): "give the sentence a subject: the caller, a user, a process",
 	}
 	for _, top := range []string{"cmd", "pkg"} {
@@ -128,12 +147,10 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for _, group := range file.Comments {
-				for _, c := range group.List {
-					for phrase, instead := range banned {
-						if found := phrase.FindString(c.Text); found != "" {
-							t.Errorf("%s: %q: %s", files.Position(c.Pos()), found, instead)
-						}
+			for at, text := range words(file, !strings.HasSuffix(path, "_test.go")) {
+				for phrase, instead := range banned {
+					if found := phrase.FindString(text); found != "" {
+						t.Errorf("%s: %q: %s", files.Position(at), found, instead)
 					}
 				}
 			}

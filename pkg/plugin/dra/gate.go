@@ -288,7 +288,7 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 	if kind, _, err := device.ParseName(d.Name); err == nil && kind == device.VFType && !d.VF.SaysSegment() {
 		return refuse(req, rule.NoVLAN,
 			fmt.Sprintf("VF %s would be without a VLAN, in the network of its PF, and DeviceClass %s does not allow that", d.Name, d.Class),
-			"have the cluster's admin set vlan in the class's VFConfig, or allowUntagged: true where no VLAN is meant (chart: deviceClasses.vf.vf)")
+			"have the cluster's admin set vlan in the class's VFConfig, or allowUntagged: true if the VF is meant to have no VLAN (chart: deviceClasses.vf.vf)")
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
 		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
 	}) {
-		message += "; so it was before this claim, since its last tenancy had ended without that"
+		message += "; it was also reset before this claim, because its last tenancy ended without a reset"
 	}
 	return condition(conditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
 }
