@@ -464,7 +464,7 @@ func TestAgreementNamesUnreadFiles(t *testing.T) {
 			func(n *pluginNode) { n.Put("proc/iomem/x", "") },
 			"the map of memory could not be read, so that a frame buffer of the firmware in a GPU's memory may be missed: /proc/iomem: ",
 		},
-		"a journal that is no directory": {
+		"a journal that is not a directory": {
 			func(n *pluginNode) {
 				n.Delete(journal.DefaultDir)
 				n.Put("var/lib/kata-vfio/elsewhere", "")

@@ -37,7 +37,7 @@ func twoTenants(t *testing.T) string {
 	return root
 }
 
-// TestTenancyAtMoment: tenants that came later are no neighbors, and a time in the future is an error.
+// TestTenancyAtMoment: tenants that came later are not neighbors, and a time in the future is an error.
 func TestTenancyAtMoment(t *testing.T) {
 	root := twoTenants(t)
 	for at, want := range map[string]string{

@@ -85,7 +85,7 @@ func TestScriptFindsTheProgram(t *testing.T) {
 	s.expect(0, "Next: "+s.path)
 	s.expect(0, "Next: "+s.dir, "--sha256", sum(beside))
 	s.expect(1, "does not have the checksum", "--binary", other, "--sha256", sum("x"))
-	s.expect(1, "is no program", "--binary", "/nonexistent")
+	s.expect(1, "is not a program", "--binary", "/nonexistent")
 }
 
 func TestScriptFetchesOnceAndRunsNothingUnverified(t *testing.T) {

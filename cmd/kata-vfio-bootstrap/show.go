@@ -217,7 +217,7 @@ func printStatus(out *printer, r *bootstrap.Report) {
 type printer struct {
 	text  bytes.Buffer
 	color bool
-	// width is that of tables and problems; 0 is no limit.
+	// width is that of tables and problems; 0 means no limit.
 	width int
 }
 

@@ -124,7 +124,7 @@ func TestClaimsThatWereNotSeenAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestEmptyCluster is no error.
+// TestEmptyCluster is not an error.
 func TestEmptyCluster(t *testing.T) {
 	for line, want := range map[string]string{
 		"devices": "no node publishes a device\n", "claims": "no claim for a device of kata-vfio in namespace team-a (-A: in all)\n", "claims -A": "no claim for a device of kata-vfio\n", "topology": "no node publishes a device\n",

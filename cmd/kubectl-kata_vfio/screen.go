@@ -225,7 +225,7 @@ func (p *picture) table() *output.Table {
 	return t
 }
 
-// lines is the picture for people. A table keeps to the width; 0 is no limit.
+// lines is the picture for people. A table keeps to the width; 0 means no limit.
 func (p *picture) lines(width int, color bool) []string {
 	switch {
 	case len(p.drawing) > 0:

@@ -148,7 +148,7 @@ func TestWatchEndsWithTheRight(t *testing.T) {
 	}
 }
 
-// TestWatchThatIsNotKnownAnyMore ends, which is no lack of rights.
+// TestWatchThatIsNotKnownAnyMore ends, which is not lack of rights.
 func TestWatchThatIsNotKnownAnyMore(t *testing.T) {
 	client := sample(t)
 	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {

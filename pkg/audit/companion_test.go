@@ -46,7 +46,7 @@ func cardWithCompanions(other bool) *device.Snapshot {
 	return s
 }
 
-// TestCompanionThatTheGPUsResetCovers is no fault of the node, unless the node config selects it for itself.
+// TestCompanionThatTheGPUsResetCovers is not a fault of the node, unless the node config selects it for itself.
 func TestCompanionThatTheGPUsResetCovers(t *testing.T) {
 	alone := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "other"}}}}}
 	for name, tt := range map[string]struct {

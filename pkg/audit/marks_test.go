@@ -93,7 +93,7 @@ func TestInlineEscapesNames(t *testing.T) {
 	}
 }
 
-// TestCauseIsRedAsTheLegendSays, also where it is no bridge: a disk controller
+// TestCauseIsRedAsTheLegendSays, also where it is not a bridge: a disk controller
 // in a GPU's group that the host needs.
 func TestCauseIsRedAsTheLegendSays(t *testing.T) {
 	m := newMachine()

@@ -28,7 +28,7 @@ func NewSandboxes(n *facts.Node, namespace, pod string) *Sandboxes {
 	return &Sandboxes{Sandboxes: slices.DeleteFunc(k.Sandboxes, others), Unread: k.Unread}
 }
 
-// Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 is no limit.
+// Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 means no limit.
 func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
 	if done, err := output.Document(w, format, "sandboxes", all); done {
 		return err

@@ -36,7 +36,7 @@ func TestNoResetBelowAHostDriver(t *testing.T) {
 	_, err = e.Reset(t.Context(), flr, baseline, "")
 	_, unfinished := errors.AsType[*bind.UnfinishedError](err)
 	if on, ok := errors.AsType[*bind.HostDriverError](err); !ok || !unfinished || on.Driver != "nvidia" || len(k.Resets()) > 0 {
-		t.Errorf("%v, %d resets; want a refusal that is no verdict on the device", err, len(k.Resets()))
+		t.Errorf("%v, %d resets; want a refusal that is not a verdict on the device", err, len(k.Resets()))
 	}
 	do(t, e, unbindStep)
 	if _, err := e.Reset(t.Context(), flr, baseline, ""); err != nil {

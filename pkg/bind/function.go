@@ -93,7 +93,7 @@ func (f *Function) due(s plan.Step) (write, error) {
 	case plan.Probe:
 		return f.dueProbe(s)
 	default:
-		return write{}, fmt.Errorf("%q is no operation of binding", s.Operation)
+		return write{}, fmt.Errorf("%q is not an operation of binding", s.Operation)
 	}
 }
 

@@ -47,7 +47,7 @@ func (e *UnfinishedError) InKernel() bool {
 }
 
 // Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid if the error
-// is nil. A [NotCleanError] comes with a proof of what was read. An [UnfinishedError] is no evidence against the
+// is nil. A [NotCleanError] comes with a proof of what was read. An [UnfinishedError] is not evidence against the
 // device. Reset may be repeated: if a call for the same tenancy was interrupted, the next one takes the result of that
 // reset, and its proof has no fingerprints from before the reset. The tenancy names whose traces are removed.
 //

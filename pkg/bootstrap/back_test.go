@@ -116,7 +116,7 @@ func TestRevertLeavesNothingOfOursInAFileThatWasChangedAndAppliedAgain(t *testin
 		pristine := newNode(t, files(distribution))
 		n.apply(blueprint.Default())
 		edit(n)
-		n.expect(n.plan(blueprint.Default()), bootstrap.RebootNeeded, distribution+": theirs is no reason for another apply")
+		n.expect(n.plan(blueprint.Default()), bootstrap.RebootNeeded, distribution+": theirs is not a reason for another apply")
 		n.apply(parse(t, "kernel: {arguments: [efi=disable_early_pci_dma]}\n"))
 		if r := n.revert(); len(r.Kept) > 0 {
 			t.Errorf("%s: kept %+v", distribution, r.Kept)

@@ -54,7 +54,7 @@ func TestLaterKernelsOfRHEL8GetTheArguments(t *testing.T) {
 	n.same(before, "after revert")
 }
 
-// GRUB and kernels' packages write other variables between apply and revert: that is no drift, and stays.
+// GRUB and kernels' packages write other variables between apply and revert: that is not a drift, and stays.
 func TestVariablesOfOthersInGRUBsEnvironmentStay(t *testing.T) {
 	n := rhel8(t, "saved_entry=a\nkernelopts=ro\n")
 	n.apply(blueprint.Default())

@@ -224,7 +224,7 @@ func (s *tools) Run(ctx context.Context, argv []string) error {
 	return nil
 }
 
-// systemctl starts no unit that has no file, and of names that are no pattern stops none either.
+// systemctl starts no unit that has no file, and of names that are not a pattern stops none either.
 func (s *tools) systemctl(verb string, units []string) error {
 	if verb != "start" && verb != "stop" {
 		return nil

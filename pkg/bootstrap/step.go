@@ -147,7 +147,7 @@ func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
 	case state.SocketStart:
 		return [][]string{{"systemctl", "start", "kata-vfio-pod-resources.socket"}}
-	case state.SocketStop: // by a pattern, which is no error if systemd has no such unit (any more)
+	case state.SocketStop: // by a pattern, which is not an error if systemd has no such unit (any more)
 		return [][]string{{"systemctl", "stop", "kata-vfio-pod-resources.socket*"}}
 	case state.ContainerdRestart:
 		return e.restart(blueprint.RuntimeContainerd)

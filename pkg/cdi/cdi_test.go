@@ -137,7 +137,7 @@ func TestDirTouchesOnlyItsOwn(t *testing.T) {
 	if diff := cmp.Diff([]string{uid}, claims); diff != "" {
 		t.Errorf("Claims (-want +got):\n%s", diff)
 	}
-	for range 2 { // a second removal is no error
+	for range 2 { // a second removal is not an error
 		if err := dir.Remove(uid); err != nil {
 			t.Fatal(err)
 		}

@@ -255,7 +255,7 @@ func TestDecodeRefuses(t *testing.T) {
 			with(func(c *resourceapi.ResourceClaim) { c.UID = "-rf" }), `metadata.uid "-rf" is not a UID`,
 		},
 		"long UID": {with(func(c *resourceapi.ResourceClaim) { c.UID = types.UID(strings.Repeat("a", 65)) }), "is not a UID"},
-		"consumer that is no pod": {
+		"consumer that is not a pod": {
 			with(func(c *resourceapi.ResourceClaim) {
 				c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
 					{Resource: "pods", Name: "a", UID: "1"},

@@ -81,16 +81,16 @@ func TestFunctionIsFoundAtItsPlace(t *testing.T) {
 		device resourceapi.Device
 		want   []string
 	}{
-		"ours, by the attribute":                   {ours, published("what", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
-		"ours, by its name":                        {ours, published("vf-0000-5e-00-2", "", ""), []string{"n1/0000:5e:00.2"}},
-		"ours, a pair":                             {ours, published(gpu+"-vf-0000-5e-00-2", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0", "n1/0000:5e:00.2"}},
-		"another driver's, in capital digits":      {theirs, published("gpu-0", standard, "0000:3B:00.0"), []string{"n1/0000:3b:00.0"}},
-		"another driver's, by its own attribute":   {theirs, published("gpu-0", "pciAddress", "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
-		"another driver's, which has no address":   {theirs, published(gpu, "", ""), nil},
-		"another driver's, which is no function":   {theirs, published("x", standard, "3b:00.0"), nil},
-		"ours, with an address that is none":       {ours, published("what", standard, "\x1b[2J"), nil},
-		"ours, whose name and address differ":      {ours, published(gpu, standard, "0000:62:00.0"), []string{"n1/0000:62:00.0"}},
-		"another driver's, by its older attribute": {theirs, published("gpu-0", "pciBusID", "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
+		"ours, by the attribute":                    {ours, published("what", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
+		"ours, by its name":                         {ours, published("vf-0000-5e-00-2", "", ""), []string{"n1/0000:5e:00.2"}},
+		"ours, a pair":                              {ours, published(gpu+"-vf-0000-5e-00-2", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0", "n1/0000:5e:00.2"}},
+		"another driver's, in capital digits":       {theirs, published("gpu-0", standard, "0000:3B:00.0"), []string{"n1/0000:3b:00.0"}},
+		"another driver's, by its own attribute":    {theirs, published("gpu-0", "pciAddress", "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
+		"another driver's, which has no address":    {theirs, published(gpu, "", ""), nil},
+		"another driver's, which is not a function": {theirs, published("x", standard, "3b:00.0"), nil},
+		"ours, with an address that is none":        {ours, published("what", standard, "\x1b[2J"), nil},
+		"ours, whose name and address differ":       {ours, published(gpu, standard, "0000:62:00.0"), []string{"n1/0000:62:00.0"}},
+		"another driver's, by its older attribute":  {theirs, published("gpu-0", "pciBusID", "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := listed(t, slice(tt.driver, "n1", "p", 1, tt.device))

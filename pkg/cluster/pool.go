@@ -21,7 +21,7 @@ type Pool struct {
 	counters   map[counter]resourceapi.Counter
 }
 
-// poolKey names a pool. A slice in another node's pool is no part of it.
+// poolKey names a pool. A slice in another node's pool is not part of it.
 type poolKey struct{ node, name string }
 
 // counter names a counter of a pool.

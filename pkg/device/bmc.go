@@ -27,7 +27,7 @@ type bmcDisplay struct {
 // bmcDisplays are by the id tables of drivers in drivers/gpu/drm of the kernel.
 func bmcDisplays() []bmcDisplay {
 	return []bmcDisplay{
-		// ast/ast_drv.c: ASPEED's other functions are no displays.
+		// ast/ast_drv.c: ASPEED's other functions are not displays.
 		{vendor: 0x1a03},
 		// mgag200/mgag200_drv.c: Matrox G200 for servers (SE, EV, eW, EH, ER, eW3, EH3, EH5), whose output the driver calls VGA-BMC.
 		// 0520 and 0521 are cards.

@@ -6,7 +6,7 @@ import "github.com/kata-vfio/kata-vfio/pkg/pci"
 // is a part of the chipset.
 //
 // An NVSwitch, a non-transparent bridge and the like have a bridge's class and an endpoint's header. They send and get
-// requests of their own, and are no bridges.
+// requests of their own, and are not bridges.
 func (f *Function) IsBridge() bool { return isBridge(f.Class, f.Capabilities.Header) }
 
 // isBridge goes by the header, as the kernel does: a function with another header than an endpoint's forwards requests, and

@@ -81,7 +81,7 @@ func TestFrameBufferUses(t *testing.T) {
 		"hidden, another GPU's":              {hidden("b0000000-bfffffff : 0000:03:00.0\n  b0000000-b07fffff : efifb\nd0000000-d00fffff : 0000:c3:00.0\n"), nil},
 		"in no BAR":                          {"7ed00000-7f00ffff : BOOTFB\n", nil},
 		"hidden, in no BAR":                  {hidden("d0000000-d00fffff : 0000:c3:00.0\n7ed00000-7f00ffff : BOOTFB\n"), nil},
-		"I/O ports are no memory":            {"00001000-00001fff : efifb\n", nil},
+		"I/O ports are not memory":           {"00001000-00001fff : efifb\n", nil},
 		"it begins before the BAR":           {"cff00000-d00000ff : vesafb\n", one("vesafb", "its BAR 5")},
 		"it ends where the BAR begins":       {"cff00000-cfffffff : vesafb\n", nil},
 		"in two BARs":                        {bothBARs, append(one("BOOTFB, simpledrm", "its BAR 0"), one("efifb", "its BAR 5")...)},

@@ -181,7 +181,7 @@ func (s *Snapshot) Served(f *Function) []*Function {
 }
 
 // ServedBehindSwitch returns the GPUs of f's IOMMU group that f probably serves from another device of their card: the card
-// has a switch, and they are of one vendor. Intel's Arc cards have their audio there. That is no proof, since several cards
+// has a switch, and they are of one vendor. Intel's Arc cards have their audio there. That is not proof, since several cards
 // may be behind one switch.
 func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	group, ok := s.GroupWith(f)

@@ -154,7 +154,7 @@ func TestOneAfterTheOther(t *testing.T) {
 		}
 	}
 	if near := b.h.Neighbors([]*facts.PastTenancy{first}); len(near) > 0 {
-		t.Errorf("who came after was no neighbor: %+v", near)
+		t.Errorf("who came after was not a neighbor: %+v", near)
 	}
 }
 

@@ -74,7 +74,7 @@ func (n *Node) VTdUnits() []VTdUnit {
 		u := VTdUnit{Name: name, Extended: n.Read(path.Join(class, name, "intel-iommu/ecap"))}
 		bits, err := strconv.ParseUint(u.Extended.Value, 16, 64)
 		if u.Extended.OK() && err != nil {
-			u.Extended.Status, u.Extended.Err = Broken, "it is no hexadecimal number"
+			u.Extended.Status, u.Extended.Err = Broken, "it is not a hexadecimal number"
 		}
 		u.RemapsInterrupts, u.DeviceTLB = bits&8 != 0, bits&4 != 0
 		devices, _ := n.List(path.Join(class, name, "devices"))

@@ -33,7 +33,7 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
-// A claim that comes between the journal and the processes is no stray, nor is one
+// A claim that comes between the journal and the processes is not a stray, nor is one
 // that goes.
 func TestHoldingsOfClaimsThatComeAndGo(t *testing.T) {
 	tree := board.Server(t)

@@ -229,7 +229,7 @@ func FollowIn(tree any, name string) string {
 	return Follow(name, func(at string) string {
 		target, err := links.ReadLink(at)
 		if err != nil {
-			return "" // it is no link, or not there
+			return "" // it is not a link, or not there
 		}
 		return target
 	})

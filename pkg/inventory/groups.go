@@ -33,7 +33,7 @@ func (s *scan) readGroups(ctx context.Context) error {
 	err = spread(ctx, len(names), func(i int) error {
 		number, err := strconv.Atoi(names[i])
 		if err != nil {
-			return fmt.Errorf("list %s: %q is no group number", groupsDir, names[i])
+			return fmt.Errorf("list %s: %q is not a group number", groupsDir, names[i])
 		}
 		found[i], err = readGroup(s.fs, number, nil)
 		return err

@@ -156,7 +156,7 @@ func lookForUses(t *testing.T, w *Watcher, before *device.Snapshot, want int) {
 	}
 }
 
-// TestLookMindsFunctionsThatGo: a NIC that is unplugged between the snapshot and the look is no error.
+// TestLookMindsFunctionsThatGo: a NIC that is unplugged between the snapshot and the look is not an error.
 func TestLookMindsFunctionsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := sysfstest.New(t)

@@ -29,8 +29,7 @@ import (
 // Option changes how a scan is made.
 type Option func(*scan)
 
-// WithNames has vendors and models named from a pci.ids database. Without it
-// they stay nameless, which nothing but display depends on.
+// WithNames resolves vendor and model names from a pci.ids database. Names are for display only.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
 // Lightly makes a [Rescan] keep what can't change while a device stays on the bus, such as the list of its capabilities. It

@@ -406,7 +406,7 @@ func TestScanFails(t *testing.T) {
 		spoil      func(tree)
 	}{
 		{"no list of functions", sysfs.Devices, func(tr tree) { tr.remove("sys") }},
-		{"a name that is no address", sysfs.Devices, func(tr tree) { tr.link(sysfs.Devices+"/virtio0", where) }},
+		{"a name that is not an address", sysfs.Devices, func(tr tree) { tr.link(sysfs.Devices+"/virtio0", where) }},
 		{"a number that is none", "vendor", func(tr tree) { tr.put(where+"/vendor", "Intel\n") }},
 		{"no vendor", "vendor", func(tr tree) { tr.remove(where + "/vendor") }},
 		{"a class too long", "class", func(tr tree) { tr.put(where+"/class", "0x01020000\n") }},
@@ -466,7 +466,7 @@ func TestScanEmptyNode(t *testing.T) {
 	}
 	defer func() { _ = empty.Close() }()
 	if snap, err := inventory.Scan(t.Context(), empty); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory that is no node: %v, %v; want ErrNotExist", snap, err)
+		t.Errorf("a directory that is not a node: %v, %v; want ErrNotExist", snap, err)
 	}
 }
 

@@ -359,7 +359,7 @@ func TestWatchNeedsANode(t *testing.T) {
 	closing(t, fs)
 	events := newFakeEvents()
 	if w, err := WatchBy(t.Context(), fs, events); !errors.Is(err, os.ErrNotExist) || w != nil {
-		t.Errorf("watch a directory that is no node: %v, %v", w, err)
+		t.Errorf("watch a directory that is not a node: %v, %v", w, err)
 	}
 	<-events.closed
 }

@@ -105,7 +105,7 @@ func multifunction(s *device.Snapshot, f *device.Function) bool {
 	return false
 }
 
-// peers checks that the registers keep what the group promises.
+// peers verifies that the ACS registers match the group's isolation.
 //
 // The kernel decided at boot: had a port above f not blocked peer-to-peer requests, f would be in that port's
 // group (pci_device_group). So the group is the verdict, and each port outside it must still have its switches on.

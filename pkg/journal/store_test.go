@@ -70,7 +70,7 @@ func TestStoreKeepsRecords(t *testing.T) {
 	if diff := cmp.Diff([]*journal.Record{next, record("b")}, all); diff != "" {
 		t.Errorf("List (-want +got):\n%s", diff)
 	}
-	for range 2 { // a second removal is no error
+	for range 2 { // a second removal is not an error
 		if err := s.Delete("a"); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rule
 // that it names, and returns what it did and what it left alone, and why. Call it
 // after Recover, which knows whose the VFs are; it may be repeated. A crash in the
 // middle leaves a PF without VFs, and the next call makes them. What is refused
-// is no error.
+// is not an error.
 func (m *Maintainer) Provision(ctx context.Context) ([]plan.Provision, error) {
 	return m.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
 }

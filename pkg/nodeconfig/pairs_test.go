@@ -137,7 +137,7 @@ func TestPairs(t *testing.T) {
 			},
 			v1alpha1.PairingSwitch, nil, nil,
 		},
-		"no switch is no switch in common": {
+		"no switch is not a switch in common": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", place{"pci0000:10", ""}).nic("0000:13", 2, place{"pci0000:10", ""})
 			},

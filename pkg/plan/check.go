@@ -126,7 +126,7 @@ func (c *candidate) selected() *rule.Verdict {
 		return &rule.Verdict{
 			Code: rule.NotOurs, Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) does not belong to kata-vfio: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
-			Fix:  "name it in the node config (kind NodeConfig, devices[].match) if kata-vfio shall have it",
+			Fix:  "to give it to kata-vfio, add it to the node config (kind NodeConfig, devices[].match)",
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func (c *candidate) locked(f *device.Function) *rule.Verdict {
 	if f.Detaching != "" {
 		text = fmt.Sprintf("unbinding %s from driver %s hangs in the kernel", f.Address, f.Detaching)
 	}
-	// No signal and no timeout ends that wait, so a retry is no advice.
+	// No signal and no timeout ends that wait, so a retry is not advice.
 	if device.WaitsForUsers(f.Detaching) {
 		fix = device.NeverLetsGo
 	}

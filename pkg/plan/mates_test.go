@@ -259,7 +259,7 @@ func addressesOf(s *device.Snapshot) []pci.Address {
 	return all
 }
 
-// TestSwitchNeedsItsBoard: an NVSwitch without all GPUs and NVSwitches is refused to a claim, and is no fault of the device.
+// TestSwitchNeedsItsBoard: an NVSwitch without all GPUs and NVSwitches is refused to a claim, and is not a fault of the device.
 func TestSwitchNeedsItsBoard(t *testing.T) {
 	s := nvlinkBoard()
 	n := node(s)

@@ -129,14 +129,14 @@ func TestGeneratedAddresses(t *testing.T) {
 				text := plan.GenerateMAC(uid, name, try)
 				mac, err := net.ParseMAC(text)
 				if err != nil || mac[0]&0x03 != 0x02 {
-					t.Errorf("%q is no unicast, locally administered address", text)
+					t.Errorf("%q is not an unicast, locally administered address", text)
 				}
 				if text != plan.GenerateMAC(uid, name, try) {
 					t.Errorf("%q is another the second time", text)
 				}
 				guid, err := net.ParseMAC(plan.GenerateGUID(uid, name, try))
 				if err != nil || len(guid) != 8 || guid[0]&0x03 != 0x02 {
-					t.Errorf("%s is no locally administered EUI-64: %v", guid, err)
+					t.Errorf("%s is not a locally administered EUI-64: %v", guid, err)
 				}
 				seen[text], seen[guid.String()] = true, true
 			}

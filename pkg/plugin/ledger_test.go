@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
-// The plugin says by metric and log that its ledger was changed, and no ledger is no problem.
+// The plugin says by metric and log that its ledger was changed, and no ledger is not a problem.
 func TestLedgerIsVerified(t *testing.T) {
 	s := &service{metrics: noMetrics()}
 	s.config.Node.Root, s.config.Node.StateDir = t.TempDir(), "state"

@@ -213,7 +213,7 @@ func TestPluginThatIsBack(t *testing.T) {
 	w.wantAddresses("at the end")
 }
 
-// TestLeaveAddressesOfNobody is no error.
+// TestLeaveAddressesOfNobody is not an error.
 func TestLeaveAddressesOfNobody(t *testing.T) {
 	if err := newWorld(t).plugin(nil).LeaveAddresses(t.Context(), uid); err != nil {
 		t.Error(err)

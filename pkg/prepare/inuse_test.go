@@ -23,7 +23,7 @@ func runVM(t *testing.T) (w *world, gpu pci.Address, vm *sysfstest.Holder) {
 }
 
 // TestVMWhoseShimWasKilled: the pod that owns it may be the very one that is refused, so
-// that deleting it is no advice. The refusal names the process and how to end it.
+// that deleting it is not advice. The refusal names the process and how to end it.
 func TestVMWhoseShimWasKilled(t *testing.T) {
 	const deletePod, kill = "(delete its pod)", "run `kill -9 4194305` on the node"
 	for name, call := range takingCalls() {

@@ -219,7 +219,7 @@ func TestSlowReset(t *testing.T) {
 }
 
 // wantOneResetTold checks that the ledger has one reset of the claim, with its
-// result: a reset without one is no failure.
+// result: a reset without one is not a failure.
 func wantOneResetTold(t *testing.T, w *world, want ledger.Result) *ledger.Event {
 	t.Helper()
 	var told []ledger.Event

@@ -26,7 +26,7 @@ type Release struct {
 }
 
 // Unprepare ends a claim on this node: it waits for holders, resets the functions, compares them with their baseline,
-// and returns them to their drivers. It may be repeated, and a claim without a record is no error.
+// and returns them to their drivers. It may be repeated, and a claim without a record is not an error.
 //
 // While a process has a function open, Unprepare changes nothing and returns an [effects.InUseError], or an
 // [effects.LockedError] if another unbind waits for that process. If a function can't be proven clean, it returns a

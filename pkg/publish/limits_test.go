@@ -16,7 +16,7 @@ import (
 )
 
 // checker applies the rules by which the API server takes or refuses slices
-// (pkg/apis/resource/validation in Kubernetes, which is no library).
+// (pkg/apis/resource/validation in Kubernetes, which is not a library).
 type checker struct {
 	t    *testing.T
 	pool string

@@ -51,7 +51,7 @@ func isWithdrawn(d *resourceapi.Device) bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == TaintWithdrawn })
 }
 
-// Withdrawals decide how long a device stays in its slice after the node has stopped to offer it: until no claim can have it. The
+// Withdrawals decide how long a device stays in its slice after the node stops offering it: until no claim can have it. The
 // scheduler takes the shared counters of an allocated device that is in no slice for free (Kubernetes issue 140802), and the node
 // learns of an allocation only from the kubelet's call for the claim.
 //

@@ -161,7 +161,7 @@ func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 }
 
 // errNotRegular refuses to read pipes, sockets and devices.
-var errNotRegular = errors.New("it is no regular file")
+var errNotRegular = errors.New("it is not a regular file")
 
 // ReadString returns the content of an attribute without the space around it.
 func (f *FS) ReadString(path string) (string, error) {

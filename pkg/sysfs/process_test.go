@@ -47,7 +47,7 @@ func TestIsEnding(t *testing.T) {
 	}
 	for _, text := range []string{"", "4711 (a) Z 1 1", "4711 (a) Z 1 1 1 0 -1 x 1 1 1 1 1 1 1 1 20 0 1 0", "4711 (a) Z 1 1 1 0 -1 4 1 1 1 1 1 1 1 1 20 0 x 0"} {
 		if _, err := sysfs.IsEnding(text); err == nil {
-			t.Errorf("%q is no error", text)
+			t.Errorf("%q is not an error", text)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 }
 
 // isShim reports whether a process works in the sandbox's bundle or has its ID as an
-// argument. A directory whose path is too long to be read is no bundle, and any process may work in one.
+// argument. A directory whose path is too long to be read is not a bundle, and any process may work in one.
 func isShim(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
 	dir := sysfs.Process(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")

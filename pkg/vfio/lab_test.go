@@ -177,7 +177,7 @@ func TestLabHolderUnderAnotherName(t *testing.T) {
 	}
 }
 
-// A descriptor that only names the node is no holder, neither for Prepare nor for the
+// A descriptor that only names the node is not a holder, neither for Prepare nor for the
 // audit.
 func TestLabPathIsNoHolder(t *testing.T) {
 	fs := openRoot(t)

@@ -112,7 +112,7 @@ func TestParseContainer(t *testing.T) {
 		{"cgroup v1", "12:pids:/kubepods/pod1/" + id + "\n11:memory:/kubepods/pod1/" + id + "\n0::/\n", id},
 		{"cgroup v1 with an empty hierarchy", "12:pids:/\n11:memory:/docker/" + id + "\n", id},
 		{"none", "0::/user.slice/user-0.slice/session-1.scope\n", ""},
-		{"a hash that is no id", "0::/x/" + id[1:] + "\n", ""},
+		{"a hash that is not an id", "0::/x/" + id[1:] + "\n", ""},
 		{"upper case", "0::/x/" + strings.ToUpper(id) + "\n", ""},
 		{"nothing", "", ""},
 	}

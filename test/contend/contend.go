@@ -66,7 +66,7 @@ type contest struct {
 }
 
 // Run runs a schedule: tenants contend, then all faults end. It returns what went wrong, with the history: two consumers, a
-// reservation while a claim of a scheduler that is no staler than assumed has the other side, a rule that stays, or a side
+// reservation while a claim of a scheduler that is not staler than assumed has the other side, a rule that stays, or a side
 // that can't be allocated any more.
 func Run(ctx context.Context, c Config) error {
 	r := &contest{

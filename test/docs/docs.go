@@ -63,7 +63,7 @@ func Read(tb testing.TB, path string) string {
 }
 
 // Section is the text below a heading, up to the next heading of its level or a higher one. An empty heading stands for what
-// comes before the first below the title. Lines in fenced blocks are no headings.
+// comes before the first below the title. Lines in fenced blocks are not headings.
 func Section(tb testing.TB, path, heading string) string {
 	tb.Helper()
 	var lines []string

@@ -67,7 +67,7 @@ var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	// shortened is an expression without what all have in common, device.attributes["kata-vfio.dev"].
 	shortened = regexp.MustCompile(`^\.\?\w+\.orValue\(.+`)
-	// whole is one that has it. A name alone, such as device.attributes["kata-vfio.dev"], is no selector.
+	// whole is one that has it. A name alone, such as device.attributes["kata-vfio.dev"], is not a selector.
 	whole = regexp.MustCompile(`device\.(attributes|capacity|driver).*(==|>=|<=|&&|contains|matches|startsWith|orValue\([^.])`)
 )
 

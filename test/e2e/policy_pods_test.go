@@ -121,7 +121,7 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		"an extended resource":              {containers("containers", implicit), "", vm},
 		"an init container's":               {containers("initContainers", implicit), "", vm},
 		"no device and no RuntimeClass":     {"", "", ""},
-		"a resource that is no device":      {containers("containers", "cpu"), "", ""},
+		"a resource that is not a device":   {containers("containers", "cpu"), "", ""},
 		"a hostPath":                        {"volumes: [{name: a, hostPath: {path: /dev/vfio}}]", "", hostPath},
 		"a hostPath in a VM":                {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, hostPath: {path: /}}]", "", hostPath},
 		"the node's processes":              {inVM + "hostPID: true", "", namespaces},

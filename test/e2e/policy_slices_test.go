@@ -39,7 +39,7 @@ func slice(of, node, pool string, devices ...resourcev1.Device) *resourcev1.Reso
 	}
 }
 
-// everywhere is a slice of ours whose devices are no node's.
+// everywhere is a slice of ours whose devices are not node's.
 func everywhere(pool string) *resourcev1.ResourceSlice {
 	s := slice(driver, "", pool)
 	s.Spec.NodeName, s.Spec.AllNodes = nil, new(true)

@@ -134,6 +134,6 @@ func (m *Machine) killQEMU() {
 }
 
 func (m *Machine) report(format string, args ...any) {
-	// The reader of progress is no part of the boot.
+	// The reader of progress is not part of the boot.
 	_, _ = fmt.Fprintf(m.config.Progress, format+"\n", args...)
 }

@@ -158,7 +158,7 @@ func wantAnswers(t *testing.T, tenants bool) {
 }
 
 // wantDrawn checks that there is something to draw, with the labels that its legend is made of. A quantile of what was not
-// counted is no number; not all may be.
+// counted is not a number; not all may be.
 func wantDrawn(t *testing.T, p panel, q target, vector promql.Vector) {
 	t.Helper()
 	numbers := 0

@@ -69,7 +69,7 @@ const (
 // check notes what is wrong with n, whose field is at path.
 func (n *GuestNetwork) check(p *problems, path string) {
 	if n.Interface != "" && !interfaceName(n.Interface) {
-		p.add(join(path, "interface"), "%s is no name of an interface; want 1 to 15 printable characters without spaces, '/', ':' and '%%', and neither \"all\" nor \"default\"", show(n.Interface))
+		p.add(join(path, "interface"), "%s is not a name of an interface; want 1 to 15 printable characters without spaces, '/', ':' and '%%', and neither \"all\" nor \"default\"", show(n.Interface))
 	}
 	if n.MTU != nil && (*n.MTU < minMTU || *n.MTU >= maxMTU) {
 		p.add(join(path, "mtu"), "%d is not a number from %d to %d", *n.MTU, minMTU, maxMTU-1)
@@ -82,7 +82,7 @@ func (n *GuestNetwork) check(p *problems, path string) {
 			p.add(index(join(path, "addresses"), i), "%s is given twice; keep one", show(a))
 		}
 		if _, err := netip.ParsePrefix(a); err != nil {
-			p.add(index(join(path, "addresses"), i), "%s is no address with a prefix length; want one such as 192.0.2.10/24 or 2001:db8::10/64", show(a))
+			p.add(index(join(path, "addresses"), i), "%s is not an address with a prefix length; want one such as 192.0.2.10/24 or 2001:db8::10/64", show(a))
 		}
 	}
 	n.checkPool(p, path)
@@ -90,14 +90,14 @@ func (n *GuestNetwork) check(p *problems, path string) {
 		n.Routes[i].check(p, index(join(path, "routes"), i))
 	}
 	if t := n.Table; t != nil && (*t < 1 || *t > maxTable || *t >= firstSpecial && *t <= lastSpecial) {
-		p.add(join(path, "table"), "%d is no table of one's own; want 1 to 252, or 256 and more", *t)
+		p.add(join(path, "table"), "%d is a reserved table; use 1 to 252, or 256 and more", *t)
 	}
 }
 
 // checkPool checks the pool and the fields that it excludes.
 func (n *GuestNetwork) checkPool(p *problems, path string) {
 	if n.AddressPool != "" && !isLabel(n.AddressPool) {
-		p.add(join(path, "addressPool"), "%s is no name of a pool; want lower-case letters, digits and \"-\"", show(n.AddressPool))
+		p.add(join(path, "addressPool"), "%s is not a name of a pool; want lower-case letters, digits and \"-\"", show(n.AddressPool))
 	}
 	if n.AddressPool != "" && len(n.Addresses) > 0 {
 		p.add(join(path, "addresses"), "given beside addressPool: %s, which gives the addresses; want one of the two", n.AddressPool)
@@ -131,7 +131,7 @@ func (r *GuestRoute) check(p *problems, path string) {
 		p.add(join(path, "to"), "%s is neither %q nor a network such as 198.51.100.0/24", show(r.To), DefaultRoute)
 	}
 	if r.Via != "" && viaErr != nil {
-		p.add(join(path, "via"), "%s is no address", show(r.Via))
+		p.add(join(path, "via"), "%s is not an address", show(r.Via))
 	}
 	if r.To == DefaultRoute && r.Via == "" {
 		p.add(join(path, "via"), "missing; a default route needs a next hop")
@@ -228,7 +228,7 @@ func (c *NodeConfig) checkPools(p *problems) {
 	}
 	for i, dir := range c.CNIBinDirs {
 		if !strings.HasPrefix(dir, "/") || strings.Contains(dir, ":") {
-			p.add(index("cniBinDirs", i), "%s is no absolute path without ':'", show(dir))
+			p.add(index("cniBinDirs", i), "%s is not an absolute path without ':'", show(dir))
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (c *NodeConfig) checkPools(p *problems) {
 // check notes what is wrong with the pool at path.
 func (a *AddressPool) check(p *problems, path string) {
 	if !isLabel(a.Name) {
-		p.add(path+".name", "%s is no name of a pool; want lower-case letters, digits and \"-\"", show(a.Name))
+		p.add(path+".name", "%s is not a name of a pool; want lower-case letters, digits and \"-\"", show(a.Name))
 	}
 	oneOf(p, path+".cniVersion", a.CNIVersion, cniVersions()...)
 	if a.IPAM == nil {
@@ -244,7 +244,7 @@ func (a *AddressPool) check(p *problems, path string) {
 		return
 	}
 	if plugin := a.Plugin(); plugin == "" || plugin == "." || plugin == ".." || strings.ContainsAny(plugin, "/\x00") {
-		p.add(path+".ipam.type", "%s is no name of a plugin's binary; want one such as host-local", show(plugin))
+		p.add(path+".ipam.type", "%s is not a name of a plugin's binary; want one such as host-local", show(plugin))
 	}
 }
 

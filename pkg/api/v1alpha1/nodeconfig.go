@@ -92,7 +92,7 @@ const (
 
 // DeviceRule takes or leaves the functions that it matches.
 type DeviceRule struct {
-	// Name appears in messages about the rule, and is the attribute "rule" of its devices. Optional, and no two alike.
+	// Name appears in messages about the rule, and is the attribute "rule" of its devices. Optional. Names must be unique.
 	Name  string      `json:"name,omitempty"`
 	Match DeviceMatch `json:"match"`
 	// Policy is onDemand when empty.

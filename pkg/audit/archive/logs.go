@@ -172,7 +172,7 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 }
 
 // leftOutLine replaces a line of a ledger that could not be read: names in it can't be found either.
-const leftOutLine = "(a line that is no event is left out)\n"
+const leftOutLine = "(a line that is not an event is left out)\n"
 
 // Readable returns a ledger's segment without the lines that are none of a ledger's.
 func Readable(segment []byte) []byte {

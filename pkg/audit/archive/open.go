@@ -84,7 +84,7 @@ func unpack(r io.Reader, dir string) (*Tree, error) {
 	defer func() { u.leave() }()
 	compressed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
 	if err != nil {
-		return nil, fmt.Errorf("it is no gzip file: %w", err)
+		return nil, fmt.Errorf("it is not a gzip file: %w", err)
 	}
 	u.tar = tar.NewReader(io.LimitReader(compressed, maxStream))
 	if err := u.readManifest(); err != nil {
@@ -149,7 +149,7 @@ func (u *unpacker) readManifest() error {
 		return fmt.Errorf("read its first file: %w", err)
 	}
 	if h.Name != ManifestName || h.Size > maxManifest {
-		return fmt.Errorf("its first file is %.64q with %d bytes, not a %s: it is no archive of `kata-vfio-audit collect`", h.Name, h.Size, ManifestName)
+		return fmt.Errorf("its first file is %.64q with %d bytes, not a %s: it is not an archive of `kata-vfio-audit collect`", h.Name, h.Size, ManifestName)
 	}
 	u.manifest = &Manifest{}
 	if err := json.NewDecoder(io.LimitReader(u.tar, maxManifest)).Decode(u.manifest); err != nil {

@@ -51,7 +51,7 @@ func shownInRegisters(n *facts.Node) Answer {
 
 // portsRedirect asks the verdict on each function, which goes by the kernel's
 // groups and holds the registers against them. A port whose registers don't show
-// what the kernel's groups claim is for a person to judge: that is no pass.
+// what the kernel's groups claim is for a person to judge: that is not a pass.
 func portsRedirect(n *facts.Node) Answer {
 	said := ofAssignable(n, slices.Concat(
 		because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit != nil }),

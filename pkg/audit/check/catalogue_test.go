@@ -74,7 +74,7 @@ func TestNamedRulesExist(t *testing.T) {
 		for _, id := range ids {
 			if group, whole := strings.CutSuffix(id, "*"); whole {
 				if !slices.ContainsFunc(rule.Groups(), func(g rule.Group) bool { return g.Letters+"-" == group }) {
-					t.Errorf("%s names %s, which is no group", where, id)
+					t.Errorf("%s names %s, which is not a group", where, id)
 				}
 			} else if !slices.Contains(have, id) {
 				t.Errorf("%s names %s, which no check has", where, id)

@@ -35,7 +35,7 @@ func config(a pci.Address, value string) facts.Fact {
 	return f
 }
 
-// nowhere is the answer of a place that nothing is at.
+// nowhere returns a fact for a path that does not exist.
 func nowhere(path string) facts.Fact {
 	return facts.Fact{Path: path, Status: facts.Absent, How: "list"}
 }

@@ -53,7 +53,7 @@ func TestFreshNodeIsJudgedByWhatItsConfigWouldPublish(t *testing.T) {
 }
 
 // TestFreshNodesConfigSaysWhatIsJudged: a function that the config leaves out is
-// not asked, and a config that can't be read is no reason to ask none.
+// not asked, and a config that can't be read is not a reason to ask none.
 func TestFreshNodesConfigSaysWhatIsJudged(t *testing.T) {
 	const head = "apiVersion: resource.kata-vfio.dev/v1alpha1\nkind: NodeConfig\n"
 	for about, c := range map[string]struct {

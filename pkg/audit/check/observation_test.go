@@ -59,7 +59,7 @@ func ledgerFaults() []fault {
 	onServer := func(rule, about string, plant func(*board.Tree)) fault {
 		return fault{rule: rule, about: about, board: board.Server, plant: plant}
 	}
-	// Not to be read is no file in a file's place: tests run as root, which ignores modes.
+	// Not to be read is not a file in a file's place: tests run as root, which ignores modes.
 	unread := func(t *board.Tree) {
 		key := path.Join(ledger.DefaultDir, ledger.PublicKeyFile)
 		text := t.Text(key)

@@ -101,7 +101,7 @@ func knownBlockDevices(n *facts.Node) Answer {
 		}
 		for _, d := range devices {
 			if !hasBlockDevice(containers, v.Sandbox, d.Value) && !mountsDirectVolume(containers, volumes, v.Sandbox, d.Value) {
-				answer = append(answer, fail(fmt.Sprintf("the VM of sandbox %s has the node's block device %s, which is no device or directly assigned volume of its pod's containers", v.Sandbox, d.Value), d, v.Cmdline)...)
+				answer = append(answer, fail(fmt.Sprintf("the VM of sandbox %s has the node's block device %s, which is not a device or directly assigned volume of its pod's containers", v.Sandbox, d.Value), d, v.Cmdline)...)
 			}
 		}
 		return answer.object(fmt.Sprintf("pid %d", v.PID))

@@ -212,7 +212,7 @@ func plantClass(namespaces, parameters string) func(*world) {
 	}
 }
 
-// TestClusterRightsToWeakenIsolation: what a grant is for is no fault, nor what nobody may name; what
+// TestClusterRightsToWeakenIsolation: what a grant is for is not a fault, nor what nobody may name; what
 // can't be read is unknown.
 func TestClusterRightsToWeakenIsolation(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -221,7 +221,7 @@ func TestClusterRightsToWeakenIsolation(t *testing.T) {
 		severity rule.Severity
 	}{
 		"a tenant's VLAN":                   {plantClass("t1", `"kind":"VFConfig","vlan":100`), finding.Pass, ""},
-		"trust for who is no tenant":        {plantClass("kata-vfio", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
+		"trust for who is not a tenant":     {plantClass("kata-vfio", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
 		"trust for nobody":                  {plantClass("", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
 		"nothing that weakens, for all":     {plantClass("*", `"kind":"VFIOConfig","backend":"Group"`), finding.Pass, ""},
 		"trust for everybody":               {plantClass("*", `"kind":"VFConfig","trust":true`), finding.Fail, rule.High},
@@ -405,7 +405,7 @@ func TestEachFaultIsFound(t *testing.T) {
 	}
 }
 
-// claimless adds a pod without claims and without the annotation, in a namespace that is no tenant's.
+// claimless adds a pod without claims and without the annotation, in a namespace that is not a tenant's.
 func claimless(class string) func(*world) {
 	return func(s *world) {
 		s.Pods = append(s.Pods, corev1.Pod{

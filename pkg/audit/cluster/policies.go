@@ -128,8 +128,8 @@ const (
 )
 
 // probe makes the dry runs in the probe namespace, which has a tenant's label.
-// With dryRun the API server goes all the way but to its storage. Withheld is a DeviceClass
-// that is not granted to the namespace, empty if there is none.
+// A dry run goes through everything in the API server except for its storage. Withheld is a DeviceClass that is not granted
+// to the namespace; empty if there is none.
 func probe(ctx context.Context, client Client, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {

@@ -38,7 +38,7 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 	var f finding.Finding
 	switch of, known := s.Auditors[r.Source]; {
 	case r.Source != "" && !known:
-		f = fail("pod "+r.Source, fmt.Sprintf("pod %s wrote a report in the name of node %s, and is no audit pod of the chart now: the report does not count", r.Source, node))
+		f = fail("pod "+r.Source, fmt.Sprintf("pod %s wrote a report in the name of node %s, and is not an audit pod of the chart now: the report does not count", r.Source, node))
 	case r.Source != "" && of != node:
 		f = onNode(of, fmt.Sprintf("wrote a report in the name of node %s, by its pod %s: the report does not count", node, r.Source), saw("report of "+node, r.Subject.Time))
 	case at.After(s.Now.Add(clockSkew)):

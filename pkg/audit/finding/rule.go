@@ -35,7 +35,7 @@ func Profiles() []Profile {
 		{Name: MultiTenant, About: "untrusted tenants share the node"},
 		{Name: SingleTenant, About: "the whole node is one tenant's: what only reaches itself weighs less", Severities: singleTenant()},
 		{Name: Confidential, About: "the guests don't trust the node either", Severities: confidential()},
-		{Name: Lab, About: "a machine for tests: what only hardware can give is no failure", Severities: lab()},
+		{Name: Lab, About: "a machine for tests: missing hardware features are not failures", Severities: lab()},
 	}
 }
 

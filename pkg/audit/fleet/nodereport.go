@@ -88,7 +88,7 @@ func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
 		err = failed
 	}
 	if len(reports) == 0 {
-		return nil, fmt.Errorf("it is no report of `node -o json`, nor a log with some: %w", err)
+		return nil, fmt.Errorf("it is not a report of `node -o json`, nor a log with some: %w", err)
 	}
 	return reports, nil
 }

@@ -20,7 +20,7 @@ import (
 // FleetFormats returns the formats of [Fleet.Write].
 func FleetFormats() []string { return []string{"html", "table", "json", "yaml"} }
 
-// Write writes the posture in a format. Width is the terminal's, for the table; 0 is no limit.
+// Write writes the posture in a format. Width is the terminal's, for the table; 0 means no limit.
 func (f *Fleet) Write(w io.Writer, format string, width int) error {
 	if done, err := output.Document(w, format, "posture", f); done {
 		return err

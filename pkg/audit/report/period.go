@@ -8,7 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Period is the days whose reports count, as YYYY-MM-DD in UTC, both included. An empty day is no limit. Of each node, the
+// Period is the days whose reports count, as YYYY-MM-DD in UTC, both included. An empty day is not a limit. Of each node, the
 // trend compares the oldest report of the period with the latest one.
 type Period struct {
 	From string `json:"from,omitempty"`

@@ -152,7 +152,7 @@ func TestFormatsReportAFailedWrite(t *testing.T) {
 }
 
 // TestHeadlineGoesByTheGate, as the exit code does: a failure that is less severe
-// than --fail-on is told and is no red verdict.
+// than --fail-on is told and is not a red verdict.
 func TestHeadlineGoesByTheGate(t *testing.T) {
 	medium := document(few()[1:2])
 	for format, c := range map[string]struct{ below, at string }{

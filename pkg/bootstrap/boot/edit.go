@@ -224,7 +224,7 @@ func inOrder(words []string) []string {
 func sorted(words []string) []string { return slices.Sorted(slices.Values(words)) }
 
 // splitBlock returns the text before bootstrap's block, the block with its marks, and the text after it; false if there
-// is no block, or its marks are damaged. The last line may have no line break.
+// is not a block, or its marks are damaged. The last line may have no line break.
 func splitBlock(content string) (ahead, block, behind string, ok bool) {
 	whole := content
 	if !strings.HasSuffix(content, "\n") {

@@ -104,7 +104,7 @@ func (n *node) script(name string) string {
 	return string(data)
 }
 
-// command is a line that is no comment.
+// command is a line that is not a comment.
 type command struct {
 	number int
 	line   string
@@ -185,7 +185,7 @@ func clearsACS(line string) bool {
 	return false
 }
 
-// hexadecimal returns 0 for what is no number.
+// hexadecimal returns 0 for what is not a number.
 func hexadecimal(text string) uint64 {
 	number, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 32)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestCommandsAtTheStartThatUndoIsolationAreNamed(t *testing.T) {
 		"an unbind in a script":          {enabled(tree{unit: run, script: "#!/bin/sh\necho $1 | tee /sys/bus/pci/drivers/nvidia/unbind\n"}), false, "/" + script + " line 2, which"},
 		"a driver_override that is read": {tree{"etc/udev/rules.d/9.rules": "ATTR{driver_override}==\"vfio-pci\", TAG+=\"x\"\n"}, false, ""},
 		"a package's tool for overrides": {tree{"usr/lib/udev/rules.d/05-driverctl.rules": "RUN+=\"/usr/sbin/driverctl load-override\"\n", "usr/sbin/driverctl": "#!/bin/sh\necho $1 > $d/driver_override\n"}, false, ""},
-		"a program that is no script":    {enabled(tree{unit: run, script: "\x7fELF " + off}), false, ""},
+		"a program that is not a script": {enabled(tree{unit: run, script: "\x7fELF " + off}), false, ""},
 	} {
 		var said []string
 		for _, p := range host.Wanted(c.files, blueprint.Default(), &boot.Platform{Systemd: true}).Problems {

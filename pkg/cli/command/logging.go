@@ -14,7 +14,7 @@ type Logging struct{ level, format string }
 // AddFlags adds --log-level and --log-format to a command, with completion.
 func (l *Logging) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.level, "log-level", "info", "least level that is logged: debug, info, warn or error; debug includes the client libraries up to klog's verbosity 4")
+	f.StringVar(&l.level, "log-level", "info", "minimum log level: debug, info, warn or error; debug includes the client libraries up to klog's verbosity 4")
 	f.StringVar(&l.format, "log-format", "text", "log format: text or json")
 	for name, values := range map[string][]string{"log-level": logLevels(), "log-format": logFormats()} {
 		// The only possible error is an unknown flag.

@@ -85,7 +85,7 @@ func TestInvalidTextIsReplaced(t *testing.T) {
 	}
 }
 
-// TestNothingInYAMLIsObeyed: names that no YAML may hold are no reason to write none.
+// TestNothingInYAMLIsObeyed: names that no YAML may hold are not a reason to write none.
 func TestNothingInYAMLIsObeyed(t *testing.T) {
 	var text strings.Builder
 	if err := output.YAML(&text, "steps", []step{{Name: "\x1b[31m\nb"}, {Name: "\u009b2J\x7f\u0085\u202e\U000e0041 é"}}); err != nil {

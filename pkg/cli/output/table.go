@@ -26,7 +26,7 @@ type Table struct {
 const gap = 3
 
 // Lines returns the titles, if any, and the rows, as lines without newlines. If they are longer than limit, the widest
-// texts with several words are wrapped; 0 is no limit.
+// texts with several words are wrapped; 0 means no limit.
 func (t *Table) Lines(limit int, color bool) []string {
 	widths := t.Widths(nil)
 	rows := wrapped(t.Rows, widths, limit, gap)

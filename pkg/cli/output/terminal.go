@@ -62,7 +62,7 @@ func Width(w io.Writer) int {
 	return PageWidth
 }
 
-// TableWidth is [Width] for tables. It returns 0, which is no limit, if w is not a terminal, because rows in a pipe or
+// TableWidth is [Width] for tables. It returns 0, which means no limit, if w is not a terminal, because rows in a pipe or
 // file must not be wrapped.
 func TableWidth(w io.Writer) int {
 	if readColumns(w) == 0 {

@@ -198,7 +198,7 @@ func TestAskSaysWhatIsNotAnswered(t *testing.T) {
 		t.Errorf("no socket: %v", err)
 	}
 	if _, err := ask.Containerd(t.Context(), serve(t, &double{config: "{"}), socket); err == nil {
-		t.Error("a configuration that can't be read is no error")
+		t.Error("a configuration that can't be read is not an error")
 	}
 	fsys := serve(t, nil)
 	abandoned := filepath.Join(fsys.Path(), socket)
@@ -209,6 +209,6 @@ func TestAskSaysWhatIsNotAnswered(t *testing.T) {
 	listener.SetUnlinkOnClose(false)
 	_ = listener.Close()
 	if _, err := ask.Containerd(t.Context(), fsys, socket); err == nil {
-		t.Error("nobody listens, and that is no error")
+		t.Error("nobody listens, and that is not an error")
 	}
 }

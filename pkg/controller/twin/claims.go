@@ -44,7 +44,7 @@ func (b *builder) addOurClaim(listed *cluster.Claim, id cluster.ID) {
 func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
 	c := newClaim(listed)
 	if d := b.theirs[id]; d != nil {
-		at, ok := located(d) // one that is no PCI function is no twin
+		at, ok := located(d) // one that is no PCI function is not a twin
 		if g := b.gpus[at]; ok && g != nil && g.SharedWith == id.Driver {
 			g.TwinClaims = appendOnce(g.TwinClaims, &c)
 		}

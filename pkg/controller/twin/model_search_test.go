@@ -91,7 +91,7 @@ func (m *model) visit(b bits, from uint32, depth uint16) uint32 {
 	return i
 }
 
-// edge is a step that is no fault: the state that it leads to or comes from, and in the upper bits of what kind it is.
+// edge is a step that is not a fault: the state that it leads to or comes from, and in the upper bits of what kind it is.
 type edge uint32
 
 const edgeBits = 28

@@ -79,7 +79,7 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 	return containers, listed
 }
 
-// container reads one bundle. One that is no pod's has no namespace.
+// container reads one bundle. One that is not a pod's has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
 	text, err := n.FS().ReadAtMost(file, facts.MaxTableSize)
 	if err != nil {

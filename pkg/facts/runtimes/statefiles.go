@@ -51,7 +51,7 @@ func parseGo(text []byte) (KataSandbox, error) {
 		return KataSandbox{}, fmt.Errorf("parse the state of Kata's Go runtime: %w", err)
 	}
 	if state.PersistVersion == nil || state.SandboxContainer == "" {
-		return KataSandbox{}, errors.New("it is no state of Kata's Go runtime: PersistVersion or SandboxContainer is missing")
+		return KataSandbox{}, errors.New("not a state file of Kata's Go runtime: PersistVersion or SandboxContainer is missing")
 	}
 	if *state.PersistVersion > persistVersion {
 		return KataSandbox{}, fmt.Errorf("the form of the state is version %d, and the newest one known is %d: a newer Kata wrote it", *state.PersistVersion, persistVersion)
@@ -136,7 +136,7 @@ func parseRust(text []byte) (KataSandbox, error) {
 		return KataSandbox{}, fmt.Errorf("parse the state of Kata's Rust runtime: %w", err)
 	}
 	if state.SandboxType == "" || state.Hypervisor == nil || state.Hypervisor.ID == "" {
-		return KataSandbox{}, errors.New("it is no state of Kata's Rust runtime: sandbox_type or hypervisor.id is missing")
+		return KataSandbox{}, errors.New("not a state file of Kata's Rust runtime: sandbox_type or hypervisor.id is missing")
 	}
 	s := KataSandbox{ID: state.Hypervisor.ID, Runtime: KataRust, Hypervisor: state.Hypervisor.Type}
 	if state.Hypervisor.PID != nil {

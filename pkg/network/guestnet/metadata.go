@@ -188,7 +188,7 @@ func decodeNetwork(text string, n *v1alpha1.GuestNetwork) error {
 		return err
 	}
 	if read == nil {
-		return errors.New("null is no network")
+		return errors.New("null is not a network")
 	}
 	*n = *read
 	return nil
@@ -202,7 +202,7 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	}
 	const group = 1
 	if mac[0]&group != 0 || mac.String() == "00:00:00:00:00:00" {
-		return nil, fmt.Errorf("%q is no interface's MAC", text)
+		return nil, fmt.Errorf("%q is not an interface's MAC", text)
 	}
 	return mac, nil
 }
@@ -214,7 +214,7 @@ func parseGUID(text string) (net.HardwareAddr, error) {
 		return nil, fmt.Errorf("%q is no GUID; want eight bytes such as 02:00:5e:10:00:00:00:01", text)
 	}
 	if text := guid.String(); text == "00:00:00:00:00:00:00:00" || text == "ff:ff:ff:ff:ff:ff:ff:ff" {
-		return nil, fmt.Errorf("%q is no port's GUID", text)
+		return nil, fmt.Errorf("%q is not a port's GUID", text)
 	}
 	return guid, nil
 }

@@ -136,7 +136,7 @@ func TestBadMetadataIsRefused(t *testing.T) {
 		"a field twice":       {withNetwork(`{"string":"{\"mtu\":1400,\"mtu\":1500}"}`), `duplicate field "mtu"`},
 		"a field in capitals": {withNetwork(`{"string":"{\"MTU\":1400}"}`), `unknown field "MTU"`},
 		"more after it":       {withNetwork(`{"string":"{} {}"}`), "attribute guestNetwork"},
-		"null":                {withNetwork(`{"string":"null"}`), "null is no network"},
+		"null":                {withNetwork(`{"string":"null"}`), "null is not a network"},
 		"a number":            {withNetwork(`{"int":1}`), "is not a text"},
 		"no MAC":              {withMAC("net1"), `"net1" is no MAC`},
 		"an EUI-64":           {withMAC("02:00:5e:10:00:00:00:01"), "want six bytes"},

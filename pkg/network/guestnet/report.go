@@ -153,7 +153,7 @@ func (r *Report) WriteJSON(w io.Writer) error { return output.JSON(w, "report", 
 func (r *Report) WriteYAML(w io.Writer) error { return output.YAML(w, "report", r) }
 
 // WriteTable writes the report as a table: a row for each interface, with more lines for several addresses, routes or
-// changes. Width is the width of the terminal; 0 is no limit.
+// changes. Width is the width of the terminal; 0 means no limit.
 func (r *Report) WriteTable(w io.Writer, width int) error {
 	changed := "CHANGED"
 	if r.DryRun {

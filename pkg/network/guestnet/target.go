@@ -91,7 +91,7 @@ func (t *target) readAddresses(p *problems) {
 		addr := prefix.Addr()
 		switch {
 		case addr.Is4In6() || addr.IsMulticast() || addr.IsUnspecified():
-			p.add(path, "%s is no address that an interface can have", text)
+			p.add(path, "%s is not an address that an interface can have", text)
 		case slices.Contains(t.addresses, prefix):
 			p.add(path, "%s appears twice", text)
 		case addr.Is6() && t.Network.MTU != nil && *t.Network.MTU < minMTUv6:

@@ -198,7 +198,7 @@ func (m *Attacher) number(ctx context.Context, vf pci.Address) (int, error) {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-limit.C:
-			driver, _ := m.FS.Driver(vf) // an unknown driver is no reason to fail
+			driver, _ := m.FS.Driver(vf) // an unknown driver is not a reason to fail
 			return 0, &NoInterfaceError{VF: vf, Driver: driver, Wait: m.wait()}
 		case <-tick.C:
 		}

@@ -261,7 +261,7 @@ func TestLateInterfaceIsWaitedFor(t *testing.T) {
 	must(t, <-done)
 }
 
-// TestAttacherEntersOnlyPodNamespaces: it refuses the node's namespace, and paths that are no namespace.
+// TestAttacherEntersOnlyPodNamespaces: it refuses the node's namespace, and paths that are not namespace.
 func TestAttacherEntersOnlyPodNamespaces(t *testing.T) {
 	n := newNode(t)
 	n.addInterface("eth7", mac)

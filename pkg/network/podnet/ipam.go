@@ -138,7 +138,7 @@ func newResult(raw types.Result) (*Result, error) {
 	for _, ip := range r.IPs {
 		prefix, err := netip.ParsePrefix(ip.Address.String())
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address with a prefix length", ip.Address.String())
+			return nil, fmt.Errorf("%q is not an address with a prefix length", ip.Address.String())
 		}
 		out.Addresses = append(out.Addresses, prefix.String())
 		gateway, _ := netip.AddrFromSlice(ip.Gateway) // zero if there is none

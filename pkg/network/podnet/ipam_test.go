@@ -134,7 +134,7 @@ func TestExhaustedPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := h.add("b"); !slices.Equal(got.Addresses, []string{"192.0.2.2/30"}) || len(got.Routes) > 0 {
-		t.Errorf("the result is %+v; a router alone is no route", got)
+		t.Errorf("the result is %+v; a router alone is not a route", got)
 	}
 }
 

@@ -94,7 +94,7 @@ func enter(file *os.File) (*namespace, error) {
 		err = fmt.Errorf("a namespace of type %#x", kind)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s is no network namespace: %w", file.Name(), err), file.Close())
+		return nil, errors.Join(fmt.Errorf("%s is not a network namespace: %w", file.Name(), err), file.Close())
 	}
 	handle, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
 	if err == nil {

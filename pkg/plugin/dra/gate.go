@@ -104,7 +104,7 @@ func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1
 	}
 	if !slices.Contains(g.Handlers, handler) {
 		return refuse(req, rule.HandlerNotAllowed,
-			fmt.Sprintf("pod %s runs under the handler %q, which is no VM for our devices", pod.Name, handler),
+			fmt.Sprintf("pod %s runs under the handler %q, which is not allowed to get kata-vfio's devices", pod.Name, handler),
 			"use a RuntimeClass with the handler "+strings.Join(g.Handlers, " or ")+", or allow this one in the node config (allowedHandlers)")
 	}
 	return nil

@@ -218,7 +218,7 @@ func TestTwinsOfPods(t *testing.T) {
 	}
 }
 
-// TestTwinsThatAreUnknown: without an answer nothing is known, and that is no refusal of the claim.
+// TestTwinsThatAreUnknown: without an answer nothing is known, and that is not a refusal of the claim.
 func TestTwinsThatAreUnknown(t *testing.T) {
 	away := errors.New("no such socket")
 	noServer := func(resource string) func(*fake.Clientset) {

@@ -94,7 +94,7 @@ func TestUpgradeRenamesPools(t *testing.T) {
 	})
 }
 
-// TestPoolsKeepTheirNamesWithoutTheRightToAsk: else no device would be on offer ever again. An answer that says neither is no answer.
+// TestPoolsKeepTheirNamesWithoutTheRightToAsk: else no device would be on offer ever again. An answer that says neither is not an answer.
 func TestPoolsKeepTheirNamesWithoutTheRightToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeaving(t)

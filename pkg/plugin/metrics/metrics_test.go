@@ -106,7 +106,7 @@ func TestChecksAreCounted(t *testing.T) {
 	}
 }
 
-// TestFreeBytesThatAreNotKnown are no number, which no alert compares.
+// TestFreeBytesThatAreNotKnown are not a number, which no alert compares.
 func TestFreeBytesThatAreNotKnown(t *testing.T) {
 	m, err := empty(), errors.New("no such file or directory")
 	m.WatchDisks(func() []string { return []string{"/state", "/ledger"} }, func(dir string) (int64, error) {

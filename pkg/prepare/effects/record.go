@@ -148,7 +148,7 @@ func (set *Set) Settle(ctx context.Context, claim plan.Ref) error {
 	return set.evident(ctx, claim, set.Ledger.Sync)
 }
 
-// evident runs work on the ledger without ctx's cancellation.
+// evident runs work against the ledger without ctx's cancellation.
 func (set *Set) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
 	err := set.Observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
 	if err != nil {

@@ -287,7 +287,7 @@ func TestRefusalCanBeMatched(t *testing.T) {
 	}
 }
 
-// TestManyVFsTakeTheirTime: 127 VFs take 25 seconds on mlx5, which is no reason to give the PF up.
+// TestManyVFsTakeTheirTime: 127 VFs take 25 seconds on mlx5, which is not a reason to give the PF up.
 func TestManyVFsTakeTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := sysfstest.New(t)

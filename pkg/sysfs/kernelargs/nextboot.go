@@ -169,7 +169,7 @@ func (s *Settings) load(name, text string) {
 	}
 }
 
-// numbered returns the lines of a file that are no comments.
+// numbered returns the lines of a file that are not comments.
 func numbered(name, text string) []Line {
 	var all []Line
 	number := 0

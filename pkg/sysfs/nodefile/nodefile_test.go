@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longEnough is no limit for what a test finds.
+// longEnough is not a limit for what a test finds.
 const longEnough = 20 * time.Second
 
 func must(t *testing.T, err error) {

@@ -304,7 +304,7 @@ func (k *Kernel) SlowVFs(pf pci.Address, each time.Duration) {
 	k.OnWrite(func(name, value string) error {
 		dir, attr := path.Split(name)
 		if attr == "sriov_numvfs" && path.Base(dir) == pf.String() {
-			n, _ := strconv.Atoi(word(value)) // the kernel answers what is no number
+			n, _ := strconv.Atoi(word(value)) // the kernel answers what is not a number
 			<-time.After(time.Duration(n) * each)
 		}
 		return nil

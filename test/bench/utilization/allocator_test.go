@@ -45,6 +45,6 @@ func TestAllocatorAnswersForAllNodes(t *testing.T) {
 		}
 	}
 	if fitted < 50 || fitted > 190 {
-		t.Errorf("%d of 200 claims fit: the states are no test", fitted)
+		t.Errorf("%d of 200 claims fit: the states are not test", fitted)
 	}
 }

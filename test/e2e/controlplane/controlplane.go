@@ -91,7 +91,7 @@ func (p *ControlPlane) start(ctx context.Context) error {
 	if err := p.startAll(ctx, limited); err != nil {
 		return err
 	}
-	// The reader of progress is no part of the start.
+	// The reader of progress is not part of the start.
 	_, _ = fmt.Fprintf(p.config.Progress, "control plane up after %.1fs: %s, logs in %s\n",
 		time.Since(begin).Seconds(), p.Server(loopback), p.logDir())
 	return nil

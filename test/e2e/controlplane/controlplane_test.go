@@ -34,7 +34,7 @@ func pool(t *testing.T, p *ControlPlane) *x509.CertPool {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(p.CA()) {
-		t.Fatalf("the authority is no certificate: %s", p.CA())
+		t.Fatalf("the authority is not a certificate: %s", p.CA())
 	}
 	return roots
 }

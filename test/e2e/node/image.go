@@ -22,7 +22,7 @@ type Image struct {
 	Entrypoint []string
 }
 
-// write makes the image's archive by the image command (test/tools/image), which refuses what is no image.
+// write makes the image's archive by the image command (test/tools/image), which refuses what is not an image.
 func (i Image) write(ctx context.Context, command, archive string) error {
 	args := []string{"-o", archive, "-name", i.Name}
 	for _, word := range i.Entrypoint {

@@ -234,6 +234,6 @@ func (n *Node) explain(err error) error {
 }
 
 func (n *Node) report(format string, args ...any) {
-	// The reader of progress is no part of the node.
+	// The reader of progress is not part of the node.
 	_, _ = fmt.Fprintf(n.config.Progress, format+"\n", args...)
 }

@@ -106,7 +106,7 @@ func TestKillEndsTheWholeGroup(t *testing.T) {
 	p.Kill()
 	gone(t, grandchild)
 	if p.Err() == nil {
-		t.Error("a killed child's end is no error")
+		t.Error("a killed child's end is not an error")
 	}
 }
 

@@ -30,7 +30,7 @@ func parse(args []string) call {
 	return c
 }
 
-// word takes an argument that is no flag: the command, then the container's ID.
+// word takes an argument that is not a flag: the command, then the container's ID.
 func (c *call) word(text string) {
 	switch {
 	case c.command == "":

@@ -3,7 +3,7 @@
 //
 // What it holds of Kata's contract (Kata 4.1, the Go runtime with cold plug): at the creation of a sandbox it asks the
 // PodResources API at the socket of pod_resource_api_sock, reads device-plugin entries only, resolves each as the name
-// of a CDI device, and plugs the VFIO nodes into the VM before it boots: of a group the first function that is no bridge,
+// of a CDI device, and plugs the VFIO nodes into the VM before it boots: of a group the first function that is not a bridge,
 // and each function of iommufd with an object of its own, so that two functions of one group fail. What can't be
 // resolved fails the sandbox, a socket that nobody serves too, while a socket that is not there leaves the choice to the
 // sandbox's annotations. A container whose spec has a VFIO node that the VM does not have fails; the nodes that it has

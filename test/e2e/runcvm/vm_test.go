@@ -82,7 +82,7 @@ func TestDeleteOfAVMWhoseKeeperHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	keptBy(t, n, strconv.Itoa(cmd.Process.Pid))
-	for range 2 { // a second deletion is no error
+	for range 2 { // a second deletion is not an error
 		if err := n.handle(t.Context(), call{command: "delete", id: "s1"}); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func New(out io.Writer) *Progress {
 func (p *Progress) Step(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// A reader who went away is no reason to stop.
+	// A reader who went away is not a reason to stop.
 	_, _ = fmt.Fprintf(p.out, "[%4.0fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 

@@ -118,7 +118,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A directory without its description is no image.
+// A directory without its description is not an image.
 func TestOpenUnfinished(t *testing.T) {
 	if _, err := open(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("open: %v, want that it does not exist", err)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LoadFile loads an uncompressed module, without what it depends on. A module that is loaded already is no error.
+// LoadFile loads an uncompressed module, without what it depends on. A module that is loaded already is not an error.
 func LoadFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

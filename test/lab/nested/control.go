@@ -96,7 +96,7 @@ func (vm *VM) Frames(ctx context.Context, mac string, send ...frames.Frame) ([]f
 	return reply.Heard, err
 }
 
-// Ping sends echo requests from the VM. Requests without an answer are no error.
+// Ping sends echo requests from the VM. Requests without an answer are not error.
 func (vm *VM) Ping(ctx context.Context, to string, count int) (protocol.PingResult, error) {
 	return vm.PingFrom(ctx, "", to, count)
 }

@@ -59,7 +59,7 @@ func cdev(sys, name string) (assigned, error) {
 // ignored are the classes of host and PCI bridges, which Kata leaves out of a group.
 func ignored() []string { return []string{"0x0600", "0x0604"} }
 
-// group returns the first function of a group that is no bridge, the one that Kata's Go runtime cold-plugs.
+// group returns the first function of a group that is not a bridge, the one that Kata's Go runtime cold-plugs.
 func group(sys, number string) (assigned, error) {
 	entries, err := os.ReadDir(filepath.Join(sys, sysGroups, number, "devices"))
 	if err != nil {

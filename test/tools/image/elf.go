@@ -16,7 +16,7 @@ func architecture(content []byte) (string, error) {
 		return "", fmt.Errorf("it is no Linux program: %w", err)
 	}
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN || f.Entry == 0 {
-		return "", fmt.Errorf("it is no program but %s without a start", f.Type)
+		return "", fmt.Errorf("it is not a program but %s without a start", f.Type)
 	}
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		libraries, _ := f.ImportedLibraries() // for the message only

@@ -83,7 +83,7 @@ func (s site) read(t *testing.T) v1.Image {
 		t.Fatal(err)
 	}
 	if err := validate.Image(img); err != nil {
-		t.Errorf("the archive is no whole image: %v", err)
+		t.Errorf("the archive is not a whole image: %v", err)
 	}
 	return img
 }

@@ -182,7 +182,7 @@ func (s *story) title(text string) {
 }
 
 func (s *story) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // a reader who went away is no reason to stop
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // a reader who went away is not a reason to stop
 }
 
 // show runs kubectl for all to see.

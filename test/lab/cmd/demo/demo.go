@@ -200,7 +200,7 @@ func (d *demo) title(text string) {
 }
 
 func (d *demo) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(d.out, format+"\n", args...) // a reader who went away is no reason to stop
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...) // a reader who went away is not a reason to stop
 }
 
 // show runs a command line in the machine for all to see.

@@ -114,7 +114,7 @@ func pingFromVM(t *testing.T, vm *nested.VM) {
 }
 
 // deviceMetadata writes the claim's files of device metadata, as the kubelet plugin's library lays them out for its pod, and
-// returns where each is in the VM. That the plugin writes such ones is TestGuestReadsWhatThePluginWrites' to show: here is no kubelet.
+// returns where each is in the VM. That the plugin writes such ones is TestGuestReadsWhatThePluginWrites' to show: here is not a kubelet.
 func deviceMetadata(t *testing.T, rec *journal.Record) map[string]string {
 	t.Helper()
 	requests := map[string][]metadatav1beta1.Device{}

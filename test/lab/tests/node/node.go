@@ -97,7 +97,7 @@ func Rebind(t *testing.T, address, override string) {
 	if Driver(t, address) != "" {
 		Write(t, Path(address, "driver/unbind"), address)
 	}
-	// A function that no driver wants is no error of the write.
+	// A function that no driver wants is not an error of the write.
 	Write(t, "/sys/bus/pci/drivers_probe", address)
 }
 

@@ -30,7 +30,7 @@ func Everything(types ...string) *v1alpha1.NodeConfig {
 }
 
 // WithAudio is the default node config and a rule for the audio function in a GPU's group. QEMU's has another vendor's id
-// than the GPU, so that it is no companion.
+// than the GPU, so that it is not a companion.
 func WithAudio() *v1alpha1.NodeConfig {
 	c := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
 		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "vf"}}},
@@ -161,7 +161,7 @@ func Request(t *testing.T, uid string, addresses ...string) *claim.Request {
 	return req
 }
 
-// NewRequest is Request in a process that is no test.
+// NewRequest is Request in a process that is not a test.
 func NewRequest(snap *device.Snapshot, uid string, addresses ...string) (*claim.Request, error) {
 	req := &claim.Request{UID: uid, Namespace: "tenant-a", Name: uid}
 	for _, text := range addresses {

@@ -142,7 +142,7 @@ func unpack(archive, dir string) error {
 			return err
 		}
 		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(h.Name) {
-			return fmt.Errorf("it has the entry %q, which is no file of an OCI archive", h.Name)
+			return fmt.Errorf("it has the entry %q, which is not a file of an OCI archive", h.Name)
 		}
 		if err := save(filepath.Join(dir, h.Name), r); err != nil {
 			return err
