@@ -28,6 +28,7 @@ func variants() []string {
 
 // The machine and its nested VM. With -short, boots and the nested VM are left to the suites that are built on them.
 func TestMachine(t *testing.T) {
+	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
@@ -75,6 +76,7 @@ func putGuestnet(t *testing.T, m *lab.Machine) {
 
 // The kernel's side of single packages.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
@@ -87,12 +89,14 @@ func TestPackages(t *testing.T) {
 
 // What PFs impose on VFs, against the kernel's simulated NIC.
 func TestEswitch(t *testing.T) {
+	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, "./tests/eswitch")
 }
 
 // The inventory and its verdicts against the kernel and lspci, with an IOMMU and without.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	t.Run("with an IOMMU", func(t *testing.T) {
 		m := labtest.Start(t, lab.Config{})
 		suite.Run(t, m, "./tests/discovery")
@@ -113,6 +117,7 @@ func TestCrash(t *testing.T) {
 
 // What a kernel, a disk and other processes can do to a claim.
 func TestBadDays(t *testing.T) {
+	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
