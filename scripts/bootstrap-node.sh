@@ -93,7 +93,7 @@ if [ -z "$binary" ]; then
 	fi
 fi
 if [ ! -f "$binary" ] || [ ! -x "$binary" ]; then
-	fail "$binary is no program"
+	fail "$binary is not a program"
 fi
 verified "$binary" || fail "$binary does not have the checksum $sum; it was not run"
 

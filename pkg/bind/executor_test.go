@@ -136,7 +136,7 @@ func failures() map[string]failure {
 			words: []string{"load module nvgrace_gpu_vfio_pci", "not found"},
 		},
 		"an operation of another kind": {
-			step: plan.Step{Operation: plan.Reset, Address: gpu, Value: "flr"}, words: []string{"no operation of binding"},
+			step: plan.Step{Operation: plan.Reset, Address: gpu, Value: "flr"}, words: []string{"not an operation of binding"},
 		},
 	}
 }

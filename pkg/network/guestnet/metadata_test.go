@@ -122,8 +122,8 @@ func TestBadMetadataIsRefused(t *testing.T) {
 		want  string
 	}{
 		"a short GUID":        {withPort(`{"string":"02:00:5e:10:00:01"}`), "want eight bytes"},
-		"the zero GUID":       {withPort(`{"string":"00:00:00:00:00:00:00:00"}`), "no port's GUID"},
-		"all ones for a GUID": {withPort(`{"string":"ff:ff:ff:ff:ff:ff:ff:ff"}`), "no port's GUID"},
+		"the zero GUID":       {withPort(`{"string":"00:00:00:00:00:00:00:00"}`), "is not a port's GUID"},
+		"all ones for a GUID": {withPort(`{"string":"ff:ff:ff:ff:ff:ff:ff:ff"}`), "is not a port's GUID"},
 		"a GUID as a number":  {withPort(`{"int":1}`), "attribute portGUID is not a text"},
 		"nothing":             {nil, "has 0 devices of kata-vfio.dev"},
 		"only GPUs":           {map[string]string{file: metadataOf("vf", aGPU)}, "has 1 devices of kata-vfio.dev, none with a network"},
@@ -140,8 +140,8 @@ func TestBadMetadataIsRefused(t *testing.T) {
 		"a number":            {withNetwork(`{"int":1}`), "is not a text"},
 		"no MAC":              {withMAC("net1"), `"net1" is no MAC`},
 		"an EUI-64":           {withMAC("02:00:5e:10:00:00:00:01"), "want six bytes"},
-		"a group's MAC":       {withMAC("01:00:5e:00:00:01"), "no interface's MAC"},
-		"the zero MAC":        {withMAC("00:00:00:00:00:00"), "no interface's MAC"},
+		"a group's MAC":       {withMAC("01:00:5e:00:00:01"), "is not an interface's MAC"},
+		"the zero MAC":        {withMAC("00:00:00:00:00:00"), "is not an interface's MAC"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := guestnet.ReadMetadata(metadataDir(t, c.files))

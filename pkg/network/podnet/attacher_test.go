@@ -270,7 +270,7 @@ func TestAttacherEntersOnlyPodNamespaces(t *testing.T) {
 	wanted := network()
 	for at, want := range map[string]string{
 		"/own":                  "the node's own",
-		"/file":                 "no network namespace",
+		"/file":                 "not a network namespace",
 		"/var/run/netns/absent": "no such file",
 		"/mnt":                  "open",
 	} {
