@@ -157,7 +157,8 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 			bySet[set] = append(bySet[set], e)
 		}
 	}
-	for set, unit := range bySet {
+	for _, set := range slices.Sorted(maps.Keys(bySet)) { // the same input gives the same slices, byte for byte
+		unit := bySet[set]
 		quota := n.quota(l, unit)
 		if len(unit) < 2 && !kept[set] && quota == nil {
 			continue
