@@ -44,12 +44,16 @@ func ReadACS(s *device.Snapshot, f *device.Function) ACSState {
 		return ACSAbsent // a conventional bus is shared: anyone on it can listen
 	}
 	switch express.Type {
+	// The PCIe specification excludes ACS on PCIe-to-PCI bridges and event collectors (PCIe 3.0, section 6.12.1). The
+	// kernel treats a PCI-to-PCIe bridge like a conventional device, because its primary side is one.
 	case pci.PCIeToPCI, pci.PCIToPCIe, pci.RCEventCollector:
 		return ACSAbsent
 	case pci.Endpoint, pci.LegacyEndpoint, pci.UpstreamPort, pci.RCEndpoint:
+		// A single-function device has no peer inside the device, so it needs no ACS. The port above it decides.
 		if !multifunction(s, f) {
 			return ACSOn
 		}
+	// A port can route between the devices below it or to its sibling ports, so its registers always count.
 	case pci.RootPort, pci.DownstreamPort:
 	}
 	return acsRegisters(f)
@@ -133,9 +137,10 @@ func isDownstream(p *device.Function) bool {
 	return p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.DownstreamPort
 }
 
-// switchPort judges a switch's downstream port that is in the group because it does not block peer-to-peer requests. The
-// kernel (as of Linux 6.12) still gives each such port its own group, because pci_device_group looks up the path, not
-// across the switch. But the switch routes requests between the ports below the IOMMU, so the groups are not isolated.
+// switchPort judges a switch's downstream port that is in the function's group because the port does not block
+// peer-to-peer requests. The kernel (as of Linux 6.12) still gives each such port its own group, because
+// pci_device_group looks up the path, not across the switch. But the switch routes requests between its ports
+// without passing the IOMMU, so the groups are not isolated.
 func (j *judging) switchPort(p *device.Function, upstream pci.Address) {
 	neighbor, ok := j.neighbor(upstream)
 	if state := ReadACS(j.s, p); !ok || state == ACSOn {
@@ -186,11 +191,15 @@ func (j *judging) port(p *device.Function) {
 	vouched := p.Group != nil
 	r := rule.Verdict{Code: rule.PeerToPeerPossible, Culprit: new(p.Address), Evidence: seen}
 	switch {
+	// VFIO relies on the groups that the kernel formed before and does not read ACS again, so it would still accept
+	// this group.
 	case state == ACSOff:
 		r.Text = fmt.Sprintf("port %s above %s has %s switched off: requests can reach other devices below it without passing the IOMMU",
 			p.Address, j.f.Address, ACSNames(missingACS(p.Capabilities.ACS)))
 		r.Fix = restoreACS(p)
 		j.reason(r)
+	// A port that is in another group passed the kernel's check when the groups were formed, by its registers or by a
+	// quirk. A port without a group proves nothing.
 	case state == ACSAbsent && !vouched:
 		r.Text = fmt.Sprintf("port %s above %s has no ACS and no IOMMU group: requests can reach other devices below it without passing the IOMMU", p.Address, j.f.Address)
 		r.Fix = otherSlotFix(j.f.Address.String())
@@ -294,6 +303,8 @@ func (j *judging) translation() {
 		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
 			continue
 		}
+		// Direct Translated P2P exempts translated requests from the redirection (PCIe Base Specification, section
+		// 6.12), so the port forwards them although its other controls are on.
 		r.Culprit = new(addr)
 		r.Text = fmt.Sprintf("%s has ATS on and port %s has DirectTrans on: requests marked as translated reach other devices below that port without passing the IOMMU", j.f.Address, addr)
 		r.Fix = DirectTranslatedFix(j.s, port)

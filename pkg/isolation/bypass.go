@@ -186,6 +186,8 @@ func SharedDomains(held []Assigned, bypasses []Bypass) []SharedDomain {
 	}
 	for i := range held {
 		for _, scope := range around(held[i].Function) {
+			// Two scopes of a function can be one domain. The function is then the last entry of Devices, so the check
+			// needs only that one.
 			if m := found[scope]; m != nil && !slices.Contains(m.Devices[max(0, len(m.Devices)-1):], held[i].Function.Address) {
 				m.Devices = append(m.Devices, held[i].Function.Address)
 				m.Tenants = append(m.Tenants, held[i].Tenants...)
@@ -208,6 +210,7 @@ func shared(found map[Domain]*SharedDomain) []SharedDomain {
 		slices.SortStableFunc(m.Bypasses, func(a, b Bypass) int { return a.From.Compare(b.From) })
 		meetings = append(meetings, *m)
 	}
+	// The order of a map is random, and equal snapshots must give equal reports.
 	slices.SortFunc(meetings, func(a, b SharedDomain) int {
 		return cmp.Or(a.Devices[0].Compare(b.Devices[0]), cmp.Compare(a.Domain.String(), b.Domain.String()), cmp.Compare(a.Domain.Group, b.Domain.Group))
 	})

@@ -27,6 +27,8 @@ func (j *judging) grouped() {
 		return
 	}
 	seen := j.saw(attribute(j.f.Address, "iommu_group"), fmt.Sprintf("../../kernel/iommu_groups/%d", j.group.Number))
+	// VFIO makes such a group for a function without an IOMMU, and names it "vfio-noiommu" (vfio_noiommu_group_alloc in
+	// drivers/vfio/group.c). The link iommu_group alone does not show the difference.
 	if j.group.NoIOMMU {
 		j.reason(rule.Verdict{
 			Code:     rule.NoIOMMUMode,
@@ -57,6 +59,7 @@ func (j *judging) groupless() {
 		Evidence: j.saw(attribute(j.f.Address, "iommu_group"), "absent"),
 	}
 	units := strings.Join(j.s.Host.IOMMUs, " ")
+	// Another IOMMU works, so the kernel has not switched them off: the firmware's table leaves this function out.
 	if units != "" {
 		r.Text = fmt.Sprintf("%s is in no IOMMU group: no IOMMU of this node (%s) covers it, so nothing confines its DMA", j.f.Address, units)
 		r.Fix = "move the device to a slot below an IOMMU, or update the firmware, whose DMAR, IVRS or IORT table omits it"
@@ -126,6 +129,8 @@ func (j *judging) mate(m *device.Function) {
 	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
 	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: driver}
 	switch {
+	// A driver without driver_managed_dma takes the group's default domain when it binds (pci_dma_configure in
+	// drivers/pci/pci-driver.c). VFIO can't become the owner of the group while it is bound.
 	case m.IsBridge() && !LeavesDMA(m.Driver):
 		r.Text = fmt.Sprintf("bridge %s in IOMMU group %d is bound to %s, which keeps the group's DMA for the host", m.Address, j.group.Number, m.Driver)
 		r.Fix = unbindFix(m)
@@ -160,6 +165,8 @@ func (j *judging) reserved() {
 		return
 	}
 	for _, region := range j.group.Reserved {
+		// The kernel sets require_direct for this type only. Intel's driver reports the regions of graphics and USB
+		// functions as "direct-relaxable" (device_rmrr_is_relaxable in drivers/iommu/intel/iommu.c).
 		if region.Type != "direct" {
 			continue
 		}

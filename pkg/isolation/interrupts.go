@@ -42,6 +42,7 @@ func JudgeInterrupts(s *device.Snapshot, f *device.Function) Interrupts {
 	var found Interrupts
 	for _, chip := range s.Host.IRQChips {
 		switch {
+		// This case comes first: "IR-PCI-MSI" also contains "PCI-MSI", which concerns looks for.
 		case strings.HasPrefix(chip, "IR-"), strings.HasPrefix(chip, "ITS-"):
 			found.Safe = append(found.Safe, chip)
 		case concerns(f, chip):

@@ -53,6 +53,7 @@ func Judge(s *device.Snapshot, f *device.Function) Judgment {
 		j.bridge()
 		return j.sorted()
 	}
+	// The order is visible: reasons of equal severity keep it (see Judgment.Reasons).
 	for _, check := range []func(*judging){
 		(*judging).grouped, (*judging).viable, (*judging).interrupts,
 		(*judging).reserved, (*judging).peers, (*judging).translation,

@@ -57,6 +57,9 @@ func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Addr
 	switch method {
 	case HotReset:
 		return hotResetSet(s, f)
+	// The kernel fills reset_method when it adds the function (pci_init_reset_methods), before later functions of the
+	// same bus exist. So "bus" can be listed for function 0 of a device with more functions, and such a reset fails
+	// with ENOTTY.
 	case Bus, CXLBus:
 		return []pci.Address{f.Address}, f.CanReset(method) && len(sharers(s, f)) <= 1
 	}
@@ -95,6 +98,8 @@ func sharers(s *device.Snapshot, f *device.Function) []*device.Function {
 	self, _ := slices.BinarySearchFunc(s.Functions, f.Address, func(g device.Function, a pci.Address) int {
 		return g.Address.Compare(a)
 	})
+	// The run is found by stepping outward from f, because a scan of all functions for each of hundreds of VFs is
+	// quadratic.
 	first, end := self, self
 	for first > 0 && slices.Contains(s.Functions[first-1].Upstream, bridge) {
 		first--
@@ -121,6 +126,7 @@ func (j *judging) resettable() {
 		return
 	}
 	j.v.Reset = &resets[0]
+	// PM is last in the order of Resets, so it is first only if there is no other method.
 	if resets[0].Method == PM {
 		j.note(rule.Verdict{
 			Code: rule.WeakReset, Evidence: seen,
@@ -234,6 +240,7 @@ func NewFingerprint(addr pci.Address, config []byte) (Fingerprint, error) {
 		if c.Offset+4 > len(config) {
 			continue
 		}
+		// Message Control is at offset 2 in both capabilities (PCI_MSI_FLAGS and PCI_MSIX_FLAGS in pci_regs.h).
 		control := binary.LittleEndian.Uint16(config[c.Offset+2:])
 		fp.MSI = fp.MSI || c.ID == capMSI && control&msiEnable != 0
 		fp.MSIX = fp.MSIX || c.ID == capMSIX && control&msixEnable != 0
@@ -244,11 +251,17 @@ func NewFingerprint(addr pci.Address, config []byte) (Fingerprint, error) {
 // digest hashes the registers that neither use nor reset may change.
 func digest(config []byte, chain []pci.Capability) string {
 	h := sha256.New()
+	// Command and status change with every use. The cache line size and the latency timer, which follow the class code,
+	// belong to the host. BIST is the byte after the header type.
 	h.Write(config[:regCommand])
 	h.Write(config[regRevision:regCacheLine])
 	h.Write(config[regHeaderType : regHeaderType+1])
+	// The kernel saves the BARs before a reset and restores them after it (pci_dev_save_and_disable, pci_dev_restore),
+	// so they must be equal.
 	h.Write(config[regBAR0 : regCapPointer+1])
 	h.Write(config[regInterrupt:headerEnd])
+	// Only the layout counts. The registers in a capability hold the state of power management, of the link and of MSI,
+	// which changes.
 	for _, c := range chain {
 		h.Write(fmt.Appendf(nil, "%x %x\n", c.ID, c.Offset))
 	}
