@@ -77,6 +77,8 @@ func (n *Node) total(pf pci.Address, family []keyed) int {
 			continue
 		}
 		for _, c := range n.before(m.entry, pfSet) {
+			// A PF that stays keeps its former total: what an allocated device consumes must not change (see
+			// Node.Consumed).
 			all := c.Counters[pfCounter]
 			return int(all.Value.Value())
 		}
@@ -125,6 +127,7 @@ func (n *Node) pf(e *entry) (pci.Address, bool) {
 	case e.f != nil:
 		return e.addr, true
 	}
+	// sysfs no longer links a VF that is gone to its PF, but the name of the consumed set has the PF's address.
 	for _, c := range n.before(e, pfSet) {
 		if pf, err := pci.ParseLabel(strings.TrimPrefix(c.CounterSet, pfSet)); err == nil {
 			return pf, true
@@ -153,6 +156,7 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	bySet := map[string][]*entry{}
 	for _, e := range members {
 		sets := n.units(l, e, kept, renamed)
+		// The API server refuses a device with more entries than this limit, so the least important sets are dropped.
 		for _, set := range sets[:min(len(sets), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice-len(s.consumption[e]))] {
 			bySet[set] = append(bySet[set], e)
 		}
@@ -160,6 +164,7 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	for _, set := range slices.Sorted(maps.Keys(bySet)) { // the same input gives the same slices, byte for byte
 		unit := bySet[set]
 		quota := n.quota(l, unit)
+		// A set with one consumer limits nothing, and each set costs memory of API server and scheduler.
 		if len(unit) < 2 && !kept[set] && quota == nil {
 			continue
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Node is what there is to publish.
+// Node has all that is published of a node.
 type Node struct {
 	// Name is the node's name in the cluster, with which the names of its pools begin.
 	Name      string
@@ -176,7 +176,7 @@ type elsewhere struct {
 	pfs, vfs poolsOf // by the PF
 }
 
-// describePools has the pools that contain something of each key: more than one, if claims hold devices that were apart
+// poolsOf has the pools that contain something of each key: more than one, if claims hold devices that were apart
 // when they were allocated.
 type poolsOf map[pci.Address][]string
 

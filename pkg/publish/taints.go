@@ -76,6 +76,8 @@ func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 	for _, p := range e.parts() {
 		l.part(n, p)
 	}
+	// add keeps the first value of a key, so a failure of the device itself names the taint before one of a function
+	// that a claim would include.
 	if failing := n.failing(e); len(failing) > 0 {
 		l.add(true, TaintAudit, failing[0].ID)
 	}
@@ -98,6 +100,8 @@ func (l *taintList) part(n *Node, p part) {
 		l.refused(&r, found)
 	}
 	l.add(found, TaintNotIsolated, string(worst.Code))
+	// A function without a judgment counts as not isolated. The worst reason, if there is one, was added before and
+	// stands.
 	l.add(!judged || !as.Isolation.Isolated, TaintNotIsolated, string(rule.NotJudged))
 }
 

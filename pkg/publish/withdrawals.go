@@ -52,7 +52,7 @@ func isWithdrawn(d *resourceapi.Device) bool {
 }
 
 // Withdrawals decide how long a device stays in its slice after the node stops offering it: until no claim can have it. The
-// scheduler takes the shared counters of an allocated device that is in no slice for free (Kubernetes issue 140802), and the node
+// scheduler counts the shared counters of an allocated device that is in no slice as free (Kubernetes issue 140802), and the node
 // learns of an allocation only from the kubelet's call for the claim.
 //
 //	offered -> withdrawn -> tainted -> due -> released
@@ -89,7 +89,7 @@ const (
 // Question is a set of devices about which the API server is asked, with the numbers of their withdrawals.
 type Question map[Allocated]uint64
 
-// Seed adds what an earlier instance published. What of it is not on offer counts as withdrawn now.
+// Seed adds what an earlier instance published. Devices that are no longer on offer count as withdrawn now.
 func (w *Withdrawals) Seed(listed map[Allocated]Listed) {
 	for a, s := range listed {
 		w.device(a).consumes = s.Consumes
@@ -137,6 +137,8 @@ func (w *Withdrawals) Published(pools map[string]Pool) {
 		case !s.Withdrawn:
 			d.state = stateOffered
 		case d.state == stateOffered:
+			// The new number voids answers to earlier questions: a claim may have got the device while it was on offer
+			// again.
 			w.next++
 			d.state, d.number, d.due = stateWithdrawn, w.next, 0
 		}
@@ -173,6 +175,8 @@ func (w *Withdrawals) Seen(q Question, listed map[Allocated]Listed, due int64) {
 		case there && !s.Withdrawn: // not written yet, or written again by an instance that ends
 			d.state = stateWithdrawn
 		case d.state == stateWithdrawn:
+			// A scheduler may still act on a slice without the taint that it saw before, so claims are asked only when
+			// that time is over.
 			d.state, d.due = stateTainted, max(d.due, due)
 		}
 	}
@@ -187,6 +191,8 @@ func (w *Withdrawals) Answer(q Question, claimed map[Allocated]bool, again int64
 			d.due = again
 			continue
 		}
+		// The taint has kept new claims away since before the question, so a device that no claim had then is free to
+		// leave its slice.
 		delete(w.devices, a)
 		released = append(released, a)
 	}
