@@ -56,6 +56,8 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 		return nil, fmt.Errorf("claim %s: %w", uid, ErrNotQuarantined)
 	}
 	work := *rec
+	// The event comes before any effect: a crash after it leaves an operator's decision in the ledger and the devices
+	// in quarantine, never the reverse.
 	if err := m.order.Effects.Record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
 		return nil, err
 	}
@@ -63,11 +65,13 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 		return nil, m.waive(ctx, &work, how)
 	}
 	err = m.order.TakeOff(ctx, &work)
+	// TakeOff changes work even if it fails, so the proofs of the functions that were reset are returned with the
+	// error.
 	return append([]isolation.Proof{}, work.Proofs...), err
 }
 
-// waive ends a quarantine without a proof. The marks come first: wherever it is cut
-// off, the functions do not count as clean.
+// waive ends a quarantine without a proof. It saves the marks before the record ends: if it is interrupted after
+// that, the functions do not count as clean.
 func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearance) error {
 	snap, release, err := m.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
@@ -77,6 +81,8 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 	if err := m.order.Effects.Backfill(ctx, snap, rec); err != nil {
 		return err
 	}
+	// After a reboot no process of the record's boot exists, and the functions have the drivers that this boot gave
+	// them. There is no holder to wait for, and nothing to make fit for a host driver.
 	earlier := rec.BootID != snap.Host.BootID
 	if !earlier {
 		if err := m.order.Effects.WaitUnheld(ctx, snap, rec, m.order.Config.HolderWait); err != nil {

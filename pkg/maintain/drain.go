@@ -129,6 +129,8 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
+	// The mark is gone, so a crash here leaves the functions on their host drivers. The binding by policy can be
+	// repeated, by Undrain too.
 	return a, true, m.BindSomeByPolicy(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
@@ -196,6 +198,7 @@ func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	var errs []error
 	for _, d := range drains {
 		state, err := m.FinishDrain(ctx, d)
+		// Another process took the drain back after the list was read.
 		if errors.Is(err, ErrNotDrained) {
 			continue
 		}
@@ -314,6 +317,7 @@ func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t l
 		}
 		e.Devices = append(e.Devices, d)
 	}
+	// The append goes on if the caller gives up. An append that fails stops the drain before it has an effect.
 	err := m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
 		_, err := m.order.Effects.Ledger.Append(context.WithoutCancel(ctx), e)
 		return err
