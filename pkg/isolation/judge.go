@@ -120,9 +120,10 @@ func DeadText(f *device.Function) string {
 	return fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", f.Address)
 }
 
-// coldFix is the fix of [rule.ConfigSpaceDead] for a function that lost its power and did not come back. The kernel takes it away when the function is
-// idle, as vfio-pci has a function that no VM has open, if it and the port above allow that
-// (Documentation/ABI/testing/sysfs-bus-pci d3cold_allowed, drivers/pci/pci.c pci_dev_check_d3cold).
+// coldFix is the fix of [rule.ConfigSpaceDead] for a function that lost its power and did not come back. The
+// kernel removes the power of an idle function, such as one on vfio-pci that no VM has open, if the function and
+// the port above it allow that (Documentation/ABI/testing/sysfs-bus-pci d3cold_allowed, drivers/pci/pci.c
+// pci_dev_check_d3cold).
 func coldFix(f *device.Function) string {
 	files := attribute(f.Address, "d3cold_allowed")
 	if n := len(f.Upstream); n > 0 {
