@@ -23,6 +23,8 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 			return nil, fmt.Errorf("rescan host facts: %w", err)
 		}
 	}
+	// A group can have members that neither the caller nor prev knows, and those can have changed other groups. Each
+	// function is read once, so the loop ends.
 	for next := addrs; len(next) > 0; {
 		for _, a := range next {
 			s.asked[a] = true
@@ -46,6 +48,7 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 // but none twice.
 func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
 	for len(addrs) > 0 {
+		// A VF concerns its PF and the PF its VFs, so a function that was read must not be read again.
 		now := slices.DeleteFunc(distinct(addrs), func(a pci.Address) bool {
 			_, done := s.functions[a]
 			return done
