@@ -78,11 +78,14 @@ func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 // pod returns the pod that has the claim reserved, and is bound to this node.
 func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*corev1.Pod, error) {
 	var pod *corev1.Pod
+	// The pod is read from the API server: a cache may not have the pod yet that the kubelet starts.
 	err := insist(ctx, func(ctx context.Context) (err error) {
 		pod, err = g.Client.CoreV1().Pods(req.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 		return err
 	})
 	switch {
+	// status.reservedFor names a pod by its UID. A pod with the same name and another UID, such as the next pod of a
+	// StatefulSet, has not reserved the claim.
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != want.UID:
 		return nil, refuse(req, rule.PodReplaced, fmt.Sprintf("pod %s (%s), for which it is reserved, no longer exists", want.Name, want.UID), "nothing to do: the claim goes with it")
 	case err != nil:
@@ -156,6 +159,7 @@ func insist(ctx context.Context, call func(context.Context) error) error {
 		return last == nil || !transient(last), nil
 	})
 	if err != nil {
+		// Until fails only because ctx ends. The last answer says what was wrong until then.
 		return errors.Join(context.Cause(ctx), last)
 	}
 	return last
@@ -220,6 +224,7 @@ func (g *Gate) node(ctx context.Context, req *claim.Request) (*corev1.Node, erro
 
 func asksForLabels(s *corev1.NodeSelector) bool {
 	for i := range s.NodeSelectorTerms {
+		// The terms' matchFields need no request: the API allows only metadata.name there.
 		if len(s.NodeSelectorTerms[i].MatchExpressions) > 0 {
 			return true
 		}
@@ -280,6 +285,7 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 			fmt.Sprintf("name a class that is, such as gpu.%s; or have the cluster's admin add the namespace to the class's annotation %s",
 				v1alpha1.DriverName, v1alpha1.AnnotationNamespaces))
 	}
+	// The scheduler copies the class's parameters into status.allocation.devices.config, with the source FromClass.
 	if !slices.EqualFunc(d.ClassParameters, classParameters(class), sameJSON) {
 		return refuse(req, rule.ClassChanged,
 			fmt.Sprintf("DeviceClass %s of request %s has other parameters now than when device %s was allocated by it", d.Class, d.Request, d.Name),
