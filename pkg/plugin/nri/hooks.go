@@ -31,6 +31,7 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 	if refused != nil {
 		return h.refuse(&Refusal{Pod: newPod(pod), Verdict: *refused})
 	}
+	// This ends a delayed reset that Synchronize has queued for the sandbox because the runtime did not list it yet.
 	h.live.add(pod.GetId())
 	h.handOver(own, pod) //nolint:contextcheck // the work outlives the call
 	return nil
@@ -160,6 +161,7 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 	for id := range running {
 		ids[id] = struct{}{}
 	}
+	// The jobs of catchUp look here before they reset a device, so the running sandboxes come first.
 	h.live.set(ids)
 	view, unread := h.cfg.Assignments.View()
 	if unread != nil {
@@ -196,6 +198,8 @@ func (h *hooks) catchUp(view *podres.View, running map[string]*api.PodSandbox) {
 		if a.Sandbox == nil || running[a.Sandbox.ID] != nil || !renewable(a) {
 			continue
 		}
+		// With cold plug a sandbox is recorded before its VM boots, and the runtime lists it after that. So the reset
+		// waits, and looks again before it starts.
 		id := a.Sandbox.ID
 		h.work.add(job{
 			claim: a.Claim.UID, sandbox: journal.Sandbox{ID: id}, renew: true,

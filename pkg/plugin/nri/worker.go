@@ -78,12 +78,14 @@ func (w *worker) add(j job) {
 		q = &queue{jobs: []job{j}, more: make(chan struct{}, 1)}
 		w.queues[j.claim] = q
 		w.wg.Go(func() { w.work(j, q) })
+	// StopPodSandbox and RemovePodSandbox both queue the reset of one sandbox.
 	case q.jobs[len(q.jobs)-1].same(j):
 	case len(q.jobs) >= maxJobs:
 		w.log.Error("too many sandboxes wait for the devices of one claim; the next hand-over resets them",
 			slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID))
 	default:
 		q.jobs = append(q.jobs, j)
+		// The channel has room for one signal, so the send never blocks under the lock.
 		select {
 		case q.more <- struct{}{}:
 		default:
