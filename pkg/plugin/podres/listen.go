@@ -73,7 +73,10 @@ func takeOver(ctx context.Context, path string) (*net.UnixListener, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("listener is a %T", l), l.Close())
 	}
+	// On close, Go would remove the name that it bound, which another instance may be using by then.
 	unix.SetUnlinkOnClose(false)
+	// The mode is right before the name is. The rename replaces the earlier socket atomically, so callers always find a
+	// server.
 	err = os.Chmod(temp, 0o600)
 	if err == nil {
 		err = os.Rename(temp, path)
@@ -184,6 +187,7 @@ func answered(ctx context.Context, path string) bool {
 		_ = conn.Close() // it only had to connect
 		return true
 	}
+	// Any other error counts as an answer: connect(2) returns EAGAIN for a server whose backlog is full.
 	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -199,6 +203,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	podresourcesv1.RegisterPodResourcesListerServer(server, s)
 	defer server.Stop()
 	release := context.AfterFunc(ctx, func() {
+		// GracefulStop waits for the calls in progress without a limit. Stop ends them.
 		force := time.AfterFunc(s.cfg.StopLimit, server.Stop)
 		defer force.Stop()
 		server.GracefulStop()
@@ -259,6 +264,8 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	var cred *syscall.Ucred
 	var credErr error
 	err = raw.Control(func(fd uintptr) {
+		// These are the credentials at the time of connect(2) (unix(7)): a process that gets the connection later does
+		// not change them.
 		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	})
 	if err := errors.Join(err, credErr); err != nil {
