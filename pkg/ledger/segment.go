@@ -132,6 +132,7 @@ func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 		s.Damage = &DamagedError{File: name, Line: 1, What: fmt.Sprintf("%v", orCut(err))}
 		return s
 	}
+	// The signature covers the header and not the name, so a segment could be renamed into the place of another one.
 	if name != SegmentName(s.Before.Size) {
 		s.Damage = &DamagedError{File: name, Line: 1, Seq: s.Before.Size, What: fmt.Sprintf("it is the segment of event %d under another name", s.Before.Size)}
 		return s
@@ -175,6 +176,8 @@ func (unsigned) Verify([]byte, []byte) bool { return true }
 
 // judge decides whether a rest without a valid end is torn or damaged.
 func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
+	// After a crash, a file can be longer than the data that reached the disk. The file system then returns zeros for
+	// the rest.
 	torn := (damage == nil || bytes.IndexByte(rest, 0) >= 0) && !hasMark(rest, v)
 	if torn {
 		s.Torn = rest
@@ -320,6 +323,7 @@ func readParts(ctx context.Context, fsys fs.FS, v note.Verifier, parallel int) (
 		if f, err = listFiles(fsys); err != nil {
 			return nil, err
 		}
+		// Retention can remove a segment after it was listed. The next list has its hashes instead.
 		if parts, err = f.read(ctx, fsys, v, cmp.Or(parallel, runtime.GOMAXPROCS(0))); !errors.Is(err, fs.ErrNotExist) {
 			return parts, err
 		}
@@ -363,6 +367,7 @@ func (p *part) read(fsys fs.FS, v note.Verifier) (err error) {
 		if err != nil {
 			return err
 		}
+		// A torn end can be a write in progress, so it counts only if later reads find it too.
 		if s = CheckSegment(p.name, data, v); len(s.Torn) == 0 {
 			break
 		}
@@ -378,7 +383,9 @@ func (p *part) read(fsys fs.FS, v note.Verifier) (err error) {
 // nextLine returns the number of the line after the last valid one.
 func (s *Segment) nextLine() int {
 	if len(s.Lines) == 0 {
+		// Line 1 is the header.
 		return 2
 	}
+	// The line after the last event is its checkpoint.
 	return s.Lines[len(s.Lines)-1] + 2
 }
