@@ -11,6 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -90,6 +92,9 @@ func TestNothingAllocatedIsEverDropped(t *testing.T) {
 			n := randomNode(t, r)
 			n.Allocated, n.Lingering, n.Consumed = held, before, consumption(last)
 			pools := publish.Pools(n)
+			if diff := cmp.Diff(pools, publish.Pools(n)); diff != "" {
+				t.Fatalf("the same node publishes other slices (-first +second):\n%s", diff)
+			}
 			now := published(pools)
 			devices += len(now)
 			for _, a := range slices.Concat(held, before) {
