@@ -119,7 +119,7 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 		r.Subject.Name = j.name
 	}
 	of := &audit.CandidateNode{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
-	return audit.JudgeCandidate(ctx, of, o, j.gate), nil
+	return audit.JudgeCandidate(ctx, of, o, j.failAt), nil
 }
 
 // conclude prints the answer, and returns the error with its exit code.

@@ -106,12 +106,12 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 	}
 	worse := 0
 	for i := range d.Changes {
-		if c := &d.Changes[i]; c.Worse && c.New.State == finding.Fail && c.New.Severity.Compare(j.gate) <= 0 {
+		if c := &d.Changes[i]; c.Worse && c.New.State == finding.Fail && c.New.Severity.Compare(j.failAt) <= 0 {
 			worse++
 		}
 	}
 	if worse > 0 {
-		return &verdictError{code: exitFindings, text: fmt.Sprintf("new or more severe findings of severity %s or worse: %d", j.gate, worse)}
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("new or more severe findings of severity %s or worse: %d", j.failAt, worse)}
 	}
 	return nil
 }

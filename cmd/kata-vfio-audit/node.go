@@ -36,7 +36,7 @@ type judging struct {
 	format, file     string
 	formats          command.Formats
 	profileOf        finding.Profile
-	show, gate       rule.Severity
+	show, failAt     rule.Severity
 	accepted         []finding.Waiver
 	// rules are all rules, and checks those that ask a node.
 	rules  *rule.Catalogue
@@ -164,7 +164,7 @@ func (j *judging) check() error {
 	if j.name != "" && !isFileName(j.name) {
 		return command.Usagef("--node-name %q is not a valid node name", j.name)
 	}
-	j.show, j.gate = rule.Severity(j.severity), rule.Severity(j.failOn)
+	j.show, j.failAt = rule.Severity(j.severity), rule.Severity(j.failOn)
 	return j.checkProfile()
 }
 
@@ -252,7 +252,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 // planned returns the node as its plugin plans with it. Where no plugin has spoken, the flags say which failed checks
 // count; without --waivers, the node's own file does.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
-	g, err := check.DefaultGate(n, j.checks, now.Format(time.DateOnly))
+	g, err := check.DefaultEnforcement(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.profileOf
 	if j.waivers != "" {
 		g.Waivers, err = j.accepted, nil
@@ -312,7 +312,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and turns what it says into the exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b bytes.Buffer
-	o := report.Options{Show: j.show, FailOn: j.gate}
+	o := report.Options{Show: j.show, FailOn: j.failAt}
 	if j.file == "" {
 		o.Color, o.Width = output.Colorful(stdout), output.Width(stdout)
 	}
@@ -328,11 +328,11 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 // verdict returns the error that ends the program with the exit code of what was
 // found; nil if nothing was.
 func (j *judging) verdict(doc *finding.Report) error {
-	switch failing := doc.Failing(j.gate); {
+	switch failing := doc.Failing(j.failAt); {
 	case slices.ContainsFunc(doc.Findings, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:
-		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.failAt, len(failing))}
 	case j.strict && doc.Undetermined():
 		return &verdictError{code: exitUndetermined, text: "some checks could not tell (--strict)"}
 	}

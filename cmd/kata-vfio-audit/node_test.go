@@ -135,14 +135,14 @@ func TestExitCodes(t *testing.T) {
 			r.Findings = append(r.Findings, finding.Finding{ID: "IOM-001", State: state, Severity: rule.High, Waiver: &finding.Waiver{}})
 		}
 		r.Finish()
-		j := &judging{strict: c.strict, gate: rule.High, show: rule.Info, format: "table"}
+		j := &judging{strict: c.strict, failAt: rule.High, show: rule.Info, format: "table"}
 		if got := exitCodeOf(j.finish(io.Discard, &report.Document{Report: r})); got != c.code {
 			t.Errorf("%s: exit code %d, want %d", about, got, c.code)
 		}
 	}
 	r := &finding.Report{Findings: []finding.Finding{{ID: "IOM-001", State: finding.Fail, Severity: rule.Medium}}}
 	r.Finish()
-	j := &judging{gate: rule.High, format: "json"}
+	j := &judging{failAt: rule.High, format: "json"}
 	if err := j.finish(io.Discard, &report.Document{Report: r}); err != nil {
 		t.Errorf("a failure below the gate: %v", err)
 	}

@@ -48,7 +48,7 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 	}
 	n := facts.New(fsys, snap)
 	n.SetPublished(offered(cfg, snap))
-	g := check.Gate{
+	g := check.Enforcement{
 		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, all, slog.New(slog.DiscardHandler)).read(ctx),
 		Today: time.Now().UTC().Format(time.DateOnly), Checks: check.Checks(all),
 	}

@@ -26,7 +26,7 @@ type MonitorConfig struct {
 	Profile finding.Profile
 	// Waivers returns the failures that are accepted now; nil if there is none.
 	Waivers func(context.Context) []finding.Waiver
-	// Checks are asked: see gate.Checks.
+	// Checks are asked: see [check.Checks].
 	Checks []check.Check
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
@@ -70,8 +70,8 @@ type Monitor struct {
 	MonitorConfig
 	vpds      *facts.VPDs
 	published published
-	took      time.Duration // the last look
-	gate      check.Gate    // of the last look
+	took      time.Duration     // the last look
+	enforced  check.Enforcement // of the last look
 
 	mu  sync.Mutex // guards now
 	now *check.Failures
@@ -167,8 +167,8 @@ func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) 
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.Offered(snap))
-	m.gate = check.Gate{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
-	return n, m.gate.Ask(n)
+	m.enforced = check.Enforcement{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
+	return n, m.enforced.Ask(n)
 }
 
 func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {

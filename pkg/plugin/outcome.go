@@ -29,7 +29,7 @@ func newDevices(now, before *check.Failures) []pci.Address {
 // weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
 // may be in a transient state: its new failures wait for the next look.
 func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *check.Failures {
-	return m.gate.Weigh(findings, func(a pci.Address, failure rule.Failure) bool {
+	return m.enforced.Weigh(findings, func(a pci.Address, failure rule.Failure) bool {
 		return !slices.Contains(m.now.Devices[a], failure) && (check.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }

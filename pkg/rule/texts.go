@@ -30,8 +30,8 @@ type Text struct {
 	Who []Role `json:"who,omitempty" yaml:"who"`
 	// Severity is that of [Code.Severity]; the file does not have it.
 	Severity Severity `json:"severity,omitempty" yaml:"-"`
-	// Enforced are the gates that refuse because of the code; empty if it only informs.
-	Enforced []Gate `json:"enforced,omitempty" yaml:"enforced"`
+	// Enforced are the points that refuse because of the code; empty if it only informs.
+	Enforced []EnforcementPoint `json:"enforced,omitempty" yaml:"enforced"`
 	// Checks are the IDs of the audit's checks that look for the same.
 	Checks []string `json:"checks,omitempty" yaml:"checks"`
 	// Runbook is the heading of the runbook's section: "Device is quarantined".
@@ -67,22 +67,22 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{Tenant, Platform, Vendor} }
 
-// Gate is a place that refuses.
-type Gate string
+// EnforcementPoint is a place that refuses.
+type EnforcementPoint string
 
 // Gates, in the order in which a pod meets them.
 const (
-	AtAdmission Gate = "admission" // the API server does not store the object
-	AtPublish   Gate = "publish"   // the device is tainted, so that the scheduler does not allocate it
-	AtPrepare   Gate = "prepare"   // the kubelet's call fails, before the pod's VM starts
-	AtSandbox   Gate = "sandbox"   // the pod's VM is ended
-	AtContainer Gate = "container" // the container is not created
-	AtRelease   Gate = "release"   // the claim is not released yet
+	AtAdmission EnforcementPoint = "admission" // the API server does not store the object
+	AtPublish   EnforcementPoint = "publish"   // the device is tainted, so that the scheduler does not allocate it
+	AtPrepare   EnforcementPoint = "prepare"   // the kubelet's call fails, before the pod's VM starts
+	AtSandbox   EnforcementPoint = "sandbox"   // the pod's VM is ended
+	AtContainer EnforcementPoint = "container" // the container is not created
+	AtRelease   EnforcementPoint = "release"   // the claim is not released yet
 )
 
-// Gates returns all gates, in the order in which a pod meets them.
-func Gates() []Gate {
-	return []Gate{AtAdmission, AtPublish, AtPrepare, AtSandbox, AtContainer, AtRelease}
+// EnforcementPoints returns all enforcement points, in the order in which a pod meets them.
+func EnforcementPoints() []EnforcementPoint {
+	return []EnforcementPoint{AtAdmission, AtPublish, AtPrepare, AtSandbox, AtContainer, AtRelease}
 }
 
 // Texts returns the texts of all codes, by code. The error is a defect of the build.

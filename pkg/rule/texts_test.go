@@ -98,7 +98,7 @@ func TestTextsAreComplete(t *testing.T) {
 			}
 			within(t, text.SeenIn, rule.Places())
 			within(t, text.Who, rule.Roles())
-			within(t, text.Enforced, rule.Gates())
+			within(t, text.Enforced, rule.EnforcementPoints())
 			if len(text.SeenIn) == 0 {
 				t.Error("it is seen nowhere")
 			}

@@ -13,10 +13,10 @@ import (
 // WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
 const WaiversFile = "etc/kata-vfio/waivers.yaml"
 
-// DefaultGate returns the gate of a plugin without flags: those of all checks that can keep a function from claims, the profile for
+// DefaultEnforcement returns the enforcement of a plugin without flags: that of all checks that can keep a function from claims, the profile for
 // untrusted tenants, severity high, and the waivers of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
-func DefaultGate(n *facts.Node, all []Check, today string) (Gate, error) {
-	g := Gate{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
+func DefaultEnforcement(n *facts.Node, all []Check, today string) (Enforcement, error) {
+	g := Enforcement{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
 	file := n.Read(WaiversFile)
 	if file.Status == facts.Absent {
 		return g, nil
@@ -33,9 +33,9 @@ func DefaultGate(n *facts.Node, all []Check, today string) (Gate, error) {
 }
 
 // Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
-// since the node's start, or else those of the default gate. unread is [facts.Node.Planned]'s.
+// since the node's start, or else those of the default enforcement. unread is [facts.Node.Planned]'s.
 func Planned(n *facts.Node, all []Check, today string) (node plan.Node, unread []string) {
-	g, err := DefaultGate(n, all, today)
+	g, err := DefaultEnforcement(n, all, today)
 	node, unread = g.Planned(n)
 	if err != nil {
 		unread = append(unread, err.Error())
@@ -43,8 +43,8 @@ func Planned(n *facts.Node, all []Check, today string) (node plan.Node, unread [
 	return node, unread
 }
 
-// Planned is [Planned] with the failed checks of this gate.
-func (g *Gate) Planned(n *facts.Node) (node plan.Node, unread []string) {
+// Planned is [Planned] with the failed checks of this enforcement.
+func (g *Enforcement) Planned(n *facts.Node) (node plan.Node, unread []string) {
 	node, unread = n.Planned()
 	if !n.PluginSpoke() {
 		node.Failing = g.Judge(n).IDs

@@ -84,15 +84,15 @@ func codeFields(text *rule.Text) []codeField {
 }
 
 // refusedAt says where something is refused because of a code.
-func refusedAt(gates []rule.Gate) string {
-	words := map[rule.Gate]string{
+func refusedAt(points []rule.EnforcementPoint) string {
+	words := map[rule.EnforcementPoint]string{
 		rule.AtAdmission: "by the API server, where the chart's admission policies are on",
 		rule.AtPublish:   "by a taint", rule.AtPrepare: "when the claim is prepared", rule.AtSandbox: "when the VM has started",
 		rule.AtContainer: "when a container is created", rule.AtRelease: "when the claim is released",
 	}
 	var where []string
-	for _, gate := range gates {
-		where = append(where, words[gate])
+	for _, point := range points {
+		where = append(where, words[point])
 	}
 	return strings.Join(where, ", ")
 }

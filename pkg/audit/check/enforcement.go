@@ -10,9 +10,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Gate says which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
+// Enforcement says which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
 // the tables of the audit ask it, so that they say the same of a device.
-type Gate struct {
+type Enforcement struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
 	// Counts is the least severity at which a failed check counts; with [finding.Off], none counts.
@@ -33,7 +33,7 @@ func Checks(all []Check) []Check {
 const unasked = "OBS-004"
 
 // Ask runs the checks on a node. Without checks nobody knows whether the node is fit, so that it fails as a whole.
-func (g *Gate) Ask(n *facts.Node) []finding.Finding {
+func (g *Enforcement) Ask(n *facts.Node) []finding.Finding {
 	if len(g.Checks) == 0 {
 		return []finding.Finding{{ID: unasked, State: finding.Fail, Severity: rule.Critical, Text: "no check was asked of the node"}}
 	}
@@ -42,7 +42,7 @@ func (g *Gate) Ask(n *facts.Node) []finding.Finding {
 
 // Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may
 // be in a transient state, so it has none of its own.
-func (g *Gate) Judge(n *facts.Node) *Failures {
+func (g *Enforcement) Judge(n *facts.Node) *Failures {
 	if g.Counts == finding.Off {
 		return &Failures{}
 	}
@@ -50,7 +50,7 @@ func (g *Gate) Judge(n *facts.Node) *Failures {
 }
 
 // Weigh returns those of the findings that count, without the failures of functions that wait is true for.
-func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
+func (g *Enforcement) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
 	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waived: func(rule string, a pci.Address) bool {
 		return finding.WaivedFor(g.Waivers, g.Today, rule, a)
 	}}
@@ -75,7 +75,7 @@ func (g *Gate) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Fai
 }
 
 // staticRules returns the rules whose failure no configuration repairs.
-func (g *Gate) staticRules() map[string]bool {
+func (g *Enforcement) staticRules() map[string]bool {
 	static := map[string]bool{}
 	for _, c := range g.Checks {
 		static[c.ID] = c.Rule.Static

@@ -12,7 +12,7 @@ import (
 
 // TestGateWithoutChecksFails: what nobody judged is not given to claims.
 func TestGateWithoutChecksFails(t *testing.T) {
-	g := check.Gate{Counts: rule.High, Today: "2026-11-22"}
+	g := check.Enforcement{Counts: rule.High, Today: "2026-11-22"}
 	failures := g.Weigh(g.Ask(nil), func(pci.Address, rule.Failure) bool { return false })
 	if got, want := failures.IDs(pci.Address{Bus: 1}), []string{"OBS-004"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -50,7 +50,7 @@ func TestNodeWideFailureIsWaived(t *testing.T) {
 			f := tt.finding
 			f.ID, f.State, f.Severity = id, finding.Fail, rule.High
 			found := []finding.Finding{f}
-			g := check.Gate{Counts: rule.High, Today: "2026-11-22", Checks: check.Checks(all), Waivers: []finding.Waiver{{Rule: id, Scope: tt.scope, Until: "2026-12-01"}}}
+			g := check.Enforcement{Counts: rule.High, Today: "2026-11-22", Checks: check.Checks(all), Waivers: []finding.Waiver{{Rule: id, Scope: tt.scope, Until: "2026-12-01"}}}
 			finding.Apply(g.Waivers, g.Today, found)
 			failures := g.Weigh(found, func(pci.Address, rule.Failure) bool { return false })
 			if first, second := failures.IDs(one), failures.IDs(other); !slices.Equal(first, tt.first) || !slices.Equal(second, tt.second) {
@@ -108,7 +108,7 @@ func TestWeigh(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := check.Gate{Counts: tt.counts, Waivers: tt.waivers, Today: "2026-11-22", Checks: check.Checks(all)}
+			g := check.Enforcement{Counts: tt.counts, Waivers: tt.waivers, Today: "2026-11-22", Checks: check.Checks(all)}
 			failures := g.Weigh(tt.findings, func(pci.Address, rule.Failure) bool { return false })
 			if first, second := failures.IDs(one), failures.IDs(other); !slices.Equal(first, tt.first) || !slices.Equal(second, tt.second) {
 				t.Errorf("%v and %v, want %v and %v", first, second, tt.first, tt.second)
