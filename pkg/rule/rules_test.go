@@ -100,7 +100,7 @@ func TestNumbersOfGroups(t *testing.T) {
 		for i := 1; i <= n; i++ {
 			want := fmt.Sprintf("%s-%03d", letters, i)
 			if got := len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != want })); got != 1 {
-				t.Errorf("%s is there %s times, want once: group %s has %d entries", want, strconv.Itoa(got), letters, n)
+				t.Errorf("%s is there %s times, want once: group %s has %d entries; a new one takes the next number", want, strconv.Itoa(got), letters, n)
 			}
 		}
 	}

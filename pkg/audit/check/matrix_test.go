@@ -188,7 +188,7 @@ func printMatrix(t *testing.T, good map[string]map[string]finding.State, found m
 			t.Errorf("%s passes on no board", c.ID)
 		}
 		if found[c.ID] == 0 {
-			t.Errorf("%s is never seen to fail", c.ID)
+			t.Errorf("%s is never seen to fail; plant its fault in the faults of the group's test", c.ID)
 		}
 	}
 }
