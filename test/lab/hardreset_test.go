@@ -30,7 +30,6 @@ const (
 // record must be found after the reset, in its state or in an earlier one, and Recover must forget it. Each is a boot: with -short there is one for each
 // way that a record can go.
 func TestPowerCut(t *testing.T) {
-	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	for _, tt := range []struct {
@@ -77,7 +76,6 @@ func TestPowerCut(t *testing.T) {
 
 // TestGroupsAreRenumbered prepares a claim, and boots with a device more, which gives the function another group.
 func TestGroupsAreRenumbered(t *testing.T) {
-	t.Parallel()
 	m := labtest.Start(t, lab.Config{VFIO: image.Legacy})
 	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	o := victim.Orders{Act: victim.Prepare, UID: victimUID, Addresses: []string{topology.GPU0}}
@@ -97,7 +95,6 @@ func TestGroupsAreRenumbered(t *testing.T) {
 
 // TestUnplugged pulls the device of a prepared claim out of the running machine.
 func TestUnplugged(t *testing.T) {
-	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	o := victim.Orders{Act: victim.Prepare, UID: victimUID, Addresses: []string{topology.GPU0, topology.GPU2}}

@@ -28,7 +28,6 @@ func variants() []string {
 
 // The machine and its nested VM. With -short, boots and the nested VM are left to the suites that are built on them.
 func TestMachine(t *testing.T) {
-	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
@@ -47,7 +46,6 @@ func TestMachine(t *testing.T) {
 // The main job, with each variant of the VFIO modules. What PFs and guests do with a VF's traffic is the same with both and
 // takes several VMs: it runs with one.
 func TestClaims(t *testing.T) {
-	t.Parallel() // its machines have one processor
 	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
 		t.Run(variant, func(t *testing.T) {
 			others := "^$"
@@ -76,7 +74,6 @@ func putGuestnet(t *testing.T, m *lab.Machine) {
 
 // The kernel's side of single packages.
 func TestPackages(t *testing.T) {
-	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
@@ -89,14 +86,12 @@ func TestPackages(t *testing.T) {
 
 // What PFs impose on VFs, against the kernel's simulated NIC.
 func TestEswitch(t *testing.T) {
-	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, "./tests/eswitch")
 }
 
 // The inventory and its verdicts against the kernel and lspci, with an IOMMU and without.
 func TestDiscovery(t *testing.T) {
-	t.Parallel()
 	t.Run("with an IOMMU", func(t *testing.T) {
 		m := labtest.Start(t, lab.Config{})
 		suite.Run(t, m, "./tests/discovery")
@@ -110,14 +105,12 @@ func TestDiscovery(t *testing.T) {
 
 // A plugin killed at every point of its work.
 func TestCrash(t *testing.T) {
-	t.Parallel()
 	m := labtest.Start(t, lab.Config{})
 	suite.Run(t, m, "./tests/crash", "-test.timeout=35m")
 }
 
 // What a kernel, a disk and other processes can do to a claim.
 func TestBadDays(t *testing.T) {
-	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
@@ -128,7 +121,6 @@ func TestBadDays(t *testing.T) {
 
 // The audit against the kernel, and what it finds on it.
 func TestAudit(t *testing.T) {
-	t.Parallel()
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
