@@ -1,9 +1,11 @@
 package blueprint
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 )
 
 // Runtime is a node's container runtime.
@@ -72,20 +74,9 @@ type Containers struct {
 
 // WithDefaults sets unset options and refuses invalid ones.
 func (o Containers) WithDefaults() (Containers, error) {
-	for _, err := range []error{
-		choose("runtime", &o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone),
-		choose("kata", &o.Kata, FlavorGo, FlavorRust),
-		choose("base", &o.Base, BaseGPU, BaseNIC),
-	} {
-		if err != nil {
-			return o, err
-		}
-	}
-	if o.HotPlug && o.Kata == FlavorRust {
-		return o, fmt.Errorf("hotPlug: Kata's Rust runtime has no such setting; use kata: %s", FlavorGo)
-	}
-	if o.HotPlug && o.NICHandler {
-		return o, errors.New("nicHandler: the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")
+	o.Runtime, o.Kata, o.Base = cmp.Or(o.Runtime, RuntimeAuto), cmp.Or(o.Kata, FlavorGo), cmp.Or(o.Base, BaseGPU)
+	for field, text := range o.problems() {
+		return o, fmt.Errorf("%s: %s", field, text)
 	}
 	if o.PodResourcesSocket == nil {
 		o.PodResourcesSocket = new(o.Runtime != RuntimeNone)
@@ -93,13 +84,45 @@ func (o Containers) WithDefaults() (Containers, error) {
 	return o, nil
 }
 
-// choose validates a value, and sets an empty one to the first choice.
-func choose[T ~string](name string, value *T, choices ...T) error {
-	if *value == "" {
-		*value = choices[0]
+// problems yields the fields that are wrong, and why.
+func (o *Containers) problems() iter.Seq2[string, string] {
+	return func(yield func(field, text string) bool) {
+		for _, p := range [][2]string{
+			{"runtime", noChoice(o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone)},
+			{"kata", noChoice(o.Kata, FlavorGo, FlavorRust)},
+			{"base", noChoice(o.Base, BaseGPU, BaseNIC)},
+			{"hotPlug", o.wrongHotPlug()},
+			{"nicHandler", o.wrongNICHandler()},
+		} {
+			if p[1] != "" && !yield(p[0], p[1]) {
+				return
+			}
+		}
 	}
-	if slices.Contains(choices, *value) {
-		return nil
+}
+
+func (o *Containers) wrongHotPlug() string {
+	if o.HotPlug && o.Kata == FlavorRust {
+		return fmt.Sprintf("Kata's Rust runtime has no such setting; use kata: %s", FlavorGo)
 	}
-	return fmt.Errorf("%s: %q is none of %v", name, string(*value), choices)
+	return ""
+}
+
+func (o *Containers) wrongNICHandler() string {
+	if o.HotPlug && o.NICHandler {
+		return "the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them"
+	}
+	return ""
+}
+
+// noChoice says that a value is set, but is not one of the choices; empty if it is one.
+func noChoice[T ~string](value T, choices ...T) string {
+	if value == "" || slices.Contains(choices, value) {
+		return ""
+	}
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = string(c)
+	}
+	return fmt.Sprintf("%q is not one of %s", string(value), strings.Join(words, ", "))
 }

@@ -148,25 +148,8 @@ func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 }
 
 func (d *decoder) checkContainers(o *Containers) {
-	oneOf(d, "containers.runtime", o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone)
-	oneOf(d, "containers.kata", o.Kata, FlavorGo, FlavorRust)
-	oneOf(d, "containers.base", o.Base, BaseGPU, BaseNIC)
-	if o.HotPlug && o.Kata == FlavorRust {
-		d.at("containers.hotPlug", "Kata's Rust runtime has no such setting; use kata: %s", FlavorGo)
-	}
-	if o.HotPlug && o.NICHandler {
-		d.at("containers.nicHandler", "the handler kata-vfio plugs devices when the VM starts, and hotPlug is for all handlers of a node; use one of them")
-	}
-}
-
-// oneOf reports a value that is set, but is not one of the choices.
-func oneOf[T ~string](d *decoder, path string, value T, choices ...T) {
-	if value != "" && !slices.Contains(choices, value) {
-		var words []string
-		for _, c := range choices {
-			words = append(words, string(c))
-		}
-		d.at(path, "%q is not one of %s", string(value), strings.Join(words, ", "))
+	for field, text := range o.problems() {
+		d.at("containers."+field, "%s", text)
 	}
 }
 
