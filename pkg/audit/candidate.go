@@ -202,13 +202,6 @@ func worst(r *finding.Report) map[string]finding.Finding {
 }
 
 func (c *Candidate) fillLists() {
-	c.Refusals, c.ByHand, c.Changes, c.Commands = emptyList(c.Refusals), emptyList(c.ByHand), emptyList(c.Changes), emptyList(c.Commands)
-	c.Repaired, c.Remaining, c.Open, c.Unknown = emptyList(c.Repaired), emptyList(c.Remaining), emptyList(c.Open), emptyList(c.Unknown)
-}
-
-func emptyList[T any](items []T) []T {
-	if items == nil {
-		return []T{}
-	}
-	return items
+	c.Refusals, c.ByHand, c.Changes, c.Commands = list(c.Refusals), list(c.ByHand), list(c.Changes), list(c.Commands)
+	c.Repaired, c.Remaining, c.Open, c.Unknown = list(c.Repaired), list(c.Remaining), list(c.Open), list(c.Unknown)
 }

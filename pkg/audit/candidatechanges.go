@@ -29,7 +29,7 @@ func (j *judge) changes(repaired []CandidateRule) []CandidateChange {
 			s := j.scenario(part)
 			change.Repairs = failing(j.run(j.node.FS.WithOverlay(s.files), s.snapshot, checks))
 		}
-		change.Repairs = emptyList(change.Repairs)
+		change.Repairs = list(change.Repairs)
 		all = append(all, change)
 	}
 	return all

@@ -21,7 +21,7 @@ type CandidateOptions struct {
 	// Show is the least severity of the checks in a table.
 	Show  rule.Severity
 	Color bool
-	// Width is that of a table in characters; 0 is [terminal.PageWidth].
+	// Width is that of a table in characters; 0 is [output.PageWidth].
 	Width int
 }
 

@@ -7,9 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // machine builds the snapshot of a made-up node.
@@ -104,12 +102,7 @@ func (m *machine) snapshot() *device.Snapshot {
 	return &m.s
 }
 
-func (m *machine) inventory() *audit.Inventory { return drawn(m.snapshot()) }
-
-// assess judges a snapshot by the default node config, without records of claims.
-func drawn(s *device.Snapshot) *audit.Inventory {
-	return audit.NewInventory(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)}, nil)
-}
+func (m *machine) inventory() *audit.Inventory { return assess(m.snapshot()) }
 
 func on() *pci.ACS { return &pci.ACS{Capability: 0x5f, Control: 0x1d} }
 
@@ -236,6 +229,6 @@ func inventories(t *testing.T) map[string]*audit.Inventory {
 	t.Helper()
 	return map[string]*audit.Inventory{
 		"lab": lab().inventory(), "server": server().inventory(), "desktop": desktop().inventory(),
-		"empty": drawn(&device.Snapshot{}),
+		"empty": assess(&device.Snapshot{}),
 	}
 }

@@ -92,13 +92,13 @@ func (r *Record) Encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// RecordTree is the node's files below its root.
-type RecordTree interface {
+// reader reads the node's files below its root.
+type reader interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 }
 
 // ReadRecord returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is an error of [ParseRecord].
-func ReadRecord(tree RecordTree) (*Record, error) {
+func ReadRecord(tree reader) (*Record, error) {
 	text, err := tree.ReadAtMost(RecordFile, maxSize)
 	if err != nil {
 		return nil, fmt.Errorf("read the record of the last verify: %w", err)

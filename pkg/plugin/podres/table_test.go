@@ -16,11 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
-const (
-	tableBoot = "6f0b5c2e"
-	tableGPU  = "gpu-0000-3b-00-0"
-)
-
 // node is a journal and a CDI directory.
 type node struct {
 	t       *testing.T
@@ -50,7 +45,7 @@ func (n *node) table() *podres.Table {
 		n.t.Fatal(err)
 	}
 	return podres.NewTable(podres.TableConfig{
-		Journal: records, Specs: n.specs, BootID: tableBoot, Node: "worker-1",
+		Journal: records, Specs: n.specs, BootID: thisBoot, Node: "worker-1",
 		JournalDir: filepath.Join(n.dir, "journal"), SpecsDir: filepath.Join(n.dir, "cdi"),
 	})
 }
@@ -64,13 +59,13 @@ func (n *node) view(table *podres.Table) *podres.View {
 	return v
 }
 
-// record is a claim with a GPU for the pod db-0, prepared.
+// tableRecord is a claim with a GPU for the pod db-0, prepared.
 func tableRecord(uid, podUID string) *journal.Record {
 	return &journal.Record{
-		Kind: journal.Claim, State: journal.Prepared, BootID: tableBoot,
+		Kind: journal.Claim, State: journal.Prepared, BootID: thisBoot,
 		Plan: plan.Plan{
 			Claim:   plan.Ref{UID: uid, Namespace: "tenant-a", Name: "claim-" + uid, Pods: []claim.Pod{{UID: podUID, Name: "db-0"}}},
-			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: tableGPU, Address: pci.Address{Bus: 0x3b}}},
+			Devices: []plan.Device{{Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Address: pci.Address{Bus: 0x3b}}},
 		},
 	}
 }
@@ -116,8 +111,8 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	want := &podres.Assignment{
 		Claim: r.Plan.Claim, State: journal.Prepared,
 		Devices: []podres.Device{{
-			Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: tableGPU, Published: tableGPU, Address: pci.Address{Bus: 0x3b},
-			CDI: "kata-vfio.dev/vfio=c1-" + tableGPU, Nodes: []string{"/dev/vfio/15"},
+			Request: "gpu", Pool: "worker-1/kata-vfio.dev", Name: gpu, Published: gpu, Address: pci.Address{Bus: 0x3b},
+			CDI: "kata-vfio.dev/vfio=c1-" + gpu, Nodes: []string{"/dev/vfio/15"},
 		}},
 	}
 	byCDI, _ := v.WithCDI(want.Devices[0].CDI)
@@ -134,7 +129,7 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	if got := v.OfPod("p2"); got != nil {
 		t.Errorf("another pod has %v", got)
 	}
-	if _, ok := v.WithCDI("kata-vfio.dev/vfio=c2-" + tableGPU); ok {
+	if _, ok := v.WithCDI("kata-vfio.dev/vfio=c2-" + gpu); ok {
 		t.Error("a CDI name of no claim is known")
 	}
 }
