@@ -163,7 +163,7 @@ space := $(empty) $(empty)
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)
 unit: ## run the tests that need no kernel of their own
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m -skip $(APART) $$($(GO) list ./... | grep -vE '/kata-vfio/($(subst $(space),|,$(strip $(ALONE))))$$')
-	$(if $(SHORT),,CGO_ENABLED=1) $(GO) test $(or $(SHORT),-race) -timeout 30m -skip $(APART) $(ALONE:%=./%)
+	$(if $(SHORT),,CGO_ENABLED=1) $(GO) test $(or $(SHORT),-race) -timeout $(if $(SHORT),30m,3h) -skip $(APART) $(ALONE:%=./%)
 	$(GO) test -v -timeout 30m -run 'EveryPoint|^TestStaleWatcher$$' ./pkg/prepare ./pkg/bootstrap | grep -E 'points|acts|FAIL|_test.go|^ok'
 	$(GO) test -v -run '^TestSoak$$' ./pkg/prepare
 	$(GO) -C test/tools/image test ./...
