@@ -144,11 +144,11 @@ func TestExitCodes(t *testing.T) {
 	r.Finish()
 	j := &judging{failAt: rule.High, format: "json"}
 	if err := j.finish(io.Discard, &report.Document{Report: r}); err != nil {
-		t.Errorf("a failure below the gate: %v", err)
+		t.Errorf("a failure below the severity: %v", err)
 	}
 }
 
-// TestLedgerThatFailsHasItsOwnExitCode: whatever the gate, and nothing else fails.
+// TestLedgerThatFailsHasItsOwnExitCode: whatever the severity, and nothing else fails.
 func TestLedgerThatFailsHasItsOwnExitCode(t *testing.T) {
 	tree := server(t)
 	name := ledger.DefaultDir + "/" + ledger.SegmentName(0)

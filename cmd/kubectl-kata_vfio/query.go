@@ -73,7 +73,7 @@ func (q *query) print(w io.Writer, document any) error {
 	return nil
 }
 
-// plain returns a value as its JSON form says it, with texts as [terminal.Visible] has them.
+// plain returns a value as its JSON form says it, with texts as [output.Visible] has them.
 func plain(value any) (any, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -222,7 +222,7 @@ type Style struct {
 	Color bool
 	// Bridges lists bridges too.
 	Bridges bool
-	// Width is in characters; 0 is [terminal.PageWidth].
+	// Width is in characters; 0 is [output.PageWidth].
 	Width int
 }
 

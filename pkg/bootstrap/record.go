@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Record saves the findings of a plan on the node, as [drift.RecordFile]. The plugin serves them as metrics. You can repeat
+// Record saves the findings of a plan on the node, as [state.RecordFile]. The plugin serves them as metrics. You can repeat
 // it; earlier findings keep their time. Apply and Revert remove the record, because it is outdated then. If another
 // process applied meanwhile, the error is [errOutdated].
 func (e *Engine) Record(ctx context.Context, p *Plan) error {

@@ -166,7 +166,7 @@ func (n *Node) useConfig(path string, text []byte) bool {
 
 // Planned returns the node as the plugin plans with it and publishes it: by its config,
 // the journal's records and marks, and what the plugin says that no other file does. The
-// failed checks are those that the plugin says; package gate adds them where no plugin has
+// failed checks are those that the plugin says; package audit/check adds them where no plugin has
 // spoken. What could not be read does not count: unread says what that is and what it hides,
 // one sentence each.
 func (n *Node) Planned() (node plan.Node, unread []string) {

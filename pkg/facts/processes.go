@@ -139,7 +139,7 @@ func vfioNodes(f *device.Function) []string {
 	return nodes
 }
 
-// FindNode returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
+// Behind returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
 func (n *Node) Behind(node string) []pci.Address { return n.behind()[node] }
 
 // newHoldings returns what one process holds.

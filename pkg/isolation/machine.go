@@ -31,7 +31,7 @@ func HasCoherentGPU(s *device.Snapshot) bool {
 	return slices.ContainsFunc(s.Functions, func(f device.Function) bool { return isCoherent(s, &f) })
 }
 
-// atsFix is the fix of [ATSEnabled] for a function.
+// atsFix is the fix of [rule.ATSEnabled] for a function.
 func atsFix(s *device.Snapshot, f *device.Function) string {
 	switch {
 	case isCoherent(s, f):
@@ -62,7 +62,7 @@ func isArm(s *device.Snapshot) bool {
 	})
 }
 
-// identityFixOn is the fix of [IdentityDomain] in the words of the node's architecture.
+// identityFixOn is the fix of [rule.IdentityDomain] in the words of the node's architecture.
 func identityFixOn(s *device.Snapshot, file string) string {
 	if isArm(s) {
 		return "boot with `iommu.passthrough=0`, or `echo DMA > " + file + "` while no member has a driver"
@@ -70,7 +70,7 @@ func identityFixOn(s *device.Snapshot, file string) string {
 	return fixAt(rule.IdentityDefaultDomain, "/sys/kernel/iommu_groups/<group>/type", file)
 }
 
-// directRegionFix is the fix of [DirectRegion] in the words of the node's architecture.
+// directRegionFix is the fix of [rule.DirectRegion] in the words of the node's architecture.
 func directRegionFix(s *device.Snapshot) string {
 	if isArm(s) {
 		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
@@ -78,7 +78,7 @@ func directRegionFix(s *device.Snapshot) string {
 	return rule.DirectMappedRegion.Fix()
 }
 
-// FixOn is [Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
+// FixOn is [rule.Code.Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
 // architecture and on what is below the kernel.
 func FixOn(s *device.Snapshot, code rule.Code) string {
 	switch code {

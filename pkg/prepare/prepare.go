@@ -96,7 +96,7 @@ func (p *Preparer) Order() *Order { return p.order }
 //
 // Callers may branch on these errors: [rule.RefusedError], [effects.InUseError],
 // [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
-// [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
+// [podnet.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.NewRef(req)})
 	defer func() { end(Result{Record: rec, Err: err}) }()

@@ -164,3 +164,43 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 		}
 	}
 }
+
+// TestLinksInCommentsLead refuses a link to a package that is gone, such as one that was merged into another.
+func TestLinksInCommentsLead(t *testing.T) {
+	link := regexp.MustCompile(`\[\*?([a-z][a-z0-9]*)\.[A-Z]\w*`)
+	major := regexp.MustCompile(`/v\d+$`) // of a module's path
+	known, linked := map[string]bool{}, map[string]string{}
+	for _, top := range []string{"cmd", "pkg", "test"} {
+		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			known[file.Name.Name] = true
+			for _, spec := range file.Imports {
+				known[filepath.Base(major.ReplaceAllString(strings.Trim(spec.Path.Value, `"`), ""))] = true
+				if spec.Name != nil {
+					known[spec.Name.Name] = true
+				}
+			}
+			for _, group := range file.Comments {
+				for _, found := range link.FindAllStringSubmatch(group.Text(), -1) {
+					linked[found[1]] = files.Position(group.Pos()).String() + ": " + found[0]
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range linked {
+		if !known[name] {
+			t.Errorf("%s]: there is no package %s", at, name)
+		}
+	}
+}

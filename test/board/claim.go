@@ -266,8 +266,8 @@ func StateFile(rec *journal.Record) string {
 	return "run/vc/sbs/" + SandboxID(rec.ID()) + "/persist.json"
 }
 
-// KeepState writes what Kata's Go runtime keeps of the sandbox that has a claim's
-// functions, as far as it is read (pkg/facts/runtimes).
+// KeepState writes the state of Kata's Go runtime for the sandbox that has a claim's functions: the fields that
+// pkg/facts/runtimes reads.
 func (t *Tree) KeepState(rec *journal.Record) {
 	t.TB.Helper()
 	type vfioDev struct {

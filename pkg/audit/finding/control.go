@@ -25,8 +25,8 @@ const (
 	Supporting Strength = "supporting"
 )
 
-// Framework is a catalogue of controls, as far as checks support them. A node on which every check passes is not thereby
-// compliant, and no text of the audit may claim it. The tables are the files in the folder controls.
+// Framework is a catalogue of those controls that checks support. A node on which every check passes is not compliant because of
+// that, and no text of the audit may claim it. The tables are the files in the folder controls.
 type Framework struct {
 	// ID is the name on command lines: "nist-800-53".
 	ID       string    `json:"id"`

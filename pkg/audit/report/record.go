@@ -269,7 +269,7 @@ func newRefusalTable(list []facts.Refusal) refusalTable {
 	return t
 }
 
-// claimName is [history.ClaimName] for a table.
+// claimName is [facts.ClaimName] for a table.
 func claimName(c ledger.Claim) string { return output.Shorten(facts.ClaimName(&c), maxWords) }
 
 // listAddresses returns the first of the devices' addresses.

@@ -43,7 +43,7 @@ type Options struct {
 	// code says; empty for every one.
 	FailOn rule.Severity
 	Color  bool
-	// Width is that of text for people, in characters; 0 is [terminal.PageWidth].
+	// Width is that of text for people, in characters; 0 is [output.PageWidth].
 	Width int
 }
 
@@ -64,8 +64,8 @@ func ForPeople(format string) bool {
 func HasHistory(format string) bool { return format == "html" }
 
 // Write writes the document in the format. Whatever comes from the node does
-// nothing where it is looked at: JSON escapes it (package encode), all other formats
-// have it written out (package terminal).
+// nothing where it is looked at: JSON escapes it, all other formats have it written out
+// (package output).
 func Write(w io.Writer, d *Document, format string, o Options) error {
 	if o.FailOn != "" {
 		d = d.judgedAt(o.FailOn)

@@ -34,7 +34,7 @@ func TestGolden(t *testing.T) {
 	extension := map[string]string{"table": "txt", "wide": "wide.txt", "junit": "xml", "sarif": "sarif", "ocsf": "ocsf.ndjson"}
 	for _, format := range report.Formats() {
 		if format == "html" {
-			continue // package page tests its own
+			continue // the tests of Page have their own
 		}
 		name := extension[format]
 		if name == "" {
@@ -164,10 +164,10 @@ func TestHeadlineGoesByTheGate(t *testing.T) {
 		"junit": {`failures="0"`, `failures="1"`},
 	} {
 		if got := write(t, medium, format, report.Options{FailOn: rule.High}); !strings.Contains(got, c.below) || strings.Contains(got, c.at) {
-			t.Errorf("%s: a failure below the gate: %q is not there, or %q is", format, c.below, c.at)
+			t.Errorf("%s: a failure below the severity: %q is not there, or %q is", format, c.below, c.at)
 		}
 		if got := write(t, medium, format, report.Options{FailOn: rule.Medium}); !strings.Contains(got, c.at) {
-			t.Errorf("%s: a failure at the gate: %q is not there", format, c.at)
+			t.Errorf("%s: a failure at the severity: %q is not there", format, c.at)
 		}
 	}
 }

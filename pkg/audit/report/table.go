@@ -248,7 +248,7 @@ func severityColor(s rule.Severity) output.Color {
 	}
 }
 
-// visible returns a copy in which every text is as [terminal.Visible] has it.
+// visible returns a copy in which every text is as [output.Visible] has it.
 func (d *Document) visible() *Document {
 	r := *d.Report
 	r.Subject = visibleSubject(r.Subject)

@@ -156,7 +156,7 @@ func (e *editor) file(name string, content, why string, then ...state.FollowUp) 
 	})
 }
 
-// read returns a file that package platform found; false, with a problem, if it can no longer be read.
+// read returns a file that [Detect] found; false, with a problem, if it can no longer be read.
 func (e *editor) read(name string) (string, bool) {
 	data, err := e.tree.ReadAtMost(name, maxFile+1)
 	if err == nil && len(data) > maxFile {

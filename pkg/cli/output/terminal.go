@@ -1,5 +1,5 @@
-// Package output writes values as documents for programs (the machine-readable formats of --output), and text for users at a terminal: within a width, in colors, and so that text from a node has no
-// effect on the terminal.
+// Package output writes values as documents for programs (the machine-readable formats of --output), and text for users at
+// a terminal: within a width, in colors, and so that text from a node has no effect on the terminal.
 package output
 
 import (

@@ -175,7 +175,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// Assignments returns which claim has which device; [assignment.Table] implements it. After an error
+// Assignments returns which claim has which device; [podres.Table] implements it. After an error
 // the claims of all devices are unknown.
 type Assignments interface {
 	View() (*podres.View, error)

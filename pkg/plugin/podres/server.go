@@ -36,7 +36,7 @@ const (
 	passLimit = 5 * time.Second
 )
 
-// Assignments returns which claim belongs to which pod; [assignment.Table] implements it.
+// Assignments returns which claim belongs to which pod; [Table] implements it.
 type Assignments interface {
 	View() (*View, error)
 }

@@ -30,7 +30,7 @@ type Specs interface {
 	Read(claimUID string) (*specs.Spec, error)
 }
 
-// Config holds what a Table reads. All fields are required, except Node.
+// TableConfig holds what a Table reads. All fields are required, except Node.
 type TableConfig struct {
 	Journal Journal
 	Specs   Specs

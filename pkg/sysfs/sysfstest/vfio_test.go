@@ -243,7 +243,7 @@ func TestHostDriverCantJoinAHeldGroup(t *testing.T) {
 	wantDriver(t, k, audio, "snd_hda_intel")
 }
 
-// Fatal keeps what ends a test, so that a test can be about it.
+// fatal keeps what ends a test, so that a test can be about it.
 type fatal struct {
 	sysfstest.TB
 	said string
