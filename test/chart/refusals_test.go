@@ -39,7 +39,7 @@ func TestPoliciesRefuseWithCodes(t *testing.T) {
 		for _, message := range r.messages {
 			code := codeAtEnd(message)
 			if _, ok := enforced[code]; !ok {
-				t.Errorf("%s: %s\nis refused with %q; want a code at its end, whose text in pkg/rule has the gate %q", r.file, r.expression, message, rule.AtAdmission)
+				t.Errorf("%s: %s\nis refused with %q; want a code at its end, whose text in pkg/rule says enforced: %s", r.file, r.expression, message, rule.AtAdmission)
 			}
 			enforced[code] = true
 		}

@@ -86,7 +86,7 @@ func codeFields(text *rule.Text) []codeField {
 // refusedAt says where something is refused because of a code.
 func refusedAt(points []rule.EnforcementPoint) string {
 	words := map[rule.EnforcementPoint]string{
-		rule.AtAdmission: "by the API server, where the chart's admission policies are on",
+		rule.AtAdmission: "by the API server, if the chart's admission policies are on",
 		rule.AtPublish:   "by a taint", rule.AtPrepare: "when the claim is prepared", rule.AtSandbox: "when the VM has started",
 		rule.AtContainer: "when a container is created", rule.AtRelease: "when the claim is released",
 	}
