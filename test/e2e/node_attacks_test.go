@@ -198,7 +198,7 @@ func (s *site) neverStarted(ctx context.Context, a attack) error {
 		}
 	}
 	if got.Status.Phase != corev1.PodPending {
-		return fmt.Errorf("the pod is %s", got.Status.Phase)
+		return fmt.Errorf("the pod is %s: %s %s", got.Status.Phase, got.Status.Reason, got.Status.Message)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,11 +105,19 @@ func TestNode(t *testing.T) {
 func runCases(t *testing.T, c node.Config, left []nodeCase) {
 	t.Helper()
 	losses := 0
+	var failed []caseEnd
+	// Half an hour of other cases' logs can lie between a failure and the end, where people look first.
+	defer func() {
+		for _, e := range failed {
+			t.Logf("FAILED: %s: %s", e.name, ends(e.err.Error()))
+		}
+	}()
 	for len(left) > 0 {
 		ended, err := runOnNode(t, c, left)
 		for _, e := range ended {
 			t.Run(e.name, func(t *testing.T) {
 				if e.err != nil {
+					failed = append(failed, e)
 					t.Error(e.err)
 				}
 			})
@@ -125,6 +134,16 @@ func runCases(t *testing.T, c node.Config, left []nodeCase) {
 		}
 		t.Logf("%s and what follows it run on another machine: %v", left[0].name, err)
 	}
+}
+
+// ends returns the beginning and the end of a text in one line.
+func ends(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= 2*most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most]+" ... "+text[len(text)-most:], "")
 }
 
 // caseEnd is how a case ended.
