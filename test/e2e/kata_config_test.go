@@ -104,27 +104,14 @@ func refusesAnnotations(ctx context.Context, s *site) error {
 		return err
 	}
 	attacks := annotationAttacks("kata-vfio.dev/vfio=" + heldCDI)
-	if err := s.eachRefused(ctx, attacks); err != nil {
+	if err := s.refusedInTurns(ctx, attacks, 1); err != nil {
 		return fmt.Errorf("with our configuration: %w", err)
 	}
-	err = s.whileCareless(ctx, func(ctx context.Context, s *site) error { return s.eachRefused(ctx, attacks) })
+	err = s.whileCareless(ctx, func(ctx context.Context, s *site) error { return s.refusedInTurns(ctx, attacks, 1) })
 	if err != nil {
 		return fmt.Errorf("with a careless configuration: %w", err)
 	}
 	return s.awaitRunning(ctx, nodeLimit, "holder")
-}
-
-// eachRefused tries one attack after the other: each boots a VM, again and again, until it is deleted.
-func (s *site) eachRefused(ctx context.Context, attacks []attack) error {
-	for _, a := range attacks {
-		if err := s.allRefused(ctx, []attack{a}); err != nil {
-			return err
-		}
-		if _, err := s.plane.Kubectl(ctx, "delete", "pod", a.name, "--namespace", a.namespace, "--grace-period=1"); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func annotationAttacks(heldCDI string) []attack {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,11 +105,11 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	if err := s.node.StartService(meddler, path.Join(node.Dir, "bin", meddler)); err != nil {
 		return err
 	}
-	try := s.allRefused
+	atATime := 4 // the kubelet tries each again and again, and a dozen at a time keep the machine from anything else
 	if s.kata != nil {
-		try = s.eachRefused // each boots a VM, and two at a time take longer than Kata waits
+		atATime = 1 // each boots a VM, and two at a time take longer than Kata waits
 	}
-	errs := []error{try(ctx, attacks(heldNode, staleCDI)), s.socketIsRoots(ctx)}
+	errs := []error{s.refusedInTurns(ctx, attacks(heldNode, staleCDI), atATime), s.socketIsRoots(ctx)}
 	errs = append(errs, s.node.StopService(ctx, meddler))
 	_, err = s.output(ctx, "rm "+staleSpec+"; umount -l "+deviceNodes+" && rmdir "+deviceNodes)
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
@@ -166,7 +167,20 @@ func (s *site) make(ctx context.Context, a attack) error {
 	return s.client.CoreV1().Pods(a.namespace).Bind(ctx, binding, metav1.CreateOptions{})
 }
 
-// allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again.
+// refusedInTurns tries some attacks at a time, and deletes their pods before the next.
+func (s *site) refusedInTurns(ctx context.Context, attacks []attack, atATime int) error {
+	var errs []error
+	for some := range slices.Chunk(attacks, atATime) {
+		errs = append(errs, s.allRefused(ctx, some))
+		for _, a := range some {
+			_, err := s.plane.Kubectl(ctx, "delete", "pod", a.name, "--namespace", a.namespace, "--grace-period=1")
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// allRefused makes all the pods and then waits for each one's event.
 func (s *site) allRefused(ctx context.Context, attacks []attack) error {
 	for _, a := range attacks {
 		if err := s.make(ctx, a); err != nil {
