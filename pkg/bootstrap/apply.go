@@ -24,7 +24,7 @@ func (e *RefusedError) Error() string {
 	return "nothing was changed: " + strings.Join(texts, "\n")
 }
 
-// Result is what apply or revert did.
+// Result is the outcome of apply or revert.
 type Result struct {
 	// Changed are the files that changed, and Settings the running settings.
 	Changed  []FilePlan    `json:"changed"`
@@ -40,9 +40,9 @@ type Result struct {
 	Plan *Plan `json:"-"`
 }
 
-// Apply configures the node as the blueprint says. After an error it undoes all changes.
-// The next apply runs the tools that did not run. Text is the blueprint as it was
-// written, for [Engine.Status]. A [RefusedError] says what prevents the changes.
+// Apply configures the node according to the blueprint. After an error it undoes all changes. The next apply runs the tools
+// that did not run. Text is the blueprint as it was written, for [Engine.Status]. A [RefusedError] lists the problems that
+// prevent the changes.
 func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -90,6 +90,7 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	}
 	after.Applied, after.Blueprint = e.Now(), text
 	for _, s := range todo {
+		// Recorded before they are written: a crash in between must not lose the former values.
 		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value})
 	}
 	if after, err = e.commit(ctx, &work{before: j, after: after, changes: p.changes, settings: todo}); err != nil {
@@ -104,8 +105,8 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	return result, e.verify(ctx, b, after, result)
 }
 
-// note saves the text of a blueprint that requires no change, so that the next run compares with it and knows what
-// waits for a reboot.
+// note saves the text of a blueprint that requires no change, so that the next run compares with it and knows which changes
+// wait for a reboot.
 func (e *Engine) note(before, after *Journal, text string) error {
 	if text == before.Blueprint && maps.Equal(after.Awaits, before.Awaits) {
 		return nil
@@ -154,7 +155,7 @@ func (e *Engine) verify(ctx context.Context, b *blueprint.Blueprint, j *Journal,
 	return errors.Join(errs...)
 }
 
-// work is the changes of one run, and the journal before and during it.
+// work has the changes of one run, and the journal before and during it.
 type work struct {
 	before, after *Journal
 	changes       []change
@@ -192,6 +193,7 @@ func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 // doAll makes the staged changes and writes the settings. An error undoes the settings.
 func (e *Engine) doAll(ctx context.Context, w *work) error {
 	for i := range w.changes {
+		// Between two files, a canceled run can still be undone like a failed one.
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -236,10 +238,13 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		if c.back {
 			before = c.to // a copy of bootstrap's arguments is not to be restored
 		}
+		// Directories that were made for other files count too: the last file to be reverted removes them.
 		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: before, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
 		entry = &j.Entries[len(j.Entries)-1]
 	}
 	if !c.was.Same(entry.After) && entry.Before.Kind != state.Absent {
+		// The operator edited the file after bootstrap wrote it. Revert then restores the edited version, without
+		// bootstrap's additions.
 		before, err := e.theirs(entry, c.was)
 		if err != nil {
 			return err
@@ -260,6 +265,7 @@ func (e *Engine) pend(j *Journal, c *change) {
 	if slices.Contains(c.file.Then, state.Reboot) {
 		j.Reboot = e.bootID()
 	}
+	// A reboot is left to the operator, and an image has no running daemons to notify.
 	j.Pending = slices.DeleteFunc(follow(j.Pending, c), func(f state.FollowUp) bool { return f == state.Reboot || !e.Live && !ofImage(f) })
 }
 
@@ -338,8 +344,8 @@ func (e *Engine) unset(settings []SettingPlan) error {
 	return errors.Join(errs...)
 }
 
-// unsetValue returns what to write so that a file shows the value: an unset
-// driver_override shows "(null)", and an empty line unsets it.
+// unsetValue returns the text to write so that a file shows the value: an unset driver_override shows "(null)", and an empty
+// line unsets it.
 func unsetValue(shown string) string {
 	if shown == "(null)" {
 		return "\n"

@@ -100,7 +100,7 @@ func (c *change) diff() string {
 	return unified(name("a", c.was.Image), name("b", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
 }
 
-// text is what a diff shows of an image.
+// text returns the content of an image as a diff shows it.
 func text(i state.Image, content []byte) []byte {
 	if i.Kind == state.Link {
 		return []byte("link to " + i.Target + "\n")
@@ -112,7 +112,7 @@ func text(i state.Image, content []byte) []byte {
 // read-only; /efi and /oem are partitions of boot loaders; Kata is unpacked below /opt.
 func places() []string { return []string{"etc", "boot", "efi", "oem", "opt", "var"} }
 
-// obstacle returns what prevents a change, or nil.
+// obstacle returns the problem that prevents a change, or nil.
 func (e *Engine) obstacle(c *change) *state.Problem {
 	code, text, fix := c.refusal()
 	if code == "" {
@@ -125,7 +125,7 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 	return &state.Problem{Part: c.file.Part, Code: code, Fatal: true, Path: c.file.Path, Text: text, Fix: fix}
 }
 
-// refusal says why bootstrap does not make a change, whatever the permissions are. The code is empty if nothing is against it.
+// refusal returns the reason against a change, regardless of permissions. The code is empty if there is none.
 func (c *change) refusal() (code rule.Code, text, fix string) {
 	name := "/" + c.file.Path
 	top, _, _ := strings.Cut(c.file.Path, "/")
@@ -184,6 +184,7 @@ func (e *Engine) do(c *change) error {
 	if put == nil {
 		put = func() error { return e.put(c.file.Path, c.to, nil) }
 	}
+	// Once commit is called, the staged file may be gone, and undo must not discard it.
 	c.commit, c.discard = nil, nil
 	if err := put(); err != nil {
 		return err

@@ -86,7 +86,7 @@ type Engine struct {
 	// Chart is the version of the Helm chart that runs the engine, or empty.
 	Chart string
 
-	// Release closes what the engine was opened with. It may be nil.
+	// Release closes the files that the engine was opened with. It may be nil.
 	Release func() error
 }
 

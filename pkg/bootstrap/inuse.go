@@ -51,7 +51,8 @@ func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*bluepr
 	return host.KeepInUse(b, snapshot, disks)
 }
 
-// diskUse returns what the kernel knows of a function's disks. Where it can't be asked, it returns what the tree shows.
+// diskUse returns how the node uses a function's disks according to the kernel or, if it can't be asked, according to
+// the tree.
 func (e *Engine) diskUse(ctx context.Context, f *device.Function) host.DiskUse {
 	if e.Disks == nil {
 		return e.shownUse(f)
@@ -66,9 +67,9 @@ func (e *Engine) diskUse(ctx context.Context, f *device.Function) host.DiskUse {
 	return host.DiskUse{}
 }
 
-// shownUse returns what the tree shows of disks that no mount names. /sys/fs/btrfs has the devices of each mounted btrfs
-// (fs/btrfs/sysfs.c). Nothing has the members of a ZFS pool: /etc/zfs/zpool.cache is a packed list that only ZFS's own
-// library reads.
+// shownUse returns the use of disks that no mount names, according to the tree. /sys/fs/btrfs has the devices of each
+// mounted btrfs (fs/btrfs/sysfs.c). No file shows the members of a ZFS pool: /etc/zfs/zpool.cache is a packed list that
+// only ZFS's own library reads.
 func (e *Engine) shownUse(f *device.Function) host.DiskUse {
 	for _, disk := range f.Children.Block {
 		name, err := e.btrfsOn(disk)
@@ -104,6 +105,7 @@ func (e *Engine) btrfsOn(disk string) (string, error) {
 			return "", err
 		}
 		for _, name := range devices {
+			// In sysfs, a partition is a directory of its disk: nvme0n1/nvme0n1p2.
 			if name == disk || strings.HasPrefix(name, disk) && slices.Contains(parts, name) {
 				return name, nil
 			}

@@ -22,7 +22,7 @@ const (
 // version is the version of the journal's format.
 const version = 1
 
-// Journal records what bootstrap did to a node.
+// Journal records bootstrap's changes to a node.
 type Journal struct {
 	Version int `json:"version"`
 	// Applied is the time of the last apply. Blueprint is its text, or empty for the default.
@@ -34,7 +34,7 @@ type Journal struct {
 	Pending []state.FollowUp `json:"pending,omitempty"`
 	// Reboot is the ID of the boot in which bootstrap made a change that only the next boot puts into effect.
 	Reboot string `json:"reboot,omitempty"`
-	// Awaits has what apply left to the next boot, each with the ID of the boot in which it did so.
+	// Awaits has the settings that apply left to the next boot, each with the ID of the boot in which it did so.
 	Awaits map[string]string `json:"awaits,omitempty"`
 
 	// sum is the checksum of the file that the journal was read from.

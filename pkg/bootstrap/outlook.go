@@ -10,12 +10,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Outlook is what the node shows after the plan was applied and the node rebooted where that is due, as far as files
-// decide it.
+// Outlook describes the node after the plan is applied and, if due, the node is rebooted, as far as its files determine
+// it.
 type Outlook struct {
-	// Files are those that then differ, with files of /proc and /sys, by path.
+	// Files are the files that differ then, including those of /proc and /sys, by path.
 	Files []FileOutlook
-	// Arguments are what the kernel's command line lacks now.
+	// Arguments are those that the kernel's command line lacks now.
 	Arguments []string
 	// Reboot: a reboot is due.
 	Reboot bool
@@ -33,8 +33,8 @@ type FileOutlook struct {
 	Content []byte
 }
 
-// Outlook returns what the node would show. It includes changes that a problem prevents: they come once the problem is
-// solved.
+// Outlook returns the expected state of the node. It includes changes that a problem prevents: they follow once the
+// problem is solved.
 func (p *Plan) Outlook() *Outlook {
 	o := &Outlook{Reboot: p.Reboot || len(p.awaits) > 0}
 	for i := range p.changes {

@@ -64,13 +64,14 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 		e.planSetting(p, j, s)
 	}
 	e.planBoot(p, j)
+	// The boot in which the files were changed is still the running one, so they are not in effect.
 	if j.Reboot != "" && j.Reboot == e.bootID() && len(p.changes) == 0 {
 		p.Reboot = true
 	}
 	return p, nil
 }
 
-// wanted joins what the parts require.
+// wanted joins the requirements of the parts.
 func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error) {
 	var all state.Wanted
 	b, inUse := e.keepInUse(ctx, b)
@@ -99,7 +100,8 @@ func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Bluep
 	return all, nil
 }
 
-// unwritten is the manual step of a system on which no file lasts: what bootstrap would write elsewhere.
+// unwritten returns the manual step for a system on which no file lasts. It names the files that bootstrap would write
+// elsewhere.
 func unwritten(files []state.File, p *boot.Platform) []state.Problem {
 	if len(files) == 0 {
 		return nil
@@ -123,6 +125,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	}
 	c := newChange(f, found)
 	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: e.drifted(j.entry(f.Path), found)}
+	// A boot loader file may have the words in another order, as the distribution's tools write them (see asWritten).
 	asWanted := !c.needed() || j.entry(f.Path) != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
 	if !asWanted {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
@@ -134,7 +137,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	return nil
 }
 
-// admit accepts a change, or names what prevents it.
+// admit accepts a change, or records the problem that prevents it.
 func (e *Engine) admit(p *Plan, c *change) error {
 	if problem := e.obstacle(c); problem != nil {
 		p.Problems = append(p.Problems, *problem)
@@ -152,6 +155,7 @@ func (e *Engine) admit(p *Plan, c *change) error {
 func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
+		// A part that refuses may have left out files that it otherwise requires. Those are not obsolete.
 		if slices.ContainsFunc(wanted, func(f state.File) bool { return f.Path == entry.Path }) || len(p.refused()) > 0 {
 			continue
 		}
@@ -366,8 +370,8 @@ func (p *Plan) diskToDo() bool {
 	return len(p.changes) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due })
 }
 
-// awaited returns what takes effect with the next boot after the plan is applied. What already waits for a boot keeps
-// its entry, unless changes are due now.
+// awaited returns the settings that take effect with the next boot after the plan is applied. A setting that already waits
+// for a boot keeps its entry, unless changes are due now.
 func (p *Plan) awaited(j *Journal, boot string) map[string]string {
 	all := map[string]string{}
 	for _, key := range p.awaits {

@@ -14,8 +14,8 @@ import (
 // ErrReadOnly is the error of every change by the engine of [ReadOnly].
 var ErrReadOnly = errors.New("this engine only plans")
 
-// ReadOnly returns an engine that plans for a running node, or a copy of its whole tree, and can't change it. It does not
-// see whether the node's file systems are mounted read-only: those of this process may be, where the node's are not. The
+// ReadOnly returns an engine that plans for a running node, or a copy of its whole tree, and can't change it. It can't
+// tell whether the node's file systems are mounted read-only: they may be for this process, but not for the node. The
 // caller keeps the tree open.
 func ReadOnly(tree *sysfs.FS) *Engine {
 	return &Engine{Root: tree.Path(), Live: true, Tree: tree, Files: readOnly{tree}, Parts: Parts(), Now: time.Now}

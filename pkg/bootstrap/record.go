@@ -98,7 +98,7 @@ func (p *Plan) differences() []state.Difference {
 	return all
 }
 
-// rest is what remains to do after every file and setting matches.
+// rest returns the remaining work after every file and setting matches.
 func (p *Plan) rest() []state.Difference {
 	all := []state.Difference{}
 	if p.Unfinished {
@@ -142,7 +142,7 @@ func rooted(name string) string {
 	return "/" + name
 }
 
-// Report is what bootstrap changed on a node, and the current state of the changes.
+// Report lists bootstrap's changes on a node, and their current state.
 type Report struct {
 	Root    string    `json:"root"`
 	Applied time.Time `json:"applied,omitzero"`
@@ -163,10 +163,10 @@ type FileReport struct {
 	Part string    `json:"part"`
 	Why  string    `json:"why"`
 	At   time.Time `json:"at"`
-	// Was is what revert restores: "absent", "file" or "link".
+	// Was is the kind of version that revert restores: "absent", "file" or "link".
 	Was   state.Kind `json:"was"`
 	Drift *Drift     `json:"drift,omitempty"`
-	// Error is why it could not be read.
+	// Error is the reason if it could not be read.
 	Error string `json:"error,omitempty"`
 }
 

@@ -19,7 +19,7 @@ type Kept struct {
 	Why  string `json:"why"`
 	// Removed: the file was removed, and stays removed.
 	Removed bool `json:"removed,omitempty"`
-	// Diff is from what bootstrap wrote to the current file.
+	// Diff is from bootstrap's version to the current file.
 	Diff string `json:"diff,omitempty"`
 }
 
@@ -113,7 +113,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 	return changes, nil
 }
 
-// byHand is the command that restores the version before bootstrap, whatever the current one is.
+// byHand returns the command that restores the version before bootstrap, regardless of the current one.
 func (e *Engine) byHand(entry *Entry) string {
 	file := path.Join(e.Root, entry.Path)
 	switch entry.Before.Kind {
@@ -126,7 +126,7 @@ func (e *Engine) byHand(entry *Entry) string {
 	return "rm " + file
 }
 
-// since is the diff from what bootstrap wrote to the current file.
+// since returns the diff from bootstrap's version to the current file.
 func (e *Engine) since(entry *Entry, found state.Found) string {
 	written, err := e.kept(entry.After)
 	if err != nil {

@@ -114,7 +114,7 @@ func (e *Engine) steps(p *boot.Platform, pending []state.FollowUp, changes []cha
 	return steps
 }
 
-// missingTool describes the tool of a follow-up that the node needs, except for which no command is known.
+// missingTool describes the tool that a follow-up needs if bootstrap knows no command for it on this node.
 func missingTool(f state.FollowUp, p *boot.Platform) string {
 	switch {
 	case f == state.BootConfig && p.Loader.Generated():
@@ -192,6 +192,7 @@ func initramfs(tool boot.Initramfs) [][]string {
 func modprobe(p *boot.Platform) [][]string {
 	argv := []string{"modprobe", "-a", "vfio_pci"}
 	for _, name := range []string{"vfio_iommu_type1", "iommufd"} {
+		// modprobe fails for a module that the kernel does not have. A built-in one needs no loading.
 		if p.Modules[name].Loadable {
 			argv = append(argv, name)
 		}

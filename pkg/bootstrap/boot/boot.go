@@ -3,7 +3,7 @@
 // Armbian and Flatcar. For other loaders, and where a tool of the system would write over the files, it describes what to
 // add where.
 //
-// It keeps what users wrote: fragments and marked blocks only append, and nothing is appended that the file already
+// It keeps users' settings: fragments and marked blocks only append, and nothing is appended that the file already
 // has.
 //
 // [Detect] determines what kind of node it is: its system, firmware, boot loader and their tools. It only reads files, so it
@@ -69,15 +69,19 @@ func (e *editor) edit(p *Platform) {
 	case KernelOptions:
 		e.shell("GRUB_CMDLINE_LINUX", "", grubFragment, state.Reboot) // from which grub2-mkconfig sets kernelopts again
 		e.replace(l.Environment, "adds the arguments for all kernels, also for those that are installed later", addToEnvironment(kernelOptions, e.words), state.Reboot)
+		// No tool runs, so the entries are edited. The variable above is for a later grub2-mkconfig, which writes the
+		// options of all entries from it (update_bls_cmdline in Fedora's 10_linux).
 		e.entries()
 		e.cmdlineFile(state.Reboot)
 	case Entries:
 		e.entries()
 		e.cmdlineFile(state.Reboot)
 		if l.DropIns != "" {
+			// Garden Linux generates etc/kernel/cmdline again from the fragments when it installs a kernel.
 			e.shell("CMDLINE_LINUX", "", grubFragment, state.Reboot)
 		}
 	case SDBootUtil:
+		// The entries are not edited: sdbootutil writes all of them again from this file.
 		e.cmdlineFile(state.BootConfig, state.Reboot)
 	case UpdateExtlinux:
 		e.shell("default_kernel_opts", "", "", state.BootConfig, state.Reboot)
@@ -103,7 +107,7 @@ func (e *editor) edit(p *Platform) {
 	}
 }
 
-// managed describes what the system's own tool has to be told. Where no file lasts, this is so for an image too.
+// managed reports how to add the arguments with the system's own tool. If no file lasts, this is fatal for an image too.
 func (e *editor) managed(p *Platform, m *Managed) {
 	if e.booted(p) {
 		return
@@ -199,6 +203,8 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 // command line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts has them from there.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
+		// An entry without a kernel starts another EFI program, which takes no kernel arguments (Boot Loader Specification,
+		// "efi").
 		if content, ok := e.read(name); ok && hasDirective(content, "linux") && !strings.Contains(content, kernelOptionsWord) {
 			e.replace(name, "adds the arguments for this kernel", addToDirectives("options", e.words), state.Reboot)
 		}
@@ -213,6 +219,7 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	}
 	const name, why = kernelargs.KernelInstall, "adds the arguments for kernels that are installed later"
 	e.edited(e.loader.Cmdline, name, why, func(content string) (string, error) {
+		// kernel-install joins the lines, but Proxmox VE's guide wants the command line to be one line: the first one.
 		line, rest, _ := strings.Cut(content, "\n")
 		if !kernelargs.Closed(line) {
 			return "", errOpenQuote
@@ -296,6 +303,8 @@ func (e *editor) shell(variable, standard, fragment string, then ...state.Follow
 // outlasts refuses settings in which a file after bootstrap's fragment replaces the variable, so that the arguments would
 // not get into the generated configuration.
 func (e *editor) outlasts(fragment, content, variable string) {
+	// The fragment need not exist yet, so it is evaluated at its place in the order of names. Tools read Defaults before all
+	// fragments.
 	ours := &kernelargs.Sources{Settings: settings(e.tree, e.loader)}
 	at := slices.IndexFunc(ours.Settings, func(name string) bool { return name != e.loader.Defaults && name > fragment })
 	if at < 0 {
@@ -315,7 +324,7 @@ func (e *editor) outlasts(fragment, content, variable string) {
 	})
 }
 
-// Arguments returns what the kernel's command line must have: words, and groups of words that belong together.
+// Arguments returns the required kernel arguments: words, and groups of words that belong together.
 func Arguments(b *blueprint.Blueprint, p *Platform) []string {
 	words := append(iommuArguments(b.Kernel.IOMMU, p), hugePageArguments(b.Kernel.HugePages)...)
 	return append(words, b.Kernel.Arguments...)

@@ -45,6 +45,9 @@ func off(value string) string {
 
 // possibleConflicts returns the arguments that conflict with every blueprint, and those that conflict with this one.
 func possibleConflicts(b *blueprint.Blueprint) []conflict {
+	// Of intel_iommu, the last of on and off applies; of iommu, the last of pt and nopt. A value such as igfx_off or
+	// iommu=off sets a flag that no wanted argument clears, so it conflicts wherever it is (intel_iommu_setup in
+	// drivers/iommu/intel/iommu.c, iommu_setup in arch/x86/kernel/pci-dma.c).
 	all := []conflict{
 		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
 		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
@@ -101,6 +104,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *Platform) []state.Pro
 			}
 		}
 		for _, word := range c.words(p.Cmdline, wanted) {
+			// If a file has the argument, that finding also explains the running kernel's, and has the better fix.
 			if len(found) == before && !c.overridden(p.Cmdline, wanted) {
 				found = append(found, state.Problem{
 					Part: Part, Code: rule.KernelArgumentConflict, AtBoot: !c.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, c.why, origin(&p.Loader)),
@@ -126,7 +130,7 @@ func removal(l *Loader, name, word string) string {
 	return fmt.Sprintf("remove %s from the line", word)
 }
 
-// origin says where an argument of the running kernel is from that no file has.
+// origin describes the source of a running kernel's argument that no file contains.
 func origin(l *Loader) string {
 	if l.Managed != nil {
 		return "its arguments are those of " + string(l.Kind)
@@ -181,7 +185,7 @@ func (f files) Names(dir string) []string {
 	return names
 }
 
-// sources are the files that the loader reads. What a tool generates is left out.
+// sources are the files that the loader reads. Generated files are left out.
 func sources(tree state.Tree, l *Loader) *kernelargs.Sources {
 	s := &kernelargs.Sources{
 		Settings: settings(tree, l), Variables: kernelargs.SettingsVariables(), Environment: kernelargs.Environments(files{tree: tree}),
@@ -219,6 +223,7 @@ func settings(tree state.Tree, l *Loader) []string {
 		return files
 	}
 	for _, name := range names {
+		// Bootstrap's own fragment can't conflict with the blueprint.
 		if !strings.Contains(name, "-kata-vfio.") && (strings.HasSuffix(name, ".cfg") || strings.HasSuffix(name, ".conf")) {
 			files = append(files, path.Join(l.DropIns, name))
 		}

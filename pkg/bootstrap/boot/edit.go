@@ -25,6 +25,7 @@ var errOpenQuote = errors.New("a quote in the command line is not closed")
 func withBlock(content, block string) (string, error) {
 	ahead, _, behind, there := splitBlock(content)
 	if !there && strings.Contains(content, strings.TrimSpace(begin)) {
+		// Without both marks, the lines of the block are indistinguishable from the user's.
 		return "", errors.New("its kata-vfio-bootstrap marks are damaged: remove them and the lines between them")
 	}
 	content = ahead + behind
@@ -43,6 +44,7 @@ func appendScript(variable, standard string, words []string) string {
 		fmt.Fprintf(&b, "if [ -z \"$%s\" ]; then\n\t%s=\"%s\"\nfi\n", variable, variable, standard)
 	}
 	for _, word := range words {
+		// grub-mkconfig sources the file in sh, which may be dash: += and [[ are not available there.
 		fmt.Fprintf(&b, "case \" $%s \" in *\" %s \"*) ;; *)\n\t%s=\"$%s %s\"\n\t;;\nesac\n", variable, word, variable, variable, word)
 	}
 	return b.String()
@@ -77,6 +79,7 @@ func addToDirectives(keyword string, words []string) func(string) (string, error
 func addToVariable(name string, words []string) func(string) (string, error) {
 	return func(content string) (string, error) {
 		lines := strings.SplitAfter(content, "\n")
+		// U-Boot imports the file with `env import -t`, which keeps the last value of a variable.
 		for i, line := range slices.Backward(lines) {
 			value, ok := strings.CutPrefix(line, name+"=")
 			if !ok {
@@ -153,6 +156,7 @@ func Withdraw(before, after, found string) string {
 	if strings.Contains(found, strings.TrimSpace(begin)) {
 		return found // the marks are damaged, and edits are refused
 	}
+	// A word that the file had before bootstrap is the user's, even if the blueprint wants it too.
 	had, ours := map[string]bool{}, map[string]bool{}
 	for word := range strings.FieldsSeq(before) {
 		had[word] = true
@@ -201,10 +205,12 @@ func Says(found, want string) bool {
 	}
 	if ahead, block, behind, ok := splitBlock(found); ok {
 		ours, wanted, _, _ := splitBlock(want)
+		// An assignment after the block would replace the variable, and with it the arguments.
 		return ahead+behind == ours && block == wanted && !sets(behind, "GRUB_CMDLINE_LINUX", "U_BOOT_PARAMETERS", "linux_append")
 	}
 	return slices.EqualFunc(strings.SplitAfter(found, "\n"), strings.SplitAfter(want, "\n"), func(a, b string) bool {
 		fa, fb := strings.Fields(a), strings.Fields(b)
+		// The kernel passes words after "--" to init, so there the order of words matters.
 		return a == b || !slices.Contains(fa, "--") && slices.Equal(inOrder(fa), inOrder(fb)) && slices.Equal(sorted(fa), sorted(fb))
 	})
 }
@@ -228,6 +234,7 @@ func sorted(words []string) []string { return slices.Sorted(slices.Values(words)
 func splitBlock(content string) (ahead, block, behind string, ok bool) {
 	whole := content
 	if !strings.HasSuffix(content, "\n") {
+		// An editor may have removed the last line break, without which the end mark would not match.
 		whole += "\n"
 	}
 	ahead, rest, there := strings.Cut(whole, begin)

@@ -22,6 +22,8 @@ func addToEnvironment(name string, words []string) func(string) (string, error) 
 		case !kernelargs.Closed(value):
 			return "", errOpenQuote
 		case strings.HasSuffix(value, `\`):
+			// GRUB escapes a line break in a value with a backslash (grub-core/lib/envblk.c). An edit of one line would
+			// cut the value.
 			return "", fmt.Errorf("the value of %s continues on the next line", name)
 		}
 		return setEnvironment(content, name, addToLine(value, words))
@@ -65,12 +67,14 @@ func withdrawEnvironment(before, after, found string) string {
 	}
 	content, err := setEnvironment(found, kernelOptions, withoutWords(value, ours))
 	if err != nil {
+		// A damaged block is left as it is. One without the variable has nothing to remove, and a shorter value always fits.
 		return found
 	}
 	return content
 }
 
-// Holds reports whether an environment block still has the words of the one that was written, whatever else changed.
+// Holds reports whether an environment block still has the words of the one that was written, even if other variables
+// changed.
 func Holds(found, written string) bool {
 	has, ok := environmentValue(found, kernelOptions)
 	wanted, _ := environmentValue(written, kernelOptions)
@@ -85,5 +89,6 @@ func environmentSays(found, want string) bool {
 	return slices.Equal(inOrder(fa), inOrder(fb)) && slices.Equal(sorted(fa), sorted(fb))
 }
 
-// kernelOptions is the variable from which the entries of RHEL 8 take their arguments, as those of later kernels do.
+// kernelOptions is the variable from which the entries of RHEL 8 take their arguments, including the entries of kernels that
+// are installed later.
 const kernelOptions = "kernelopts"

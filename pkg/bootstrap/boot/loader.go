@@ -90,16 +90,19 @@ func (r *reader) loader(system *OS, live bool, cmdline string) Loader {
 		return l
 	}
 	switch {
+	// Proxmox nodes also have GRUB's files, so this comes before GRUB.
 	case r.any("etc/kernel/proxmox-boot-uuids"):
 		return r.proxmox(live)
 	case system.ID == "flatcar":
 		return Loader{Kind: Flatcar, Defaults: r.first(kernelargs.OEM, kernelargs.VendorOEM)}
+	// GRUB's files may be left from another loader. The firmware variable names the loader that started the node.
 	case live && r.startedBySystemdBoot():
 		if l := r.entriesOrImages(); l.Kind != "" {
 			return l
 		}
 		return Loader{Kind: Unmounted}
 	}
+	// u-boot-menu and update-extlinux generate an extlinux.conf, so they come before the loader that has only that file.
 	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.updateExtlinux, r.extlinux, r.armbian} {
 		if l := find(); l.Kind != "" {
 			return l
@@ -134,6 +137,7 @@ func (r *reader) grub() Loader {
 	case generator != "":
 		l.Tool, l.Arguments = generator, []string{"-o", "/" + cmp.Or(l.Config, kernelargs.GRUB2Config)}
 	}
+	// GRUB's module blscfg reads the entries at each boot, so no tool has to run.
 	if entries := r.entryFiles("boot"); len(entries) > 0 && blsEnabled(r.text(l.Defaults)) {
 		l.Kind, l.EntryFiles, l.Tool, l.Arguments, l.Config = GRUBEntries, entries, "", nil, ""
 		l.Cmdline = r.kernelInstall()
@@ -142,7 +146,7 @@ func (r *reader) grub() Loader {
 }
 
 const (
-	// kernelOptionsWord is what entries of RHEL 8 have in place of arguments.
+	// kernelOptionsWord replaces the arguments in entries of RHEL 8.
 	kernelOptionsWord = "$kernelopts"
 	// grubEnvironment is the first line of an environment block (grub-core/lib/envblk.c).
 	grubEnvironment = "# GRUB Environment Block\n"
@@ -194,6 +198,7 @@ func (r *reader) entriesOrImages() Loader {
 		}
 	}
 	for _, partition := range kernelargs.Partitions() {
+		// The partition is FAT, whose names are case-insensitive.
 		image := func(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".efi") }
 		if slices.ContainsFunc(r.list(path.Join(partition, "EFI/Linux")), image) {
 			return Loader{Kind: UnifiedImages, Cmdline: r.kernelInstall()}
@@ -202,8 +207,8 @@ func (r *reader) entriesOrImages() Loader {
 	return Loader{}
 }
 
-// withGenerator adds what writes the entries. sdbootutil writes all of them again from etc/kernel/cmdline; without the
-// file it takes the arguments of the running kernel (github.com/openSUSE/sdbootutil). Garden Linux makes the file from
+// withGenerator adds the tool that writes the entries. sdbootutil writes all of them again from etc/kernel/cmdline; without
+// the file it takes the arguments of the running kernel (github.com/openSUSE/sdbootutil). Garden Linux makes the file from
 // fragments at each installation of a kernel (its features/_boot, update-kernel-cmdline).
 func (r *reader) withGenerator(l Loader) Loader {
 	switch {

@@ -23,6 +23,7 @@ type Module struct {
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
+	// The kernel clears vmx if the firmware disabled VT-x (arch/x86/kernel/cpu/feat_ctl.c).
 	flags := device.CPUFlags(r.text("proc/cpuinfo"))
 	return CPU{
 		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
@@ -108,6 +109,7 @@ func parsed[T any](r *reader, f *Firmware, name string, parse func(string) (T, e
 }
 
 func (r *reader) lockdown() string {
+	// The active mode is in brackets: "none [integrity] confidentiality".
 	_, rest, _ := strings.Cut(r.text("sys/kernel/security/lockdown"), "[")
 	mode, _, _ := strings.Cut(rest, "]")
 	return mode
@@ -133,6 +135,8 @@ func (r *reader) kernel(live bool) string {
 	}
 	newest := ""
 	for _, release := range r.list("usr/lib/modules") {
+		// A removed kernel may leave a directory, for example with DKMS modules. Without modules.dep, modprobe can't
+		// load from it.
 		if r.any(path.Join("usr/lib/modules", release, "modules.dep")) && newer(release, newest) {
 			newest = release
 		}
@@ -185,6 +189,7 @@ func parts(name string) []string {
 func (r *reader) modules(release string, live bool) map[string]Module {
 	dir := path.Join("usr/lib/modules", release)
 	if release == "" || !r.any(path.Join(dir, "modules.dep")) {
+		// Systems without a merged /usr have the modules here.
 		dir = path.Join("lib/modules", release)
 	}
 	dep, builtin := r.text(path.Join(dir, "modules.dep")), r.text(path.Join(dir, "modules.builtin"))
@@ -218,5 +223,6 @@ func (r *reader) markLoaded(modules map[string]Module) {
 // moduleName returns the name of a module's file: "kernel/a/vfio-pci.ko.zst".
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(strings.TrimSpace(file)), ".ko")
+	// A loaded module's name has underscores only, whatever its file's name has (modprobe(8)).
 	return strings.ReplaceAll(name, "-", "_")
 }

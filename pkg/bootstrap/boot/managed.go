@@ -8,10 +8,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Managed says who sets the kernel's arguments instead of bootstrap: a tool of the system, which would write over edits
-// of the boot loader's files.
+// Managed describes a system whose own tool sets the kernel's arguments, and would overwrite edits of the boot loader's
+// files.
 type Managed struct {
-	// Text says what sets them: "Talos is configured by its machine config, not by files".
+	// Text names the tool or the configuration that sets them: "Talos is configured by its machine config, not by files".
 	Text string
 	// ReadOnly: bootstrap can't keep any other file there either.
 	ReadOnly bool

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Platform is what the node has. A zero field means unknown: an image does not show its firmware, for example.
+// Platform describes the node. A zero field means unknown: an image does not show its firmware, for example.
 type Platform struct {
 	// Live: the tree is the running node's, with its kernel's /proc and /sys.
 	Live bool
@@ -63,7 +63,7 @@ type CPU struct {
 	Guest bool
 }
 
-// Xen says what the node is to Xen.
+// Xen is the node's role under Xen.
 type Xen string
 
 // Kinds. Xen uses the IOMMU itself, and its guests have none. An image may be started by Xen if its boot loader is
@@ -168,6 +168,7 @@ func (r *reader) first(names ...string) string {
 }
 
 func (r *reader) system() OS {
+	// The first file that exists applies; it replaces the other completely (os-release(5)).
 	file := r.first("etc/os-release", "usr/lib/os-release")
 	if file == "" {
 		return OS{}

@@ -25,7 +25,7 @@ type containerd struct {
 	text string
 }
 
-// containerdWants returns what containerd needs: a drop-in, and its import.
+// containerdWants returns containerd's requirements: a drop-in, and its import.
 func containerdWants(n node, k *kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
 	v := n.containerdVersion(c.at.program, containerdBinaries()...)
@@ -132,6 +132,7 @@ func (c *containerd) decide() error {
 	if !c.placeDropIn() {
 		return nil
 	}
+	// The drop-in is read as empty: an earlier one of bootstrap's is not a setting of the site.
 	before := c.load(c.text, nil)
 	if c.damaged(before) || c.disabled(before.All) || c.mayBeOld(before) {
 		return nil
@@ -193,7 +194,7 @@ func (c *containerd) disabled(all facts.Table) bool {
 	return false
 }
 
-// check refuses files that containerd would merge to something other than what is required.
+// check refuses files that containerd would not merge into the required settings.
 func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn []byte) {
 	after := c.load(main, dropIn)
 	if c.damaged(after) {

@@ -34,7 +34,7 @@ type containerdFiles struct {
 	service string
 }
 
-// why describes the drop-in, and what the restart affects.
+// why describes the drop-in, and the effect of the restart.
 func (at *containerdFiles) why(k *kata) string {
 	why := k.called() + ", CDI and NRI"
 	if at.distribution == nil || at.distribution.Alone {
@@ -68,6 +68,8 @@ func (n node) containerdFiles() containerdFiles {
 		return at
 	}
 	if strings.HasPrefix(place.Main, "/usr/") {
+		// /usr belongs to the distribution, so a file below /etc imports the vendor's. The empty ExecStart= clears the
+		// unit's own command: a service that is not of the type oneshot has only one (systemd.service(5)).
 		at.main, at.vendor = facts.ContainerdConfig, place.Main
 		at.service = fmt.Sprintf("# %s belongs to the distribution; this file imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
 			at.vendor, place.Unit.StartWith(facts.ContainerdConfig, "--config", "-c"))
@@ -96,6 +98,7 @@ func (c *containerd) placeDropIn() bool {
 		return false
 	}
 	for _, pattern := range t.Setting("", "imports").List() {
+		// Another pattern may not match the drop-in's name, and may be of a directory for something else.
 		if path.IsAbs(pattern) && path.Base(pattern) == "*.toml" && !strings.Contains(path.Dir(pattern), "*") {
 			c.at.dropIn = path.Join(path.Dir(pattern), dropInName)
 			return true
@@ -108,8 +111,8 @@ func (c *containerd) placeDropIn() bool {
 	return false
 }
 
-// importDropIns adds the distribution's directory to the imports, as the next start of the distribution has them in
-// effect. The file itself is not edited.
+// importDropIns adds the distribution's directory to the imports that bootstrap assumes, because the distribution's
+// next start adds it to the file. The file itself is not edited.
 func (c *containerd) importDropIns() bool {
 	d := c.at.distribution
 	text, err := addImport(c.at.main, c.text, path.Join(d.DropIns, "*.toml"))
@@ -136,7 +139,7 @@ func (c *containerd) warnOfImports() {
 		fmt.Sprintf("Upgrade to %s %s or newer, and remove the line imports from the template before the upgrade restarts %s. Then run bootstrap again.", d.Name, d.Since, d.Name))
 }
 
-// importFix says how a generated configuration comes to import a directory.
+// importFix describes how to make a generated configuration import a directory.
 func (c *containerd) importFix() string {
 	d := c.at.distribution
 	template, has := d.Template(c.node)
@@ -170,7 +173,7 @@ func (c *containerd) versionFix(template string) string {
 		d.Name, template, d.Templates[0], template, d.Name, d.Since, d.DropIns)
 }
 
-// repair says what to correct if a file is damaged: the file, or what its distribution writes it from.
+// repair says what to correct if a file is damaged: the file, or the source from which its distribution generates it.
 func (c *containerd) repair(name, otherwise string) string {
 	if d := c.at.distribution; d != nil {
 		if text := d.Repair(c.node, name); text != "" {

@@ -17,7 +17,7 @@ const (
 	crioDropIn = facts.CRIODropIns + "/50-kata-vfio.conf"
 )
 
-// crioWants returns what CRI-O needs: one drop-in.
+// crioWants returns CRI-O's requirements: one drop-in.
 func crioWants(n node, k *kata) (*wants, error) {
 	w := &wants{part: "CRI-O"}
 	v := n.installed("cri-o")

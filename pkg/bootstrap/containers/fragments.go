@@ -68,7 +68,8 @@ func withVirtiofsdArgs(text string, base []string) string {
 	return virtiofsdArgs.ReplaceAllLiteralString(text, setting)
 }
 
-// withoutBlockDevices sets what the fragment for both bases leaves to the one who installs it.
+// withoutBlockDevices enables the setting disable_block_device_use, which the fragment for both bases leaves to its
+// installer.
 func withoutBlockDevices(text string) string {
 	return strings.Replace(text, "\n# disable_block_device_use = ", "\ndisable_block_device_use = ", 1)
 }
@@ -81,8 +82,8 @@ func tomlList(items []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// refuseDifferences refuses files that the runtime merges to something other than the earlier settings with bootstrap's
-// on top. last is the file that is read last. Each file is named once.
+// refuseDifferences refuses files if the runtime does not merge them into the earlier settings with bootstrap's on top.
+// last is the file that is read last. Each file is named once.
 func (w *wants) refuseDifferences(want, got facts.Table, last string) {
 	wanted, found := want.Settings(), got.Settings()
 	all := maps.Clone(wanted)

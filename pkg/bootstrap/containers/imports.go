@@ -105,6 +105,7 @@ func inList(text string, e *unstable.Node) (place, error) {
 	if last >= 0 {
 		return place{offset: last, before: ", "}, nil
 	}
+	// An empty list has no item to insert after. Its bracket is the first one after the key.
 	key := e.Key()
 	key.Next()
 	from := end(key.Node().Raw)
@@ -118,6 +119,7 @@ func ownLine(text string, first, version int) place {
 		eol = "\r\n"
 	}
 	if version < 0 && first < len(text) {
+		// After a table's header, the line would belong to that table.
 		return place{offset: strings.LastIndexByte(text[:first], '\n') + 1, before: "imports = [", after: "]" + eol}
 	}
 	at := len(text)
@@ -129,6 +131,7 @@ func ownLine(text string, first, version int) place {
 	if at == 0 || text[at-1] == '\n' {
 		return place{offset: at, before: "imports = [", after: "]" + eol}
 	}
+	// The file's last line has no line break, so the new last line gets none either.
 	return place{offset: at, before: eol + "imports = [", after: "]"}
 }
 
@@ -191,6 +194,8 @@ func (c *containerd) pattern() string {
 	names, _ := c.node.list(dir)
 	for _, name := range names {
 		if name != dropInName && path.Ext(name) == ".toml" {
+			// A pattern, because containerd does not start if a file that is imported by its full name is missing
+			// (resolveImports in cmd/containerd/server/config/config.go), as after a revert by hand.
 			return path.Join(dir, "kata-gpu*.toml")
 		}
 	}

@@ -55,7 +55,7 @@ func (n node) findKata(flavour blueprint.Flavor) (kata, bool) {
 	return ways[0], false
 }
 
-// kataWants returns what Kata needs: for each handler a configuration, which is a copy of one that Kata ships, and a
+// kataWants returns Kata's requirements: for each handler a configuration, which is a copy of one that Kata ships, and a
 // drop-in beside it.
 func kataWants(n node, o blueprint.Containers) (*wants, *kata, error) {
 	w := &wants{part: "kata"}
@@ -79,7 +79,7 @@ func kataWants(n node, o blueprint.Containers) (*wants, *kata, error) {
 	return w, &k, nil
 }
 
-// handlerWants adds what Kata needs for one handler.
+// handlerWants adds Kata's requirements for one handler.
 func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 	base, text, ok := n.kataBase(w, k, h)
 	if !ok {
@@ -134,8 +134,8 @@ func (n node) kataBase(w *wants, k *kata, h *handler) (facts.Table, string, bool
 	return t, file.Value, true
 }
 
-// checkKata reports settings of other files that contradict bootstrap's, and what is missing on the node for the
-// settings of all files.
+// checkKata reports settings of other files that contradict bootstrap's, and requires the modules and programs that the
+// settings of all files need.
 func (n node) checkKata(w *wants, flavour blueprint.Flavor, h *handler, text string) {
 	dropIn := h.dropIn()
 	with := n.with(dropIn, []byte(text))
@@ -167,7 +167,7 @@ func (w *wants) modules(all []state.Module) {
 	}
 }
 
-// effectiveKata returns what Kata makes of a configuration and its drop-ins.
+// effectiveKata returns the settings that Kata merges from a configuration and its drop-ins.
 func (n node) effectiveKata(w *wants, base string) facts.Table {
 	loaded := facts.LoadKata(n, base)
 	for _, file := range loaded.Damaged {
@@ -285,7 +285,7 @@ func (n node) checkVirtiofsd(w *wants, flavour blueprint.Flavor, dir string, eff
 }
 
 // checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site
-// brings that about: over a base that shares, bootstrap's drop-in excludes it.
+// can cause that: over a base that shares, bootstrap's drop-in excludes it.
 func (w *wants) checkBlockDevices(flavour blueprint.Flavor, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared := qemu.Setting("", "shared_fs")

@@ -83,7 +83,7 @@ func (w *wants) kubeletFacts(n node, k *facts.Kubelet) {
 	}
 }
 
-// names returns the names in a directory, as far as it can be read.
+// names returns the names in a directory, or none if it can't be read.
 func (n node) names(dir string) []string {
 	names, _ := n.list(dir)
 	return names

@@ -14,9 +14,9 @@ const (
 	maxBinary = 256 << 20
 )
 
-// version is the version of a program, as far as files show it.
+// version is the version of a program according to the node's files.
 type version struct {
-	// Text is the version in the file's words. It is empty, and Major and Minor are -1, if no file has it.
+	// Text is the version as the file states it. It is empty, and Major and Minor are -1, if no file has it.
 	Text         string
 	Major, Minor int
 	Source       string
@@ -41,6 +41,7 @@ func (v version) String() string {
 // parseVersion parses versions of packages and builds: "v2.1.4", "1.7.28-0ubuntu1", "1:2.0.0~rc.1".
 func parseVersion(text, source string) version {
 	v := version{Text: text, Major: -1, Minor: -1, Source: source}
+	// An epoch of Debian's package is not part of the version.
 	if _, after, ok := strings.Cut(text, ":"); ok {
 		text = after
 	}
@@ -68,6 +69,7 @@ func (n node) installed(packages ...string) version {
 		}
 		entry, _, _ := strings.Cut(rest, "\n\n")
 		_, text, ok := strings.Cut("\n"+entry, "\nVersion: ")
+		// A package that was removed, but not purged, stays in the list with another status.
 		if !ok || !strings.Contains("\n"+entry, "\nStatus: install ok installed\n") {
 			continue
 		}
@@ -117,6 +119,7 @@ func builtVersion(info *debug.BuildInfo, source string) version {
 		if !ok || rest != "" && rest != "/v2" {
 			continue
 		}
+		// A build from a checkout has the version (devel), or v0.0.0 with a date and a commit.
 		if v := parseVersion(m.Version, source); v.known() && v.Major > 0 {
 			return v
 		}

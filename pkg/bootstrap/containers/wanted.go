@@ -1,10 +1,10 @@
-// Package containers says what a node's container runtimes need for pods with devices: the handlers kata-gpu and
-// kata-vfio of containerd or CRI-O, Kata's configurations, and the placeholder of the pod-resources socket. It also
-// reports what prevents it in the existing files, including the kubelet's. It reads through a [state.Tree]; it changes
+// Package containers determines the requirements of a node's container runtimes for pods with devices: the handlers
+// kata-gpu and kata-vfio of containerd or CRI-O, Kata's configurations, and the placeholder of the pod-resources socket.
+// It also reports obstacles in the existing files, including the kubelet's. It reads through a [state.Tree]; it changes
 // and runs nothing.
 //
-// In files with other owners it requires the smallest edit. Before it does, it merges the resulting files as the
-// runtime does, and verifies that nothing else differs.
+// In files with other owners it requires the smallest edit. Before it does, it merges the resulting files as the runtime
+// does, and verifies that nothing else differs.
 package containers
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
+// Wanted returns the requirements of the node's container runtimes. The same tree gives the same result, and after apply, the node
 // has it. The error is for invalid options. Problems of the node are in the result.
 func Wanted(tree state.Tree, o blueprint.Containers) (state.Wanted, error) {
 	o, err := o.WithDefaults()
@@ -54,7 +54,7 @@ func join(all *state.Wanted, w state.Wanted) {
 	all.Modules = append(all.Modules, w.Modules...)
 }
 
-// runtimeWants returns what the container runtime and Kata need.
+// runtimeWants returns the requirements of the container runtime and of Kata.
 func runtimeWants(n node, o blueprint.Containers) (*wants, error) {
 	w, k, err := kataWants(n, o)
 	if err != nil {
@@ -86,6 +86,7 @@ func (n node) runtime(asked blueprint.Runtime) blueprint.Runtime {
 	endpoint := n.kubelet().Settings.ContainerRuntimeEndpoint
 	crio := n.exists(path.Dir(facts.CRIOConfig)) || n.exists("/usr/bin/crio") || n.exists("/usr/local/bin/crio")
 	switch {
+	// Both runtimes may be installed. The kubelet's endpoint shows which one runs pods.
 	case strings.Contains(endpoint, "crio"):
 		return blueprint.RuntimeCRIO
 	case strings.Contains(endpoint, "containerd"):

@@ -22,10 +22,12 @@ func tokens(script string) []token {
 		case c == ' ' || c == '\t' || c == '\r':
 			i++
 		case c == '#':
+			// This is a comment, because a # inside a word belongs to the word and does not get here.
 			i += len(untilNewline(script[i:]))
 		case strings.ContainsRune("\n;&|()<>", rune(c)):
 			size := 1
 			if strings.HasPrefix(script[i+1:], string(c)) && (c == '&' || c == '|') {
+				// && and || make the next command conditional; & and | do not.
 				size = 2
 			}
 			all = append(all, token{script[i : i+size], line, true})
@@ -61,7 +63,7 @@ func wordSize(text string) int {
 	return i
 }
 
-// spanSize returns the size of what belongs together at the start of a text: a quoted text, a substitution, an escaped
+// spanSize returns the size of the first unit of a text: a quoted text, a substitution, an escaped
 // character, or one character.
 func spanSize(text string) int { return nestedSpanSize(text, 0) }
 
@@ -77,6 +79,7 @@ func nestedSpanSize(text string, depth int) int {
 			switch {
 			case text[i] == end:
 				return i + 1
+			// In single quotes, even a backslash is literal (POSIX, Shell Command Language, 2.2.2).
 			case text[i] == '\\' && end != '\'':
 				i++
 			case end != '\'' && text[i] == '$' && i+1 < len(text), end == '}' && text[i] == '"':
@@ -129,6 +132,8 @@ func (e *expansion) text(text string, quoted bool) {
 		i += size
 		switch {
 		case quoted && (span[0] == '\'' || span[0] == '"'):
+			// In double quotes, a single quote is an ordinary character. Continue after it, not after the text that it would
+			// quote.
 			e.put(span[:1])
 			i -= size - 1
 		case span[0] == '\'':
@@ -157,6 +162,7 @@ func (e *expansion) escaped(span string, quoted bool) {
 	case span[1] == '\n': // the line continues
 		e.flush()
 		e.line++
+	// In double quotes, a backslash before any other character is literal (POSIX, 2.2.3).
 	case quoted && !strings.ContainsRune("\"\\$`", rune(span[1])):
 		e.put(span)
 	default:
@@ -164,7 +170,8 @@ func (e *expansion) escaped(span string, quoted bool) {
 	}
 }
 
-// parameter expands ${NAME} with what may follow the name. A pattern that removes part of the value is not applied.
+// parameter expands ${NAME} with its optional default or alternative. A pattern that removes part of the value is not
+// applied.
 func (e *expansion) parameter(text string) {
 	size := nameSize(text)
 	name, rest := text[:size], strings.TrimPrefix(text[size:], ":")

@@ -56,6 +56,7 @@ func Has(line, group string) bool {
 			next++
 		case next > 0 && equal(word, words[0]):
 			next = 1
+		// Another hugepagesz= comes between, so a hugepages= after it is for that size.
 		case next > 0 && slices.ContainsFunc(words, func(w string) bool { return sameName(word, w) }):
 			next = 0
 		}
@@ -106,6 +107,7 @@ func Add(line string, words ...string) string {
 // indexOfInit returns where the word "--" begins, or -1.
 func indexOfInit(line string) int {
 	start, quoted := 0, false
+	// The added space ends the last word.
 	for i, r := range line + " " {
 		if r == '"' {
 			quoted = !quoted

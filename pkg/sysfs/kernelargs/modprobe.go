@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Bool reads a boolean parameter as the kernel does: by its first letter, and "on" and
-// "off" by their second too (lib/kstrtox.c kstrtobool). A bare one, whose value is
-// empty, is true. It is not ok where the kernel refuses the value.
+// Bool reads a boolean parameter as the kernel does: by its first letter, and "on" and "off" by their second too
+// (lib/kstrtox.c kstrtobool). A bare parameter, whose value is empty, is true. ok is false if the kernel refuses the
+// value.
 func Bool(value string) (on, ok bool) {
 	value = strings.ToLower(value)
 	switch {
@@ -28,9 +28,9 @@ func ModprobeDirs() []string {
 	return []string{ModprobeSite, "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"}
 }
 
-// ModprobeFiles returns modprobe's files in the order in which it reads them: by name,
-// whatever the directory; of those of one name the first directory's hides the others
-// (modprobe.d(5)). List returns the names in a directory.
+// ModprobeFiles returns modprobe's files in the order in which it reads them: by name, regardless of the directory.
+// If several directories have a name, only the first one's file is read (modprobe.d(5)). List returns the names in a
+// directory.
 func ModprobeFiles(list func(dir string) []string) []string {
 	byName := map[string]string{}
 	var names []string
@@ -87,6 +87,7 @@ func ModprobeLines(text string) []ModprobeLine {
 		if goesOn {
 			continue
 		}
+		// kmod joins lines before it looks for comments, so a backslash continues a comment too (libkmod-config.c).
 		if !strings.HasPrefix(whole, "#") && strings.TrimSpace(whole) != "" {
 			lines = append(lines, ModprobeLine{first, whole})
 		}

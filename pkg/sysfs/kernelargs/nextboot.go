@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Files are a node's files. Names have no leading slash. What does not exist or can't be read is empty.
+// Files are a node's files. Names have no leading slash. A missing or unreadable file is empty.
 type Files interface {
 	Text(name string) string
 	Names(dir string) []string
@@ -20,7 +20,7 @@ type Sources struct {
 	Environment, Scripts []string
 	// Entries have lines that begin with one of [Keywords].
 	Entries []string
-	// Lines have nothing but the command line.
+	// Lines contain only the command line.
 	Lines []string
 	// Quoted have lines of a title and a command line, both in quotes.
 	Quoted []string
@@ -63,6 +63,7 @@ func AllSources(f Files) *Sources {
 	s.Lines = append([]string{KernelInstall, firmwareConfig}, in(dracutFragments, ".conf")...)
 	s.Quoted = []string{REFIndConfig}
 	if f.Text(KernelInstall) == "" {
+		// The site's file replaces the vendor's (kernel-install(8)).
 		s.Lines = append(s.Lines, VendorKernelInstall)
 	}
 	return s
@@ -77,8 +78,8 @@ func Environments(f Files) []string {
 	return names
 }
 
-// Read returns the command lines that the files give later boots, with the lines that they are from. Of a variable that
-// is set several times, only what remains of it counts. Words after "--" are init's and left out.
+// Read returns the command lines that the files give later boots, with the lines that they are from. If a variable is
+// set several times, only its final value counts. Words after "--" are init's and left out.
 func (s *Sources) Read(f Files) []Line {
 	env := s.environment(f)
 	var all []Line
@@ -114,7 +115,7 @@ func quoted(name, text string) []Line {
 	return all
 }
 
-// cutQuoted returns the first text in quotes, or the first word if it has none, and what is behind it.
+// cutQuoted returns the first text in quotes, or the first word if it has none, and the rest.
 func cutQuoted(text string) (first, rest string) {
 	text = strings.TrimLeft(text, " \t")
 	if !strings.HasPrefix(text, `"`) {
@@ -186,6 +187,7 @@ func numbered(name, text string) []Line {
 func directives(name, text string, keywords []string) []Line {
 	var all []Line
 	for _, line := range numbered(name, text) {
+		// numbered returns no empty line, so there is a first word.
 		first := strings.Fields(line.Value)[0]
 		if key, value, ok := strings.Cut(line.Value, "="); ok && slices.Contains(keywords, key+"=") {
 			all = append(all, Line{name, line.Number, value})

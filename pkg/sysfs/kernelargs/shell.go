@@ -13,8 +13,8 @@ type Line struct {
 	Value  string
 }
 
-// Settings evaluates files in shell syntax, such as etc/default/grub, as far as they set variables. It runs no command,
-// and keeps both values where a condition decides: what it returns may be more than a shell would set, but not less.
+// Settings evaluates the assignments in files in shell syntax, such as etc/default/grub. It runs no command, and keeps
+// both values if a condition decides: its result may have more than a shell would set, but not less.
 type Settings struct {
 	values map[string][]Line
 	// replaced is where a variable was last set without its earlier value.
@@ -49,8 +49,8 @@ func (s *Settings) Has(variable string) bool {
 // Replaced returns where a variable was last set without its earlier value. It is empty if it never was.
 func (s *Settings) Replaced(variable string) Line { return s.replaced[variable] }
 
-// Limits for files that are not what they should be: maxNested of files that source each other and of substitutions in
-// each other, maxParts of the parts of a value, and maxBytes of its text. No kernel takes a command line of that size.
+// Limits against damaged or hostile files: maxNested for files that source each other and for nested substitutions,
+// maxParts for the parts of a value, and maxBytes for its text. No kernel takes a command line of that size.
 const (
 	maxNested = 8
 	maxParts  = 4096
@@ -126,6 +126,7 @@ func (s *Settings) begin(word string) {
 }
 
 func (s *Settings) include(t token) {
+	// Files are named below the node's root, which may be an image's.
 	name := strings.TrimPrefix(join(s.expand(t.text, t.line)), "/")
 	if s.text == nil || s.nested >= maxNested || name == "" {
 		return
@@ -138,6 +139,7 @@ func (s *Settings) include(t token) {
 func (s *Settings) assign(name string, parts []Line, plus, definite bool, line int) {
 	switch {
 	case plus || !definite && !keeps(parts, s.values[name]):
+		// += appends as it is. If the assignment may not run, both values count, as separate words.
 		parts = append(slices.Clone(s.values[name]), spaced(parts, !plus)...)
 	case definite && len(s.values[name]) > 0 && !keeps(parts, s.values[name]):
 		s.replaced[name] = Line{Path: s.path, Number: line}
