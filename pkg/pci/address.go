@@ -48,8 +48,7 @@ func ParseLabel(s string) (Address, error) {
 	return fromFields(s, f[0], f[1], f[2], f[3])
 }
 
-// fromFields parses the four hexadecimal fields of an address; text is what
-// the error shows.
+// fromFields parses the four hexadecimal fields of an address. The error shows text.
 func fromFields(text, domain, bus, dev, fn string) (Address, error) {
 	d, ok := hex(domain, 4, 8, 1<<32-1)
 	b, ok2 := hex(bus, 2, 2, 0xff)

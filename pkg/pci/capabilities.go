@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Capabilities are the facts of a function's configuration space that decide
-// how it can be isolated and reset. A nil pointer means that the capability
-// is absent; see Truncated for what could not be looked at.
+// Capabilities are the facts of a function's configuration space that decide how it can be isolated and reset. A nil pointer
+// means that the capability is absent; see Truncated for those that could not be read.
 type Capabilities struct {
 	// Truncated is true when only part of the space was readable (64 bytes
 	// without CAP_SYS_ADMIN, 256 for conventional PCI): absent extended
@@ -28,15 +27,14 @@ type Capabilities struct {
 	MSI   bool   `json:"msi,omitempty"`
 	MSIX  bool   `json:"msix,omitempty"`
 	AER   bool   `json:"aer,omitempty"`
-	// DPC is Downstream Port Containment: a port's that cuts off what is below it
-	// on an uncorrectable error.
+	// DPC is Downstream Port Containment: a port with it cuts off the devices below it on an uncorrectable error.
 	DPC   *Switchable `json:"dpc,omitempty"`
 	ACS   *ACS        `json:"acs,omitempty"`
 	ATS   *Switchable `json:"ats,omitempty"`
 	PASID *Switchable `json:"pasid,omitempty"`
 	PRI   *Switchable `json:"pri,omitempty"`
 	SRIOV *SRIOV      `json:"sriov,omitempty"`
-	// Switches are where the capabilities lie that software switches on and off while the function runs; see
+	// Switches locate the capabilities that software enables and disables while the function runs; see
 	// [Capabilities.Reread].
 	Switches []Capability `json:"-"`
 }
@@ -97,8 +95,7 @@ const (
 	ACSDirectTranslated    = 0x40
 )
 
-// ACS is the Access Control Services capability: what the port can do and
-// what is switched on.
+// ACS is the Access Control Services capability: the services that the port has, and those that are enabled.
 type ACS struct {
 	Capability uint16 `json:"capability"`
 	Control    uint16 `json:"control"`
@@ -185,19 +182,18 @@ func Dead(config []byte, isVF bool) bool {
 	return len(config) >= n && !slices.ContainsFunc(config[:n], func(b byte) bool { return b != 0xff })
 }
 
-// ParseCapabilities walks the capability lists of a configuration space: as
-// many of its bytes as the kernel lets the caller read, from offset 0 (64
-// without CAP_SYS_ADMIN, 256 for a conventional function, 4096 for PCI
-// Express).
+// ParseCapabilities walks the capability lists of a configuration space: as many of its bytes as the kernel lets the caller
+// read, from offset 0 (64 without CAP_SYS_ADMIN, 256 for a conventional function, 4096 for PCI Express).
 //
-// It returns what was found in any case. With a *[MalformedError], and for a
-// space that reads all ones, the rest is unknown and Truncated is set.
+// It returns the capabilities that it found even with a *[MalformedError]. The rest is unknown then, as for a space that
+// reads all ones, and Truncated is set.
 func ParseCapabilities(config []byte) (Capabilities, error) {
 	var caps Capabilities
 	if len(config) < headerSize {
 		caps.Truncated = true
 		return caps, &MalformedError{Offset: len(config), Problem: "is not readable: fewer than 64 bytes of configuration space"}
 	}
+	// Whether the function is a VF is unknown here, and the ids of a live VF read ffff, so the whole header decides.
 	if Dead(config, true) {
 		caps.Truncated = true
 		return caps, nil
@@ -230,8 +226,7 @@ func headerType(config []byte) HeaderType {
 	return ""
 }
 
-// truncated reports whether the space goes on where config ends. Only PCI
-// Express has more than 256 bytes.
+// truncated reports whether the space continues after the end of config. Only PCI Express has more than 256 bytes.
 func truncated(config []byte, caps *Capabilities) bool {
 	if caps.Express == nil {
 		return len(config) < conventionalSize
@@ -273,9 +268,8 @@ func (c Capabilities) Reread(registers [][]byte) (Capabilities, bool) {
 	return c, true
 }
 
-// Chain returns the entries of both capability lists in the order of the
-// lists, the extended ones (of a PCI Express function, from 0x100 on) last. It
-// ends quietly where config does, and returns what it found before a
+// Chain returns the entries of both capability lists in the order of the lists, the extended ones (of a PCI Express
+// function, from 0x100 on) last. It ends without an error at the end of config, and returns the entries before a
 // *[MalformedError].
 func Chain(config []byte) ([]Capability, error) {
 	if len(config) < headerSize || config[offStatus]&statusHasList == 0 {
@@ -324,6 +318,7 @@ func extended(config []byte) ([]Capability, error) {
 			return chain, nil
 		}
 		chain = append(chain, Capability{ID: uint16(header), Extended: true, Offset: at})
+		// The upper 12 bits point to the next capability. Two of them are reserved (PCI_EXT_CAP_NEXT).
 		at = int(header>>20) &^ 3
 	}
 	return chain, &MalformedError{Offset: at, Problem: "is part of a loop"}
@@ -384,8 +379,7 @@ func power(b []byte) *Power {
 	return &Power{NoSoftReset: ctrl&0x0008 != 0, State: uint8(ctrl & 0x0003)}
 }
 
-// express decodes PCI_EXP_FLAGS, the FLR bit of PCI_EXP_DEVCAP and, where there is
-// a slot, the hot-plug bit of PCI_EXP_SLTCAP.
+// express decodes PCI_EXP_FLAGS, the FLR bit of PCI_EXP_DEVCAP and, if there is a slot, the hot-plug bit of PCI_EXP_SLTCAP.
 func express(b []byte) *Express {
 	flags, ok := word(b, 2)
 	high, ok2 := word(b, 6)
@@ -393,6 +387,7 @@ func express(b []byte) *Express {
 		return nil
 	}
 	const slotImplemented, hotPlugCapable = 0x0100, 0x0040
+	// A truncated space may end before this register; the rest of the capability is valid then.
 	slot, ok := word(b, 0x14)
 	return &Express{
 		Type: PortType(flags >> 4 & 0xf), FLR: high&0x1000 != 0,
@@ -419,6 +414,7 @@ func serial(b []byte) string {
 		return ""
 	}
 	var eui [size]byte
+	// Registers are little-endian, and an EUI-64 is written from its first octet on.
 	binary.BigEndian.PutUint64(eui[:], n)
 	text := make([]string, size)
 	for i, octet := range eui {

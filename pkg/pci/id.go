@@ -93,7 +93,7 @@ func (c *Class) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Modalias is what a function's drivers are found by. The kernel prints it from
+// Modalias identifies the drivers of a function. The kernel prints it from
 // the same numbers as the attributes of its parts (drivers/pci/pci-sysfs.c
 // modalias_show), so that one read gives all of them.
 type Modalias struct {
@@ -108,6 +108,8 @@ func ParseModalias(text string) (Modalias, bool) {
 	field := func(key string, digits int, limit uint64) uint64 {
 		after, found := strings.CutPrefix(rest, key)
 		if !found || len(after) < digits {
+			// The fields after this one return 0 too, and the caller looks at
+			// ok once.
 			ok = false
 			return 0
 		}

@@ -82,6 +82,7 @@ func parseResource(line string) (Resource, error) {
 
 // Size returns the length of the range in bytes, 0 for a BAR that is not there.
 func (r Resource) Size() uint64 {
+	// Both ends are included, so that a missing BAR, which is all zeros, would have one byte.
 	if r.End == 0 || r.End < r.Start {
 		return 0
 	}

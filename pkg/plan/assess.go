@@ -34,8 +34,8 @@ func (a *Assessment) Faults() []rule.Verdict {
 	return faults
 }
 
-// Assessor assesses the functions of one node and caches what several functions need. It is not safe for concurrent
-// use.
+// Assessor assesses the functions of one node and caches facts that several functions share. It is not safe for
+// concurrent use.
 type Assessor struct {
 	maker maker
 	// defaults are the parameters of a device for which neither class nor claim sets any.

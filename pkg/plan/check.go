@@ -15,13 +15,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// presence are the conditions for the node to have the device. Where one is not met, there is nothing more to judge.
+// presence returns the conditions for the node to have the device. If one is not met, no other check applies.
 func presence() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{(*candidate).allocatedHere, (*candidate).present}
 }
 
-// checks are all further conditions for a claim to get a device, in the order in which they are reported. Each gives one
-// reason at most, and changes nothing: what the device gets is planned from a candidate that none refuses.
+// checks returns all further conditions for a claim to get a device, in the order in which they are reported. Each
+// returns one reason at most, and changes nothing: the plan is made from a candidate that no check refuses.
 // [Assessor.Assess] runs the same checks for a claim that sets no parameters.
 func checks() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{
@@ -40,6 +40,7 @@ func checks() []func(*candidate) *rule.Verdict {
 func (c *candidate) refused() iter.Seq[rule.Verdict] {
 	return func(yield func(rule.Verdict) bool) {
 		for r := range c.failed(presence()) {
+			// The other checks need the function, so its absence is the only reason.
 			yield(r)
 			return
 		}
@@ -67,7 +68,7 @@ func (c *candidate) failed(checks []func(*candidate) *rule.Verdict) iter.Seq[rul
 	}
 }
 
-// present checks that the node has the function, and that it is what its name says.
+// present checks that the node has the function, and that its type is the one in its name.
 func (c *candidate) present() *rule.Verdict {
 	f, ok := c.node.Snapshot.Function(c.claimed.Address)
 	if !ok {
@@ -116,6 +117,7 @@ func (c *candidate) alive() *rule.Verdict {
 // selected checks that the node config selects the function and that the node does not need it.
 func (c *candidate) selected() *rule.Verdict {
 	switch {
+	// The node's own use counts first, even if a rule selects the function.
 	case c.choice.Forbidden:
 		return &rule.Verdict{
 			Code: rule.Forbidden, Driver: c.f.Driver,
@@ -251,6 +253,7 @@ func (c *candidate) backendAvailable() *rule.Verdict {
 			Fix:  "load the iommufd module or use a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or set `backend: Auto`",
 		}
 	}
+	// A physical endpoint is alone in its assignment set, so it has no companions.
 	if c.isEndpoint() {
 		return nil
 	}
@@ -276,6 +279,7 @@ func (c *candidate) backend() v1alpha1.Backend {
 func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	for _, t := range c.all {
 		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
+		// A VFIO driver that has the function has accepted it already.
 		case device.IsVFIO(t.f.Driver):
 		case t.f.ServesVFIO():
 			return c.mate(t.f, rule.DriverServesVFIO,

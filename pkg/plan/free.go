@@ -107,6 +107,7 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	named := map[pci.Address]bool{f.Address: true}
 	for i := range s.Functions {
 		other := &s.Functions[i]
+		// No claim is for a bridge.
 		if _, ok := takesNamed(s, other, named); ok && !other.IsBridge() {
 			all = append(all, isolation.AssignmentSet(s, other)...)
 		}
@@ -133,7 +134,7 @@ func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Addr
 	return pci.Address{}, false
 }
 
-// takesNamed returns which of the named functions a claim of f would include, or would have a VF of.
+// takesNamed returns a named function that a claim of f would include, or one of whose VFs it would include.
 func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if _, ok := named[f.Address]; ok {
 		return f.Address, true

@@ -76,7 +76,7 @@ func bytes(n uint64) string {
 	return fmt.Sprintf("%.4g %s", size, units[unit])
 }
 
-// What Kata 4.1.0 plugs of an IOMMU group, by its sources:
+// The functions of an IOMMU group that Kata 4.1.0 plugs, by its sources:
 //
 // An iommufd node is one function, and Kata makes an iommufd object for each function, which is a context of its own in
 // the kernel (Go: VFIODevice.QemuParams in src/runtime/pkg/govmm/qemu/qemu.go, and ExecuteVFIODeviceAdd in qmp.go for hot
@@ -86,12 +86,12 @@ func bytes(n uint64) string {
 // A group's node is one device to Kata, whose functions it finds by itself: all but host and PCI bridges, in order of
 // address (GetAllVFIODevicesFromIOMMUGroup in src/runtime/pkg/device/drivers/utils.go). Hot plug plugs all of them
 // (HotplugAddDevice in src/runtime/virtcontainers/sandbox.go), cold plug the first one only (AppendDevice, the same file).
-// The Rust runtime leaves audio functions out as well, and QEMU refuses two of what remains, since they get one root port.
+// The Rust runtime leaves audio functions out as well, and QEMU refuses two of the others, because they get one root port.
 
 // pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have them
 // either: the owner of a function has its whole group.
 func (c *candidate) pluggableTogether() *rule.Verdict {
-	given := map[int]pci.Address{} // what the VM gets of each group
+	given := map[int]pci.Address{} // the function of each group that the VM gets
 	for i := range c.devices {
 		for _, a := range c.devices[i].Give {
 			given[c.groupNumber(a)] = a

@@ -103,7 +103,7 @@ func (m *maker) refuse(d *claim.Device, r *rule.Verdict) {
 	m.refusals = append(m.refusals, *r)
 }
 
-// add plans what a candidate gets that no check refuses.
+// add adds a candidate that no check refuses to the plan.
 func (m *maker) add(c *candidate) {
 	lease, refusal := c.lease()
 	if refusal != nil {
@@ -164,6 +164,7 @@ func (m *maker) plan() *Plan {
 	for _, fn := range m.taken {
 		p.Functions = append(p.Functions, *fn)
 	}
+	// The order of a map is random, but the same claim must give the same plan, byte for byte.
 	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	p.ResetsBefore = m.resetsBefore(p.Resets())
 	p.Steps = p.StepsFor(AtOriginal, Preparation()...)
@@ -201,7 +202,7 @@ type candidate struct {
 	all    []member
 }
 
-// newCandidate looks up what there is of a claimed device.
+// newCandidate looks up a claimed device on the node. If it is absent, only claimed is set.
 func newCandidate(m *maker, d *claim.Device) *candidate {
 	c := &candidate{maker: m, claimed: d}
 	f, ok := m.node.Snapshot.Function(d.Address)
@@ -284,7 +285,7 @@ func (m *memo) resets(f *device.Function) []isolation.Reset {
 	return ways
 }
 
-// fix returns what the judgment on f says to do about a reason with the code.
+// fix returns the fix in the judgment on f for a reason with the code.
 func (m *memo) fix(f *device.Function, code rule.Code) string {
 	for _, r := range m.judgment(f).Reasons {
 		if r.Code == code {

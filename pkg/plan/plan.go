@@ -137,6 +137,7 @@ func (p *Plan) Allocated() [][]Device {
 		if len(rest) > 1 && rest[0].Pair != "" && rest[0].Pair == rest[1].Pair {
 			n = 2
 		}
+		// The capacity is limited, so that an append to one group can't overwrite the next device.
 		all, rest = append(all, rest[:n:n]), rest[n:]
 	}
 	return all

@@ -87,7 +87,7 @@ func (p *Provision) staying() string {
 	return ", on host drivers still: " + strings.Join(names, " ")
 }
 
-// Eswitch is what a PF's driver says about its eswitch: the mode, "" without an eswitch, or why it does not answer.
+// Eswitch is the answer of a PF's driver about its eswitch: the mode, which is empty without an eswitch, or an error.
 type Eswitch struct {
 	Mode string
 	Err  error
@@ -221,7 +221,7 @@ func (p *Provision) difference() string {
 	return fmt.Sprintf("it has %s, but needs %d; the kernel changes the number", countVFs(p.Have), p.Want)
 }
 
-// vfTaken says who uses a VF; empty if it is free.
+// vfTaken describes the use of a VF. It is empty if the VF is free.
 func vfTaken(a pci.Address, n Node) string {
 	if h, ok := n.Owners[a]; ok {
 		return "is held by claim " + h.Claim.String()

@@ -42,7 +42,7 @@ type Step struct {
 	// none.
 	DriverBefore string `json:"driverBefore"`
 	DriverAfter  string `json:"driverAfter"`
-	// Value is what the step writes: module, override or reset method.
+	// Value is the argument of the step: module, override or reset method.
 	Value string `json:"value,omitempty"`
 	// Former is the override that Value replaces.
 	Former string `json:"former,omitempty"`
@@ -125,6 +125,7 @@ func Transition(addr pci.Address, from, to Binding) []Step {
 		steps = append(steps, Step{Operation: Probe, Address: addr, DriverAfter: to.Driver})
 		now.Driver = to.Driver
 	}
+	// Only in the exception above is the override still another one.
 	steps, _ = override(steps, addr, now, to.Override)
 	return steps
 }
@@ -340,7 +341,7 @@ const (
 // Preparation returns the phases of a Prepare.
 func Preparation() []Phase {
 	// Resets follow Bind: a function is never reset below a host driver that uses it. Measure follows resets and
-	// settings, because the reset after the tenant is compared with what it reads. WriteSpec ends the list: from then
+	// settings, because the reset after the tenant is compared with its values. WriteSpec ends the list: from then
 	// on a VM can get the devices.
 	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, Measure, TakeAddresses, BindEndpoints, WriteSpec}
 }
@@ -353,12 +354,15 @@ func Undo() []Phase {
 }
 
 // Cleaning returns the phases of an Unprepare up to the proof.
+// RemoveSpec is first, as in Undo. RebindEndpoints takes endpoints from their kernel drivers, below which no function
+// is reset.
 func Cleaning() []Phase { return []Phase{RemoveSpec, RebindEndpoints, ResetAfter} }
 
 // GivingBack returns the phases after the devices are proven clean.
 func GivingBack() []Phase { return []Phase{Restore, ReturnAddresses} }
 
 // Renewal returns the phases between two sandboxes of one claim.
+// ConfigureVFs is before BindEndpoints, because a VF's driver reads the MAC address when it binds.
 func Renewal() []Phase { return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, BindEndpoints} }
 
 // ForHost returns the phases before [GivingBack] if a quarantine ends without a proof and a host driver gets a device.
@@ -367,8 +371,8 @@ func ForHost() []Phase { return []Phase{Bind, Measure, ResetForHost} }
 // Retest returns the phases before [Cleaning] if the devices are quarantined.
 func Retest() []Phase { return []Phase{Bind, Measure} }
 
-// AfterReboot returns the phases for a claim of an earlier boot. The boot has bound the functions as the kernel does;
-// only addresses outlive it.
+// AfterReboot returns the phases for a claim of an earlier boot. The kernel has bound the functions at boot; only
+// addresses remain from before.
 func AfterReboot() []Phase { return []Phase{RemoveSpec, ReturnAddresses} }
 
 // Place is where the functions of a plan are when a list of phases begins.

@@ -83,7 +83,7 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("a minimum of %d Mbit/s is more than the maximum of %d, where the PF imposes %s already", e.Rate.Min, e.Rate.Max, e.Found.String())
 }
 
-// configured refuses a claimed VF whose PF can't impose what it has to.
+// configured refuses a claimed VF whose PF can't apply the required settings.
 func (c *candidate) configured() *rule.Verdict {
 	if c.f.VF == nil {
 		return nil
@@ -97,6 +97,7 @@ func (c *candidate) configured() *rule.Verdict {
 	if able || c.wantedSettings() == (device.VFSettings{}) {
 		return nil
 	}
+	// Only the defaults that guard other tenants can't be applied, and the class accepts that.
 	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
 		return nil
 	}
@@ -111,9 +112,9 @@ func (c *candidate) settingPF() (pf *device.Function, able bool) {
 	return pf, ok && len(pf.Children.Net) > 0
 }
 
-// wantedSettings returns what the PF imposes on a claimed VF. An Ethernet VF gets its own MAC address, spoof checking and no
-// trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep those of the
-// previous tenant.
+// wantedSettings returns the settings that the PF applies to a claimed VF. An Ethernet VF gets its own MAC address, spoof
+// checking and no trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep
+// those of the previous tenant.
 func (c *candidate) wantedSettings() device.VFSettings {
 	cfg := c.claimed.VF
 	if cfg == nil {
@@ -129,7 +130,7 @@ func (c *candidate) wantedSettings() device.VFSettings {
 	return want
 }
 
-// vfChange returns what is to be set by the PF; nil if there is nothing to set, or if the device is no VF.
+// vfChange returns the settings for the PF to apply. It is nil if there are none, or if the device is not a VF.
 func (c *candidate) vfChange() *VFChange {
 	if c.f.VF == nil {
 		return nil

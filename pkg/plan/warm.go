@@ -2,8 +2,8 @@ package plan
 
 import "slices"
 
-// ResetFirst makes all resets of the plan due before its devices are used, so that they are proven clean, whatever is
-// known about them.
+// ResetFirst makes all resets of the plan due before its devices are used, so that they are proven clean again, even
+// if they were before.
 func (p *Plan) ResetFirst() {
 	p.ResetsBefore = p.Resets()
 	p.Steps = p.StepsFor(AtOriginal, Preparation()...)

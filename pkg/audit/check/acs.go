@@ -39,8 +39,8 @@ func pathChecks() []Check {
 	}
 }
 
-// shownInRegisters leaves quirks to a person with the vendor's statement. With
-// the override in use no quirk is to be believed.
+// shownInRegisters leaves quirks to a person who has the vendor's statement. If the override is in use, no quirk can be
+// trusted.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
@@ -49,9 +49,8 @@ func shownInRegisters(n *facts.Node) Answer {
 	return ofAssignable(n, found, way(n))
 }
 
-// portsRedirect asks the verdict on each function, which goes by the kernel's
-// groups and holds the registers against them. A port whose registers don't show
-// what the kernel's groups claim is for a person to judge: that is not a pass.
+// portsRedirect reports the verdict on each function, which compares the kernel's groups with the registers. If a port's
+// registers do not confirm the kernel's groups, a person has to judge it: that is not a pass.
 func portsRedirect(n *facts.Node) Answer {
 	said := ofAssignable(n, slices.Concat(
 		because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit != nil }),
@@ -73,9 +72,8 @@ func isPort(n *facts.Node, a *pci.Address) bool {
 	return ok && f.IsBridge()
 }
 
-// portsInside names the ports whose registers don't redirect requests and which are
-// in the group of what is below: such a group is given out as a whole, so that what
-// the port lets pass stays with one tenant.
+// portsInside names the ports whose registers don't redirect requests and which are in the group of the functions below
+// them. Such a group is assigned as a whole, so the requests that the port forwards stay with one tenant.
 func portsInside(n *facts.Node) []string {
 	var names []string
 	for _, p := range ports(n) {
@@ -91,8 +89,8 @@ func redirectsNothing(n *facts.Node, p *device.Function) bool {
 	return state == isolation.ACSAbsent || state == isolation.ACSOff
 }
 
-// unreadablePorts drops ports whose registers are readable but not of the
-// standard's form, as those of Intel's PCH: there the group is the answer.
+// unreadablePorts drops ports whose registers are readable, but not of the standard's form, as those of Intel's PCH. The
+// kernel's group is the answer for them.
 func unreadablePorts(n *facts.Node, found Answer) Answer {
 	return slices.DeleteFunc(found, func(f finding.Finding) bool {
 		return f.Device == nil && !slices.ContainsFunc(n.Snapshot.Functions, func(p device.Function) bool {
@@ -101,11 +99,11 @@ func unreadablePorts(n *facts.Node, found Answer) Answer {
 	})
 }
 
-// translationBlocked looks at ports that could block translated requests, and have
-// nothing with ATS below.
+// translationBlocked fails for ports that could block translated requests, do not, and have no function with ATS below.
 func translationBlocked(n *facts.Node) Answer {
 	translating := functionsWhere(n, func(f *device.Function) bool { return isEnabled(f.Capabilities.ATS) })
 	fix := "" // the rule's
+	// The rule's fix also offers pci=noats, which would switch off the ATS that a coherent GPU needs.
 	if isolation.HasCoherentGPU(n.Snapshot) {
 		fix = "enable translation blocking by `pci=config_acs=` on the kernel command line"
 	}
@@ -140,8 +138,8 @@ func (v verb) of(n int) string {
 	return v.many
 }
 
-// portsThat makes one finding of all ports that are so, since what sets up ports
-// sets up all of them alike.
+// portsThat returns one finding for all ports for which so is true, because firmware and kernel arguments configure all
+// ports alike.
 func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Function) facts.Fact, so func(*port) bool) Answer {
 	var names []string
 	var seen []facts.Fact
@@ -168,7 +166,7 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
 }
 
-// joinNames names some, and how many more there are.
+// joinNames lists the first names, and the number of the others.
 func joinNames(names []string) string {
 	if more := len(names) - maxNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
@@ -190,8 +188,7 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 	return nil
 }
 
-// acsDrift holds the control words against those of the baseline. Functions that
-// came later are not in it.
+// acsDrift compares the control words with the baseline. Functions that were added later are not in it.
 func acsDrift(n *facts.Node) Answer {
 	baseline, kept := n.Baseline()
 	if baseline == nil {
@@ -216,8 +213,7 @@ func acsDrift(n *facts.Node) Answer {
 	return found.or(pass(count(compared, "ACS control register"), kept))
 }
 
-// noBaseline says why there is nothing to compare with: where the plugin runs
-// there must be.
+// noBaseline is the answer without a baseline. If the plugin runs, its absence is unknown, not a pass.
 func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if kept.Status != facts.Absent {
 		return unknown("the ACS state after the boot", kept)
@@ -225,6 +221,7 @@ func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if !n.Exists(journal.DefaultDir).OK() {
 		return notApplicable("the plugin, which records the ACS state, does not run here", kept)
 	}
+	// The plugin records the state at its start, so it has not started since the boot.
 	return unknown("the ACS state after this boot", kept)
 }
 
@@ -296,7 +293,7 @@ func listBypasses(n *facts.Node, held []isolation.Assigned, of func(*device.Snap
 	return leaks
 }
 
-// holdings returns the functions that tenants have.
+// holdings returns the functions that tenants hold.
 func holdings(n *facts.Node) []isolation.Assigned {
 	var held []isolation.Assigned
 	for i := range n.Snapshot.Functions {

@@ -79,8 +79,8 @@ func tenantsMeet(n *facts.Node) Answer {
 	return showing(found.or(pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))), functions, way(n))
 }
 
-// sharedDomain judges one place: a failure where a port is seen to let requests
-// through, unknown where the registers of all in question are not readable.
+// sharedDomain judges one shared domain. It fails if a port lets requests through, and is unknown if the registers of all
+// these ports are unreadable.
 func sharedDomain(n *facts.Node, m *isolation.SharedDomain) Answer {
 	text := fmt.Sprintf("paths of %s meet at %s: ", strings.Join(m.Tenants, ", "), m.Domain)
 	leaks := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
@@ -98,7 +98,7 @@ func sharedDomain(n *facts.Node, m *isolation.SharedDomain) Answer {
 	return found
 }
 
-// portState says what is wrong: "0000:22:00.0 has no ACS".
+// portState describes the fault of a port: "0000:22:00.0 has no ACS".
 func portState(l isolation.Bypass) string {
 	if l.State == isolation.ACSAbsent {
 		return l.At.String() + " has no ACS"
@@ -106,7 +106,7 @@ func portState(l isolation.Bypass) string {
 	return l.At.String() + " does not redirect"
 }
 
-// ways says between which functions requests pass.
+// ways names the tenants between which requests pass.
 func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) string {
 	var senders []pci.Address
 	for _, l := range leaks {
@@ -198,7 +198,7 @@ func nodeACSChecks() []Check {
 	}
 }
 
-// noPeerMemory asks drivers of the node; VFs and what VFIO has publish nothing.
+// noPeerMemory asks host drivers only: VFs and functions on VFIO publish nothing.
 func noPeerMemory(n *facts.Node) Answer {
 	var able []facts.Fact
 	own := functionsWhere(n, func(f *device.Function) bool {
@@ -224,8 +224,8 @@ func noPeerMemory(n *facts.Node) Answer {
 	return showing(found.or(pass(count(len(able), "device")+" with such memory, none published")), able, one(itself))
 }
 
-// nothingPluggedIn compares with the functions of the boot. VFs come by the
-// plugin's or an operator's will, and ports with what is below them.
+// nothingPluggedIn compares with the functions of the boot. VFs are created by the plugin or an operator, and ports
+// appear with the functions below them, so neither counts.
 func nothingPluggedIn(n *facts.Node) Answer {
 	baseline, kept := n.Baseline()
 	if baseline == nil {
@@ -263,7 +263,7 @@ func thunderboltConfined(n *facts.Node) Answer {
 	return found.or(pass(count(len(domains), "domain"), list))
 }
 
-// noFatalErrors looks at what tenants have now: the counters don't say when.
+// noFatalErrors looks at the functions that tenants hold now, because the counters have no times.
 func noFatalErrors(n *facts.Node) Answer {
 	var counted []facts.Fact
 	found := over(holdings(n), func(h isolation.Assigned) Answer {

@@ -13,9 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Answer is what a check says: one finding for each object that fails or can't be
-// told, or one for all of them. Its methods add to each of its findings what a
-// failure names, and return it, so that a finding is one expression:
+// Answer is the result of a check: one finding for each object that fails or is unknown, or one for all of them. Its
+// methods change each of its findings and return it, so that a finding is one expression:
 //
 //	fail("its reset failed", seen).on(f).reaching(others...).fix("reboot the node")
 type Answer []finding.Finding
@@ -46,7 +45,7 @@ func (a Answer) held(devices []pci.Address) Answer {
 	return a.at(devices[0]).reaching(devices...)
 }
 
-// fix says what to do where that is more precise than the rule's.
+// fix sets a fix that is more precise than the rule's.
 func (a Answer) fix(text string) Answer {
 	return a.each(func(f *finding.Finding) { f.Remediation = text })
 }
@@ -56,7 +55,7 @@ func (a Answer) weighs(s rule.Severity) Answer {
 	return a.each(func(f *finding.Finding) { f.Severity = s })
 }
 
-// as changes what the findings say: a person has to decide, for example.
+// as changes the state of the findings, for example to one that a person has to decide.
 func (a Answer) as(state finding.State) Answer {
 	return a.each(func(f *finding.Finding) { f.State = state })
 }
@@ -106,7 +105,7 @@ func conclude[T any](found Answer, looked []T, what, none string, read func(T) [
 	return concludeAs(found, looked, pass(count(len(looked), what)), none, read)
 }
 
-// concludeAs is conclude with a pass that says more than how many objects there are.
+// concludeAs is conclude with a pass that has more text than the number of objects.
 func concludeAs[T any](found Answer, looked []T, passed Answer, none string, read func(T) []facts.Fact) Answer {
 	switch {
 	case len(found) > 0:
@@ -127,12 +126,12 @@ func fail(text string, seen ...facts.Fact) Answer {
 	return say(finding.Fail, text, seen)
 }
 
-// notApplicable is for a node that has nothing the rule is about.
+// notApplicable is for a node without any object of the rule.
 func notApplicable(text string, seen ...facts.Fact) Answer {
 	return say(finding.NotApplicable, text, seen)
 }
 
-// unknown is for facts that were not to be had: it names the first that was not.
+// unknown is for unavailable facts. It names the first one.
 func unknown(what string, seen ...facts.Fact) Answer {
 	for _, f := range seen {
 		if !f.OK() {
@@ -153,10 +152,10 @@ func say(state finding.State, text string, seen []facts.Fact) Answer {
 // count says how many: "1 function", "3 functions".
 func count(n int, what string) string { return output.Count(n, what) }
 
-// What a pass was made of: a pass without evidence asks to be believed.
+// The evidence of a pass: without evidence, a pass has to be taken on trust.
 
-// maxShown is how many of a rule's objects that are in order its pass shows; the
-// rest is counted. A node may have thousands that say the same.
+// maxShown limits the objects that a pass shows; the others are counted. A node may have thousands of objects with
+// the same facts.
 const maxShown = 8
 
 // showing adds the facts of the first objects to a pass, and does not read the others. Other findings have their own
@@ -184,7 +183,7 @@ func one[T any](read func(T) facts.Fact) func(T) []facts.Fact {
 	return func(object T) []facts.Fact { return []facts.Fact{read(object)} }
 }
 
-// itself is a fact that was kept.
+// itself is a reader for objects that are facts.
 func itself(f facts.Fact) facts.Fact { return f }
 
 // orPassWith returns the findings, or a pass with the facts.

@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// cdiChecks returns the checks of group CDI: what the runtimes inject into containers is what the plugin wrote for prepared claims.
+// cdiChecks returns the checks of group CDI: runtimes inject only devices that the plugin wrote for prepared claims.
 func cdiChecks() []Check {
 	return []Check{
 		{ID: "CDI-001", Judge: specsAreRoots},
@@ -41,7 +41,7 @@ func specsAreRoots(n *facts.Node) Answer {
 	return rootsAlone(n, "path of a spec", paths)
 }
 
-// judgeSpecs judges each spec that can be read, and adds those that can't be.
+// judgeSpecs judges each readable spec, and adds an unknown finding for each other one.
 func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answer {
 	all, dirs := runtimes.Specs(n)
 	found := over(all, func(s facts.Spec) Answer {
@@ -61,7 +61,7 @@ func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answ
 	return found.or(pass(count(len(all), "CDI spec"), dirs...))
 }
 
-// specFact is what is evidence of a spec: which devices it gives.
+// specFact is the evidence of a spec: the device nodes that it gives.
 func specFact(n *facts.Node, s *facts.Spec) facts.Fact {
 	var nodes []string
 	for _, g := range n.Gives(s) {
@@ -70,8 +70,8 @@ func specFact(n *facts.Node, s *facts.Spec) facts.Fact {
 	return facts.Fact{Path: s.File.Path, Value: strings.TrimSpace(s.Content.Kind + " " + strings.Join(slices.Compact(nodes), " ")), How: "read"}
 }
 
-// reach returns the functions that a spec's nodes lead to, some more than once. A
-// mount of the directory of nodes leads to all that VFIO has.
+// reach returns the functions behind a spec's nodes, some more than once. A mount of the directory of nodes gives all
+// functions on VFIO.
 func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 	var devices []pci.Address
 	for _, g := range n.Gives(s) {
@@ -167,8 +167,7 @@ func reaching(n *facts.Node, s *facts.Spec, found Answer, others ...pci.Address)
 	return found.reaching(slices.Compact(devices)...)
 }
 
-// specsDontOverlap compares files with one another: within one, a group's node may
-// be there for each of its functions.
+// specsDontOverlap compares files with one another. Within one file, each function of a group may name the group's node.
 func specsDontOverlap(n *facts.Node) Answer {
 	first := map[string]string{} // the file, by qualified name or node
 	return judgeSpecs(n, "duplicate devices", func(s *facts.Spec) Answer {
@@ -243,8 +242,7 @@ func namesArePerClaim(n *facts.Node) Answer {
 	})
 }
 
-// specsAreHarmless lists what a spec does besides devices, where that is not known
-// to be in order.
+// specsAreHarmless lists a spec's edits other than devices, unless they are known to be harmless.
 func specsAreHarmless(n *facts.Node) Answer {
 	return judgeSpecs(n, "the edits", func(s *facts.Spec) Answer {
 		var odd []string
@@ -270,8 +268,8 @@ func shorten(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
 }
 
-// oddEdits returns what is not known to be in order. The plugin's own specs have
-// nothing but nodes and the address of an interface.
+// oddEdits returns the edits that are not known to be harmless. The plugin's own specs have only nodes and the address of
+// an interface.
 func oddEdits(kind string, e *cdispecs.ContainerEdits) []string {
 	var odd []string
 	for _, h := range e.Hooks {
@@ -293,16 +291,16 @@ func oddEdits(kind string, e *cdispecs.ContainerEdits) []string {
 	return odd
 }
 
-// knownHook reports whether a hook is one of NVIDIA's container toolkit, at a place
-// where its packages or its operator put it.
+// knownHook reports whether a hook is one of NVIDIA's container toolkit, in a directory in which its packages or its
+// operator install it.
 func knownHook(h *cdispecs.Hook) bool {
 	name := path.Base(h.Path)
 	at := slices.Contains([]string{"/usr/bin", "/usr/local/bin", "/usr/local/nvidia/toolkit"}, path.Dir(path.Clean(h.Path)))
 	return at && (name == "nvidia-ctk" || name == "nvidia-cdi-hook")
 }
 
-// isSensitive reports whether a mount brings what opens the node: its root,
-// configuration, devices, or the sockets of its services.
+// isSensitive reports whether a mount gives control of the node: its root, configuration, devices, or the sockets of its
+// services.
 func isSensitive(host string) bool {
 	host = path.Clean(host)
 	if host == "/" || strings.HasSuffix(host, ".sock") && !strings.HasPrefix(host, "/run/nvidia") && !strings.HasPrefix(host, "/var/run/nvidia") {
@@ -316,8 +314,7 @@ func isSensitive(host string) bool {
 	return slices.Contains([]string{"/dev", "/etc", "/run", "/var", "/var/run", "/var/lib", "/var/lib/kubelet", "/var/lib/containerd", "/usr"}, host)
 }
 
-// changesPrograms reports whether a variable has the container's programs load
-// other code (ld.so(8)).
+// changesPrograms reports whether a variable makes the container's programs load other code (ld.so(8)).
 func changesPrograms(name string) bool {
 	return name == "LD_PRELOAD" || name == "LD_AUDIT" || name == "PATH"
 }

@@ -36,7 +36,7 @@ type Options = finding.Options
 
 // Run runs all checks and returns the finished report. The caller sets the subject.
 func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
-	o.Together = true // some read files, most think
+	o.Together = true // some wait for files, most compute
 	r := finding.Run(n, surroundings{n}, checks, o)
 	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
 	r.Summary.Devices = len(n.Snapshot.Functions)
@@ -51,10 +51,10 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	return r
 }
 
-// surroundings is what the engine asks of a node.
+// surroundings answers the engine's questions about a node.
 type surroundings struct{ node *facts.Node }
 
-// Lacks is empty: a check of a node says itself what it could not read.
+// Lacks is empty: each check of a node reports unreadable files itself.
 func (surroundings) Lacks([]string) string { return "" }
 
 // Expose names the tenants that have the finding's functions.
@@ -87,7 +87,7 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	return finding.Unexposed
 }
 
-// claimsAffected counts the claims that have a function which a failure is about.
+// claimsAffected counts the claims that hold a function of a failure.
 func claimsAffected(n *facts.Node, findings Answer) int {
 	claims := map[string]bool{}
 	for i := range findings {

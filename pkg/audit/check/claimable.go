@@ -13,10 +13,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// claimable is the ID of the check that asks what Prepare asks.
+// claimable is the ID of the check that asks the same questions as Prepare.
 const claimable = "VFIO-024"
 
-// claimableChecks are about what the node config selects.
+// claimableChecks are about the functions that the node config selects.
 func claimableChecks() []Check {
 	return []Check{
 		{ID: claimable, Judge: selectedAreClaimable},
@@ -29,9 +29,10 @@ type refusedAlike struct {
 	culprit pci.Address
 }
 
-// selectedAreClaimable asks what Prepare asks, except for what other checks find.
+// selectedAreClaimable applies the conditions of Prepare, except for those of other checks.
 func selectedAreClaimable(n *facts.Node) Answer {
 	planned, _ := n.Planned()
+	// Otherwise a failure of another check would count twice, and a failure of this check would cause itself.
 	planned.Failing = nil
 	assessor := plan.NewAssessor(planned)
 	selected := planned.Selection.Ours()
@@ -59,7 +60,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 	return conclude(found, selected, "function", "the node config selects no function", one(driverFact))
 }
 
-// worthwhile returns the first refusal that somebody has to do something about. A drain is what the operator wants.
+// worthwhile returns the first refusal that needs action. A drain is intended by the operator.
 func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	for i := range refusals {
 		if refusals[i].Code != rule.Drained {
@@ -69,7 +70,7 @@ func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	return nil, false
 }
 
-// foundByRules reports whether rules of their own fail for all that the verdict has against the function.
+// foundByRules reports whether other rules fail for all reasons of the judgment on the function.
 func foundByRules(r *rule.Verdict, v *isolation.Judgment) bool {
 	if !slices.Contains([]rule.Code{rule.NotIsolated, rule.NoReset, rule.ConfigSpaceDead}, r.Code) || len(v.Reasons) == 0 {
 		return false

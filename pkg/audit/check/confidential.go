@@ -22,9 +22,9 @@ func confidentialChecks() []Check {
 	}
 }
 
-// encryptionIsOn asks only of nodes that are configured for confidential guests, by
-// a module's parameter: it is on by default on kernels that know it, and says N where
-// the hardware or its firmware does not.
+// encryptionIsOn applies to nodes that a module's parameter configures for confidential guests. The
+// parameter is on by default in kernels that have it, and shows N if the hardware or its firmware lacks
+// support.
 func encryptionIsOn(n *facts.Node) Answer {
 	var on Answer
 	found := over([][2]string{{"kvm_intel", "tdx"}, {"kvm_amd", "sev_snp"}}, func(p [2]string) Answer {
@@ -70,8 +70,8 @@ func hasIommufd(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, [
 // confidentialVM is what QEMU's command line has for one (docs/system/confidential-guest-support.rst).
 const confidentialVM = "confidential-guest-support="
 
-// agentPolicies asks of the confidential VMs that run. What policy the image brings
-// along no file of the node says.
+// agentPolicies checks the confidential VMs that run. No file of the node shows the policy within their
+// image.
 func agentPolicies(n *facts.Node) Answer {
 	vms := slices.DeleteFunc(runtimes.VMMs(n), func(v runtimes.VMM) bool { return !v.Has(confidentialVM) })
 	if len(vms) == 0 {
@@ -93,7 +93,7 @@ func agentPolicies(n *facts.Node) Answer {
 	}).or(pass(count(len(vms), "confidential VM"), seen...))
 }
 
-// confidentialMode asks a person: the mode is in registers that the vendor's tools know.
+// confidentialMode leaves the answer to a person: the mode is in registers that only the vendor's tools read.
 func confidentialMode(n *facts.Node) Answer {
 	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
 	hardware := encryptionIsOn(n)[0]
@@ -133,7 +133,7 @@ func linksEncrypt(n *facts.Node) Answer {
 	})
 }
 
-// Where configuration space says what a device can do (include/uapi/linux/pci_regs.h).
+// Registers of configuration space with a device's features (include/uapi/linux/pci_regs.h).
 const (
 	capExpress   = 0x10    // PCI_CAP_ID_EXP
 	offDevCap    = 4       // PCI_EXP_DEVCAP
@@ -142,8 +142,7 @@ const (
 	extendedMail = 0x2e    // PCI_EXT_CAP_ID_DOE
 )
 
-// linkSecurity reports whether a function declares support for TDISP. For a VF its
-// PF speaks.
+// linkSecurity reports whether a function declares support for TDISP. A VF is judged by its PF.
 func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool, err error) {
 	a := f.Address
 	if f.VF != nil {

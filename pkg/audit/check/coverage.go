@@ -14,7 +14,7 @@ import (
 // maxRules is how many rules a sentence names.
 const maxRules = 12
 
-// coverage judges the audit by what the other checks have said.
+// coverage judges the audit by the answers of the other checks.
 func coverage(said Answer) Answer {
 	asked, silent, why := map[string]bool{}, map[string]bool{}, causes{}
 	for i := range said {
@@ -42,12 +42,12 @@ func coverage(said Answer) Answer {
 	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(without, "not answered")).fix(why.fix())
 }
 
-// causes groups the reasons of unknown answers by what helps: a privilege, a missing file, an unreadable file. Other reasons have the
-// check's own text only.
+// causes groups the reasons of unknown answers by their remedy: a privilege, a
+// missing file, an unreadable file. Other reasons have the check's own text only.
 type causes struct{ needs, absent, broken, other []string }
 
-// add takes in a finding by the worst that is in its evidence: beside a file that was
-// refused, one that is not there is mostly another runtime's or distribution's.
+// add counts a finding under the worst reason in its evidence. If access to one file
+// was denied, a missing one is mostly another runtime's or distribution's.
 func (c *causes) add(f *finding.Finding) {
 	var one causes
 	for i := range f.Evidence {
@@ -88,7 +88,7 @@ func (c *causes) words() []string {
 	return words
 }
 
-// fix says what would help, for each cause that there is.
+// fix returns the remedy for each cause that exists.
 func (c *causes) fix() string {
 	var fixes []string
 	if needs := distinct(c.needs); len(needs) > 0 {
@@ -110,7 +110,7 @@ func (c *causes) fix() string {
 	return strings.Join(fixes, "; ")
 }
 
-// mounts are the commands that bring file systems which a node may be without.
+// mounts returns the commands that mount file systems which a node may lack.
 func mounts(paths []string) string {
 	var commands []string
 	for _, path := range paths {

@@ -32,7 +32,7 @@ func Checks(all []Check) []Check {
 // unasked is the check that fails if no check is asked.
 const unasked = "OBS-004"
 
-// Ask runs the checks on a node. Without checks nobody knows whether the node is fit, so that it fails as a whole.
+// Ask runs the checks on a node. Without checks, the node is not known to be fit, so it fails as a whole.
 func (g *Enforcement) Ask(n *facts.Node) []finding.Finding {
 	if len(g.Checks) == 0 {
 		return []finding.Finding{{ID: unasked, State: finding.Fail, Severity: rule.Critical, Text: "no check was asked of the node"}}
@@ -107,7 +107,7 @@ func (f *Failures) sort() {
 	}
 }
 
-// Of returns what fails for a function, including what fails for the whole node. The slice is shared.
+// Of returns the failures of a function, including those of the whole node. The slice is shared.
 func (f *Failures) Of(a pci.Address) []rule.Failure {
 	node, own := f.nodeFor(a), f.Devices[a]
 	if len(own) == 0 {
@@ -125,7 +125,7 @@ func (f *Failures) nodeFor(a pci.Address) []rule.Failure {
 	return slices.DeleteFunc(slices.Clone(f.Node), isWaived)
 }
 
-// IDs returns the IDs of what fails for a function, as [plan.Node.Failing] has them.
+// IDs returns the IDs of a function's failures, as [plan.Node.Failing] has them.
 func (f *Failures) IDs(a pci.Address) []string { return ListIDs(f.Of(a)) }
 
 // ListIDs returns the IDs of failures, in their order.

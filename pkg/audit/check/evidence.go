@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// attribute returns a fact that the scan read, as evidence: the path of a
-// function's attribute, and what it said.
+// attribute returns a fact that the scan read, as evidence: the path of a function's attribute, and its content.
 func attribute(a pci.Address, name, value string) facts.Fact {
 	return facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/%s", a, name), Value: value, How: "read"}
 }
@@ -75,12 +74,12 @@ func attributeFile(n *facts.Node, name string) func(*device.Function) []facts.Fa
 	}
 }
 
-// resetMethods is what the kernel can reset a function by.
+// resetMethods returns the methods by which the kernel can reset a function.
 func resetMethods(f *device.Function) facts.Fact {
 	return attribute(f.Address, "reset_method", strings.Join(f.ResetMethods, " "))
 }
 
-// acsRegisters returns what a function's ACS registers say.
+// acsRegisters returns the content of a function's ACS registers.
 func acsRegisters(f *device.Function) facts.Fact {
 	switch acs := f.Capabilities.ACS; {
 	case acs != nil:
@@ -91,8 +90,8 @@ func acsRegisters(f *device.Function) facts.Fact {
 	return config(f.Address, "no ACS capability")
 }
 
-// notReadable says that extended capabilities could not be read: for want of a privilege, or from a device that does not answer,
-// where no privilege helps.
+// notReadable is the fact that extended capabilities could not be read: the process lacks a privilege, or the device does
+// not answer, in which case no privilege helps.
 func notReadable(f *device.Function) facts.Fact {
 	if f.ConfigDead {
 		return config(f.Address, "all ones")
@@ -102,7 +101,7 @@ func notReadable(f *device.Function) facts.Fact {
 	return seen
 }
 
-// unread says that something can't be told, since the configuration space of a function could not be read.
+// unread is the answer if the configuration space of a function could not be read.
 func unread(what string, f *device.Function) Answer {
 	if f.ConfigDead {
 		what += ": " + f.Address.String() + " does not answer"
@@ -110,7 +109,7 @@ func unread(what string, f *device.Function) Answer {
 	return unknown(what, notReadable(f))
 }
 
-// above says what kinds of ports are above a function, by their Express capabilities.
+// above returns the types of the ports above a function, by their Express capabilities.
 func above(n *facts.Node, f *device.Function) []facts.Fact {
 	seen := []facts.Fact{attribute(f.Address, "class", f.Class.String())}
 	for _, p := range upstream(n, f) {
@@ -121,8 +120,8 @@ func above(n *facts.Node, f *device.Function) []facts.Fact {
 	return seen
 }
 
-// way returns a reader of the ACS registers of the ports above a function, and of
-// the group that the kernel made of that.
+// way returns a reader of the ACS registers of the ports above a function, and of the group that the kernel derived from
+// them.
 func way(n *facts.Node) func(*device.Function) []facts.Fact {
 	return func(f *device.Function) []facts.Fact {
 		seen := []facts.Fact{groupFact(f)}

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// functionsWhere returns the functions of the node that are so, ports too.
+// functionsWhere returns the functions of the node, including ports, for which so is true.
 func functionsWhere(n *facts.Node, so func(*device.Function) bool) []*device.Function {
 	var found []*device.Function
 	for i := range n.Snapshot.Functions {
@@ -27,7 +27,7 @@ func anyFunction(*device.Function) bool { return true }
 
 func onVFIODriver(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 
-// assignable returns the functions that tenants have or can get.
+// assignable returns the functions that tenants hold or can get.
 func assignable(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
@@ -35,12 +35,12 @@ func assignable(n *facts.Node) []*device.Function {
 // noneAssignable is why rules about assignable functions don't apply.
 const noneAssignable = "the node has no assignable function"
 
-// each judges every function that tenants have or can get. A pass shows what read returns.
+// each judges every function that tenants hold or can get. A pass shows the facts that read returns.
 func each(n *facts.Node, read func(*device.Function) []facts.Fact, judge func(*device.Function) Answer) Answer {
 	return ofAssignable(n, over(assignable(n), func(f *device.Function) Answer { return judge(f).on(f) }), read)
 }
 
-// ofAssignable ends a rule about all functions that tenants have or can get.
+// ofAssignable ends a rule about all functions that tenants hold or can get.
 func ofAssignable(n *facts.Node, found Answer, read func(*device.Function) []facts.Fact) Answer {
 	return conclude(found, assignable(n), "function", noneAssignable, read)
 }
@@ -56,7 +56,7 @@ type port struct {
 	below []pci.Address
 }
 
-// ports returns the ports on the ways of such functions, in the order of the functions.
+// ports returns the ports above such functions, in the order of the functions.
 func ports(n *facts.Node) []*port {
 	var all []*port
 	known := map[pci.Address]*port{}
@@ -101,8 +101,8 @@ func words(addrs []pci.Address) []string {
 	return all
 }
 
-// because makes findings of the verdict's reasons or notes with the code, each
-// once for all functions that have it from the same culprit.
+// because returns findings for the reasons or notes of the judgments with the code.
+// Functions with the same culprit share one finding.
 func because(n *facts.Node, code rule.Code, culprit func(*rule.Verdict) bool) Answer {
 	var found Answer
 	at := map[pci.Address]int{}

@@ -15,13 +15,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// gpuChecks returns the checks of group GPU: links between GPUs that don't pass
-// the IOMMU, what else shares one, and what containers get of them.
+// gpuChecks returns the checks of group GPU: links between GPUs that bypass the IOMMU, shared GPUs, and the
+// device nodes that containers get.
 func gpuChecks() []Check {
 	return slices.Concat(fabricChecks(), sharedChecks(), gpuNodeChecks())
 }
 
-// sharedChecks are about what else joins two GPUs, or cuts one up.
+// sharedChecks are about other links between GPUs, and about divided GPUs.
 func sharedChecks() []Check {
 	return []Check{
 		{ID: "GPU-005", Judge: noBridge},
@@ -37,7 +37,7 @@ func assignableGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
-// byModel groups functions by what model says, and returns the groups of several in its order.
+// byModel groups functions by the result of model, and returns the groups of several functions in its order.
 func byModel(functions []*device.Function, model func(*device.Function) string) [][]*device.Function {
 	models := map[string][]*device.Function{}
 	for _, f := range functions {
@@ -74,8 +74,8 @@ func gpuECC(n *facts.Node) Answer {
 	return say(finding.Manual, "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU", nil).reaching(addresses(gpus)...)
 }
 
-// hiveWhole knows the hives of GPUs that amdgpu has. It looks at those of servers
-// (no VGA adapter has XGMI).
+// hiveWhole sees only the hives of GPUs that amdgpu has. It looks at those of servers, because no VGA adapter has
+// XGMI.
 func hiveWhole(n *facts.Node) Answer {
 	all := slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return f.Vendor != vendorAMD || f.Class.Sub() == pci.ClassVGA })
 	if len(all) < 2 {
@@ -131,8 +131,8 @@ func virtual(n *facts.Node, f *device.Function, vfs []pci.Address) Answer {
 	return nil
 }
 
-// mediated fails for the mediated devices of a function, which are directories of it
-// that are named by a UUID.
+// mediated fails for the mediated devices of a function. They are directories below it, named by a UUID
+// (Documentation/driver-api/vfio-mediated-device.rst).
 func mediated(n *facts.Node, f *device.Function) Answer {
 	parents, _ := n.List("sys/class/mdev_bus")
 	if !slices.Contains(parents, f.Address.String()) {
@@ -161,7 +161,7 @@ func companionsTogether(n *facts.Node) Answer {
 	return conclude(found, judged, "companion", "no assigned GPU has companions", one(driverFact))
 }
 
-// strayed says what has a companion c in place of the claim that has its GPU f.
+// strayed fails if another claim or a host driver has companion c, and not the claim that has its GPU f.
 func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	other := n.TenanciesAt(c.Address)
 	switch {
@@ -174,7 +174,7 @@ func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	return nil
 }
 
-// gpuNodeChecks are about what the node and containers do with GPUs.
+// gpuNodeChecks are about the use of GPUs by the node and by containers.
 func gpuNodeChecks() []Check {
 	return []Check{
 		{ID: "GPU-007", Judge: confidentialMode},
@@ -195,7 +195,7 @@ func sameBARs(n *facts.Node) Answer {
 
 func barFact(f *device.Function) facts.Fact { return attribute(f.Address, "resource", barSizes(f)) }
 
-// oddSizes names the GPUs that are not as most of their model are.
+// oddSizes names the GPUs with other BAR sizes than most of their model.
 func oddSizes(model []*device.Function) Answer {
 	sizes := map[string][]*device.Function{}
 	for _, f := range model {
@@ -236,8 +236,7 @@ func mebibytes(size uint64) string {
 	return fmt.Sprintf("%d MiB", size>>20)
 }
 
-// noGPUDaemons is for nodes that have no NVIDIA GPU for themselves: on others the
-// daemons have a use.
+// noGPUDaemons applies to nodes without an NVIDIA GPU of their own. On other nodes, the daemons have a use.
 func noGPUDaemons(n *facts.Node) Answer {
 	nvidia := func(f *device.Function) bool { return f.Type == device.GPU && f.Vendor == vendorNVIDIA }
 	given := functionsWhere(n, func(f *device.Function) bool { return nvidia(f) && onVFIODriver(f) })
@@ -300,8 +299,8 @@ const (
 	vendorAMD      = 0x1002
 	// classOtherBridge is that of an NVSwitch.
 	classOtherBridge = 0x0680
-	// switchManagement is in the VPD of a ConnectX function by which the NVSwitches of
-	// B200 and B300 are managed: they have no function of their own on the PCI bus.
+	// switchManagement is in the VPD of a ConnectX function that manages the NVSwitches of B200 and B300, which
+	// have no function of their own on the PCI bus.
 	switchManagement = "SW_MNG"
 	fabricConfig     = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 )

@@ -57,8 +57,8 @@ func newFabric(n *facts.Node) fabric {
 	return b
 }
 
-// addManaged adds the NVSwitches that are managed by ConnectX functions. The VPD of
-// others is not read: each word of it takes the device's time.
+// addManaged adds the NVSwitches that ConnectX functions manage. It reads the VPD of no others, because the device
+// takes time for each word of it.
 func (b *fabric) addManaged(n *facts.Node) {
 	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
 		return
@@ -114,8 +114,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 	return fail(text, line).reaching(b.gpus...)
 }
 
-// fabricSetting returns what Fabric Manager's configuration sets a key to, the last
-// time if there are several.
+// fabricSetting returns the value of a key in Fabric Manager's configuration, the last one if there are several.
 func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 	value := ""
 	for line := range strings.Lines(config.Value) {
@@ -130,8 +129,8 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 	return value, config
 }
 
-// onePartition reports by the number of GPUs that they can't be a partition: boards have partitions of 1, 2, 4, 8 and
-// 16. Only Fabric Manager knows which ones are active.
+// onePartition fails for claims whose number of GPUs matches no partition: boards have partitions of 1, 2, 4, 8 and
+// 16. Only Fabric Manager knows which partitions are active.
 func onePartition(n *facts.Node) Answer {
 	b := newFabric(n)
 	if len(b.switches) == 0 {
@@ -141,6 +140,7 @@ func onePartition(n *facts.Node) Answer {
 	found := over(n.Records(), func(rec *journal.Record) Answer {
 		gpus := slices.DeleteFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return !slices.Contains(b.gpus, a) })
 		held = append(held, gpus...)
+		// Powers of two, and zero, have at most one bit set.
 		if len(gpus)&(len(gpus)-1) == 0 {
 			return nil
 		}
@@ -192,6 +192,7 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	if err != nil {
 		return unknown("the port that Fabric Manager listens on", config)
 	}
+	// The socket counts, not the file: Fabric Manager may have been started with another configuration.
 	open, sockets := n.Listening(uint16(number))
 	switch {
 	case len(open) > 0:

@@ -45,6 +45,7 @@ func lockedDown(n *facts.Node) Answer {
 	modules := n.Read("sys/kernel/security/lsm")
 	switch mode := chosen(state); {
 	case state.Status == facts.Absent && modules.OK():
+		// securityfs is mounted, because lsm is there, so the kernel lacks the file.
 		return fail("the kernel has no lockdown module", modules)
 	case !state.OK():
 		return unknown("lockdown (needs securityfs)", state)
@@ -97,8 +98,8 @@ func signedModules(n *facts.Node) Answer {
 	return pending(fail("the kernel loads unsigned modules", enforced.Running), &enforced, "1", "Y")
 }
 
-// unsignedModule reports whether the kernel says that a module without a valid signature was loaded, whatever forbids it
-// now, and what it says.
+// unsignedModule reports whether a module without a valid signature was loaded according to the kernel, even if that is
+// forbidden now, and returns the evidence.
 func unsignedModule(n *facts.Node) (loaded bool, seen []facts.Fact) {
 	const unsigned = 1 << 13 // TAINT_UNSIGNED_MODULE
 	tainted, modules := n.Read("proc/sys/kernel/tainted"), n.Read("proc/modules")
@@ -109,6 +110,7 @@ func unsignedModule(n *facts.Node) (loaded bool, seen []facts.Fact) {
 	seen = []facts.Fact{tainted}
 	if modules.OK() {
 		modules.Value = strings.Join(slices.DeleteFunc(strings.Split(modules.Value, "\n"), func(line string) bool {
+			// A line ends with the module's taint flags in parentheses: "(OE)".
 			_, taints, _ := strings.Cut(line, "(")
 			return !strings.Contains(taints, "E")
 		}), "\n")
@@ -148,7 +150,7 @@ func confined(n *facts.Node) Answer {
 	return fail("the kernel runs neither SELinux nor AppArmor", list)
 }
 
-// switchedOn says whether something is on, by the file that says so: "SELinux is permissive".
+// switchedOn reports whether something is on according to its file: "SELinux is permissive".
 func switchedOn(what, on, off string, file facts.Fact, isOn bool) Answer {
 	switch {
 	case isOn:
@@ -159,7 +161,7 @@ func switchedOn(what, on, off string, file facts.Fact, isOn bool) Answer {
 	return unknown("whether "+what+" is "+on, file)
 }
 
-// clockSet knows the file of systemd-timesyncd; other programs leave none.
+// clockSet reads the file of systemd-timesyncd. Other programs have none.
 func clockSet(n *facts.Node) Answer {
 	mark := n.Exists("run/systemd/timesync/synchronized")
 	if mark.OK() {

@@ -20,7 +20,7 @@ const (
 	hwVuln          = "Linux: Documentation/admin-guide/hw-vuln/"
 )
 
-// cpuChecks are about the CPU, and the memory near to it.
+// cpuChecks are about the CPU, and the memory near it.
 func cpuChecks() []Check {
 	return []Check{
 		{ID: "HOST-004", Judge: flawsMitigated},
@@ -39,7 +39,7 @@ func flaws(n *facts.Node) ([]facts.Fact, facts.Fact) {
 	return n.Glob(vulnerabilities, "*"), dir
 }
 
-// flawsMitigated reports flaws one by one. What SMT adds is HOST-006's.
+// flawsMitigated reports flaws one by one. HOST-006 reports those of SMT.
 func flawsMitigated(n *facts.Node) Answer {
 	files, dir := flaws(n)
 	if len(files) == 0 {
@@ -59,16 +59,16 @@ func flawsMitigated(n *facts.Node) Answer {
 	}).or(pass(count(len(files), "known flaw")+", all mitigated", dir))
 }
 
-// unmitigated returns the part of a line that says that guests can use the flaw;
-// empty if there is none. Parts are set apart by semicolons, and begin with a word and a
-// colon where they are about one side of it (arch/x86/kernel/cpu/bugs.c):
+// unmitigated returns the part of a line according to which guests can use the flaw. It is empty if there is none.
+// Semicolons separate the parts. A part begins with a word and a colon if it is about one side of the flaw
+// (arch/x86/kernel/cpu/bugs.c):
 //
 //	Mitigation: PTE Inversion; VMX: vulnerable
 //	Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; BHI: Vulnerable
 //	KVM: Vulnerable
 //	Mitigation: Vulnerable, KVM: Not affected
 //
-// The last one is about the node's own processes: guests have KVM in between.
+// The last line is about the node's own processes: KVM protects guests.
 func unmitigated(line string) string {
 	for part := range strings.SplitSeq(line, ";") {
 		part = strings.TrimSpace(part)
@@ -165,9 +165,9 @@ func oneMicrocode(n *facts.Node) Answer {
 // optOut is an argument that switches a mitigation off.
 type optOut struct {
 	name string
-	// off are the values that do, alone or in a list; "" is the bare word.
+	// off are the values that switch it off, alone or in a list; "" is the bare word.
 	off []string
-	// flaw is the file of the flaw that it lays open; empty for all.
+	// flaw is the file of the flaw that it exposes; empty for all.
 	flaw string
 }
 
@@ -208,11 +208,12 @@ func optOuts() []optOut {
 	}
 }
 
-// disables reports whether the value switches the mitigation off: some take lists,
-// as "auto,no_guest_host".
+// disables reports whether the value switches the mitigation off. Some parameters take lists, such as
+// "auto,no_guest_host".
 func (o *optOut) disables(value string) bool {
 	words := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ';' })
 	if value == "" {
+		// The bare word is one value, but FieldsFunc returns none for it.
 		words = []string{""}
 	}
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(o.off, w) })
@@ -224,6 +225,7 @@ func noOptOut(n *facts.Node) Answer {
 		return unknown("the kernel's command line", cmdline)
 	}
 	return over(optOuts(), func(o optOut) Answer {
+		// Without the flaw, there is no mitigation to switch off.
 		if o.flaw != "" && notAffected(n, o.flaw) {
 			return nil
 		}
@@ -251,10 +253,10 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	return fail(text, cmdline).pending(then).object(o.name).seen(argument.Configured...)
 }
 
-// nearMemory holds the functions of each VMM against the nodes from which its cpuset
-// lets it have memory.
+// nearMemory compares the NUMA node of each VMM's functions with the nodes from which its cpuset allows memory.
 func nearMemory(n *facts.Node) Answer {
 	online := n.Read("sys/devices/system/node/online")
+	// A list of several nodes has a range or a comma: "0-1", "0,2".
 	if !strings.ContainsAny(online.Value, "-,") {
 		return notApplicable("the node has only one known NUMA node", online)
 	}

@@ -32,6 +32,8 @@ func notMerged(n *facts.Node) Answer {
 	case run.Is("1"):
 		return fail("KSM is merging pages", run)
 	}
+	// 0 stops KSM, but leaves pages merged. Only 2 splits them again
+	// (Documentation/admin-guide/mm/ksm.rst).
 	if shared := n.Read("sys/kernel/mm/ksm/pages_shared"); shared.OK() && !shared.Is("0") {
 		return fail("KSM stopped, but pages are still merged", run, shared)
 	}
@@ -44,6 +46,7 @@ func clearedMemory(n *facts.Node) Answer {
 	standard := strings.Contains(config.Value, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y\n")
 	config.Value = fmt.Sprintf("CONFIG_INIT_ON_ALLOC_DEFAULT_ON: %t", standard)
 	switch {
+	// The argument takes precedence over the default of the kernel's configuration.
 	case argument.Running.OK() && isYes(argument.Running.Value):
 		return setLater(pass("init_on_alloc=1", argument.Running), &argument, "1")
 	case argument.Running.OK():
@@ -75,8 +78,8 @@ func noPlainSwap(n *facts.Node) Answer {
 	}).or(pass("all swap is in memory or encrypted", swaps))
 }
 
-// judgeSwap says what is wrong with a swap area, nothing for one in memory (zram) or
-// on dm-crypt.
+// judgeSwap returns the fault of a swap area. Areas in memory (zram) and on dm-crypt
+// have none.
 func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
 	device := strings.TrimPrefix(name, "/dev/")
 	uuid := n.Read("sys/class/block/" + device + "/dm/uuid")
@@ -84,12 +87,16 @@ func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
 	case kind == "file":
 		return unknown("whether the file system of swap file "+name+" is encrypted", swaps)
 	case strings.HasPrefix(device, "zram"):
+		// zram can write idle pages to a disk
+		// (Documentation/admin-guide/blockdev/zram.rst, "writeback").
 		if backing := n.Read("sys/class/block/" + device + "/backing_dev"); backing.OK() && !backing.Is("none", "") {
 			return fail(fmt.Sprintf("swap %s writes to %s", name, backing.Value), backing)
 		}
 		return nil
 	case strings.HasPrefix(uuid.Value, "CRYPT-"):
 		return nil
+	// The prefix of a mapping's UUID names the program that made it. A volume group
+	// may lie on dm-crypt itself.
 	case strings.HasPrefix(uuid.Value, "LVM-"):
 		return unknown("whether the volume group below swap "+name+" is encrypted", swaps)
 	}
@@ -126,8 +133,8 @@ func correctedMemory(n *facts.Node) Answer {
 	return found.or(pass(count(corrected, "memory module"), list))
 }
 
-// bmcUnreachable looks at the nodes of the interface, and at containers in namespaces
-// that have devices.
+// bmcUnreachable checks the device nodes of the interface, and the containers in
+// namespaces that have devices.
 func bmcUnreachable(n *facts.Node) Answer {
 	names, class := n.List("sys/class/ipmi")
 	switch {
@@ -148,7 +155,7 @@ func bmcUnreachable(n *facts.Node) Answer {
 		or(pass("only root of the node can reach the BMC", class))
 }
 
-// openInterfaces says which nodes others than root may open.
+// openInterfaces fails for each device node that other users than root may open.
 func openInterfaces(n *facts.Node, names []string) Answer {
 	return over(names, func(name string) Answer {
 		stat, fact := n.Stat("dev/" + name)

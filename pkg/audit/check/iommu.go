@@ -170,6 +170,7 @@ func unitsRemap(n *facts.Node) Answer {
 }
 
 func notTainted(n *facts.Node) Answer {
+	// TAINT_USER. VFIO sets it when it makes a no-IOMMU group (drivers/vfio/group.c).
 	const user = 1 << 6
 	seen := n.Read("proc/sys/kernel/tainted")
 	flags, err := strconv.ParseUint(seen.Value, 10, 64)

@@ -72,13 +72,13 @@ func translated(n *facts.Node, f *device.Function) Answer {
 	return nil
 }
 
-// ungrouped advises of a function that no IOMMU has what gets it one: how the IOMMU
-// translates is the second question.
+// ungrouped adds the fix that puts a function into an IOMMU group, because translation is only the second question
+// then.
 func ungrouped(n *facts.Node, f *device.Function, found Answer) Answer {
 	return advised(found, n.Verdict(f).Reasons, rule.NoIOMMUGroup)
 }
 
-// advised gives findings the fix of a reason with the code, where there is one.
+// advised gives findings the fix of a reason with the code, if there is one.
 func advised(found Answer, reasons []rule.Verdict, code rule.Code) Answer {
 	if r, ok := findReason(reasons, code); ok {
 		return found.fix(r.Fix)
@@ -86,7 +86,7 @@ func advised(found Answer, reasons []rule.Verdict, code rule.Code) Answer {
 	return found
 }
 
-// hostTranslated looks at what drivers of the node use.
+// hostTranslated checks the functions that drivers of the node use.
 func hostTranslated(n *facts.Node) Answer {
 	used := slices.DeleteFunc(n.Functions(device.PFType, device.NVMe), func(f *device.Function) bool { return f.Driver == "" || onVFIODriver(f) })
 	found := over(used, func(f *device.Function) Answer {
@@ -99,10 +99,12 @@ func hostTranslated(n *facts.Node) Answer {
 	return conclude(found, used, "function", "the node uses no network or storage function itself", groupFile(n, "type"))
 }
 
-// strictPFs looks at PFs whose VFs tenants have or can get.
+// strictPFs checks PFs whose VFs tenants hold or can get.
 func strictPFs(n *facts.Node) Answer {
 	pfs := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) })
 	found := over(pfs, func(f *device.Function) Answer {
+		// DMA-FQ invalidates in batches, so the IOMMU still permits old mappings for a while
+		// (Documentation/ABI/testing/sysfs-kernel-iommu_groups).
 		if group, ok := n.Snapshot.GroupWith(f); !ok || group.Type != "DMA-FQ" {
 			return nil
 		}
@@ -135,8 +137,8 @@ func mappingsBounded(n *facts.Node) Answer {
 	return found
 }
 
-// tooFewFor has a person look at a limit that may be too low for confidential guests. VFIO maps each of their pages by
-// itself, and QEMU fails to start large ones (kata-containers/kata-containers issue 11721).
+// tooFewFor leaves a limit that may be too low for confidential guests to a person. VFIO maps each of their pages
+// separately, and QEMU fails to start large ones (kata-containers/kata-containers issue 11721).
 func tooFewFor(handler string, limit facts.Fact) Answer {
 	text := fmt.Sprintf("dma_entry_limit is %s, and VMs of handler %s are confidential: with a GPU they can need more mappings, and then fail to start "+
 		"(\"VFIO_MAP_DMA failed: No space left on device\")", limit.Value, handler)
@@ -170,7 +172,7 @@ func tooMany(limit string) bool {
 	return err != nil || n > maxMappings
 }
 
-// earlyDMA asks the kernel's argument first, then the firmware's word.
+// earlyDMA checks the kernel's argument first, then the firmware's tables.
 func earlyDMA(n *facts.Node) Answer {
 	efi := n.Exists("sys/firmware/efi")
 	if efi.Status == facts.Absent {

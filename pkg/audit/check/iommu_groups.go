@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// groupChecks are about the members of a group, and about what the IOMMU takes a device's word for.
+// groupChecks are about the members of a group, and about features by which the IOMMU trusts a device.
 func groupChecks() []Check {
 	return []Check{
 		{ID: "IOM-016", Judge: func(n *facts.Node) Answer {
@@ -35,7 +35,7 @@ func groupChecks() []Check {
 	}
 }
 
-// groupsWhere returns the IOMMU groups of the node that are so.
+// groupsWhere returns the IOMMU groups of the node for which so is true.
 func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
 	var found []*device.Group
 	for i := range n.Snapshot.Groups {
@@ -46,7 +46,7 @@ func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
 	return found
 }
 
-// oneTenantPerGroup looks at the groups of what tenants have, each once.
+// oneTenantPerGroup checks the groups of functions that tenants hold, each once.
 func oneTenantPerGroup(n *facts.Node) Answer {
 	held := groupsWhere(n, func(g *device.Group) bool { return len(ownersIn(n, g.Members)) > 0 })
 	found := over(held, func(g *device.Group) Answer {
@@ -121,8 +121,8 @@ func noMergedGroup(n *facts.Node) Answer {
 	return conclude(found, groups, "group", "no assignable function is in an IOMMU group", memberFacts(n))
 }
 
-// joinedIn names the devices of a group, each by its first function. A VF is one by
-// itself: it is there to be given out alone.
+// joinedIn names the devices of a group, each by its first function. Each VF counts as a device, because it
+// is meant to be assigned alone.
 func joinedIn(n *facts.Node, g *device.Group) []string {
 	var names []string
 	slots := map[pci.Address]bool{}
@@ -139,7 +139,7 @@ func joinedIn(n *facts.Node, g *device.Group) []string {
 	return names
 }
 
-// merged says which devices a group joins, by which ports, and what would part them.
+// merged names the devices that a group joins, the ports that cause it, and the fix.
 func merged(n *facts.Node, g *device.Group, devices []string) Answer {
 	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), joinNames(devices))
 	ports := joining(n, g)
@@ -168,8 +168,8 @@ func joining(n *facts.Node, g *device.Group) []*device.Function {
 	return found
 }
 
-// partBy says what would part the group. Registers count only while the kernel makes
-// groups, which it does at boot.
+// partBy returns the fix that separates the group. ACS registers count only when the kernel makes groups,
+// which it does at boot.
 func partBy(n *facts.Node, ports []*device.Function) string {
 	var fixes []string
 	for _, p := range ports {

@@ -17,14 +17,13 @@ import (
 
 const showVFs = "ip -d link show dev <PF's interface>"
 
-// nicChecks returns the checks of group NIC: what a tenant's VF may send, and which
-// process has its PF. The settings that a PF imposes come from netlink, in the node's
-// network namespace.
+// nicChecks returns the checks of group NIC: the traffic that a tenant's VF may send, and the owner of its PF. The
+// settings that a PF imposes come from netlink, in the node's network namespace.
 func nicChecks() []Check {
 	return slices.Concat(senderChecks(), ownerChecks(), neighborChecks())
 }
 
-// senderChecks cover source-address spoofing by VFs, their VLANs, and what the VFs of one port share.
+// senderChecks cover source-address spoofing by VFs, their VLANs, and the pause frames of a port.
 func senderChecks() []Check {
 	return []Check{
 		{ID: "NIC-001", Judge: spoofCheck().judge},
@@ -36,7 +35,7 @@ func senderChecks() []Check {
 	}
 }
 
-// neighborChecks are about what a VF gets of the others, and they of it.
+// neighborChecks are about the effects that VFs of one port have on each other.
 func neighborChecks() []Check {
 	return []Check{
 		{ID: "NIC-009", Judge: bounded},
@@ -48,8 +47,7 @@ func neighborChecks() []Check {
 	}
 }
 
-// givenVF is a VF of a network card that tenants have or may have, with what its
-// PF imposes on it.
+// givenVF is a VF of a network card that tenants hold or can get, with the settings that its PF imposes.
 type givenVF struct {
 	*device.Function
 	settings *device.VFSettings
@@ -57,8 +55,7 @@ type givenVF struct {
 	seen     facts.Fact
 }
 
-// plainName are the names of interfaces that mean nothing to a shell: a copy of a
-// node may hold any.
+// plainName matches interface names without characters that are special to a shell. A copy of a node may have any name.
 var plainName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
 
 // command returns the start of the command that sets something of the VF.
@@ -70,13 +67,13 @@ func (v *givenVF) command() string {
 	return fmt.Sprintf("ip link set %s vf %d", name, v.VF.Index)
 }
 
-// vfVerdict is what is wrong with one VF; the zero value is nothing.
+// vfVerdict is the fault of one VF. The zero value means that it has none.
 type vfVerdict struct {
 	state     finding.State
 	text, fix string
 }
 
-// failed says what is wrong with a VF, and what ip-link has to set.
+// failed returns the fault of a VF, and the ip-link command that repairs it.
 func (v *givenVF) failed(text, command string) vfVerdict {
 	return vfVerdict{finding.Fail, text, "`" + v.command() + " " + command + "`"}
 }
@@ -135,7 +132,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 	return conclude(t.found, judged, "VF", "no such VF is assignable", configured)
 }
 
-// networkVFs returns the VFs of network cards that tenants have or may have.
+// networkVFs returns the VFs of network cards that tenants hold or can get.
 func networkVFs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.VFType), func(f *device.Function) bool {
 		return f.VF == nil || f.Class.Base() != pci.BaseNetwork || !n.IsAvailable(f.Address)
@@ -144,13 +141,12 @@ func networkVFs(n *facts.Node) []*device.Function {
 
 func ethernet(v *givenVF) bool { return !infiniband(v) }
 
-// infiniband reports whether the VF has a GUID in place of a MAC address; it knows
-// no VLANs and no spoof check.
+// infiniband reports whether the VF has a GUID instead of a MAC address. Such a VF has no VLANs and no spoof check.
 func infiniband(v *givenVF) bool { return v.Class.Sub() == pci.ClassInfiniBand }
 
 func anyVF(*givenVF) bool { return true }
 
-// byRepresentor is for what PFs in switchdev mode don't decide.
+// byRepresentor is for settings that representors, not PFs, decide in switchdev mode.
 func byRepresentor(what string) vfVerdict {
 	return vfVerdict{state: finding.Manual, text: "the PF is in switchdev mode: rules on the VFs' representors decide " + what + "; check them"}
 }
@@ -159,14 +155,14 @@ func unreported(what string) vfVerdict {
 	return vfVerdict{state: finding.Unknown, text: "the PF's driver does not report " + what}
 }
 
-// vfSetting is what a PF has to impose on a VF.
+// vfSetting is a setting that a PF has to impose on a VF.
 type vfSetting struct {
 	// name is the setting that the PF's driver may not report, and rules the setting that representors decide instead in
 	// switchdev mode.
 	name, rules string
 	// value returns whether the setting is in order; nil if it is not reported.
 	value func(*device.VFSettings) *bool
-	// bad says what is wrong with the VF, and command what ip-link sets.
+	// bad describes the fault of the VF, and command is the argument of ip-link that repairs it.
 	bad, command string
 }
 
@@ -210,7 +206,7 @@ func (s vfSetting) judge(n *facts.Node) Answer {
 	})
 }
 
-// ownMAC and ownGUIDs look for addresses that a PF does not impose, or twice.
+// ownMAC and ownGUIDs fail for addresses that a PF does not impose, or imposes twice.
 func ownMAC(n *facts.Node) Answer {
 	seen := map[string]*givenVF{}
 	return eachVF(n, ethernet, func(v *givenVF) vfVerdict {
@@ -292,6 +288,7 @@ func asGiven(n *facts.Node) Answer {
 		asked := want[v.Address].Want
 		var differs []string
 		for _, s := range v.settings.Differ(&asked) {
+			// An address that is still to be generated can't differ.
 			if asked.Value(s) != plan.Choose {
 				differs = append(differs, fmt.Sprintf("%s %s instead of %s", s, cmp.Or(v.settings.Value(s), "unreported"), asked.Value(s)))
 			}
@@ -303,7 +300,7 @@ func asGiven(n *facts.Node) Answer {
 	})
 }
 
-// filteredElsewhere reminds of what no file says: where VFs' traffic is filtered.
+// filteredElsewhere leaves the filters of VFs' traffic to a person, because no file shows them.
 func filteredElsewhere(n *facts.Node) Answer {
 	vfs := networkVFs(n)
 	if len(vfs) == 0 {

@@ -93,8 +93,8 @@ func noAutoprobe(n *facts.Node) Answer {
 	})
 }
 
-// noInterface leaves out VFs that wait for their VM on their own driver, which is
-// how Kata takes a network interface.
+// noInterface leaves out VFs that wait for their VM on their own driver, because Kata
+// takes a network interface from there.
 func noInterface(n *facts.Node) Answer {
 	var held []*device.Function
 	found := over(networkVFs(n), func(f *device.Function) Answer {

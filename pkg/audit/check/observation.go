@@ -35,8 +35,7 @@ func observationChecks() []Check {
 	}
 }
 
-// maxProblems limits the problems of a ledger that are listed: the first
-// ones say where it began.
+// maxProblems limits the problems of a ledger that are listed. The first ones show where the damage begins.
 const maxProblems = 16
 
 func ledgerVerifies(n *facts.Node) Answer {
@@ -81,8 +80,7 @@ func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
 	return f
 }
 
-// anchored says what there is to compare: no file of the node can show what is
-// kept elsewhere.
+// anchored names the checkpoint to compare, because no file of the node can show a copy that is kept elsewhere.
 func anchored(n *facts.Node) Answer {
 	r, dir := n.Ledger()
 	switch {
@@ -168,8 +166,7 @@ func (b *replayed) record(rec *journal.Record) Answer {
 	return append(found, b.sandbox(rec, c)...).object(claimName(rec))
 }
 
-// untold is about a claim that has functions and no event. What retention may have
-// dropped can't be known.
+// untold is the answer for a claim that has functions and no event. If retention dropped events, this is unknown.
 func (b *replayed) untold(rec *journal.Record) Answer {
 	if b.report.Dropped > 0 {
 		return unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger).ofRecord(rec)
@@ -218,8 +215,8 @@ func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
 	return nil
 }
 
-// orphans are functions that VFIO has, that no record is about, and that the ledger
-// has with another driver: something other than the plugin bound them.
+// orphans fails for functions that are on VFIO without a record, but on another driver by the ledger: something other
+// than the plugin bound them.
 func (b *replayed) orphans() Answer {
 	return over(slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare), func(a pci.Address) Answer {
 		told := b.replay.Drivers[a]
@@ -235,7 +232,7 @@ func (b *replayed) orphans() Answer {
 	})
 }
 
-// anyRecord reports whether a record is so, before or after the comparison.
+// anyRecord reports whether so is true for a record, before or after the comparison.
 func (b *replayed) anyRecord(so func(*journal.Record) bool) bool {
 	return slices.ContainsFunc(b.node.AllRecords(), so) || slices.ContainsFunc(b.after, so)
 }

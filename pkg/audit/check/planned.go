@@ -13,8 +13,9 @@ import (
 // WaiversFile is the node's file of accepted failures, which a plugin without flags reads.
 const WaiversFile = "etc/kata-vfio/waivers.yaml"
 
-// DefaultEnforcement returns the enforcement of a plugin without flags: that of all checks that can keep a function from claims, the profile for
-// untrusted tenants, severity high, and the waivers of the node's own file. Where that file can't be read, nothing is accepted, and the error says why.
+// DefaultEnforcement returns the enforcement of a plugin without flags: all checks that can keep a function from
+// claims, the profile for untrusted tenants, severity high, and the waivers of the node's own file. If that file
+// can't be read, no failure is accepted, and the error says why.
 func DefaultEnforcement(n *facts.Node, all []Check, today string) (Enforcement, error) {
 	g := Enforcement{Profile: finding.Profiles()[0], Counts: rule.High, Today: today, Checks: Checks(all)}
 	file := n.Read(WaiversFile)

@@ -20,8 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// resetChecks returns the checks of group RST: nothing of a tenant is left in a
-// function when the next one gets it.
+// resetChecks returns the checks of group RST: no data of a tenant remains in a function for the next one.
 func resetChecks() []Check {
 	return slices.Concat(resetMethodChecks(), resetProofChecks())
 }
@@ -36,7 +35,7 @@ func resetMethodChecks() []Check {
 	}
 }
 
-// findReason returns what the verdict on a function says under a code.
+// findReason returns the reason with the code.
 func findReason(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
 	i := slices.IndexFunc(reasons, func(r rule.Verdict) bool { return r.Code == code })
 	if i < 0 {
@@ -69,7 +68,7 @@ func strongReset(n *facts.Node) Answer {
 	})
 }
 
-// foreignReset has a person look at a device-specific reset that is not the kernel's. The kernel has none for GPUs of AMD
+// foreignReset leaves a device-specific reset that is not the kernel's to a person. The kernel has none for GPUs of AMD
 // (drivers/pci/quirks.c pci_dev_reset_methods): module vendor_reset puts its own in place of pci_dev_specific_reset
 // (gnif/vendor-reset, src/hooks.c).
 func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answer {
@@ -88,8 +87,7 @@ func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answ
 		fix("check that the module supports this model, load it at each boot before the plugin starts, and test that the reset clears what a tenant leaves")
 }
 
-// resetSetsApart looks at functions that can only be reset with all that is below
-// their bridge.
+// resetSetsApart checks functions that can only be reset with all functions below their bridge.
 func resetSetsApart(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
@@ -97,6 +95,7 @@ func resetSetsApart(n *facts.Node) Answer {
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
 			return nil
 		}
+		// The last bridge is the nearest one. A bus reset goes through it and reaches all functions below.
 		bridge := f.Upstream[len(f.Upstream)-1]
 		for _, g := range functionsWhere(n, func(g *device.Function) bool { return g != f && slices.Contains(g.Upstream, bridge) }) {
 			if others := n.Tenants(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
@@ -108,10 +107,11 @@ func resetSetsApart(n *facts.Node) Answer {
 	})
 }
 
-// linksAreWide compares lanes and not speeds: a card that has nothing to do slows
-// its link down by itself. A slot may be narrower than its card.
+// linksAreWide compares lanes and not speeds, because an idle card lowers the speed of its link. A slot may be narrower
+// than its card.
 func linksAreWide(n *facts.Node) Answer {
 	return each(n, widths, func(f *device.Function) Answer {
+		// PCIE_LNK_WIDTH_UNKNOWN in include/linux/pci.h.
 		const unknownWidth = 255
 		if f.Link == nil || f.Link.Width <= 0 || f.Link.Width >= unknownWidth || f.VF != nil {
 			return nil
@@ -131,7 +131,7 @@ func linksAreWide(n *facts.Node) Answer {
 	})
 }
 
-// widths are how many lanes a function's link has, and may have. A VF has none.
+// widths returns the lanes of a function's link, and its maximum. A VF has no link of its own.
 func widths(f *device.Function) []facts.Fact {
 	if f.Link == nil {
 		return []facts.Fact{nowhere("/sys/bus/pci/devices/" + f.Address.String() + "/current_link_width")}
@@ -192,7 +192,7 @@ func isLateNVIDIA(fn *plan.Function) bool {
 	return fn.Vendor == 0x10de && (chip == 0x23 || chip == 0x29 || chip == 0x31) && fn.PF == nil
 }
 
-// byHand asks a person to check what no file shows of assignable functions.
+// byHand leaves a property of assignable functions that no file shows to a person.
 func byHand(kind device.Type, what string) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
 		devices := slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return f.Type != kind })
@@ -203,7 +203,7 @@ func byHand(kind device.Type, what string) func(*facts.Node) Answer {
 	}
 }
 
-// noOptionROM looks at what the command lines of the running VMs give them.
+// noOptionROM checks the functions on the command lines of the running VMs.
 func noOptionROM(n *facts.Node) Answer {
 	var seen []facts.Fact
 	looked := 0

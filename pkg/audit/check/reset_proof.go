@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// resetProofChecks are about what a reset leaves, and proves.
+// resetProofChecks are about the proof of a reset, and about data that resets do not clear.
 func resetProofChecks() []Check {
 	return []Check{
 		{ID: "RST-004", Judge: provenClean},
@@ -25,7 +25,7 @@ func resetProofChecks() []Check {
 	}
 }
 
-// judgeRecords judges each claim's record, and adds those that can't be read.
+// judgeRecords judges each claim's record, and adds an unknown finding for each unreadable one.
 func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer) Answer {
 	records, dir := n.Records(), n.Journal()
 	found := over(records, func(rec *journal.Record) Answer { return wrong(rec).object(claimName(rec)) })
@@ -39,9 +39,8 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer
 	return showing(found.or(pass(count(len(records), "claim"), dir)), records, one(stateFact))
 }
 
-// provenClean reads what the journal knows: marks of functions without a proven
-// reset, the proofs themselves, and fingerprints to prove the next by. What was
-// before is for the ledger to say.
+// provenClean reads the journal: marks of functions without a proven reset, the proofs themselves, and
+// fingerprints to prove the next reset. Earlier claims are in the ledger.
 func provenClean(n *facts.Node) Answer {
 	marks, dir := n.NeedsReset()
 	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) Answer {
@@ -54,8 +53,7 @@ func provenClean(n *facts.Node) Answer {
 	return said
 }
 
-// cleanliness says what is wrong with one function in a claim's hands, nil for
-// nothing.
+// cleanliness returns the fault of one function that a claim holds, or nil.
 func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) Answer {
 	if !n.IsThisBoot(rec) {
 		return nil // nobody has it by that record; that it is still there is another check's
@@ -74,7 +72,7 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []fact
 	return nil
 }
 
-// findMark returns the file of the mark that a record's function has, whatever the address in its name is.
+// findMark returns the file of the mark of a record's function, even if its name has an earlier address.
 func findMark(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
 	var id device.Identity
 	if fn, ok := rec.Plan.Function(a); ok {
@@ -88,7 +86,7 @@ func findMark(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.R
 	return facts.Fact{}, false
 }
 
-// badProofs returns the proofs that prove nothing.
+// badProofs fails for each proof that does not prove the reset.
 func badProofs(rec *journal.Record) Answer {
 	return over(rec.Proofs, func(p isolation.Proof) Answer {
 		return over(p.Set, func(a pci.Address) Answer {
@@ -110,7 +108,7 @@ func disproof(p *isolation.Proof, a pci.Address) string {
 	return isolation.Compare(p.Before[before], p.After[after])
 }
 
-// quarantineHolds looks at functions that a failed reset has left.
+// quarantineHolds fails for functions that are in use although their reset failed.
 func quarantineHolds(n *facts.Node) Answer {
 	return judgeRecords(n, "which resets failed", func(rec *journal.Record) Answer {
 		if rec.State != journal.Quarantined {
@@ -126,7 +124,7 @@ func quarantineHolds(n *facts.Node) Answer {
 	})
 }
 
-// inUse says how a function of a quarantine is in use all the same.
+// inUse describes the use of a function in spite of its quarantine.
 func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fact) {
 	if offered, seen := n.IsOffered(a); offered {
 		return "it is still published", seen

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
 
-// restarted compares what the running containerd was configured with with what its files say now.
+// restarted compares the configuration of the running containerd with its files.
 func restarted(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	running, asked := runtimes.Running(n)
@@ -42,7 +42,7 @@ func restarted(n *facts.Node) Answer {
 	return found.or(pass(count(len(running.CRI.Handlers), "handler"), append([]facts.Fact{asked}, r.Files...)...))
 }
 
-// outdatedDirs compares where CDI specs are looked for. CRI-O's directories are among a node's that has both.
+// outdatedDirs compares the directories of CDI specs. On a node with both runtimes, CRI-O's are among them.
 func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
 	if slices.Equal(r.CDIDirs, cri.CDIDirs) || slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Engine == runtimes.CRIO }) {
 		return nil
@@ -51,7 +51,7 @@ func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) A
 	return fail(text, append([]facts.Fact{asked}, r.Files...)...)
 }
 
-// outdated says which settings of a handler the running containerd does not have.
+// outdated fails for each setting of a handler's files that the running containerd does not have.
 func outdated(h *runtimes.Handler, cri *containerd.CRI, asked facts.Fact) Answer {
 	live, ok := cri.Handlers[h.Name]
 	if !ok {
@@ -66,13 +66,14 @@ func outdated(h *runtimes.Handler, cri *containerd.CRI, asked facts.Fact) Answer
 	})
 }
 
-// comparison is a setting as a file and as containerd has it.
+// comparison is a setting in a file and in the running containerd.
 type comparison struct {
 	name, file, live string
 	setting          runtimes.Setting
 }
 
-// comparisons returns the settings of a handler that decide what a pod reaches. One that no file has is at its default.
+// comparisons returns the settings of a handler that decide which devices a pod reaches. A setting that no file has
+// is at its default.
 func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
 	list := func(name string, s runtimes.Setting, live []string) comparison {
 		return comparison{name, strings.Join(s.List(), " "), strings.Join(live, " "), s}
@@ -95,7 +96,7 @@ func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
 // podSandboxer is containerd's default (internal/cri/config ValidateRuntimeConfig).
 const podSandboxer = "podsandbox"
 
-// leftOver names Kata's handlers that run, but that no file has any more.
+// leftOver names Kata's handlers that the running containerd has, but no file.
 func leftOver(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
 	return over(slices.Sorted(maps.Keys(cri.Handlers)), func(name string) Answer {
 		live := cri.Handlers[name]
@@ -122,7 +123,7 @@ func unprivileged(n *facts.Node) Answer {
 	}).or(hiddenBundles(listed, "whether tenants' containers are privileged")).or(pass(count(len(containers), "container")+" of tenants", listed...))
 }
 
-// inVM reports whether a container is in a VM of Kata's: by its shim, or by its sandbox where only its bundle is known.
+// inVM reports whether a container is in a VM of Kata's, by its shim or, if only its bundle is known, by its sandbox.
 func inVM(c *runtimes.Container, sandboxes []runtimes.Sandbox) bool {
 	if c.Runtime != "" {
 		return strings.Contains(path.Base(c.Runtime), "kata")

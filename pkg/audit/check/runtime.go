@@ -19,25 +19,24 @@ func runtimeChecks() []Check {
 	return all
 }
 
-// question asks something of one handler and Kata's configuration for it. Its
-// answer says what is wrong, and is empty if all is well; seen is what says so.
+// question is a question about one handler and Kata's configuration for it. wrong describes the fault, and is empty if
+// there is none; seen is the evidence.
 type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong string, seen []facts.Fact)
 
-// ofHandlers asks a question that needs no configuration of Kata's of each handler
-// that is Kata's. The configuration that the question gets may be damaged.
+// ofHandlers asks a question that needs no configuration of Kata's about each of Kata's handlers. The configuration that
+// the question gets may be damaged.
 func ofHandlers(ask question) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
 		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) { return answered(n, h, runtimes.LoadKata(n, h), ask), true })
 	}
 }
 
-// ofKata asks of each handler that is Kata's, and says unknown where Kata's files
-// were not to be understood.
+// ofKata asks about each of Kata's handlers. The answer is unknown if Kata's files can't be parsed.
 func ofKata(ask question) func(*facts.Node) Answer {
 	return ofChosen(func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool { return true }, ask)
 }
 
-// ofDeviceVMs asks of the handlers whose VMs can get devices.
+// ofDeviceVMs asks about the handlers whose VMs can get devices.
 func ofDeviceVMs(ask question) func(*facts.Node) Answer {
 	return ofChosen(runtimes.TakesDevices, ask)
 }
@@ -48,7 +47,7 @@ func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, 
 	}
 }
 
-// eachConfigured asks of each chosen handler that is Kata's, and says unknown where Kata's files were not to be understood.
+// eachConfigured asks about each chosen handler of Kata's. The answer is unknown if Kata's files can't be parsed.
 func eachConfigured(n *facts.Node, choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask func(*runtimes.Handler, *runtimes.Kata) Answer) Answer {
 	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
 		k := runtimes.LoadKata(n, h)
@@ -71,7 +70,7 @@ func answered(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata, ask question
 	return fail(wrong, seen...)
 }
 
-// ofHandler says which handler the findings are about.
+// ofHandler sets the handler that the findings are about.
 func (a Answer) ofHandler(h *runtimes.Handler) Answer { return a.object("handler " + h.Name) }
 
 // eachHandler collects the findings of Kata's handlers: all failures and unknown results, or one pass with the facts.
@@ -133,15 +132,15 @@ func says(settings ...runtimes.Setting) []facts.Fact {
 	return seen
 }
 
-// section is one of Kata's configuration, by its method of [runtimes.Kata].
+// section is a section of Kata's configuration, by its method of [runtimes.Kata].
 type section = func(*runtimes.Kata, string) runtimes.Setting
 
 func hypervisor(k *runtimes.Kata, name string) runtimes.Setting { return k.Hypervisor(name) }
 
 func shim(k *runtimes.Kata, name string) runtimes.Setting { return k.Runtime(name) }
 
-// one setting that decides a rule: it is in order while bad is false. wrong says what
-// is wrong, with a verb for the value where it names that.
+// oneSetting is the question whether one setting is bad. wrong describes the fault, with a verb for the value if it names
+// it.
 func oneSetting(of section, name, wrong string, bad func(runtimes.Setting) bool) question {
 	return func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 		s := of(k, name)
@@ -181,8 +180,8 @@ func runtimeHandlerChecks() []Check {
 	}
 }
 
-// cdiAnnotations looks at what lets a pod choose devices. The Rust runtime takes no
-// annotation for an answer, and without cold plug the Go runtime asks for none.
+// cdiAnnotations fails if a pod can choose devices. The Rust runtime ignores these annotations, and without cold plug the
+// Go runtime does not read them.
 func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	by, passes := h.Passes("cdi.k8s.io/")
 	switch {
@@ -198,8 +197,8 @@ func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (strin
 	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
 }
 
-// kataAnnotations looks for patterns. A list of whole keys is a decision of the site. For the Rust runtime, CDI
-// annotations are among those that reach the guest's agent.
+// kataAnnotations fails for patterns. A list of whole keys is a decision of the site. For the Rust runtime, CDI annotations
+// are among those that reach the guest's agent.
 func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, []facts.Fact) {
 	prefixes := []string{"io.katacontainers."}
 	if h.IsRust() {

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// runtimeNodeChecks are about the runtimes' files, NRI, the kubelet, and what containers have of the node.
+// runtimeNodeChecks are about the runtimes' files, NRI, the kubelet, and containers' access to the node.
 func runtimeNodeChecks() []Check {
 	return []Check{
 		{ID: "RT-024", Judge: runtimeFiles},
@@ -24,8 +24,8 @@ func runtimeNodeChecks() []Check {
 	}
 }
 
-// runtimeFiles looks at each file and at each directory above it: who may write to
-// one of those may put another file in its place.
+// runtimeFiles checks each file and each directory above it: a user who may write to one of those can replace the
+// file.
 func runtimeFiles(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	if !r.Found() {
@@ -36,8 +36,7 @@ func runtimeFiles(n *facts.Node) Answer {
 	return found.or(pass(count(len(paths), "path")+" with the directories above", r.Files...))
 }
 
-// listFiles returns what the runtimes read and run, with the directories above, each
-// once and sorted.
+// listFiles returns the files that the runtimes read and run, with the directories above, each once and sorted.
 func listFiles(n *facts.Node, r *runtimes.Runtimes) []string {
 	files := append(listPaths(r.Files), listPaths(r.Damaged)...)
 	for _, h := range r.Handlers {
@@ -103,7 +102,8 @@ func nriGuards(n *facts.Node) Answer {
 		or(pass("NRI and its validator are on", says(nri.Switch, nri.Validator, nri.DisableConnections, nri.RequiredPlugins)...))
 }
 
-// nriSocket checks who may connect as a plugin. A user who may write to a directory above the socket can replace it.
+// nriSocket fails if other users than root may connect as a plugin. A user who may write to a directory above the
+// socket can replace it.
 func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 	if nri.DisableConnections.On() || !nri.Enabled {
 		return nil
@@ -147,7 +147,7 @@ func kubelet(n *facts.Node) Answer {
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))
 }
 
-// sockets are what no tenant may have, nor any directory above.
+// sockets returns the sockets that no tenant may have, nor any directory above.
 func sockets(n *facts.Node) []string {
 	all := append(runtimes.Sockets(n), "/run/docker.sock", runtimes.PodResourcesDir+"/kubelet.sock", runtimes.KubeletPlugins, ourSocket)
 	if nri := runtimes.Of(n).NRI; nri != nil {
@@ -156,7 +156,7 @@ func sockets(n *facts.Node) []string {
 	return all
 }
 
-// tenantMounts looks at the containers in namespaces that have devices.
+// tenantMounts checks the containers in namespaces that have devices.
 func tenantMounts(n *facts.Node) Answer {
 	if len(n.Tenancies) == 0 {
 		return notApplicable("no tenant has a device")
@@ -183,7 +183,7 @@ func tenantContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	return slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return len(devicesIn(n, c.Namespace)) == 0 }), listed
 }
 
-// inContainer fails for something that a container of a tenant has.
+// inContainer fails for a mount, device or privilege of a tenant's container.
 func inContainer(n *facts.Node, c *runtimes.Container, has, text string) Answer {
 	return fail(text, facts.Fact{Path: c.Bundle, Value: has, How: "read"}).
 		object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devicesIn(n, c.Namespace)...)
@@ -203,6 +203,7 @@ func hiddenBundles(listed []facts.Fact, what string) Answer {
 func socketBelow(n *facts.Node, source string) string {
 	source = n.Real(source)
 	for _, socket := range sockets(n) {
+		// The real path of the root is empty. The root contains every socket.
 		if strings.HasPrefix(n.Real(socket)+"/", source+"/") || source == "" {
 			return socket
 		}
@@ -221,8 +222,8 @@ func devicesIn(n *facts.Node, namespace string) []pci.Address {
 	return devices
 }
 
-// shortCleanup is how many seconds are too few for a VM with devices to end: the kernel
-// unpins hundreds of GiB in tens of seconds.
+// shortCleanup is the number of seconds that is too short for a VM with devices to end: the kernel unpins hundreds
+// of GiB in tens of seconds.
 const shortCleanup = 30
 
 func shimCleanup(n *facts.Node) Answer {

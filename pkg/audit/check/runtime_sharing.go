@@ -21,7 +21,7 @@ func runtimeSharingChecks() []Check {
 	}
 }
 
-// unconfined finds what switches virtiofsd's own confinement off, as one word or two.
+// unconfined matches arguments that switch virtiofsd's own confinement off, as one word or two.
 var unconfined = regexp.MustCompile(`\b(sandbox|seccomp)[= ]none\b`)
 
 func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
@@ -77,6 +77,7 @@ func mknod(n *facts.Node) Answer {
 		}
 		return nil
 	})
+	// The files are correct, but a daemon keeps its capabilities until its pod ends.
 	if len(running) > 0 && (found[0].State == finding.Pass || found[0].State == finding.NotApplicable) {
 		return running
 	}

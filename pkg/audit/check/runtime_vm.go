@@ -12,7 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// runtimeVMMChecks are about what opens a VM to the node or its debuggers, which command lines of running VMMs show too, and about guests' memory.
+// runtimeVMMChecks are about access to a VM from the node or by its debuggers,
+// which command lines of running VMMs show too, and about guests' memory.
 func runtimeVMMChecks() []Check {
 	return []Check{
 		{ID: "RT-006", Judge: withVMMs(ofKata(debugConsole), "has a debug console", "agent.debug_console")},
@@ -72,8 +73,8 @@ func debugging(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []
 	return "", says(k.Hypervisor("enable_debug"), k.Runtime("enable_pprof"))
 }
 
-// withVMMs adds to a judgment on configuration the VMMs that run with what it
-// forbids: they keep it until their pods end.
+// withVMMs adds the running VMMs with a forbidden feature to a judgment on
+// configuration. They keep it until their pods end.
 func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
 		found := judge(n)
@@ -110,7 +111,7 @@ func listDevices(n *facts.Node, sandbox string) []pci.Address {
 	return devices
 }
 
-// runtimeHardeningChecks are about what a VMM may do and who chooses it.
+// runtimeHardeningChecks are about the privileges of a VMM and the choice of its settings.
 func runtimeHardeningChecks() []Check {
 	return []Check{
 		{ID: "RT-001", Judge: ofDeviceVMs(hypervisorAnnotations)},
@@ -122,8 +123,8 @@ func runtimeHardeningChecks() []Check {
 	}
 }
 
-// harmless are annotations of the hypervisor that size the VM or configure its
-// attestation: what the tenant may choose for itself.
+// harmless returns the annotations of the hypervisor that size the VM or
+// configure its attestation, which a tenant may choose for itself.
 func harmless() []string {
 	return []string{"default_vcpus", "default_memory", "default_maxvcpus", "default_max_vcpus", "cc_init_data"}
 }
@@ -163,7 +164,7 @@ func wholePaths(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, [
 	return "", seen
 }
 
-// seccomp asks of each VMM in its own words. Dragonball and Firecracker filter
+// seccomp reads the setting of each VMM. Dragonball and Firecracker filter
 // themselves.
 func seccomp(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	off := k.Hypervisor("disable_seccomp")
@@ -212,7 +213,7 @@ func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fa
 	return "", says(template, cache)
 }
 
-// runtimeGuestChecks are about what is inside of the VM, and its size.
+// runtimeGuestChecks are about the inside of the VM, and its size.
 func runtimeGuestChecks() []Check {
 	return []Check{
 		{ID: "RT-013", Judge: ofDeviceVMs(mustBeOff(shim, "disable_guest_seccomp", "guests don't apply seccomp profiles (Kata's default)"))},
@@ -231,8 +232,8 @@ func guestHooks(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, [
 	return "", says(hooks)
 }
 
-// verity asks of images. An initrd is part of what the VMM loads, and RT-024 sees
-// to its owner.
+// verity applies to images. The VMM loads an initrd itself, and RT-024 checks its
+// owner.
 func verity(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	image, params := k.Hypervisor("image"), k.Hypervisor("kernel_verity_params")
 	if image.Text() != "" && params.Text() == "" {

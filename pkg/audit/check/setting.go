@@ -13,8 +13,8 @@ import (
 type parameter struct {
 	module, name string
 	good         []string
-	// bad says what another value does, and none why a kernel without the parameter is
-	// not concerned.
+	// bad describes the effect of another value, and none is the reason why a kernel without the parameter is not
+	// concerned.
 	bad, none string
 }
 
@@ -31,8 +31,7 @@ func (p parameter) judge(n *facts.Node) Answer {
 	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
 }
 
-// pending adds to a failure what the next boot makes of it: nothing is configured
-// that would bring it about again, or it is.
+// pending adds the effect of the next boot to a failure: it ends, or a file sets it again.
 func pending(found Answer, s *facts.Setting, good ...string) Answer {
 	text := "also set on disk: it returns with every boot"
 	switch next, set := s.Next(); {
@@ -44,7 +43,7 @@ func pending(found Answer, s *facts.Setting, good ...string) Answer {
 	return found.pending(text).seen(s.Configured...)
 }
 
-// setLater turns a good answer into a failure where the next boot would undo it.
+// setLater turns a good answer into a failure if the next boot would undo it.
 func setLater(found Answer, s *facts.Setting, good ...string) Answer {
 	next, set := s.Next()
 	if !set || isAny(next, good) {
@@ -78,9 +77,8 @@ func isYes(value string) bool {
 	return on
 }
 
-// badArgument judges a parameter of the kernel command line: bad returns what is wrong with one of its values, or "".
-// The running kernel's value counts. Values for later boots are shown as well, and fail if the running kernel's value is
-// good.
+// badArgument judges a parameter of the kernel command line: bad returns the fault of a value, or "". The running
+// kernel's value counts. Values for later boots are shown as well, and fail if the running kernel's value is good.
 func badArgument(n *facts.Node, name string, bad func(value string) string) Answer {
 	cmdline := n.Cmdline()
 	if !cmdline.OK() {
@@ -91,6 +89,7 @@ func badArgument(n *facts.Node, name string, bad func(value string) string) Answ
 	switch {
 	case len(lines) > 0 && len(later) > 0:
 		return now.pending("also set on disk: it returns with every boot").seen(later...)
+	// Without readable boot files, the argument is not known to be removed.
 	case len(lines) > 0 && len(n.BootFiles()) > 0:
 		return now.pending("removed from the boot loader's files, reboot pending")
 	case len(lines) > 0:
@@ -114,8 +113,7 @@ func argumentFails(name string, all []facts.Argument, bad func(string) string) (
 	return fail(strings.Join(words, "; "), lines...), lines
 }
 
-// badWords returns a judge of values that are words with commas between: what is
-// wrong with each bad word.
+// badWords returns a judge of values that are words with commas between. The map has the fault of each bad word.
 func badWords(words map[string]string) func(string) string {
 	return func(value string) string {
 		for word := range strings.SplitSeq(value, ",") {

@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// vfioChecks returns the checks of group VFIO: functions are with VFIO as they
-// should be, and with the VMMs of their claims.
+// vfioChecks returns the checks of group VFIO: functions are bound to VFIO as intended, and held by the
+// VMMs of their claims.
 func vfioChecks() []Check {
 	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioNodeChecks(), vfioSpeedChecks())
 }
@@ -33,7 +33,7 @@ func vfioPCI(name, bad, good string) parameter {
 	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or lacks this parameter"}
 }
 
-// legacyOff asks for VGA only where a card of that class is assignable.
+// legacyOff judges VGA only if a card of that class is assignable.
 func legacyOff(n *facts.Node) Answer {
 	said := vfioPCI("nointxmask", "interrupts are masked at the interrupt controller", "N").judge(n)
 	vga := slices.ContainsFunc(assignable(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
@@ -47,7 +47,7 @@ func legacyOff(n *facts.Node) Answer {
 	return legacy
 }
 
-// vfioBindingChecks are about how functions came to VFIO's drivers.
+// vfioBindingChecks are about the way functions are bound to VFIO's drivers.
 func vfioBindingChecks() []Check {
 	return []Check{
 		{ID: "VFIO-003", Judge: noIDs},
@@ -58,7 +58,7 @@ func vfioBindingChecks() []Check {
 	}
 }
 
-// configuredIDs returns the ids that vfio-pci is configured to take, and where.
+// configuredIDs returns the ids that vfio-pci is configured to take, with their files.
 func configuredIDs(n *facts.Node) []facts.Fact {
 	setting := n.Parameter("vfio-pci", "ids")
 	ids := setting.Configured
@@ -81,6 +81,7 @@ func noIDs(n *facts.Node) Answer {
 		_, files := n.List(kernelargs.ModprobeSite)
 		return pass("no IDs are set", n.Cmdline(), files)
 	}
+	// The module keeps the last value of a parameter that is set several times.
 	last := ids[len(ids)-1]
 	taken := slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !matchesIDs(f, ids) })
 	byID := fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...).reaching(addresses(taken)...)
@@ -97,7 +98,7 @@ func installCommands(n *facts.Node) Answer {
 	})
 }
 
-// onVFIO asks about each function that a VFIO driver has.
+// onVFIO judges each function that is on a VFIO driver.
 func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
 	found := over(functionsWhere(n, func(f *device.Function) bool { return f.Locked || onVFIODriver(f) }), func(f *device.Function) Answer {
 		if f.Locked {
@@ -108,7 +109,7 @@ func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
 	return conclude(found, functionsWhere(n, onVFIODriver), "function", "no function is on a VFIO driver", boundBy)
 }
 
-// isKnown reports whether the plugin's files have the function.
+// isKnown reports whether the plugin's files list the function.
 func isKnown(n *facts.Node, f *device.Function) bool {
 	offered, _ := n.IsOffered(f.Address)
 	return offered || n.IsBound(f.Address) || len(n.TenanciesAt(f.Address)) > 0
@@ -157,7 +158,7 @@ func overridesAgree(n *facts.Node) Answer {
 	return said
 }
 
-// staleKept returns the files of driverctl's that say other than the overrides now.
+// staleKept returns driverctl's files that differ from the current overrides.
 func staleKept(n *facts.Node) Answer {
 	return over(n.Glob("etc/driverctl.d", "pci-*"), func(kept facts.Fact) Answer {
 		addr, err := pci.ParseAddress(strings.TrimPrefix(path.Base(kept.Path), "pci-"))

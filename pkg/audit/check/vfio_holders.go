@@ -16,7 +16,7 @@ import (
 // seeHolders is the command that shows which process holds which function.
 const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm-vm' | grep -B1 -E 'vfio|kvm-vm'"
 
-// vfioHolderChecks are about the processes that hold or reach devices, and that may.
+// vfioHolderChecks are about the processes that hold or reach devices, or are permitted to.
 func vfioHolderChecks() []Check {
 	return []Check{
 		{ID: "VFIO-009", Judge: holdersAreVMMs},
@@ -28,7 +28,7 @@ func vfioHolderChecks() []Check {
 	}
 }
 
-// judgeHoldings judges each open handle, and adds what could not be read.
+// judgeHoldings judges each open handle, and adds an unknown finding for unreadable processes.
 func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Answer) Answer {
 	holdings, seen := n.Holdings()
 	found := over(holdings, func(h facts.OpenHandle) Answer {
@@ -82,6 +82,7 @@ func belongs(n *facts.Node, p *vfio.Usage, rec *journal.Record) bool {
 		return false
 	}
 	if s := rec.Sandbox; s != nil {
+		// The kernel reuses PIDs, so the start time has to match, and a child is never older than its parent.
 		named := s.VMM == journal.Process{PID: p.PID, StartTime: p.StartTime}
 		child := s.VMM.PID > 1 && p.Parent == s.VMM.PID && p.StartTime >= s.VMM.StartTime
 		return named || child || s.ID != "" && p.Container == s.ID
@@ -94,7 +95,7 @@ func belongs(n *facts.Node, p *vfio.Usage, rec *journal.Record) bool {
 	return false
 }
 
-// describeClaims says which claims have a function, and what runs for them.
+// describeClaims names the claims that have a function, and their VMMs or sandboxes.
 func describeClaims(n *facts.Node, claims []*journal.Record) string {
 	var all []string
 	for _, rec := range claims {
@@ -145,8 +146,7 @@ func holdersRunVMs(n *facts.Node) Answer {
 	})
 }
 
-// oneSandbox looks at both sides: whose processes hold a function, and which claims
-// the journal gives it to.
+// oneSandbox checks both sides: the processes that hold a function, and the claims for which the journal has it.
 func oneSandbox(n *facts.Node) Answer {
 	_, seen := n.Holdings()
 	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
@@ -212,9 +212,8 @@ func pinningBounded(n *facts.Node) Answer {
 	return conclude(found, holders, "VMM", "no process holds a function", func(u vfio.Usage) []facts.Fact { return boundFacts(n, &u) })
 }
 
-// judgePinning returns what is wrong with one holder. What it pins is its own memory,
-// which its cgroup counts; where that has no bound the limit of locked memory may be
-// one.
+// judgePinning returns the fault of one holder. A holder pins its own memory, which its cgroup counts. If the cgroup has no
+// limit, the limit of locked memory may be one.
 func judgePinning(n *facts.Node, u *vfio.Usage) Answer {
 	_, bounded, limits, err := n.MemoryBound(u.Cgroup)
 	if bounded {

@@ -37,6 +37,7 @@ func parseID(entry string) (id moduleID, ok bool) {
 		if read == len(fields) {
 			break
 		}
+		// The module's sscanf stops at the first unreadable field, and keeps the fields before it.
 		n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 32)
 		if err != nil {
 			break

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// vfioNodeChecks are about VFIO's nodes, its code, and what the journal, Kata and containers have.
+// vfioNodeChecks are about VFIO's nodes and its code, and about the devices of the journal, Kata and containers.
 func vfioNodeChecks() []Check {
 	return []Check{
 		{ID: "VFIO-007", Judge: groupNodesAreRoots},
@@ -39,7 +39,7 @@ func functionNodesAreRoots(n *facts.Node) Answer {
 	return rootsAlone(n, "function node", nodes)
 }
 
-// pathsIn returns the paths of what is in a directory.
+// pathsIn returns the paths of the files in a directory.
 func pathsIn(n *facts.Node, dir string) []string {
 	names, _ := n.List(dir)
 	var paths []string
@@ -76,7 +76,7 @@ func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact)
 	return found, looked
 }
 
-// othersMay fails if others than root may write to a file. what says what they get by that.
+// othersMay fails if other users than root may write to a file. what describes the consequence.
 func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
 	if stat.Writers() == "" {
 		return nil
@@ -96,8 +96,8 @@ func narrowRules(n *facts.Node) Answer {
 	}).or(pass("no such rule", own, system))
 }
 
-// isOfVFIO reports whether a rule is about nodes of groups or functions, or about
-// iommufd. /dev/vfio/vfio is for everybody by design.
+// isOfVFIO reports whether a rule is about nodes of groups or functions, or about iommufd. /dev/vfio/vfio is open to all
+// users by design (Documentation/driver-api/vfio.rst).
 func isOfVFIO(r *facts.UdevRule) bool {
 	exactly := func(word string) func(string) bool { return func(p string) bool { return p == word } }
 	if r.Matches("KERNEL", exactly("vfio")) {
@@ -127,10 +127,10 @@ func generosity(r *facts.UdevRule) string {
 
 // kernelFault is a known fault of VFIO that a guest or its VMM can use.
 type kernelFault struct {
-	// name is its CVEs, what what it does.
+	// name is its CVEs, and what its effect.
 	name, what string
-	// fixed are the releases of kernel.org with the fix: the first of mainline, then the
-	// first of each older branch, where that is published.
+	// fixed are the releases of kernel.org with the fix: the first of mainline, then the first of each older branch, if
+	// published.
 	fixed []string
 }
 
@@ -148,9 +148,8 @@ func kernelFaults() []kernelFault {
 	}
 }
 
-// kernelFixed never passes: distributions put fixes into kernels whose number says
-// nothing of them, and what is not known yet no list has. It says which of the known
-// faults the number excludes, so that a person looks for the others alone.
+// kernelFixed never passes: distributions backport fixes without changing the kernel's number, and no list has faults that
+// are not known yet. It names the known faults that the number excludes, so that a person only has to look for the others.
 func kernelFixed(n *facts.Node) Answer {
 	functions := assignable(n)
 	if len(functions) == 0 {
@@ -192,8 +191,8 @@ func (k *kernelFault) fixedIn(release string) bool {
 	return false
 }
 
-// ownNodes looks at the VFIO nodes of all containers. The infrastructure's own privileged containers have all nodes of the
-// node, and are left out: they are trusted with the node.
+// ownNodes checks the VFIO nodes of all containers. Privileged containers of the infrastructure have all nodes, and are
+// left out: they are trusted with the node.
 func ownNodes(n *facts.Node) Answer {
 	all, listed := allContainers(n)
 	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Privileged && len(devicesIn(n, c.Namespace)) == 0 })
@@ -216,7 +215,7 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	return containers, listed
 }
 
-// strangeNodes says which VFIO nodes a container has of functions that no claim of its namespace has.
+// strangeNodes fails for each VFIO node of a container whose functions no claim of its namespace has.
 func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 	own := devicesIn(n, c.Namespace)
 	return over(c.Devices, func(node string) Answer {

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// kataSandboxes is the rule that reads what Kata writes down.
+// kataSandboxes is the rule that reads Kata's own state.
 const kataSandboxes = "VFIO-019"
 
 // seeSandboxes is the command that shows Kata's own state of its sandboxes.
@@ -73,6 +73,7 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 	}
 	ref := rec.Plan.Claim
 	for _, pod := range ref.Pods {
+		// Without a bundle, the sandbox's pod is unknown, and may be any pod of the claim.
 		if s.Pod == "" || ref.Namespace == s.Namespace && pod.Name == s.Pod {
 			return true
 		}
@@ -116,16 +117,14 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 	})
 }
 
-// isLeft reports whether a state outlived the VM: it names a process that no VMM of
-// the sandbox is. Without a PID the VM may just be starting. Where processes can't be
-// seen nothing is left.
+// isLeft reports whether a state outlived the VM: it names a process that is not a VMM of the sandbox. Without a PID,
+// the VM may just be starting. If processes can't be read, the result is false.
 func isLeft(n *facts.Node, s *runtimes.Sandbox) bool {
 	_, seen := n.Holdings()
 	return seen.OK() && s.VMM == nil && s.PID != 0 && !n.Exists(sysfs.Process(s.PID, "cmdline")).OK()
 }
 
-// isGone reports whether nothing of the sandbox is there. A bundle is there before the
-// VM starts.
+// isGone reports whether nothing of the sandbox exists. Its bundle exists before the VM starts.
 func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 	if slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.ID == id }) {
 		return false
@@ -138,7 +137,7 @@ func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 	return !slices.ContainsFunc(containers, func(c runtimes.Container) bool { return c.ID == id })
 }
 
-// sandboxFacts are what says that there is a sandbox.
+// sandboxFacts returns the evidence that a sandbox exists.
 func sandboxFacts(s runtimes.Sandbox) []facts.Fact {
 	var seen []facts.Fact
 	if s.File != "" {
@@ -165,7 +164,7 @@ func inGuest(devices []runtimes.KataDevice) string {
 	return strings.Join(words, " ")
 }
 
-// sandboxName names a sandbox, with its pod where its bundle says so.
+// sandboxName names a sandbox, with its pod if its bundle has it.
 func sandboxName(s *runtimes.Sandbox) string {
 	if s.Pod == "" {
 		return fmt.Sprintf("sandbox %.12s", s.ID)
@@ -173,7 +172,8 @@ func sandboxName(s *runtimes.Sandbox) string {
 	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.ID, s.Namespace, s.Pod)
 }
 
-// DescribeKata returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
+// DescribeKata returns the configuration of the node's Kata, and its sandboxes. It may be called at any time, and
+// changes nothing.
 func DescribeKata(n *facts.Node) *finding.Kata {
 	k := &finding.Kata{Handlers: []finding.KataHandler{}, Sandboxes: []finding.KataSandbox{}}
 	r := runtimes.Of(n)
@@ -198,8 +198,9 @@ func DescribeKata(n *facts.Node) *finding.Kata {
 	return k
 }
 
-// What Kata works by where no file says anything (Kata 4.1: pkg/katautils/config-settings.go.in; libs/kata-types/src/config/default.rs,
-// of QEMU), and the most root ports that the Go runtime takes (maxPCIeRootPorts).
+// Kata's values for settings that no file has (Kata 4.1: pkg/katautils/config-settings.go.in;
+// libs/kata-types/src/config/default.rs, of QEMU), and the most root ports that the Go runtime takes
+// (maxPCIeRootPorts).
 const (
 	goMemoryMiB   = 2048
 	rustMemoryMiB = 128

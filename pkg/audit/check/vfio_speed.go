@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
 
-// vfioSpeedChecks are about what makes VMs with devices start slowly. None is about isolation.
+// vfioSpeedChecks are about causes of slow starts of VMs with devices. None is about isolation.
 func vfioSpeedChecks() []Check {
 	return []Check{
 		{ID: "VFIO-022", Judge: opensInParallel},
@@ -19,7 +19,7 @@ func vfioSpeedChecks() []Check {
 	}
 }
 
-// qemuSpeedCheck is the part of QEMU in that.
+// qemuSpeedCheck is the check about QEMU's part in that.
 func qemuSpeedCheck() Check {
 	return Check{ID: "RT-033", Judge: alignsMappings}
 }
@@ -52,7 +52,7 @@ func mapsLargeBARs(n *facts.Node) Answer {
 	return hasChange(n, facts.LargeMappings(), "maps BARs by pages of 4 KiB").reaching(addresses(large)...)
 }
 
-// hasChange answers for a kernel. A person has to decide where a distribution may have added the change.
+// hasChange answers for a kernel. If a distribution may have added the change, a person has to decide.
 func hasChange(n *facts.Node, c facts.KernelChange, without string) Answer {
 	release, version := n.Read("proc/sys/kernel/osrelease"), n.Read("proc/version")
 	if !release.OK() {
@@ -86,7 +86,7 @@ func largeBARs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.ContainsFunc(f.BARs, large) })
 }
 
-// alignsMappings knows the QEMU of Kata's releases. Other programs don't show their version in a file.
+// alignsMappings reads the version of the QEMU in Kata's releases. No file shows the version of other programs.
 func alignsMappings(n *facts.Node) Answer {
 	if len(largeBARs(n)) == 0 {
 		return notApplicable(noLargeBAR)
@@ -101,6 +101,7 @@ func alignsMappings(n *facts.Node) Answer {
 
 func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
 	const plain = "qemu-system-x86_64"
+	// Kata's archive has the program as bin/NAME, and the versions in its top directory.
 	versions := n.Read(path.Join(path.Dir(path.Dir(program.Text())), "versions.yaml"))
 	version := ""
 	if base := path.Base(program.Text()); versions.OK() && (base == plain || base == "qemu-system-aarch64") {

@@ -17,11 +17,11 @@ import (
 // the default first.
 func CatalogueFormats() []string { return []string{"table", "json", "yaml", "md"} }
 
-// entry is a rule with what is said of it elsewhere.
+// entry is a rule with its severities by profile and the controls that it supports.
 type entry struct {
 	rule.Rule
 	Group string `json:"group"`
-	// Severities are those of profiles where they differ.
+	// Severities are those of profiles in which they differ.
 	Severities map[string]string `json:"severities"`
 	Supports   []finding.Support `json:"supports"`
 }
@@ -37,7 +37,7 @@ func newEntry(r *rule.Rule, frameworks []finding.Framework) entry {
 	return e
 }
 
-// Weight says how severe a failure is, and where it is otherwise.
+// Weight returns the severity of a failure, and that of profiles in which it differs.
 func (e *entry) Weight() string {
 	words := []string{string(e.Severity)}
 	for _, p := range finding.Profiles() {
@@ -82,7 +82,7 @@ func WriteCatalogue(w io.Writer, c *rule.Catalogue, format string, o Options) er
 // catalogueColumns are the widths of the table's columns but the last.
 func catalogueColumns() []int { return []int{10, 10, 8} }
 
-// cataloguePage is the catalogue as its template has it.
+// cataloguePage is the input of the catalogue's template.
 type cataloguePage struct {
 	Groups   []group
 	NotAsked []rule.NotAsked
@@ -95,7 +95,7 @@ type group struct {
 	Rules    []ruleSection
 }
 
-// ruleSection is a rule as a template has it.
+// ruleSection is the input of a template for one rule.
 type ruleSection struct {
 	entry
 	Lines []ruleLine
@@ -103,8 +103,8 @@ type ruleSection struct {
 
 type ruleLine struct{ Name, Text string }
 
-// grouped returns the groups that have entries. A rule's part is without its group's controls, and refers to rules before it
-// that say the same.
+// grouped returns the groups that have entries. A rule's section leaves out its group's controls, and refers to an earlier
+// rule with the same text.
 func grouped(entries []entry) []group {
 	var all []group
 	for _, g := range rule.Groups() {
@@ -121,7 +121,7 @@ func grouped(entries []entry) []group {
 	return all
 }
 
-// section returns a rule's part of a page. said holds what rules before it say, by line.
+// section returns a rule's section of a page. said has the rules that were first to have a line, by the line.
 func (e *entry) section(shared string, said map[string]string) ruleSection {
 	s := ruleSection{entry: *e}
 	line := func(name, text, shown string) {
@@ -158,8 +158,7 @@ func (g *group) writeTable(b *strings.Builder, width int) {
 	}
 }
 
-// sharedControls are those that most of a group's rules support; empty if no two
-// have the same.
+// sharedControls returns the controls that most of a group's rules support. It is empty if no two rules have the same.
 func sharedControls(entries []entry) string {
 	times := map[string]int{}
 	most := ""
@@ -193,8 +192,7 @@ func controls(supports []finding.Support) string {
 	return b.String()
 }
 
-// writeNotAsked writes what no check asks: a reader who misses it must not take it
-// for answered.
+// writeNotAsked writes the questions that no check asks, so that a reader does not take them for answered.
 func writeNotAsked(b *strings.Builder, all []rule.NotAsked, width int) {
 	var ids []string
 	for _, not := range all {
@@ -254,8 +252,8 @@ func writeColumns(b *strings.Builder, width int, widths []int, cells ...string) 
 // ExplainFormats returns the names that [WriteExplanation] knows, the default first.
 func ExplainFormats() []string { return []string{"text", "json", "yaml", "md"} }
 
-// WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
-// With the document of a node it adds the results there, with all evidence; d is nil without a node.
+// WriteExplanation writes a rule completely: what it checks, why, how to fix a failure, and its sources. With the document
+// of a node it adds the results there, with all evidence; d is nil without a node.
 func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o Options) error {
 	frameworks, err := finding.Frameworks()
 	if err != nil {
@@ -316,7 +314,7 @@ func (t *table) field(name, text string) {
 	}
 }
 
-// answers is what a node says of the rule.
+// answers writes a node's findings of the rule.
 func (t *table) answers(d *Document) {
 	t.title("On " + d.Subject.Label())
 	for i := range d.Findings {
@@ -340,8 +338,8 @@ func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 	return fillIn(w, "explanation", &page)
 }
 
-// WriteProfiles writes what each profile is for and which rules weigh otherwise in
-// it; format is table, json or yaml.
+// WriteProfiles writes the purpose of each profile, and the rules to which it gives another severity; format is table, json
+// or yaml.
 func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Options) error {
 	if done, err := output.Document(w, format, "profiles", map[string]any{"profiles": profiles}); done {
 		return err

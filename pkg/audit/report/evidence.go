@@ -11,24 +11,24 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Evidence is the answer to one question: which claim had which function, for a pod, a claim, a function or a moment, in
-// which VM, how isolated, and cleaned by what before and after.
+// Evidence is the answer to one question about a pod, a claim, a function or a moment: which claim had which function, in
+// which VM, how isolated it was, and how it was cleaned before and after.
 type Evidence struct {
-	// Question is what was asked, in words: "pod t1/train".
+	// Question is the question in words: "pod t1/train".
 	Question string `json:"question"`
-	// Node is whose ledger it is.
+	// Node is the node whose ledger answers.
 	Node string `json:"node,omitempty"`
 	// Tenancies are in the order in which they began.
 	Tenancies []*facts.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first.
 	Neighbors []facts.Neighbor `json:"neighbours"`
 	Refusals  []facts.Refusal  `json:"refusals"`
-	// Ledger says how far the ledger can be believed.
+	// Ledger says how far the ledger can be trusted.
 	Ledger facts.Verification `json:"ledger"`
 }
 
-// About returns the answer to a question: the tenancies that were asked for, who
-// was near them, and what was refused to the same claims.
+// About returns the answer to a question: the requested tenancies, the tenancies near them, and the refusals of the same
+// claims.
 func About(question string, h *facts.History, tenancies []*facts.PastTenancy, ledger facts.Verification) *Evidence {
 	return answer(question, h, tenancies, otherTenants(h.Neighbors(tenancies)), ledger)
 }
@@ -56,7 +56,7 @@ func answer(question string, h *facts.History, tenancies []*facts.PastTenancy, n
 	return d
 }
 
-// otherTenants leaves out what is the same tenant's.
+// otherTenants leaves out neighbors of the same tenant.
 func otherTenants(near []facts.Neighbor) []facts.Neighbor {
 	return slices.DeleteFunc(slices.Clone(near), func(n facts.Neighbor) bool { return n.Mine.Tenant() == n.Other.Tenant() })
 }
@@ -69,7 +69,7 @@ func list[T any](items []T) []T {
 	return items
 }
 
-// writeHTML writes one page that needs nothing but itself.
+// writeHTML writes one self-contained page.
 func (d *Evidence) writeHTML(w io.Writer) error {
 	return WriteAnswer(w, &Answer{
 		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbors: d.Neighbors,
@@ -97,8 +97,7 @@ func (d *Evidence) Write(w io.Writer, format string) error {
 // lines gathers lines.
 type evidenceText struct{ strings.Builder }
 
-// line adds a line. What the ledger says begins no other and does nothing in a
-// terminal.
+// line adds a line. Text from the ledger can't begin another line, and has no effect on a terminal.
 func (p *evidenceText) line(format string, args ...any) {
 	p.WriteString(output.Visible(fmt.Sprintf(format, args...)) + "\n")
 }

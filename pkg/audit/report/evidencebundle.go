@@ -13,18 +13,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// predicateType names what a bundle states, as in-toto attestations name it.
+// predicateType names the statement of a bundle, as in-toto attestations do.
 const predicateType = "https://kata-vfio.dev/device-tenancy/v1"
 
-// Bundle is evidence of tenancies that proves itself without the ledger: each
-// event that they rest on, with the proof that it is in a ledger whose head the
-// node's key has signed. It proves what it holds, not that nothing is left out;
-// for that, verify the ledger.
+// Bundle is evidence of tenancies that proves itself without the ledger: each event that they rest on, with the proof
+// that it is in a ledger whose head the node's key has signed. It proves its content, not that it is complete; for
+// that, verify the ledger.
 type Bundle struct {
 	Type string `json:"type"`
-	// Question is what was asked.
+	// Question is the question that it answers.
 	Question string `json:"question"`
-	// Tenancies are those that were asked for, as the events say. Verification derives them again.
+	// Tenancies are the requested ones, according to the events. Verification derives them again.
 	Tenancies []*facts.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut
 	// counts those beyond as many as a bundle holds.
@@ -37,9 +36,8 @@ type Bundle struct {
 // maxNear is how many neighbors a bundle holds: on a large node a pod that runs for months has too many to read.
 const maxNear = 500
 
-// NewBundle gathers the proofs of a document's tenancies and of who was near them from a
-// ledger, which must be sound. Events that are not the tenancies' own but clean the
-// function before them are among these.
+// NewBundle gathers the proofs of a document's tenancies and of their neighbors from a ledger, which must be sound.
+// They include the events that cleaned a function before a tenancy.
 func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	near := d.Neighbors[:min(len(d.Neighbors), maxNear)]
 	listed := slices.Clone(d.Tenancies)
@@ -61,7 +59,7 @@ func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	return b, nil
 }
 
-// key tells a ledger's tenancies apart: by the function, the claim, and the event that began it.
+// key identifies a tenancy of a ledger: by the function, the claim, and the event that began it.
 type key struct {
 	device pci.Address
 	claim  string
@@ -100,8 +98,8 @@ func listEvents(tenancies []*facts.PastTenancy) []int64 {
 	return slices.Compact(seqs)
 }
 
-// replay makes tenancies of the bundle's events alone. What the events of others
-// would add (that a function had an earlier tenant) is not theirs to say.
+// replay derives tenancies from the bundle's events alone. It leaves out facts that need other events, such as
+// whether a function had an earlier tenant.
 func (b *Bundle) replay() (*facts.History, error) {
 	h := &facts.History{}
 	for _, p := range b.Proofs {
@@ -123,10 +121,10 @@ func (b *Bundle) replay() (*facts.History, error) {
 // maxBundle is the largest bundle that is read, in bytes.
 const maxBundle = 64 << 20
 
-// Verified is what a look at a bundle gave.
+// Verified is the result of [VerifyBundle].
 type Verified struct {
 	Bundle *Bundle
-	// Checkpoints are those that the proofs lead to, by size.
+	// Checkpoints are those of the proofs, by size.
 	Checkpoints []ledger.Checkpoint
 	// Pinned is set if the key came from elsewhere than the bundle.
 	Pinned bool
@@ -135,10 +133,9 @@ type Verified struct {
 	Unlisted int
 }
 
-// VerifyBundle checks a bundle offline: each event's proof and signature, and
-// that the tenancies are what the events say. key is the node's public key as it
-// is known from elsewhere; empty for the bundle's own, which proves only that it
-// fits together.
+// VerifyBundle checks a bundle offline: each event's proof and signature, and that the tenancies follow from the
+// events. key is the node's public key from a trusted source. If it is empty, the bundle's own key is used, which
+// proves only that the bundle is consistent.
 func VerifyBundle(data []byte, key string) (*Verified, error) {
 	if len(data) > maxBundle {
 		return nil, fmt.Errorf("a bundle of %d bytes; at most %d are read", len(data), maxBundle)
@@ -160,6 +157,7 @@ func VerifyBundle(data []byte, key string) (*Verified, error) {
 		}
 		by := key
 		if by == "" {
+			// All proofs must be by one key, even if only the bundle names it.
 			by = b.Proofs[0].Key
 		}
 		c, err := p.Check(by)
@@ -194,6 +192,7 @@ func unlisted(h *facts.History, listed []*facts.PastTenancy) int {
 	for _, t := range listed {
 		claims[t.Claim.UID] = true
 	}
+	// The loop below counts the listed ones too.
 	n := -len(listed)
 	for _, t := range h.Tenancies {
 		if claims[t.Claim.UID] {
@@ -203,7 +202,7 @@ func unlisted(h *facts.History, listed []*facts.PastTenancy) int {
 	return n
 }
 
-// among returns what was made and is claimed. Each claimed one must have been made, as it is, once and in this order.
+// among returns the derived items that are claimed. Each claimed item must have been derived unchanged, once and in this order.
 func among[T any](made, claimed []T) ([]T, error) {
 	found := []T{}
 	for _, one := range claimed {
@@ -242,7 +241,7 @@ func (v *Verified) Document() *Evidence {
 	return d
 }
 
-// Verification says how far the bundle can be believed.
+// Verification says how far the bundle can be trusted.
 func (v *Verified) Verification() facts.Verification {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
 	s := facts.Verification{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// shownOfRule is how many findings of one rule the table lists, and shownNames how
-	// many functions of one finding.
+	// shownOfRule is the number of findings of one rule that the table lists, and
+	// shownNames the number of functions of one finding.
 	shownOfRule = 5
 	shownNames  = 4
 )
 
-// failures writes what fails by one rule: its id, what it found, and once what to
-// do where that is the same for all. The rule's title says what is in order, and
-// stays out.
+// failures writes the failures of one rule: its ID, the findings, and the fix, once if
+// all have the same. The rule's title describes the good state, so it is left out.
 func (t *table) failures(g []finding.Finding) {
 	worst := &g[0]
 	label := "✗ " + strings.ToUpper(string(worst.Severity))
@@ -45,8 +44,8 @@ func (t *table) failures(g []finding.Finding) {
 	}
 }
 
-// alike gathers those that differ in nothing but the device, unless each is to be
-// shown with its evidence.
+// alike groups findings that differ only in the device, unless each is to be shown
+// with its evidence.
 func (t *table) alike(g []finding.Finding) [][]finding.Finding {
 	var gathered [][]finding.Finding
 	for _, f := range g {
@@ -109,7 +108,7 @@ func (t *table) details(f *finding.Finding) {
 	t.evidence(f)
 }
 
-// list names a few, and says how many more there are.
+// list returns the first names, and the number of the others.
 func (t *table) list(names []string) string {
 	if t.wide || len(names) <= shownNames+1 {
 		return strings.Join(names, ", ")
@@ -117,8 +116,8 @@ func (t *table) list(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), len(names)-shownNames)
 }
 
-// reach names the blast radius, where it is more than the device itself, and the
-// tenants in it.
+// reach names the functions in reach, if there are others than the device itself, and
+// their tenants.
 func (t *table) reach(f *finding.Finding) string {
 	var parts []string
 	if all := addresses(f); len(all) > 1 {
@@ -134,7 +133,7 @@ func (t *table) reach(f *finding.Finding) string {
 	return strings.Join(parts, "; ")
 }
 
-// advice says what to do, and how to see the same by hand.
+// advice writes the fix, and the command that shows the same by hand.
 func (t *table) advice(f *finding.Finding) {
 	const indent = "           "
 	if f.Remediation != "" {
@@ -175,7 +174,7 @@ func evidenceWords(e *finding.Evidence) string {
 	return text
 }
 
-// unknowns lists what could not be determined by what would help, each rule once.
+// unknowns lists unknown findings by the privilege that would help, each rule once.
 func (t *table) unknowns(found []finding.Finding) {
 	if len(found) == 0 {
 		return
@@ -215,7 +214,7 @@ func (t *table) unknown(g []finding.Finding) {
 	}
 }
 
-// need is the privilege that a finding wants for.
+// need returns the privilege that a finding lacks.
 func need(f *finding.Finding) string {
 	for _, e := range f.Evidence {
 		if e.Needs != "" && e.Error != "" {

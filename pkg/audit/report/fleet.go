@@ -10,12 +10,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Fleet says how many nodes are isolated, and how that changes: nodes by groups of rules, the worst first, with each node's trend between
-// its oldest and its latest report.
+// Fleet is the posture of many nodes, and its trend: nodes by groups of rules, the worst first, with each node's
+// change between its oldest and its latest report.
 type Fleet struct {
 	// Chosen is the period whose reports count; nil for all.
 	Chosen *Period `json:"chosen,omitempty"`
-	// Unseen are nodes with reports, but not in the period.
+	// Unseen are nodes that have reports, but none in the period.
 	Unseen []string `json:"unseen,omitempty"`
 	// Groups are the groups of rules that fail or have no answer on a node, in order.
 	Groups []string `json:"groups"`
@@ -43,7 +43,7 @@ type fleetNode struct {
 	Fixed []string `json:"fixed"`
 }
 
-// tally is how many rules fail, by severity, and how many have no answer.
+// tally counts the rules that fail, by severity, and those without an answer.
 type tally struct {
 	Fails    int                   `json:"fails"`
 	Failed   map[rule.Severity]int `json:"failed"`
@@ -166,6 +166,7 @@ func ruleGroup(id string) string { return (&rule.Rule{ID: id}).Group() }
 func (n *fleetNode) fill(groups []string) {
 	n.Cells = make([]fleetCell, len(groups))
 	for _, o := range n.Open {
+		// groups is sorted, and has the group of each open rule.
 		i, _ := slices.BinarySearch(groups, ruleGroup(o.ID))
 		c := &n.Cells[i]
 		if o.State != finding.Fail {

@@ -121,7 +121,7 @@ func (f *Fleet) Totals() (before, now int) {
 	return before, now
 }
 
-// fleetView is what the page's template has.
+// fleetView is the input of the page's template.
 type fleetView struct {
 	*Fleet
 	From, To    string
@@ -131,7 +131,7 @@ type fleetView struct {
 	Severities  []string
 }
 
-// writePage writes a page that loads nothing and has no script. html/template escapes what comes from reports.
+// writePage writes a page that loads nothing and has no script. html/template escapes text from reports.
 func (f *Fleet) writePage(w io.Writer) error {
 	t, err := template.New("fleet").Parse(fleetTemplate)
 	if err != nil {
@@ -139,6 +139,7 @@ func (f *Fleet) writePage(w io.Writer) error {
 	}
 	sum := sha256.Sum256([]byte(fleetStyle))
 	v := fleetView{Fleet: f, Style: template.CSS(fleetStyle)} //nolint:gosec // our own file
+	// The hash permits this style sheet only, so that text from a report could bring neither styles nor scripts.
 	v.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 	v.From, v.To = f.Period()
 	v.Before, v.Now = f.Totals()

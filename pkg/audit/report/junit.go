@@ -11,8 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// JUnit XML as CI systems read it. Time is always 0: how long a check takes says
-// nothing.
+// JUnit XML as CI systems read it. Time is always 0, because the duration of a check has no meaning.
 type (
 	junitSuites struct {
 		XMLName xml.Name `xml:"testsuites"`
@@ -49,7 +48,7 @@ type (
 	}
 )
 
-// writeJUnit reports failures that are less severe than failOn as skipped, so that a CI system fails where the run does.
+// writeJUnit reports failures that are less severe than failOn as skipped, so that a CI system fails if the run does.
 func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
 	for _, g := range rule.Groups() {
@@ -98,7 +97,7 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-// newJUnitCase reports what could not be determined as skipped, not passed: JUnit has no other word for it.
+// newJUnitCase reports unknown findings as skipped, not passed: JUnit has no other word for them.
 func newJUnitCase(f *finding.Finding, failOn rule.Severity) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {
@@ -181,8 +180,8 @@ func writeCSV(w io.Writer, d *Document) error {
 	return nil
 }
 
-// harmless keeps a spreadsheet from taking cells for formulas: an apostrophe in
-// front makes them text (OWASP, CSV injection).
+// harmless prevents a spreadsheet from reading cells as formulas: a leading apostrophe makes them text (OWASP, CSV
+// injection).
 func harmless(cells []string) []string {
 	for i, cell := range cells {
 		if strings.IndexAny(strings.TrimLeft(cell, " "), "=+-@＝＋－＠") == 0 {

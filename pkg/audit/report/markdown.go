@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// markdownTemplates have a template for each document. Text that is not theirs goes through md or code.
+// markdownTemplates have a template for each document. Other text goes through md or code.
 //
 //go:embed markdown.tmpl
 var markdownTemplates string
@@ -73,6 +73,7 @@ func writeMarkdown(w io.Writer, d *Document, failOn rule.Severity) error {
 func md(text string) string {
 	parts := strings.Split(text, "`")
 	if len(parts)%2 == 0 {
+		// One backtick has no partner, so the text has no command.
 		return escapeMarkdown(text)
 	}
 	for i := range parts {
@@ -105,8 +106,8 @@ func escapeMarkdown(text string) string {
 	return b.String()
 }
 
-// code makes text a code span, in which nothing is markup, with a fence that is
-// longer than any in it.
+// code makes text a code span, in which nothing is markup. Its fence is longer than any sequence of backticks in
+// the text.
 func code(text string) string {
 	if strings.TrimSpace(text) == "" {
 		return "-"

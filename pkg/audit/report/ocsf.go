@@ -77,7 +77,7 @@ func newOCSFEvent(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 	return e
 }
 
-// complete fills in what only some findings have.
+// complete fills in the attributes that only some findings have.
 func (e *ocsfEvent) complete(f *finding.Finding) {
 	if f.State == finding.Waived && f.Waiver != nil {
 		e.Status, e.StatusName, e.Comment = 3, "Suppressed", waiverWords(f.Waiver)
@@ -114,8 +114,8 @@ func ocsfTags(d *Document, f *finding.Finding) []ocsfTag {
 	return tags
 }
 
-// ocsfResources are the functions in reach, the one at fault first, or what else the
-// finding is about.
+// ocsfResources returns the functions in reach, the one at fault first, or the
+// finding's other object.
 func ocsfResources(d *Document, f *finding.Finding) []ocsfResource {
 	var all []ocsfResource
 	if f.Device != nil {
@@ -150,8 +150,8 @@ func ocsfSeverity(s rule.Severity) (id int, name string) {
 	}
 }
 
-// ocsfStatus: the schema knows pass, warning, fail and unknown; other states are
-// "other" by the name that the audit has for them.
+// ocsfStatus: the schema has pass, warning, fail and unknown; other states are "other"
+// with the audit's name.
 func ocsfStatus(s finding.State) (id int, name string) {
 	switch s {
 	case finding.Pass:
@@ -172,8 +172,8 @@ func ocsfStatus(s finding.State) (id int, name string) {
 const (
 	ocsfVersion = "1.8.0"
 	// ocsfFindings is the category, ocsfComplianceFinding the class, and ocsfCreate the
-	// activity: an audit that keeps no state always says "created"; finding_info.uid
-	// says what it knows already.
+	// activity: an audit keeps no state, so its activity is always "created". A
+	// collector recognizes known findings by finding_info.uid.
 	ocsfFindings          = 2
 	ocsfComplianceFinding = 2003
 	ocsfCreate            = 1

@@ -19,15 +19,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Page is what an audit page shows.
+// Page is the content of an audit page.
 type Page struct {
 	Report *finding.Report
 	// Inventory has the functions; nil if there are none, as for a cluster.
 	Inventory *audit.Inventory
 	// Rules are the rules that were asked.
 	Rules []rule.Rule
-	// Tenancies say which claim has which function, and which ones had it, as far as is known. Open ones are
-	// present ones. Of past ones the page shows the latest of each function.
+	// Tenancies are the known present and past tenancies of functions. Those without an end are present. Of
+	// past ones the page shows the latest of each function.
 	Tenancies []Tenancy
 	// Ledger is the source of past tenancies; nil if no ledger was read.
 	Ledger *Ledger
@@ -48,14 +48,14 @@ func WritePage(w io.Writer, p *Page) error {
 	return f.write(w, pageTemplate, functions(p.Inventory))
 }
 
-// view is the page's body as its template has it.
+// view is the input of the template of the page's body.
 type view struct {
 	*finding.Report
 	Verdict  verdict
 	Node     *node
 	Sections []pageSection
 	Filters  filters
-	// Holding are tenants that have functions now, and Unnamed how many more do.
+	// Holding are tenants that have functions now, and Unnamed is the number of further ones.
 	Holding   []tenant
 	Unnamed   int
 	Timeline  *timeline
@@ -101,11 +101,11 @@ func (v *view) parts() []link {
 	return append(list, link{"tenancies", "Tenancies"}, link{"rules", "Rules"}, link{"reading", "How it was read"})
 }
 
-// Answer is what a ledger says to one question: who had what.
+// Answer is a ledger's answer to a question about past tenancies.
 type Answer struct {
-	// Question is what was asked, and Verdict the answer in a line.
+	// Question is the question, and Verdict the answer in one line.
 	Question, Verdict string
-	// Node is whose ledger it is.
+	// Node is the node whose ledger answers.
 	Node         string
 	Tenancies    []*facts.PastTenancy
 	Neighbors    []facts.Neighbor
@@ -113,8 +113,8 @@ type Answer struct {
 	Verification facts.Verification
 }
 
-// state is the answer's sign: it fails where the ledger is not sound, and is in doubt
-// where a function came back without a proof.
+// state is the answer's sign: it fails if the ledger is not sound, and is unknown if a function was returned
+// without a proof.
 func (a *Answer) state() finding.State {
 	doubtful := func(t *facts.PastTenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
 	switch {
@@ -136,7 +136,7 @@ func WriteAnswer(w io.Writer, a *Answer) error {
 	return f.write(w, answerTemplate, functions(nil))
 }
 
-// answerView is the page's body as its template has it.
+// answerView is the input of the template of the page's body.
 type answerView struct {
 	Question, Verdict, Node string
 	State                   finding.State
@@ -184,12 +184,12 @@ func (v *answerView) parts() []link {
 	return list
 }
 
-// frame is what all pages have around their body: a template that defines "body".
+// frame is the input of the template around all pages' bodies. The body is a template that defines "body".
 type frame struct {
 	Title string
-	// About says beside the program's name what the page is about. Made, below it, says who made it and when.
+	// About is the page's subject, beside the program's name. Made, below it, is the page's program and time.
 	About, Made string
-	// Skip leads past the page's head, and Parts are those that its head names.
+	// Skip links past the page's head, and Parts are those that its head names.
 	Skip  *link
 	Parts []link
 	// Script is the page's own; empty if there is none.
@@ -205,8 +205,8 @@ func (*frame) Style() template.CSS {
 	return template.CSS(styleSheet + audit.DrawingStyle()) //nolint:gosec // our own files
 }
 
-// Policy forbids all that the page does not need: it may use its own style sheet
-// and script, which are known by their hashes, and nothing else.
+// Policy forbids everything that the page does not need. It permits the page's own style sheet and script by
+// their hashes, and nothing else.
 func (f *frame) Policy() string {
 	scripts := "'none'"
 	if f.Script != "" {
@@ -220,9 +220,8 @@ func hash(text string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// write writes the page with the body that the template's text defines. What comes
-// from the node is escaped: markup does nothing in a browser, and control
-// characters are spelled out.
+// write writes the page with the body that the template's text defines. Text from the node is escaped: markup
+// has no effect in a browser, and control characters are spelled out.
 func (f *frame) write(w io.Writer, body string, words template.FuncMap) error {
 	t := template.New("page").Funcs(words)
 	if _, err := t.Parse(strings.Join([]string{compact(frameTemplate), compact(partsTemplate), compact(body)}, "\n")); err != nil {
@@ -238,12 +237,11 @@ func (f *frame) write(w io.Writer, body string, words template.FuncMap) error {
 	return nil
 }
 
-// spare is what the template has for those who read it: indentation, and end tags
-// that HTML does without (HTML standard, 13.1.2.4 optional tags). On a large node
-// they are a tenth of the page.
+// spare matches the parts of a template that only its readers need: indentation, and end tags that HTML
+// permits to omit (HTML standard, 13.1.2.4 optional tags). On a large node they are a tenth of the page.
 var spare = regexp.MustCompile(`\n\s+|</(?:li|dt|dd|th|td|tr)>`)
 
-// compact leaves out what is spare; lines stay lines.
+// compact leaves out the spare parts, but keeps line breaks.
 func compact(text string) string {
 	return spare.ReplaceAllStringFunc(text, func(found string) string {
 		if found[0] == '\n' {
@@ -253,9 +251,8 @@ func compact(text string) string {
 	})
 }
 
-// The pages' parts: what is around them all, what they share, and the body of
-// each. The script and the style sheet are named by their hashes in the page's
-// content security policy, so that nothing else runs.
+// The pages' parts: the frame of all pages, their shared templates, and the body of each. The page's content
+// security policy names the script and the style sheet by their hashes, so that nothing else runs.
 var (
 	//go:embed frame.html
 	frameTemplate string

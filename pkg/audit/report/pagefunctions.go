@@ -67,7 +67,7 @@ func minute(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04")
 }
 
-// day writes a time of the report for people, as it is where it can't be read.
+// day writes a time of the report for people, or unchanged if it can't be parsed.
 func day(text string) string {
 	t := parseTime(text)
 	if t.IsZero() {
@@ -85,7 +85,7 @@ func parseTime(text string) time.Time {
 	return t.UTC()
 }
 
-// glyph is a state as a sign, so that no color has to be seen.
+// stateGlyph returns the sign of a state, so that readers need no colors.
 func stateGlyph(s finding.State) string {
 	switch s {
 	case finding.Fail:
@@ -105,7 +105,7 @@ func stateGlyph(s finding.State) string {
 	return "–"
 }
 
-// stateWord is what a finding in the state does.
+// stateWord returns the predicate of a finding in the state.
 func stateWord(s finding.State) string {
 	words := map[finding.State]string{
 		finding.Fail: "fails", finding.Error: "error", finding.Unknown: "unknown", finding.Manual: "manual",
@@ -130,7 +130,7 @@ func stateHeading(s finding.State) string {
 	return string(s)
 }
 
-// groupName says what a group of rules is about.
+// groupName returns the subject of a group of rules.
 func groupName(group string) string {
 	names := map[string]string{
 		"IOM": "IOMMU and interrupts", "ACS": "PCIe topology and ACS", "VFIO": "VFIO", "RST": "Reset between tenants",
@@ -171,8 +171,8 @@ type piece struct {
 	Code bool
 }
 
-// prose splits a text at its backticks. One without its mate is a character like
-// others.
+// prose splits a text at its backticks. An unpaired backtick is an ordinary
+// character.
 func prose(text string) []piece {
 	var pieces []piece
 	for {
@@ -186,10 +186,10 @@ func prose(text string) []piece {
 	}
 }
 
-// spellOut replaces the characters that change what a reader sees without being
-// seen: controls, and the marks that turn the direction of writing or hide in it.
-// They come from the node; the page's own parts have none but line ends and tabs.
-// It is the last step, so that no part of the page is forgotten.
+// spellOut replaces invisible characters that change the visible text: controls,
+// and marks that change the direction of writing or are hidden in it. They can
+// only come from the node, because the page's own parts have none except line
+// breaks and tabs. It is the last step, so that it covers every part of the page.
 func spellOut(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {

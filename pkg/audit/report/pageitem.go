@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// item is all that one rule says in one state: a finding for each object.
+// item has the findings of one rule in one state, one for each object.
 type item struct {
 	// Anchor is the id of its element.
 	Anchor   string
@@ -21,16 +21,16 @@ type item struct {
 	Exposure finding.Exposure
 	Tenants  []tenant
 	Findings []finding.Finding
-	// More are objects of findings that are not shown in full, and Left how many
-	// there are beyond those.
+	// More are objects of findings that are not shown in full, and Left is the number
+	// of further ones.
 	More []string
 	Left int
 	// names are those of its findings' tenants.
 	names []string
 }
 
-// Limits that keep a page readable, and within what a mail takes: what is beyond
-// is counted.
+// Limits that keep a page readable, and small enough for a mail. Items beyond them
+// are counted.
 const (
 	maxFindings = 100  // in full, of one item
 	maxAll      = 1000 // in full, of all items
@@ -88,7 +88,7 @@ func (it *item) add(f *finding.Finding, room bool) bool {
 	return false
 }
 
-// Count is how many findings the item has.
+// Count returns the number of findings of the item.
 func (it *item) Count() int { return len(it.Findings) + len(it.More) + it.Left }
 
 // Text is shown beside the title: the finding's text if it has one.
@@ -99,8 +99,8 @@ func (it *item) Text() string {
 	return ""
 }
 
-// Heading says what fails: the first finding's text. The rule's title says what is in
-// order, which is not so here.
+// Heading is the first finding's text, because the rule's title describes the good
+// state.
 func (it *item) Heading() string {
 	if len(it.Findings) == 0 { // the page had no room for any in full
 		return "fails"
@@ -140,8 +140,8 @@ func subject(f *finding.Finding) string {
 	return "the node"
 }
 
-// findRule returns the finding's rule, made up from the finding where it is not
-// among the rules.
+// findRule returns the finding's rule. If it is not among the rules, it is made from
+// the finding.
 func findRule(rules []rule.Rule, f *finding.Finding) rule.Rule {
 	i := slices.IndexFunc(rules, func(r rule.Rule) bool { return r.ID == f.ID })
 	if i < 0 {
@@ -168,7 +168,7 @@ func aboutDevice(f *finding.Finding) (pci.Address, bool) {
 type pageSection struct {
 	State finding.State
 	Items []item
-	// Findings is how many findings they have.
+	// Findings is the number of their findings.
 	Findings int
 	// Closed is set for a section that needs no attention.
 	Closed bool
@@ -211,13 +211,13 @@ func newFilters(items []item, who *tenants) filters {
 	return f
 }
 
-// pageGroup is the rules of one group, each with what came of it.
+// pageGroup has the rules of one group, each with its findings.
 type pageGroup struct {
 	Group string
 	Rules []asked
 }
 
-// asked is a rule and what came of it.
+// asked is a rule and its findings.
 type asked struct {
 	rule.Rule
 	Items []item
@@ -244,13 +244,13 @@ func newRuleGroups(rules []rule.Rule, items []item) []pageGroup {
 	return groups
 }
 
-// requirement is a privilege that reads were without.
+// requirement is a privilege that reads lacked.
 type requirement struct {
 	What  string
 	Reads int
 }
 
-// listNeeds counts what could not be read, by what would help.
+// listNeeds counts failed reads, by the privilege that would help.
 func listNeeds(findings []finding.Finding) []requirement {
 	count := map[string]int{}
 	for i := range findings {

@@ -14,16 +14,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// node is the node's functions: drawn, and each by itself.
+// node has the node's functions, in a drawing and each separately.
 type node struct {
 	Drawing template.HTML
 	// Narrow is the same for a phone.
 	Narrow template.HTML
-	// Roots are the node's root buses, each drawn by itself, where one drawing would be too tall: the worst. Rest are
-	// the others.
+	// Roots are the node's root buses, each with its own drawing, if one drawing would be too tall: the worst first.
+	// Rest are the others.
 	Roots, Rest []rootBus
-	// Undrawn is how many functions the drawing leaves out, and Broken whether it
-	// marks a broken boundary.
+	// Undrawn is the number of functions that the drawing leaves out. Broken is whether it marks a broken boundary.
 	Undrawn int
 	Broken  bool
 	// Functions are those with a part of their own: GPUs, PFs and drives, those of
@@ -51,7 +50,7 @@ type reference struct {
 	// Direct is set if a finding is about the function itself, rather than has
 	// it in reach.
 	Direct bool
-	// Counts says that the finding fails with a severity that makes the run fail.
+	// Counts is set if the finding fails with a severity that makes the run fail.
 	Counts bool
 }
 
@@ -73,13 +72,13 @@ type rootBus struct {
 }
 
 const (
-	// tall is where a drawing is split into its root buses, in pixels.
+	// tall is the height in pixels from which a drawing is split into its root buses.
 	tall = 4000
-	// maxRoots is how many root buses are listed at once.
+	// maxRoots is the number of root buses that are listed at once.
 	maxRoots = 60
 )
 
-// draw draws the node's functions, or each root bus by itself where that would be too tall.
+// draw draws the node's functions, or each root bus separately if that would be too tall.
 func (n *node) draw(inv *audit.Inventory, marks *audit.Marks) {
 	drawing, undrawn := audit.ArrangeMarked(inv, marks)
 	n.Undrawn, n.Broken = undrawn, len(marks.Broken) > 0
@@ -143,15 +142,14 @@ func newFunction(d *audit.Device, refs []reference, who *tenants) function {
 	return f
 }
 
-// Bad reports whether something fails at the function itself, or puts it in reach
-// of another tenant.
+// Bad reports whether the function itself has a failure, or a failure puts it in reach of another tenant.
 func (f *function) Bad() bool {
 	return f.failing() || slices.ContainsFunc(f.Findings, func(r reference) bool {
 		return r.State == finding.Fail && r.Exposure == finding.CrossTenant
 	})
 }
 
-// grade is the function's standing, bad where something fails at it.
+// grade is the function's standing. It is bad if the function has a failure.
 func (f *function) grade() audit.Grade {
 	if f.failing() {
 		return audit.Bad
@@ -164,7 +162,7 @@ func (f *function) failing() bool {
 	return slices.ContainsFunc(f.Findings, func(r reference) bool { return r.Direct && r.Counts })
 }
 
-// BridgeKind names what a bridge is.
+// BridgeKind names the kind of a bridge.
 func (f *function) BridgeKind() string {
 	if f.IsBridge() {
 		return audit.Kind(f.Device)
@@ -214,8 +212,7 @@ func acsWords(d *audit.Device) string {
 	return fmt.Sprintf("ACSCap %#04x, ACSCtl %#04x", acs.Capability, acs.Control)
 }
 
-// newReferences returns which items name which function. What passes, or is about
-// nothing here, is left out.
+// newReferences returns the items that name each function. Items that pass or do not apply are left out.
 func newReferences(findings []finding.Finding, items []item) map[pci.Address][]reference {
 	byAnchor := map[string]*item{}
 	for i := range items {
@@ -240,7 +237,7 @@ func newReferences(findings []finding.Finding, items []item) map[pci.Address][]r
 	return refs
 }
 
-// weigh says which of the references fail with the severity or a worse one; with an empty one, all that fail do.
+// weigh marks the references that fail with the severity or a worse one; if it is empty, all that fail.
 func weigh(refs map[pci.Address][]reference, failOn rule.Severity) {
 	for _, list := range refs {
 		for i := range list {
@@ -263,7 +260,7 @@ func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
 // deviceAnchor is the id of a function's part of the page.
 func deviceAnchor(a pci.Address) string { return "d-" + a.Label() }
 
-// newMarks says what the drawing marks.
+// newMarks returns the marks of the drawing.
 func newMarks(findings []finding.Finding, refs map[pci.Address][]reference, who *tenants) *audit.Marks {
 	m := &audit.Marks{
 		Holders: who.holders(), Failing: map[pci.Address]string{},

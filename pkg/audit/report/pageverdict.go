@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// verdict is what the page says first.
+// verdict is the first part of the page.
 type verdict struct {
 	State finding.State
-	// Headline is the verdict as a sentence, Meaning what that means for tenants, and
-	// Reach says which pods and tenants a failure can affect.
+	// Headline is the verdict as a sentence, Meaning its consequence for tenants, and Reach names the pods and
+	// tenants that a failure can affect.
 	Headline, Meaning, Reach string
 	Numbers                  []number
 	// Worst are the failures to look at first.
@@ -33,7 +33,7 @@ type number struct {
 	Severity rule.Severity
 }
 
-// maxWorst is how many failures are listed beside the verdict.
+// maxWorst is the number of failures that are listed beside the verdict.
 const maxWorst = 5
 
 func newVerdict(p *Page, items []item) verdict {
@@ -71,7 +71,7 @@ func headline(s *finding.Summary, failOn rule.Severity) string {
 	return "Nothing fails, and every check could tell"
 }
 
-// meaning says in one sentence what the verdict means for tenants.
+// meaning is one sentence about the verdict's consequence for tenants.
 func meaning(r *finding.Report, items []item) string {
 	place := "node"
 	if r.Subject.Kind == "cluster" {
@@ -97,7 +97,7 @@ func meaning(r *finding.Report, items []item) string {
 	return fmt.Sprintf("Tenants on this %s are isolated, as far as its kernel, files and hardware tell.", place)
 }
 
-// reach says which tenants the failures concern.
+// reach names the tenants that the failures concern.
 func reach(s *finding.Summary, items []item) string {
 	cross := 0
 	for i := range items {

@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Wanted returns the requirements of the node's container runtimes. The same tree gives the same result, and after apply, the node
-// has it. The error is for invalid options. Problems of the node are in the result.
+// Wanted returns the requirements of the node's container runtimes. The same tree gives the same result, and after
+// apply, the node has it. The error is for invalid options. Problems of the node are in the result.
 func Wanted(tree state.Tree, o blueprint.Containers) (state.Wanted, error) {
 	o, err := o.WithDefaults()
 	if err != nil {
