@@ -31,12 +31,12 @@ type Candidate struct {
 	Subject finding.Subject `json:"subject"`
 	Profile string          `json:"profile"`
 	Basis   *finding.Basis  `json:"basis,omitempty"`
-	// Blueprint says where the blueprint is from.
+	// Blueprint is the source of the blueprint.
 	Blueprint string           `json:"blueprint"`
 	Verdict   CandidateVerdict `json:"verdict"`
 	// FailOn is the least severity that makes a node unfit.
 	FailOn rule.Severity `json:"failOn"`
-	// Refusals prevent all changes until you solve them. ByHand is what bootstrap leaves to you.
+	// Refusals prevent all changes until you solve them. ByHand are those that bootstrap leaves to you.
 	Refusals []state.Problem   `json:"refusals"`
 	ByHand   []state.Problem   `json:"byHand"`
 	Changes  []CandidateChange `json:"changes"`
@@ -62,7 +62,7 @@ type CandidateRule struct {
 	Now finding.State `json:"now"`
 }
 
-// CandidateChange is what one part of bootstrap changes.
+// CandidateChange has the changes of one part of bootstrap.
 type CandidateChange struct {
 	Part string `json:"part"`
 	// Files are the changed files, also of /proc and /sys, except for the kernel's command line.
@@ -77,22 +77,24 @@ type CandidateChange struct {
 type CandidateNode struct {
 	FS       *sysfs.FS
 	Snapshot *device.Snapshot
-	// Report is what the audit finds now.
+	// Report is the present result of the audit.
 	Report *finding.Report
 	Plan   *bootstrap.Plan
-	// Checks are those that the report is of.
+	// Checks are the checks of the report.
 	Checks []check.Check
-	// Blueprint says where the plan's blueprint is from.
+	// Blueprint is the source of the plan's blueprint.
 	Blueprint string
-	// Ask asks a running containerd; nil if there is none. It is not asked where it restarts: then it runs with its files.
+	// Ask asks a running containerd; nil if there is none. It is not used if containerd restarts, because it then runs with
+	// its files.
 	Ask runtimes.Ask
 }
 
-// JudgeCandidate returns the verdict on a node that bootstrap has not configured, or not completely: what bootstrap would
-// change, which checks would then pass, and which failures remain. A failure of the severity failOn or worse makes it unfit.
+// JudgeCandidate returns the verdict on a node that bootstrap has not configured, or not completely: the changes that
+// bootstrap would make, the checks that would then pass, and the failures that remain. A failure of the severity failOn or
+// worse makes it unfit.
 //
-// It runs the checks a second time, on the files as bootstrap would leave them. What the kernel shows only after a reboot
-// is not in files: see [scenarios]. A check whose answer depends on it is neither promised nor refused.
+// It runs the checks a second time, on the files as bootstrap would leave them. Facts that the kernel shows only after a
+// reboot are not in files: see [scenarios]. A check whose answer depends on them is neither promised nor refused.
 func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, failOn rule.Severity) *Candidate {
 	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
@@ -107,7 +109,7 @@ func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, fail
 	return c
 }
 
-// verdict is what the lists come to.
+// verdict returns the verdict according to the lists.
 func (c *Candidate) verdict() CandidateVerdict {
 	if len(c.Refusals) > 0 || len(c.Failing()) > 0 {
 		return Unfit
@@ -115,7 +117,7 @@ func (c *Candidate) verdict() CandidateVerdict {
 	return c.outcome()
 }
 
-// outcome is the verdict once nothing is against it.
+// outcome returns the verdict if nothing is against the node.
 func (c *Candidate) outcome() CandidateVerdict {
 	switch {
 	case c.Reboot:
@@ -131,7 +133,7 @@ func (c *Candidate) Failing() []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(c.Remaining), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
 }
 
-// Undetermined reports whether a check has no answer, also where a reboot gives one.
+// Undetermined reports whether a check has no answer, even if a reboot will give one.
 func (c *Candidate) Undetermined() bool { return len(c.Open)+len(c.Unknown) > 0 }
 
 func byHand(p *bootstrap.Plan) []state.Problem {
@@ -158,8 +160,8 @@ type judge struct {
 	before map[string]finding.Finding
 }
 
-// audit runs all checks on the node as it would be, once for each scenario. Plain is the report with all that is known,
-// and with nothing that scenarios make up.
+// audit runs all checks on the node as it would be, once for each scenario. Plain is the report on the certain facts only,
+// without the assumptions of scenarios.
 func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
 	over := func(s scenario) *finding.Report {
 		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, j.node.Checks)

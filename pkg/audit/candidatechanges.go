@@ -50,6 +50,7 @@ func (j *judge) partsRead(checks []check.Check) []string {
 	read := map[string]bool{}
 	s := j.scenario()
 	j.run(j.node.FS.WithOverlay(s.files).WithTap(func(a sysfs.Access) {
+		// Checks run in parallel, and each read comes here.
 		mu.Lock()
 		defer mu.Unlock()
 		read[path.Clean(a.Path)] = true

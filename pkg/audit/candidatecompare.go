@@ -24,7 +24,7 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
 		case state == finding.Fail && len(in(plain, id, finding.Fail)) == 0:
 			rule.Severity = severest(each, id, now)
-			c.Open = append(c.Open, rule) // by what scenarios make up, such as the numbers of groups
+			c.Open = append(c.Open, rule) // by assumptions of scenarios, such as the numbers of groups
 		case !same, undetermined(state) && !undetermined(now.State):
 			rule.Severity = severest(each, id, now)
 			c.Open = append(c.Open, rule)
@@ -64,7 +64,7 @@ func outcome(each []map[string]finding.Finding, id string) (state finding.State,
 
 func undetermined(s finding.State) bool { return s == finding.Unknown || s == finding.Error }
 
-// severest returns what a check that fails in some scenario weighs there.
+// severest returns the worst severity of a check in the scenarios.
 func severest(each []map[string]finding.Finding, id string, now finding.Finding) (worst rule.Severity) {
 	worst = now.Severity
 	for _, found := range each {
@@ -75,8 +75,8 @@ func severest(each []map[string]finding.Finding, id string, now finding.Finding)
 	return worst
 }
 
-// remaining returns the failures of a check that are there after the changes, in the words of the plain report: those of a
-// scenario may be about what it makes up.
+// remaining returns the failures of a check that remain after the changes, in the words of the plain report, because those
+// of a scenario may be about its assumptions.
 func remaining(plain, after []finding.Finding) []finding.Finding {
 	still := slices.DeleteFunc(slices.Clone(plain), func(f finding.Finding) bool {
 		return !slices.ContainsFunc(after, func(a finding.Finding) bool {

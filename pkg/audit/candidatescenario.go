@@ -20,15 +20,15 @@ type scenario struct {
 	files    *sysfs.Overlay
 }
 
-// scenarios returns the nodes that the changes may lead to. Usually it is one. If the next boot switches the IOMMU on,
-// it is known that
+// scenarios returns the nodes that the changes may lead to, usually one. If the next boot switches the IOMMU on, it is
+// certain that
 //
 //   - the kernel drives a unit, and puts each function into a group;
 //   - groups have translated domains, or identity domains with kernel.iommu: Passthrough;
 //
-// but not which functions are in one group, whether domains are strict, which regions of memory the firmware reserves
-// for devices, and whether interrupts are remapped. There are two scenarios then: in one all this is as good as it can be, in the other as bad.
-// What both agree on is certain.
+// but not which functions share a group, whether domains are strict, which regions of memory the firmware reserves for
+// devices, and whether interrupts are remapped. There are two scenarios then: in one, all this is as good as possible, in
+// the other, as bad. An answer that is the same in both is certain.
 func scenarios(o *bootstrap.Outlook, s *device.Snapshot, without []string) []scenario {
 	if !o.IOMMU || slices.Contains(without, boot.Part) {
 		return []scenario{{s, overlay(o, without)}}
@@ -69,6 +69,7 @@ func apart(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 		after.Groups = append(after.Groups, device.Group{Number: i, Type: domain(o, "DMA"), Members: []pci.Address{f.Address}})
 	}
 	for i, chip := range after.Host.IRQChips {
+		// The kernel's names of remapping chips begin with IR (drivers/iommu/intel/irq_remapping.c).
 		after.Host.IRQChips[i] = "IR-" + strings.TrimPrefix(chip, "IR-")
 	}
 	slices.Sort(after.Host.IRQChips)

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// socketWants is where the links to the socket units are that systemd starts at each boot.
+// socketWants is the directory of links to the socket units that systemd starts at each boot.
 const socketWants = "etc/systemd/system/sockets.target.wants/"
 
 // withSockets adds to an outlook the socket files that systemd creates for the units which the changes enable: bootstrap

@@ -21,7 +21,7 @@ type CandidateOptions struct {
 	// Show is the least severity of the checks in a table.
 	Show  rule.Severity
 	Color bool
-	// Width is that of a table in characters; 0 is [output.PageWidth].
+	// Width is the width of a table in characters; 0 is [output.PageWidth].
 	Width int
 }
 
@@ -103,7 +103,7 @@ func (c *Candidate) words() string {
 	return string(c.Verdict) + c.condition()
 }
 
-// condition is what the verdict depends on.
+// condition describes the conditions of the verdict.
 func (c *Candidate) condition() string {
 	unknown := slices.DeleteFunc(slices.Clone(c.Unknown), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
 	open := slices.DeleteFunc(slices.Clone(c.Open), func(r CandidateRule) bool { return r.Severity.Compare(c.FailOn) > 0 })
@@ -200,7 +200,7 @@ func (p *page) remaining(found []finding.Finding) {
 	}
 }
 
-// about is the first finding of a check, and how many there are besides.
+// about returns the first finding of a check, and the number of the others.
 func about(g []finding.Finding) string {
 	text := g[0].Text
 	if g[0].Object != "" && !strings.Contains(text, g[0].Object) {

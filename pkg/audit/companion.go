@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// joinCompanions has companions say that they go with their GPU. That such a function has no reset of its own is not a fault,
-// if the GPU's reset covers it, or if it is in another IOMMU group: then a claim without parameters takes it and does not
-// give it to the VM. One that the node config selects for itself needs a reset of its own.
+// joinCompanions marks the companions of each GPU. A companion without a reset of its own is not at fault if the GPU's reset
+// covers it, or if it is in another IOMMU group: a claim without parameters then includes it and does not give it to the VM.
+// A companion that the node config selects for itself needs a reset of its own.
 func (inv *Inventory) joinCompanions(n plan.Node) {
 	for i := range inv.Devices {
 		gpu := &inv.Devices[i]

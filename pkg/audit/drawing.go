@@ -7,7 +7,7 @@ import (
 // Drawing is a laid out page: every box, line and text with its place.
 type Drawing struct {
 	Width, Height int
-	// Name and Description tell readers who can't see it what this is.
+	// Name and Description describe the drawing to readers who can't see it.
 	Name, Description string
 	Texts             []Text
 	Panels            []Rect
@@ -17,7 +17,7 @@ type Drawing struct {
 	// Folds are root buses of which only counts are drawn.
 	Folds   []Fold
 	Symbols []Symbol
-	// Areas are what can be clicked upon where cards are too small.
+	// Areas are the links of cards that are too small to be clicked.
 	Areas []Area
 	// LegendOutline is the sample of an outline in the legend.
 	LegendOutline Rect
@@ -51,9 +51,9 @@ type Card struct {
 	Symbol *Symbol
 	// Tags name the function's tenants.
 	Tags []Tag
-	// Title tells everything about it in a few lines.
+	// Title describes it completely in a few lines.
 	Title string
-	// Page is what a click leads to, in an HTML page.
+	// Page is the target of a click, in an HTML page.
 	Page string
 }
 
@@ -64,13 +64,13 @@ type Symbol struct {
 	Grade  Grade
 }
 
-// Area is a part of an HTML page's drawing that leads somewhere.
+// Area is a part of an HTML page's drawing that is a link.
 type Area struct {
 	Rect
 	Page, Title string
 }
 
-// Link is a line from a bridge to what is below it, through points.
+// Link is a line from a bridge to a function below it, through points.
 type Link struct {
 	Points []Point
 	// Broken is set on the way between functions of different tenants that reach
@@ -144,14 +144,14 @@ func (f Face) class() string {
 	return [...]string{Title: "title", Head: "head", Strong: "strong", Body: "body", Small: "small"}[f]
 }
 
-// measureText is what a text takes at most. A glyph of the usual monospaced fonts
-// is 0.55 (Consolas) to 0.61 (DejaVu Sans Mono) of the size wide; those of the
-// proportional faces are narrower on average.
+// measureText returns the largest width of a text. A glyph of the usual
+// monospaced fonts is 0.55 (Consolas) to 0.61 (DejaVu Sans Mono) of the size
+// wide; those of the proportional faces are narrower on average.
 func measureText(text string, f Face) int {
 	return (utf8.RuneCountInString(text)*f.size()*62 + 99) / 100
 }
 
-// clip cuts text to what fits into width, an ellipsis at the end.
+// clip cuts a text to a width, with an ellipsis at the end.
 func clip(text string, f Face, width int) string {
 	if measureText(text, f) <= width {
 		return text
@@ -172,7 +172,7 @@ type Text struct {
 	Class string
 }
 
-// Box is the area that the text takes at most.
+// Box returns the largest area of the text.
 func (t Text) Box() Rect {
 	ascent := t.Face.size() * 4 / 5
 	return Rect{t.X, t.Y - ascent, measureText(t.Text, t.Face), t.Face.size()}

@@ -15,9 +15,9 @@ import (
 // Handlers are the runtime handlers of a node that run Kata. The JSON form is stable for machines: names are added, never changed.
 type Handlers struct {
 	Handlers []finding.KataHandler `json:"handlers"`
-	// Damaged are the files of the container runtimes that are not understood, one sentence each: handlers may be missing.
+	// Damaged are the files of the container runtimes that can't be parsed, one sentence each: handlers may be missing.
 	Damaged []string `json:"damaged,omitempty"`
-	// CRIOff says which file switches containerd's CRI plugin off; empty if none does.
+	// CRIOff is the file that switches containerd's CRI plugin off; empty if none does.
 	CRIOff string `json:"criOff,omitempty"`
 }
 
@@ -44,7 +44,7 @@ func (all *Handlers) writeText(w io.Writer) error {
 	return nil
 }
 
-// lines are what stands in the way of the handlers, and the handlers.
+// lines returns the problems of the files, and the handlers.
 func (all *Handlers) lines() []string {
 	var lines []string
 	for _, damaged := range all.Damaged {
@@ -65,7 +65,7 @@ func (all *Handlers) lines() []string {
 	return lines
 }
 
-// handlerLines are a handler and its settings, each with what it is called in Kata's files.
+// handlerLines returns a handler and its settings, by their names in Kata's files.
 func handlerLines(h *finding.KataHandler) []string {
 	head := fmt.Sprintf("%s: Kata's %s runtime, by %s", h.Name, h.Runtime, h.Engine)
 	if h.Damaged != "" {

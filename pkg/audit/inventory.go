@@ -1,8 +1,7 @@
-// Package audit shows a node to people and to machines: its functions with
-// their isolation verdicts, as values and in print. It only reads; nothing it
-// links can write to the kernel. It draws a node's PCIe tree as an SVG for people and as a Graphviz graph for machines:
-// [Arrange] settles where each box and text goes, [WriteSVG] writes it down. It also judges a node before bootstrap
-// ([JudgeCandidate]).
+// Package audit shows a node to people and to machines: its functions with their isolation verdicts, as values and in print.
+// It only reads; nothing it links can write to the kernel. It draws a node's PCIe tree as an SVG for people and as a
+// Graphviz graph for machines: [Arrange] places each box and text, [WriteSVG] writes the result. It also judges a node
+// before bootstrap ([JudgeCandidate]).
 package audit
 
 import (
@@ -27,10 +26,10 @@ import (
 // stable for machines: names are added, never changed.
 type Inventory struct {
 	Host device.Host `json:"host"`
-	// Basis says which config decides which functions the plugin publishes; nil if no node was read.
+	// Basis is the config that decides which functions the plugin publishes; nil if no node was read.
 	Basis *finding.Basis `json:"basis,omitempty"`
-	// Unread says which facts of the node could not be read and so does not count in the
-	// verdicts, one sentence each.
+	// Unread names the facts of the node that could not be read and therefore do not count in the verdicts, one sentence
+	// each.
 	Unread []string `json:"unread,omitempty"`
 	// Devices are all functions, bridges included, by address.
 	Devices []Device `json:"devices"`
@@ -38,9 +37,8 @@ type Inventory struct {
 
 // Device is one function and the verdict on it.
 //
-// Lists are never null in JSON, so that `jq '.devices[].reasons[].code'` works
-// for an isolated function too. What does not apply is left out: numaNode where
-// the kernel says -1, iommuGroup without an IOMMU, pf and vfIndex except for VFs.
+// Lists are never null in JSON, so that `jq '.devices[].reasons[].code'` works for an isolated function too. Fields that do
+// not apply are left out: numaNode if the kernel says -1, iommuGroup without an IOMMU, pf and vfIndex except for VFs.
 type Device struct {
 	*device.Function
 	// GroupMembers are the members of the function's IOMMU group by address,
@@ -56,27 +54,26 @@ type Device struct {
 	Reasons []rule.Verdict `json:"reasons"`
 	// Notes have the same form and don't break isolation.
 	Notes []rule.Verdict `json:"notes"`
-	// Evidence is what the verdict rests on.
+	// Evidence is the evidence of the verdict.
 	Evidence []rule.Evidence `json:"evidence"`
-	// Refusals are what Prepare refuses a claim for the function for that sets no
-	// parameters; empty if it accepts the claim. What publishes a taint is the same.
+	// Refusals are Prepare's reasons against a claim for the function that sets no parameters. They are empty if it accepts
+	// the claim. Taints are published for the same reasons.
 	Refusals []rule.Verdict `json:"refusals"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
-	// ACS is what a PCIe port's registers say; see [isolation.ReadACS].
+	// ACS is the state of a PCIe port's registers; see [isolation.ReadACS].
 	ACS isolation.ACSState `json:"acs,omitempty"`
 	// Near is set for a GPU and for a NIC's PF that belong together.
 	Near *Neighbors `json:"near,omitempty"`
-	// CompanionOf is the GPU that the function goes with, so that it needs no reset of its own. It is nil if a rule
+	// CompanionOf is the GPU of which the function is a companion, so that it needs no reset of its own. It is nil if a rule
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
 	// severities are those of the audit's checks, by ID.
 	severities map[string]rule.Severity
 }
 
-// NewInventory judges every function of a node by the judgment that Prepare and the
-// node's ResourceSlices go by. rules are those of the checks: a failed one weighs what its rule does. The result points into the
-// node's snapshot.
+// NewInventory judges every function of a node by the same judgment as Prepare and the node's ResourceSlices. rules are
+// those of the checks: a failed check has its rule's severity. The result points into the node's snapshot.
 func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
@@ -98,10 +95,9 @@ func listSeverities(rules []rule.Rule) map[string]rule.Severity {
 	return all
 }
 
-// NewNodeInventory judges every function of a node by its own config, the records and marks of
-// its journal, what its plugin says, and the checks that keep a function from claims: a
-// function that the plugin publishes is shown as its slice says, and one of a node without a
-// plugin as its slice would say. today is the day that waivers are compared with,
+// NewNodeInventory judges every function of a node by its own config, the records and marks of its journal, its plugin's
+// records, and the checks that keep a function from claims. A function that the plugin publishes is shown as in its slice,
+// and one of a node without a plugin as it would be in a slice. today is the day that waivers are compared with,
 // "2026-11-22".
 func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory {
 	planned, unread := check.Planned(n, all, today)
@@ -178,8 +174,7 @@ func (d *Device) Assignable() bool {
 	return d.Type != device.Other && d.Type != device.Bridge
 }
 
-// Product names what the function is, as well as is known: the model from
-// pci.ids, or vendor and device id.
+// Product returns the best known name of the function: the model from pci.ids, or vendor and device id.
 func (d *Device) Product() string {
 	switch {
 	case d.Model != "":
@@ -190,9 +185,9 @@ func (d *Device) Product() string {
 	return d.Vendor.String() + ":" + d.Device.String()
 }
 
-// Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict,
-// and everything else for which Prepare refuses a claim, with the severity of the failed check or else with severity
-// high. It does not count that the node config leaves the function out.
+// Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict, and all
+// other reasons for which Prepare refuses a claim, with the severity of the failed check or else with severity high. A
+// function that the node config leaves out is not refused for that.
 func (d *Device) Against() []rule.Verdict {
 	all := slices.Clone(d.Reasons)
 	for i := range d.Refusals {
@@ -206,8 +201,8 @@ func (d *Device) Against() []rule.Verdict {
 	return all
 }
 
-// explained reports whether a refusal says what the verdict or the config says already.
-// A function that would include what the host uses is refused once the config names it.
+// explained reports whether the verdict or the config already contains a refusal. A function that would include a function
+// in use by the host is refused once the config names it.
 func (d *Device) explained(r *rule.Verdict) bool {
 	switch r.Code {
 	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset, rule.ConfigSpaceDead:
@@ -216,15 +211,15 @@ func (d *Device) explained(r *rule.Verdict) bool {
 		return true
 	case rule.GroupMateNotSelected:
 		return d.has(rule.NotOurs) && len(d.Reasons) > 0
-	case rule.OtherOfIOMMUGroup: // matters of a function that a claim could have otherwise
+	case rule.OtherOfIOMMUGroup: // matters only if a claim could have the function otherwise
 		return d.has(rule.NotOurs) || d.has(rule.Forbidden) || d.has(rule.GroupNotViable)
 	default:
 		return false
 	}
 }
 
-// InUse reports whether the function must not be taken, whatever the node config says: the
-// node uses it, or it has VFs, or its PF may be a tenant's.
+// InUse reports whether the function must not be taken, regardless of the node config: the node uses it, or it has VFs, or
+// its PF may be a tenant's.
 func (d *Device) InUse() bool {
 	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.Forbidden && r.Culprit == nil })
 }
@@ -251,9 +246,9 @@ func (d *Device) has(code rule.Code) bool {
 	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == code })
 }
 
-// Neighbors are what belongs together with a GPU or a NIC.
+// Neighbors are the functions that belong together with a GPU or a NIC.
 type Neighbors struct {
-	// Nearness says what they have in common: switch, root, numa.
+	// Nearness is the part that they have in common: switch, root, numa.
 	Nearness string `json:"nearness"`
 	// Addresses are, for a GPU, those of the PFs that are nearest to it, and for a
 	// PF those of the nearest of the GPUs that have no nearer one.
@@ -269,8 +264,7 @@ func (n *Neighbors) Words() string {
 	return strings.Join(texts, " ") + ", " + n.common()
 }
 
-// Brief names the first neighbor and how many more there are, where Words would
-// be too long: "0000:3d:00.0 +1, same switch".
+// Brief names the first neighbor and the number of the others, if Words would be too long: "0000:3d:00.0 +1, same switch".
 func (n *Neighbors) Brief() string {
 	text := n.Addresses[0].String()
 	if more := len(n.Addresses) - 1; more > 0 {
@@ -279,14 +273,14 @@ func (n *Neighbors) Brief() string {
 	return text + ", " + n.common()
 }
 
-// common says what they have in common, in words.
+// common names the part that they have in common, in words.
 func (n *Neighbors) common() string {
 	return map[string]string{
 		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
 	}[n.Nearness]
 }
 
-// pairUp sets what is near to each GPU and each NIC.
+// pairUp sets the neighbors of each GPU and each NIC.
 func (inv *Inventory) pairUp() {
 	var gpus, nics []*Device
 	for i := range inv.Devices {

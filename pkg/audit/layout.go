@@ -15,7 +15,7 @@ const (
 	chipGap   = 8
 	rootGap   = 26
 	indent    = 26
-	// anchor is how far below a card's top its link ends.
+	// anchor is the distance of a link's end below the top of its card.
 	anchor = 18
 	// chipsPerRow keeps runs of small functions short.
 	chipsPerRow = 4
@@ -34,9 +34,9 @@ type layout struct {
 	broken map[pci.Address]bool
 	// crowded is set if a VF's cell does not fit.
 	crowded bool
-	// narrow is set for a screen that has no room beside a bridge: what is below it in the tree is below it here.
+	// narrow is set for a screen without room beside a bridge: the functions below it in the tree are also drawn below it.
 	narrow bool
-	// foldsBefore is how many folds other panels have.
+	// foldsBefore is the number of folds in other panels.
 	foldsBefore int
 }
 
@@ -105,8 +105,8 @@ func (l *layout) children(nodes []*Node, from Point, x, y int) Rect {
 	return box
 }
 
-// link draws from a parent to a child: along a trunk halfway between when the
-// parent is to the left, straight down when it is above.
+// link draws from a parent to a child: along a trunk halfway between if the parent is to the left, straight down
+// if it is above.
 func (l *layout) link(from, to Point, broken bool) {
 	trunk := to.X - columnGap/3
 	if to.X-from.X < columnGap {
@@ -283,13 +283,13 @@ func (l *layout) panel(p panel, x, y int) Rect {
 	return rect
 }
 
-// Explained is a symbol and what it says of a function.
+// Explained is a symbol and its meaning for a function.
 type Explained struct {
 	Grade Grade
 	Text  string
 }
 
-// Legend explains every symbol that a drawing can have, for whoever draws one.
+// Legend explains every symbol that a drawing can have.
 func Legend() []Explained {
 	return []Explained{
 		{Good, "fit for claims"},

@@ -8,28 +8,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Marks is what an audit adds to the drawing of a node: the tenant of each function, what fails where, and which
-// boundaries between tenants are broken.
+// Marks are an audit's additions to the drawing of a node: the tenant of each function, the failures of
+// functions, and the broken boundaries between tenants.
 type Marks struct {
-	// Holders are those who have a function now; more than one where the node
-	// contradicts itself.
+	// Holders are the tenants that have a function now; more than one if the node contradicts itself.
 	Holders map[pci.Address][]Holder
-	// Failing says in a few words what fails at a function.
+	// Failing describes the failures of a function in a few words.
 	Failing map[pci.Address]string
 	// Broken are sets of functions of different tenants that reach each other. The
 	// way between those of a set is marked.
 	Broken [][]pci.Address
-	// Page returns what a click on a function leads to, within the same document.
+	// Page returns the target of a click on a function, within the same document.
 	Page func(pci.Address) string
 }
 
-// Holder is a tenant as it is drawn: letters are for those who don't see colors.
+// Holder is a tenant as it is drawn: letters are for readers who don't see colors.
 type Holder struct {
 	Letter string
 	// Color is a number below [Colors], of the classes "t0" and on, which are the
 	// page's.
 	Color int
-	// Name is who it is, and the claim.
+	// Name is the tenant's name, and the claim.
 	Name string
 }
 
@@ -40,9 +39,9 @@ type Tag struct {
 	Text  Text
 }
 
-// ArrangeMarked lays the node's tree out for a page that has a heading and a
-// legend of its own: panels below each other, and without functions that are
-// neither given to VMs nor concern one that is. It returns how many those are.
+// ArrangeMarked lays the node's tree out for a page that has a heading and a legend of its own: panels below
+// each other, without functions that are neither assignable nor related to one that is. It returns the number of
+// those.
 func ArrangeMarked(inv *Inventory, marks *Marks) (d *Drawing, left int) {
 	l, shown := newMarked(inv, marks)
 	l.drawing.Width = minMarkedWidth
@@ -51,7 +50,7 @@ func ArrangeMarked(inv *Inventory, marks *Marks) (d *Drawing, left int) {
 	return l.drawing, len(inv.Devices) - len(shown.Devices)
 }
 
-// ArrangeNarrow lays the same out for a phone: what is behind a bridge is below it, so that GPUs are in sight.
+// ArrangeNarrow lays the same out for a phone: functions behind a bridge are drawn below it, so that GPUs are in sight.
 func ArrangeNarrow(inv *Inventory, marks *Marks) *Drawing {
 	l, shown := newMarked(inv, marks)
 	l.narrow = true
@@ -60,7 +59,7 @@ func ArrangeNarrow(inv *Inventory, marks *Marks) *Drawing {
 	return l.drawing
 }
 
-// newMarked returns the layout of a page's drawing, and what it shows.
+// newMarked returns the layout of a page's drawing, and the functions that it shows.
 func newMarked(inv *Inventory, marks *Marks) (l *layout, shown *Inventory) {
 	l = &layout{drawing: &Drawing{Name: "PCIe topology"}, culprits: culprits(inv), marks: marks}
 	for a := range marks.Failing {
@@ -73,7 +72,7 @@ func newMarked(inv *Inventory, marks *Marks) (l *layout, shown *Inventory) {
 	return l, shown
 }
 
-// outline draws and marks the outlines of groups around what is placed.
+// outline draws and marks the outlines of groups around the placed cards.
 func (l *layout) outline() {
 	l.drawing.Outlines = outlines(l.drawing.Cards)
 	if l.crowded {
@@ -84,14 +83,14 @@ func (l *layout) outline() {
 	}
 }
 
-// Colors is how many colors for tenants a page has.
+// Colors is the number of a page's colors for tenants.
 const Colors = 8
 
-// minMarkedWidth keeps a page from blowing a small drawing up.
+// minMarkedWidth prevents a page from enlarging a small drawing.
 const minMarkedWidth = 760
 
-// concerning returns the inventory of assignable functions and all that is related to them: bridges above them,
-// mates in their groups, and what is at fault.
+// concerning returns the inventory of assignable functions and all that are related to them: bridges above them,
+// mates in their groups, and functions at fault.
 func concerning(inv *Inventory, faulty map[pci.Address]bool) *Inventory {
 	keep := map[pci.Address]bool{}
 	for i := range inv.Devices {
@@ -157,7 +156,7 @@ func (l *layout) holders(a pci.Address) []Holder {
 	return l.marks.Holders[a]
 }
 
-// failing returns what fails at the function.
+// failing returns the failures of the function.
 func (l *layout) failing(d *Device) string {
 	if l.marks == nil {
 		return ""
@@ -165,7 +164,7 @@ func (l *layout) failing(d *Device) string {
 	return l.marks.Failing[d.Address]
 }
 
-// grade makes a function at which something fails a bad one, whatever its verdict.
+// grade returns Bad for a function with a failure, regardless of its verdict.
 func (l *layout) grade(d *Device, s Grade) Grade {
 	if l.failing(d) != "" {
 		return Bad
@@ -192,7 +191,7 @@ func (l *layout) markOutline(o *Outline) {
 	o.Symbol = &Symbol{Point{o.Label.X + measureText(o.Label.Text, Strong)/2, o.Label.Y - 22}, 7, Bad}
 }
 
-// caption tells all about a function, its holders first.
+// caption describes a function completely, its holders first.
 func (l *layout) caption(d *Device) string {
 	var lines []string
 	for _, h := range l.holders(d.Address) {
@@ -209,9 +208,8 @@ func (l *layout) caption(d *Device) string {
 	return strings.Join(lines, "\n")
 }
 
-// Inline returns the drawing as an svg element of an HTML page. The page has the
-// colors: [DrawingStyle], and those of tenants. Nothing in it needs a script, and all
-// that comes from the node is escaped.
+// Inline returns the drawing as an svg element of an HTML page. The page has the colors: [DrawingStyle], and
+// those of tenants. It needs no script, and all text from the node is escaped.
 func Inline(d *Drawing) string {
 	b := svg{inline: true}
 	b.put(`<svg class="topology" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="xMidYMin" role="group" aria-label="%s: %s">`,
@@ -225,7 +223,7 @@ func Inline(d *Drawing) string {
 	return b.String()
 }
 
-// Definitions returns the marks that what [Inline] and [Mark] return refers to: a page has them once.
+// Definitions returns the marks to which the elements of [Inline] and [Mark] refer. A page has them once.
 func Definitions() string {
 	b := svg{inline: true}
 	b.put(`<svg class="definitions" width="0" height="0" aria-hidden="true">`)
@@ -239,7 +237,7 @@ func Mark(s Grade) string {
 	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + gradeClass(s) + `"/></svg>`
 }
 
-// DrawingStyle returns the style sheet of what [Inline] returns.
+// DrawingStyle returns the style sheet for [Inline].
 func DrawingStyle() string { return style }
 
 // marks defines the marks that symbols refer to, and dots.
@@ -256,7 +254,7 @@ func (b *svg) marks() {
 	b.put("</defs>")
 }
 
-// dot draws a VF where there are too many for more than a few bytes each.
+// dot draws a VF in a few bytes, because there are too many for more.
 func (b *svg) dot(c *Card) {
 	x, y := c.X+c.W/2, c.Y+c.H/2
 	for _, t := range c.Tags {
@@ -271,7 +269,7 @@ func (b *svg) dot(c *Card) {
 	}
 }
 
-// area draws what can be clicked upon above all VFs of a PF.
+// area draws a link above all VFs of a PF.
 func (b *svg) area(a Area) {
 	b.put(`<a href="%s"><title>%s</title>`, html.EscapeString(a.Page), html.EscapeString(a.Title))
 	b.rect("area", a.Rect, 4)

@@ -18,8 +18,8 @@ const (
 )
 
 // outlines surrounds the cards of each IOMMU group. Bridges, chips and VFs that
-// are alone in their group carry its number themselves, and so do VFs that no
-// box with their PF can hold. Where a box around all members would hold a
+// are alone in their group have its number on their cards, and so do VFs that
+// no box with their PF can hold. If a box around all members would hold a
 // stranger, the group gets several boxes.
 func outlines(cards []Card) []Outline {
 	var list []Outline

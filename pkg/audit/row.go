@@ -107,7 +107,7 @@ func (r *row) verdict() string {
 	return ""
 }
 
-// failedCheck has a verdict name the check that fails, if that is the reason: "fails ACS-006".
+// failedCheck returns the verdict with the failing check's ID, if that is the reason: "fails ACS-006".
 func (d *Device) failedCheck(verdict string) string {
 	for i := range d.Refusals {
 		if r := &d.Refusals[i]; r.Check != "" {
@@ -133,7 +133,7 @@ func (r *row) pcieSwitch() string {
 	return r.Switch.String()
 }
 
-// near tells the first neighbor, and how many more.
+// near returns the first neighbor, and the number of the others.
 func (r *row) near() string {
 	if r.Near == nil {
 		return "-"
@@ -169,7 +169,7 @@ func (r *row) sriov() string {
 	return "-"
 }
 
-// used tells the first use of the function by its node, and how many more.
+// used returns the first use of the function by its node, and the number of the others.
 func (r *row) used() string {
 	switch len(r.Uses) {
 	case 0:
@@ -180,15 +180,15 @@ func (r *row) used() string {
 	return fmt.Sprintf("%s, and %d more", r.Uses[0], len(r.Uses)-1)
 }
 
-// hint is one reason and the functions that it is held against.
+// hint is one reason and the functions that have it.
 type hint struct {
 	rule.Verdict
 	affected []pci.Address
 }
 
-// hints gathers what an operator should look at, worst last, where the eye is
-// when the table has scrolled by: every reason against a function, and notes
-// of high severity. The same trouble of many functions is one hint.
+// hints returns the problems for an operator, the worst last, where a reader sees them after
+// the table has scrolled by: every reason against a function, and notes of high severity. The
+// same problem of many functions is one hint.
 func (inv *Inventory) hints() []hint {
 	var hints []hint
 	for i := range inv.Devices {
@@ -204,8 +204,8 @@ func (inv *Inventory) hints() []hint {
 	return hints
 }
 
-// against returns what an operator is to look at. That a function is in use is as it is
-// to be.
+// against returns the problems of a function for an operator. A function that is in use is
+// intended to be.
 func (d *Device) against() []rule.Verdict {
 	if d.InUse() {
 		return d.Reasons

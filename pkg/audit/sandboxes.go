@@ -13,15 +13,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Sandboxes are Kata's sandboxes of a node, as Kata itself has them. The JSON form is
-// stable for machines: names are added, never changed.
+// Sandboxes are the sandboxes of a node according to Kata's own state. The JSON form is stable for machines:
+// names are added, never changed.
 type Sandboxes struct {
 	Sandboxes []finding.KataSandbox `json:"sandboxes"`
 	// Unread are the states of Kata's that could not be read, one sentence each.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// NewSandboxes returns the node's sandboxes: those of one pod where a name is given.
+// NewSandboxes returns the node's sandboxes, or only those of one pod if a name is given.
 func NewSandboxes(n *facts.Node, namespace, pod string) *Sandboxes {
 	k := check.DescribeKata(n)
 	others := func(s finding.KataSandbox) bool { return pod != "" && (s.Namespace != namespace || s.Pod != pod) }
@@ -65,7 +65,7 @@ func newRows(s *finding.KataSandbox) [][]output.Cell {
 	return rows
 }
 
-// process says which one runs the VM.
+// process returns the process that runs the VM.
 func process(s *finding.KataSandbox) string {
 	switch {
 	case s.PID == 0:

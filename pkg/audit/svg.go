@@ -32,12 +32,12 @@ func WriteSVG(w io.Writer, d *Drawing) error {
 	return nil
 }
 
-// body writes all but what is written around the tree.
+// body writes the tree, without the texts around it.
 func (b *svg) body(d *Drawing) {
 	for _, p := range d.Panels {
 		b.rect("panel", p, 10)
 	}
-	for _, broken := range []bool{false, true} { // those that are marked lie above
+	for _, broken := range []bool{false, true} { // the marked ones are drawn last, above the others
 		for _, l := range d.Links {
 			if l.Broken == broken {
 				b.link(l)
@@ -144,7 +144,7 @@ func (b *svg) card(c *Card) {
 	b.texts(c.Texts)
 }
 
-// tabIndex keeps the many small cards from being stops of the tab key.
+// tabIndex makes the tab key skip the many small cards.
 func tabIndex(k CardKind) string {
 	if k == Cell || k == Dot {
 		return ` tabindex="-1"`

@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// minProduct is what the product column keeps when the others are wide.
+// minProduct is the least width of the product column.
 const minProduct = 12
 
-// WriteTable writes one line a function and then, worst last, what to do about
-// those that are not isolated. It keeps to the style's width.
+// WriteTable writes one line for each function and then, the worst last, the fixes for those that are not
+// isolated. It keeps to the style's width.
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols := narrow()
@@ -38,7 +38,7 @@ type column struct {
 	cell  func(*row) string
 	// right aligns numbers.
 	right bool
-	// flexible marks the column that gives way when the page is too narrow.
+	// flexible marks the column that shrinks if the page is too narrow.
 	flexible bool
 	// judged marks a column that takes the verdict's color.
 	judged bool
@@ -72,6 +72,7 @@ func wide() []column {
 		{title: "SR-IOV", cell: (*row).sriov},
 	}
 	used := column{title: "USED FOR", cell: (*row).used}
+	// Without the capacity, append could overwrite the verdict's column before it is copied.
 	return append(append(cols[:verdict:verdict], more...), cols[verdict], used)
 }
 
@@ -140,7 +141,7 @@ func (r *row) line(cols []column, style Style) string {
 // text returns the content of a row's cell. Names come from the node.
 func (c *column) text(r *row) string { return output.Visible(c.cell(r)) }
 
-// pad brings a cell to the column's width, cutting it where it is too long.
+// pad brings a cell to the column's width, and cuts it if it is too long.
 func (c *column) pad(text string) string {
 	text = output.Shorten(text, c.width)
 	space := strings.Repeat(" ", c.width-utf8.RuneCountInString(text))
@@ -228,7 +229,7 @@ type Style struct {
 
 func (s Style) width() int { return cmp.Or(s.Width, output.PageWidth) }
 
-// paint wraps text in a color. Padding goes on before: escapes have no width.
+// paint wraps text in a color. The text is padded before, because escapes have no width.
 func (s Style) paint(color output.Color, text string) string {
 	return output.Paint(s.Color, color, text)
 }

@@ -34,7 +34,7 @@ func (l *layout) newCard(n *Node, x, y int) Card {
 	return l.entitled(l.functionCard(n, x, y))
 }
 
-// entitled adds what a card says and does beyond its face.
+// entitled adds a card's title and link.
 func (l *layout) entitled(c Card) Card {
 	c.Title = l.caption(c.Device)
 	if l.marks != nil {
@@ -43,8 +43,8 @@ func (l *layout) entitled(c Card) Card {
 	return c
 }
 
-// isChip reports whether a function gets a small card: it is of no kind that
-// is assigned, and nothing hangs off it.
+// isChip reports whether a function gets a small card: it is not of an assignable
+// type, and has no functions below it.
 func isChip(n *Node) bool {
 	return len(n.Children)+len(n.VFs) == 0 && (n.Type == device.Other || n.IsBridge() && len(n.Upstream) == 0 && n.Capabilities.Express == nil)
 }
@@ -140,7 +140,8 @@ func (l *layout) ownGrade(d *Device) Grade {
 }
 
 // isCulprit reports whether d keeps others from being isolated, or is at fault in a
-// finding. The legend says so of what is red, whatever the verdict on d itself.
+// finding. The legend describes red cards so, regardless of the verdict on d
+// itself.
 func (l *layout) isCulprit(d *Device) bool { return l.culprits[d.Address] }
 
 // ownGroup names the group of a function that has no outline.
@@ -158,8 +159,8 @@ func groupName(d *Device) string {
 	return "g" + strconv.Itoa(*d.Group)
 }
 
-// driverLine tells the driver, the names that the kernel gave, and what is
-// out of the ordinary.
+// driverLine returns the driver, the names that the kernel gave, and anything
+// unusual.
 func driverLine(d *Device, panel *int) string {
 	parts := []string{firstText(d.Driver, "no driver")}
 	parts = append(parts, slices.Concat(d.Children.Net, d.Children.NVMe, d.Children.DRM)...)
@@ -172,7 +173,7 @@ func driverLine(d *Device, panel *int) string {
 	return strings.Join(parts, " · ")
 }
 
-// nearLine tells which NICs belong to a GPU, or which GPUs to a NIC.
+// nearLine names the NICs that belong to a GPU, or the GPUs that belong to a NIC.
 func nearLine(d *Device) string { return nearWord(d) + " " + d.Near.Words() }
 
 // briefNearLine names one of them, and fits onto a card.
@@ -186,7 +187,7 @@ func nearWord(d *Device) string {
 	return output.Plural(len(d.Near.Addresses), word)
 }
 
-// portLine tells a bridge's driver, unless it is the usual one, and its ACS,
+// portLine returns a bridge's driver, unless it is the usual one, and its ACS,
 // unless it needs none.
 func portLine(d *Device) string {
 	var parts []string
@@ -199,7 +200,7 @@ func portLine(d *Device) string {
 	return strings.Join(parts, " · ")
 }
 
-// codeNames lists the codes of what is wrong, or of the grave notes.
+// codeNames lists the codes of the reasons, or of the grave notes.
 func codeNames(d *Device) string {
 	reasons := d.Against()
 	if d.Grade() != Bad {
@@ -221,7 +222,7 @@ func firstText(texts ...string) string {
 	return ""
 }
 
-// tooltip tells everything about a function in a few lines.
+// tooltip describes a function completely in a few lines.
 func tooltip(d *Device) string {
 	lines := []string{
 		fmt.Sprintf("%s %s", d.Address, d.Type),
@@ -252,7 +253,7 @@ func tooltip(d *Device) string {
 	return strings.Join(lines, "\n")
 }
 
-// judged tells the verdict with its reasons.
+// judged returns the verdict with its reasons.
 func judged(d *Device) []string {
 	reset := "none"
 	if d.Reset != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Detail says what is drawn of a node with very many functions.
+// Detail is the level of detail for a node with very many functions.
 type Detail int
 
 const (
@@ -23,15 +23,15 @@ const (
 
 // Limits of a drawing that is folded.
 const (
-	// crowd is how many functions make a drawing fold, and VFs shrink to dots.
+	// crowd is the number of functions above which a drawing folds, and VFs shrink to dots.
 	crowd = 512
-	// unfolded is how many functions a folded drawing shows at most.
+	// unfolded is the largest number of functions in a folded drawing.
 	unfolded = 96
-	// maxFolds is how many root buses of a NUMA node get a card of their own.
+	// maxFolds is the number of root buses of a NUMA node that get a card of their own.
 	maxFolds = 64
 )
 
-// newRoots returns the roots, folded where the node has very many functions.
+// newRoots returns the roots, folded if the node has very many functions.
 func newRoots(inv *Inventory, detail Detail) []Root {
 	roots := Roots(inv)
 	if detail == Everything || len(inv.Devices) <= crowd {
@@ -129,13 +129,13 @@ func (t grades) worst() Grade {
 	return None
 }
 
-// foldedLine says in one line what a folded root has.
+// foldedLine describes the functions of a folded root in one line.
 func (r *Root) foldedLine() (text string, grade Grade) {
 	t := newGrades(r.functions(), ownGrade)
 	return strings.TrimRight(t.typeWords()+"  "+t.gradeWords(), " "), t.worst()
 }
 
-// unfoldedOnly returns the inventory without what hangs off folded roots.
+// unfoldedOnly returns the inventory without the functions below folded roots.
 func unfoldedOnly(inv *Inventory, roots []Root) *Inventory {
 	hidden := map[pci.Address]bool{}
 	for i := range roots {
@@ -239,7 +239,7 @@ func ArrangeRoots(inv *Inventory, marks *Marks) []RootDrawing {
 	return list
 }
 
-// rank is higher for what needs attention first.
+// rank is higher for roots that need attention first.
 func rank(r RootDrawing) int {
 	switch {
 	case r.Broken:

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Root is one PCI root bus and what hangs off it.
+// Root is one PCI root bus and the functions below it.
 type Root struct {
 	// Name is the root bus, "pci0000:3b".
 	Name string
@@ -31,8 +31,8 @@ type Node struct {
 	VFs      []*Device
 }
 
-// Roots builds the tree of all functions, roots in order of NUMA node and name.
-// A function whose bridges are unknown hangs off its root directly.
+// Roots builds the tree of all functions, roots in order of NUMA node and name. A
+// function whose bridges are unknown is directly below its root.
 func Roots(inv *Inventory) []Root {
 	nodes := make(map[pci.Address]*Node, len(inv.Devices))
 	for i := range inv.Devices {
@@ -62,6 +62,7 @@ func (n *Node) hang(nodes map[pci.Address]*Node) bool {
 			return true
 		}
 	}
+	// The last bridge is the nearest one that the node shows.
 	for _, bridge := range slices.Backward(n.Upstream) {
 		if b, ok := nodes[bridge]; ok && b != n {
 			b.Children = append(b.Children, n)
@@ -88,6 +89,8 @@ func sorted(roots map[string]*Root) []Root {
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Root) int {
+		// Names of domains above ffff, such as VMD's, have more digits, and come
+		// last.
 		return cmp.Or(device.CompareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return list
@@ -113,7 +116,7 @@ func (n *Node) sortVFs() {
 	}
 }
 
-// Kind names what a bridge is in PCIe's words.
+// Kind names the kind of a bridge in PCIe's terms.
 func Kind(d *Device) string {
 	names := map[pci.PortType]string{
 		pci.RootPort: "root port", pci.UpstreamPort: "switch, up", pci.DownstreamPort: "switch, down",
@@ -164,7 +167,7 @@ func (n *Node) branch() output.Branch {
 	return t
 }
 
-// deviceLine says of a function what its card in the picture does.
+// deviceLine has the same text about a function as its card in the drawing.
 func deviceLine(d *Device) string {
 	what := []string{d.Address.String()}
 	if d.IsBridge() {

@@ -14,15 +14,15 @@ const (
 	cellWidth, cellHeight = 37, 30
 	dotSize               = 16
 	cellGap               = 4
-	// manyVFs is where a VF's cell shrinks to a dot.
+	// manyVFs is the number of VFs above which their cells shrink to dots.
 	manyVFs = 24
-	// letterHeight is what a holder's letter takes.
+	// letterHeight is the height of a holder's letter.
 	letterHeight = 14
 )
 
 // vfs places a PF's VFs in rows below its card, under a caption, and returns
-// the box that they take. They stay outside the PF's outline, since each has a
-// group of its own wherever ACS works.
+// their box. They stay outside the PF's outline, because each has a group of its
+// own if ACS works.
 func (l *layout) vfs(n *Node, pf Rect) Rect {
 	x, y := pf.X+padding, pf.Bottom()+outlinePad
 	box := Rect{x, y, 1, 1}
@@ -55,8 +55,8 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 	return box
 }
 
-// cell is the small card of one VF: a mark, and while there is room its index
-// and group. The letters of those who have it are below.
+// cell returns the small card of one VF: a mark and, if there is room, its index
+// and group. The letters of its holders are below.
 func (l *layout) cell(vf *Device, at Rect) Card {
 	c := Card{Rect: at, Kind: Cell, Grade: l.grade(vf, vf.Grade()), Device: vf}
 	if at.W == dotSize {
@@ -79,7 +79,7 @@ func (l *layout) cell(vf *Device, at Rect) Card {
 	return c
 }
 
-// letters is a tag too small for more than the letters of who it is.
+// letters returns a small tag that only has the letters of the holders.
 func letters(holders []Holder, at Rect) Tag {
 	var all strings.Builder
 	for _, h := range holders {
@@ -90,8 +90,8 @@ func letters(holders []Holder, at Rect) Tag {
 	return Tag{at, holders[0].Color, t}
 }
 
-// corner moves a mark that means trouble to where a dot's letter leaves room, and
-// drops one that does not.
+// corner moves a mark that means trouble to a corner, so that a dot's letter has
+// room, and drops other marks.
 func corner(s *Symbol, at Rect) *Symbol {
 	if s.Grade != Bad && s.Grade != Concern {
 		return nil
@@ -99,7 +99,7 @@ func corner(s *Symbol, at Rect) *Symbol {
 	return &Symbol{Point{at.Right() - 1, at.Y + 1}, 4, s.Grade}
 }
 
-// vfCount tells how many VFs there are and in which groups.
+// vfCount returns the number of VFs and their groups.
 func vfCount(n *Node) string {
 	text := output.Count(len(n.VFs), "VF")
 	if n.PF != nil {

@@ -57,7 +57,7 @@ func accelerators() []requirement {
 	}
 }
 
-// versions looks at the plugins' rollout, and at the versions that GPUs have.
+// versions judges the plugins' rollout, and the versions that GPUs publish.
 func versions(s *ConformanceState) observation {
 	gpus := s.devices(isGPU)
 	seen := observation{evidence: slices.Concat(rollouts(s.DaemonSets), nodeVersions(s, nodes(s.devices(every))))}
@@ -91,6 +91,8 @@ func noGPU() (reason, fix string) {
 // rolledOut reports whether all pods of a DaemonSet are ready and of its latest version.
 func rolledOut(d *appsv1.DaemonSet) bool {
 	want := d.Status.DesiredNumberScheduled
+	// An earlier generation's status may be complete while the new pods do not exist
+	// yet, so `kubectl rollout status` compares it too.
 	return d.Status.ObservedGeneration >= d.Generation && want > 0 && d.Status.UpdatedNumberScheduled == want && d.Status.NumberReady == want
 }
 
@@ -110,7 +112,7 @@ func rollouts(sets []appsv1.DaemonSet) []string {
 // stack is the software that nodes have in common.
 type stack struct{ driver, plugin, kata, kernel, runtime string }
 
-// nodeVersions says which versions the nodes have, each combination once.
+// nodeVersions returns the versions of the nodes, each combination once.
 func nodeVersions(s *ConformanceState, names []string) []string {
 	have := stacks(s)
 	byStack := map[stack]int{}

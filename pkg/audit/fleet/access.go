@@ -36,7 +36,7 @@ func security() []requirement {
 	}, sandboxing()}
 }
 
-// access looks at claims, policies, pods and the audit. The first that is not in order is the reason.
+// access judges claims, policies, pods and the audit. The first failure is the reason.
 func access(s *ConformanceState) observation {
 	var seen observation
 	for _, look := range []func(*ConformanceState) observation{claims, policies, sandboxes, audit} {
@@ -49,7 +49,7 @@ func access(s *ConformanceState) observation {
 	return seen
 }
 
-// claims looks at the conditions of all claims that have a device.
+// claims judges the conditions of all claims that have a device.
 func claims(s *ConformanceState) observation {
 	counts, ready := map[string]int{}, 0
 	var other []string
@@ -75,7 +75,7 @@ func claims(s *ConformanceState) observation {
 	return o
 }
 
-// counted lists how many of a thing have which words, in the order of the words.
+// counted lists the number of things for each text, sorted.
 func counted(counts map[string]int, thing string) []string {
 	var all []string
 	for words, n := range counts {
@@ -93,7 +93,7 @@ func tenantPolicies() []string {
 	return []string{"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-podgroups", "slices", "claims"}
 }
 
-// policies looks whether the chart's policies are bound and deny. Whether they work is the audit's to try.
+// policies reports whether the chart's policies are bound and deny. The audit tries whether they work.
 func policies(s *ConformanceState) observation {
 	var denying, lacking []string
 	for _, name := range tenantPolicies() {
@@ -112,7 +112,7 @@ func policies(s *ConformanceState) observation {
 	return o
 }
 
-// sandboxes looks at the pods that have devices: each has a VM, and containerd asks the NRI plugin about its containers.
+// sandboxes judges the pods that have devices: each has a VM, and containerd asks the NRI plugin about its containers.
 func sandboxes(s *ConformanceState) observation {
 	pods := s.holders(every)
 	classes := map[string]int{}
@@ -143,7 +143,7 @@ func sandboxes(s *ConformanceState) observation {
 	return o
 }
 
-// audit looks at the report of `kata-vfio-audit cluster`.
+// audit judges by the report of `kata-vfio-audit cluster`.
 func audit(s *ConformanceState) observation {
 	if s.Audit == nil {
 		return observation{

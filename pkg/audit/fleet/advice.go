@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// advice returns what to do about the reason of a condition or an Event; empty if the message says it, or if there is nothing to do.
+// advice returns the fix for the reason of a condition or an Event; empty if the message has it, or if there is nothing to do.
 func (e *explaining) advice(reason string) string {
 	if text, ok := rule.Find(e.texts, reason); ok {
 		return text.Fix
@@ -34,7 +34,7 @@ func kubernetesAdvice(reason string) string {
 	}
 }
 
-// aboutTaint says what a taint of a device means, and what to do. The code in the value is more precise than the key.
+// aboutTaint returns the meaning of a device's taint, and the fix. The code in the value is more precise than the key.
 func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 	if t.Key == publish.TaintAudit {
 		return e.aboutAuditTaint(t.Value)

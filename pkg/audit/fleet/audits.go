@@ -10,15 +10,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// NodeAudit is what is known of one node's audit. Its JSON form is stable: names are
-// added, never changed.
+// NodeAudit is the known state of one node's audit. Its JSON form is stable: names are added,
+// never changed.
 type NodeAudit struct {
 	Node    string `json:"node"`
 	Devices int    `json:"devices"`
 	// Tainted counts the devices that get no new claim since a check fails.
 	Tainted int `json:"tainted"`
-	// Reported is when the node's own report was made; nil if there is none. One of another day,
-	// or of tomorrow, is a failure of its own, and nothing else that it says is left out.
+	// Reported is the time of the node's own report; nil if there is none. A report that is
+	// older than a day, or from the future, is a failure of its own. Its findings still count.
 	Reported *time.Time `json:"reported,omitempty"`
 	// Verdict is the report's.
 	Verdict finding.State `json:"verdict,omitempty"`
@@ -29,31 +29,29 @@ type NodeAudit struct {
 type FailedCheck struct {
 	ID       string        `json:"id"`
 	Severity rule.Severity `json:"severity,omitempty"`
-	// Title and Fix say in one line what is asked and what to do; empty for a check
-	// that this version does not know.
+	// Title and Fix are the check's expectation and its fix, in one line. They are empty for a
+	// check that this version does not know.
 	Title string `json:"title,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Devices are those concerned, and Claims the ones that have them now.
+	// Devices are the devices concerned, and Claims the claims that have them now.
 	Devices []string `json:"devices"`
 	Claims  []string `json:"claims"`
-	// Taints is set if a device that it concerns gets no new claim on account of it
-	// and others.
+	// Taints is set if a device that it concerns gets no new claim because of it and others.
 	Taints bool `json:"taints,omitempty"`
-	// By says who found it: the plugin, by the devices' attributes, or a report.
+	// By names its sources: the plugin, by the devices' attributes, or a report.
 	By []string `json:"by"`
 	// Texts are the report's findings.
 	Texts []string `json:"texts,omitempty"`
 }
 
-// Who found a failure.
+// Sources of a failure.
 const (
 	byPlugin = "plugin"
 	byReport = "report"
 )
 
-// Audit rolls up what nodes say of themselves, the worst first: by their devices'
-// attributes, and by reports of theirs, of which the latest of a node counts. The
-// rules are the catalogue.
+// Audit rolls up the nodes' own results, the worst first: by their devices' attributes, and by
+// their reports, of which the latest of a node counts. The rules are the catalogue.
 func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit {
 	byNode := map[string]*NodeAudit{}
 	known := map[string]*rule.Rule{}
@@ -95,7 +93,7 @@ func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit 
 	return all
 }
 
-// publishes returns whether a node publishes something, by its name.
+// publishes returns a function that reports whether a node publishes something, by its name.
 func (s *State) publishes() func(node string) bool {
 	nodes := map[string]bool{}
 	for _, n := range s.Nodes() {
@@ -116,7 +114,7 @@ func compareWorst(a, b *NodeAudit) int {
 	return cmp.Or(a.Failed[0].Severity.Compare(b.Failed[0].Severity), len(b.Failed)-len(a.Failed))
 }
 
-// published adds what a device's attributes say.
+// published adds the failures in a device's attributes.
 func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 	n.Devices++
 	tainted := slices.IndexFunc(d.Taints, func(t string) bool { return t == "audit" || strings.HasPrefix(t, "audit=") })
@@ -136,8 +134,8 @@ func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 	}
 }
 
-// reported adds what the node's own report says. Which of its functions is whose is
-// what is published.
+// reported adds the failures in the node's own report. The published devices show which
+// functions belong to which claims.
 func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]*rule.Rule) {
 	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
 	for i := range r.Findings {
@@ -166,7 +164,7 @@ func (f *FailedCheck) Expected() string {
 	return rule.Expected()
 }
 
-// untimely adds that the node's report tells nothing of now: what passes in it may fail.
+// untimely adds a failure for a node's report that does not describe the present: checks that pass in it may fail.
 func (n *NodeAudit) untimely(text string) {
 	f := n.failed(auditedLately, rule.Medium, nil, byReport)
 	f.Title = "Ensure that each node with devices was audited within a day"
@@ -174,8 +172,8 @@ func (n *NodeAudit) untimely(text string) {
 	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
 }
 
-// failed returns the entry of a check, which is made where there is none. The severity
-// that a report says is more precise than the rule's, and of several the worst counts.
+// failed returns the entry of a check, and makes it if there is none. The severity in a report
+// is more precise than the rule's, and of several the worst counts.
 func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*rule.Rule, by string) *FailedCheck {
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {

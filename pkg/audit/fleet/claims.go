@@ -12,18 +12,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// ClaimState says how a claim fares.
+// ClaimState is the state of a claim.
 type ClaimState string
 
 // Claim states, the worst first.
 const (
 	// Refused: the node did not prepare a device, or lost it to a quarantine.
 	Refused ClaimState = "refused"
-	// Pending: no device is allocated, since none is free or no pod asks yet.
+	// Pending: no device is allocated, because none is free or no pod asks yet.
 	Pending ClaimState = "pending"
-	// Allocated: a device is chosen, and its node has not said that it is ready.
+	// Allocated: a device is chosen, and its node has not reported it as ready.
 	Allocated ClaimState = "allocated"
-	// Deleting: it is to go, and something still has it.
+	// Deleting: it is being deleted, and something still has it.
 	Deleting ClaimState = "deleting"
 	// Weakened: all is ready, and its DeviceClass waives isolation or reset.
 	Weakened ClaimState = "weakened"
@@ -41,21 +41,21 @@ type Claim struct {
 	Name      string     `json:"name"`
 	UID       string     `json:"uid"`
 	State     ClaimState `json:"standing"`
-	// Reason is why, where the node refused: "NotIsolated".
+	// Reason is the code if the node refused: "NotIsolated".
 	Reason string `json:"reason,omitempty"`
 	Node   string `json:"node,omitempty"`
 	// Pods are those that the claim is reserved for, or the one that it was made for.
 	Pods []string `json:"pods"`
-	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase how
-	// far that has come; empty if no pod is seen. The sandbox's own id is not in the
-	// API: `kata-vfio-audit who --claim` on the node knows it.
+	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase the pod's phase; both are
+	// empty if no pod is seen. The sandbox's own id is not in the API: `kata-vfio-audit who --claim` on the node
+	// shows it.
 	VM       string        `json:"vm,omitempty"`
 	PodPhase string        `json:"podPhase,omitempty"`
 	Devices  []ClaimDevice `json:"devices"`
 	Created  time.Time     `json:"created"`
 }
 
-// ClaimDevice is a device that a claim has been given, and what its node says of it.
+// ClaimDevice is a device that is allocated to a claim, and its status from its node.
 type ClaimDevice struct {
 	Pool       string      `json:"pool"`
 	Name       string      `json:"device"`
@@ -96,6 +96,7 @@ func (s *State) rowClaim(c *cluster.Claim) Claim {
 		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Pods: c.Pods, Devices: []ClaimDevice{}, Created: o.CreationTimestamp.UTC(),
 	}
 	if len(row.Pods) == 0 {
+		// A claim from a template belongs to its pod before the scheduler reserves it for the pod.
 		row.Pods = c.Owners
 	}
 	for _, a := range c.Ours() {
@@ -165,8 +166,8 @@ func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState,
 	return s, ""
 }
 
-// Conditions that the plugin sets: those of package dra, which this can't import
-// without all that binds devices.
+// Conditions that the plugin sets: those of package dra, which this package can't import without the code that
+// binds devices.
 const (
 	ready    = "Ready"
 	isolated = "Isolated"
@@ -209,7 +210,7 @@ func (c *Claim) Conditions() []string {
 	return words
 }
 
-// Network lists what guests find: MACs with their addresses.
+// Network lists the network of guests: MACs with their addresses.
 func (c *Claim) Network() []string {
 	var words []string
 	for i := range c.Devices {

@@ -6,7 +6,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Level is how much a requirement requires.
+// Level is the obligation of a requirement.
 type Level string
 
 // Levels of the profile.
@@ -15,7 +15,7 @@ const (
 	Should Level = "SHOULD"
 )
 
-// Result is what there is to hand in for a requirement.
+// Result is the result for a requirement.
 type Result string
 
 // Results.
@@ -36,7 +36,7 @@ type ConformanceReport struct {
 	Requirements []Requirement `json:"requirements"`
 }
 
-// Requirement is one requirement of the profile, and what the cluster shows of it.
+// Requirement is one requirement of the profile, and the cluster's evidence for it.
 type Requirement struct {
 	// ID and Level are the profile's.
 	ID    string `json:"id"`
@@ -44,14 +44,14 @@ type Requirement struct {
 	// Until is the last profile that has the requirement, if newer ones do not: "v1.35".
 	Until  string `json:"until,omitempty"`
 	Result Result `json:"result"`
-	// Checked says what makes the requirement shown.
+	// Checked is the condition for the requirement to be shown.
 	Checked string `json:"checked"`
 	// Reason says why it is not shown, and Fix what to do.
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 	// Provider is the part of the platform that provides it, if that is not kata-vfio.
 	Provider string `json:"provider,omitempty"`
-	// Evidence is what was observed: objects, counts, versions.
+	// Evidence has the observations: objects, counts, versions.
 	Evidence []string `json:"evidence"`
 	// Commands repeat the observation by hand.
 	Commands []Command `json:"commands"`
@@ -69,30 +69,29 @@ type requirement struct {
 	Requirement
 	// since is the first profile that has the requirement, if older ones do not: "v1.37".
 	since string
-	// needs are the kinds of objects without which nothing can be said.
+	// needs are the kinds of objects without which the answer is unknown.
 	needs []string
-	// judge returns what was observed. It is nil for a requirement that is not ours.
+	// judge returns the observation. It is nil for a requirement that is not ours.
 	judge func(*ConformanceState) observation
 }
 
-// observation is what a judge saw. Without a reason the requirement is shown.
+// observation is the result of a judge. Without a reason the requirement is shown.
 type observation struct {
 	evidence    []string
 	reason, fix string
 }
 
-// requirements returns those of the newest profile, in its order; last those of older profiles. Profiles differ in which they have.
+// requirements returns the requirements of the newest profile, in its order, and after them those of older profiles only.
 func requirements() []requirement {
 	return slices.Concat(accelerators(), networking(), scheduling(), observability(), security(), operators(), former())
 }
 
-// check is how a cluster is judged by a requirement.
+// check judges a cluster by a requirement.
 type check = finding.Check[*ConformanceState, []finding.Finding]
 
-// JudgeConformance judges the cluster by each requirement of a profile, and by those that older profiles have: what a
-// cluster with kata-vfio shows of the Kubernetes AI conformance profile. It certifies nothing: a platform hands the evidence
-// in, beside what its other parts show. It is pure: the caller lists the objects and prints the result. Texts of the
-// cluster are as they were listed, and may come from anyone.
+// JudgeConformance judges the cluster by each requirement of a profile of Kubernetes AI conformance, and by those of older
+// profiles. It certifies nothing: a platform submits the evidence together with that of its other parts. It is pure: the
+// caller lists the objects and prints the result. Texts of the cluster are unchanged, and may come from anyone.
 func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 	asked := slices.DeleteFunc(requirements(), func(r requirement) bool { return !p.has(r.since) })
 	var checks []check
@@ -124,7 +123,7 @@ func (r *requirement) check() check {
 	}}
 }
 
-// answered returns the requirement with what the cluster shows. Without a finding it is another part's.
+// answered returns the requirement with its result. Without a finding it is another part's.
 func (r *requirement) answered(found []finding.Finding) Requirement {
 	out := r.Requirement
 	out.Evidence, out.Result = []string{}, NotOurs

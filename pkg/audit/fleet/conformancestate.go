@@ -25,7 +25,7 @@ const (
 	APIs        = "APIs"
 )
 
-// ConformanceState is what was listed of all namespaces.
+// ConformanceState has the listed objects of all namespaces.
 type ConformanceState struct {
 	// Kubernetes is the API server's version.
 	Kubernetes string
@@ -77,7 +77,7 @@ type deviceKind func(*Device) bool
 // isGPU reports whether a device is a GPU or a pair.
 func isGPU(d *Device) bool { return d.Kind == "gpu" || d.Kind == "gpu-vf" }
 
-// isNIC reports whether a device is a NIC's PF or VF, or a pair, with what tells its network.
+// isNIC reports whether a device is a NIC's PF or VF, or a pair, with an attribute that identifies its network.
 func isNIC(d *Device) bool {
 	return (d.Kind == "pf" || d.Kind == "vf" || d.Kind == "gpu-vf") && (d.Interface != "" || d.RDMA)
 }
@@ -136,7 +136,7 @@ func (s *ConformanceState) users(of func(*cluster.Claim) bool) []*corev1.Pod {
 // every is the kind of all devices.
 func every(*Device) bool { return true }
 
-// most is how many names a text has.
+// most is the number of names in a text.
 const most = 5
 
 // list lists names in few words: "a, b and 7 more".

@@ -17,7 +17,7 @@ import (
 // Use says whether a claim can get a device, and if not, why.
 type Use string
 
-// Uses. What claims have was not seen is Unseen, unless a taint says enough.
+// Uses. A device is Unseen if the claims were not listed, unless a taint shows its use.
 const (
 	Free    Use = "free"
 	Claimed Use = "claimed"
@@ -28,8 +28,8 @@ const (
 	Unseen      Use = "unknown"
 )
 
-// Device is one device of ours as its node publishes it. Its JSON form is stable:
-// names are added, never changed; what the node does not say is left out.
+// Device is one device of ours as its node publishes it. Its JSON form is stable: names are added,
+// never changed. Attributes that the node does not publish are left out.
 type Device struct {
 	Node string `json:"node"`
 	Pool string `json:"pool"`
@@ -40,15 +40,15 @@ type Device struct {
 	// Claim is the one that has the device, and Pods the pods that it is reserved for.
 	Claim string   `json:"claim,omitempty"`
 	Pods  []string `json:"pods,omitempty"`
-	// By are the claimed devices on account of which a device is withheld.
+	// By are the claimed devices because of which a device is withheld.
 	By []string `json:"withheldBy,omitempty"`
 	// Taints are those that keep claims away. Ours are shown without the domain: "audit=IOM-003".
 	Taints []string `json:"taints"`
-	// Isolated is the node's verdict, nil if there is none; NotIsolated the worst reason's code
-	// where it is severe.
+	// Isolated is the node's verdict, nil if there is none. NotIsolated is the code of the worst
+	// reason, if it is severe.
 	Isolated    *bool  `json:"isolated,omitempty"`
 	NotIsolated string `json:"notIsolated,omitempty"`
-	// Health lists what the node says of the device's state: "dead", "link-lost".
+	// Health lists the published faults of the device: "dead", "link-lost".
 	Health []string `json:"health"`
 	// Failed are the checks of the audit that fail, the worst first.
 	Failed   []string      `json:"auditFailed"`
@@ -67,6 +67,7 @@ func (s *State) Devices() []Device {
 
 func (s *State) rowDevices() {
 	_, unseen := s.Missing[Claims]
+	// With the claims of one namespace, a device of another namespace's claim would look free.
 	unseen = unseen || s.Namespace != ""
 	s.devices = []Device{}
 	for _, p := range s.Cluster.Pools() {
@@ -113,7 +114,7 @@ func compareAddresses(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// published is what the node says of a device.
+// published returns the node's attributes of a device.
 func published(d *cluster.Device) Device {
 	return Device{
 		Node: d.Node, Pool: d.ID.Pool, Name: d.ID.Name, Attributes: d.Details.Attributes,
@@ -122,7 +123,7 @@ func published(d *cluster.Device) Device {
 	}
 }
 
-// resolve adds taints, and from them and the claim that has the device how it is used.
+// resolve adds taints, and derives the use from them and from the claim that has the device.
 func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 	quarantined := d.addTaints()
 	switch {
@@ -167,7 +168,7 @@ func taintWord(t resourceapi.DeviceTaint) string {
 	return word
 }
 
-// State says in words how the device is used: "claimed team-a/train, tainted: audit".
+// State describes the use of the device: "claimed team-a/train, tainted: audit".
 func (d *Device) State() string {
 	switch d.Use {
 	case Claimed:

@@ -12,42 +12,41 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Explanation says why something is as it is. Its JSON form is stable: names are
-// added, never changed.
+// Explanation explains the state of an object. Its JSON form is stable: names are added, never changed.
 type Explanation struct {
 	// Subject is "claim team-a/train", "pod team-a/train-0", "device n1/gpu-0000-3b-00-0".
 	Subject string `json:"subject"`
-	// Now says in one sentence how it is.
+	// Now is its state in one sentence.
 	Now string `json:"now"`
 	// Moments are in order of time, those that have none last.
 	Moments []Moment `json:"moments"`
-	// Todo is what to do, what troubles now first, each once; empty if nothing is.
+	// Todo lists the fixes of present troubles in the order of Moments, each once.
 	Todo []string `json:"todo"`
 }
 
-// Moment is one thing that happened, or that is so.
+// Moment is one event, or one fact without a time.
 type Moment struct {
 	// At is zero if the time is not recorded.
 	At time.Time `json:"at,omitzero"`
-	// Of is whose it is, as [Explanation.Subject].
+	// Of is its object, as [Explanation.Subject].
 	Of string `json:"of"`
 	// What is "created", "allocated", "has", "condition Ready", "event Quarantined",
 	// "taint audit=IOM-003".
 	What string `json:"what"`
 	Text string `json:"text,omitempty"`
-	// Trouble is set for what needs attention, and Fix says what to do.
+	// Trouble is set if it needs attention, and Fix says what to do.
 	Trouble bool   `json:"trouble,omitempty"`
 	Fix     string `json:"fix,omitempty"`
-	// Past is set if it has passed: events that a later state has overtaken.
+	// Past is set for events that a later state has overtaken.
 	Past bool `json:"past,omitempty"`
 }
 
-// NotFoundError says that there is nothing of a name.
+// NotFoundError says that no object has a name.
 type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return "there is no " + e.Name }
 
-// Texts are what is known of the words that objects show: the rules by whose IDs taints name checks, and the codes.
+// Texts explain the words that objects show: the rules, whose IDs are in taints, and the codes.
 type Texts struct {
 	Rules []rule.Rule
 	Codes []rule.Text
@@ -153,7 +152,7 @@ func claimNow(s *State, c *cluster.Claim) string {
 	return "is ready on node " + row.Node
 }
 
-// Kata's own view of a VM, which is in no object of the API: the nodes' reports have it.
+// The API has no object for Kata's own view of a VM; it is in the nodes' reports.
 
 // podVM describes the pod's VM by the latest report of each node. A report from before the pod's creation is
 // about a former pod of that name.
@@ -198,7 +197,7 @@ func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {
 	e.add(m)
 }
 
-// vmText says what runs the VM and where its devices are in the guest.
+// vmText describes the VM's process, and the places of its devices in the guest.
 func vmText(s *finding.KataSandbox) string {
 	words := []string{fmt.Sprintf("sandbox %.12s of Kata's %s runtime", s.ID, cmp.Or(s.Runtime, "unknown"))}
 	switch {

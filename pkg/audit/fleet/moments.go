@@ -42,11 +42,10 @@ func (e *explaining) claimOnly(listed *cluster.Claim) {
 	e.events(of, "ResourceClaim", c.Namespace, c.Name, string(c.UID))
 }
 
-// patience is how long a node may take to answer for a claim.
+// patience is the time that a node may take to answer for a claim.
 const patience = time.Minute
 
-// allocation tells what a claim was given, and of a node that does not say what became
-// of it.
+// allocation adds the allocation of a claim, and a moment for a node that does not report the devices.
 func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, row *Claim) {
 	names := make([]string, len(row.Devices))
 	for i := range row.Devices {
@@ -129,8 +128,8 @@ func (e *explaining) pod(namespace, name string) {
 	e.events(of, "Pod", namespace, name, uid)
 }
 
-// events tells what was recorded of an object, the like of another object once. An
-// event of a former object of the name is another's.
+// events adds the recorded events of an object. An event that another object has alike is added once. An event
+// of a former object with the same name does not count.
 func (e *explaining) events(of, kind, namespace, name, uid string) {
 	for i := range e.Events {
 		ev := &e.Events[i]
@@ -138,7 +137,7 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 		if about.Kind != kind || about.Namespace != namespace || about.Name != name || uid != "" && about.UID != "" && string(about.UID) != uid {
 			continue
 		}
-		// The plugin's notes end in a signed checkpoint, which tells people nothing.
+		// The plugin's notes end in a signed checkpoint, which is for programs only.
 		text, _, _ := strings.Cut(ev.Message, "; ledger ")
 		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text, Trouble: ev.Type == corev1.EventTypeWarning}
 		if m.Trouble {
@@ -151,6 +150,8 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 }
 
 func eventTime(ev *corev1.Event) time.Time {
+	// Events of events.k8s.io have EventTime and Series, those of the older API FirstTimestamp and
+	// LastTimestamp.
 	at := ev.FirstTimestamp.Time
 	for _, t := range []time.Time{ev.EventTime.Time, ev.LastTimestamp.Time, ev.CreationTimestamp.Time} {
 		if at.IsZero() || t.After(at) && !t.IsZero() {
@@ -187,8 +188,7 @@ func (e *explaining) device(d *Device) {
 	}
 }
 
-// finish puts the moments in order, tells what has passed from what is so, and
-// gathers what to do.
+// finish sorts the moments, marks those that are past, and collects the fixes.
 func (e *explaining) finish(subject, now string) *Explanation {
 	slices.SortStableFunc(e.moments, func(a, b Moment) int {
 		if a.At.IsZero() || b.At.IsZero() {

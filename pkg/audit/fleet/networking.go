@@ -55,7 +55,8 @@ func nics(s *ConformanceState) observation {
 	return o
 }
 
-// networkWords says what a claim can select a NIC by: "vf with interface, portSpeed, rdma, pcieRoot, numaNode".
+// networkWords lists the attributes by which a claim can select a NIC: "vf with interface, portSpeed, rdma, pcieRoot,
+// numaNode".
 func networkWords(d *Device) string {
 	var words []string
 	for _, known := range []struct {

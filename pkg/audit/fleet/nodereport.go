@@ -19,18 +19,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// MaxBytes is the most that is read of a file.
+// MaxBytes is the largest size of a file that is read.
 const MaxBytes = 256 << 20
 
-// maxFiles is how many files of reports are read of one directory.
+// maxFiles is the largest number of files of reports in one directory.
 const maxFiles = 1 << 16
 
 // maxName is the length of the longest node name.
 const maxName = 253
 
-// ReadReports reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-",
-// several of a node included, and keeps of each what needs attention. Reports without a node's name are of the node
-// nodeName, if one is given. Anything else than a report is a [command.UsageError].
+// ReadReports reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-". A
+// node may have several. It keeps only the findings that need attention. Reports without a node's name are of the node
+// nodeName, if one is given. If the input is not a report, the error is a [command.UsageError].
 func ReadReports(stdin io.Reader, names []string, nodeName string) ([]*finding.Report, error) {
 	if strings.ContainsAny(nodeName, "/\x00") || len(nodeName) > maxName {
 		return nil, command.Usagef("--node-name %.300q is not a valid node name", nodeName)
@@ -76,8 +76,8 @@ func reportFiles(name string) ([]string, error) {
 	return files, nil
 }
 
-// decodeReports reads one report after the other. Of a log, which may have cut-off lines, lines of other programs and prefixes
-// of kubectl, it reads the lines that are reports.
+// decodeReports reads one report after the other. If the input is a log, which may have cut-off lines, lines of other
+// programs and prefixes of kubectl, it reads the lines that are reports.
 func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
 	whole, err := decodeStream(data, nodeName)
 	if err == nil || errors.Is(err, errNoName) {
@@ -112,8 +112,8 @@ func decodeStream(data []byte, nodeName string) ([]*finding.Report, error) {
 	}
 }
 
-// wantNode refuses what is not a node's report, and keeps of a good one what a roll-up needs: what needs
-// attention, and the counts.
+// wantNode refuses a report that is not a node's. It keeps the parts of a good one that a roll-up needs: the findings that
+// need attention, and the counts.
 func wantNode(r *finding.Report) error {
 	if err := KnownReport(r); err != nil {
 		return err
@@ -140,8 +140,7 @@ func wantNode(r *finding.Report) error {
 // errNoName refuses the report of a machine that did not know its name.
 var errNoName = errors.New("it has no node name; set --node-name to the node's name in the cluster")
 
-// KnownReport refuses a report with words that this version does not know, whose order
-// would be made up.
+// KnownReport refuses a report with words that this version does not know, because it could not order them.
 func KnownReport(r *finding.Report) error {
 	if len(r.Findings) == 0 {
 		return errors.New("it has no findings")
@@ -156,10 +155,10 @@ func KnownReport(r *finding.Report) error {
 }
 
 const (
-	// MaxAge is how old a node's report may be.
+	// MaxAge is the largest age of a node's report.
 	MaxAge = 24 * time.Hour
-	// ClockSkew is by how much the clocks of nodes and API server may differ: what
-	// is closer to each other is not put in order.
+	// ClockSkew is the possible difference between the clocks of nodes and API server. Times that are closer to each other
+	// are not ordered.
 	ClockSkew = 5 * time.Minute
 )
 
@@ -171,8 +170,8 @@ type NodeReport struct {
 	Older []*finding.Report
 }
 
-// LatestReports returns the latest report of each node, by its name in the cluster; isNode says
-// which names are nodes'.
+// LatestReports returns the latest report of each node, by its name in the cluster. isNode reports whether a name is a
+// node's.
 func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeReport {
 	byNode := map[string]NodeReport{}
 	for _, r := range reports {
@@ -192,8 +191,8 @@ func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeRe
 	return slices.SortedFunc(maps.Values(byNode), func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
 }
 
-// FindNode names the node of a report as the cluster does: a node's hostname may be
-// another, and then its ledger knows.
+// FindNode returns the node's name in the cluster for a report. A node's hostname may differ from it; its ledger has the
+// name then.
 func FindNode(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
 		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {
@@ -215,7 +214,7 @@ func Checkpoint(r *finding.Report) (ledger.Anchor, bool) {
 	return found[0], true
 }
 
-// Untimely says why the report tells nothing of now; empty if it does.
+// Untimely says why the report does not describe the present. It is empty if it does.
 func (r *NodeReport) Untimely(now time.Time) string {
 	switch age := now.Sub(r.At); {
 	case age > MaxAge:

@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// prefixPattern is what `kubectl logs --prefix` writes before each line: the pod and the container that wrote it. A pod
-// can't change the prefix of its own lines, nor leave it out.
+// prefixPattern matches the prefix that `kubectl logs --prefix` writes before each line: the pod and the container that
+// wrote it. A pod can't change or omit the prefix of its own lines.
 var prefixPattern = regexp.MustCompile(`^\[pod/([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)/[-a-z0-9]+\] `)
 
 // cutPrefix returns a line of a log without its prefix, and the pod that the prefix names; empty if there is none.
@@ -22,8 +22,8 @@ func cutPrefix(line []byte) (rest []byte, pod string) {
 	return line[len(m[0]):], string(m[1])
 }
 
-// decodeLines reads the lines of a log that are reports. It says which pod wrote a report only if each has a prefix: in a
-// log without, a pod could write the prefix of another itself.
+// decodeLines reads the lines of a log that are reports. It sets their source pods only if each line has a prefix: in a
+// log without prefixes, a pod could write the prefix of another pod itself.
 func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err error) {
 	prefixed := true
 	for line := range bytes.Lines(data) {
@@ -52,8 +52,8 @@ type RefusedReport struct {
 	Why string
 }
 
-// CredibleReports splits off the reports that can't be what they say, without a look at the cluster: those of pods that wrote reports of several
-// nodes, of which at most one is the pod's own, and those from the future, which would stay the latest.
+// CredibleReports separates the reports that can't be true, without reading the cluster: those of pods that wrote reports
+// of several nodes, of which at most one is the pod's own, and those from the future, which would stay the latest.
 func CredibleReports(reports []*finding.Report, now time.Time) (credible []*finding.Report, refused []RefusedReport) {
 	nodes := map[string]map[string]bool{}
 	for _, r := range reports {

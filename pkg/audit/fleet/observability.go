@@ -32,7 +32,7 @@ func observability() []requirement {
 	}
 }
 
-// metrics looks for exporters in guests, and at what the node itself knows.
+// metrics looks for exporters in guests, and for the node's own measures.
 func metrics(s *ConformanceState) observation {
 	pods := s.holders(isGPU)
 	serving := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !servesMetrics(p) })
@@ -57,7 +57,7 @@ func servesMetrics(p *corev1.Pod) bool {
 	})
 }
 
-// hostEvidence says what nodes publish of GPUs' links and health, and where plugins serve metrics.
+// hostEvidence describes the links and health of GPUs that nodes publish, and the ports on which plugins serve metrics.
 func hostEvidence(s *ConformanceState) []string {
 	gpus := s.devices(isGPU)
 	links, unhealthy := 0, 0

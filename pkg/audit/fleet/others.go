@@ -13,8 +13,8 @@ func operators() []requirement {
 	return []requirement{notOurs("robust_controller", Must, "An operator with a CRD, such as KubeRay or Kubeflow", "kubectl get crds")}
 }
 
-// former returns the requirements that earlier profiles have, and the current one has not. DRA is part of the conformance of Kubernetes
-// itself since 1.35.
+// former returns the requirements that only earlier profiles have. DRA is part
+// of the conformance of Kubernetes itself since 1.35.
 func former() []requirement {
 	return []requirement{{
 		Requirement: Requirement{
@@ -32,7 +32,7 @@ func former() []requirement {
 	}}
 }
 
-// draAPIs are what pods with devices use.
+// draAPIs are the APIs that pods with devices use.
 func draAPIs() []API {
 	const group = resourceapi.GroupName
 	return []API{{group, "deviceclasses"}, {group, "resourceclaims"}, {group, "resourceclaimtemplates"}, {group, "resourceslices"}}

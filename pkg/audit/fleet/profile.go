@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Profile names a profile: what the platforms of a Kubernetes version are certified by.
+// Profile names a profile, by which the platforms of a Kubernetes version are certified.
 type Profile struct {
 	// Version is the Kubernetes version of the profile: "v1.37".
 	Version string `json:"version"`
@@ -64,11 +64,12 @@ func parseMinor(version string) (int, bool) {
 		return 0, false
 	}
 	minor, _, _ := strings.Cut(rest, ".")
+	// Some vendors' API servers report a minor version such as "37+".
 	n, err := strconv.Atoi(strings.TrimRight(minor, "+"))
 	return n, err == nil
 }
 
-// has reports whether a requirement that is there since a version is in the profile.
+// has reports whether the profile has a requirement that exists since a version.
 func (p *Profile) has(since string) bool {
 	if since == "" {
 		return true

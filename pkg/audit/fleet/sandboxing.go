@@ -9,8 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// sandboxing is KAR-0020: process, memory, file system and network of a workload are apart from the node's. The API shows which pods have a
-// VM, and that nothing in their specification reaches past it. What is inside only a program in the pod can see.
+// sandboxing is KAR-0020: a workload's processes, memory, file system and network are separate from the node's.
+// The API shows the pods that have a VM, and that their specifications do not reach past it. Only a program in
+// the pod can see its inside.
 func sandboxing() requirement {
 	return requirement{
 		since: "v1.37",
@@ -34,7 +35,7 @@ func sandboxing() requirement {
 	}
 }
 
-// sandboxed looks at the running pods that have devices.
+// sandboxed judges the running pods that have devices.
 func sandboxed(s *ConformanceState) observation {
 	pods := s.holders(every)
 	classes := map[string]int{}
@@ -78,7 +79,7 @@ func (s *ConformanceState) runtime(p *corev1.Pod) (words string, ok bool) {
 	return "RuntimeClass " + name + ", handler " + handler, true
 }
 
-// reachesNode reports whether a pod's specification gives it something of its node past the sandbox.
+// reachesNode reports whether a pod's specification gives it access to its node past the sandbox.
 func reachesNode(p *corev1.Pod) bool {
 	return p.Spec.HostPID || p.Spec.HostIPC || p.Spec.HostNetwork ||
 		slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) ||

@@ -55,7 +55,7 @@ func groupAPIs() []API {
 	}
 }
 
-// groupLabels are those of pods that belong to a group or a queue.
+// groupLabels are the labels of pods that belong to a group or a queue.
 func groupLabels() []string {
 	return []string{"kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "scheduling.volcano.sh/queue-name"}
 }
@@ -162,6 +162,7 @@ func isTarget(a *autoscalingv2.HorizontalPodAutoscaler, p *corev1.Pod) bool {
 	}
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
 		ref, name := a.Spec.ScaleTargetRef, o.Name
+		// ReplicaSets are not listed, but their names are the Deployment's with a hash.
 		if ref.Kind == "Deployment" && o.Kind == "ReplicaSet" {
 			if i := strings.LastIndex(name, "-"); i > 0 {
 				return name[:i] == ref.Name

@@ -1,6 +1,6 @@
-// Package fleet derives from the API server's objects which claim has which device, how claims fare and why, and what the
-// cluster shows of a conformance profile. The caller lists the objects and prints the result. [ReadReports] reads what nodes
-// found of themselves, as `kata-vfio-audit node` writes it: files, directories and logs. All texts are as they were listed,
+// Package fleet derives from the API server's objects which claim has which device, the states of claims and their reasons,
+// and the cluster's evidence for a conformance profile. The caller lists the objects and prints the result. [ReadReports]
+// reads the nodes' own results, as `kata-vfio-audit node` writes them: files, directories and logs. All texts are unchanged,
 // and may come from anyone.
 package fleet
 
@@ -16,7 +16,7 @@ import (
 // Kind is a kind of object that is listed, by its name in the API.
 type Kind string
 
-// Kinds of objects that rows rest on.
+// Kinds of objects from which rows are made.
 const (
 	Slices  Kind = "resourceslices"
 	Claims  Kind = "resourceclaims"
@@ -25,13 +25,13 @@ const (
 	Events  Kind = "events"
 )
 
-// State is what was listed. Objects of other drivers may be among it. It is complete before the first question: answers are kept.
+// State has the listed objects, including those of other drivers. It must be complete before the first question, because
+// answers are cached.
 type State struct {
 	// Cluster has the slices, claims, classes and pods.
 	Cluster *cluster.Cluster
 	Events  []corev1.Event
-	// Missing says of a kind why it could not be listed. What rests on it is unknown
-	// then, never good.
+	// Missing has the reason for each kind that could not be listed. Answers that depend on it are unknown then, never good.
 	Missing map[Kind]string
 	// Namespace is the only one whose claims were listed; empty for all.
 	Namespace string
@@ -44,7 +44,7 @@ type State struct {
 	rows map[*cluster.Device]int
 }
 
-// Unfinished names the pools that are being written, of which devices may be missing.
+// Unfinished names the pools that are being written, so that devices may be missing.
 func (s *State) Unfinished() []string {
 	var names []string
 	for _, p := range s.Cluster.Pools() {

@@ -25,8 +25,8 @@ func Tree(node string, devices []Device) output.Branch {
 	return tree
 }
 
-// switches returns a branch for each switch with what is below it, and what is below
-// none as it is: a device whose switch is its root port has nothing to share there.
+// switches returns a branch for each switch with the devices below it, and the other devices without one. A
+// device whose switch is its root port has no neighbors there.
 func switches(devices []Device) []output.Branch {
 	var branches []output.Branch
 	for _, s := range gather(devices, func(d *Device) string { return d.Switch }) {

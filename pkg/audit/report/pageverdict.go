@@ -146,7 +146,7 @@ func kindIf(yes bool, kind string) string {
 	return ""
 }
 
-// countIsolated counts the functions of kinds that are given to VMs. One that claims are refused for does not count.
+// countIsolated counts the functions of assignable types. One for which claims are refused does not count as isolated.
 func countIsolated(inv *audit.Inventory) (isolated, all int) {
 	for i := range inv.Devices {
 		d := &inv.Devices[i]

@@ -7,19 +7,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// paper is what a printed report has instead of all findings: a row for each rule that fails or could not tell. Its
-// length is bounded, whatever the node.
+// paper is a printed report's short form of the findings: a row for each rule that fails or has no answer. Its
+// length is bounded for every node.
 type paper struct {
 	Fails, Unclear paperTable
 }
 
-// Few are the first of the item's tenants, where all would be too many.
+// Few returns the first of the item's tenants.
 func (it *item) Few() []tenant { return it.Tenants[:min(len(it.Tenants), maxFew)] }
 
 // paperTable is the rows of some states.
 type paperTable struct {
 	Rows []paperRow
-	// Left is how many rules have no row.
+	// Left is the number of rules without a row.
 	Left int
 }
 
@@ -27,7 +27,7 @@ type paperTable struct {
 type paperRow struct {
 	*item
 	Text string
-	// At names what the findings are about, and Beyond counts what is not named.
+	// At names the objects of the findings, and Beyond counts the others.
 	At     string
 	Beyond int
 }
@@ -39,7 +39,7 @@ const (
 	maxPaperText    = 180 // characters of a text
 	maxPaperNames   = 6   // names in a row
 	maxPaperName    = 32  // characters of a name
-	maxBrief        = 240 // characters of what to do first
+	maxBrief        = 240 // characters of the first fix
 	maxFew          = 4   // tenants
 )
 
@@ -80,10 +80,10 @@ func (t *paperTable) add(it *item, most int) {
 	t.Rows = append(t.Rows, row)
 }
 
-// brief cuts a text to what is enough beside the verdict: the finding has all of it.
+// brief shortens a text for the place beside the verdict. The finding has all of it.
 func brief(text string) string { return shorten(text, maxBrief) }
 
-// shorten cuts a text to so many characters.
+// shorten cuts a text to a number of characters.
 func shorten(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

@@ -15,7 +15,7 @@ type Period struct {
 	To   string `json:"to,omitempty"`
 }
 
-// Check refuses a period that is wrong. The flags of its days are --from and --to.
+// Check refuses an invalid period. The flags of its days are --from and --to.
 func (p Period) Check() error {
 	for _, day := range []struct{ flag, value string }{{"--from", p.From}, {"--to", p.To}} {
 		if _, err := time.Parse(time.DateOnly, day.value); day.value != "" && err != nil {

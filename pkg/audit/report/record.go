@@ -11,10 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancies joins what the node's journal says of now with what its ledger says of
-// then. They are matched by the claim's UID, since the ledger's names may be
-// pseudonyms. One that the ledger knows no end of, and the journal does not have,
-// is not of now: see [Tenancy.Lost].
+// Tenancies joins the present tenancies of the node's journal with the past ones of its ledger. They are
+// matched by the claim's UID, because the ledger's names may be pseudonyms. A tenancy without an end in the
+// ledger that the journal does not have is not present: see [Tenancy.Lost].
 func Tenancies(n *facts.Node, h *facts.History) []Tenancy {
 	type key struct {
 		device pci.Address
@@ -44,7 +43,7 @@ func Tenancies(n *facts.Node, h *facts.History) []Tenancy {
 // maxWords bounds a text of the ledger in a table, in characters.
 const maxWords = 300
 
-// NewTenancy returns a tenancy of the ledger as pages show it.
+// NewTenancy returns a tenancy of the ledger for pages.
 func NewTenancy(past *facts.PastTenancy) Tenancy {
 	t := Tenancy{
 		Device: past.Device.Address, Tenant: output.Shorten(past.Tenant(), maxWords), Claim: output.Shorten(facts.ClaimName(&past.Claim), maxWords),
@@ -73,10 +72,10 @@ type mark struct {
 	Text  string
 }
 
-// maxDoubts is how many doubts of one tenancy a table has.
+// maxDoubts is the number of doubts of one tenancy in a table.
 const maxDoubts = 3
 
-// Marks are what is not as it should be about the tenancy's end, by the ledger.
+// Marks are the faults and doubts of the tenancy, by the ledger.
 func (t *Tenancy) Marks() []mark {
 	past := t.Ledger
 	if past == nil {
@@ -99,26 +98,24 @@ func (t *Tenancy) Marks() []mark {
 	return list
 }
 
-// How many past tenancies a page has: of one function, and in all, where few
-// functions leave much room or many leave little. A large node's page is to fit a
-// mail.
+// Limits of a page's past tenancies: for one function, and for all together, which depends on the number of
+// functions. A large node's page is to fit a mail.
 const (
 	maxPast              = 10
 	room                 = 2600
 	muchRoom, littleRoom = 600, 50
 )
 
-// record is the tenancies that a page shows.
+// record has the tenancies that a page shows.
 type record struct {
 	shown []Tenancy
-	// left is how many past ones of a function are left out.
+	// left is the number of past ones of a function that are left out.
 	left map[pci.Address]int
-	// doubt says why the past ones are not to be believed; empty if they are.
+	// doubt says why the past ones can't be trusted. It is empty if they can.
 	doubt string
 }
 
-// latest returns all tenancies of now, and the latest of the past, for a page with
-// so many functions.
+// latest returns all present tenancies, and the latest past ones, for a page with a number of functions.
 func latest(all []Tenancy, functions int) record {
 	r := record{left: map[pci.Address]int{}}
 	most := min(max(room-functions, littleRoom), muchRoom)
@@ -148,22 +145,22 @@ func latest(all []Tenancy, functions int) record {
 	return r
 }
 
-// findTenancy is a tenancy and whose it is.
+// tenancyOf is a tenancy and its tenant.
 type tenancyOf struct {
 	*Tenancy
 	Who *tenant
 }
 
-// tenancyTable is tenancies as a table.
+// tenancyTable is a table of tenancies.
 type tenancyTable struct {
 	Caption string
 	Rows    []tenancyOf
-	// Left is how many are left out, and Where says which part of the page has them.
+	// Left is the number of those left out, and Where is the place that has them.
 	Left  int
 	Where string
 }
 
-// maxTenancies is how many the table of all functions has.
+// maxTenancies is the number of rows in the table of all functions.
 const maxTenancies = 200
 
 // newTenancyTable returns the table of all functions.
@@ -200,7 +197,7 @@ func newHistory(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 	return t
 }
 
-// Ledger is the node's ledger as a page shows it.
+// Ledger is the node's ledger for a page.
 type Ledger struct {
 	// Missing says why the ledger is not shown; empty if it was read.
 	Missing string
@@ -211,7 +208,7 @@ type Ledger struct {
 	Refusals []facts.Refusal
 }
 
-// ledgerView is the ledger as templates have it.
+// ledgerView is the input of templates about the ledger.
 type ledgerView struct {
 	Missing      string
 	Verification verification
@@ -228,11 +225,10 @@ func newLedgerView(l *Ledger) *ledgerView {
 	return &ledgerView{Missing: output.Shorten(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
 }
 
-// verification is what a look at the ledger gave, with no more problems than a reader
-// can use.
+// verification is the result of the ledger's verification, with as many problems as a reader can use.
 type verification struct {
 	facts.Verification
-	// Count is how many events are proven, and Left how many problems are left out.
+	// Count is the number of proven events, and Left the number of problems that are left out.
 	Count, Left int
 }
 

@@ -1,6 +1,7 @@
-// Package report prints what an audit found, for people and for machines: a [Document] in many formats, a [Page] in HTML, and
-// [Evidence] of which claim had which function. The HTML files stand alone: they load nothing from a network, which their
-// content security policies forbid as well, and all of an audit can be read without its script, which only filters.
+// Package report prints the results of an audit, for people and for machines: a [Document] in many formats, a [Page] in
+// HTML, and [Evidence] of the claims that had functions. The HTML files are self-contained: they load nothing from a
+// network, which their content security policies also forbid. All of an audit can be read without its script, which only
+// filters.
 package report
 
 import (
@@ -18,11 +19,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Document is what is printed.
+// Document is an audit to print.
 type Document struct {
 	*finding.Report
-	// Node has the functions and what decides over them, for formats that draw them; nil
-	// where there are none. Unread says which facts could not be read.
+	// Node has the functions and the facts that decide about them, for formats that draw them; nil if there are none. Unread
+	// names the facts that could not be read.
 	Node   *plan.Node `json:"-"`
 	Unread []string   `json:"-"`
 	// Rules are the rules that were asked, by id.
@@ -36,14 +37,13 @@ type Document struct {
 
 // Options say how to print.
 type Options struct {
-	// Show is the least severity that is shown, whatever the format and the state;
-	// empty shows all. The summary counts the whole report.
+	// Show is the least severity that is shown, in every format and state; empty shows all. The summary counts the whole
+	// report.
 	Show rule.Severity
-	// FailOn is the least severity whose failures make the run fail, as its exit
-	// code says; empty for every one.
+	// FailOn is the least severity whose failures make the run fail, with its exit code; empty for every one.
 	FailOn rule.Severity
 	Color  bool
-	// Width is that of text for people, in characters; 0 is [output.PageWidth].
+	// Width is the width of text for people, in characters; 0 is [output.PageWidth].
 	Width int
 }
 
@@ -54,18 +54,16 @@ func Formats() []string {
 	return []string{"table", "wide", "html", "json", "yaml", "ndjson", "sarif", "junit", "ocsf", "csv", "md"}
 }
 
-// ForPeople reports whether a format is read by people, who want to see no more
-// than what matters.
+// ForPeople reports whether a format is read by people, who only want to see important findings.
 func ForPeople(format string) bool {
 	return format == "table" || format == "wide" || format == "md"
 }
 
-// HasHistory reports whether a format tells who had the functions before.
+// HasHistory reports whether a format shows earlier tenants of functions.
 func HasHistory(format string) bool { return format == "html" }
 
-// Write writes the document in the format. Whatever comes from the node does
-// nothing where it is looked at: JSON escapes it, all other formats have it written out
-// (package output).
+// Write writes the document in the format. Text from the node has no effect on a reader's terminal or browser: JSON escapes
+// it, all other formats spell it out (package output).
 func Write(w io.Writer, d *Document, format string, o Options) error {
 	if o.FailOn != "" {
 		d = d.judgedAt(o.FailOn)
@@ -96,8 +94,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	return fmt.Errorf("no such format: %s", format)
 }
 
-// inventory judges the functions, which takes long on a large node and is asked for
-// by few formats.
+// inventory judges the functions. This takes long on a large node, and only few formats need it.
 func (d *Document) inventory() *audit.Inventory {
 	if d.Node == nil {
 		return nil
@@ -128,7 +125,7 @@ func (d *Document) atLeast(show rule.Severity) *Document {
 	return &shown
 }
 
-// hidden is how many failures of the report are not among the findings.
+// hidden returns the number of failures of the report that are not among the findings.
 func (d *Document) hidden() int {
 	return d.Summary.States[finding.Fail] - len(d.in(finding.Fail))
 }
@@ -160,10 +157,8 @@ func writeNDJSON(w io.Writer, d *Document) error {
 	return nil
 }
 
-// identities returns a name for each finding that stays the same from one audit to
-// the next, so that others can tell what is new: a hash of whose it is, its rule and
-// what it is about. Of several that have these in common, the further ones are
-// numbered.
+// identities returns a name for each finding that stays the same from one audit to the next, so that readers can recognize
+// new findings: a hash of the subject, the rule and the object. Findings that have these in common are numbered.
 func (d *Document) identities() []string {
 	seen := map[string]int{}
 	ids := make([]string, len(d.Findings))
@@ -185,7 +180,7 @@ func address(f *finding.Finding) string {
 	return f.Device.String()
 }
 
-// about names what a finding is about, in a few words.
+// about names the object of a finding.
 func about(f *finding.Finding) string {
 	switch {
 	case f.Device != nil && f.Object != "":

@@ -56,6 +56,7 @@ func pruned(value any) any {
 	case map[string]any:
 		for name, inner := range v {
 			v[name] = pruned(inner)
+			// A run without results would mean that it did not look (SARIF 2.1.0, 3.14.23).
 			if isEmpty(v[name]) && name != "results" {
 				delete(v, name)
 			}
@@ -148,7 +149,7 @@ func sarifResult(d *Document, f *finding.Finding) *sarif.Result {
 		properties["waiver"] = f.Waiver
 	}
 	if f.State == finding.Waived {
-		// "external": the decision is kept outside of what was looked at (3.35.2).
+		// "external": the decision is kept outside of the audited node (3.35.2).
 		result.AddSuppression(sarif.NewSuppression().WithKind("external").WithStatus("accepted").WithJustification(waiverWords(f.Waiver)))
 	}
 	return result.WithProperties(bag(properties))
@@ -165,8 +166,7 @@ func sarifLevel(s rule.Severity) string {
 	}
 }
 
-// sarifScore is what GitHub sorts by: over 9.0 is critical, from 7.0 high, from 4.0
-// medium, below low.
+// sarifScore returns the score by which GitHub sorts: over 9.0 is critical, from 7.0 high, from 4.0 medium, below low.
 func sarifScore(s rule.Severity) string {
 	switch s {
 	case rule.Critical:
@@ -182,8 +182,8 @@ func sarifScore(s rule.Severity) string {
 	}
 }
 
-// sarifLocation is the first file of the evidence, or the function's directory, and
-// the function, or the object, by name.
+// sarifLocation returns the first file of the evidence, or the function's directory, with the function or the object as
+// logical location.
 func sarifLocation(d *Document, f *finding.Finding) *sarif.Location {
 	file := ""
 	if f.Device != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// tableStyle says how the table looks.
+// tableStyle is the style of the table.
 type tableStyle struct {
 	color bool
 	width int
 	// wide leaves nothing out: every finding, and the evidence.
 	wide bool
-	// hidden is how many failures are left out by severity.
+	// hidden is the number of failures that are left out by severity.
 	hidden int
 	// failOn is the least severity whose failures make the run fail.
 	failOn rule.Severity
@@ -50,7 +50,7 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 	return nil
 }
 
-// verdict is the line that a reader in a hurry reads.
+// verdict writes the summary in one line.
 func (t *table) verdict(d *Document) {
 	var mark string
 	var color output.Color
@@ -81,7 +81,7 @@ func (t *table) verdict(d *Document) {
 	}
 }
 
-// verdictWords says in words what a summary says, and whether the run fails for it.
+// verdictWords returns a summary in words, and whether the run fails because of it.
 func verdictWords(s *finding.Summary, failOn rule.Severity) string {
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	switch {
@@ -168,7 +168,7 @@ func short(f *finding.Finding) string {
 	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
 }
 
-// waived lists what was accepted, once for all that one waiver covers.
+// waived lists the accepted findings, those of one waiver together.
 func (t *table) waived(found []finding.Finding) {
 	if len(found) == 0 {
 		return
@@ -190,7 +190,7 @@ func (t *table) waived(found []finding.Finding) {
 	}
 }
 
-// byWaiver gathers the findings that one waiver covers, unless each is to be shown with its evidence.
+// byWaiver groups the findings that one waiver covers, unless each is to be shown with its evidence.
 func byWaiver(found []finding.Finding, wide bool) [][]finding.Finding {
 	var groups [][]finding.Finding
 	for _, f := range found {
@@ -248,7 +248,7 @@ func severityColor(s rule.Severity) output.Color {
 	}
 }
 
-// visible returns a copy in which every text is as [output.Visible] has it.
+// visible returns a copy with [output.Visible] applied to every text.
 func (d *Document) visible() *Document {
 	r := *d.Report
 	r.Subject = visibleSubject(r.Subject)

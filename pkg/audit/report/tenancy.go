@@ -18,18 +18,18 @@ import (
 // ledger.
 type Tenancy struct {
 	Device pci.Address
-	// Tenant is who had it, and Claim their claim: "namespace/name".
+	// Tenant is its tenant, and Claim the tenant's claim: "namespace/name".
 	Tenant string
 	Claim  string
-	// State says how far a tenancy of now has come, in a word; empty for a past one.
+	// State is the state of a present tenancy, in a word; empty for a past one.
 	State string
-	// From and To are when it began and ended: zero if that is not known, and To
-	// while it goes on.
+	// From and To are its begin and end. They are zero if unknown, and To is zero
+	// while it lasts.
 	From, To time.Time
-	// ResetBefore and ResetAfter are how the function was cleaned for this tenant
-	// and after it; nil if that is not known, or not yet so.
+	// ResetBefore and ResetAfter are the resets before and after this tenant. They
+	// are nil if unknown, or not done yet.
 	ResetBefore, ResetAfter *Reset
-	// Ledger is what the ledger says of it; nil if that says nothing.
+	// Ledger is its entry in the ledger; nil if there is none.
 	Ledger *facts.PastTenancy
 	// Lost is set if the ledger has no end of it, and the journal says that the
 	// claim does not have the function.
@@ -38,14 +38,14 @@ type Tenancy struct {
 
 // Reset is one reset of a function.
 type Reset struct {
-	// Method is the kernel's word: "flr", "bus".
+	// Method is the kernel's name: "flr", "bus".
 	Method string
-	// Proven is set if the function's registers were as they were before a
-	// tenant had it. The tables say once that memory is not checked.
+	// Proven is set if the function's registers were as before a tenant had it. The
+	// tables say once that memory is not checked.
 	Proven bool
-	// Note says more: how long it took, or why it is not proven.
+	// Note has details: its duration, or why it is not proven.
 	Note string
-	// At is when it was; zero if that is not known.
+	// At is its time; zero if unknown.
 	At time.Time
 }
 
@@ -70,7 +70,7 @@ func (t *Tenancy) Open() bool { return t.To.IsZero() && !t.Lost }
 // Ended reports whether the tenancy is known to have ended.
 func (t *Tenancy) Ended() bool { return !t.To.IsZero() }
 
-// Name returns the claim, and the tenant where that is not in it.
+// Name returns the claim, and the tenant if the claim does not contain it.
 func (t *Tenancy) Name() string {
 	switch {
 	case t.Claim == "":
@@ -81,7 +81,7 @@ func (t *Tenancy) Name() string {
 	return t.Tenant + ": " + t.Claim
 }
 
-// TenanciesNow returns the tenancies that the node's journal has: those of now.
+// TenanciesNow returns the present tenancies, from the node's journal.
 func TenanciesNow(n *facts.Node) []Tenancy {
 	list := make([]Tenancy, 0, len(n.Tenancies))
 	for i := range n.Tenancies {
@@ -113,8 +113,8 @@ func since(r *journal.Record) time.Time {
 	return at.UTC()
 }
 
-// newReset returns the last reset in the record that touched the function, nil
-// where there is none.
+// newReset returns the last reset in the record that touched the function, or nil if
+// there is none.
 func newReset(r *journal.Record, a pci.Address) *Reset {
 	var last *Reset
 	for i := range r.Proofs {
@@ -124,6 +124,8 @@ func newReset(r *journal.Record, a pci.Address) *Reset {
 			continue
 		}
 		if before == nil {
+			// Without a baseline, the proof's own fingerprint from before the reset
+			// is compared.
 			before = fingerprint(p.Before, a)
 		}
 		last = &Reset{Method: p.Method, Note: fmt.Sprintf("%d ms", p.Milliseconds)}
@@ -147,17 +149,17 @@ func fingerprint(list []isolation.Fingerprint, a pci.Address) *isolation.Fingerp
 	return nil
 }
 
-// tenant is one of those who have or had functions, and how it is shown.
+// tenant is a present or past tenant, with its signs on the page.
 type tenant struct {
 	Name   string
 	Letter string
-	// Color is one of the page's few: letters and names tell tenants apart.
+	// Color is one of a few: letters and names distinguish tenants.
 	Color int
-	// Functions and Claims count what it has now.
+	// Functions and Claims count those that it has now.
 	Functions, Claims int
 }
 
-// tenants knows all who are on the page.
+// tenants has all tenants on the page.
 type tenants struct {
 	list []tenant
 	now  map[pci.Address][]*Tenancy
@@ -186,7 +188,7 @@ func newTenants(tenancies []Tenancy, findings []finding.Finding) *tenants {
 	return who
 }
 
-// count counts what the tenants have now.
+// count counts the functions and claims that the tenants have now.
 func (w *tenants) count() {
 	claims := map[string]bool{}
 	for _, list := range w.now {
@@ -201,11 +203,11 @@ func (w *tenants) count() {
 	}
 }
 
-// maxNamed is how many tenants a legend names.
+// maxNamed is the number of tenants that a legend names.
 const maxNamed = 40
 
-// holding returns the tenants that have functions now, and how many of them are
-// too many to name.
+// holding returns the tenants that have functions now, and the number of those that
+// are too many to name.
 func (w *tenants) holding() (list []tenant, more int) {
 	for _, t := range w.list {
 		switch {
@@ -234,7 +236,7 @@ func (w *tenants) all(names []string) []tenant {
 	return list
 }
 
-// holders returns which tenant has which function, as the drawing names them.
+// holders returns the tenants of each function, for the drawing.
 func (w *tenants) holders() map[pci.Address][]audit.Holder {
 	holders := map[pci.Address][]audit.Holder{}
 	for a, list := range w.now {

@@ -9,12 +9,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// timeline is who had which function when: drawn, and as a table.
+// timeline shows the tenancies of functions over time, as a drawing and as a table.
 type timeline struct {
 	Height, Axis int
 	Ticks        []tick
 	Rows         []lane
-	// Undrawn is how many functions the drawing leaves out.
+	// Undrawn is the number of functions that the drawing leaves out.
 	Undrawn int
 	// Stays, Proven and Unproven say which parts of the legend the drawing needs.
 	Stays, Proven, Unproven bool
@@ -32,10 +32,10 @@ type lane struct {
 // Middle is the height of its resets.
 func (l *lane) Middle() int { return l.Y + barHeight/2 }
 
-// Stay is the top of what marks the times in VMs.
+// Stay is the top of the marks of times in VMs.
 func (l *lane) Stay() int { return l.Y + barHeight - stayHeight }
 
-// resetMark is a reset and where it is drawn.
+// resetMark is a reset and its place in the drawing.
 type resetMark struct {
 	*Reset
 	X int
@@ -45,9 +45,9 @@ type resetMark struct {
 type bar struct {
 	tenancyOf
 	X, W int
-	// Label is what fits into it.
+	// Label is the text that fits into it.
 	Label string
-	// Stays are when it was in a VM.
+	// Stays are its times in VMs.
 	Stays []stay
 }
 
@@ -74,8 +74,8 @@ const (
 	maxStays      = 50 // in one bar
 )
 
-// newTimeline draws tenancies, which are sorted by function, up to a time; zero for
-// the last that is known of any. It returns nil if there are none.
+// newTimeline draws tenancies, which are sorted by function, up to a time. If that is zero,
+// the drawing ends with the last known time. It returns nil if there are none.
 func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 	if len(sorted) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func (t *timeline) lane(a pci.Address) *lane {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// times are all that is known of when what was.
+// times returns all known times of the tenancy.
 func (t *Tenancy) times() []time.Time {
 	list := []time.Time{t.From, t.To}
 	for _, r := range []*Reset{t.ResetBefore, t.ResetAfter} {
@@ -152,7 +152,7 @@ func (t *Tenancy) times() []time.Time {
 	return list
 }
 
-// span returns from when to when the drawing goes: with a little room before the
+// span returns the first and the last time of the drawing, with a little room before the
 // first tenancy.
 func span(list []Tenancy, until time.Time) (first, last time.Time) {
 	last = until
@@ -169,6 +169,7 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 			}
 		}
 	}
+	// Without a length, the axis would have no scale.
 	if first.IsZero() || !first.Before(last) {
 		first = last.Add(-time.Hour)
 	}
@@ -205,7 +206,7 @@ func newStays(list []facts.Stay, first, last time.Time) []stay {
 	return stays
 }
 
-// TextX is where its label begins.
+// TextX is the start of its label.
 func (b *bar) TextX() int { return b.X + 5 }
 
 // fitting returns the first text that fits into the width, or none.
@@ -218,7 +219,7 @@ func fitting(width int, texts ...string) string {
 	return ""
 }
 
-// place returns where on the axis a time is.
+// place returns the place of a time on the axis.
 func place(at, first, last time.Time) int {
 	share := float64(at.Sub(first)) / float64(last.Sub(first))
 	return laneLeft + int(share*(barsRight-laneLeft))
@@ -234,8 +235,8 @@ func ticks(first, last time.Time) []tick {
 	return list
 }
 
-// chooseStep returns a step by which a time is divided into at most eight, and how to
-// write it.
+// chooseStep returns a step that divides a time into at most eight parts, and the layout of
+// its labels.
 func chooseStep(d time.Duration) (step time.Duration, layout string) {
 	const day = 24 * time.Hour
 	for _, step := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour} {
