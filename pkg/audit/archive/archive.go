@@ -1,6 +1,6 @@
-// Package archive copies what was read of a node into one file, and reads such a file in place of the node. A copy
-// answers exactly as the node did: files that could not be read give their errors, what was absent is absent, and
-// what was not read is [ErrNotCollected], which checks take as unknown and never as good.
+// Package archive copies the data that was read from a node into one file, and reads such a file in place of the
+// node. A copy answers exactly as the node did: files that could not be read give their errors, and absent files
+// are absent. Files that were not read give [ErrNotCollected], which checks take as unknown and never as good.
 //
 // An archive is a .tar.gz of [ManifestName] and of the node's files below [treeName], so that you can open it with
 // tar(1). Readers need not trust an archive: see [Open].
@@ -23,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Names of what an archive holds.
+// Names in an archive.
 const (
 	ManifestName = "manifest.json"
 	treeName     = "node"
@@ -32,7 +32,7 @@ const (
 // Format is the version of the archives that this package writes and reads.
 const Format = 1
 
-// ErrNotCollected says that a copy can't answer, since the file was not read when it was made: by an older
+// ErrNotCollected says that a copy can't answer, because the file was not read when it was made: by an older
 // collector, or because it is never collected.
 var ErrNotCollected = errors.New("it was not collected")
 
@@ -41,31 +41,29 @@ type Manifest struct {
 	Format int `json:"format"`
 	// Collector is the version of the program that made it.
 	Collector string `json:"collector"`
-	// Time is when the node was read, RFC 3339 in UTC.
+	// Time is the time of reading, RFC 3339 in UTC.
 	Time     string `json:"time"`
 	Hostname string `json:"hostname,omitempty"`
 	BootID   string `json:"bootID,omitempty"`
 	Kernel   string `json:"kernel,omitempty"`
-	// UID is the user that read, and Hidden counts the functions whose
-	// configuration space was not shown in full.
+	// UID is the user who read the node, and Hidden counts the functions whose configuration space was not
+	// readable completely.
 	UID    int `json:"uid"`
 	Hidden int `json:"hiddenFunctions"`
-	// Ledger says which parts of the node's ledger are left out; nil if nothing is, or where
-	// the node has none.
+	// Ledger says which parts of the node's ledger are left out; nil if none is, or if the node has no ledger.
 	Ledger *LedgerCopy `json:"ledger,omitempty"`
 	// Lists are the names in the directories that were listed.
 	Lists map[string][]string `json:"lists"`
-	// Known are files that were there and whose content was not read: they are
-	// empty in the archive.
+	// Known are files that existed, but whose content was not read. They are empty in the archive.
 	Known []string `json:"known"`
-	// Failures are the looks that failed, absent files included.
+	// Failures are the accesses that failed, including those of absent files.
 	Failures []Failure `json:"failures"`
 }
 
-// Failure is a look at a file that failed.
+// Failure is a failed access of a file.
 type Failure struct {
 	Path string `json:"path"`
-	// Op is the way of looking: open, read, list, link, stat.
+	// Op is the kind of access: open, read, list, link, stat.
 	Op string `json:"op"`
 	// Errno is the system's error number; 0 with Error, the text of any other.
 	Errno int    `json:"errno,omitempty"`
@@ -101,9 +99,8 @@ func (f *Failure) err() error {
 
 func opNames() []string { return []string{"open", "read", "list", "link", "stat"} }
 
-// Write writes what was recorded as an archive. The manifest's lists and failures
-// are filled in. What must not leave the node is left out or blackened: see
-// [Recorder.censor].
+// Write writes the records as an archive. The manifest's lists and failures are filled in. Data that must not
+// leave the node is left out or blackened: see [Recorder.censor].
 func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +124,7 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	return nil
 }
 
-// look finds out whose files these are, and whether they exist. Callers hold mu.
+// look determines the owners of files, and whether the files exist. Callers hold mu.
 func (r *Recorder) look(places []string) {
 	names := map[string][]string{} // by directory
 	for _, place := range places {
@@ -158,7 +155,7 @@ func (e *entry) absent() bool {
 // isDir reports whether the file is a directory.
 func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.dir }
 
-// known reports whether the file was there, but its content is not.
+// known reports whether the file existed, but its content was not read.
 func (e *entry) known() bool { return e.opened && !e.read && !e.link && !e.isDir() }
 
 func (r *Recorder) manifest(m Manifest, places []string) Manifest {
@@ -204,7 +201,7 @@ func (w *writer) manifest(m Manifest) error {
 	return w.file(ManifestName, data, nil)
 }
 
-// entry writes one file; nothing for what was not there.
+// entry writes one file, or nothing if it did not exist.
 func (w *writer) entry(place string, e *entry) error {
 	name := path.Join(treeName, place)
 	switch {

@@ -25,25 +25,23 @@ const bundleFormat = 1
 // BundleManifestName is the first file of a bundle.
 const BundleManifestName = "manifest.json"
 
-// maxFiles and maxTotal bound what is included besides the node's archive: a node
-// whose logs are made to fill a disk does not.
+// maxFiles and maxTotal limit the files besides the node's archive, so that full logs of a node do not fill a disk.
 const (
 	maxFiles  = 4096
 	maxBundle = 128 << 20
-	// maxLeftOut is how many of those that are left out are named.
+	// maxLeftOut is the number of left-out files that are named.
 	maxLeftOut = 100
 )
 
-// BundleManifest says what a bundle holds.
+// BundleManifest describes the content of a bundle.
 type BundleManifest struct {
 	Format int `json:"format"`
-	// Tool is the build that made it; Time when, RFC 3339 in UTC.
+	// Tool is the build that made it, and Time the time, RFC 3339 in UTC.
 	Tool     string `json:"tool"`
 	Time     string `json:"time"`
 	Hostname string `json:"hostname,omitempty"`
 	BootID   string `json:"bootID,omitempty"`
-	// Masked says that tenants' names are replaced, and Notes what that means, and what
-	// was left out and why.
+	// Masked says that tenants' names are replaced. Notes explain that, and name the left-out files with the reasons.
 	Masked bool         `json:"masked"`
 	Notes  []string     `json:"notes"`
 	Files  []BundleFile `json:"files"`
@@ -56,7 +54,7 @@ type BundleFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Bundle is a support bundle: what is known of a node in one .tar.gz, for another person to examine. It has no credentials,
+// Bundle is a support bundle: the known facts of a node in one .tar.gz, for another person to examine. It has no credentials,
 // and with a mask no names of tenants. It is not safe for concurrent use.
 type Bundle struct {
 	files []content
@@ -72,11 +70,11 @@ type content struct {
 	done bool
 }
 
-// Add takes a file in, whose credentials and, if that is asked for, names are taken out
-// as it is written. What is too much is left out, and said.
+// Add includes a file. Its credentials and, on request, names are removed when it is written. Files beyond the limits are
+// left out, and the manifest names them.
 func (b *Bundle) Add(name string, data []byte) { b.add(content{name: path.Clean(name), data: data}) }
 
-// AddDone takes a file in as it is: the caller has taken out what must not leave.
+// AddDone includes a file unchanged. The caller has removed data that must not leave the node.
 func (b *Bundle) AddDone(name string, data []byte) {
 	b.files = append(b.files, content{name: name, data: data, done: true})
 }
@@ -92,7 +90,7 @@ func (b *Bundle) add(c content) {
 	b.files = append(b.files, c)
 }
 
-// AddJSON takes a value in, as JSON.
+// AddJSON includes a value as JSON.
 func (b *Bundle) AddJSON(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -134,8 +132,8 @@ func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
 	return nil
 }
 
-// reserve has a mask leave alone the words of the bundle's own documents, and returns how many
-// names are such words.
+// reserve excludes the words of the bundle's own documents from a mask, and returns the number of names that are such
+// words.
 func (b *Bundle) reserve(mask *Mask) int {
 	if mask == nil {
 		return 0
@@ -158,7 +156,7 @@ func scrub(name string, data []byte) []byte {
 	return Scrub(data)
 }
 
-// document replaces names in a file: of JSON in its fields first.
+// document replaces names in a file. In JSON, it replaces those in fields first.
 func (m *Mask) document(name string, data []byte) []byte {
 	if isJSON(name) {
 		data = m.Fields(data)
@@ -186,7 +184,7 @@ func pack(w io.Writer, when string, files []content) error {
 // maxBinary is the largest program that is read for its version.
 const maxBinary = 256 << 20
 
-// Versions are those of what runs the node's VMs, as files say: no program is run.
+// Versions are those of the programs that run the node's VMs, according to files: no program is run.
 type Versions struct {
 	Tool   string `json:"tool"`
 	Kernel string `json:"kernel,omitempty"`
@@ -198,7 +196,7 @@ type Versions struct {
 	Programs []Program `json:"programs"`
 }
 
-// Program is what a program's file says of its build.
+// Program is a program's build, according to its file.
 type Program struct {
 	Path    string `json:"path"`
 	Module  string `json:"module"`
@@ -208,7 +206,7 @@ type Program struct {
 	Go       string `json:"go"`
 }
 
-// programs are where those lie that matter.
+// programs returns the paths of the relevant programs.
 func programs() []string {
 	var all []string
 	for _, dir := range []string{"usr/bin/", "usr/local/bin/", "opt/kata/bin/", "opt/kata-vfio/bin/", "usr/sbin/"} {
@@ -222,7 +220,7 @@ func programs() []string {
 	return all
 }
 
-// ReadVersions reads what files of the node say.
+// ReadVersions reads the versions from files of the node.
 func ReadVersions(node *sysfs.FS, tool string) Versions {
 	v := Versions{Tool: tool, Programs: []Program{}, Kernel: line(node, "proc/version"), Kata: line(node, "opt/kata/VERSION")}
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
@@ -256,7 +254,7 @@ func line(node *sysfs.FS, name string) string {
 	return strings.TrimSpace(first)
 }
 
-// readProgram reads a program's build; false for what is not there, or not written in Go.
+// readProgram reads a program's build; false if the file does not exist or was not built by Go.
 func readProgram(node *sysfs.FS, name string) (Program, bool) {
 	info, err := node.Stat(name)
 	if err != nil || info.Size() > maxBinary {

@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// censor removes what must not leave the node, and no check needs: processes that have nothing to do with devices, the
-// other files of those that have, the environment of containers, and passwords in configurations. Callers hold mu.
+// censor removes data that must not leave the node, and that no check needs: processes unrelated to devices, the other
+// files of related ones, the environment of containers, and passwords in configurations. Callers hold mu.
 func (r *Recorder) censor() {
 	for pid, places := range r.processes() {
 		r.censorProcess(pid, places)
@@ -27,7 +27,7 @@ func (r *Recorder) censor() {
 			e.data = censorKataState(e.data)
 		}
 		switch {
-		case e.read && place == "proc/iomem": // the rest shows where the kernel is in memory
+		case e.read && place == "proc/iomem": // the rest shows the kernel's place in memory
 			e.data = []byte(device.ExcerptFrameBuffers(string(e.data)))
 		case !e.read || !mayHaveSecrets(place):
 		case path.Ext(place) == ".json":
@@ -86,11 +86,10 @@ func (r *Recorder) isDaemon(dir string) bool {
 	}, strings.TrimSpace(string(comm.data)))
 }
 
-// concerns reports whether a file of a process says that it has to do with
-// devices, or could not be read: then it may.
+// concerns reports whether a file of a process relates it to devices, or could not be read, so that it may.
 func (e *entry) concerns() bool {
 	for _, err := range e.failed {
-		if failure("", 0, err).Errno != 2 { // ENOENT: it ended, or has no such thing
+		if failure("", 0, err).Errno != 2 { // ENOENT: it ended, or has no such file
 			return true
 		}
 	}
@@ -102,7 +101,7 @@ func (e *entry) concerns() bool {
 	return false
 }
 
-// blacken hides which files other than devices a process has open or mapped.
+// blacken hides the files other than devices that a process has open or mapped.
 func (e *entry) blacken(place string) {
 	if e.link && path.Base(path.Dir(place)) == "fd" && !showable(e.target) {
 		e.target = "(not collected)"
@@ -133,8 +132,8 @@ func isBundle(place string) bool {
 	return path.Base(place) == "config.json" && strings.Contains(place, "containerd/io.containerd.runtime.v2.task/")
 }
 
-// bundle is what a check judges by in such a file: whose the container is, its mounts and device nodes, and whether it is
-// privileged. It has what package containerd reads, except for Kata's initial data.
+// bundle is the part of such a file that checks judge: the container's owner, its mounts and device nodes, and whether it
+// is privileged. It has the fields that package containerd reads, except for Kata's initial data.
 type bundle struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Mounts      []mount           `json:"mounts,omitempty"`
@@ -160,7 +159,7 @@ type mount struct {
 	Source string `json:"source"`
 }
 
-// censorBundle keeps what is judged. One that can't be read stays one that can't.
+// censorBundle keeps the judged part. An unreadable file stays unreadable.
 func censorBundle(data []byte) []byte {
 	var b bundle
 	if err := json.Unmarshal(data, &b); err != nil {
@@ -179,15 +178,14 @@ func censorBundle(data []byte) []byte {
 	return kept
 }
 
-// isKataState reports whether a file is what Kata keeps of a sandbox or of a directly assigned volume: it has annotations
-// of the pod and Kata's whole configuration, or what a storage driver says for the guest.
+// isKataState reports whether a file is Kata's state of a sandbox or of a directly assigned volume. Such a file has
+// annotations of the pod and Kata's whole configuration, or a storage driver's data for the guest.
 func isKataState(place string) bool {
 	dir := path.Dir(path.Dir(place))
 	return dir == "run/kata-containers/shared/direct-volumes" && path.Base(place) == "mountInfo.json" || dir == "run/vc/sbs" && path.Base(place) == "persist.json" || dir == "run/kata" && path.Base(place) == "state.json"
 }
 
-// censorKataState leaves of it what is judged: which VM runs, and with which functions.
-// One that can't be read stays one that can't.
+// censorKataState keeps the judged part: the VM that runs, and its functions. An unreadable file stays unreadable.
 func censorKataState(data []byte) []byte {
 	var state map[string]json.RawMessage
 	if err := json.Unmarshal(data, &state); err != nil {

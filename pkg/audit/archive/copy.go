@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// answers say what the node said where the copied files don't. It implements
+// answers are the node's answers that the copied files can't give. It implements
 // [sysfs.Copy] and never changes.
 type answers struct {
 	links    map[string]string
@@ -48,7 +48,7 @@ func newAnswers(m *Manifest) (*answers, error) {
 	return a, nil
 }
 
-// add says that there is a file, and so the directories above it.
+// add adds an existing file, and the directories above it.
 func (a *answers) add(name string) {
 	for ; name != "." && name != "/" && !a.there[name]; name = path.Dir(name) {
 		a.there[name] = true
@@ -93,8 +93,9 @@ func (a *answers) Names(name string) ([]string, error) {
 	return nil, ErrNotCollected
 }
 
-// missing says why a place is not in the copy: something above it was absent or
-// no directory on the node, or its directory was listed without it.
+// missing returns the reason why a place is not in the copy: something above it
+// was absent or not a directory on the node, or its directory was listed without
+// it.
 func (a *answers) missing(place string) error {
 	for at := place; ; at = path.Dir(at) {
 		for op := range opNames() {
@@ -122,13 +123,13 @@ func inside(name string) bool {
 		!strings.ContainsRune(name, 0)
 }
 
-// maxLinks is how many links a path may go through, as in the kernel
+// maxLinks is the number of links that a path may have, as in the kernel
 // (path_resolution(7)).
 const maxLinks = 40
 
-// walk returns where a path leads, by the links that link knows; the last element
-// is followed too if follow. A link that is absolute or climbs out of the root is
-// not followed: [os.Root] refuses it as well.
+// walk returns the target of a path, by the links that link returns; the last
+// element is also followed if follow is set. A link that is absolute or leaves
+// the root is not followed: [os.Root] refuses it as well.
 func walk(name string, follow bool, link func(string) (target string, ok bool)) string {
 	at, rest := "", elements(name)
 	for links := 0; len(rest) > 0; {
@@ -156,8 +157,8 @@ func walk(name string, follow bool, link func(string) (target string, ok bool)) 
 	return at
 }
 
-// elements splits a path without cleaning it: what ".." means depends on the
-// links before it.
+// elements splits a path without cleaning it, because the meaning of ".." depends
+// on the links before it.
 func elements(name string) []string {
 	parts := strings.Split(name, "/")
 	kept := parts[:0]

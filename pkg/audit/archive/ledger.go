@@ -15,27 +15,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// LedgerLimit is how much of a ledger is copied unless the user says otherwise, in
-// bytes: the events of years, and half of what an archive may hold.
+// LedgerLimit is the default limit of a ledger's copy, in bytes: the events of years, and half of an archive's largest
+// size.
 const LedgerLimit = 256 << 20
 
 // LedgerCopy says which parts of the node's ledger an archive leaves out.
 type LedgerCopy struct {
-	// Segments is how many the ledger had. LeftOut is how many of them, the oldest, the archive has only by the
-	// hashes of their events, Events how many events these are, and Bytes their size. Chain, tree and signatures
-	// can still be verified.
+	// Segments is the number of the ledger's segments. LeftOut counts those, the oldest, of which the archive only has
+	// the hashes of their events, Events counts these events, and Bytes is their size. Chain, tree and signatures can
+	// still be verified.
 	Segments int   `json:"segments"`
 	LeftOut  int   `json:"leftOut"`
 	Events   int64 `json:"events"`
 	Bytes    int64 `json:"bytes"`
-	// Reason is why the archive has nothing of the ledger; empty if it has.
+	// Reason says why the archive does not have the ledger; empty if it does.
 	Reason string `json:"reason,omitempty"`
 }
 
-// maxReason bounds what a reader reads of an archive, which is not trusted.
+// maxReason limits the text from an archive, which is not trusted.
 const maxReason = 300
 
-// String says it in a sentence; empty if nothing is left out.
+// String returns it as a sentence; empty if nothing is left out.
 func (c *LedgerCopy) String() string {
 	switch {
 	case c == nil:
@@ -84,7 +84,7 @@ func hasEvents(name string) bool { return ledger.IsSegment(name) || ledger.IsKep
 type ledgerFiles struct {
 	r    *Recorder
 	copy LedgerCopy
-	// room is how much is left of what may be copied.
+	// room is the number of bytes that may still be copied.
 	room int64
 	// kept are the files that the archive gets.
 	kept map[string][]byte
@@ -117,8 +117,8 @@ func (l *ledgerFiles) add(name string) {
 	l.kept[name] = data
 }
 
-// leaveOut leaves a file with events out, and returns what takes its place: nothing for the events that stay of a dropped
-// segment, since their hashes are there.
+// leaveOut leaves a file with events out, and returns the file that takes its place: none for the kept events of a
+// dropped segment, because their hashes are in a file already.
 func (l *ledgerFiles) leaveOut(name string, data []byte) (string, []byte) {
 	l.copy.LeftOut++
 	l.copy.Bytes += int64(len(data))

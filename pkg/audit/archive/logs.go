@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// maxLog is how much of the end of one log is read, and maxLogs how many logs.
+// maxLog is the number of bytes that are read from the end of one log, and maxLogs the number of logs.
 const (
 	maxLog  = 2 << 20
 	maxLogs = 200
@@ -25,11 +25,11 @@ const (
 const noJournald = "the journal of systemd is not in the bundle, since no other program is run to read it: " +
 	"journalctl -b -k and journalctl -u containerd -u crio -u kubelet print it"
 
-// podLogs is where the kubelet keeps them, a directory <namespace>_<pod>_<uid> for each pod.
+// podLogs is the kubelet's directory of logs. It has a directory <namespace>_<pod>_<uid> for each pod.
 const podLogs = "var/log/pods"
 
-// ownLogs are those of kata-vfio's own pods, which are in its namespace, and programs, which
-// are taken whole; nodeLogs those in which only some lines concern devices.
+// ownLogs are the logs of kata-vfio's own pods, which are in its namespace, and programs. They are included
+// completely. nodeLogs are logs in which only some lines concern devices.
 func ownLogs(namespace string) []string {
 	return []string{podLogs + "/" + namespace + "_kata-vfio-*/*/*.log", "var/log/kata-vfio/*", "var/log/kata-vfio*.log"}
 }
@@ -41,16 +41,16 @@ func nodeLogs() []string {
 	}
 }
 
-// concerning finds the lines of a node's log that have to do with devices in VMs.
+// concerning matches the lines of a node's log that concern devices in VMs.
 var concerning = regexp.MustCompile(`(?i)\b(vfio|iommu|dmar|amd-vi|pcieport|aer|pci|kata|nri|cdi|mlx5|nvidia|sr-?iov|vfs?)\b|kata-vfio|resourceclaim`)
 
-// kernels is a line of the kernel's in a log that others write to, too.
+// kernels matches a line of the kernel in a log to which other programs also write.
 var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
 
 // ofKernel are the logs that have the kernel's lines only.
 func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
 
-// subject is the tenant's object that a line of our own logs is about, in both forms that the plugin writes.
+// subject matches the tenant's object in a line of our own logs, in both forms that the plugin writes.
 var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
 
 // hideLogged hides the names of pods in the node's logs, except for kata-vfio's own namespace, and the names in
@@ -67,9 +67,9 @@ func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
 	}
 }
 
-// Logs adds the ends of the node's logs, as far as they are in files; kata-vfio's own pods are in the namespace.
-// With a mask it leaves out the logs of runtimes, and everything but the kernel's messages of shared logs: they
-// name every pod, and not all names are known.
+// Logs adds the ends of the node's logs, if they are in files; kata-vfio's own pods are in the namespace. With a
+// mask it leaves out the logs of runtimes, and everything except the kernel's messages in shared logs: they name
+// every pod, and not all names are known.
 func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mask *Mask) error {
 	b.Note(noJournald)
 	if mask != nil {
@@ -160,7 +160,7 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 	}
 	names, err := node.ReadDir(dir)
 	if err != nil {
-		return nil // there is none, or it is not for us to read: so its files
+		return nil // it does not exist, or can't be read, and neither can its files
 	}
 	var found []string
 	for _, name := range names {
@@ -174,7 +174,7 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 // leftOutLine replaces a line of a ledger that could not be read: names in it can't be found either.
 const leftOutLine = "(a line that is not an event is left out)\n"
 
-// Readable returns a ledger's segment without the lines that are none of a ledger's.
+// Readable returns a ledger's segment without the lines that do not belong in a ledger.
 func Readable(segment []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(segment) {
@@ -187,14 +187,14 @@ func Readable(segment []byte) []byte {
 	return out.Bytes()
 }
 
-// isLedgers reports whether a line is an event that this version knows all of, or one
-// of those between events, which have no names.
+// isLedgers reports whether a line is an event whose fields this version all knows, or a line between events,
+// which has no names.
 func isLedgers(line []byte) bool {
 	e, err := ledger.DecodeEvent(line)
 	return err == nil && e.Version <= ledger.Version || bytes.HasPrefix(line, []byte(`{"checkpoint":`))
 }
 
-// ListNames returns the names in an event that are tenants'.
+// ListNames returns the tenants' names in an event.
 func ListNames(e *ledger.Event) []string {
 	var names []string
 	if e.Claim != nil {

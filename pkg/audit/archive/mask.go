@@ -15,9 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// Mask replaces tenants' names: wherever one is a word, or a part of one before or after a dash or dot, a
-// pseudonym replaces it, the same for the same name within one bundle. The name can't be found from it, nor by
-// trying names: its key is dropped with the mask. A name that is also a word of the node's, as dev or gpu, is
+// Mask replaces tenants' names: wherever one is a word, or a part of one before or after a dash or dot, a pseudonym
+// replaces it, which is the same for the same name within one bundle. Nobody can derive the name from it, even by trying
+// names, because its key is dropped with the mask. A name that is also a word of the node's, such as dev or gpu, is
 // replaced in fields only (see [Mask.Reserve]). A nil Mask replaces nothing.
 type Mask struct {
 	key      []byte
@@ -55,7 +55,7 @@ func (m *Mask) Hide(names ...string) {
 	}
 }
 
-// longestName is what a name in Kubernetes may have.
+// longestName is the length of the longest name in Kubernetes.
 const longestName = 253
 
 // Apply returns data with the names replaced.
@@ -101,7 +101,7 @@ func (m *Mask) at(data []byte) (n int, pseudonym string) {
 	return 0, ""
 }
 
-// measureRun returns how far a name may reach that begins with data.
+// measureRun returns the largest length of a name at the start of data.
 func measureRun(data []byte) int {
 	n := 0
 	for n < min(len(data), longestName) && (isWord(data[n]) || data[n] == '-' || data[n] == '.') {
@@ -192,7 +192,7 @@ func (m *Mask) reserveKeys(data []byte) {
 	})
 }
 
-// vocabulary are words that describe the node and its checks. If a tenant uses one of them as a name, on purpose
+// vocabulary has words that describe the node and its checks. If a tenant uses one of them as a name, on purpose
 // or not, it can't be replaced everywhere.
 const vocabulary = `
 	kata-vfio.dev gpu.kata-vfio.dev vf.kata-vfio.dev pf.kata-vfio.dev resource.kata-vfio.dev/v1alpha1 vfio.kata-vfio.dev
@@ -213,9 +213,8 @@ const vocabulary = `
 	proc sys dev etc usr lib boot run var opt bin sbin share root home tmp mnt
 `
 
-// Reserve has the mask leave alone the names in a text that can't name tenants: if a tenant's name is a word of
-// it, replacing the word would change the text's meaning. Only [Mask.Fields] replaces these names. Hide all names
-// before.
+// Reserve excludes the words of a text that can't name tenants from the mask: if a tenant's name is a word of it,
+// replacing the word would change the text's meaning. Only [Mask.Fields] replaces these names. Hide all names before.
 func (m *Mask) Reserve(text []byte) {
 	if m == nil || len(m.names) == 0 {
 		return
@@ -270,7 +269,7 @@ func (m *Mask) reserveOwn() {
 	m.Reserve([]byte(strings.Join(Patterns(), "\n")))
 }
 
-// isKernels reports whether a file is the kernel's, and no process's.
+// isKernels reports whether a file is the kernel's, and not a process's.
 func isKernels(place string) bool {
 	top, rest, _ := strings.Cut(place, "/")
 	switch top {
@@ -283,7 +282,7 @@ func isKernels(place string) bool {
 	return false
 }
 
-// kernelsTarget is where a link of a process leads, if that is to a device.
+// kernelsTarget returns the target of a process's link, if it is a device.
 func kernelsTarget(target string) string {
 	if strings.HasPrefix(target, "/dev/") || strings.HasPrefix(target, "/sys/") || !strings.HasPrefix(target, "/") {
 		return target

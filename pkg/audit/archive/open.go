@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Limits of an archive: far above what a node of 4,096 functions takes, and low enough that a malicious one does
+// Limits of an archive: far above the size for a node of 4,096 functions, and low enough that a malicious one does
 // no harm. It is unpacked in the directory for temporary files.
 const (
 	maxArchive  = 256 << 20    // bytes of the file
@@ -25,8 +25,8 @@ const (
 	maxEntries  = 1 << 19 // files, links and directories: 128 of each of 4,096 functions
 	maxPath     = 1024
 	maxDepth    = 64
-	// bytesOfDir is what a directory takes of maxTotal: a block of the file system. The archive itself needs no byte for those above
-	// a file, so that a few kilobytes of it can name hundreds of thousands.
+	// bytesOfDir is the share of a directory in maxTotal: a block of the file system. The archive itself needs no
+	// byte for the directories above a file, so that a few kilobytes of it can name hundreds of thousands.
 	bytesOfDir = 4 << 10
 )
 
@@ -38,8 +38,7 @@ type Tree struct {
 	dir string
 }
 
-// Is reports whether the file at name is meant to be an archive: a regular file,
-// which no node's root is.
+// Is reports whether the file at name is meant to be an archive: a regular file. A node's root never is one.
 func Is(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
@@ -58,7 +57,7 @@ func Open(name string) (*Tree, error) {
 	return Read(file, name)
 }
 
-// Read is [Open] of what r gives; name is for messages.
+// Read is [Open] for the content of r; name is for messages.
 func Read(r io.Reader, name string) (*Tree, error) {
 	dir, err := os.MkdirTemp("", "kata-vfio-audit-")
 	if err != nil {

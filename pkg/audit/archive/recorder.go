@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Recorder records what is read through a file system. Safe for concurrent use.
+// Recorder records the reads through a file system. Safe for concurrent use.
 type Recorder struct {
 	node *sysfs.FS // untapped
 
@@ -21,11 +21,11 @@ type Recorder struct {
 	dirs    map[string]string          // directories as they were asked for, and where they are
 	links   map[string]map[string]bool // the links in directories
 	plain   map[string]bool            // places that are not links, in other directories
-	// text is what [Recorder.Rewrite] does with a text.
+	// text is the rewriting of texts by [Recorder.Rewrite].
 	text func(string) string
 }
 
-// entry is what the recorder knows of one file.
+// entry is the recorded state of one file.
 type entry struct {
 	data    []byte
 	read    bool
@@ -67,9 +67,8 @@ func (r *Recorder) Put(name string, data []byte) {
 	*e = entry{data: data, read: true, content: true}
 }
 
-// Rewrite has every content pass through f with its name, and every name, link and
-// list without one, and leaves out the files that drop names. It is called last
-// before [Recorder.Write].
+// Rewrite passes every content through f with its name, and every name, link and list without one, and leaves out the
+// files that drop names. It is called last before [Recorder.Write].
 func (r *Recorder) Rewrite(f func(place string, data []byte) []byte, drop func(place string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

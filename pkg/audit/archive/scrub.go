@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// Scrub returns a text without credentials: values of keys and flags that hold some, tokens by their form, private
-// keys, and of a kubeconfig everything. It replaces them with a dash. Use it for texts that leave the node. It
-// does not find credentials of an unknown form.
+// Scrub returns a text without credentials: values of keys and flags that hold some, tokens by their form, private keys,
+// and the whole content of a kubeconfig. It replaces them with a dash. Use it for texts that leave the node. It does not
+// find credentials of an unknown form.
 func Scrub(text []byte) []byte {
 	if bytes.Contains(text, []byte("Config")) && kubeconfig.Match(text) && users.Match(text) {
 		return []byte("(a kubeconfig: left out)\n")
@@ -74,8 +74,8 @@ func firstLine(text []byte) []byte {
 	return text
 }
 
-// isSuspect reports whether a line, in lower case, has a word of one of the forms below:
-// few have, and to look for the forms themselves takes a hundred times as long.
+// isSuspect reports whether a line, in lower case, has a word of one of the forms below. Few lines do, and matching the
+// forms themselves takes a hundred times as long.
 func isSuspect(line []byte) bool {
 	for _, word := range []string{"pass", "secret", "token", "auth", "key", "certificate-data", "bearer", "basic", "://", "eyj", "akia", "gh"} {
 		if bytes.Contains(line, []byte(word)) {
@@ -115,7 +115,7 @@ func scrubLine(text []byte) []byte {
 	return formOfToken.ReplaceAll(text, []byte("-"))
 }
 
-// What credentials look like.
+// Forms of credentials.
 var (
 	kubeconfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?Config"?\s*,?\s*$`)
 	users      = regexp.MustCompile(`(?m)^\s*"?(users|contexts|clusters)"?:`)
@@ -160,8 +160,8 @@ var (
 	secretName = regexp.MustCompile(`(?i)^--?[\w-]*(password|passwd|passphrase|secret|token|api[_-]?key|(?:access|secret)[_-]?key)$`)
 )
 
-// ScrubJSON is [Scrub] of JSON, one document or one a line: of each string as the text that it
-// is, by its key, and in a list by the flag before it. What was JSON is JSON still.
+// ScrubJSON is [Scrub] for JSON, one document or one a line. It scrubs each string as a text, by its key, and in a list
+// by the flag before it. The result is valid JSON.
 func ScrubJSON(data []byte) []byte {
 	if json.Valid(data) {
 		return scrubDocument(data)

@@ -15,16 +15,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// maxWide is how much of a file is read that no check of this version asks for, and
-// maxMatches how many files one pattern may match.
+// maxWide is the number of bytes that are read from a file that no check of this version reads, and maxMatches the
+// number of files that one pattern may match.
 const (
 	maxWide    = 1 << 20
 	maxMatches = 1 << 17
 )
 
-// Wide reads what later versions may judge by: with what the checks of this
-// version read, that is what an archive has. What can't be read is kept as the
-// reason. Reading any of it has no effect and does not wait for a device.
+// Wide reads data that later versions may judge. Together with the reads of this version's checks, it is the content of
+// an archive. Unreadable files are recorded with the reason. None of these reads has an effect or waits for a device.
 func (r *Recorder) Wide(ctx context.Context) error {
 	w := wide{fs: r.node.WithTap(r.saw), recorder: r, lists: map[string][]string{}}
 	for _, pattern := range Patterns() {
@@ -36,8 +35,7 @@ func (r *Recorder) Wide(ctx context.Context) error {
 	return nil
 }
 
-// Patterns are the files that an archive has, whatever the checks ask for: by path.Match,
-// element by element.
+// Patterns match the files that an archive has regardless of the checks, by path.Match, element by element.
 func Patterns() []string {
 	var all []string
 	for _, attribute := range functionAttributes() {
@@ -74,9 +72,8 @@ func Patterns() []string {
 	return all
 }
 
-// functionAttributes are what the kernel remembers of a function or reads from
-// its header: not what acts when it is read (rom), asks the device at length
-// (vpd), maps its memory (resource0) or takes its lock.
+// functionAttributes are attributes that the kernel remembers for a function or reads from its header. Others act when
+// they are read (rom), ask the device at length (vpd), map its memory (resource0) or take its lock.
 func functionAttributes() []string {
 	return []string{
 		"aer_dev_*", "aer_rootport_*", "broken_parity_status", "d3cold_allowed", "dma_mask_bits", "enable", "irq", "label", "index",
@@ -87,7 +84,7 @@ func functionAttributes() []string {
 	}
 }
 
-// private are files that match and must stay on the node: keys.
+// private reports whether a file that matches must stay on the node: a key.
 func private(name string) bool {
 	base := path.Base(name)
 	return strings.Contains(base, "key") || strings.HasSuffix(base, ".pem") || strings.Contains(base, "random") || strings.HasSuffix(base, ".secret")

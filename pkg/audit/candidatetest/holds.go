@@ -1,4 +1,4 @@
-// Package candidatetest compares what an audit says of a node before bootstrap with what it finds after.
+// Package candidatetest compares an audit's prediction for a node before bootstrap with the audit after it.
 package candidatetest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Violations returns what the audit of a candidate said, and the audit after bootstrap, with its reboot, does not find: a
+// Violations returns the differences between the audit of a candidate and the audit after bootstrap, with its reboot: a
 // promised check that fails, a remaining failure that is gone, and a failure that was not mentioned.
 func Violations(c *audit.Candidate, after *finding.Report) []string {
 	fails := map[string]bool{}
@@ -34,7 +34,7 @@ func Violations(c *audit.Candidate, after *finding.Report) []string {
 	return all
 }
 
-// Said returns what is said of each check: repaired, remaining, open or unknown.
+// Said returns the prediction for each check: repaired, remaining, open or unknown.
 func Said(c *audit.Candidate) map[string]string {
 	said := map[string]string{}
 	for _, r := range c.Repaired {

@@ -26,8 +26,8 @@ func (a action) String() string {
 	return a.verb + " " + a.resource + "." + a.group
 }
 
-// whoCan returns the grants that allow the action, anywhere or in the namespace.
-// Those of the control plane itself are left out: who is it needs no grant.
+// whoCan returns the grants that allow the action, anywhere or in the namespace. It leaves out those of the
+// control plane itself, which needs no grant.
 func (s *State) whoCan(a action, namespace string) []Grant {
 	var can []Grant
 	for _, g := range s.Grants {
@@ -53,8 +53,8 @@ func (s *State) allows(g *Grant, a action) bool {
 	return false
 }
 
-// covers reports whether a rule allows the action on objects of any name, or of
-// some: what it can do to one it can often do to the one that matters.
+// covers reports whether a rule allows the action on objects of any name, or of some names, because an action on
+// one object is often possible on the one that matters.
 func covers(rule *rbacv1.PolicyRule, a action) bool {
 	return has(rule.Verbs, a.verb) && has(rule.APIGroups, a.group) && coversResource(rule.Resources, a.resource)
 }
@@ -63,7 +63,7 @@ func has(list []string, word string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, word)
 }
 
-// coversResource knows "*", "pods/exec", "pods/*" and "*/exec".
+// coversResource matches "*", "pods/exec", "pods/*" and "*/exec".
 func coversResource(list []string, resource string) bool {
 	parent, sub, isSub := strings.Cut(resource, "/")
 	return has(list, resource) || isSub && (slices.Contains(list, parent+"/*") || slices.Contains(list, "*/"+sub))
@@ -98,7 +98,7 @@ func (s *State) isBroad(sub *rbacv1.Subject) bool {
 	return ok && s.isTenant(namespace)
 }
 
-// String names the subject and how it comes by it.
+// String names the subject and the binding that includes it.
 func (g *Grant) String() string {
 	who := strings.ToLower(g.Subject.Kind) + " " + g.Subject.Name
 	if g.Subject.Kind == rbacv1.ServiceAccountKind {

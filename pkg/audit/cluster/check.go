@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Check is how a cluster is judged by a rule.
+// Check judges a cluster by a rule.
 type Check = finding.Check[*State, []finding.Finding]
 
 // Catalogue returns all checks that a cluster's API answers, by number. The error is a defect of the build.
@@ -18,7 +18,8 @@ func Catalogue(all *rule.Catalogue) ([]Check, error) {
 		pluginChecks(), nodeChecks(), promiseChecks()))
 }
 
-// Run asks the checks, adds what nodes' own audits found, and returns the finished report. The caller says what was audited.
+// Run runs the checks, adds the findings of the nodes' own audits, and returns the finished report. The caller sets the
+// subject.
 func Run(s *State, checks []Check, o finding.Options) *finding.Report {
 	r := finding.Run(s, s, checks, o)
 	folded, own := s.rolledUp(&o)
@@ -32,7 +33,7 @@ func Run(s *State, checks []Check, o finding.Options) *finding.Report {
 // Expose counts the tenants that the finding names.
 func (s *State) Expose(f *finding.Finding) { f.Exposure = s.exposure(f.Tenants) }
 
-// exposure of something that concerns the tenants. Without names it concerns all tenants that use our devices.
+// exposure returns the exposure of a finding that concerns the tenants. Without names it concerns all tenants that use our devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
 	if len(tenants) == 0 {
 		tenants = s.holding()
@@ -74,7 +75,7 @@ func notApplicable(text string) []finding.Finding {
 	return []finding.Finding{{State: finding.NotApplicable, Text: text}}
 }
 
-// orPass returns the findings, or that all is in order.
+// orPass returns the findings, or a pass if there are none.
 func orPass(found []finding.Finding, text string, seen ...finding.Evidence) []finding.Finding {
 	if len(found) > 0 {
 		return found
@@ -104,7 +105,7 @@ const (
 // anchorsByHand is the nodes' rule that K8S-027 answers in their place.
 const anchorsByHand = "OBS-002"
 
-// shownNodes is how many nodes a folded finding names.
+// shownNodes is the number of nodes that a folded finding names.
 const shownNodes = 8
 
 // rolledUp returns the findings of nodes' own checks that need attention, each once, with its nodes. own are all findings of the nodes'
@@ -138,7 +139,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	return folded, own
 }
 
-// findingKey says what makes two nodes' findings the same: everything except what it affects.
+// findingKey identifies equal findings of nodes: by everything except the affected functions and tenants.
 func findingKey(f *finding.Finding) string {
 	device := ""
 	if f.Device != nil {
@@ -171,8 +172,8 @@ func (o *fold) add(node string, f *finding.Finding) {
 	}
 }
 
-// folded names the nodes where a node's own report names the function: addresses
-// are the same on many nodes. The evidence is the first node's.
+// folded names nodes where a node's own report names the function, because many nodes have the same addresses. The evidence
+// is the first node's.
 func (o *fold) folded() finding.Finding {
 	f := o.finding
 	what := f.Object

@@ -39,7 +39,7 @@ func weakeningClasses(s *State) []finding.Finding {
 	return orPass(found, output.Count(len(ours), "DeviceClass of kata-vfio"))
 }
 
-// mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
+// mayWeaken judges the grants of a class with the settings. A class may be granted to a tenant for its VLAN or
 // address. A device that is not reset, or not isolated, is a risk for all tenants even if only one may ask for it.
 func (s *State) mayWeaken(c *resourceapi.DeviceClass, settings []string) []finding.Finding {
 	object := "DeviceClass " + c.Name
@@ -68,8 +68,8 @@ func isHazard(setting string) bool {
 	return slices.Contains([]string{"reset", "allowUnisolated", "controlNode", "trust", "spoofCheck", "rssQuery", "allowUntagged"}, field)
 }
 
-// weakeningSettings returns what a class says that is not accepted from a claim, or
-// not from a tenant's by default: "trust: true".
+// weakeningSettings returns the settings of a class that are not accepted from a claim, or by default not from a
+// tenant's: "trust: true".
 func weakeningSettings(c *resourceapi.DeviceClass) ([]string, error) {
 	var all []string
 	for i := range c.Spec.Config {
@@ -91,11 +91,12 @@ func weakeningSettings(c *resourceapi.DeviceClass) ([]string, error) {
 	return all, nil
 }
 
-// vmmMiB is what a VM costs on the node beside the guest's RAM, at least: with Kata 4.1.0, QEMU 10.0 and an idle guest, QEMU has some 140 MiB
-// resident, the shim 45 and virtiofsd 10 (case PodGetsGPUInItsVMAndReturnsIt of make kata).
+// vmmMiB is the least memory of a VM on the node besides the guest's RAM: with Kata 4.1.0, QEMU 10.0 and an idle
+// guest, QEMU has some 140 MiB resident, the shim 45 and virtiofsd 10 (case PodGetsGPUInItsVMAndReturnsIt of make
+// kata).
 const vmmMiB = 200
 
-// promiseChecks compare what a RuntimeClass says with what nodes' Kata does.
+// promiseChecks compare a RuntimeClass with the settings of the nodes' Kata.
 func promiseChecks() []Check {
 	return []Check{{ID: "K8S-029", Needs: []string{"runtimeclasses", "resourceslices"}, Judge: promisesKept}}
 }
@@ -149,7 +150,7 @@ func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
 	return overheadCovers(r, h, class)
 }
 
-// overheadCovers compares memory where the VM is charged to the pod.
+// overheadCovers compares memory if the VM is charged to the pod.
 func overheadCovers(r *nodeReport, h *finding.KataHandler, class *nodev1.RuntimeClass) []finding.Finding {
 	if !h.InPodsCgroup {
 		return nil

@@ -41,8 +41,8 @@ func publishedOnce(s *State) []finding.Finding {
 	return orPass(found, output.Count(len(places), "function"))
 }
 
-// extendedResources looks for a policy that knows the names: one for which each DeviceClass is
-// a parameter, or the text of one that lists them, as charts before it had.
+// extendedResources looks for a policy that covers the names: one for which each DeviceClass is a
+// parameter, or the text of one that lists them, as in earlier charts.
 func extendedResources(s *State) []finding.Finding {
 	all, text := s.looksAtClasses(), s.expressions()
 	var found []finding.Finding
@@ -62,8 +62,8 @@ func extendedResources(s *State) []finding.Finding {
 	return orPass(found, output.Count(named, "extended resource"))
 }
 
-// looksAtClasses reports whether the policy for pods' extended resources is in force, and
-// has them run in VMs by whatever DeviceClass they are.
+// looksAtClasses reports whether the policy for pods' extended resources is in force, and makes them
+// run in VMs for every DeviceClass.
 func (s *State) looksAtClasses() bool {
 	const name = "tenant-pod-classes"
 	if s.bound(name)[0].State != finding.Pass {
@@ -74,7 +74,7 @@ func (s *State) looksAtClasses() bool {
 		slices.ContainsFunc(spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Expression, "runtimeClassName") })
 }
 
-// expressions returns those of all policies of the chart.
+// expressions returns the expressions of all policies of the chart.
 func (s *State) expressions() string {
 	var text strings.Builder
 	for _, p := range s.Cluster.Policies() {
@@ -104,7 +104,7 @@ func preparedAgrees(s *State) []finding.Finding {
 	return orPass(found, output.Count(prepared, "prepared device"))
 }
 
-// disagrees says how what is prepared for a claim differs from what it is given; empty if it does not.
+// disagrees describes the difference between a claim's prepared and allocated devices; empty if there is none.
 func disagrees(status *cluster.Status) string {
 	c := status.Claim
 	if c.Object.Status.Allocation == nil {

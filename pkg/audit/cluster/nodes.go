@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// clockSkew is by how much the clocks of nodes and API server may differ.
+// clockSkew is the possible difference between the clocks of nodes and API server.
 const clockSkew = fleet.ClockSkew
 
 func nodeChecks() []Check {
@@ -82,7 +82,7 @@ func auditedLately(s *State) []finding.Finding {
 	return orPass(found, output.Count(len(reports), "node"))
 }
 
-// auditsPass sums each node up: its verdict, and what it counts.
+// auditsPass summarizes each node: its verdict, and its counts.
 func auditsPass(s *State) []finding.Finding {
 	if len(s.reports()) == 0 {
 		return noReports()
@@ -107,7 +107,7 @@ func auditsPass(s *State) []finding.Finding {
 	return orPass(found, output.Count(len(reports), "node"))
 }
 
-// failedWords counts what fails by severity: "has 2 failures: 1 critical, 1 low".
+// failedWords counts failures by severity: "has 2 failures: 1 critical, 1 low".
 func failedWords(r *finding.Report) string {
 	var parts []string
 	for _, severity := range finding.Severities() {
@@ -134,7 +134,7 @@ func worst(r *finding.Report) rule.Severity {
 // held is a device that a node has prepared, according to the API server. Address and ledger are the plugin's own words.
 type held struct {
 	status *cluster.Status
-	// since is when it was prepared.
+	// since is the time of its preparation.
 	since time.Time
 }
 
@@ -155,8 +155,8 @@ func (s *State) held(node string) []held {
 	return all
 }
 
-// recordsAgree compares what nodes' journals had when they were audited with what the API server says of that
-// time. A claim that came or went since then is not a contradiction.
+// recordsAgree compares the nodes' journals at their audits with the API server's objects of that time. A claim that
+// came or went since then is not a contradiction.
 func recordsAgree(s *State) []finding.Finding {
 	if len(s.reports()) == 0 {
 		return noReports()
@@ -210,8 +210,7 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 	return nil
 }
 
-// outlives finds a claim that the node had though it was deleted before: another
-// of its name was there already.
+// outlives finds a claim that the node had after its deletion: another claim with its name existed already.
 func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
 	k := s.Cluster.Claim(c.Namespace, c.Name)
 	if k == nil || string(k.Object.UID) == c.UID || !k.Object.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
@@ -223,7 +222,7 @@ func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Findin
 	return []finding.Finding{of(c.Namespace, f)}
 }
 
-// record is what one of the reports says of a claim.
+// record is a report's record of a claim.
 type record struct {
 	report int
 	by     *nodeReport
@@ -276,7 +275,7 @@ type anchor struct {
 	by   time.Time
 }
 
-// ledgersGoOn compares each node's ledger with its checkpoints that others hold.
+// ledgersGoOn compares each node's ledger with its checkpoints that are kept elsewhere.
 func ledgersGoOn(s *State) []finding.Finding {
 	if len(s.reports()) == 0 {
 		return noReports()
@@ -312,9 +311,9 @@ func ledgersGoOn(s *State) []finding.Finding {
 	return orPass(found, output.Count(anchored, "ledger"))
 }
 
-// checkpoints returns the checkpoints of the ledger that claims' statuses and older
-// reports hold. A status counts for the node of the device's pool only: that node
-// alone may write it, and says there what it likes, of another node's ledger too.
+// checkpoints returns the checkpoints of the ledger in claims' statuses and in older reports. A status counts only for
+// the node of the device's pool: only that node may write it, and it can write anything there, including a checkpoint of
+// another node's ledger.
 func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {

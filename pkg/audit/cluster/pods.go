@@ -106,7 +106,7 @@ func escapes(s *State) []finding.Finding {
 	return orPass(found, output.Count(pods, "tenants' pod"))
 }
 
-// reachesOut names what gives a pod access to its node; empty if there is none.
+// reachesOut names a setting that gives a pod access to its node; empty if there is none.
 func reachesOut(spec *corev1.PodSpec) string {
 	switch {
 	case spec.HostPID:

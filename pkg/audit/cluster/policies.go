@@ -26,7 +26,7 @@ func policyChecks() []Check {
 	}
 }
 
-// tenantPolicies looks at the objects, and at what the API server does.
+// tenantPolicies judges the objects, and the API server's answers to dry runs.
 func tenantPolicies(s *State) []finding.Finding {
 	var found []finding.Finding
 	for _, name := range []string{
@@ -65,7 +65,7 @@ func (s *State) bound(name string) []finding.Finding {
 	return []finding.Finding{fail(object, "no binding of "+name+" denies")}
 }
 
-// probed returns what is wrong by the dry runs.
+// probed returns the faults that the dry runs show.
 func (s *State) probed() []finding.Finding {
 	if len(s.Probes) == 0 {
 		return unknown("whether the policies work was not tried: --probe-namespace is empty")
@@ -87,8 +87,8 @@ func (s *State) probed() []finding.Finding {
 	return found
 }
 
-// slicePolicy: RBAC knows no driver names, so the policy decides; without it each
-// who may write slices is one too many.
+// slicePolicy: RBAC does not distinguish driver names, so the policy decides. Without it, nobody else may be permitted to
+// write slices.
 func slicePolicy(s *State) []finding.Finding {
 	found := s.bound("slices")
 	if found[0].State == finding.Pass {
@@ -107,18 +107,18 @@ func slicePolicy(s *State) []finding.Finding {
 // Probe is one dry run: a request that a policy must refuse, or the one request that no policy may refuse, without which the others
 // prove nothing.
 type Probe struct {
-	// About says what was asked for.
+	// About describes the request.
 	About string
 	// Harmless marks the request that no policy may refuse.
 	Harmless bool
 	// Refused is set if an admission policy refused it, and Policy names it.
 	Refused bool
 	Policy  string
-	// Said is what the API server answered; empty if it would have made it.
+	// Said is the API server's answer; empty if it would have created the object.
 	Said string
 	// Impossible says why the probe proves nothing: no namespace, no permission.
 	Impossible string
-	// Untried says why this one was not made while the others were.
+	// Untried says why only this one was not made.
 	Untried string
 }
 
@@ -196,9 +196,8 @@ func (s *State) withheld() string {
 	return ""
 }
 
-// note understands the API server's answer. A quota of nothing, which the probe
-// namespace has so that nothing can ever be made there, comes after the policies:
-// its refusal means that they let the request pass.
+// note interprets the API server's answer. The probe namespace has a quota of zero, so that no object can ever be created
+// there. The API server checks the quota after the policies, so its refusal means that they admit the request.
 func (p *Probe) note(err error, namespace string) {
 	if err == nil {
 		return

@@ -11,15 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
-// sameRun is how far apart reports of a node are that may contradict each other: an audit is repeated within this time, and
-// a report in another node's name must be later than that node's own.
+// sameRun is the largest time between reports of a node that may contradict each other: an audit is repeated within this
+// time, and a report in another node's name must be later than that node's own.
 const sameRun = 2 * time.Hour
 
 // isNode reports whether a name is a node's in the cluster.
 func (s *State) isNode(name string) bool { return s.Nodes[name] }
 
-// credible returns the reports that may be of the nodes that they name, and a finding for each other one: a captured
-// node could hide the failures of all nodes, or make some up.
+// credible returns the reports that may be from the nodes that they name, and a finding for each other one: a captured node
+// could hide the failures of all nodes, or invent some.
 func (s *State) credible() (reports []*finding.Report, refused []finding.Finding) {
 	for _, r := range s.Reports {
 		if f := s.refuse(r); f != nil {
@@ -49,8 +49,8 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 	return &f
 }
 
-// agreed returns a node's report with the failures that other reports of the same run have and it lacks, where nothing proves which
-// pod wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
+// agreed returns a node's report with the additional failures of other reports of the same run, if nothing proves which pod
+// wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
 func agreed(r fleet.NodeReport) (nodeReport, []string) {
 	known := map[string]bool{}
 	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
@@ -79,7 +79,7 @@ func agreed(r fleet.NodeReport) (nodeReport, []string) {
 	return nodeReport{r}, slices.Compact(contradicts)
 }
 
-// withFailure returns a report with one more failure, in place of what it says of the same.
+// withFailure returns a report with a failure in place of its own finding about the same object.
 func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool { return o.ID == f.ID && o.Object == f.Object })
 	r.Findings = append(r.Findings, *f)

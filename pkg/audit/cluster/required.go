@@ -15,7 +15,7 @@ func requiredChecks() []Check {
 	return []Check{{ID: "K8S-032", Needs: []string{"pods", "runtimeclasses"}, Judge: pluginRequired}}
 }
 
-// pluginRequired looks at each pod that runs or will run in a VM of our handlers, in any namespace.
+// pluginRequired judges each pod that runs or will run in a VM of our handlers, in any namespace.
 func pluginRequired(s *State) []finding.Finding {
 	var found []finding.Finding
 	inVM := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// sliceChecks are those of what the driver's ResourceSlices say.
+// sliceChecks are about the driver's ResourceSlices.
 func sliceChecks() []Check {
 	return []Check{
 		{ID: "K8S-011", Needs: []string{"resourceslices", "nodes"}, Judge: knownPools},
@@ -59,7 +59,7 @@ func knownPools(s *State) []finding.Finding {
 	})
 }
 
-// knownAttributes names the nodes whose devices say what the driver doesn't, with the first device of each.
+// knownAttributes names the nodes whose devices have attributes that the driver does not publish, with the first device of each.
 func knownAttributes(s *State) []finding.Finding {
 	return s.published(func(d *cluster.Device) *finding.Finding {
 		if len(d.Details.Misfits) == 0 {

@@ -1,7 +1,6 @@
-// Package cluster judges a cluster through its API: whether the policies that keep
-// tenants' pods in VMs are there and work, who can bypass them, and whether what
-// runs agrees with what was allocated. It reads; the only requests that create
-// something are dry runs in a namespace of its own.
+// Package cluster judges a cluster through its API: whether the policies that keep tenants' pods
+// in VMs exist and work, who can bypass them, and whether running pods agree with allocations. It
+// reads; its only requests that create objects are dry runs in a namespace of its own.
 package cluster
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// State is what the API server says, as far as the checks look at it.
+// State has the API server's objects that the checks judge.
 type State struct {
 	// Version is the API server's, "v1.36.2".
 	Version string
@@ -42,15 +41,15 @@ type State struct {
 	Roles      []rbacv1.ClusterRole // those of namespaces have their Namespace set
 	Grants     []Grant
 	Probes     []Probe
-	// Written is when the plugin last wrote a claim's status, by the claim's UID.
+	// Written has the times when the plugin last wrote claims' statuses, by the claims' UIDs.
 	Written map[types.UID]time.Time
-	// Reports are nodes' own audits, several of a node included, and Now is the time
-	// against which their age is held. [Read] leaves both to the caller.
+	// Reports are the nodes' own audits, of which a node may have several, and Now is the time
+	// that their age is compared with. [Read] leaves both to the caller.
 	Reports []*finding.Report
 	// Auditors are the nodes of the chart's audit pods, by the pods' names.
 	Auditors map[string]string
 	Now      time.Time
-	// Missing says of a kind of object why it could not be listed.
+	// Missing has the reason for each kind of object that could not be listed.
 	Missing map[string]string
 
 	// tenants are the namespaces that are tenants'; nil before the first question.
@@ -59,23 +58,22 @@ type State struct {
 	holders []string
 }
 
-// Options say what is ours in the cluster.
+// Options identify kata-vfio's objects in the cluster.
 type Options struct {
-	// TenantLabel marks tenants' namespaces by being there.
+	// TenantLabel is the label that marks tenants' namespaces, with any value.
 	TenantLabel string
 	// Namespace is the plugin's.
 	Namespace string
 	// RuntimeClasses are those whose pods may have devices.
 	RuntimeClasses []string
-	// ProbeNamespace is where dry runs are made; empty if there is none.
+	// ProbeNamespace is the namespace of dry runs; empty if there is none.
 	ProbeNamespace string
 }
 
 // Grant is one subject of a binding.
 type Grant struct {
 	Subject rbacv1.Subject
-	// Role and its kind, the binding, and the namespace that it is good for; empty
-	// for all.
+	// Role and its kind, the binding, and the namespace to which it is limited; empty for all.
 	Role, RoleKind, Binding, Namespace string
 }
 
@@ -111,7 +109,7 @@ func (s *State) deviceClaims(p *cluster.Pod) []*cluster.Claim {
 	return slices.DeleteFunc(s.Cluster.PodClaims(p), func(c *cluster.Claim) bool { return !c.HasOurs() })
 }
 
-// pageSize is how many objects are requested at once: all pods of a cluster may not fit in memory.
+// pageSize is the number of objects per request: all pods of a cluster may not fit in memory.
 const pageSize = 500
 
 // Client reads the cluster: kube.Client is one.
@@ -121,9 +119,9 @@ type Client interface {
 	Create(ctx context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error
 }
 
-// Read lists what the checks look at, and makes the dry runs. What can't be listed
-// is noted as missing, and makes the checks that need it unknown; an error is for
-// an API server that does not answer.
+// Read lists the objects that the checks judge, and makes the dry runs. A kind that can't be
+// listed is noted as missing, and the checks that need it are unknown. The error means that the
+// API server does not answer.
 func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	server, err := client.ServerVersion(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ func versionCheck() Check {
 	return Check{ID: "K8S-009", Judge: serverVersion}
 }
 
-// fault is a fault of Kubernetes 1.x: since minor version since, of all patch releases up to those that end it. A minor
-// version between the first and the last of fixed that fixed does not name never got the fix.
+// fault is a fault of Kubernetes 1.x: it exists since minor version since, in all patch releases up to those that fix
+// it. A minor version between the first and the last of fixed that is not in fixed never got the fix.
 type fault struct {
 	what  string
 	since int

@@ -10,17 +10,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Check is how facts of one kind are judged by a rule. The rule has the words.
+// Check judges facts of one kind by a rule. The rule has the texts.
 type Check[F any, A ~[]Finding] struct {
 	// ID is the rule's.
 	ID string
-	// Needs are the kinds of facts without which nothing can be said.
+	// Needs are the kinds of facts without which the answer is unknown.
 	Needs []string
-	// Judge returns one finding for each object that fails or is unknown, and one [Pass] for all others, or [NotApplicable]. It may
-	// leave out what the rule says already. A Severity that is set replaces the rule's for that case. An empty list is a bug, and
-	// reported as one.
+	// Judge returns one finding for each object that fails or is unknown, and one [Pass] for all others, or [NotApplicable].
+	// It may leave out fields that the rule has. A Severity that is set replaces the rule's for that case. An empty list is
+	// a bug, and reported as one.
 	Judge func(F) A
-	// Review takes the place of Judge in a check of the audit itself: it is asked last, of what all others have said.
+	// Review takes the place of Judge in a check of the audit itself: it runs last, on the findings of all others.
 	Review func(A) A
 	// Rule is filled in by [Join].
 	Rule rule.Rule
@@ -65,22 +65,23 @@ func Rules[F any, A ~[]Finding](checks []Check[F, A]) []rule.Rule {
 type Options struct {
 	Profile Profile
 	Waivers []Waiver
-	// Today is the day that waivers are held against, "2026-11-22".
+	// Today is the day that waivers are compared with, "2026-11-22".
 	Today string
-	// Together asks the checks side by side. Without it they are asked in their order, for facts that are no good for concurrent use.
+	// Together runs the checks in parallel. Without it they run in their order, for facts that are not safe for concurrent
+	// use.
 	Together bool
 }
 
-// Surroundings is what [Run] must know besides the facts that the checks judge.
+// Surroundings is the context of [Run] besides the facts that the checks judge.
 type Surroundings interface {
-	// Lacks says which of the kinds of facts can't be had, and why. It is empty if all can.
+	// Lacks says which of the kinds of facts are unavailable, and why. It is empty if all are available.
 	Lacks(kinds []string) string
-	// Expose says who is in reach of a finding that needs attention.
+	// Expose sets the tenants and the exposure of a finding that needs attention.
 	Expose(*Finding)
 }
 
-// Run asks the checks, completes what they found, weighs it by the profile, and applies the waivers. Whoever calls it sets the
-// report's subject, and finishes it ([Report.Finish]).
+// Run runs the checks, completes their findings, sets severities by the profile, and applies the waivers. The caller sets
+// the report's subject, and finishes it ([Report.Finish]).
 func Run[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F, A], o Options) *Report {
 	said := askAll(facts, around, checks, &o)
 	r := &Report{Profile: o.Profile.Name, Findings: slices.Clone(said)}
@@ -95,7 +96,7 @@ func Run[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F, A]
 	return r
 }
 
-// askAll returns what the checks found, in their order, without reviews.
+// askAll returns the findings of the checks, in their order, without reviews.
 func askAll[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F, A], o *Options) A {
 	found := make([]A, len(checks))
 	var asking sync.WaitGroup
@@ -140,7 +141,7 @@ func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], prof
 	return found
 }
 
-// complete fills in what the rule says.
+// complete fills in the fields from the rule.
 func (c *Check[F, A]) complete(f *Finding) {
 	f.ID, f.Title, f.Severity, f.Exposure = c.ID, c.Rule.Title, cmp.Or(f.Severity, c.Rule.Severity), Unexposed
 	f.Verify = cmp.Or(f.Verify, c.Rule.Verify)

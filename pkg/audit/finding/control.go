@@ -14,12 +14,12 @@ import (
 //go:embed controls/*.yaml
 var frameworkFiles embed.FS
 
-// Strength is how much a check says of a control.
+// Strength is the strength of a check's evidence for a control.
 type Strength string
 
 // Strengths.
 const (
-	// Direct: what the control asks for is what the check looks at.
+	// Direct: the check judges the control's requirement itself.
 	Direct Strength = "direct"
 	// Supporting: the check is evidence of a part of it.
 	Supporting Strength = "supporting"
@@ -101,7 +101,7 @@ type Support struct {
 	Rationale string   `json:"rationale"`
 }
 
-// ControlsFor returns what the rule supports, in the order of the frameworks; it is empty
+// ControlsFor returns the controls that the rule supports, in the order of the frameworks; it is empty
 // and not nil if it supports nothing.
 func ControlsFor(frameworks []Framework, rule string) []Support {
 	supports := []Support{}

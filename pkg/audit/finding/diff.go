@@ -11,9 +11,9 @@ type Kind string
 
 // Kinds of changes, those that need attention first.
 const (
-	// New: it was in order, or not there, or not asked.
+	// New: it passed, or did not exist, or was not checked.
 	New Kind = "new"
-	// Changed: it is still so, in another state or reach.
+	// Changed: it remains, with another state or reach.
 	Changed Kind = "changed"
 	// Gone: the check passes now, or its object no longer exists.
 	Gone Kind = "gone"
@@ -22,14 +22,14 @@ const (
 // Change is one difference between an older and a newer report.
 type Change struct {
 	Kind Kind `json:"kind"`
-	// Old is nil if Kind is New, and New where it is Gone.
+	// Old is nil if Kind is New, and New if Kind is Gone.
 	Old *Finding `json:"old,omitempty"`
 	New *Finding `json:"new,omitempty"`
 	// Worse is set if the newer finding is more urgent than the older one.
 	Worse bool `json:"worse"`
 }
 
-// Finding returns the newer finding, or the older where there is no newer one.
+// Finding returns the newer finding, or the older if there is no newer one.
 func (c *Change) Finding() *Finding {
 	if c.New != nil {
 		return c.New
@@ -37,7 +37,7 @@ func (c *Change) Finding() *Finding {
 	return c.Old
 }
 
-// Diff is what became of a node between two reports.
+// Diff has the differences of a node between two reports.
 type Diff struct {
 	Old     Subject  `json:"old"`
 	New     Subject  `json:"new"`
@@ -46,9 +46,8 @@ type Diff struct {
 	Same int `json:"same"`
 }
 
-// Compare says what is new, changed and gone in the newer report, the worst first.
-// Findings are the same where rule, device and object are. Those in order are left
-// out, evidence and wording do not count.
+// Compare returns the new, changed and gone findings of the newer report, the worst first. Findings are the
+// same if rule, device and object are. It leaves out passes, and ignores evidence and wording.
 func Compare(older, newer *Report) *Diff {
 	d := &Diff{Old: older.Subject, New: newer.Subject, Changes: []Change{}}
 	before := byKey(older)

@@ -1,7 +1,6 @@
-// Package finding holds what an audit says: findings with their states, severity,
-// exposure and evidence, and the report that they make up. Everything here is a
-// value. Package check makes findings, package audit prints them, the plugin
-// turns them into taints.
+// Package finding has the results of an audit: findings with their states, severity, exposure and
+// evidence, and the report that they make up. Everything here is a value. Package check makes
+// findings, package audit prints them, and the plugin turns them into taints.
 package finding
 
 import (
@@ -22,7 +21,7 @@ const (
 	Error State = "error"
 	// Unknown: the node does not show it to this reader, or not at all.
 	Unknown State = "unknown"
-	// NotApplicable: there is nothing here that the check is about.
+	// NotApplicable: the node has no object of the check.
 	NotApplicable State = "notapplicable"
 	// Manual: no file answers it; a person has to look.
 	Manual State = "manual"
@@ -38,24 +37,23 @@ func (s State) Compare(other State) int { return s.rank() - other.rank() }
 
 func (s State) rank() int { return slices.Index(States(), s) }
 
-// Exposure says who can be affected by a finding. It is computed, not
-// written into a rule: a missing ACS bit above an idle slot is another thing
-// than one between two tenants.
+// Exposure says who can be affected by a finding. It is computed, not part of a rule: a missing ACS
+// bit above an idle slot is less urgent than one between two tenants.
 type Exposure string
 
 // Exposures, the worst first.
 const (
 	// CrossTenant: functions of several tenants are concerned now, and named.
 	CrossTenant Exposure = "cross-tenant"
-	// Allocated: a tenant has one of the functions concerned, or of a node that is
+	// Allocated: a tenant has one of the functions concerned, or a function of a node that is
 	// concerned as a whole.
 	Allocated Exposure = "allocated"
 	// Published: functions concerned can be allocated, and none is.
 	Published Exposure = "published"
-	// WouldBePublished: nothing is published on the node, and functions concerned
-	// would be by its config (see [Basis]).
+	// WouldBePublished: nothing is published on the node, but functions concerned would be by its
+	// config (see [Basis]).
 	WouldBePublished Exposure = "would-be-published"
-	// Unexposed: no function that is given to tenants is concerned.
+	// Unexposed: no function that tenants can get is concerned.
 	Unexposed Exposure = "none"
 )
 
@@ -71,7 +69,7 @@ func Exposures() []Exposure {
 	return []Exposure{CrossTenant, Allocated, Published, WouldBePublished, Unexposed}
 }
 
-// About says what the exposure means, as a phrase.
+// About returns the meaning of the exposure, as a phrase.
 func (e Exposure) About() string {
 	return map[Exposure]string{
 		CrossTenant:      "several tenants have functions that the finding names",
@@ -82,7 +80,7 @@ func (e Exposure) About() string {
 	}[e]
 }
 
-// ExposureWords returns what each exposure means.
+// ExposureWords returns the meaning of each exposure.
 func ExposureWords() map[Exposure]string {
 	words := map[Exposure]string{}
 	for _, e := range Exposures() {
@@ -99,25 +97,24 @@ func (e Exposure) Words() string {
 	return string(e)
 }
 
-// Evidence is one thing that was read.
+// Evidence is one fact that was read.
 type Evidence struct {
-	// Path is what was read, as on the node: "/sys/module/vfio/parameters/...".
-	// What no file says has a word in front: "netlink: eth0 vf 3".
+	// Path is the path on the node: "/sys/module/vfio/parameters/...". Facts that are not from a file
+	// have a word in front: "netlink: eth0 vf 3".
 	Path string `json:"path"`
-	// Value is what it said, in the words of its source; long ones are cut.
+	// Value is its content, in the words of its source; long ones are cut.
 	Value string `json:"value"`
-	// How is how it was read: read, list, link, stat, config, process, netlink,
+	// How is the way of reading: read, list, link, stat, config, process, netlink,
 	// journal, ledger, api, audit.
 	How string `json:"how"`
-	// Error says why it could not be read. Needs is the privilege that it takes to
-	// read it, also where it was read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE",
-	// "hostPID".
+	// Error says why it could not be read. Needs is the privilege for reading it, even if it was
+	// read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "hostPID".
 	Error string `json:"error,omitempty"`
 	Needs string `json:"needs,omitempty"`
 }
 
-// Finding is what a check says of one object, or of all objects that it found in
-// order. Its JSON names are stable for machines.
+// Finding is the result of a check for one object, or for all objects that pass. Its JSON names are
+// stable for machines.
 type Finding struct {
 	// ID is the rule's, "IOM-003".
 	ID       string        `json:"id"`
@@ -125,29 +122,29 @@ type Finding struct {
 	State    State         `json:"state"`
 	Severity rule.Severity `json:"severity"`
 	Exposure Exposure      `json:"exposure"`
-	// Device is the function that is at fault or concerned, where there is one.
+	// Device is the function that is at fault or concerned, if there is one.
 	Device *pci.Address `json:"device,omitempty"`
 	// Object names what else it is about: "claim t1/train", "pid 4711 (dpdk)",
 	// "/etc/cdi/x.json", "port 0000:3a:00.0". Empty for the node, and for a device.
 	Object string `json:"object,omitempty"`
 	// Devices are all functions in reach, Device included: the blast radius.
 	Devices []pci.Address `json:"devices"`
-	// Tenants are those who have one of Devices, sorted.
+	// Tenants are the tenants that have one of Devices, sorted.
 	Tenants []string `json:"tenants"`
-	// Text says what was found, as one sentence without its full stop.
+	// Text is the finding as one sentence, without its full stop.
 	Text string `json:"text"`
-	// Pending is set if the running state and what is configured for the next
-	// boot differ: "fixed on disk, reboot pending".
+	// Pending is set if the running state and the configuration for the next boot differ: "fixed on
+	// disk, reboot pending".
 	Pending string `json:"pending,omitempty"`
 	// Remediation says what to do, in the same form.
 	Remediation string `json:"remediation"`
 	// Verify is a command by which a person sees the same.
 	Verify   string     `json:"verify"`
 	Evidence []Evidence `json:"evidence"`
-	// LeftOut counts further objects of a pass, which were looked at alike and are not
-	// in Evidence.
+	// LeftOut counts further objects of a pass, which were checked in the same way and are not in
+	// Evidence.
 	LeftOut int `json:"evidenceLeftOut,omitempty"`
-	// Waiver is set for Waived, and for Fail where the waiver has expired.
+	// Waiver is set for Waived, and for Fail if the waiver has expired.
 	Waiver *Waiver `json:"waiver,omitempty"`
 }
 

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxWaivers is how large a file may be, in bytes.
+// MaxWaivers is the largest size of a file, in bytes.
 const MaxWaivers = 1 << 20
 
 // ParseWaivers reads the file of accepted failures:
@@ -93,7 +93,7 @@ func one(content []byte) (*yaml.Node, error) {
 	return &document, nil
 }
 
-// read returns an entry and what is wrong with it.
+// read returns an entry and its problems.
 func read(entry *yaml.Node, rules []string) (w Waiver, problems []string) {
 	if entry.Kind != yaml.MappingNode {
 		return w, []string{at(entry, "want a waiver with rule, scope, until, reason and author")}
@@ -122,7 +122,7 @@ func read(entry *yaml.Node, rules []string) (w Waiver, problems []string) {
 	return w, append(problems, wrongValues(&w, given, rules)...)
 }
 
-// wrongValues says what is wrong with the values that are there.
+// wrongValues returns the problems of the given values.
 func wrongValues(w *Waiver, given map[string]*yaml.Node, rules []string) (problems []string) {
 	if w.Rule != "" && !slices.Contains(rules, w.Rule) {
 		problems = append(problems, at(given["rule"], "there is no rule %q", w.Rule))
@@ -147,8 +147,8 @@ func at(n *yaml.Node, format string, args ...any) string {
 	return fmt.Sprintf("line %d: ", n.Line) + fmt.Sprintf(format, args...)
 }
 
-// AddWaivers returns the file's content with one more waiver, its comments kept. It
-// refuses what [ParseWaivers] would: a file that is wrong, and a waiver that is.
+// AddWaivers returns the file's content with one more waiver, its comments kept. Like [ParseWaivers], it refuses an
+// invalid file and an invalid waiver.
 func AddWaivers(content []byte, w Waiver, rules []string) ([]byte, error) {
 	if _, err := ParseWaivers(content, rules); err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func AddWaivers(content []byte, w Waiver, rules []string) ([]byte, error) {
 	return changed, nil
 }
 
-// entry quotes only where YAML asks for it.
+// entry quotes only values for which YAML requires it.
 func entry(w *Waiver) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
 	fields := listFields(w)

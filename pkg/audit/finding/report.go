@@ -11,16 +11,16 @@ import (
 
 // Report is one audit of one node or cluster.
 type Report struct {
-	// Subject says what was audited.
+	// Subject identifies the audited node or cluster.
 	Subject Subject `json:"subject"`
 	// Profile names the profile that it was judged by.
 	Profile string `json:"profile"`
 	// FailOn is the least severity whose failures make the verdict fail; empty for every one.
 	FailOn rule.Severity `json:"failOn,omitempty"`
-	// Basis says which functions count as those that tenants can get; nil if a
+	// Basis says which functions count as available to tenants; nil if a
 	// report is not of a node.
 	Basis *Basis `json:"basis,omitempty"`
-	// Exposures say what the exposures of the findings mean.
+	// Exposures explain the exposures of the findings.
 	Exposures map[Exposure]string `json:"exposures,omitempty"`
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
@@ -35,7 +35,7 @@ type Report struct {
 	Source string `json:"-"`
 }
 
-// Subject identifies what was audited.
+// Subject identifies an audited node or cluster.
 type Subject struct {
 	// Kind is node, cluster or archive.
 	Kind string `json:"kind"`
@@ -44,16 +44,15 @@ type Subject struct {
 	Root   string `json:"root,omitempty"`
 	BootID string `json:"bootID,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
-	// Time is when the facts were read, RFC 3339 in UTC.
+	// Time is the time when the facts were read, RFC 3339 in UTC.
 	Time string `json:"time"`
 	// Version is the auditor's.
 	Version string `json:"version"`
-	// LeftOut says what an archive leaves out of the node that it is of.
+	// LeftOut names the parts of the node that an archive leaves out.
 	LeftOut string `json:"leftOut,omitempty"`
 }
 
-// Label returns what to call the subject where it has to be called something: its
-// name, or else where it was read, or what it is.
+// Label returns the subject's best known name: its name, or else the place where it was read, or its kind.
 func (s *Subject) Label() string {
 	switch {
 	case s.Name != "":
@@ -69,19 +68,19 @@ type Summary struct {
 	// Verdict is fail if a check fails with the severity of [Report.FailOn] or a worse one, else unknown if a check could not
 	// tell, else pass.
 	Verdict State `json:"verdict"`
-	// States counts findings by state; all states are there.
+	// States counts findings by state, including states without any.
 	States map[State]int `json:"states"`
-	// Failed counts those that fail by severity; all severities are there.
+	// Failed counts failures by severity, including severities without any.
 	Failed map[rule.Severity]int `json:"failed"`
 	// RuleStates counts rules, each once by the worst state that its findings have:
 	// together they are Rules. FailedRules counts those that fail by the worst
 	// severity at which they do.
 	RuleStates  map[State]int         `json:"ruleStates"`
 	FailedRules map[rule.Severity]int `json:"failedRules"`
-	// Rules is how many rules were looked at, and Devices how many functions.
+	// Rules is the number of rules that were checked, and Devices the number of functions.
 	Rules   int `json:"rules"`
 	Devices int `json:"devices"`
-	// Tenants and Claims count those who hold functions concerned by a failure.
+	// Tenants and Claims count those that hold functions concerned by a failure.
 	Tenants int `json:"tenantsAffected"`
 	Claims  int `json:"claimsAffected"`
 }
@@ -155,7 +154,7 @@ func (s *Summary) verdict(failOn rule.Severity) State {
 	return Pass
 }
 
-// Fails reports whether a check fails, whatever its severity.
+// Fails reports whether a check fails, with any severity.
 func (s *Summary) Fails() bool { return s.States[Fail] > 0 }
 
 func (r *Report) fillLists() {
@@ -201,23 +200,22 @@ func (r *Report) Undetermined() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Unknown || f.State == Error })
 }
 
-// Basis says by what an audit knows which functions tenants can get. Functions
-// that a claim or a VFIO driver has count besides.
+// Basis is the source by which an audit determines the functions that tenants can get. Functions that a claim or a VFIO
+// driver has also count.
 type Basis struct {
 	By BasisKind `json:"by"`
-	// Functions is how many the plugin publishes, or would publish.
+	// Functions is the number that the plugin publishes, or would publish.
 	Functions int `json:"functions"`
-	// Problem says why the node's config does not count; empty if it does, and
-	// where there is none.
+	// Problem says why the node's config does not count. It is empty if it does, or if there is none.
 	Problem string `json:"problem,omitempty"`
 }
 
-// BasisKind is what names the functions that tenants can get.
+// BasisKind is the kind of source that names the functions that tenants can get.
 type BasisKind string
 
 // Kinds of [Basis].
 const (
-	// ByPlugin: the plugin publishes on this node, and says what.
+	// ByPlugin: the plugin publishes on this node, and its record names the functions.
 	ByPlugin BasisKind = "published"
 	// ByConfig: no plugin publishes here, and the node's config selects them.
 	ByConfig BasisKind = "node-config"
@@ -226,8 +224,7 @@ const (
 	ByDefault BasisKind = "default-config"
 )
 
-// String returns the basis as a headline has it: "judged as the default config
-// would publish: 24 functions".
+// String returns the basis for a headline: "judged as the default config would publish: 24 functions".
 func (b Basis) String() string {
 	functions := output.Count(b.Functions, "function")
 	switch b.By {
@@ -244,9 +241,8 @@ func (b Basis) String() string {
 	return text
 }
 
-// NodeRecords are a node's own records of the owners of its functions: for whoever
-// compares them with what others say, as `kata-vfio-audit cluster` does with the
-// API server.
+// NodeRecords are a node's own records of the owners of its functions, for comparisons with other sources, as by
+// `kata-vfio-audit cluster` with the API server.
 type NodeRecords struct {
 	// Claims are those of the journal, by UID.
 	Claims []ClaimRecord `json:"claims"`
@@ -267,31 +263,31 @@ type ClaimRecord struct {
 	Devices []pci.Address `json:"devices"`
 }
 
-// LedgerRecord is how far a ledger has come.
+// LedgerRecord is the state of a ledger.
 type LedgerRecord struct {
 	Events int64 `json:"events"`
-	// Checkpoint is the signed one behind the last event, its lines joined by spaces: kept
-	// elsewhere, the report is an anchor.
+	// Checkpoint is the signed one after the last event, its lines joined by spaces. If the report is kept elsewhere, it is
+	// an anchor.
 	Checkpoint string `json:"checkpoint"`
-	// Key is the node's public key, as it lies with the ledger.
+	// Key is the node's public key, from the ledger's directory.
 	Key string `json:"key"`
 }
 
-// Kata has the settings of a node's Kata, and its running sandboxes: `kata-vfio-audit cluster` compares them with what the cluster
-// promises, and kubectl explains a pod by them.
+// Kata has the settings of a node's Kata, and its running sandboxes. `kata-vfio-audit cluster` compares them with the
+// cluster's RuntimeClasses, and kubectl's plugin explains a pod by them.
 type Kata struct {
 	Handlers []KataHandler `json:"handlers"`
-	// Damaged are the files of the container runtimes that are not understood, one sentence each: handlers may be missing.
+	// Damaged are the files of the container runtimes that can't be parsed, one sentence each: handlers may be missing.
 	Damaged []string `json:"damaged,omitempty"`
-	// CRIOff says which file switches containerd's CRI plugin off, so that the kubelet can't use its handlers; empty if none does.
+	// CRIOff is the file that switches containerd's CRI plugin off, so that the kubelet can't use its handlers; empty if none does.
 	CRIOff    string        `json:"criOff,omitempty"`
 	Sandboxes []KataSandbox `json:"sandboxes"`
 	// Unread are the states of Kata's that could not be read, one sentence each.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// KataHandler is a runtime handler that runs Kata, with the settings that its shim works by: the base with all drop-ins over it, and
-// Kata's defaults where no file says anything.
+// KataHandler is a runtime handler that runs Kata, with the effective settings of its shim: the base with all drop-ins
+// merged into it, and Kata's defaults for settings that no file has.
 type KataHandler struct {
 	Name string `json:"name"`
 	// Engine is "containerd" or "CRI-O", and Runtime "go" or "rust".
@@ -304,7 +300,7 @@ type KataHandler struct {
 	Damaged string `json:"damaged,omitempty"`
 	// VMM is the hypervisor: "qemu".
 	VMM string `json:"vmm,omitempty"`
-	// MemoryMiB is the guest's RAM where the pod has no limits, and LimitedMiB what is added to the limits where it has some. With the
+	// MemoryMiB is the guest's RAM if the pod has no limits, and LimitedMiB is added to the limits if it has some. With the
 	// Go runtime they are the same.
 	MemoryMiB  int64 `json:"memoryMiB"`
 	LimitedMiB int64 `json:"limitedMiB"`
@@ -315,11 +311,11 @@ type KataHandler struct {
 	// ColdPlug and HotPlug are the ports by which VMs get devices at their boot, and later: "no-port" for none.
 	ColdPlug string `json:"coldPlug"`
 	HotPlug  string `json:"hotPlug"`
-	// RootPorts is how many root ports a VM has at least.
+	// RootPorts is the least number of root ports of a VM.
 	RootPorts int64 `json:"rootPorts"`
-	// VFIOMode is "guest-kernel" where the guest's driver has the device.
+	// VFIOMode is "guest-kernel" if the guest's driver has the device.
 	VFIOMode string `json:"vfioMode,omitempty"`
-	// Socket is where the shim asks for a pod's devices (pod_resource_api_sock); empty if it does not ask.
+	// Socket is the socket at which the shim asks for a pod's devices (pod_resource_api_sock); empty if it does not ask.
 	Socket string `json:"socket,omitempty"`
 	// Annotations are those by which pods may change the hypervisor's settings.
 	Annotations []string `json:"annotations"`
@@ -343,7 +339,7 @@ type KataSandbox struct {
 // KataSandboxDevice is a function of the node in a sandbox.
 type KataSandboxDevice struct {
 	Address pci.Address `json:"address"`
-	// GuestPath is where it is in the guest, "05/00"; empty if that can't be told.
+	// GuestPath is its path in the guest, "05/00"; empty if unknown.
 	GuestPath   string `json:"guestPath,omitempty"`
 	Bus         string `json:"bus,omitempty"`
 	ColdPlugged bool   `json:"coldPlugged"`

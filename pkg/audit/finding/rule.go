@@ -8,7 +8,7 @@ import (
 
 func compareText(a, b string) int { return cmp.Compare(a, b) }
 
-// Profile says what a node is for, and so what its findings weigh.
+// Profile is the purpose of a node, which determines the severities of its findings.
 type Profile struct {
 	Name string `json:"name"`
 	// About is a sentence for people.
@@ -48,8 +48,8 @@ func ProfileNames() []string {
 	return names
 }
 
-// singleTenant: a path between two devices, or residue in one, stays within the
-// tenant. What protects the host, and the pods that have no device, is not less.
+// singleTenant: a path between two devices, or residue in one, stays within the tenant. Protection of the host, and of pods
+// without a device, has the same severity.
 func singleTenant() map[string]rule.Severity {
 	return severities(map[rule.Severity][]string{
 		rule.Medium: {"RST-001", "RST-004", "RST-005", "RST-006", "NIC-001", "NIC-002", "NIC-003", "NIC-007", "NIC-015"},
@@ -62,8 +62,8 @@ func singleTenant() map[string]rule.Severity {
 	})
 }
 
-// confidential: whoever runs the node is an adversary of the guest, so what lets
-// the host look into a guest, or start another one, weighs more.
+// confidential: the node's operator is an adversary of the guest, so failures that let the host look into a guest, or start
+// another one, are more severe.
 func confidential() map[string]rule.Severity {
 	return severities(map[rule.Severity][]string{
 		rule.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
@@ -88,7 +88,7 @@ func lab() map[string]rule.Severity {
 	})
 }
 
-// severities turns lists into what [Profile] has.
+// severities turns lists into the map of [Profile].
 func severities(lists map[rule.Severity][]string) map[string]rule.Severity {
 	all := map[string]rule.Severity{}
 	for severity, ids := range lists {

@@ -9,8 +9,8 @@ import (
 
 // Waiver accepts a failure for a time. The check still runs.
 type Waiver struct {
-	// Rule is the rule's id, and Scope what the waiver is for: a device address, an object,
-	// [WholeNode] for a failure of the node as a whole, or "*" for all.
+	// Rule is the rule's id, and Scope the scope of the waiver: a device address, an object, [WholeNode] for a failure of
+	// the node as a whole, or "*" for all.
 	Rule  string `json:"rule"`
 	Scope string `json:"scope"`
 	// Until is the last day, "2027-03-31".
@@ -83,7 +83,7 @@ func allWaived(waivers []Waiver, today string, f *Finding) bool {
 	return len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(a pci.Address) bool { return !WaivedFor(waivers, today, f.ID, a) })
 }
 
-// WaivedFor reports whether a waiver accepts the rule's failures for one device, also those of the node as a whole.
+// WaivedFor reports whether a waiver accepts the rule's failures for one device, including those of the node as a whole.
 func WaivedFor(waivers []Waiver, today, rule string, a pci.Address) bool {
 	return slices.ContainsFunc(waivers, func(w Waiver) bool {
 		return w.Rule == rule && w.Scope == a.String() && w.Until >= today
@@ -116,7 +116,7 @@ func ProfileNamed(name string) (Profile, bool) {
 	return Profiles()[i], true
 }
 
-// Severity returns what a rule's failure weighs under the profile.
+// Severity returns the severity of a rule's failure under the profile.
 func (p *Profile) Severity(r *rule.Rule) rule.Severity {
 	if s, ok := p.Severities[r.ID]; ok {
 		return s
