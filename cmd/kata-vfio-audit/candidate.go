@@ -73,7 +73,7 @@ func (t *tree) assess(cmd *cobra.Command, j *judging, b *bare) error {
 	return j.conclude(cmd, c)
 }
 
-// plan returns bootstrap's plan, and where its blueprint is from.
+// plan returns bootstrap's plan, and the source of its blueprint.
 func (b *bare) plan(ctx context.Context, e *bootstrap.Engine) (p *bootstrap.Plan, source string, err error) {
 	wanted, source, err := b.read(e)
 	if err != nil {

@@ -61,7 +61,7 @@ func frameworkNamed(id string) (*finding.Framework, error) {
 	return &all[i], nil
 }
 
-// oneRule is for the Args of a command that takes one rule's id.
+// oneRule is the Args of a command that takes one rule's id.
 func oneRule(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one check's ID, such as IOM-003; see `%s --help`", cmd.CommandPath())
@@ -76,7 +76,7 @@ func oneRule(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneRuleOrCode is for the Args of a command that takes one check's ID or one code.
+// oneRuleOrCode is the Args of a command that takes one check's ID or one code.
 func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one check's ID, such as IOM-003, or one code, such as GroupNotViable; see `%s --help`", cmd.CommandPath())
@@ -96,7 +96,7 @@ func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// explainCode writes what a code means. [oneRuleOrCode] has found it.
+// explainCode writes the meaning of a code, which [oneRuleOrCode] has found.
 func explainCode(cmd *cobra.Command, format, code string) error {
 	if cmd.Flags().Changed("root") {
 		return command.Usagef("%s is a code: --root goes with a check's ID, and `kata-vfio-audit node` shows what fails", code)
@@ -116,7 +116,7 @@ func completeRuleOrCode(cmd *cobra.Command, args []string, word string) ([]cobra
 	return append(ids, codes...), directive
 }
 
-// ruleNamed returns the rule of an id, however its letters are written.
+// ruleNamed returns the rule of an id, in any letter case.
 func ruleNamed(all *rule.Catalogue, id string) (*rule.Rule, bool) {
 	return all.Rule(strings.ToUpper(id))
 }
@@ -200,7 +200,7 @@ func explainCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// answers is what the node says of one rule, nil if the user named no node.
+// answers returns the node's findings of one rule; nil if the user named no node.
 func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Document, error) {
 	if !cmd.Flags().Changed("root") {
 		return nil, nil
@@ -211,7 +211,7 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 	if i < 0 {
 		return nil, command.Usagef("%s is a check of the cluster, not of a node: run `kata-vfio-audit cluster`", id)
 	}
-	if checks[i].Review == nil { // else it is about what all others say
+	if checks[i].Review == nil { // else it is about the findings of all others
 		checks = checks[i : i+1]
 	}
 	doc, err := t.judge(cmd.Context(), j, checks)

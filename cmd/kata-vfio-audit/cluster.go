@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 )
 
-// apiServer is where a cluster is asked.
+// apiServer has the flags for the API server of a cluster.
 type apiServer struct {
 	kube    kube.Flags
 	options cluster.Options
@@ -77,10 +77,10 @@ func clusterCommand() *cobra.Command {
 // nodeNameUsage describes the flag of commands that read nodes' reports.
 const nodeNameUsage = "the node of the reports that have no node name, because the machine did not know it"
 
-// requestLimit is how long the API server may take for all that it is asked.
+// requestLimit is the time that the API server may take for all requests.
 const requestLimit = 2 * time.Minute
 
-// judge reads the cluster and asks all checks.
+// judge reads the cluster and runs all checks.
 func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Report) (*report.Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -107,13 +107,13 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 	return &report.Document{Report: r, Rules: asked}, nil
 }
 
-// connect returns a client of the API server, and where that is.
+// connect returns a client of the API server, and its address.
 func (a *apiServer) connect() (client *kube.Client, host string, err error) {
 	config, err := a.kube.Config("kata-vfio-audit")
 	if err != nil {
 		return nil, "", err
 	}
-	config.WarningHandler = rest.NoWarnings{} // dry runs are answered with some, and they are in the findings
+	config.WarningHandler = rest.NoWarnings{} // dry runs return some, and the findings have them
 	client, err = kube.NewClient(config)
 	return client, config.Host, err
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 )
 
-// supportLedger is how many MiB of a ledger a support bundle has, unless --ledger says otherwise.
+// supportLedger is the default size of the ledger in a support bundle, in MiB (--ledger).
 const supportLedger = 16
 
 func collectCommand(t *tree) *cobra.Command {
@@ -92,7 +92,7 @@ const supportHelp = "--support writes a bundle for a support case instead: node.
 	"ledger does not verify, so the bundle contains the earlier result. Host names and addresses stay.\n" +
 	"\n"
 
-// gatherCommand is hidden: it is `collect --support`, under the name that it had before.
+// gatherCommand is hidden: it is `collect --support` under an earlier name.
 func gatherCommand(t *tree) *cobra.Command {
 	cmd := collectCommand(t)
 	cmd.Use, cmd.Hidden = "gather", true
@@ -101,7 +101,7 @@ func gatherCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// deliverArchive writes an archive, and says on warnings which file has it.
+// deliverArchive writes an archive, and names its file on warnings.
 func deliverArchive(data []byte, file string, stdout, warnings io.Writer) error {
 	if file == "" || file == "-" {
 		if output.Is(stdout) {
@@ -119,8 +119,8 @@ func deliverArchive(data []byte, file string, stdout, warnings io.Writer) error 
 	return nil
 }
 
-// writePrivate writes a file that only its owner may read, whatever the mode of the file that it replaces:
-// [renameio.WriteFile] would keep that mode.
+// writePrivate writes a file that only its owner may read, regardless of the mode of the file that it replaces, which
+// [renameio.WriteFile] would keep.
 func writePrivate(file string, data []byte) error {
 	f, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -133,8 +133,8 @@ func writePrivate(file string, data []byte) error {
 	return f.CloseAtomicallyReplace()
 }
 
-// collect judges the node while a recorder looks on, reads what else may be of
-// use, and writes what was seen; of the ledger no more than so many bytes.
+// collect judges the node while a recorder records its reads, reads further useful files, and writes all of them. It
+// includes no more than a number of bytes of the ledger.
 func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit int64) error {
 	r, err := t.record(ctx, warnings, ledgerLimit)
 	if err != nil {
@@ -158,7 +158,7 @@ type recorded struct {
 	manifest archive.Manifest
 }
 
-// record looks at the node; the caller closes it.
+// record reads the node; the caller closes it.
 func (t *tree) record(ctx context.Context, warnings io.Writer, ledgerLimit int64) (*recorded, error) {
 	node, err := t.open()
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	}
 	r.findings = check.Run(n, r.checks, check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
-	check.Planned(n, r.checks, now.Format(time.DateOnly)) // so that the archive has what it reads
+	check.Planned(n, r.checks, now.Format(time.DateOnly)) // so that the archive has the files that it reads
 	working.Say("reading the files of %s", output.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
 		return err
@@ -215,8 +215,8 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	return nil
 }
 
-// addFacts adds what no file of the node says: what PFs impose on their VFs, the addresses of interfaces, what containerd says,
-// and who owns the files.
+// addFacts adds facts that no file of the node has: the settings that PFs impose on their VFs, the addresses of interfaces,
+// the answers of containerd, and the owners of files.
 func addFacts(ctx context.Context, recorder *archive.Recorder, n *facts.Node) error {
 	kept := map[string]any{facts.StatFile: n.Stats()}
 	if links, seen := n.Links(); seen.OK() {

@@ -24,7 +24,7 @@ import (
 const (
 	exitFailed = command.Failed
 	exitUsage  = command.Usage
-	// exitFindings: something fails at the severity that was asked about.
+	// exitFindings: a check fails at the requested severity.
 	exitFindings = 3
 	// exitUndetermined: nothing fails, but some results are unknown.
 	exitUndetermined = 4
@@ -77,11 +77,11 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// tree is where a node is read from.
+// tree is the source of a node.
 type tree struct{ root string }
 
-// read scans the node and judges its functions. What lessens the verdicts is
-// said on warnings.
+// read scans the node and judges its functions. It writes facts that are missing from
+// the verdicts to warnings.
 func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, error) {
 	node, err := t.open()
 	if err != nil {
@@ -109,7 +109,7 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 // today is the day that waivers are compared with.
 func today() string { return time.Now().UTC().Format(time.DateOnly) }
 
-// warnUnread says what the verdicts don't count.
+// warnUnread names the facts that the verdicts do not count.
 func warnUnread(inv *audit.Inventory, warnings io.Writer) error {
 	return warnOnce(warnings, inv.Unread)
 }
@@ -123,7 +123,7 @@ type opened struct {
 	close    func() error
 }
 
-// Close releases the node, and removes what was unpacked.
+// Close releases the node, and removes unpacked files.
 func (o *opened) Close() error { return o.close() }
 
 func (t *tree) open() (*opened, error) {
@@ -141,7 +141,7 @@ func (t *tree) open() (*opened, error) {
 	return &opened{FS: fs, root: t.root, close: fs.Close}, nil
 }
 
-// scan reads the node's functions, and meanwhile what they are called.
+// scan reads the node's functions and, in parallel, their names.
 func (t *tree) scan(ctx context.Context, fs *sysfs.FS) (s *device.Snapshot, err error) {
 	var names *inventory.Names
 	g, ctx := errgroup.WithContext(ctx)
@@ -162,8 +162,8 @@ func (t *tree) scan(ctx context.Context, fs *sysfs.FS) (s *device.Snapshot, err 
 	return s, nil
 }
 
-// loadNames reads the tree's pci.ids, or this machine's where the tree, a copy
-// of sys and proc, has none.
+// loadNames reads the tree's pci.ids, or this machine's if the tree, such as a copy of
+// sys and proc, has none.
 func loadNames(fs *sysfs.FS) (*inventory.Names, error) {
 	names, err := inventory.LoadNames(fs)
 	if names != nil || err != nil {
@@ -205,7 +205,7 @@ func warn(warnings io.Writer, text string) error {
 	return err
 }
 
-// warnOnce writes each warning, and one that many devices have once.
+// warnOnce writes each warning once, even if many devices have it.
 func warnOnce(warnings io.Writer, texts []string) error {
 	for _, text := range output.Fold(texts) {
 		if err := warn(warnings, text); err != nil {
@@ -215,7 +215,7 @@ func warnOnce(warnings io.Writer, texts []string) error {
 	return nil
 }
 
-// warnHidden says how many functions' capabilities were cut off.
+// warnHidden counts the functions whose capabilities were cut off.
 func warnHidden(s *device.Snapshot, warnings io.Writer) error {
 	n := hidden(s)
 	if n == 0 {

@@ -79,7 +79,7 @@ func checkFailOn(value string) error {
 	return nil
 }
 
-// devicesVerdict ends the program as `node` ends it for the same functions; nothing fails without a severity.
+// devicesVerdict returns the same exit code as `node` for the same functions. Without a severity, it does not fail.
 func devicesVerdict(inv *audit.Inventory, failOn rule.Severity) error {
 	if failOn == "" {
 		return nil
@@ -190,7 +190,7 @@ func podNamed(args []string) (namespace, pod string, err error) {
 	return namespace, pod, nil
 }
 
-// sandboxes reads the node, and warns of what could not be read.
+// sandboxes reads the node, and warns of unreadable files.
 func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod string) (*audit.Sandboxes, error) {
 	node, err := t.open()
 	if err != nil {
@@ -258,7 +258,7 @@ func writeTopology(w io.Writer, inv *audit.Inventory, detail audit.Detail, forma
 	return audit.WriteSVG(w, audit.Arrange(inv, detail))
 }
 
-// deliver writes the drawing to the file, whole or not at all, or to stdout.
+// deliver writes the drawing to the file atomically, or to stdout.
 func deliver(drawing []byte, file string, stdout io.Writer) error {
 	if file == "" {
 		_, err := stdout.Write(drawing)

@@ -82,7 +82,7 @@ func (t *tree) readReport(ctx context.Context, name string, j *judging) (*findin
 	return report, nil
 }
 
-// printChanges prints what changed and turns it into the exit code.
+// printChanges prints the changes and returns the error with their exit code.
 func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 	var b strings.Builder
 	var err error
@@ -139,7 +139,7 @@ func (j *judging) diffTable(w io.Writer, d *finding.Diff, width int) error {
 	return err
 }
 
-// states says from which state to which.
+// states returns the older and the newer state.
 func states(c *finding.Change) string {
 	switch {
 	case c.Old == nil:

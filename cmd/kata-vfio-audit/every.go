@@ -18,10 +18,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// shortest is how often a node may be audited: more would be a load.
+// shortest is the least time between audits, which limits the load on the node.
 const shortest = time.Minute
 
-// repeated is how a node is audited again and again.
+// repeated has the flags of repeated audits of a node.
 type repeated struct {
 	every time.Duration
 	out   string
@@ -33,7 +33,7 @@ func (e *repeated) flags(cmd *cobra.Command) {
 	f.StringVar(&e.out, "out", "", "with --every: directory for the latest report, as NODE.json")
 }
 
-// check refuses what can't be meant.
+// check refuses contradictory flags.
 func (e *repeated) check(cmd *cobra.Command) error {
 	set := cmd.Flags().Changed
 	switch {
@@ -52,8 +52,8 @@ func isFileName(name string) bool {
 	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00") && len(name) <= 253
 }
 
-// watch audits the node until the command's context ends. An audit that can't be
-// made or written is said on standard error, and the next one may go better.
+// watch audits the node until the command's context ends. It reports an audit that can't be made or written on standard
+// error, and continues.
 func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 	if e.out != "" {
 		if err := os.MkdirAll(e.out, 0o700); err != nil {
@@ -71,8 +71,8 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 	return nil
 }
 
-// once makes one audit and hands it over: whoever sees its line finds its file, and a file that can't be kept does not keep the
-// line back.
+// once makes one audit. It writes the file before the line, so that a reader of the line finds the file. If the file can't
+// be written, the line is written nevertheless.
 func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writer) error {
 	doc, err := t.judge(ctx, j, j.checks)
 	if err != nil {
@@ -103,8 +103,8 @@ func (e *repeated) keep(name string, report []byte) error {
 	return nil
 }
 
-// repeat calls do now and then every so often, until ctx ends. The nodes of a
-// cluster that started together drift apart by a tenth of the time each.
+// repeat calls do now and then periodically, until ctx ends. The period varies by a tenth, so that nodes that started
+// together drift apart.
 func repeat(ctx context.Context, every time.Duration, do func(context.Context)) {
 	for ctx.Err() == nil {
 		do(ctx)

@@ -24,7 +24,7 @@ const ledgerExitCodes = "Exit codes:\n" +
 	"  2  the command line or a file that it names is wrong\n" +
 	"  5  the verification failed: the ledger was changed, cut off, deleted, or signed by another key"
 
-// book is where a ledger is read from.
+// book is the source of a ledger.
 type book struct {
 	tree *tree
 	dir  string
@@ -66,14 +66,14 @@ func (h *book) open() (*openedLedger, error) {
 	return l, nil
 }
 
-// openedLedger is a ledger's files, for reading only; without any where its directory is not there.
+// openedLedger has a ledger's files, for reading only. It has none if the directory does not exist.
 type openedLedger struct {
 	fs.FS
 	io.Closer
 	dir string
-	// leftOut says what an archive leaves out of it.
+	// leftOut names the parts of it that an archive leaves out.
 	leftOut string
-	// witness says what else of the node knows of a ledger; see [ledger.Options].
+	// witness names other files of the node that prove a ledger existed; see [ledger.Options].
 	witness string
 }
 
@@ -108,7 +108,7 @@ func openLedger(dir string) (*openedLedger, error) {
 	return &openedLedger{FS: root.FS(), Closer: root, dir: dir}, nil
 }
 
-// absent is a directory that is not there.
+// absent is a directory that does not exist.
 type absent struct{}
 
 func (absent) Open(name string) (fs.File, error) {
@@ -122,7 +122,7 @@ func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Re
 	return r, l.failed(ctx, err)
 }
 
-// history verifies the ledger and returns what it says of tenancies.
+// history verifies the ledger and returns its tenancies.
 func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.History, facts.Verification, error) {
 	o.Witness = l.witness
 	h, s, err := facts.ReadHistory(l.FS, o)
@@ -132,8 +132,8 @@ func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.Hi
 	return h, s, l.failed(ctx, err)
 }
 
-// failed says of a ledger that can't be read where it is not, or what says that it was deleted. One that
-// can't be verified for want of a key counts as one that failed.
+// failed adds to the error of an unreadable ledger its place, or the evidence that it was deleted. A
+// ledger that can't be verified without a key counts as one that failed.
 func (l *openedLedger) failed(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNone):

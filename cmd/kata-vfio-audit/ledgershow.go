@@ -22,7 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// showOptions select what is shown.
+// showOptions select the events to show.
 type showOptions struct {
 	claim, pod, device, since, until, format string
 	types                                    []string
@@ -48,7 +48,7 @@ func ledgerShowCommand(h *book) *cobra.Command {
 	return cmd
 }
 
-// flags adds those that select events by more than what they are about.
+// flags adds the flags that select events by more than their object.
 func (o *showOptions) flags(cmd *cobra.Command, about string) {
 	f := cmd.Flags()
 	f.StringVar(&o.since, "since", "", about+"only events since this time: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for 24 hours ago")
@@ -238,7 +238,7 @@ func vmWords(vm *ledger.VM) string {
 	return id
 }
 
-// whatWords says the rest in words.
+// whatWords describes the other fields in words.
 func whatWords(e *ledger.Event) string {
 	var words []string
 	if e.Result != ledger.OK {

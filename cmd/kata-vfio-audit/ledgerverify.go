@@ -17,8 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// maxAnchors bounds what is read in search of anchors: the claims of a large
-// cluster.
+// maxAnchors limits the bytes that are read in search of anchors: the claims of a
+// large cluster.
 const maxAnchors = 256 << 20
 
 func ledgerVerifyCommand(h *book) *cobra.Command {
@@ -69,7 +69,7 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 	return cmd
 }
 
-// verify verifies the ledger, and warns of what an archive leaves out.
+// verify verifies the ledger, and warns of parts that an archive leaves out.
 func (h *book) verify(ctx context.Context, warnings io.Writer, o ledger.Options) (*ledger.Report, error) {
 	l, err := h.open()
 	if err != nil {
@@ -95,7 +95,7 @@ func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 	return anchors, nil
 }
 
-// printReport prints what was found, and returns the error of a ledger that failed.
+// printReport prints the report, and returns the error of a ledger that failed.
 func printReport(w io.Writer, format string, r *ledger.Report) error {
 	done, err := output.Document(w, format, "report", r)
 	if !done {
@@ -135,7 +135,7 @@ func reportWords(r *ledger.Report) string {
 	return text.String()
 }
 
-// anchorWords says what the anchors prove.
+// anchorWords describes the proof by the anchors.
 func anchorWords(r *ledger.Report) string {
 	switch {
 	case r.Anchors == 0:
@@ -221,7 +221,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 	return cmd
 }
 
-// readProof returns what makes the proof that the command line asks for.
+// readProof returns a function that makes the proof that the command line requests.
 func readProof(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.Proof, error), error) {
 	if from != "" && len(args) == 0 {
 		anchors, err := readAnchors(stdin, []string{from})

@@ -28,7 +28,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// judging is what the commands that judge have in common.
+// judging has the flags and state that the commands that judge share.
 type judging struct {
 	profile, waivers string
 	severity, failOn string
@@ -38,10 +38,10 @@ type judging struct {
 	profileOf        finding.Profile
 	show, failAt     rule.Severity
 	accepted         []finding.Waiver
-	// rules are all rules, and checks those that ask a node.
+	// rules are all rules, and checks those of a node.
 	rules  *rule.Catalogue
 	checks []check.Check
-	// name is the node's in the cluster, where its hostname is another.
+	// name is the node's name in the cluster, if its hostname differs.
 	name string
 }
 
@@ -116,7 +116,7 @@ func (j *judging) flags(cmd *cobra.Command) {
 	}
 }
 
-// profileFlags are those that say what findings weigh.
+// profileFlags adds the flags that determine the severities of findings.
 func (j *judging) profileFlags(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
@@ -125,7 +125,7 @@ func (j *judging) profileFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// exposureTable says what the exposures mean, for the help.
+// exposureTable explains the exposures, for the help.
 func exposureTable() string {
 	var b strings.Builder
 	b.WriteString("Each finding says who is in reach of it (\"exposure\" in JSON; \"exposures\" there has these words):\n")
@@ -145,7 +145,7 @@ func profileTable() string {
 	return b.String()
 }
 
-// check refuses what can't be meant before anything is read.
+// check refuses contradictory flags before anything is read.
 func (j *judging) check() error {
 	if err := j.formats.Check(j.format); err != nil {
 		return err
@@ -183,19 +183,18 @@ func (j *judging) checkProfile() (err error) {
 	return j.rereadWaivers()
 }
 
-// rereadWaivers reads the waivers again: their file may change during an audit that runs for months. None counts
-// while it can't be read.
+// rereadWaivers reads the waivers again, because their file may change during an audit that runs for months. While
+// the file can't be read, no waiver counts.
 func (j *judging) rereadWaivers() (err error) {
 	j.accepted, err = loadWaivers(j.waivers, rule.IDs(j.rules.Rules))
 	return err
 }
 
-// garbagePercent is how much the heap may grow before it is collected. What one audit makes it needs to its end, so
-// collections of a small heap find little.
+// garbagePercent is the growth of the heap before a collection. An audit needs its data to its end, so collections of
+// a small heap find little.
 const garbagePercent = 400
 
-// report judges the node by every check, prints what was found, and fails with the
-// exit code of the verdict.
+// report judges the node by every check, prints the findings, and fails with the exit code of the verdict.
 func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
@@ -220,8 +219,7 @@ func unusedWords(waivers []finding.Waiver) []string {
 	return all
 }
 
-// judge reads the node and asks the checks. For formats that tell the past, it reads
-// the ledger too.
+// judge reads the node and runs the checks. For formats that show the past, it also reads the ledger.
 func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*report.Document, error) {
 	node, err := t.open()
 	if err != nil {
@@ -249,8 +247,8 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	return doc, nil
 }
 
-// planned returns the node as its plugin plans with it. Where no plugin has spoken, the flags say which failed checks
-// count; without --waivers, the node's own file does.
+// planned returns the node as its plugin plans with it. If no plugin has recorded them, the flags say which failed
+// checks count; without --waivers, the node's own file does.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 	g, err := check.DefaultEnforcement(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.profileOf
@@ -264,8 +262,8 @@ func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 	return planned, unread
 }
 
-// addHistory adds what the ledger says. If it can't be read, the page says so: the present audit is complete
-// without it.
+// addHistory adds the ledger's tenancies. If the ledger can't be read, the page says so: the present audit is
+// complete without it.
 func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.Node) {
 	doc.Ledger = &report.Ledger{}
 	book, err := o.openLedger()
@@ -283,7 +281,7 @@ func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.
 	doc.Ledger.Verification, doc.Ledger.Refusals = standing, h.Refusals
 }
 
-// look reads the functions of a node, their tenants, and what PFs impose on VFs.
+// look reads the functions of a node, their tenants, and the settings that PFs impose on VFs.
 func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 	s, err := t.scan(ctx, fsys)
 	if err != nil {
@@ -297,7 +295,7 @@ func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 
 const hostnameFile = "proc/sys/kernel/hostname"
 
-// subject says what is audited: an archive is of the time when it was made.
+// subject returns the subject of the audit. The time of an archive is the time when it was made.
 func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 	s := finding.Subject{
 		Kind: "node", Name: n.Read(hostnameFile).Value, Root: o.root, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel,
@@ -309,7 +307,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 	return s
 }
 
-// finish prints the document and turns what it says into the exit code.
+// finish prints the document and returns the error with its exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b bytes.Buffer
 	o := report.Options{Show: j.show, FailOn: j.failAt}
@@ -325,8 +323,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	return j.verdict(doc.Report)
 }
 
-// verdict returns the error that ends the program with the exit code of what was
-// found; nil if nothing was.
+// verdict returns the error that ends the program with the exit code of the findings; nil if there are none.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.failAt); {
 	case slices.ContainsFunc(doc.Findings, isLedgerFailure):

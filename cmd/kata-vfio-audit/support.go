@@ -34,7 +34,7 @@ type support struct {
 	cluster   apiServer
 }
 
-// flags adds those that only a support bundle has, and returns their names.
+// flags adds the flags that only a support bundle has, and returns their names.
 func (s *support) flags(cmd *cobra.Command) (names []string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.mask, "mask", false, "with --support: replace the names of tenants' namespaces, pods and claims")
@@ -46,7 +46,7 @@ func (s *support) flags(cmd *cobra.Command) (names []string) {
 // pluginNamespace is where the chart is installed by default.
 const pluginNamespace = "kata-vfio-system"
 
-// write looks at the node and writes the bundle, with at most so many bytes of the ledger.
+// write reads the node and writes the bundle, with a limited number of bytes of the ledger.
 func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, ledgerLimit int64) error {
 	r, err := t.record(ctx, warnings, ledgerLimit)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 	return b.Write(w, m, mask)
 }
 
-// fill adds all but the node's archive, and has the mask know all names.
+// fill adds everything except the node's archive, and adds all names to the mask.
 func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask *archive.Mask) error {
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
@@ -92,7 +92,7 @@ func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask
 	return nil
 }
 
-// hideContainers hides the pods whose containers run on the node, as far as its runtime says.
+// hideContainers hides the pods whose containers run on the node, according to its runtime.
 func (r *recorded) hideContainers(mask *archive.Mask, own string) {
 	containers, _ := runtimes.Containers(r.facts)
 	for _, c := range containers {
@@ -146,8 +146,8 @@ func whole(value string) string {
 	return strings.TrimRightFunc(cut, func(r rune) bool { return r == '-' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r) }) + "…"
 }
 
-// archive returns the node's archive. Under a mask it is without the records that
-// could not be read, in which names can't be found.
+// archive returns the node's archive. Under a mask it leaves out unreadable records, because names in them can't
+// be found.
 func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error) {
 	if mask != nil {
 		unreadable := r.unreadableRecords(b)
@@ -171,8 +171,8 @@ func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error
 	return out.Bytes(), nil
 }
 
-// maskedRecord rewrites a record of the journal with other names and their checksum: without it an archive would
-// not say which claim has which device.
+// maskedRecord rewrites a record of the journal with other names and their checksum. Without it, an archive would
+// not show the owners of devices.
 func maskedRecord(mask *archive.Mask, name string, data []byte) []byte {
 	const lost = "(left out: its names could not be replaced)\n"
 	rec, err := journal.DecodeFile(name, data)
@@ -193,10 +193,10 @@ func maskedRecord(mask *archive.Mask, name string, data []byte) []byte {
 	return data
 }
 
-// maxTail is how many of a ledger's last events a bundle has by themselves.
+// maxTail is the number of a ledger's last events that a bundle has separately.
 const maxTail = 2000
 
-// statusView is what the journal says.
+// statusView is the content of the journal.
 type statusView struct {
 	Records []*journal.Record `json:"records"`
 	// Marks are the files of functions that are drained or not proven clean, by name.
@@ -204,7 +204,7 @@ type statusView struct {
 	Damaged []string          `json:"damaged"`
 }
 
-// records decodes the journal as the recorder has it.
+// records decodes the recorded journal.
 func (r *recorded) records() (readable []*journal.Record, unreadable map[string]error) {
 	unreadable = map[string]error{}
 	files := r.recorder.Contents(isRecord)
@@ -303,14 +303,14 @@ func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archi
 	return nil
 }
 
-// bootstrapDir is where kata-vfio-bootstrap keeps what it has done to the node.
+// bootstrapDir is the directory of kata-vfio-bootstrap's records of its changes to the node.
 const bootstrapDir = "var/lib/kata-vfio/bootstrap"
 
 // maxBootstrap is the largest of its files that is included, in bytes.
 const maxBootstrap = 4 << 20
 
-// addBootstrap adds what bootstrap has done to the node and last found on it. It leaves out its backups: those are
-// configurations, which may hold secrets.
+// addBootstrap adds bootstrap's records of its changes to the node and of its last inspection. It leaves out the
+// backups, which are configurations that may have secrets.
 func (r *recorded) addBootstrap(b *archive.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
 		data, err := r.node.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)

@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// maxObjects is how many objects of one kind a bundle has.
+// maxObjects is the largest number of objects of one kind in a bundle.
 const maxObjects = 2000
 
 // lister reads the cluster: kube.Client is one.
@@ -49,7 +49,7 @@ func ownObjects(namespace string) []listed {
 	}
 }
 
-// addCluster asks the cluster, if one is named. What it does not tell is noted.
+// addCluster reads the cluster, if one is named. It notes the kinds that can't be read.
 func (s *support) addCluster(ctx context.Context, b *archive.Bundle, mask *archive.Mask) error {
 	if !s.cluster.kube.Named() {
 		b.Note("the bundle has no cluster objects: --kubeconfig is not set")
@@ -92,7 +92,7 @@ func isPlugins(o runtime.Object) bool {
 	return ok && d.Spec.Template.Labels["app.kubernetes.io/component"] == "plugin"
 }
 
-// listAll lists so many objects of a kind as a bundle has.
+// listAll lists the objects of a kind, up to the limit of a bundle.
 func listAll(ctx context.Context, client lister, kind listed) ([]runtime.Object, error) {
 	objects := []runtime.Object{}
 	errEnough := fmt.Errorf("more than %d", maxObjects)

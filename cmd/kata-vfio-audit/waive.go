@@ -59,7 +59,7 @@ func waiveCommand() *cobra.Command {
 	return cmd
 }
 
-// writeWaiver adds to the file, whole or not at all, or prints.
+// writeWaiver adds the waiver to the file atomically, or prints it.
 func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string) error {
 	var content []byte
 	if file != "" {
@@ -86,7 +86,7 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string
 	return nil
 }
 
-// readWaivers reads the file that --waivers names, as far as it may be long.
+// readWaivers reads the file that --waivers names, up to the largest size.
 func readWaivers(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -27,7 +27,7 @@ type inquiry struct {
 	pod, claim, device, near, at string
 	// history asks for all tenancies of the device, not the last one only.
 	history bool
-	// key and anchors are what the ledger is verified by.
+	// key and anchors verify the ledger.
 	key     string
 	anchors []string
 	format  string
@@ -139,7 +139,7 @@ func (q *inquiry) atFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&q.at, "at", "", "tenancies at this moment, RFC 3339, not in the future (default: now, unless there is another filter)")
 }
 
-// former returns the hidden commands that each asked one question, before `who` had filters. They print what it prints.
+// former returns the hidden commands that each asked one question, before `who` had filters. Their output is the same.
 func former(t *tree) []*cobra.Command {
 	var commands []*cobra.Command
 	for _, f := range []struct {
@@ -217,7 +217,7 @@ func (q *inquiry) filters(now time.Time) (all []filter, when *time.Time, err err
 	return all, &moment, err
 }
 
-// uid is how the API server writes UIDs, and the kubelet those of static pods.
+// uid matches UIDs as the API server writes them, and the kubelet those of static pods.
 var uid = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})$`)
 
 // ofName returns the filter of a pod or a claim.
@@ -227,7 +227,7 @@ func ofName(kind, name, want string, pick func(*facts.History, string) []*facts.
 	}
 	return func(h *facts.History, v facts.Verification, s *selected) error {
 		found := pick(h, name)
-		// A claim may be asked for by its name alone, and a name can be right that no ledger knows.
+		// A claim may be named without its namespace, and a correct name may be in no ledger.
 		if kind == "pod" && len(found) == 0 && v.Sound && !strings.Contains(name, "/") && !uid.MatchString(name) {
 			return command.Usagef("%s %q: want %s; the ledger has no such UID", kind, name, want)
 		}
@@ -288,7 +288,7 @@ func (q *inquiry) run(cmd *cobra.Command) error {
 	})
 }
 
-// answer verifies the ledger, and prints what reply makes of it.
+// answer verifies the ledger, and prints the result of reply.
 func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply func(*facts.History, facts.Verification) (*report.Evidence, error)) error {
 	key, err := readKey(q.key)
 	if err != nil {
@@ -347,10 +347,10 @@ func (q *inquiry) writeBundle(dir fs.FS, d *report.Evidence) error {
 	return nil
 }
 
-// skew is how far a node's clock may be ahead of the one here.
+// skew is the time by which a node's clock may be ahead of the local one.
 const skew = 2 * time.Minute
 
-// parseMoment reads a moment that the ledger can know of; now for none.
+// parseMoment reads a moment that the ledger can contain; now for none.
 func parseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return now, nil
@@ -365,7 +365,7 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return when, nil
 }
 
-// oneArgument wants exactly one, and says which.
+// oneArgument requires exactly one argument, and names it in the error.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

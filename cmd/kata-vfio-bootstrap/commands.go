@@ -66,7 +66,7 @@ func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan),
 	return outcome(p)
 }
 
-// leave saves the result of a look on the node, or that the look failed. It returns the errors of the look and of saving.
+// leave saves the result of an inspection on the node, or its failure. It returns the errors of the inspection and of saving.
 func leave(ctx context.Context, e *bootstrap.Engine, p *bootstrap.Plan, err error) error {
 	if err != nil {
 		return errors.Join(err, e.RecordUnknown(ctx, err))

@@ -1,5 +1,5 @@
 // Command kata-vfio-bootstrap configures a node for kata-vfio, verifies it, and
-// reverts it. Package bootstrap says how.
+// reverts it. Package bootstrap describes its work.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// When run applies.
+// Values of --apply.
 const (
 	applyNever  = "Never"
 	applyOnce   = "Once"
@@ -131,7 +131,7 @@ func (k *keeper) once(ctx context.Context, e *bootstrap.Engine) error {
 	return errors.Join(err, e.Record(ctx, p), k.report(p))
 }
 
-// fixAndVerify applies the blueprint if that is due, and returns the plan of what remains, or nil if it can't be made.
+// fixAndVerify applies the blueprint if that is due, and returns the plan of the remaining changes, or nil if it can't be made.
 func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
 	b, text, err := k.read(e)
 	if err != nil {
@@ -184,7 +184,7 @@ func (k *keeper) backOff(p *bootstrap.Plan) {
 	k.fixed = fixes{files: files, at: now, pause: pause}
 }
 
-// fix applies the blueprint and prints what was changed.
+// fix applies the blueprint and prints the changes.
 func (k *keeper) fix(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blueprint, text string) error {
 	result, err := e.Apply(ctx, b, text)
 	if result == nil || len(result.Changed)+len(result.Settings)+len(result.Steps) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// printPlan shows what apply would do.
+// printPlan shows the actions of an apply.
 func printPlan(out *printer, p *bootstrap.Plan) {
 	facts(out, p)
 	overview(out, p)
@@ -27,7 +27,7 @@ func printPlan(out *printer, p *bootstrap.Plan) {
 	conclude(out, p, "Run apply to change it")
 }
 
-// printVerify shows what does not match the blueprint.
+// printVerify shows the differences from the blueprint.
 func printVerify(out *printer, p *bootstrap.Plan) {
 	for _, f := range p.Files {
 		switch {
@@ -117,7 +117,7 @@ func printRefusal(out *printer, refused *bootstrap.RefusedError) {
 	out.head(output.Red, "Nothing was changed.")
 }
 
-// printResult shows what apply or revert did. If it failed, that may be only a part.
+// printResult shows the result of apply or revert. If it failed, only a part may be done.
 func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	rows := [][]string{{"PART", "FILE OR SETTING", "DONE"}}
 	for _, f := range r.Changed {
@@ -213,11 +213,11 @@ func printStatus(out *printer, r *bootstrap.Report) {
 	}
 }
 
-// printer collects text output. It escapes control characters in what comes from a node.
+// printer collects text output. It escapes control characters in text from a node.
 type printer struct {
 	text  bytes.Buffer
 	color bool
-	// width is that of tables and problems; 0 means no limit.
+	// width is the width of tables and problems; 0 means no limit.
 	width int
 }
 
@@ -288,7 +288,7 @@ func (p *printer) problems(all []state.Problem) {
 
 const (
 	fatalMark = "✗"
-	// fixFollows separates a problem from its fix. No text that is made visible has it.
+	// fixFollows separates a problem from its fix. Texts that are made visible never contain it.
 	fixFollows = "\n\x01"
 )
 
@@ -309,7 +309,7 @@ func problemTexts(all []state.Problem) []string {
 	return texts
 }
 
-// wrap returns the lines of a text that is indented by so many characters. Indented lines stay whole.
+// wrap returns the lines of a text that is indented by a number of characters. Indented lines stay whole.
 func (p *printer) wrap(text string, indent int) []string {
 	var lines []string
 	for line := range strings.SplitSeq(output.VisibleLines(text), "\n") {

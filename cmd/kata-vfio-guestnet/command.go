@@ -52,7 +52,7 @@ const example = `  kata-vfio-guestnet
       routes: [{to: default, via: 192.0.2.1}]
       table: 100`
 
-// exitCode returns the exit code for an error; of several errors the one that
+// exitCode returns the exit code for an error. Of several errors, the one that
 // the user can do most about counts.
 func exitCode(err error) int {
 	if _, ok := errors.AsType[*guestnet.InputError](err); ok {
@@ -110,7 +110,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
 
-// check refuses flags that say nothing or contradict each other.
+// check refuses flags that are empty or contradict each other.
 func (o *options) check() error {
 	if err := formats().Check(o.format); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// configure does the work. What was done is written though not all could be.
+// configure configures the interfaces. It writes the results even if some failed.
 func (o *options) configure(ctx context.Context, stdout io.Writer) error {
 	devices, err := o.devices()
 	if err != nil {

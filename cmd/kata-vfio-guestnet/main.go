@@ -1,6 +1,6 @@
 // Command kata-vfio-guestnet configures the interfaces of a pod's VFs inside
-// the pod's VM, as the claims say. It runs as an init container with the
-// capability NET_ADMIN; package guestnet says how it goes about it.
+// the pod's VM according to the claims. It runs as an init container with the
+// capability NET_ADMIN; package guestnet describes its steps.
 package main
 
 import (

@@ -157,7 +157,7 @@ func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *aud
 	return errors.Join(err, n.Close())
 }
 
-// planOne makes the plan. It fails without the journal, which says which claim has which device.
+// planOne makes the plan. It fails without the journal, which has the owners of devices.
 func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, error) {
 	_, problems := n.Journal.List()
 	for _, err := range problems {
@@ -186,7 +186,7 @@ func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Requ
 	return printCDI(cmd.OutOrStdout(), &v)
 }
 
-// warn writes to stderr where the node's config does not fit the node: a rule that matches nothing can be the reason for a refusal.
+// warn writes to stderr if the node's config does not fit the node: a rule that matches nothing can be the reason for a refusal.
 func warn(cmd *cobra.Command, n *node.Node) error {
 	snap, err := n.Inventory.Snapshot(cmd.Context())
 	if err != nil {

@@ -72,7 +72,7 @@ func drainWords(d *maintain.Draining, dryRun bool) string {
 	return fmt.Sprintf("%s is kept from new claims: %s", d.Address, d.Reason)
 }
 
-// undrainedView is what undrain did. Its JSON names are stable.
+// undrainedView is the result of undrain. Its JSON names are stable.
 type undrainedView struct {
 	Address   pci.Address `json:"address"`
 	Undrained bool        `json:"undrained"`
@@ -80,7 +80,7 @@ type undrainedView struct {
 	Still *pci.Address `json:"stillDrainedWith,omitempty"`
 }
 
-// printUndrained prints what undrain did for a function.
+// printUndrained prints the result of undrain for a function.
 func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedView) error {
 	if done, err := document(w, format, v); done {
 		return err

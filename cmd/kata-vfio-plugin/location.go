@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// locations say where the functions of a record are that are no longer at their recorded addresses.
+// locations are the present places of a record's functions that are no longer at their recorded addresses.
 type locations struct {
 	// moved are the present addresses, by the recorded ones: bus numbers have changed, or the card is in another slot.
 	moved map[pci.Address]pci.Address

@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// notReady reads why the plugin refuses all new claims. A file that can't be read says nothing: no plugin has published in this
-// boot, or only root may read it.
+// notReady reads the reason why the plugin refuses all new claims. It returns nil for an unreadable file: no plugin has
+// published in this boot, or only root may read it.
 func (o *options) notReady(bootID string) *plan.NotReady {
 	data, err := os.ReadFile(filepath.Join(o.node.Root, cmp.Or(o.node.RunDir, node.DefaultRunDir), facts.PublishedFile))
 	var published facts.Published

@@ -201,7 +201,7 @@ func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 	return cfg, nil
 }
 
-// validate checks what the flag parser does not.
+// validate checks the flags beyond the flag parser's own checks.
 func (o *options) validate() error {
 	switch o.output {
 	case "table", "json", "yaml":
@@ -267,7 +267,7 @@ func (a *auditing) validateGate() error {
 	return nil
 }
 
-// checks returns what validated flags say.
+// checks returns the checks according to the validated flags.
 func (a *auditing) checks() plugin.Checks {
 	profile, _ := finding.ProfileNamed(a.profile)
 	return plugin.Checks{Profile: profile, Counts: rule.Severity(a.counts), Waivers: a.waivers}

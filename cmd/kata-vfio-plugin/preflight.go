@@ -138,11 +138,11 @@ func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, na
 	return printPlan(cmd.OutOrStdout(), opts.output, pl)
 }
 
-// devicePlan is what plan says of a device that is planned by itself. The JSON form is stable for machines.
+// devicePlan is the result of plan for a device that is planned by itself. The JSON form is stable for machines.
 type devicePlan struct {
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Plan is nil if Refusals say why not.
+	// Plan is nil if there are Refusals.
 	Plan     *plan.Plan     `json:"plan,omitempty"`
 	Refusals []rule.Verdict `json:"refusals,omitempty"`
 }
@@ -184,7 +184,7 @@ func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c plugin.
 	return one, nil
 }
 
-// printPlans prints a line for each device, and below the table why some are refused. Without devices it prints none.
+// printPlans prints a line for each device, and below the table the reasons of refusals. Without devices it prints none.
 func printPlans(w io.Writer, plans []devicePlan, none string) error {
 	if len(plans) == 0 {
 		_, err := fmt.Fprintln(w, none)
@@ -219,7 +219,7 @@ func printPlans(w io.Writer, plans []devicePlan, none string) error {
 	return nil
 }
 
-// someRefusedError says how many devices are refused, which is printed already.
+// someRefusedError counts the refused devices. They are printed already.
 type someRefusedError struct{ refused, of int }
 
 func (e *someRefusedError) Error() string {

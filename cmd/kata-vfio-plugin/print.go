@@ -57,7 +57,7 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 	return nil
 }
 
-// guessed returns the modules whose drivers have a name in the plan that nobody can know before they are loaded.
+// guessed returns the modules whose drivers' names in the plan are unknown before the modules are loaded.
 func guessed(pl *plan.Plan) []string {
 	return slices.DeleteFunc(slices.Clone(pl.Modules), func(module string) bool {
 		return device.SameDriver(module, device.GenericVFIO) || !slices.ContainsFunc(pl.Functions, func(fn plan.Function) bool {

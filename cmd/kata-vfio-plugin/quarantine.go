@@ -148,8 +148,8 @@ func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// recordQuarantined returns the quarantined record with the name. An address is where a function is in the snapshot, or
-// else where it was.
+// recordQuarantined returns the quarantined record with the name. An address is a function's present address in the
+// snapshot, or else its recorded one.
 func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journal.Record, error) {
 	store, err := o.records()
 	if err != nil {
@@ -173,7 +173,7 @@ func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journa
 	return nil, command.Usagef("%q: nothing of that name is quarantined; `kata-vfio-plugin quarantine list` says what is", name)
 }
 
-// isNamed reports whether a name is the record's or one of its functions', where these are now.
+// isNamed reports whether a name is the record's, or the present address of one of its functions.
 func isNamed(rec *journal.Record, name string, at locations) bool {
 	if rec.ID() == name {
 		return true
@@ -184,8 +184,8 @@ func isNamed(rec *journal.Record, name string, at locations) bool {
 	})
 }
 
-// clearSteps returns the steps that end a quarantine, with or without a proof. One of an earlier boot follows its functions
-// to where they are in the snapshot.
+// clearSteps returns the steps that end a quarantine, with or without a proof. A quarantine of an earlier boot follows its
+// functions to their places in the snapshot.
 func (o *options) clearSteps(rec *journal.Record, snap *device.Snapshot, withoutProof bool) []plan.Step {
 	if snap != nil && snap.Host.BootID != rec.BootID {
 		own := *rec

@@ -26,7 +26,7 @@ type quarantine struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Since is when the quarantine began; the first time, if resets were tried again.
+	// Since is the time when the quarantine began; the first one, if resets were tried again.
 	Since   string       `json:"since,omitempty"`
 	Reason  string       `json:"reason"`
 	Devices []deviceView `json:"devices"`
@@ -92,7 +92,7 @@ func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine
 	return o.quarantine(ctx, rec, snap), nil
 }
 
-// quarantine joins a record with the ledger's events of its claim, and with where its functions are in a snapshot.
+// quarantine joins a record with the ledger's events of its claim, and with the places of its functions in a snapshot.
 func (o *options) quarantine(ctx context.Context, rec *journal.Record, snap *device.Snapshot) *quarantine {
 	v, at := newView(rec), locate(rec, snap)
 	q := &quarantine{
@@ -296,7 +296,7 @@ func waysOut(q *quarantine) string {
 	return b.String()
 }
 
-// printCleared prints what clear did.
+// printCleared prints the result of clear.
 func printCleared(w io.Writer, format string, rec *journal.Record, at *locations, how maintain.Clearance, proofs []isolation.Proof) error {
 	v := clearedView{UID: rec.ID(), Proven: len(proofs) > 0, Resets: list(proofs), Reason: how.Reason, By: how.By.String()}
 	if done, err := document(w, format, v); done {

@@ -140,7 +140,7 @@ func statusCommand(opts *options) *cobra.Command {
 	}
 }
 
-// recoverCommand does once what `run` does at start.
+// recoverCommand recovers once, as `run` does at its start.
 func recoverCommand(opts *options) *cobra.Command {
 	var wait *time.Duration
 	cmd := &cobra.Command{

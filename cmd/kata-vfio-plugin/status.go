@@ -90,11 +90,11 @@ type nodeStatus struct {
 	problems   []error
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
-	// notReady is why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
+	// notReady is the reason why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
-	// bootID is the node's boot, empty if that can't be read.
+	// bootID is the node's boot; empty if it can't be read.
 	bootID string
-	// absent is the directory of a journal that is not there; empty if one is.
+	// absent is the directory of a journal that does not exist; empty if it does.
 	absent string
 }
 
@@ -306,7 +306,7 @@ func printCDI(w io.Writer, v *view) error {
 	return nil
 }
 
-// printReleased prints what unprepare did.
+// printReleased prints the result of unprepare.
 func printReleased(w io.Writer, format, uid string, r prepare.Release) error {
 	if done, err := document(w, format, map[string]any{"uid": uid, "resets": list(r.Proofs)}); done {
 		return err
@@ -322,7 +322,7 @@ func printReleased(w io.Writer, format, uid string, r prepare.Release) error {
 	return err
 }
 
-// printRecovery prints what recover found and did.
+// printRecovery prints the findings and actions of recover.
 func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	if done, err := document(w, format, newRecoveryView(r)); done {
 		return err

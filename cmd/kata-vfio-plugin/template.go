@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// templateCommand prints what an autoscaler needs to know of a node that it has not created yet.
+// templateCommand prints the ResourceSlices of a node for an autoscaler that has not created the node yet.
 func templateCommand(opts *options) *cobra.Command {
 	var name string
 	var audit auditing
@@ -77,8 +77,8 @@ func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string)
 	return printKinds(cmd.OutOrStdout(), all.Items)
 }
 
-// warnTainted names the devices that a new node like this one would publish with a taint: for what the hardware, the
-// firmware and the kernel's settings make of them.
+// warnTainted names the devices that a new node like this one would publish with a taint, because of the hardware,
+// the firmware and the kernel's settings.
 func warnTainted(w io.Writer, known *plan.Node) {
 	assessor := plan.NewAssessor(*known)
 	var texts []string
@@ -114,7 +114,7 @@ func makeSlices(node string, pools map[string]publish.Pool) []resourceapi.Resour
 	return all
 }
 
-// printKinds prints how many devices there are of each kind, in each pool.
+// printKinds prints the number of devices of each kind, in each pool.
 func printKinds(w io.Writer, all []resourceapi.ResourceSlice) error {
 	rows := [][]string{{"POOL", "DEVICES", "TYPE", "VENDOR", "DEVICE", "NUMA", "ROOT", "MODEL"}}
 	for i := range all {

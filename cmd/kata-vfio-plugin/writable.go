@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
-// writable checks that the root's sys is the kernel's and that we may write to it.
+// writable checks that the root's sys is the kernel's, and writable for this process.
 func writable(root string) error {
 	sys := filepath.Join(root, "sys")
 	var stat unix.Statfs_t
@@ -21,7 +21,7 @@ func writable(root string) error {
 	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
 }
 
-// whyNot returns why we can't work on sys, and the fix. It refuses a plain directory, whose files accept every write without effect.
+// whyNot returns the obstacle to work on sys, and the fix. It refuses a plain directory, whose files accept every write without effect.
 func whyNot(sys string, kernels bool, access error) error {
 	switch {
 	case !kernels:

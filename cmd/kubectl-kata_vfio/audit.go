@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// auditing is what the command audit is asked.
+// auditing has the flags of the command audit.
 type auditing struct {
 	view
 	files    []string
@@ -75,7 +75,7 @@ func (a *auditing) check() error {
 	return a.printing.check()
 }
 
-// roll shows the state, and fails where a check does.
+// roll returns the picture of the state, and an error if a check fails.
 func (a *auditing) roll(state *fleet.State) (*picture, error) {
 	all, err := rule.ReadCatalogue()
 	if err != nil {
@@ -114,7 +114,7 @@ func (e *findingsError) Error() string {
 	return fmt.Sprintf("checks of severity %s or worse that fail: %d", e.severity, e.failing)
 }
 
-// auditPicture shows the nodes' failures. Unseen says that what claims there are is not known.
+// auditPicture shows the nodes' failures. unseen is set if the claims are unknown.
 func auditPicture(nodes []fleet.NodeAudit, now time.Time, unseen, wide bool) *picture {
 	p := &picture{
 		what: "audit", empty: "no node publishes a device",
@@ -177,7 +177,7 @@ func seenBy(n *fleet.NodeAudit) string {
 	return "plugin"
 }
 
-// reportAge is that of the node's report.
+// reportAge is the age of the node's report.
 func reportAge(n *fleet.NodeAudit, now time.Time) string {
 	switch {
 	case n.Reported == nil:
@@ -188,7 +188,7 @@ func reportAge(n *fleet.NodeAudit, now time.Time) string {
 	return age(now, *n.Reported)
 }
 
-// nothingFails says what that is worth.
+// nothingFails describes the evidence for a node without failures.
 func nothingFails(n *fleet.NodeAudit) string {
 	switch {
 	case n.Reported == nil:

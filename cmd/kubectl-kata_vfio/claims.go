@@ -119,7 +119,7 @@ func stateColor(s fleet.ClaimState) output.Color {
 	return ""
 }
 
-// ageTitle is over the column that changes by itself.
+// ageTitle is the title of the column that changes by itself.
 const ageTitle = "AGE"
 
 func age(now, since time.Time) string {

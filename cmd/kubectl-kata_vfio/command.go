@@ -15,7 +15,7 @@ import (
 
 // Exit codes, as the help documents them.
 const (
-	// exitFindings: `audit` or `conformance` was asked, and something fails or is not shown.
+	// exitFindings: a check of `audit` fails, or a requirement of `conformance` is not shown.
 	exitFindings = 3
 	// exitForbidden: the user may not list what the command shows.
 	exitForbidden = 4
@@ -56,8 +56,8 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// completionScript is what kubectl runs to complete a plugin's command line: a program
-// kubectl_complete-<plugin> on the PATH, which says what cobra's __complete does.
+// completionScript is the program that kubectl runs to complete a plugin's command line:
+// kubectl_complete-<plugin> on the PATH, with the output of cobra's __complete.
 const completionScript = "#!/bin/sh\nexec kubectl kata-vfio __complete \"$@\"\n"
 
 func completionCommand() *cobra.Command {
@@ -77,11 +77,11 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// completionLimit is how long a completion may wait for a list.
+// completionLimit is the time that a completion may wait for a list.
 const completionLimit = 3 * time.Second
 
-// complete lists what is wanted for a completion, and gives names of it; none if the
-// cluster can't be asked: a completion has no place for an error.
+// complete lists the objects for a completion, and returns their names. It returns none if
+// the cluster can't be read, because a completion can't show an error.
 func (s *session) complete(cmd *cobra.Command, w want, names func(*fleet.State) []string) ([]string, cobra.ShellCompDirective) {
 	client, namespace, err := s.connect()
 	if err != nil {

@@ -67,7 +67,7 @@ func chosenProfile(version string, state *fleet.ConformanceState) fleet.Profile 
 	return fleet.ProfileFor(state.Kubernetes)
 }
 
-// survey lists what the evidence rests on.
+// survey lists the objects for the evidence.
 func (s *session) survey(cmd *cobra.Command, file string) (*fleet.ConformanceState, error) {
 	audit, err := clusterReport(cmd, file, s.now())
 	if err != nil {
@@ -134,7 +134,7 @@ func conformanceTable(r *fleet.ConformanceReport) *output.Table {
 	return t
 }
 
-// conformanceTodo is what is below the table: the profile, and what to do, within the width.
+// conformanceTodo returns the lines below the table: the profile, and the fixes, within the width.
 func conformanceTodo(r *fleet.ConformanceReport, width int, color bool) []string {
 	lines := []string{"", fmt.Sprintf("profile %s of %s, Kubernetes %s; -o yaml has all evidence, and commands that repeat it", r.Profile.Version, r.Profile.Date, output.Visible(r.Kubernetes))}
 	title := []string{"", output.Paint(color, output.Bold, "What to do")}
@@ -154,7 +154,7 @@ func requirementName(q *fleet.Requirement) string {
 	return q.ID + " (until " + q.Until + ")"
 }
 
-// what is the most important about a requirement in one line. The last of the evidence is what the result rests on.
+// what returns the most important fact about a requirement in one line. The result depends on the last of the evidence.
 func what(q *fleet.Requirement) string {
 	switch {
 	case q.Reason != "":

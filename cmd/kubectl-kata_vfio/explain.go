@@ -62,7 +62,7 @@ func explainCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// codeNamed returns the text of a code; nil if the word is none. No object of Kubernetes has a name with capital letters.
+// codeNamed returns the text of a code; nil if the word is not one. No object of Kubernetes has a name with capital letters.
 func codeNamed(word string) (*rule.Text, error) {
 	if word == strings.ToLower(word) {
 		return nil, nil
@@ -75,7 +75,7 @@ func codeNamed(word string) (*rule.Text, error) {
 	return text, nil
 }
 
-// subject is what is to be explained; a kind that is empty is a claim or a pod.
+// subject is the object to explain. An empty kind means a claim or a pod.
 type subject struct{ kind, node, name string }
 
 func parseSubject(text string) subject {
@@ -118,7 +118,7 @@ func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Rep
 	return explanation(state, of, namespace)
 }
 
-// readTexts reads what explains the words of objects. The error is a defect of the build.
+// readTexts reads the texts that explain the words of objects. The error is a defect of the build.
 func readTexts() (fleet.Texts, error) {
 	all, err := rule.ReadCatalogue()
 	if err != nil {
@@ -180,7 +180,7 @@ func explanationLines(x *fleet.Explanation, width int, color bool) []string {
 	return lines
 }
 
-// momentLines are the time, whose it is, and the text below, indented.
+// momentLines returns the time, the object, and the text below, indented.
 func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) []string {
 	at := "now                 "
 	if !m.At.IsZero() {
@@ -201,7 +201,7 @@ func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) [
 	return lines
 }
 
-// mark tells trouble from the rest: never color alone.
+// mark distinguishes trouble from other moments without relying on color.
 func mark(m *fleet.Moment) string {
 	switch {
 	case m.Past:

@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// settling is how long a change waits for those that come with it: a claim that is
-// allocated is written several times within milliseconds.
+// settling is the time that a change waits for further ones: a claim that is allocated is written several times
+// within milliseconds.
 const settling = 150 * time.Millisecond
 
 // follow watches the wanted kinds, except missing ones, and shows the state whenever it has changed, until ctx
@@ -70,7 +70,7 @@ func (w *want) follow(ctx context.Context, client lister, missing map[fleet.Kind
 	}
 }
 
-// await waits for a change and for those that come with it; false if ctx ends first.
+// await waits for a change and for further ones soon after it; false if ctx ends first.
 func await(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -117,7 +117,7 @@ func (w *want) informer(client lister, kind fleet.Kind, changed chan<- struct{},
 		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble.add(kind, err) }))
 }
 
-// withoutManagers drops who wrote which field: half of an object.
+// withoutManagers drops the managed fields, which are half of an object.
 func withoutManagers(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -125,10 +125,9 @@ func withoutManagers(o any) (any, error) {
 	return o, nil
 }
 
-// complaints says of each kind what is wrong with its watch, the same thing once.
-// Safe for concurrent use.
+// complaints reports the problem of each kind's watch, the same one once. Safe for concurrent use.
 type complaints struct {
-	// needs are the kinds without which there is nothing to show.
+	// needs are the kinds that are required.
 	needs   []fleet.Kind
 	end     func(error)
 	changed chan<- struct{}
@@ -140,8 +139,8 @@ type complaints struct {
 	lost map[fleet.Kind]string
 }
 
-// add ends the watch where the user may not watch any more what is needed, or is not known any
-// more. Without another kind it goes on.
+// add ends the watch if the user may no longer watch a required kind, or is no longer authenticated. Without
+// another kind the watch continues.
 func (c *complaints) add(kind fleet.Kind, err error) {
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -157,7 +156,7 @@ func (c *complaints) add(kind fleet.Kind, err error) {
 	}
 }
 
-// lose notes a kind as one that is not seen.
+// lose notes a kind as missing.
 func (c *complaints) lose(kind fleet.Kind) {
 	const why = "it is not permitted to watch them"
 	c.mu.Lock()

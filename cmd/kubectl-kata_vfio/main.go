@@ -1,5 +1,6 @@
-// Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, how
-// claims fare, what fails the audit, and why, and the evidence for a platform's conformance. It reads only.
+// Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, the
+// states of claims, the failures of the audit and their reasons, and the evidence for a platform's conformance. It
+// reads only.
 package main
 
 import (

@@ -38,7 +38,7 @@ func newQuery(text string, field bool) (*query, error) {
 	return &query{path}, nil
 }
 
-// fields returns the values that a row has, each as text.
+// fields returns the values of a row, each as text.
 func (q *query) fields(value any) ([]string, error) {
 	value, err := plain(value)
 	if err != nil {
@@ -57,7 +57,7 @@ func (q *query) fields(value any) ([]string, error) {
 	return texts, nil
 }
 
-// print writes what the template makes of a document.
+// print writes the template's output for a document.
 func (q *query) print(w io.Writer, document any) error {
 	value, err := plain(document)
 	if err != nil {
@@ -73,7 +73,7 @@ func (q *query) print(w io.Writer, document any) error {
 	return nil
 }
 
-// plain returns a value as its JSON form says it, with texts as [output.Visible] has them.
+// plain returns a value's JSON form, with [output.Visible] applied to texts.
 func plain(value any) (any, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -102,7 +102,7 @@ func visible(value any) any {
 	return value
 }
 
-// columns are those of -o custom-columns.
+// columns are the columns of -o custom-columns.
 type columns struct {
 	titles []string
 	fields []*query

@@ -21,20 +21,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// want is what is to be listed.
+// want selects the objects to list.
 type want struct {
-	// needs are the kinds without which there is nothing to show; also those that add
-	// to it.
+	// needs are the kinds that are required; also are those that add to them.
 	needs, also []fleet.Kind
-	// namespace is that of claims, pods and events; empty for all.
+	// namespace is the namespace of claims, pods and events; empty for all.
 	namespace string
 	// labels selects claims; empty for all.
 	labels string
-	// node is whose devices are meant; empty for all.
+	// node is the node of the devices; empty for all.
 	node string
-	// eventsOf is the kind of objects whose events are meant; empty for all.
+	// eventsOf is the kind of objects of the events; empty for all.
 	eventsOf string
-	// now is the clock that ages are computed by.
+	// now is the clock for ages.
 	now func() time.Time
 }
 
@@ -46,7 +45,7 @@ type lister interface {
 	Resources(ctx context.Context) ([]schema.GroupResource, error)
 }
 
-// describeKind is how a kind is listed and watched.
+// kindOf describes the lists and watches of a kind.
 type kindOf struct {
 	client       lister
 	object, page runtime.Object
@@ -89,11 +88,11 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 	return kindOf{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector, ""}
 }
 
-// pageSize is how many objects are asked for at once.
+// pageSize is the number of objects per request.
 const pageSize = 500
 
-// read lists what is wanted. The error is a [forbiddenError] where the user may not list
-// what is needed.
+// read lists the wanted objects. The error is a [forbiddenError] if the user may not
+// list a required kind.
 func (w *want) read(ctx context.Context, client lister) (*fleet.State, error) {
 	state := w.state(nil)
 	for _, kind := range slices.Concat(w.needs, w.also) {
@@ -115,7 +114,7 @@ func (w *want) read(ctx context.Context, client lister) (*fleet.State, error) {
 	return state, nil
 }
 
-// state is one where nothing is listed yet.
+// state returns a state without objects.
 func (w *want) state(missing map[fleet.Kind]string) *fleet.State {
 	if missing == nil {
 		missing = map[fleet.Kind]string{}
@@ -132,7 +131,7 @@ func (w *want) readKind(ctx context.Context, k kindOf, state *fleet.State) error
 	})
 }
 
-// put adds an object to what was listed.
+// put adds a listed object.
 func (w *want) put(s *fleet.State, o any) {
 	switch o := o.(type) {
 	case *resourceapi.ResourceSlice:
@@ -140,7 +139,7 @@ func (w *want) put(s *fleet.State, o any) {
 			s.Cluster.Add(o)
 		}
 	case *resourceapi.ResourceClaim:
-		c := *o // what a watch holds is others' too
+		c := *o // the objects of a watch are shared
 		c.ManagedFields = nil
 		s.Cluster.Add(&c)
 	case *corev1.Pod:
@@ -171,5 +170,5 @@ func (e *forbiddenError) Error() string {
 	return text + "the role view grants it in a namespace (-n), the chart's ClusterRole kata-vfio-view everywhere (values: kubectl.viewers)"
 }
 
-// Unwrap returns what the API server said.
+// Unwrap returns the API server's error.
 func (e *forbiddenError) Unwrap() error { return e.err }

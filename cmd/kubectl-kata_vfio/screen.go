@@ -12,12 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// screen is where pictures are shown one after the other.
+// screen shows pictures one after the other.
 type screen interface {
 	show(*picture) error
 }
 
-// newScreen redraws a terminal, and goes on below what is written anywhere else.
+// newScreen returns a screen that redraws a terminal, or appends to any other output.
 func newScreen(w io.Writer, format string) screen {
 	switch file, isFile := w.(*os.File); {
 	case format == "json":
@@ -51,7 +51,7 @@ func (r *redrawn) show(p *picture) error {
 	return nil
 }
 
-// fit cuts lines to a screen of so many, the cursor's included, and says what is cut.
+// fit cuts lines to the height of a screen, including the cursor's line, and counts those that are cut.
 func fit(lines []string, height int) []string {
 	if len(lines) < height {
 		return lines
@@ -100,7 +100,8 @@ func (a *appended) show(p *picture) error {
 	return writeLines(a.to, lines)
 }
 
-// rowText is what makes a row another one: an age, which grows by itself, does not.
+// rowText returns the text by which rows are compared. It leaves out the age, which
+// changes by itself.
 func (p *picture) rowText(r *row) string {
 	var b strings.Builder
 	for i, c := range r.cells {
@@ -111,7 +112,7 @@ func (p *picture) rowText(r *row) string {
 	return b.String()
 }
 
-// gone removes what is not there any more, and returns it in order.
+// gone removes the rows that no longer exist, and returns them in order.
 func gone(said map[string]string, there map[string]bool) []string {
 	var keys []string
 	for key := range said {
@@ -124,7 +125,7 @@ func gone(said map[string]string, there map[string]bool) []string {
 	return keys
 }
 
-// redraw writes a drawing that is another one, whole.
+// redraw writes a drawing completely if it has changed.
 func (a *appended) redraw(p *picture) error {
 	lines := p.lines(0, false)
 	text := strings.Join(lines, "\n")
@@ -180,7 +181,7 @@ func (s *stream) show(p *picture) error {
 	return nil
 }
 
-// picture is a state as it is shown: a table, or a drawing, and the same for programs.
+// picture is the output for a state: a table, or a drawing, and the same for programs.
 type picture struct {
 	// what names the document in errors, and one of its rows in a stream.
 	what     string
@@ -197,7 +198,7 @@ type picture struct {
 
 // row is one line of a table.
 type row struct {
-	// key says which row it is from one state to the next.
+	// key identifies the row from one state to the next.
 	key string
 	// name is the object's, as the argument of another command.
 	name  string
@@ -225,7 +226,7 @@ func (p *picture) table() *output.Table {
 	return t
 }
 
-// lines is the picture for people. A table keeps to the width; 0 means no limit.
+// lines returns the picture for people. A table keeps to the width; 0 means no limit.
 func (p *picture) lines(width int, color bool) []string {
 	switch {
 	case len(p.drawing) > 0:

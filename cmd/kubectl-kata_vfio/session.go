@@ -19,15 +19,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// session is what the command line says of the cluster.
+// session has the command line's flags about the cluster.
 type session struct {
 	kube kube.Flags
-	// connect returns the cluster, and the namespace that is meant.
+	// connect returns the cluster, and the requested namespace.
 	connect func() (lister, string, error)
 	now     func() time.Time
 }
 
-// newSession asks the cluster that the flags name.
+// newSession returns a session with the cluster that the flags name.
 func newSession() *session {
 	s := &session{now: time.Now}
 	s.connect = s.connectByFlags
@@ -43,7 +43,7 @@ func (s *session) connectByFlags() (lister, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	config.WarningHandler = rest.NoWarnings{} // those of deprecated APIs are for who maintains this
+	config.WarningHandler = rest.NoWarnings{} // those of deprecated APIs are for this program's maintainers
 	client, err := kube.NewClient(config)
 	if err != nil {
 		return nil, "", err
@@ -51,7 +51,7 @@ func (s *session) connectByFlags() (lister, string, error) {
 	return client, namespace, nil
 }
 
-// printing is how a command prints.
+// printing has a command's flags for output.
 type printing struct {
 	formats command.Formats
 	// format is one of them, without the argument that follows an equal sign.
@@ -73,7 +73,7 @@ func (o *printing) flags(cmd *cobra.Command) {
 	}
 }
 
-// tableFormats are those of a command that prints a table.
+// tableFormats are the formats of a command that prints a table.
 func tableFormats() command.Formats {
 	return command.Formats{"table", "wide", "json", "yaml", "name", customColumns + "=", jsonPath + "="}
 }
@@ -110,7 +110,7 @@ func (o *printing) parse(argument string) (err error) {
 	return err
 }
 
-// shape returns the picture as the flags want it.
+// shape returns the picture according to the flags.
 func (o *printing) shape(p *picture) (*picture, error) {
 	p.bare = o.noHeaders
 	if o.sort != nil {
@@ -124,20 +124,20 @@ func (o *printing) shape(p *picture) (*picture, error) {
 	return p, nil
 }
 
-// view is what a command shows of what is listed.
+// view is a command's picture of the listed objects.
 type view struct {
 	want
 	printing
-	// picture decides what is shown. Its error is printed after it, and is the verdict.
+	// picture returns the picture. Its error is the verdict, and is printed after it.
 	picture func(*fleet.State) (*picture, error)
 }
 
-// view returns one that needs a kind, and shows more with another.
+// view returns a view that needs one kind, and shows more with another.
 func (s *session) view(needs, also fleet.Kind, formats command.Formats) *view {
 	return &view{want: want{needs: []fleet.Kind{needs}, also: []fleet.Kind{also}, now: s.now}, printing: printing{formats: formats}}
 }
 
-// requestLimit is how long the API server may take for all that it is asked once.
+// requestLimit is the time that the API server may take for one round of requests.
 const requestLimit = 2 * time.Minute
 
 // show prints the view, once or until a signal ends it.
@@ -184,7 +184,7 @@ func (v *view) list(ctx context.Context, client lister) (*fleet.State, error) {
 	return v.read(ctx, client)
 }
 
-// warn says what lessens what is shown.
+// warn names the kinds that are missing from the picture.
 func (v *view) warn(warnings io.Writer, state *fleet.State) {
 	lost := map[fleet.Kind]string{
 		fleet.Slices: "the state that nodes report of devices is not shown",
@@ -194,7 +194,7 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(state.Missing)) {
 		if kind == fleet.Classes {
-			continue // the role view does not grant them, and the help of claims says what that means
+			continue // the role view does not grant them, and the help of claims explains that
 		}
 		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, output.Visible(state.Missing[kind]))
 	}

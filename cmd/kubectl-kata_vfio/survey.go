@@ -22,8 +22,9 @@ import (
 // chartLabels select the chart's plugin among DaemonSets.
 const chartLabels = "app.kubernetes.io/name=kata-vfio"
 
-// listForConformance lists what the evidence rests on, in all namespaces and within the limit. A kind that can't be listed is noted as
-// missing. The error is a [forbiddenError] where the user may not even list ResourceSlices.
+// listForConformance lists the objects for the evidence, in all namespaces and within the
+// limit. It notes a kind that can't be listed as missing. The error is a [forbiddenError]
+// if the user may not even list ResourceSlices.
 func listForConformance(ctx context.Context, client lister, now func() time.Time) (*fleet.ConformanceState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -60,7 +61,7 @@ type survey struct {
 	missing map[string]string
 }
 
-// note notes why a kind could not be listed.
+// note notes the reason why a kind could not be listed.
 func (l *survey) note(kind string, err error) {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -78,7 +79,7 @@ func (l *survey) apis(s *fleet.ConformanceState) {
 	}
 }
 
-// each calls keep for the objects of a list's kind, without what managed their fields.
+// each calls keep for the objects of a list's kind, without their managed fields.
 func each[T metav1.Object](l *survey, kind string, list runtime.Object, labels string, keep func(T)) {
 	k := kindOf{client: l.client, page: list, labels: labels}
 	p := pager.New(k.list)
