@@ -21,7 +21,8 @@ func writable(root string) error {
 	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
 }
 
-// whyNot returns the obstacle to work on sys, and the fix. It refuses a plain directory, whose files accept every write without effect.
+// whyNot returns the obstacle to work on sys, and the fix. It refuses a plain
+// directory, whose files accept every write without effect.
 func whyNot(sys string, kernels bool, access error) error {
 	switch {
 	case !kernels:

@@ -3,7 +3,7 @@ package device
 // BAR is one populated base address register.
 type BAR struct {
 	Index int `json:"index"`
-	// Start is where it is in the node's memory, or in its I/O space; 0 where it is unassigned.
+	// Start is its address in the node's memory or I/O space; 0 if it is unassigned.
 	Start uint64 `json:"-"`
 	// Size is in bytes.
 	Size         uint64 `json:"size"`
@@ -31,8 +31,8 @@ func (f *Function) UnassignedBARs() []int {
 	return numbers
 }
 
-// Memory is how much the function's BARs take of the two memory windows of the bridge above it, in bytes: prefetchable ones that are 64
-// bits wide of the one, all others of the 32-bit one.
+// Memory returns the size in bytes that the function's BARs take from the two memory windows of the bridge above it.
+// Prefetchable BARs of 64 bits are in one window, all others in the 32-bit window.
 func (f *Function) Memory() (low, prefetchable uint64) {
 	for _, b := range f.BARs {
 		switch {

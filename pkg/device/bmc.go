@@ -6,8 +6,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// IsBMCDisplay reports whether the function is the display of the node's management controller (BMC), which shows it to whoever
-// administers the node. It is a part of the controller, and an ASPEED's can reach the controller's memory (P2A bridge,
+// IsBMCDisplay reports whether the function is the display of the node's management controller (BMC), which shows it to the
+// node's administrators. It is a part of the controller, and an ASPEED's can reach the controller's memory (P2A bridge,
 // CVE-2019-6260). GPUs and cards that only drive a monitor have other ids.
 func (f *Function) IsBMCDisplay() bool {
 	if f.Class.Base() != pci.BaseDisplay {
@@ -18,13 +18,14 @@ func (f *Function) IsBMCDisplay() bool {
 	})
 }
 
-// bmcDisplay is a vendor with those of its displays that are parts of management controllers; all of them for none.
+// bmcDisplay is a vendor and the ids of its displays that are parts of management controllers. Without ids, all its displays
+// are.
 type bmcDisplay struct {
 	vendor  pci.ID
 	devices []pci.ID
 }
 
-// bmcDisplays are by the id tables of drivers in drivers/gpu/drm of the kernel.
+// bmcDisplays returns the displays from the id tables of drivers in drivers/gpu/drm of the kernel.
 func bmcDisplays() []bmcDisplay {
 	return []bmcDisplay{
 		// ast/ast_drv.c: ASPEED's other functions are not displays.

@@ -9,9 +9,9 @@ import "github.com/kata-vfio/kata-vfio/pkg/pci"
 // requests of their own, and are not bridges.
 func (f *Function) IsBridge() bool { return isBridge(f.Class, f.Capabilities.Header) }
 
-// isBridge goes by the header, as the kernel does: a function with another header than an endpoint's forwards requests, and
-// vfio-pci refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to the buses
-// before PCI have an endpoint's header. Where the header is not known, the class decides.
+// isBridge decides by the header, as the kernel does: a function with another header than an endpoint's forwards requests,
+// and vfio-pci refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to
+// the buses before PCI have an endpoint's header. If the header is unknown, the class decides.
 func isBridge(class pci.Class, header pci.HeaderType) bool {
 	if header == pci.HeaderBridge || header == pci.HeaderCardBus {
 		return true
@@ -25,8 +25,8 @@ func isBridge(class pci.Class, header pci.HeaderType) bool {
 	return false
 }
 
-// IsNVSwitch reports whether the function is one of the switches between the GPUs of an NVIDIA board, by what NVIDIA's
-// driver nvidia-nvswitch takes (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c).
+// IsNVSwitch reports whether the function is one of the switches between the GPUs of an NVIDIA board, by the id table of
+// NVIDIA's driver nvidia-nvswitch (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c).
 func (f *Function) IsNVSwitch() bool {
 	return f.Vendor == pci.VendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
 }
@@ -37,6 +37,6 @@ func (f *Function) IsOnNVLink() bool {
 	return f.IsNVSwitch() || f.Vendor == pci.VendorNVIDIA && f.Type == GPU && f.Class.Sub() == pci.Class3D
 }
 
-// IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. The tenant that has
-// it reaches what others have behind it.
+// IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. A tenant that has it
+// can reach other tenants' devices behind it.
 func (f *Function) IsSwitchPart() bool { return f.Class.Base() == pci.BaseBridge && !f.IsBridge() }

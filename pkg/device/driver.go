@@ -24,11 +24,10 @@ func SameDriver(a, b string) bool { return normalDriver(a) == normalDriver(b) }
 
 func normalDriver(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Driver returns the name under which a module's PCI driver is or will be
-// registered: what the kernel shows now, else a guess by the module's own name,
-// which most VFIO variants use (KBUILD_MODNAME). vfio_pci registers as "vfio-pci"
-// (drivers/vfio/pci/vfio_pci.c), and others may register as they like: xe_vfio_pci as
-// "xe-vfio-pci". The name is known once the module is loaded.
+// Driver returns the name under which a module's PCI driver is or will be registered. It is the kernel's name if the
+// module is loaded, otherwise a guess from the module's name, which most VFIO variants use (KBUILD_MODNAME). vfio_pci
+// registers as "vfio-pci" (drivers/vfio/pci/vfio_pci.c), and others may use any name: xe_vfio_pci registers as
+// "xe-vfio-pci".
 func (h *Host) Driver(module string) (name string, loaded bool) {
 	for _, d := range h.Drivers {
 		if SameDriver(d, module) {
@@ -46,9 +45,8 @@ func (h *Host) Driver(module string) (name string, loaded bool) {
 // scripts/mod/file2alias.c).
 const aliasPrefix = "vfio_pci:"
 
-// ParseAliases reads the "vfio_pci:" lines of a modules.alias file, in the
-// file's order: "alias vfio_pci:v000015B3d0000101Esv*sd*bc*sc*i* mlx5_vfio_pci".
-// All other lines are passed over.
+// ParseAliases reads the "vfio_pci:" lines of a modules.alias file, in the file's order: "alias
+// vfio_pci:v000015B3d0000101Esv*sd*bc*sc*i* mlx5_vfio_pci". It ignores all other lines.
 func ParseAliases(r io.Reader) ([]Alias, error) {
 	var aliases []Alias
 	lines := bufio.NewScanner(r)
@@ -64,9 +62,8 @@ func ParseAliases(r io.Reader) ([]Alias, error) {
 	return aliases, nil
 }
 
-// ModuleFor returns the module that a modules.alias file names for a function
-// with the modalias "pci:v...", the most specific one, and "" where it names
-// none. VFIO's are left out.
+// ModuleFor returns the module that a modules.alias file names for a function with the modalias "pci:v...": the most
+// specific one, or "" if there is none. It ignores VFIO's modules.
 func ModuleFor(r io.Reader, modalias string) (string, error) {
 	module, best := "", -1
 	lines := bufio.NewScanner(r)

@@ -13,9 +13,9 @@ import (
 // driver for the display takes over. Until then nobody else can reserve the BAR that it is in, VFIO included: "BAR 0: can't
 // reserve" (kernel/resource.c __request_region).
 type FrameBuffer struct {
-	// Name is the kernel's: that of the driver ("simpledrm"), or of what the firmware left to it ("BOOTFB").
+	// Name is the kernel's: that of the driver ("simpledrm"), or of the firmware's memory ("BOOTFB").
 	Name string
-	// Start and End are both ends of the memory, both 0 where that is not known.
+	// Start and End are both ends of the memory, both 0 if unknown.
 	Start, End uint64
 	// Function is the function in whose BAR the memory is, or nil if that is unknown.
 	Function *pci.Address
@@ -29,8 +29,8 @@ func FrameBufferDrivers() []string {
 	return []string{"simple-framebuffer", "efi-framebuffer", "vesa-framebuffer", "coreboot-framebuffer", "of-display"}
 }
 
-// isFirmwares reports whether memory by that name is what the firmware left, which stays when the driver goes: the resource
-// of the platform device.
+// isFirmwares reports whether memory with that name is the firmware's, the resource of the platform device. It stays
+// reserved after the driver's unbind.
 func isFirmwares(name string) bool {
 	device, _, _ := strings.Cut(name, ".")
 	return name == "BOOTFB" || name == "Coreboot Framebuffer" || device == "platform-framebuffer" || slices.Contains(FrameBufferDrivers(), device)
@@ -54,8 +54,8 @@ func frameBufferDriver(name string) string {
 	return ""
 }
 
-// ParseFrameBuffers returns the frame buffers in /proc/iomem. Without CAP_SYS_ADMIN all addresses there are 0, and how the
-// lines are nested shows whose memory it is: the range of a BAR has the function's address as name.
+// ParseFrameBuffers returns the frame buffers in /proc/iomem. Without CAP_SYS_ADMIN all addresses there are 0, and only the
+// nesting of the lines shows the owner of the memory: the name of a BAR's range is the function's address.
 func ParseFrameBuffers(iomem string) []FrameBuffer {
 	var found []FrameBuffer
 	eachFrameBuffer(iomem, func(b FrameBuffer, _, _ string) { found = append(found, b) })
@@ -126,7 +126,7 @@ func parseRange(line string) (memoryRange, bool) {
 	return memoryRange{indent: len(line) - len(text), start: start, end: end, name: name, line: line}, ok && both && err1 == nil && err2 == nil
 }
 
-// in says where in the memory of a function the frame buffer is; empty if it is elsewhere.
+// in names the part of a function's memory that has the frame buffer; empty if it is elsewhere.
 func (b *FrameBuffer) in(f *Function) string {
 	memory := 0
 	for _, bar := range f.BARs {
@@ -168,9 +168,9 @@ func FrameBufferUses(f *Function, buffers []FrameBuffer) []Use {
 // frameBufferSeparator is between the names of one [Use].
 const frameBufferSeparator = ", "
 
-// frameBufferFix says how to free the memory with these names. To unbind the driver is enough for those whose platform device
-// has no memory of its own. The others are gone with the device, which only a driver of the display removes
-// (drivers/video/aperture.c), so that they must not be made at boot.
+// frameBufferFix returns the steps to free the memory with these names. For a platform device without memory of its own, an
+// unbind of the driver is enough. The others disappear only with the device, which only a display driver removes
+// (drivers/video/aperture.c), so the boot must not create them.
 func frameBufferFix(names string) string {
 	boot := "boot with `initcall_blacklist=sysfb_init`, or make another GPU the first display in the firmware setup"
 	for name := range strings.SplitSeq(names, frameBufferSeparator) {

@@ -1,9 +1,7 @@
-// Package device holds what a node can assign: PCI functions with the facts
-// that planning, publishing and auditing need. Everything here is a value;
-// package inventory reads them from sysfs.
+// Package device has the devices that a node can assign: PCI functions with the facts for planning, publishing and
+// auditing. All types are values; package inventory reads them from sysfs.
 //
-// Absent is not zero: a fact that the kernel does not state is a nil pointer
-// or an empty string, never a made-up number.
+// A fact that the kernel does not state is a nil pointer or an empty string, never a made-up number.
 package device
 
 import (
@@ -14,11 +12,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Type is what an operator calls a function.
+// Type is the operator's name for a kind of function.
 type Type string
 
-// The types. A NIC, NVMe or accelerator that has SR-IOV is a PF first. A virtual function has the type of what it does:
-// [VFType] is one of a NIC.
+// The types. A NIC, NVMe or accelerator with SR-IOV is a PF. A virtual function has the type of its purpose: [VFType] is
+// one of a NIC.
 const (
 	GPU    Type = "gpu"
 	PFType Type = "pf"
@@ -32,10 +30,9 @@ const (
 // Types lists every type, in the order in which they are shown.
 func Types() []Type { return []Type{GPU, PFType, VFType, GPUVF, NVMe, Bridge, Other} }
 
-// Classify returns the type of a function from its class, its header and its SR-IOV role. A
-// display, 3D or processing accelerator is a GPU even where it has SR-IOV
-// itself, and its VFs are of type GPUVF; a network controller without SR-IOV is a PF
-// too: it is the whole physical function. An NVSwitch, and a VF for encryption or compression, are of type Other.
+// Classify returns the type of a function from its class, its header and its SR-IOV role. A display, 3D or processing
+// accelerator is a GPU even if it has SR-IOV itself, and its VFs are of type GPUVF. A network controller without SR-IOV
+// is a PF too: it is the whole physical function. An NVSwitch, and a VF for encryption or compression, are of type Other.
 func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 	switch {
 	case isVF:
@@ -91,7 +88,7 @@ func ParseName(name string) (Type, pci.Address, error) {
 // Its JSON names are stable for machines.
 type Function struct {
 	Address pci.Address `json:"address"`
-	// Type sorts functions into what an operator asks for; see [Classify].
+	// Type is the type that operators request; see [Classify].
 	Type      Type      `json:"type"`
 	Vendor    pci.ID    `json:"vendor"`
 	Device    pci.ID    `json:"device"`
@@ -106,7 +103,7 @@ type Function struct {
 	Modalias string `json:"modalias,omitempty"`
 
 	// Inode is the inode number of the function's directory in sysfs. Each function that the kernel adds gets another one
-	// in this boot. It is 0 where that is not known, such as in an archive; see [Identity].
+	// in this boot. It is 0 if unknown, such as in an archive; see [Identity].
 	Inode uint64 `json:"-"`
 
 	// Driver is the bound kernel driver, empty if there is none.
@@ -150,15 +147,15 @@ type Function struct {
 	// ConfigDead is set when configuration space reads all ones: the function
 	// fell off the bus or does not answer.
 	ConfigDead bool `json:"configDead,omitempty"`
-	// D3cold is set for such a function where the kernel says why: the function is without power, and the read of its
-	// configuration space, before which the kernel powers it up, did not bring it back.
+	// D3cold is set for such a function if the kernel states the reason: the function is without power. The kernel powers
+	// a function up before it reads its configuration space, but this one did not come back.
 	D3cold bool `json:"d3cold,omitempty"`
-	// FatalErrors is how many fatal errors (AER) the kernel has counted since it
-	// found the function; 0 also where it counts none.
+	// FatalErrors is the number of fatal errors (AER) that the kernel counted since it found the function. It is also 0
+	// if the kernel counts none.
 	FatalErrors uint64 `json:"fatalErrors,omitempty"`
 
 	Children Children `json:"children"`
-	// Uses say what on this node needs the function now; empty when free.
+	// Uses are the present uses of the function by its node; empty if it has none.
 	Uses []Use `json:"uses,omitempty"`
 	// BootVGA is set for the adapter that the firmware used as console.
 	BootVGA bool `json:"bootVGA,omitempty"`
@@ -183,9 +180,8 @@ type VF struct {
 	Index int
 }
 
-// Link is the state of the PCIe link above the function, in the kernel's words:
-// "16.0 GT/s PCIe" and a lane count. A VF has none: its link is its PF's, and of
-// its own registers hardware fills in a part at most.
+// Link is the state of the PCIe link above the function, in the kernel's words: "16.0 GT/s PCIe" and a lane count. A VF
+// has none: its link is its PF's, and hardware fills in its own registers only in part.
 type Link struct {
 	Speed    string `json:"speed"`
 	Width    int    `json:"width"`
@@ -193,7 +189,7 @@ type Link struct {
 	MaxWidth int    `json:"maxWidth"`
 }
 
-// LinkDown reports whether the function's PCIe link is there and carries nothing.
+// LinkDown reports whether the function has a PCIe link that is down.
 func (f *Function) LinkDown() bool { return f.Link != nil && f.Link.Width == 0 && f.Link.MaxWidth > 0 }
 
 // Children are the names that kernel subsystems gave to the function.
@@ -206,10 +202,9 @@ type Children struct {
 	// VFIO is the function's VFIO character device ("vfio3"), present while a
 	// VFIO driver is bound and the kernel has the cdev interface.
 	VFIO string `json:"vfio,omitempty"`
-	// Nodes are the names below /dev of the device nodes of the function and of
-	// all that hangs on it: "dri/card0", "nvme0", "nvme0n1p1",
-	// "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3".
-	// The node of the VFIO group is not among them.
+	// Nodes are the names below /dev of the device nodes of the function and of all its child devices: "dri/card0",
+	// "nvme0", "nvme0n1p1", "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3". The node of the VFIO
+	// group is not among them.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
@@ -225,8 +220,8 @@ func (f *Function) Card() pci.Address {
 	return card
 }
 
-// FirstFunction returns [Function.Card] where that has another device number than f; nil elsewhere, where the address
-// shows it.
+// FirstFunction returns [Function.Card] if it has another device number than f, otherwise nil, because the address shows
+// it.
 func (f *Function) FirstFunction() *pci.Address {
 	if card := f.Card(); card.Device != f.Address.Device {
 		return &card

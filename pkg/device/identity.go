@@ -8,13 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Identity says which PCI function a record or a mark is of. An address does not: another device may come to it, and
+// Identity identifies the PCI function of a record or a mark. An address does not: another device may get it, and
 // firmware may give a device another address at the next boot.
 //
-// There are two questions. [Identity.Is] asks whether a function is the very one that the kernel had then: whatever
-// changes a function asks it, and where it is false, the function that was meant is gone. [Identity.Match] asks whether
-// two functions are of one piece of hardware, also in another boot or after the kernel has removed and found it again:
-// marks and quarantines ask it.
+// There are two comparisons. [Identity.Is] reports whether a function is the very one that the kernel had at that time.
+// Code that changes a function uses it; if it is false, the recorded function is gone. [Identity.Match] reports whether
+// two functions are of one piece of hardware, also in another boot or after the kernel removed and found it again. Marks
+// and quarantines use it.
 type Identity struct {
 	Vendor    pci.ID    `json:"vendor"`
 	Device    pci.ID    `json:"device"`
@@ -25,11 +25,12 @@ type Identity struct {
 	// Serial is the serial number of the card, or of the PF's card for a VF. It is empty if the card has none, or if
 	// the number can't be read.
 	Serial string `json:"serialNumber,omitempty"`
-	// Slot is the way from the root bus, "pci0000:3a/01.0/00.0", and for a VF its PF's with its index, ".../00.0/vf3".
-	// Bus numbers below the root are not in it: firmware changes them when a card is added. Empty where it is not known.
+	// Slot is the path from the root bus, "pci0000:3a/01.0/00.0", and for a VF its PF's with its index, ".../00.0/vf3".
+	// It has no bus numbers below the root, because firmware changes them when a card is added. It is empty if it is
+	// unknown.
 	Slot string `json:"slot,omitempty"`
 	// BootID and Inode are the boot, and the inode of the function's directory in sysfs, which no other function has in
-	// that boot. They are zero if they are not known.
+	// that boot. They are zero if they are unknown.
 	BootID string `json:"bootID,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 }
@@ -53,7 +54,7 @@ func (s *Snapshot) Identify(f *Function) Identity {
 	return id
 }
 
-// newModel returns the part of f's identity that all of its model have.
+// newModel returns the part of f's identity that all functions of its model have.
 func newModel(f *Function) Identity {
 	return Identity{Vendor: f.Vendor, Device: f.Device, SubVendor: f.SubVendor, SubDevice: f.SubDevice, Class: f.Class, Revision: f.Revision}
 }
@@ -83,31 +84,31 @@ func slotPath(f *Function) string {
 	return strings.Join(append(slot, place(f.Address)), "/")
 }
 
-// place is where a function is on its bus.
+// place returns a function's place on its bus.
 func place(a pci.Address) string { return fmt.Sprintf("%02x.%x", a.Device, a.Function) }
 
-// Is reports whether the function that has the identity now is the very one that had id: the kernel has not removed it
-// since. It is false if that can't be told: in another boot, and where an inode is not known.
+// Is reports whether the function with the identity now is the very one with id: the kernel has not removed it since. It
+// is false if that is unknown: in another boot, or if an inode is unknown.
 func (id Identity) Is(now Identity) bool {
 	return id.Inode != 0 && id.Inode == now.Inode && id.BootID == now.BootID
 }
 
-// Match says whether two identities are of one piece of hardware.
+// Match is the answer to whether two identities are of one piece of hardware.
 type Match int
 
 // Answers of [Identity.Match], in order of certainty.
 const (
-	// Differs says that they are not.
+	// Differs: they are not.
 	Differs Match = iota
-	// Undecided says that they may be.
+	// Undecided: they may be.
 	Undecided
-	// Agrees says that they are. Identities can't tell a device without a serial number from a replacement of the same
+	// Agrees: they are. Identities can't tell a device without a serial number from a replacement of the same
 	// model in the same slot: the two count as one device.
 	Agrees
 )
 
-// Match says whether id and now are of one piece of hardware. A serial number decides where both have one. Otherwise it
-// is the same model in the same slot.
+// Match reports whether id and now are of one piece of hardware. If both have a serial number, it decides. Otherwise they
+// must be of the same model in the same slot.
 func (id Identity) Match(now Identity) Match {
 	bothHave := id.Serial != "" && now.Serial != ""
 	switch {
@@ -124,7 +125,7 @@ func (id Identity) Match(now Identity) Match {
 	case id.Serial == now.Serial && id.Slot != "" && id.Slot == now.Slot:
 		return Agrees
 	}
-	return Undecided // where one has a serial number, it may be out of reach
+	return Undecided // if only one has a serial number, that of the other may be unreadable
 }
 
 func (id Identity) sameModel(now Identity) bool {
@@ -132,7 +133,7 @@ func (id Identity) sameModel(now Identity) bool {
 		id.Class == now.Class && id.Revision == now.Revision
 }
 
-// unit is the function's part of the slot: which function of its card it is.
+// unit is the function's part of the slot: its number on its card.
 func (id Identity) unit() string {
 	if before, vf := path.Split(id.Slot); strings.HasPrefix(vf, "vf") {
 		return path.Join(path.Base(before), vf)
@@ -140,18 +141,18 @@ func (id Identity) unit() string {
 	return path.Base(id.Slot)
 }
 
-// Found is where a function is now that had an identity.
+// Found is the present function of a former identity.
 type Found struct {
 	// Function is the function now. It is nil if the function is gone, or if several may be it.
 	Function *Function
-	// Sure says that the function is certainly the same. Otherwise something is not known that could tell it apart from
+	// Sure is set if the function is certainly the same. Otherwise a fact is unknown that could distinguish it from
 	// another one of its model in its slot.
 	Sure bool
-	// Perhaps are the functions, by address, of which each may be it, where it can't be told which one.
+	// Perhaps are the functions, by address, that may be it, if it is unknown which one is.
 	Perhaps []*Function
 }
 
-// Find returns where the function is that had the identity.
+// Find returns the present function of a former identity.
 func (s *Snapshot) Find(id Identity) Found {
 	if f, ok := s.now(id); ok {
 		return Found{Function: f, Sure: true}
@@ -197,7 +198,7 @@ func (s *Snapshot) now(id Identity) (*Function, bool) {
 	return nil, false
 }
 
-// only returns the function that is meant among several: the only one, or the one in the same slot; nil if there is none.
+// only returns the right function of several: the only one, or the one in the same slot; nil if there is none.
 func (s *Snapshot) only(id Identity, same []*Function) *Function {
 	if len(same) == 1 {
 		return same[0]

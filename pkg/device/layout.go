@@ -2,9 +2,9 @@ package device
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
-// Layout says which functions belong together and in which resource pool each is published, unless the node shares it with
-// another driver. It depends on the hardware alone, not on the node's config or on claims, so that a device does not move to
-// another pool when a config or a neighbor changes. It is immutable and valid for its snapshot.
+// Layout has the sets of functions that belong together, and the resource pool in which each function is published, unless
+// the node shares it with another driver. It depends on the hardware alone, not on the node's config or on claims, so that a
+// device does not move to another pool when a config or a neighbor changes. It is immutable and valid for its snapshot.
 type Layout struct {
 	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one
@@ -61,7 +61,7 @@ func (l *Layout) bind(a, b pci.Address) {
 	l.neighbors.join(a, b)
 }
 
-// place notes what f says about its neighbors' pool.
+// place records f's effect on the pool of its neighbors.
 func (l *Layout) place(f *Function) {
 	if f.IsBridge() {
 		return

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Machine is what the kernel runs on, where that decides how the node gets an IOMMU.
+// Machine describes the machine of the kernel, as far as it decides how the node gets an IOMMU.
 type Machine struct {
 	// Arch is empty if no file shows it, as in a partial copy of a node.
 	Arch Arch `json:"arch,omitempty"`
-	// Hypervisor is empty on bare metal, and where no file shows one.
+	// Hypervisor is empty on bare metal, and if no file shows one.
 	Hypervisor Hypervisor `json:"hypervisor,omitempty"`
 }
 
@@ -23,7 +23,7 @@ const (
 	Arm Arch = "arm"
 )
 
-// Hypervisor says what the node is to the hypervisor below its kernel.
+// Hypervisor is the node's role under a hypervisor.
 type Hypervisor string
 
 // Kinds.
@@ -36,11 +36,11 @@ const (
 	XenDom0 Hypervisor = "Xen dom0"
 )
 
-// IsVM reports whether the node is a virtual machine, so that its devices and IOMMU are what the hypervisor shows.
+// IsVM reports whether the node is a virtual machine, so that the hypervisor chooses its devices and its IOMMU.
 func (m Machine) IsVM() bool { return m.Hypervisor == VM || m.Hypervisor == XenGuest }
 
-// DetectMachine says what the kernel runs on. text returns the content of a file, named without the leading slash, or ""
-// for a file that is not there.
+// DetectMachine returns the machine of the kernel. text returns the content of a file, named without the leading slash,
+// or "" if the file does not exist.
 func DetectMachine(text func(file string) string) Machine {
 	cpu := text("proc/cpuinfo")
 	m := Machine{Arch: detectArch(strings.TrimSpace(text("proc/sys/kernel/arch")), cpu)}
@@ -73,7 +73,7 @@ func detectArch(name, cpuinfo string) Arch {
 	return ""
 }
 
-// isXenDom0 asks for what systemd-detect-virt asks for (src/basic/virt.c detect_vm_xen_dom0): xenfs, which may not be
+// isXenDom0 makes the checks of systemd-detect-virt (src/basic/virt.c detect_vm_xen_dom0): xenfs, which may not be
 // mounted, shows control_d; and features is a mask in hexadecimal digits (include/xen/interface/features.h).
 func isXenDom0(text func(string) string) bool {
 	const dom0 = 1 << 11 // XENFEAT_dom0

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// CompareNUMA orders NUMA nodes by number, and puts what has none last.
+// CompareNUMA orders NUMA nodes by number, and nil last.
 func CompareNUMA[T cmp.Ordered](a, b *T) int {
 	switch {
 	case a == nil && b == nil:
@@ -18,7 +18,7 @@ func CompareNUMA[T cmp.Ordered](a, b *T) int {
 	return cmp.Compare(*a, *b)
 }
 
-// RootLine names a PCI root bus and its NUMA node, where it has one: "pci0000:3b, NUMA 0".
+// RootLine names a PCI root bus and its NUMA node, if it has one: "pci0000:3b, NUMA 0".
 func RootLine[T int | int64](name string, numa *T) string {
 	if numa == nil {
 		return name

@@ -7,22 +7,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Nearness is what two functions of a node have in common on the way between
-// them, the nearest first. It is ordered: the smaller, the nearer.
+// Nearness is the nearest common part of the paths to two functions of a node. It is ordered: the smaller, the
+// nearer.
 type Nearness int
 
 // Steps of nearness.
 const (
-	// SameSwitch: both are below one switch and not below another one of their
-	// own, so that what goes between them doesn't pass the root complex.
+	// SameSwitch: both are below one switch and not below another one of their own, so that requests between
+	// them don't pass the root complex.
 	SameSwitch Nearness = iota
 	SameRoot
 	SameNUMANode
 	Far
 )
 
-// Near returns how near f and g are to each other. What the kernel does not say
-// of one of them they don't have in common.
+// Near returns the nearness of f and g. A fact that the kernel does not state for one of them does not count as
+// common.
 func Near(f, g *Function) Nearness {
 	switch {
 	case f.Switch != nil && g.Switch != nil && *f.Switch == *g.Switch:
@@ -49,8 +49,8 @@ type Pair struct {
 	GPU, VF *Function
 }
 
-// Name is the pair's device name in ResourceSlices, a DNS label that says which
-// functions it has: "gpu-0000-3b-00-0-vf-0000-3c-10-1".
+// Name returns the pair's device name in ResourceSlices, a DNS label with both functions:
+// "gpu-0000-3b-00-0-vf-0000-3c-10-1".
 func (p *Pair) Name() string { return p.GPU.Name() + pairJoint + p.VF.Address.Label() }
 
 // pairJoint separates the labels in a pair's name; an address has no "v".
@@ -58,14 +58,14 @@ const pairJoint = "-" + string(VFType) + "-"
 
 // Part is one function of a device as ResourceSlices have it.
 type Part struct {
-	// Name is what the function's own device has, see [Function.Name].
+	// Name is the name of the function's own device, see [Function.Name].
 	Name    string
 	Type    Type
 	Address pci.Address
 }
 
-// ParseParts returns the functions that a device name says: of a pair the GPU
-// and the VF, of any other device the one.
+// ParseParts returns the functions in a device name: for a pair the GPU and the VF, for any other device the one
+// function.
 func ParseParts(name string) ([]Part, error) {
 	gpu, vf, isPair := strings.Cut(name, pairJoint)
 	names := []string{name}

@@ -56,7 +56,8 @@ func NodePool(node string) string {
 // is separate because the scheduler waits for conditions before it binds a pod with one of them.
 func SharedPool(node string) string { return NodePool(node) + sharedPool }
 
-// CurrentPool returns the name that a pool has now: for a pool with a former name the one with the driver's name, any other name as it is.
+// CurrentPool returns the present name of a pool: with the driver's name for a pool with a former name, unchanged for any
+// other.
 func CurrentPool(pool string) string {
 	if n, ok := parsePool(pool); ok && n.former {
 		return n.node + driverPool + n.rest
@@ -72,7 +73,7 @@ func FormerPool(pool string) string {
 	return pool
 }
 
-// IsFormerPool reports whether the name is one that earlier versions gave to a pool.
+// IsFormerPool reports whether earlier versions used the name for a pool.
 func IsFormerPool(pool string) bool { return CurrentPool(pool) != pool }
 
 // NodeOfSharedPool returns the node whose shared devices are in the pool, and false for another pool.
@@ -110,10 +111,10 @@ func PFOfPool(pool string) (pci.Address, bool) {
 	return *n.pf, true
 }
 
-// poolName is what a pool's name says.
+// poolName has the parts of a pool's name.
 type poolName struct {
 	node string
-	// rest follows the node's name and the driver's: that of a PF or of shared devices, or nothing.
+	// rest is the part after the node's name and the driver's: that of a PF or of shared devices, or empty.
 	rest string
 	// pf is set in the name of a PF's pool.
 	pf *pci.Address

@@ -38,7 +38,7 @@ type Host struct {
 	BootID string `json:"bootID"`
 	// Kernel is the kernel release, as uname -r prints it.
 	Kernel string `json:"kernel"`
-	// Machine is what the kernel runs on.
+	// Machine is the machine of the kernel.
 	Machine Machine `json:"machine,omitzero"`
 	// IOMMUs are the names under /sys/class/iommu: "dmar0", "ivhd0", "smmu3...".
 	IOMMUs []string `json:"iommus"`
@@ -77,8 +77,7 @@ type Snapshot struct {
 	// Groups are the IOMMU groups, by number.
 	Groups []Group
 	Host   Host
-	// Stale is set when a later scan failed and this is the last good one; it
-	// says why.
+	// Stale is the error of a later scan that failed, if this is the last good snapshot.
 	Stale string
 }
 
@@ -149,7 +148,7 @@ func (s *Snapshot) Members(g *Group) []*Function {
 }
 
 // Companions returns the functions beside a GPU, on the same physical device and of the same vendor, that only serve
-// it: audio, USB and UCSI. f is not included. They are assigned with the GPU even where ACS puts them into groups of
+// it: audio, USB and UCSI. f is not included. They are assigned with the GPU even if ACS puts them into groups of
 // their own, since they share its reset and power. The USB and audio functions of an APU have the processor's vendor id
 // and stay with the host. Other types have no companions: the functions of a NIC are separate ports, and VFs that share
 // a slot number are unrelated.
@@ -197,8 +196,9 @@ func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	return gpus
 }
 
-// SoundBeside returns the GPUs of f's IOMMU group whose PCI device consists of them and of f as its audio function, of whatever
-// vendor: emulated cards have one of another. A processor's GPU has more beside it, and its audio is the platform's.
+// SoundBeside returns the GPUs of f's IOMMU group whose PCI device consists of them and of f as its audio function. The
+// audio function may be of another vendor, as in emulated cards. A processor's GPU has more functions in its device, and its
+// audio is the platform's.
 func (s *Snapshot) SoundBeside(f *Function) []*Function {
 	group, ok := s.GroupWith(f)
 	if !ok || f.Class.Sub() != pci.ClassAudio {

@@ -2,11 +2,10 @@ package device
 
 import "slices"
 
-// UseKind says how the node itself depends on a function.
+// UseKind is the way in which the node itself depends on a function.
 type UseKind string
 
-// Uses of a function by its own node. Any of them keeps the function from
-// being taken, whatever the config says.
+// Uses of a function by its own node. A function with any of them is never taken, even if the config selects it.
 const (
 	// UseAddress: a netdev of the function, or a device stacked on it, has an IP address.
 	UseAddress UseKind = "address"
@@ -65,7 +64,8 @@ func (u Use) String() string {
 // isFrameBuffer reports whether the use is a frame buffer in the function's memory.
 func (u Use) isFrameBuffer() bool { return u.Kind == UseConsole && u.Detail != "" }
 
-// UseFix says how to end what the node uses the function for, as a clause; and is empty if the description of the use says it already.
+// UseFix returns the steps to end the node's use of the function, as a clause. It is empty if the description of the use
+// contains them already.
 func (f *Function) UseFix() string {
 	for _, u := range f.Uses {
 		if u.isFrameBuffer() {

@@ -5,13 +5,12 @@ import (
 	"strconv"
 )
 
-// VFSettings are what a PF imposes on one of its VFs, as rtnetlink knows them
-// (IFLA_VF_INFO in include/uapi/linux/if_link.h). A field without a value is one
-// that is not asked for or, in what was read, one that the PF's driver does not
-// report.
+// VFSettings are the settings that a PF imposes on one of its VFs, as in rtnetlink (IFLA_VF_INFO in
+// include/uapi/linux/if_link.h). A field without a value is not requested or, in settings that were read, not
+// reported by the PF's driver.
 type VFSettings struct {
-	// MAC is the administrative MAC address, "02:00:5e:10:00:01"; all zero is one
-	// that the PF does not impose.
+	// MAC is the administrative MAC address, "02:00:5e:10:00:01". All zero means that the PF does not impose
+	// one.
 	MAC  string  `json:"mac,omitempty"`
 	VLAN *VLAN   `json:"vlan,omitempty"`
 	Rate *TxRate `json:"txRate,omitempty"`
@@ -35,11 +34,11 @@ type VLAN struct {
 	Protocol string `json:"protocol"`
 }
 
-// AsFound in place of a bound says that the one that the PF imposes already is to
-// stay, in what is still to be settled: the kernel sets both bounds at once.
+// AsFound in place of a bound keeps the PF's present bound. It occurs only in unfinished settings, and exists
+// because the kernel sets both bounds at once.
 const AsFound = -1
 
-// TxRate bounds what a VF sends, in Mbit/s. 0 means unlimited.
+// TxRate has the bounds of a VF's transmit rate in Mbit/s. 0 means unlimited.
 type TxRate struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
@@ -61,18 +60,16 @@ const (
 	VFMAC        VFSetting = "mac"
 )
 
-// AllVFSettings returns all settings in the order in which they are written:
-// first what drivers refuse most often, so that a refusal comes before the
-// first change; trust and the addresses last, when all bounds are there.
+// AllVFSettings returns all settings in the order of writing. The settings that drivers refuse most often are
+// first, so that a refusal comes before the first change. Trust and the addresses are last, after all bounds.
 func AllVFSettings() []VFSetting {
 	return []VFSetting{VFLinkState, VFTxRate, VFVLAN, VFSpoofCheck, VFRSSQuery, VFTrust, VFNodeGUID, VFPortGUID, VFMAC}
 }
 
-// VFAddresses returns those settings that no two VFs may have alike.
+// VFAddresses returns the settings that must differ between all VFs.
 func VFAddresses() []VFSetting { return []VFSetting{VFNodeGUID, VFPortGUID, VFMAC} }
 
-// Value returns a setting as text, "100 802.1Q qos 3", and "" where it has no
-// value. Equal texts are equal values.
+// Value returns a setting as text, "100 802.1Q qos 3", or "" if it has no value. Equal texts are equal values.
 func (v *VFSettings) Value(s VFSetting) string {
 	switch s {
 	case VFMAC:
@@ -97,7 +94,7 @@ func (v *VFSettings) Value(s VFSetting) string {
 	return ""
 }
 
-// Take gives one setting the value that it has in from, none included.
+// Take sets one setting to its value in from, or to none.
 func (v *VFSettings) Take(s VFSetting, from *VFSettings) {
 	switch s {
 	case VFMAC:
@@ -121,7 +118,7 @@ func (v *VFSettings) Take(s VFSetting, from *VFSettings) {
 	}
 }
 
-// Only returns the values of those settings that want has values for.
+// Only returns the values of the settings that have values in want.
 func (v *VFSettings) Only(want *VFSettings) VFSettings {
 	var out VFSettings
 	for _, s := range AllVFSettings() {
@@ -132,8 +129,7 @@ func (v *VFSettings) Only(want *VFSettings) VFSettings {
 	return out
 }
 
-// Differ returns the settings that want has values for and v has others, in
-// the order of writing.
+// Differ returns the settings whose values in want are not those in v, in the order of writing.
 func (v *VFSettings) Differ(want *VFSettings) []VFSetting {
 	var names []VFSetting
 	for _, s := range AllVFSettings() {

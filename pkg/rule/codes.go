@@ -30,9 +30,10 @@ const (
 	Bridge Code = "Bridge"
 )
 
-// Codes of what an auditor wants to know of a function's isolation, and what does not break it.
+// Codes of facts about a function's isolation that do not break it. Auditors want to know them.
 const (
-	// ATSEnabled: the device translates addresses itself, and what it marks as translated passes the IOMMU unchecked.
+	// ATSEnabled: the device translates addresses itself, and its requests that are marked as translated pass the IOMMU
+	// unchecked.
 	ATSEnabled Code = "ATSEnabled"
 	// IdentityDefaultDomain: while VFIO does not own the group, its DMA is untranslated.
 	IdentityDefaultDomain Code = "IdentityDefaultDomain"
@@ -47,7 +48,8 @@ const (
 	WeakReset Code = "WeakReset"
 )
 
-// Codes against giving a device to a claim. Package plan judges it; all that publishes or prints devices says the same.
+// Codes against giving a device to a claim. Package plan judges it. All components that publish or print devices use the
+// same judgment.
 const (
 	// AllocatedElsewhere: the device is allocated from a pool of another node.
 	AllocatedElsewhere Code = "AllocatedElsewhere"
@@ -55,7 +57,7 @@ const (
 	OtherPool Code = "OtherPool"
 	// Absent: the node has no function at the address.
 	Absent Code = "Absent"
-	// WrongType: the function is there, but is not what the device name says.
+	// WrongType: the function exists, but its type is not that of the device's name.
 	WrongType Code = "WrongType"
 	// NotOurs: the node's config leaves the function alone.
 	NotOurs Code = "NotOurs"
@@ -63,8 +65,8 @@ const (
 	Forbidden Code = "Forbidden"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
-	// HeldByLostClaim: a claim still has the function on the node, and no longer at the API server, so that the scheduler takes it
-	// for free. Only devices are judged by it; a claim is refused with [Held].
+	// HeldByLostClaim: a claim still has the function on the node, but is no longer at the API server, so the scheduler
+	// counts the function as free. Only devices are judged by it; a claim is refused with [Held].
 	HeldByLostClaim Code = "HeldByLostClaim"
 	// Drained: the function, or another one of its assignment set, is drained. As a taint's value: no claim has it.
 	Drained Code = "Drained"
@@ -74,7 +76,7 @@ const (
 	NotIsolated Code = "NotIsolated"
 	// FailsAudit: a check of the plugin's fails for the function or its node.
 	FailsAudit Code = "FailsAudit"
-	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.
+	// PFBusy: the function is a PF with VFs, or a VF whose PF may be a tenant's.
 	PFBusy Code = "PFBusy"
 	// BackendUnavailable: the kernel does not have the VFIO interface that the config requires.
 	BackendUnavailable Code = "BackendUnavailable"
@@ -112,11 +114,11 @@ const (
 	InUse Code = "InUse"
 	// Locked: an earlier operation on the function hangs in the kernel.
 	Locked Code = "Locked"
-	// NodeNotReady: the node refuses all new claims, for a reason that no device has. [Verdict.Obstacle] says which.
+	// NodeNotReady: the node refuses all new claims, for a reason of its own. [Verdict.Obstacle] is the reason.
 	NodeNotReady Code = "NodeNotReady"
 )
 
-// Codes of why a node refuses all new claims.
+// Codes of the reasons why a node refuses all new claims.
 const (
 	// DiskFull: the disk of the journal or the ledger has no room for another claim.
 	DiskFull Code = "DiskFull"
@@ -132,11 +134,11 @@ const (
 
 // Codes against the pod of a claim. The gate of Prepare judges it, before its VM starts.
 const (
-	// NoPod: the claim is reserved for no pod.
+	// NoPod: the claim is not reserved for a pod.
 	NoPod Code = "NoPod"
 	// SharedClaim: the claim is reserved for more than one pod.
 	SharedClaim Code = "SharedClaim"
-	// ReservedForPodGroup: the claim is reserved for a PodGroup instead of a pod.
+	// ReservedForPodGroup: the claim is reserved for a PodGroup, not for a pod.
 	ReservedForPodGroup Code = "ReservedForPodGroup"
 	// PodReplaced: the pod does not exist, or another one has its name.
 	PodReplaced Code = "PodReplaced"
@@ -188,13 +190,13 @@ const (
 	WriteOutOfScope Code = "WriteOutOfScope"
 )
 
-// Codes of what went wrong with a claim that was not refused.
+// Codes of faults of a claim that was not refused.
 const (
 	// NoAddress: the CNI plugin gave a VF no address.
 	NoAddress Code = "NoAddress"
 	// AddressNotReturned: the CNI plugin did not take an address back.
 	AddressNotReturned Code = "AddressNotReturned"
-	// NotPrepared: the claim could not be prepared for another reason, which the message says.
+	// NotPrepared: the claim could not be prepared for another reason, which is in the message.
 	NotPrepared Code = "NotPrepared"
 )
 
@@ -216,7 +218,7 @@ const (
 	Unverifiable Code = "Unverifiable"
 )
 
-// Codes of what happened to a claim's device, and of what is known of it.
+// Codes of the state of a claim's device.
 const (
 	// Prepared: the claim's devices are bound to their VFIO driver, and its CDI spec is written.
 	Prepared Code = "Prepared"
@@ -226,7 +228,7 @@ const (
 	Isolated Code = "Isolated"
 	// NotJudged: the node has no verdict on the device yet.
 	NotJudged Code = "NotJudged"
-	// Waived: the DeviceClass does without it.
+	// Waived: the DeviceClass does not require it.
 	Waived Code = "Waived"
 	// MemoryNotChecked: resets are proven by registers. Whether one clears the device's memory is not checked.
 	MemoryNotChecked Code = "MemoryNotChecked"
@@ -250,7 +252,7 @@ const (
 	PFUnreadable Code = "PFUnreadable"
 )
 
-// Codes of a device that an operator takes out of use, of one that only its allocation keeps published, and of a node's claims.
+// Codes of a device that an operator drains, of one that only its allocation keeps published, and of a node's claims.
 const (
 	// Draining: a claim has the device still, or it is not with its host driver yet. See [Drained].
 	Draining Code = "Draining"
@@ -313,7 +315,7 @@ const (
 	UnifiedKernelImage Code = "UnifiedKernelImage"
 	// KernelArgumentConflict: an argument of the kernel contradicts the blueprint.
 	KernelArgumentConflict Code = "KernelArgumentConflict"
-	// RebootWithoutEffect: a boot did not put into effect what bootstrap configured.
+	// RebootWithoutEffect: a boot did not put bootstrap's configuration into effect.
 	RebootWithoutEffect Code = "RebootWithoutEffect"
 	// ModuleOptionConflict: a file sets other options of a VFIO module, or prevents it from loading.
 	ModuleOptionConflict Code = "ModuleOptionConflict"
@@ -335,7 +337,7 @@ const (
 	NUMANodeUnknown Code = "NUMANodeUnknown"
 	// SlowStart: the kernel or QEMU lacks a change without which VMs with devices start slowly.
 	SlowStart Code = "SlowStart"
-	// StartupCommandConflict: a command at the node's start undoes what the plugin relies on.
+	// StartupCommandConflict: a command at the node's start undoes a setting on which the plugin relies.
 	StartupCommandConflict Code = "StartupCommandConflict"
 )
 
@@ -391,7 +393,7 @@ const (
 	KataNotInstalled Code = "KataNotInstalled"
 	// KataConfigMissing: Kata's installation lacks the configuration that bootstrap copies.
 	KataConfigMissing Code = "KataConfigMissing"
-	// HotPlugNotEnabled: devices are hot-plugged, which the plugin has to permit.
+	// HotPlugNotEnabled: devices are hot-plugged, but only the plugin's flag --hot-plug permits that.
 	HotPlugNotEnabled Code = "HotPlugNotEnabled"
 	// VirtiofsdMissing: Kata shares directories with guests, and its program for that is missing.
 	VirtiofsdMissing Code = "VirtiofsdMissing"

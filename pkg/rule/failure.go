@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Failure is a rule that fails for a function or for its node, and what that weighs.
+// Failure is a rule that fails for a function or for its node, with its severity.
 type Failure struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`

@@ -14,30 +14,31 @@ import (
 //go:embed rules/*.yaml
 var rulesYAML embed.FS
 
-// Rule is what a check of the audit looks for and why. IDs and their meaning are stable: a rule that changes its meaning gets a new ID.
+// Rule describes a check of the audit and its reason. IDs and their meaning are stable: a rule that changes its meaning gets
+// a new ID.
 type Rule struct {
 	// ID is the group and a number, "IOM-003".
 	ID string `json:"id" yaml:"id"`
-	// Title is what the check ensures, "Ensure that VFIO's no-IOMMU mode is off".
+	// Title is the ensured state, "Ensure that VFIO's no-IOMMU mode is off".
 	Title string `json:"title" yaml:"title"`
 	// Severity is that for untrusted tenants. Profiles of the audit change it.
 	Severity Severity `json:"severity" yaml:"severity"`
-	// Why says what a failure means, in sentences.
+	// Why is the consequence of a failure, in sentences.
 	Why string `json:"why" yaml:"why"`
 	// Code is the code for the same fault of a function. The rule's Fix begins with the code's.
 	Code Code `json:"-" yaml:"code,omitempty"`
-	// Fix and Verify say what to do and how a person sees the same, if the check knows nothing more precise.
+	// Fix is the solution, and Verify the way to see the fault by hand. They apply if the check has nothing more precise.
 	Fix    string `json:"fix" yaml:"fix"`
 	Verify string `json:"verify,omitempty" yaml:"verify,omitempty"`
-	// Sources are where the fact comes from: a kernel file, a specification, a CVE.
+	// Sources are the sources of the fact: a kernel file, a specification, a CVE.
 	Sources []string `json:"sources,omitempty" yaml:"sources,omitempty"`
-	// Cheap marks a check that reads nothing but the snapshot and a few attributes, so that the plugin runs it whenever the node changes.
+	// Cheap marks a check that reads only the snapshot and a few attributes. The plugin runs it whenever the node changes.
 	Cheap bool `json:"cheap,omitempty" yaml:"cheap,omitempty"`
 	// Static marks a rule whose failure no configuration repairs: advice, such as where to place tenants.
 	Static bool `json:"static,omitempty" yaml:"static,omitempty"`
 }
 
-// Expected returns what the rule ensures, as a clause: "VFIO's no-IOMMU mode is off".
+// Expected returns the ensured state as a clause: "VFIO's no-IOMMU mode is off".
 func (r *Rule) Expected() string { return strings.TrimPrefix(r.Title, "Ensure that ") }
 
 // Group returns the letters of the rule's ID: "IOM".
@@ -46,15 +47,15 @@ func (r *Rule) Group() string {
 	return letters
 }
 
-// NotAsked is something that a reviewer of passthrough may look for and that no check asks. Its number is kept free: a check that
-// comes takes it.
+// NotAsked is a question that a reviewer of passthrough may ask and that no check answers. It has a number, which a later
+// check for it takes.
 type NotAsked struct {
 	ID string `json:"id" yaml:"id"`
-	// Title is what the check would ensure.
+	// Title is the state that the check would ensure.
 	Title string `json:"title" yaml:"title"`
-	// Why says why no check asks it.
+	// Why is the reason why there is no check.
 	Why string `json:"why" yaml:"why"`
-	// ByHand is where a person finds it: a command, or words.
+	// ByHand is the way for a person to answer it: a command, or words.
 	ByHand string `json:"byHand" yaml:"byHand"`
 }
 
@@ -86,8 +87,8 @@ func Groups() []Group {
 	}
 }
 
-// Catalogue is all rules, and what no rule asks: those for a node by group, then those for a cluster. The rules of one topic stand
-// together.
+// Catalogue has all rules, and the questions without a rule: first those for a node by group, then those for a cluster.
+// Rules of one topic are next to each other.
 type Catalogue struct {
 	Rules    []Rule     `yaml:"rules"`
 	NotAsked []NotAsked `yaml:"notAsked"`

@@ -2,7 +2,7 @@ package rule
 
 import "slices"
 
-// Severity says how grave a failure is. Conditions of isolation and checks of the audit weigh by the same scale.
+// Severity is the severity of a failure. Conditions of isolation and checks of the audit use the same scale.
 type Severity string
 
 // Severities, worst first.
@@ -24,8 +24,8 @@ func (s Severity) rank() int { return slices.Index(Severities(), s) }
 // Compare orders severities, worst first. It suits slices.SortFunc.
 func (s Severity) Compare(other Severity) int { return s.rank() - other.rank() }
 
-// Severity returns how grave a verdict with the code is for the isolation of tenants; empty if the code is not about isolation. A
-// check of the audit that asks for the same weighs the same.
+// Severity returns the severity of a verdict with the code for the isolation of tenants; empty if the code is not about
+// isolation. A check of the audit for the same fault has the same severity.
 func (c Code) Severity() Severity {
 	switch c {
 	case NoIOMMUGroup, NoIOMMUMode, NoInterruptRemapping, UnsafeInterruptsAllowed, NoReset:

@@ -13,18 +13,18 @@ import (
 //go:embed texts.yaml
 var textsYAML []byte
 
-// Text explains a code to the people who meet it.
+// Text explains a code to people.
 type Text struct {
 	Code Code `json:"code" yaml:"code"`
-	// Title says what the code means, as a sentence without its full stop.
+	// Title is the meaning of the code, as a sentence without its full stop.
 	Title string `json:"title" yaml:"title"`
-	// SeenIn are the places where a user meets the code.
+	// SeenIn are the places where users see the code.
 	SeenIn []Place `json:"seenIn" yaml:"seenIn"`
 	// Taint is the key of the taint that only this code sets: "kata-vfio.dev/dead". The value of other taints is the code.
 	Taint string `json:"taint,omitempty" yaml:"taint"`
-	// Why says what follows, or why it is refused.
+	// Why is the consequence, or the reason of the refusal.
 	Why string `json:"why,omitempty" yaml:"why"`
-	// Fix says what to do; empty if there is nothing to do.
+	// Fix is the solution; empty if there is nothing to do.
 	Fix string `json:"fix,omitempty" yaml:"fix"`
 	// Who can do it; empty without Fix.
 	Who []Role `json:"who,omitempty" yaml:"who"`
@@ -38,7 +38,7 @@ type Text struct {
 	Runbook string `json:"runbook,omitempty" yaml:"runbook"`
 }
 
-// Place is where a user meets a code.
+// Place is a place where users see a code.
 type Place string
 
 // Places.
@@ -59,18 +59,18 @@ type Role string
 
 // Roles.
 const (
-	Tenant   Role = "tenant"   // whoever writes pods and claims
-	Platform Role = "platform" // whoever runs the nodes and the cluster
+	Tenant   Role = "tenant"   // the authors of pods and claims
+	Platform Role = "platform" // the operators of the nodes and the cluster
 	Vendor   Role = "vendor"   // the maker of a device, its firmware or its driver
 )
 
 // Roles returns all roles.
 func Roles() []Role { return []Role{Tenant, Platform, Vendor} }
 
-// EnforcementPoint is a place that refuses.
+// EnforcementPoint is a point in the life of a pod at which kata-vfio refuses it.
 type EnforcementPoint string
 
-// Gates, in the order in which a pod meets them.
+// Enforcement points, in the order in which a pod meets them.
 const (
 	AtAdmission EnforcementPoint = "admission" // the API server does not store the object
 	AtPublish   EnforcementPoint = "publish"   // the device is tainted, so that the scheduler does not allocate it
@@ -100,7 +100,7 @@ func Texts() ([]Text, error) {
 	return texts, nil
 }
 
-// Find returns the text of a code, or of the taint with a key, whatever the case of its letters. The key may leave out the driver's
+// Find returns the text of a code, in upper or lower case, or of the taint with a key. The key may be without the driver's
 // name: "link-lost".
 func Find(texts []Text, word string) (*Text, bool) {
 	for i := range texts {

@@ -1,8 +1,8 @@
-// Package rule has the vocabulary of every "no" that kata-vfio says: a code, how grave it is, what is wrong, and what to do.
+// Package rule has the vocabulary of kata-vfio's refusals and warnings: a code, a severity, a description and a solution.
 //
-// One fact about a device, pod, claim or node has one code, whoever judges it. Prepare refuses a claim with the code, publish taints
-// the device with it, the NRI plugin refuses a container with it, and the commands print it. The texts of the codes are in
-// texts.yaml; `kata-vfio-audit explain CODE` prints them.
+// One fact about a device, pod, claim or node has one code in all components. Prepare refuses a claim with the code, publish
+// taints the device with it, the NRI plugin refuses a container with it, and the commands print it. The texts of the codes
+// are in texts.yaml; `kata-vfio-audit explain CODE` prints them.
 package rule
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Verdict is one thing that is wrong, or one thing that an auditor wants to know. Isolation, plan, the gate of Prepare and the NRI
-// plugin return it. Its JSON names are stable.
+// Verdict is one fault, or one fact that auditors want to know. Isolation, plan, the gate of Prepare and the NRI plugin
+// return it. Its JSON names are stable.
 type Verdict struct {
 	Code Code `json:"code"`
 	// Severity is that of the code, unless the case weighs less. Empty if the code is a refusal without one.
@@ -26,18 +26,18 @@ type Verdict struct {
 	// Culprit is the function at fault if it is another one, and Driver the kernel driver that it is bound to.
 	Culprit *pci.Address `json:"culprit,omitempty"`
 	Driver  string       `json:"driver,omitempty"`
-	// Obstacle says why the node refuses all new claims, for [NodeNotReady].
+	// Obstacle is the reason why the node refuses all new claims, for [NodeNotReady].
 	Obstacle Code `json:"obstacle,omitempty"`
 	// Check is the ID of the worst of the failing checks, for [FailsAudit].
 	Check string `json:"check,omitempty"`
 	// Object is the node, mount, CDI name or annotation of the pod at fault.
 	Object string `json:"object,omitempty"`
-	// Text says what is wrong and with what, and Fix what to do. Each is one sentence without its full stop, that a tenant may read.
+	// Text describes the fault and Fix the solution. Each is one sentence without its full stop. Tenants may read both.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
 	// Evidence are the facts that the verdict rests on.
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// Err is what the log says besides: what could not be read, or what the tenant must not see.
+	// Err has more details for the log: the error of a read, or facts that the tenant must not see.
 	Err error `json:"-"`
 }
 
@@ -49,7 +49,7 @@ type Evidence struct {
 	Value string `json:"value"`
 }
 
-// Sentence returns what is wrong, what to do and the code, on one line: "gpu-0000-3b-00-0: ...; ... (NotIsolated)".
+// Sentence returns the fault, the solution and the code on one line: "gpu-0000-3b-00-0: ...; ... (NotIsolated)".
 func (v *Verdict) Sentence() string {
 	var b strings.Builder
 	if v.Device != "" {
@@ -68,9 +68,9 @@ func HasCode(verdicts []Verdict, code Code) bool {
 	return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Code == code })
 }
 
-// RefusedError says that a claim, pod or container is refused, with every reason that was found.
+// RefusedError is the error for a refused claim, pod or container, with all reasons.
 type RefusedError struct {
-	// Subject is what is refused: "claim team-a/train (uid)", "pod team-a/train-0".
+	// Subject is the refused object: "claim team-a/train (uid)", "pod team-a/train-0".
 	Subject string
 	// Verdicts are the reasons, at least one, in the order of the checks.
 	Verdicts []Verdict

@@ -15,14 +15,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode fills the struct that dst points to from one JSON object, strictly:
-// an unknown, repeated or mistyped field, another apiVersion or kind, and
-// anything after the object are problems. Names are case-sensitive; null
-// means "not said", as in all Kubernetes APIs. It returns every problem.
+// decode fills the struct that dst points to from one JSON object, strictly: an unknown, repeated or mistyped field,
+// another apiVersion or kind, and anything after the object are problems. Names are case-sensitive. Null means unset, as
+// in all Kubernetes APIs. It returns all problems.
 //
-// It goes by the struct's json tags and knows the types that this package's
-// structs are made of. encoding/json alone stops at the first mistyped field,
-// names no list index, and takes names in any case.
+// It uses the struct's json tags and knows the types of this package's structs. encoding/json alone stops at the first
+// mistyped field, names no list index, and accepts names in any case.
 func decode(raw []byte, kind string, dst any) problems {
 	_, p := readMeta(raw, kind)
 	d := decoder{problems: p}
@@ -185,7 +183,7 @@ func said[T any](c *T) []string {
 	return set
 }
 
-// lay puts every parameter that over sets in place of base's.
+// lay replaces base's parameters with those that over sets.
 func lay[T any](base, over *T) {
 	b, o := reflect.ValueOf(base).Elem(), reflect.ValueOf(over).Elem()
 	for _, name := range said(over) {
@@ -195,8 +193,8 @@ func lay[T any](base, over *T) {
 	}
 }
 
-// loosens returns a [WeakensIsolationError] that names every parameter for which a claim says other than its DeviceClass.
-// tighter names those for which the claim's word is one of those that the class's allows.
+// loosens returns a [WeakensIsolationError] that names every parameter that a DeviceClass sets and a claim sets to
+// another value. tighter names the parameters whose value in the claim is allowed, because it is stricter.
 func loosens[T any](kind string, class, claim *T, tighter map[string]bool) error {
 	w := weakening{kind: kind}
 	c, own := reflect.ValueOf(class).Elem(), reflect.ValueOf(claim).Elem()
@@ -211,8 +209,8 @@ func loosens[T any](kind string, class, claim *T, tighter map[string]bool) error
 	return w.err()
 }
 
-// emptyLists returns the JSON names of c's lists that were written but hold
-// nothing.
+// emptyLists returns the JSON names of c's lists that are set but
+// empty.
 func emptyLists[T any](c *T) []string {
 	var empty []string
 	v := reflect.ValueOf(c).Elem()
@@ -231,8 +229,8 @@ type field struct {
 	value json.RawMessage
 }
 
-// split returns the members of a JSON object in its order, repeated names included, and false when the value is
-// not an object.
+// split returns the members of a JSON object in its order, including repeated names. It returns false if the value is not
+// an object.
 func split(raw json.RawMessage) ([]field, bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
@@ -256,8 +254,7 @@ func split(raw json.RawMessage) ([]field, bool) {
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// join appends a member's name to a path. A name that is not a plain word is quoted, so that a path stays on one
-// line.
+// join appends a member's name to a path. A name that is not a plain word is quoted, so that a path has one line.
 func join(path, name string) string {
 	for _, r := range name {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
@@ -289,10 +286,8 @@ func literal(raw json.RawMessage) string {
 // index appends a list index to a path.
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// YAMLToJSON converts a text that holds one YAML document (JSON is YAML) to
-// JSON. A repeated key and a second document are errors. It is the reading
-// half of everything that users hand us as a file; packages decode the JSON
-// strictly.
+// YAMLToJSON converts a text with one YAML document (JSON is YAML) to JSON. A repeated key and a second document are
+// errors. All files from users are read with it. The packages then decode the JSON strictly.
 func YAMLToJSON(text []byte) ([]byte, error) {
 	if err := oneDocument(text); err != nil {
 		return nil, err
@@ -300,9 +295,8 @@ func YAMLToJSON(text []byte) ([]byte, error) {
 	return yaml.YAMLToJSONStrict(text)
 }
 
-// oneDocument returns an error unless text holds exactly one YAML document;
-// empty ones after it, as a closing "---" makes, don't count. The conversion
-// by itself would drop what follows the first in silence.
+// oneDocument returns an error unless text has exactly one YAML document. Empty documents after it, as from a closing
+// "---", don't count. The conversion alone would ignore further documents silently.
 func oneDocument(text []byte) error {
 	dec := yamlv3.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {

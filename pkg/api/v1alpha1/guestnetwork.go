@@ -10,23 +10,20 @@ import (
 	"unicode"
 )
 
-// GuestNetwork says how a VF's interface is configured inside the guest, by
-// kata-vfio-guestnet. A claim may set all of it but the pool: what leaves the VF
-// is the PF's business.
+// GuestNetwork is the configuration of a VF's interface inside the guest, by kata-vfio-guestnet. A claim may set all of
+// it except the pool: the PF decides about the VF's traffic outside the guest.
 type GuestNetwork struct {
-	// Interface is the interface's name in the guest; it keeps the kernel's
-	// when empty.
+	// Interface is the interface's name in the guest. If empty, it keeps the kernel's name.
 	Interface string `json:"interface,omitempty"`
-	// MTU is in bytes, 68 to 65535; nil leaves it.
+	// MTU is in bytes, 68 to 65535. Nil leaves it unchanged.
 	MTU *int `json:"mtu,omitempty"`
 	// Addresses are in CIDR form, of both families: "192.0.2.10/24".
 	Addresses []string `json:"addresses,omitempty"`
-	// AddressPool names a pool of the node's config that addresses and routes are
-	// taken from, in place of Addresses and beside Routes: a route of Routes wins
-	// over the pool's to the same network. All tenants draw on a pool: from a
-	// DeviceClass only.
+	// AddressPool names a pool of the node's config. It gives addresses, in place of Addresses, and routes, in addition
+	// to Routes: a route of Routes replaces the pool's route to the same network. All tenants use the same pools, so
+	// only a DeviceClass may name one.
 	AddressPool string `json:"addressPool,omitempty"`
-	// Routes are added when the addresses are there.
+	// Routes are added after the addresses.
 	Routes []GuestRoute `json:"routes,omitempty"`
 	// Table puts the routes into a separate routing table, 1 to 252 or from 256 on, which applies to packets from one of
 	// the addresses. With several interfaces, replies then leave by the interface that got the request.
@@ -35,22 +32,19 @@ type GuestNetwork struct {
 
 // GuestRoute is a route of a [GuestNetwork].
 type GuestRoute struct {
-	// To is a prefix in CIDR form, "default" for both families' default (of the
-	// family of Via).
+	// To is a prefix in CIDR form, or "default" for the default route of Via's family.
 	To string `json:"to"`
-	// Via is the next hop; what To names is on the link when it is empty.
+	// Via is the next hop. If it is empty, the network is directly on the link.
 	Via string `json:"via,omitempty"`
-	// Metric is the priority, the kernel's own when nil.
+	// Metric is the priority. If it is nil, the kernel chooses it.
 	Metric *int `json:"metric,omitempty"`
 }
 
-// AttrGuestNetwork is the attribute of a prepared device's metadata file
-// (KEP-5304) that holds its [GuestNetwork] as JSON.
+// AttrGuestNetwork is the attribute of a prepared device's metadata file (KEP-5304) with its [GuestNetwork] as JSON.
 const AttrGuestNetwork = "guestNetwork"
 
-// AttrPortGUID is the attribute of a prepared InfiniBand VF's metadata file that
-// holds its port's GUID, by which the guest finds the interface: IPoIB's hardware
-// address is not known before the guest's driver has made it.
+// AttrPortGUID is the attribute of a prepared InfiniBand VF's metadata file with its port's GUID. The guest finds the
+// interface by it, because IPoIB's hardware address is unknown until the guest's driver has created the interface.
 const AttrPortGUID = "portGUID"
 
 // DefaultRoute is the [GuestRoute.To] of a default route.
@@ -60,13 +54,13 @@ const (
 	minMTU   = 68      // RFC 791
 	maxMTU   = 1 << 16 // exclusive
 	maxTable = 1<<31 - 1
-	// mostAddresses is what status.devices[].networkData.ips may have.
+	// mostAddresses is the API's limit for status.devices[].networkData.ips.
 	mostAddresses = 16
 	firstSpecial  = 253 // default, main, local: include/uapi/linux/rtnetlink.h
 	lastSpecial   = 255
 )
 
-// check notes what is wrong with n, whose field is at path.
+// check adds the problems of n, whose field is at path.
 func (n *GuestNetwork) check(p *problems, path string) {
 	if n.Interface != "" && !interfaceName(n.Interface) {
 		p.add(join(path, "interface"), "%s is not a name of an interface; want 1 to 15 printable characters without spaces, '/', ':' and '%%', and neither \"all\" nor \"default\"", show(n.Interface))
@@ -104,7 +98,7 @@ func (n *GuestNetwork) checkPool(p *problems, path string) {
 	}
 }
 
-// SameNetwork reports whether two routes are to one network, so that one replaces the other.
+// SameNetwork reports whether two routes are to the same network, so that one replaces the other.
 func (r GuestRoute) SameNetwork(o GuestRoute) bool {
 	to, ok := r.network()
 	other, alike := o.network()
@@ -144,17 +138,15 @@ func (r *GuestRoute) check(p *problems, path string) {
 	}
 }
 
-// interfaceName reports whether the kernel takes the name, as that of one
-// interface: it counts up a "%d" (dev_alloc_name in net/core/dev.c), and has
-// sysctls for all interfaces under two names.
+// interfaceName reports whether the kernel accepts text as the name of one interface. It replaces a "%d" with a number
+// (dev_alloc_name in net/core/dev.c), and two names are those of the sysctls for all interfaces.
 func interfaceName(name string) bool {
 	bad := func(r rune) bool { return r == '%' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	return isNetdev(name) && !strings.ContainsFunc(name, bad) && name != "all" && name != "default"
 }
 
-// Validate reports everything that is wrong with n as an [InvalidError], for the
-// guest or whoever else has it from elsewhere than a claim. There a pool has
-// given its addresses.
+// Validate reports all problems of n as an [InvalidError]. It is for the guest and other readers that do not decode a
+// claim. A pool is a problem there, because the node replaces it by addresses before the guest starts.
 func (n *GuestNetwork) Validate() error {
 	var p problems
 	n.check(&p, "")
@@ -164,32 +156,29 @@ func (n *GuestNetwork) Validate() error {
 	return p.err(fmt.Sprintf("%s.network", KindVFConfig))
 }
 
-// AddressPool is where VFs get the addresses of their interfaces from: a CNI
-// IPAM plugin of the node with its configuration.
+// AddressPool is a source of addresses for VFs' interfaces: a CNI IPAM plugin of the node with its configuration.
 type AddressPool struct {
-	// Name is what [GuestNetwork.AddressPool] says, a DNS label.
+	// Name is the name for [GuestNetwork.AddressPool], a DNS label.
 	Name string `json:"name"`
-	// CNIVersion is the version of the CNI specification by which the plugin is
-	// called. Default: 1.0.0.
+	// CNIVersion is the version of the CNI specification for calls of the plugin. Default: 1.0.0.
 	CNIVersion string `json:"cniVersion,omitempty"`
-	// IPAM is handed to the plugin as it is written. Its field "type" is the name
-	// of the plugin's binary: host-local, whereabouts.
+	// IPAM is passed to the plugin unchanged. Its field "type" is the name of the plugin's binary: host-local,
+	// whereabouts.
 	IPAM json.RawMessage `json:"ipam"`
 }
 
-// DefaultCNIBinDir is where the binaries of CNI plugins are unless the node's
-// config says otherwise, as in containerd's own default.
+// DefaultCNIBinDir is the directory of CNI plugins' binaries if the node's config names none. It is containerd's
+// default.
 const DefaultCNIBinDir = "/opt/cni/bin"
 
 // defaultCNIVersion is the first version with the present form of a result.
 const defaultCNIVersion = "1.0.0"
 
-// cniVersions are those whose results say all that is needed here.
+// cniVersions are the versions whose results have all needed fields.
 func cniVersions() []string { return []string{"0.3.1", "0.4.0", defaultCNIVersion, "1.1.0"} }
 
-// networkPrefix keeps the names of our networks apart from those of the node's
-// own: plugins keep leases by that name, and a runtime's GC (CNI 1.1) frees
-// those of a network that it does not know.
+// networkPrefix separates the names of kata-vfio's networks from the node's own. Plugins store leases under the
+// network's name, and a runtime's GC (CNI 1.1) frees the leases of a network that it does not know.
 const networkPrefix = "kata-vfio-"
 
 // Plugin returns the name of the plugin's binary, empty if IPAM names none.
@@ -203,8 +192,8 @@ func (a *AddressPool) Plugin() string {
 	return ipam.Type
 }
 
-// NetworkConfig returns the CNI network configuration that the plugin reads,
-// of a valid pool. The network is called kata-vfio-<pool>.
+// NetworkConfig returns the CNI network configuration for the plugin of a valid pool. The network's name is
+// kata-vfio-<pool>.
 func (a *AddressPool) NetworkConfig() (json.RawMessage, error) {
 	config, err := json.Marshal(map[string]any{"cniVersion": a.CNIVersion, "name": networkPrefix + a.Name, "ipam": a.IPAM})
 	if err != nil {
@@ -213,7 +202,7 @@ func (a *AddressPool) NetworkConfig() (json.RawMessage, error) {
 	return config, nil
 }
 
-// checkPools notes what is wrong with the pools and where their plugins are.
+// checkPools adds the problems of the pools and of the plugins' directories.
 func (c *NodeConfig) checkPools(p *problems) {
 	for i := range c.AddressPools {
 		pool, at := &c.AddressPools[i], index("addressPools", i)
@@ -233,7 +222,7 @@ func (c *NodeConfig) checkPools(p *problems) {
 	}
 }
 
-// check notes what is wrong with the pool at path.
+// check adds the problems of the pool at path.
 func (a *AddressPool) check(p *problems, path string) {
 	if !isLabel(a.Name) {
 		p.add(path+".name", "%s is not a name of a pool; want lower-case letters, digits and \"-\"", show(a.Name))
@@ -248,16 +237,15 @@ func (a *AddressPool) check(p *problems, path string) {
 	}
 }
 
-// unicastMAC reports whether text is a MAC address that one function may
-// have: six octets, the group bit clear, not all zero. (Package net, which
-// parses them too, reaches the network.)
+// unicastMAC reports whether text is a valid MAC address of one function: six octets, the group bit clear, not all zero.
+// Package net parses MAC addresses too, but imports network code.
 func unicastMAC(text string) bool {
 	mac, ok := octets(text, 6)
 	return ok && mac[0]&1 == 0 && !all(mac, 0)
 }
 
-// checkGUID notes a problem unless text is empty (not set) or a GUID that a port may have: not zero, nor all ones,
-// which means none.
+// checkGUID adds a problem unless text is empty (not set) or a valid GUID of a port: not zero, and not all ones, which
+// means none.
 func checkGUID(p *problems, path, text string) {
 	if guid, ok := octets(text, 8); text != "" && (!ok || all(guid, 0) || all(guid, 0xff)) {
 		p.add(path, "%s is not a GUID; want eight pairs of hexadecimal digits such as 02:00:5e:10:00:00:00:01", show(text))

@@ -7,38 +7,39 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// BindPolicy says when a function is bound to its VFIO driver.
+// BindPolicy is the time at which a function is bound to its VFIO driver.
 type BindPolicy string
 
-// Bind policies. Bound functions sit on the VFIO driver from the plugin's
-// start on, which makes prepare fast; OnDemand functions are bound on prepare
-// and go back to their driver after.
+// Bind policies. Bound functions are on the VFIO driver from the plugin's start on, which makes prepare fast. OnDemand
+// functions are bound by prepare, and return to their driver after the claim.
 const (
 	PolicyBound    BindPolicy = "bound"
 	PolicyOnDemand BindPolicy = "onDemand"
 )
 
-// Pairing says how near a NIC must be to a GPU for one of its VFs to be kept for
-// that GPU and published with it as one device, the pair.
+// Pairing is the required distance of a NIC from a GPU. If the NIC is near enough, one of its VFs is reserved for the GPU,
+// and both are published as one device, the pair.
 type Pairing string
 
-// Pairings. What is at one switch is under one root, too.
+// Pairings. Devices at one switch are also under one root.
 const (
 	PairingNone   Pairing = "None"
 	PairingSwitch Pairing = "Switch"
 	PairingRoot   Pairing = "Root"
 )
 
-// VFAttributes says how much of each VF is published.
+// VFAttributes is the amount of attributes that is published of each VF.
 type VFAttributes string
 
-// What is published of VFs. The API server and each scheduler keep all attributes in memory.
+// Amounts of attributes. The API server and each scheduler keep all published attributes in memory.
 const (
-	// VFAttributesAll publishes all that is known.
+	// VFAttributesAll publishes all known attributes.
 	VFAttributesAll VFAttributes = "All"
-	// VFAttributesSelection publishes what requests usually select by: their place, their card and port, and whether they are isolated.
+	// VFAttributesSelection publishes the attributes that requests usually select by: their place, their card and port, and
+	// whether they are isolated.
 	VFAttributesSelection VFAttributes = "Selection"
-	// VFAttributesMinimal publishes where they are, their card by the rule and the interface, and whether they are isolated.
+	// VFAttributesMinimal publishes their place, the rule and the interface that identify their card, and whether they are
+	// isolated.
 	VFAttributesMinimal VFAttributes = "Minimal"
 )
 
@@ -52,39 +53,37 @@ type NodeConfig struct {
 	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
 	// devices. Default: ["kata-gpu"].
 	AllowedHandlers []string `json:"allowedHandlers,omitempty"`
-	// VirtualFunctions are the VFs that PFs are to have. PFs that are not named
-	// keep what they have.
+	// VirtualFunctions are the numbers of VFs of PFs. Other PFs are unchanged.
 	VirtualFunctions []VFRule `json:"virtualFunctions,omitempty"`
-	// AddressPools are what [GuestNetwork.AddressPool] may name.
+	// AddressPools are the pools for [GuestNetwork.AddressPool].
 	AddressPools []AddressPool `json:"addressPools,omitempty"`
 	// CNIBinDirs are the node's directories with the binaries of CNI plugins,
 	// tried in order. Default: ["/opt/cni/bin"].
 	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
-	// Pairing keeps a VF for each GPU. It is None when empty.
+	// Pairing reserves a VF for each GPU. The default is None.
 	Pairing Pairing `json:"pairing,omitempty"`
-	// VFAttributes says how much of each VF is published. It is All when empty.
+	// VFAttributes is the amount of published attributes of each VF. The default is All.
 	VFAttributes VFAttributes `json:"vfAttributes,omitempty"`
 	// QuotaCounters publishes counters of each GPU and pair, also where a GPU shares nothing, for queues that count
 	// quotas by them.
 	QuotaCounters bool `json:"quotaCounters,omitempty"`
 }
 
-// VFRule says how many VFs a PF is to have, and how they are connected.
+// VFRule is the required number of VFs of a PF, and the way in which they are connected.
 type VFRule struct {
 	// PF is the PF's address or the name of its interface.
 	PF string `json:"pf"`
-	// Count is the number of VFs; 0 disables them. It must be said.
+	// Count is the number of VFs. It is required; 0 disables VFs.
 	Count *int `json:"count"`
-	// EswitchMode is the mode of the PF's eswitch; empty leaves it as it is.
+	// EswitchMode is the mode of the PF's eswitch. If empty, the mode is unchanged.
 	EswitchMode EswitchMode `json:"eswitchMode,omitempty"`
 }
 
-// EswitchMode says what connects a PF's VFs with each other and with the wire.
+// EswitchMode is the mode of the NIC's switch (eswitch), which connects a PF's VFs with each other and with the wire.
 type EswitchMode string
 
-// Eswitch modes, as in "devlink dev eswitch set DEV mode MODE". In legacy mode the
-// NIC forwards by address and the PF imposes VLANs and more; in switchdev mode
-// each VF has a representor on the node, and what is set there decides.
+// Eswitch modes, as in "devlink dev eswitch set DEV mode MODE". In legacy mode the NIC forwards by address and the PF
+// imposes VLANs and more. In switchdev mode each VF has a representor on the node, whose settings decide.
 const (
 	EswitchLegacy    EswitchMode = "Legacy"
 	EswitchSwitchdev EswitchMode = "Switchdev"
@@ -95,16 +94,16 @@ type DeviceRule struct {
 	// Name appears in messages about the rule, and is the attribute "rule" of its devices. Optional. Names must be unique.
 	Name  string      `json:"name,omitempty"`
 	Match DeviceMatch `json:"match"`
-	// Policy is onDemand when empty.
+	// Policy is onDemand if empty.
 	Policy BindPolicy `json:"policy,omitempty"`
-	// Warm is how many free devices of the rule are kept ready for claims: on their VFIO drivers, and proven clean. Only
+	// Warm is the number of free devices of the rule that are kept ready for claims: on their VFIO drivers, and proven clean. Only
 	// for onDemand.
 	Warm Share `json:"warm,omitzero"`
 	// SharedWith is the DRA driver that publishes the same GPUs for containers, such as gpu.nvidia.com. They are in a pool of
 	// their own, and go to a VM or to a container as claims ask. Only for GPUs, and onDemand; pairing leaves them out. It needs
 	// kata-vfio-controller.
 	SharedWith string `json:"sharedWith,omitempty"`
-	// Exclude leaves the matched functions alone, whatever a later rule says.
+	// Exclude leaves the matched functions alone. Later rules do not apply to them.
 	Exclude bool `json:"exclude,omitempty"`
 }
 
@@ -121,14 +120,12 @@ type DeviceMatch struct {
 	// "0302", "120000".
 	Classes   []string      `json:"classes,omitempty"`
 	Addresses []pci.Address `json:"addresses,omitempty"`
-	// PFNames are netdev names of PFs ("ens1f0np0") and match their VFs, never
-	// the PF: its netdev, and with it the match, would go away with the first
-	// claim that takes it. Name a PF by its address.
+	// PFNames are netdev names of PFs ("ens1f0np0"). They match the PFs' VFs, never a PF: its netdev, and with it the match,
+	// would disappear with the first claim that takes it. Name a PF by its address.
 	PFNames []string `json:"pfNames,omitempty"`
 }
 
-// DefaultHandler is the RuntimeClass handler that gets our devices when the
-// node's config names none.
+// DefaultHandler is the RuntimeClass handler of pods with devices if the node's config names none.
 const DefaultHandler = "kata-gpu"
 
 // DecodeNodeConfig reads a node's config from YAML or JSON: strictly, with
@@ -149,8 +146,7 @@ func DecodeNodeConfig(text []byte) (*NodeConfig, error) {
 	return c, nil
 }
 
-// Default fills in every field that was not set. The rules for a nil Devices
-// are not written out here; package nodeconfig has them.
+// Default sets the default of every unset field. The rules for nil Devices are not set here; package nodeconfig has them.
 func (c *NodeConfig) Default() {
 	c.TypeMeta = TypeMeta{APIVersion: APIVersion, Kind: KindNodeConfig}
 	if c.AllowedHandlers == nil {
@@ -171,7 +167,7 @@ func (c *NodeConfig) Default() {
 	}
 }
 
-// Validate reports everything that is wrong with c as an [InvalidError].
+// Validate reports all problems of c as an [InvalidError].
 func (c *NodeConfig) Validate() error {
 	var p problems
 	seen := map[string]int{}
@@ -193,7 +189,7 @@ func (c *NodeConfig) Validate() error {
 	return p.err(KindNodeConfig)
 }
 
-// mostVFs is what SR-IOV's 16-bit counts allow.
+// mostVFs is the maximum of SR-IOV's 16-bit counts.
 const mostVFs = 65535
 
 func (c *NodeConfig) checkVFs(p *problems) {
@@ -225,7 +221,7 @@ func (c *NodeConfig) checkHandlers(p *problems) {
 	}
 }
 
-// check notes what is wrong with the rule at path.
+// check adds the problems of the rule at path.
 func (r *DeviceRule) check(p *problems, path string) {
 	oneOf(p, path+".policy", r.Policy, PolicyBound, PolicyOnDemand)
 	if r.Exclude && r.Policy != "" {
@@ -242,7 +238,7 @@ func (r *DeviceRule) check(p *problems, path string) {
 	r.Match.check(p, path+".match")
 }
 
-// check notes what is wrong with the match at path.
+// check adds the problems of the match at path.
 func (m *DeviceMatch) check(p *problems, path string) {
 	if len(said(m)) == 0 {
 		p.add(path, "empty; set at least one of types, vendors, classes, addresses, pfNames (types: [gpu] for all GPUs)")
@@ -285,8 +281,7 @@ const (
 	typeVF  = "vf"
 )
 
-// matchTypes lists the device types that a rule may name: all but bridges,
-// which are never assigned.
+// matchTypes returns the device types that a rule may name: all except bridges, which are never assigned.
 func matchTypes() []string { return []string{typeGPU, "pf", typeVF, "gpuvf", "nvme", "other"} }
 
 // isClassPrefix reports whether text is the first two, four or six digits of
@@ -295,8 +290,8 @@ func isClassPrefix(text string) bool {
 	return len(text) > 0 && len(text) <= 6 && len(text)%2 == 0 && consists(text, "0123456789abcdefABCDEF")
 }
 
-// isNetdev reports whether the kernel would take text as an interface name
-// (dev_valid_name in net/core/dev.c; IFNAMSIZ is 16 with the closing zero).
+// isNetdev reports whether the kernel accepts text as an interface name (dev_valid_name in net/core/dev.c; IFNAMSIZ is 16
+// with the closing zero).
 func isNetdev(text string) bool {
 	return text != "" && len(text) <= 15 && text != "." && text != ".." && !strings.ContainsAny(text, "/: \t\n\v\f\r")
 }

@@ -49,7 +49,7 @@ func readMeta(raw []byte, kinds ...string) (TypeMeta, problems) {
 	return m, p
 }
 
-// document splits a text that is to be one JSON object and nothing after it.
+// document splits a text into the fields of its only JSON object.
 func document(raw []byte) ([]field, problems) {
 	var p problems
 	if len(bytes.TrimSpace(raw)) == 0 {
@@ -91,9 +91,8 @@ type Parameters struct {
 	VF   *VFConfig
 }
 
-// DecodeParameters reads the opaque parameters of a DeviceClass or a claim,
-// of whichever kind they are, strictly and without defaults. Its error is an
-// [InvalidError].
+// DecodeParameters reads the opaque parameters of a DeviceClass or a claim, of either kind, strictly and without
+// defaults. Its error is an [InvalidError].
 func DecodeParameters(raw []byte) (Parameters, error) {
 	m, p := readMeta(raw, KindVFIOConfig, KindVFConfig)
 	if err := p.err("parameters"); err != nil {
@@ -107,7 +106,8 @@ func DecodeParameters(raw []byte) (Parameters, error) {
 	return Parameters{VFIO: c}, err
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, or nil if there are
+// none.
 func (p Parameters) Weakens() error {
 	if p.VFIO != nil {
 		return p.VFIO.Weakens()
@@ -118,9 +118,8 @@ func (p Parameters) Weakens() error {
 	return nil
 }
 
-// AnnotationNamespaces is the annotation of a DeviceClass that names the
-// namespaces whose claims may get our devices by it: "team-a,team-b", or
-// [AllNamespaces] for all.
+// AnnotationNamespaces is the annotation of a DeviceClass that names the namespaces whose claims may use the
+// DeviceClass: "team-a,team-b", or [AllNamespaces] for all.
 const AnnotationNamespaces = DriverName + "/namespaces"
 
 // AllNamespaces grants a DeviceClass to every namespace.

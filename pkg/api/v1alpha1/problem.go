@@ -7,15 +7,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Problem is one thing that is wrong with what a user wrote.
+// Problem is one fault in a user's document.
 type Problem struct {
-	// Line is the field's line, from one on; 0 if it is not known, or the document as a whole is meant.
+	// Line is the field's line, from one on; 0 if it is unknown, or if the problem is one of the whole document.
 	Line int `json:"line,omitempty"`
 	// Path leads to the field: "vlan", "devices[1].match.vendors[0]"; empty for
 	// the document as a whole.
 	Path string `json:"path,omitempty"`
-	// Text says which value it is, what is wrong with it and what is allowed: "5000 is not a number from 0 to
-	// 4094".
+	// Text has the value, the fault and the allowed values: "5000 is not a number from 0 to 4094".
 	Text string `json:"text"`
 }
 
@@ -31,10 +30,9 @@ func (p Problem) String() string {
 	return text
 }
 
-// InvalidError says that a document can't be accepted, with everything that
-// is wrong with it, in the document's order.
+// InvalidError refuses a document. It lists all problems in the document's order.
 type InvalidError struct {
-	// Kind is the document's kind, or what the reader took it for.
+	// Kind is the document's kind, or the kind that the reader expects.
 	Kind     string
 	Problems []Problem
 }
@@ -56,15 +54,15 @@ func (e *InvalidError) Error() string {
 // Code is that of conditions and Events.
 func (e *InvalidError) Code() rule.Code { return rule.InvalidConfig }
 
-// problems collects what is wrong with one document.
+// problems are the problems of one document.
 type problems []Problem
 
-// add notes a problem of the field at path.
+// add adds a problem of the field at path.
 func (p *problems) add(path, format string, args ...any) {
 	*p = append(*p, Problem{Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// err returns the problems as an [InvalidError], and nil when there are none.
+// err returns the problems as an [InvalidError], or nil if there are none.
 func (p problems) err(kind string) error {
 	if len(p) == 0 {
 		return nil
@@ -72,7 +70,7 @@ func (p problems) err(kind string) error {
 	return &InvalidError{Kind: kind, Problems: p}
 }
 
-// oneOf notes a problem unless value is empty (not said) or among the allowed.
+// oneOf adds a problem unless value is empty (unset) or one of the allowed values.
 func oneOf[T ~string](p *problems, path string, value T, allowed ...T) {
 	names := make([]string, len(allowed))
 	for i, a := range allowed {
@@ -84,7 +82,7 @@ func oneOf[T ~string](p *problems, path string, value T, allowed ...T) {
 	p.add(path, "%s is not one of %s", show(string(value)), strings.Join(names, ", "))
 }
 
-// within notes a problem unless value is nil (not said) or in 0 to most.
+// within adds a problem unless value is nil (unset) or from 0 to most.
 func (p *problems) within(path string, value *int, most int) {
 	if value != nil && (*value < 0 || *value > most) {
 		p.add(path, "%d is not a number from 0 to %d", *value, most)
@@ -100,8 +98,8 @@ func show(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// WeakensIsolationError says that a claim asks for something that weakens the isolation between tenants. The tenant
-// writes the claim; only a DeviceClass, which the admin writes, may ask for it.
+// WeakensIsolationError refuses a claim that asks to weaken the isolation between tenants. The tenant writes the
+// claim; only a DeviceClass, which the admin writes, may ask for it.
 type WeakensIsolationError struct {
 	Kind string
 	// Settings are the fields of Kind at fault with their values: "trust: true".
@@ -122,14 +120,14 @@ type weakening struct {
 	settings []string
 }
 
-// add notes the field if it weakens.
+// add adds the field if it weakens isolation.
 func (w *weakening) add(weakens bool, field string, value any) {
 	if weakens {
 		w.settings = append(w.settings, fmt.Sprintf("%s: %v", field, value))
 	}
 }
 
-// err returns a [WeakensIsolationError], and nil when nothing weakens.
+// err returns a [WeakensIsolationError], or nil if no parameter weakens isolation.
 func (w *weakening) err() error {
 	if len(w.settings) == 0 {
 		return nil

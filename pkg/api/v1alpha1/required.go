@@ -15,7 +15,7 @@ const requiredName = "kata-vfio"
 
 // RequiresPlugin reports whether NRI refuses a pod's container while the plugin is not connected. The annotation of a
 // container is used instead of the pod's (NRI: pkg/plugin GetEffectiveAnnotation). A value that is not a list of names
-// counts as not requiring it: NRI refuses such a container whatever plugins are connected.
+// counts as not requiring it: NRI then refuses the container even if all plugins are connected.
 func RequiresPlugin(annotations map[string]string, container string) bool {
 	for _, key := range []string{AnnotationRequiredPlugins + "/container." + container, AnnotationRequiredPlugins + "/pod", AnnotationRequiredPlugins} {
 		if value, ok := annotations[key]; ok {

@@ -14,7 +14,7 @@ type Share struct {
 	Percent bool
 }
 
-// Of returns how many of n devices the share is: at most n, and a percentage rounded up.
+// Of returns the share's number of n devices: at most n, and a percentage rounded up.
 func (s Share) Of(n int) int {
 	if s.Percent {
 		return (n*s.Amount + 99) / 100

@@ -7,7 +7,7 @@ import (
 )
 
 // Twins. A node config may share GPUs with another DRA driver, which gives them to containers ([DeviceRule.SharedWith]).
-// Both drivers publish the function, each as a device of its own: one is the other's twin. kata-vfio-controller sees to it
+// Both drivers publish the function, each as a device of its own: one is the other's twin. kata-vfio-controller ensures
 // that a function has one consumer, by DeviceTaintRules on the twins of an allocated device and by the conditions below in
 // the claim's status.devices. The plugin's Prepare checks it again.
 
@@ -20,8 +20,8 @@ const (
 	ConditionTwinInUse = DriverName + "/TwinInUse"
 )
 
-// TaintTwin is the key of the taint that DeviceTaintRules put on the device of one driver while the other's is in use. The
-// value says whose is.
+// TaintTwin is the key of the taint that DeviceTaintRules put on the device of one driver while the other driver's device
+// is in use. The value names the driver in use.
 const TaintTwin = DriverName + "/twin-in-use"
 
 // Values of [TaintTwin].
@@ -30,7 +30,7 @@ const (
 	TwinTheirs = "Theirs" // the other driver has the function: the taint is on ours
 )
 
-// What is on a DeviceTaintRule of kata-vfio-controller.
+// Labels and annotations of the DeviceTaintRules of kata-vfio-controller.
 const (
 	// LabelManagedBy is the label of the rules, with the value [ManagedByController].
 	LabelManagedBy      = "app.kubernetes.io/managed-by"
@@ -55,7 +55,7 @@ func (c *NodeConfig) Shares() bool {
 	return slices.ContainsFunc(c.Devices, func(r DeviceRule) bool { return r.SharedWith != "" })
 }
 
-// checkShared notes what contradicts sharing in the rule at path.
+// checkShared adds a problem for each field that contradicts sharing in the rule at path.
 func (r *DeviceRule) checkShared(p *problems, path string) {
 	at := path + ".sharedWith"
 	switch {

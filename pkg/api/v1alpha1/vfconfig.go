@@ -24,13 +24,12 @@ const (
 	VLAN8021ad VLANProtocol = "802.1ad"
 )
 
-// Attachment is the way of a VF into the VM.
+// Attachment is the way in which a VM gets a VF.
 type Attachment string
 
-// Attachments. VFIO gives the VM the function, whose interface the guest
-// configures. PhysicalEndpoint leaves the VF on its kernel driver and puts its
-// interface with its addresses into the pod's network namespace, from where
-// Kata takes it along with its configuration (Kata's PhysicalEndpoint).
+// Attachments. VFIO gives the VM the function, whose interface the guest configures. PhysicalEndpoint leaves the VF on
+// its kernel driver and moves its interface with its addresses into the pod's network namespace. Kata takes the interface
+// and its configuration from there (Kata's PhysicalEndpoint).
 const (
 	AttachVFIO             Attachment = "VFIO"
 	AttachPhysicalEndpoint Attachment = "PhysicalEndpoint"
@@ -40,8 +39,7 @@ const (
 // (struct ifla_vf_rate in include/uapi/linux/if_link.h) on any platform.
 const maxRate = 1<<31 - 1
 
-// VFConfig says what a PF imposes on a virtual function. A nil field means
-// "not said".
+// VFConfig has the settings that a PF imposes on a virtual function. A nil or empty field is unset.
 type VFConfig struct {
 	TypeMeta `json:",inline"`
 	// MAC is the VF's administrative MAC address, such as "02:00:5e:10:00:01": unicast and not zero. A claim can't
@@ -49,8 +47,8 @@ type VFConfig struct {
 	MAC string `json:"mac,omitempty"`
 	// VLAN is the VLAN id, 0 (none) to 4094. From a DeviceClass only.
 	VLAN *int `json:"vlan,omitempty"`
-	// AllowUntagged true lets a VF without a VLAN be given: it shares the PF's
-	// segment with whatever else is there. From a DeviceClass only.
+	// AllowUntagged true allows a VF without a VLAN, which shares a network segment with the PF and all other devices
+	// there. From a DeviceClass only.
 	AllowUntagged *bool `json:"allowUntagged,omitempty"`
 	// VLANQoS is the 802.1p priority, 0 to 7. Needs VLAN. From a DeviceClass only.
 	VLANQoS *int `json:"vlanQoS,omitempty"`
@@ -64,24 +62,22 @@ type VFConfig struct {
 	// RSSQuery true lets the VF read the hash key that it shares with its PF and
 	// the PF's other VFs: from a DeviceClass only.
 	RSSQuery *bool `json:"rssQuery,omitempty"`
-	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01":
-	// neither zero nor all ones. The fabric's partitions, which keep tenants apart
-	// as VLANs do, go by port GUIDs: from a DeviceClass only.
+	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01": neither zero nor all ones. The
+	// fabric's partitions, which separate tenants as VLANs do, contain port GUIDs: from a DeviceClass only.
 	NodeGUID string `json:"nodeGUID,omitempty"`
 	PortGUID string `json:"portGUID,omitempty"`
 	// MinTxRate is in Mbit/s, 0 for none. It is at the cost of the PF's other VFs:
 	// from a DeviceClass only.
 	MinTxRate *int `json:"minTxRate,omitempty"`
-	// MaxTxRate is in Mbit/s, 0 for no limit. A claim may only lower what its
-	// DeviceClass says and, where that says nothing, what the PF imposes already.
+	// MaxTxRate is in Mbit/s, 0 for no limit. A claim may only lower the value of its DeviceClass. If the DeviceClass has
+	// none, the claim may only lower the PF's present value.
 	MaxTxRate *int `json:"maxTxRate,omitempty"`
-	// LinkState is imposed by the PF. A claim can lower what its DeviceClass says, from Enable to Auto to Disable.
+	// LinkState is imposed by the PF. A claim may only lower its DeviceClass's value, from Enable to Auto to Disable.
 	LinkState LinkState `json:"linkState,omitempty"`
-	// Attachment is VFIO when empty. PhysicalEndpoint needs addresses, or a pool of them. A claim can't replace what its
-	// DeviceClass says.
+	// Attachment is VFIO if empty. PhysicalEndpoint needs addresses, or a pool of them. A claim can't replace the value
+	// of its DeviceClass.
 	Attachment Attachment `json:"attachment,omitempty"`
-	// Network configures the interface inside the guest; nil leaves that to the
-	// image.
+	// Network configures the interface inside the guest. If nil, the guest's image configures it.
 	Network *GuestNetwork `json:"network,omitempty"`
 }
 
@@ -115,8 +111,7 @@ func (c *VFConfig) Overlay(over *VFConfig) {
 	c.Network = &merged
 }
 
-// Default fills in what follows from the parameters that are set. The others stay unset: the VF keeps the values
-// that its PF has.
+// Default sets parameters that follow from the set ones. The others stay unset: the VF keeps the values that its PF has.
 func (c *VFConfig) Default() {
 	c.TypeMeta = TypeMeta{APIVersion: APIVersion, Kind: KindVFConfig}
 	if c.VLAN != nil && c.VLANProtocol == "" {
@@ -144,8 +139,8 @@ func (c *VFConfig) Validate() error {
 	return p.err(KindVFConfig)
 }
 
-// checkEndpoint notes what Kata would not include: it passes over an
-// interface without an address, and does not copy routing rules.
+// checkEndpoint adds a problem for each setting that Kata would not apply: it ignores an interface without an address,
+// and does not copy routing rules.
 func (c *VFConfig) checkEndpoint(p *problems) {
 	if c.Network == nil || len(c.Network.Addresses) == 0 && c.Network.AddressPool == "" {
 		p.add("attachment", "%s needs network.addresses, or network.addressPool: Kata passes over an interface without an address", c.Attachment)
@@ -156,7 +151,7 @@ func (c *VFConfig) checkEndpoint(p *problems) {
 	}
 }
 
-// check notes what is wrong with each parameter by itself.
+// check adds the problems of single parameters.
 func (c *VFConfig) check(p *problems) {
 	if c.MAC != "" && !unicastMAC(c.MAC) {
 		p.add("mac", "%s is not a unicast MAC address; want six pairs of hexadecimal digits such as 02:00:5e:10:00:01", show(c.MAC))
@@ -175,7 +170,8 @@ func (c *VFConfig) check(p *problems) {
 	}
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, or nil if there are
+// none.
 func (c *VFConfig) Weakens() error {
 	w := weakening{kind: KindVFConfig}
 	if c.VLAN != nil {
@@ -200,15 +196,14 @@ func (c *VFConfig) Weakens() error {
 	return w.err()
 }
 
-// SaysSegment reports whether c says in which segment the VF is: in a VLAN, or on
-// purpose in none. Only a DeviceClass can.
+// SaysSegment reports whether c chooses the VF's network segment: a VLAN, or explicitly none. Only a DeviceClass can.
 func (c *VFConfig) SaysSegment() bool {
 	return c != nil && (c.VLAN != nil || isTrue(c.AllowUntagged))
 }
 
-// Loosens returns a [WeakensIsolationError] where c, of a claim, undoes what the claim's DeviceClass says: lifts a bound,
-// or replaces the address that it gives. A claim may say less, and configure the network, which is the guest's affair
-// except for the pool.
+// Loosens returns a [WeakensIsolationError] if c, of a claim, undoes a setting of the claim's DeviceClass: raises a
+// limit, or replaces the address. A claim may lower a limit, and may configure the network, which concerns only the
+// guest, except for the pool.
 func (c *VFConfig) Loosens(class *VFConfig) error {
 	return loosens(KindVFConfig, class, c, map[string]bool{
 		"mac":           strings.EqualFold(c.MAC, class.MAC),
@@ -222,7 +217,7 @@ func (c *VFConfig) Loosens(class *VFConfig) error {
 	})
 }
 
-// linkStates are the link states, those with which less gets through first.
+// linkStates returns the link states, the most restrictive first.
 func linkStates() []LinkState { return []LinkState{LinkDisable, LinkAuto, LinkEnable} }
 
 // isLower reports whether a rate is within a limit; 0 is none.

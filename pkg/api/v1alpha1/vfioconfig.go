@@ -3,15 +3,14 @@ package v1alpha1
 // Backend is the kernel interface by which the VMM gets the device.
 type Backend string
 
-// Backends. Auto takes iommufd's device node where the kernel has one, and
-// the group's node otherwise.
+// Backends. Auto uses iommufd's device node if the kernel has one, otherwise the group's node.
 const (
 	BackendAuto    Backend = "Auto"
 	BackendGroup   Backend = "Group"
 	BackendIOMMUFD Backend = "IOMMUFD"
 )
 
-// ResetPolicy says whether a device must be reset between tenants.
+// ResetPolicy decides whether a device must be reset between tenants.
 type ResetPolicy string
 
 // Reset policies. Skip weakens isolation and is accepted from a DeviceClass only.
@@ -20,9 +19,8 @@ const (
 	ResetSkip     ResetPolicy = "Skip"
 )
 
-// CompanionPolicy says what happens to the other functions of a device's
-// group and slot (a GPU's audio or USB function). They are bound to vfio-pci
-// either way.
+// CompanionPolicy decides about the other functions of a device's group and slot (a GPU's audio or USB function). They are
+// bound to vfio-pci with both policies.
 type CompanionPolicy string
 
 // Companion policies. Give needs the IOMMUFD backend, because Kata decides which functions of a group's node it plugs.
@@ -33,9 +31,8 @@ const (
 	CompanionsGive     CompanionPolicy = "Give"
 )
 
-// VFIOConfig says how functions are bound and handed to the VM. The zero
-// value of each field means "not said", so that a claim's config can be laid
-// over its class's.
+// VFIOConfig has the settings for the binding of functions and their way into the VM. The zero value of each field means
+// unset, so that a claim's config can be merged into its class's.
 type VFIOConfig struct {
 	TypeMeta `json:",inline"`
 	Backend  Backend `json:"backend,omitempty"`
@@ -67,8 +64,7 @@ func DecodeVFIO(raw []byte) (*VFIOConfig, error) {
 // Fields returns the JSON names of the parameters that c sets.
 func (c *VFIOConfig) Fields() []string { return said(c) }
 
-// Overlay puts every parameter that over sets in place of c's, as a later
-// config of the same device does.
+// Overlay replaces c's parameters with those that over sets, as a later config of the same device does.
 func (c *VFIOConfig) Overlay(over *VFIOConfig) { lay(c, over) }
 
 // Default fills in every parameter that is not set.
@@ -95,14 +91,14 @@ func (c *VFIOConfig) Validate() error {
 	return p.err(KindVFIOConfig)
 }
 
-// check notes what is wrong with each parameter by itself.
+// check adds the problems of single parameters.
 func (c *VFIOConfig) check(p *problems) {
 	oneOf(p, "backend", c.Backend, BackendAuto, BackendGroup, BackendIOMMUFD)
 	oneOf(p, "reset", c.Reset, ResetRequired, ResetSkip)
 	oneOf(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, or nil if there are none.
 func (c *VFIOConfig) Weakens() error {
 	w := weakening{kind: KindVFIOConfig}
 	w.add(c.Reset == ResetSkip, "reset", c.Reset)
@@ -111,8 +107,8 @@ func (c *VFIOConfig) Weakens() error {
 	return w.err()
 }
 
-// Loosens returns a [WeakensIsolationError] where c, of a claim, undoes what the claim's DeviceClass says. A claim may say
-// less: that companions are withheld, that the device is reset, one backend where the class leaves the choice.
+// Loosens returns a [WeakensIsolationError] if c, of a claim, undoes a setting of the claim's DeviceClass. A claim may be
+// stricter: withhold companions, require a reset, or choose one backend if the class leaves the choice.
 func (c *VFIOConfig) Loosens(class *VFIOConfig) error {
 	return loosens(KindVFIOConfig, class, c, map[string]bool{
 		"backend":         class.Backend == BackendAuto,

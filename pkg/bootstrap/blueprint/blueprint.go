@@ -49,7 +49,7 @@ type Blueprint struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// IOMMUMode says what the IOMMU does for functions that no VM has.
+// IOMMUMode is the mode of the IOMMU for functions that no VM has.
 type IOMMUMode string
 
 // Modes. On translates the DMA of all functions. Passthrough lets functions of the node itself reach all memory.
@@ -95,8 +95,8 @@ type HugePages struct {
 	Count int          `json:"count"`
 	// Node is the NUMA node. If it and Device are unset, the kernel spreads the pages over all nodes.
 	Node *int `json:"node,omitempty"`
-	// Device is a function whose NUMA node the pages are on: that of the VM which gets the function. The counts of
-	// functions on one node add up.
+	// Device is a function. The pages are on its NUMA node, for the VM that gets the function. The counts of functions
+	// on one node add up.
 	Device *pci.Address `json:"device,omitempty"`
 }
 

@@ -84,7 +84,7 @@ func (o Containers) WithDefaults() (Containers, error) {
 	return o, nil
 }
 
-// problems yields the fields that are wrong, and why.
+// problems yields the wrong fields, each with the reason.
 func (o *Containers) problems() iter.Seq2[string, string] {
 	return func(yield func(field, text string) bool) {
 		for _, p := range [][2]string{
@@ -115,7 +115,7 @@ func (o *Containers) wrongNICHandler() string {
 	return ""
 }
 
-// noChoice says that a value is set, but is not one of the choices; empty if it is one.
+// noChoice returns the problem of a value that is not one of the choices, or "" if it is one or unset.
 func noChoice[T ~string](value T, choices ...T) string {
 	if value == "" || slices.Contains(choices, value) {
 		return ""

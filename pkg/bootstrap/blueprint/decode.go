@@ -159,7 +159,7 @@ func listFields(t reflect.Type) map[string]int {
 // `x` into int".
 var yamlError = regexp.MustCompile("(?s)^.*line \\d+: cannot unmarshal !!\\w+ (`[^`]*` )?into \\[?\\]?(?:\\w+\\.)?(\\w+).*$")
 
-// plain is an error of the library's for people.
+// plain rewrites an error of the YAML library for people.
 func plain(err error) string {
 	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
 		kinds := map[string]string{"int": "a whole number", "bool": "true or false"}
@@ -172,8 +172,7 @@ func plain(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
 }
 
-// InvalidError says that a blueprint can't be accepted, with everything that is
-// wrong with it, in the document's order.
+// InvalidError refuses a blueprint. It lists all problems in the document's order.
 type InvalidError struct{ Problems []v1alpha1.Problem }
 
 func (e *InvalidError) Error() string {

@@ -56,7 +56,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 	}
 }
 
-// argument matches what shells, boot loaders and the kernel all read as one word.
+// argument matches a kernel argument that shells, boot loaders and the kernel all read as one word.
 var argument = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:/=@%+-]*$`)
 
 // ours are the arguments that other fields set.

@@ -22,7 +22,7 @@ type startup struct {
 	files    []string
 }
 
-// startups returns them: services and their drop-ins, udev's rules, cron, rc.local and tmpfiles.
+// startups returns all kinds: services and their drop-ins, udev's rules, cron, rc.local and tmpfiles.
 func startups() []startup {
 	return []startup{
 		{dirs: []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}, suffixes: []string{".service"}},
@@ -32,8 +32,8 @@ func startups() []startup {
 	}
 }
 
-// startedCommands reports commands at the node's start that undo what the plugin relies on: they clear ACS, as guides for
-// NCCL and GPUDirect say to at each boot, set drivers, or switch resets off. It follows a command to its script.
+// startedCommands reports commands at the node's start that break the plugin's assumptions: they clear ACS at each boot,
+// as guides for NCCL and GPUDirect recommend, set drivers, or disable resets. It follows a command to its script.
 func (n *node) startedCommands() {
 	wanted := n.wantedUnits()
 	seen := map[string]bool{rulesFile: true}
@@ -51,7 +51,7 @@ func (n *node) startedCommands() {
 	}
 }
 
-// followScripts looks at the scripts that a file runs. It does not follow those further.
+// followScripts checks the scripts that a file runs. It does not follow the scripts that those run.
 func (n *node) followScripts(text string, by origin, seen map[string]bool) {
 	for _, c := range commandLines(text) {
 		for _, found := range scriptPath.FindAllString(c.line, -1) {
@@ -95,7 +95,8 @@ func (n *node) wantedUnits() []string {
 // maxScript bounds a script that is read, since a command may be a program of any size.
 const maxScript = 64 << 10
 
-// script returns the start of a file, or "" if it can't be read: the audit sees what the command did to the registers.
+// script returns the start of a file, or "" if it can't be read: the audit reads the registers, and so sees the command's
+// effect.
 func (n *node) script(name string) string {
 	data, err := n.tree.ReadAtMost(n.real(name), maxScript)
 	if err != nil {
@@ -122,10 +123,10 @@ func commandLines(text string) []command {
 	return all
 }
 
-// origin says where a command is.
+// origin is the place of a command.
 type origin struct {
 	file string
-	// started says what runs the file, if another file does.
+	// started is a phrase that names the file that runs this one, if any.
 	started string
 	// runs: it runs at the node's start. A service that no target wants may run for another reason.
 	runs bool
@@ -136,11 +137,13 @@ var (
 	scriptPath = regexp.MustCompile(`/(?:usr|opt|etc|root|home|srv|var)/[A-Za-z0-9_./@+-]+`)
 	// acsWrite writes the control register of ACS, six bytes into the capability (pci_regs.h PCI_ACS_CTRL, ID 0x0d).
 	acsWrite = regexp.MustCompile(`(?i)\bsetpci\b[^;&|]*ECAP(?:_ACS|0{0,3}D)\+(?:0x)?0*6(?:\.[bwl])?=["']?([0-9a-fx]*)(?::([0-9a-fx]+))?`)
-	// plainWrite writes 0 at an offset. It is of ACS if the file is about that.
+	// plainWrite writes 0 at an offset. The offset counts as that of ACS if the file mentions ACS.
 	plainWrite = regexp.MustCompile(`(?i)\bsetpci\b.*\s(?:0x)?[0-9a-f]+\.w=["']?(?:0x)?0+\b`)
 	// driverWrite sets drivers.
 	driverWrite = regexp.MustCompile(`(?:>|\btee\b|^w[+!-]* ).*(?:driver_override|drivers/[^/ ]+/(?:un)?bind\b|drivers_probe)|ATTR\{driver_override\}\s*=[^=]|\bdriverctl\b.*\bset-override\b`)
-	// noReset empties the list of reset methods (Documentation/ABI/testing/sysfs-bus-pci). To write a method is what RST-006 says.
+	// noReset empties the list of reset methods (Documentation/ABI/testing/sysfs-bus-pci), so that the kernel has no way
+	// to reset the function. It does not match a command that writes a method into the list, because rule RST-006
+	// recommends that.
 	noReset = regexp.MustCompile(`ATTR\{reset_method\}\s*=\s*""|\becho\s*(?:""|''|-n)?\s*>\s*\S*reset_method|^w[+!-]*\s+\S*reset_method(?:\s+-)*\s*$`)
 )
 
@@ -170,7 +173,8 @@ func (n *node) commandsIn(text string, o origin) {
 	}
 }
 
-// clearsACS reports whether a command clears one of the switches on which isolation depends. A value that it computes may.
+// clearsACS reports whether a command clears one of the switches on which isolation depends. A value that a script
+// computes is unknown and counts as 0.
 func clearsACS(line string) bool {
 	for _, m := range acsWrite.FindAllStringSubmatch(line, -1) {
 		value, mask := hexadecimal(m[1]), uint64(0xffff)
@@ -185,7 +189,7 @@ func clearsACS(line string) bool {
 	return false
 }
 
-// hexadecimal returns 0 for what is not a number.
+// hexadecimal returns a number, or 0 if the text is not one.
 func hexadecimal(text string) uint64 {
 	number, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 32)
 	if err != nil {
@@ -194,7 +198,8 @@ func hexadecimal(text string) uint64 {
 	return number
 }
 
-// ofVendor reports whether a file is a package's: tools such as driverctl set drivers only as they are told.
+// ofVendor reports whether a file comes from a package. Packaged tools such as driverctl set drivers only on the
+// administrator's order.
 func ofVendor(file string) bool {
 	return strings.HasPrefix(file, "usr/") && !strings.HasPrefix(file, "usr/local/")
 }

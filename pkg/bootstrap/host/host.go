@@ -1,6 +1,6 @@
-// Package host says what a node needs besides its kernel's command line: modules and their options, udev rules, huge
-// pages, locked memory, and network managers that leave VFs alone. It reports what no file can fix before anything is
-// changed.
+// Package host has the requirements on a node besides the kernel's command line: modules and their options, udev rules,
+// huge pages, locked memory, and network managers that leave VFs alone. Before bootstrap changes anything, the package
+// reports faults that no file can fix.
 package host
 
 import (

@@ -47,7 +47,7 @@ func addPages(all []blueprint.HugePages, h blueprint.HugePages) []blueprint.Huge
 	return all
 }
 
-// numaNode returns the NUMA node of a function, or records why it is not known.
+// numaNode returns the NUMA node of a function, or records the reason why it is unknown.
 func (n *node) numaNode(a pci.Address) (number int, ok bool) {
 	code, fix := rule.NUMANodeUnknown, "set node instead of device"
 	what := fmt.Sprintf("the NUMA node of %s is unknown, because an image has no functions", a)
@@ -71,7 +71,7 @@ func (n *node) numaNode(a pci.Address) (number int, ok bool) {
 	return 0, false
 }
 
-// hasOneNUMANode reports whether the machine has a single NUMA node: firmware often names none then.
+// hasOneNUMANode reports whether the machine has a single NUMA node. The firmware of such a machine often names none.
 func (n *node) hasOneNUMANode() bool {
 	_, more := n.text(hugePagesPart, numaNode(1)+"/meminfo")
 	return !more

@@ -15,11 +15,11 @@ import (
 // classIOMMU is the class of an IOMMU that is a PCI function, as AMD's are.
 const classIOMMU = 0x0806
 
-// DiskUse is what is known of a function's disks beyond its [device.Function.Uses]. The zero value is free.
+// DiskUse is the use of a function's disks, in addition to [device.Function.Uses]. The zero value means unused.
 type DiskUse struct {
-	// Used says what the node uses, as a phrase.
+	// Used is a phrase that names the used disk; empty if none is used.
 	Used string
-	// Unknown says why that can't be verified.
+	// Unknown is the reason why the use can't be verified; empty if it can.
 	Unknown string
 }
 
@@ -67,7 +67,8 @@ func (n *node) unverified(f *device.Function, why string) bool {
 	return why != ""
 }
 
-// needs says what the node needs a function for, and what else has to be done to assign it. why is empty if the node does not need it.
+// needs returns the reason why the node needs a function, and the steps to assign it anyway. why is empty if the node
+// does not need it.
 func needs(f *device.Function, disk string) (code rule.Code, why, fix string) {
 	var uses []string
 	for _, u := range f.Uses {

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// mkinitcpioFile sorts after other drop-ins, so that none of them replaces what it appends to.
+// mkinitcpioFile sorts after other drop-ins, so that none of them replaces the arrays that it appends to.
 const mkinitcpioFile = "etc/mkinitcpio.conf.d/zz-kata-vfio.conf"
 
 // mkinitcpioDropIn adds the rules, which mkinitcpio's hooks udev and systemd do not: they have a list of their own. A file

@@ -74,7 +74,7 @@ func (n *node) options() {
 	})
 	f := state.File{Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's protections on"}
 	if n.blueprint.Kernel.EarlyBinding {
-		f.Then = []state.FollowUp{state.Initramfs} // which has the file in it, and loads the modules
+		f.Then = []state.FollowUp{state.Initramfs} // it contains the file, and loads the modules
 	}
 	n.file(f)
 	n.contradictions()
@@ -108,7 +108,7 @@ func (n *node) contradictionsIn(file string, lines func(text string) []kernelarg
 	}
 }
 
-// written is a line as its file has it.
+// written returns a line as its file has it.
 func written(file, line string) string {
 	if file == kernelargs.InitramfsModules {
 		return strings.TrimPrefix(line, "options ")
@@ -116,7 +116,7 @@ func written(file, line string) string {
 	return line
 }
 
-// contradicts says why a line conflicts with the options, or returns "".
+// contradicts returns the reason why a line conflicts with the options, or "".
 func (n *node) contradicts(words []string) string {
 	if len(words) < 2 {
 		return ""

@@ -58,7 +58,7 @@ func (n *node) kernel() {
 	}
 }
 
-// What to look for in the firmware setup, whose terms vary.
+// Names of settings in the firmware setup. Terms vary by vendor.
 const (
 	switchOn = "in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
 		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" if it has them; then reboot"
@@ -66,7 +66,7 @@ const (
 	remapping = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
 )
 
-// iommu says why the running kernel has no IOMMU that VFIO can use: the first row that applies.
+// iommu records the reason why the running kernel has no IOMMU that VFIO can use: the first row that applies.
 func (n *node) iommu() {
 	p := n.platform
 	f := &p.Firmware
@@ -86,7 +86,7 @@ func (n *node) iommu() {
 		{none && !described && (p.CPU.Guest || p.Xen == boot.XenGuest), state.Problem{
 			Code: rule.NoIOMMU, Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
 		}},
-		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives one, whatever the firmware describes
+		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives an IOMMU, so the tables of the firmware do not matter
 		{!f.Readable && p.Arch == "arm64", state.Problem{
 			Code: rule.NoIOMMU, Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
 		}},
@@ -130,8 +130,8 @@ func archs() map[string]device.Arch {
 // booted reports whether the running kernel's command line enables Intel's IOMMU.
 func booted(p *boot.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
 
-// Pins returns what differs from the versions that the blueprint pins. Versions are the facts that parts found. A
-// version that no file shows is a problem too, since it can't be verified.
+// Pins returns a problem for each version that differs from the one that the blueprint requires. Versions are the
+// facts that parts found. A version that no file shows is a problem too, since it can't be verified.
 func Pins(b *blueprint.Blueprint, p *boot.Platform, facts []state.Fact) []state.Problem {
 	var found []state.Problem
 	for _, pin := range []struct {
@@ -157,7 +157,7 @@ func Pins(b *blueprint.Blueprint, p *boot.Platform, facts []state.Fact) []state.
 	return found
 }
 
-// byHand says how to find a version that no file shows.
+// byHand returns the instruction to find a version that no file shows.
 func byHand(part string) string {
 	if part == "chart" {
 		return "pass its version with --chart-version, as the chart's own bootstrap does, or check it with `helm list -A`"

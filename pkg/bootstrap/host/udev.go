@@ -162,7 +162,7 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	choice := nodeconfig.Select(cfg, snapshot).Choice(a)
 	switch {
 	case choice.Ours && choice.Policy == v1alpha1.PolicyBound:
-	case !there: // a rule may match its type or vendor
+	case !there: // a rule may match the unknown type or vendor
 		n.problem(state.Problem{
 			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
 			Fix: "list its address in a rule of /" + nodeConfigFile + " with policy: bound",

@@ -70,8 +70,9 @@ func function(a pci.Address, attribute string) string {
 	return path.Join("sys/bus/pci/devices", a.String(), attribute)
 }
 
-// judge refuses what the hardware does not support, and requires what the next boot sets. It never changes the running
-// number of VFs: only the plugin knows whether a VF is in use (`kata-vfio-plugin provision`).
+// judge refuses a number of VFs that the hardware does not support, and requires the setting from the next boot on. It
+// never changes the running number of VFs: only the plugin knows whether a VF is in use (`kata-vfio-plugin
+// provision`).
 func (n *node) judge(pf *physicalFunction, name string) {
 	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
 		n.problem(state.Problem{

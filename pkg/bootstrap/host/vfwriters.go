@@ -18,7 +18,7 @@ type vfWriter struct {
 	suffix string
 	// files are named in full.
 	files []string
-	// setting is what a line that sets the number has in it.
+	// setting is a part of every line that sets the number.
 	setting string
 }
 
@@ -38,8 +38,9 @@ func vfWriters() []vfWriter {
 	}
 }
 
-// otherWriters reports files of other programs that may set the number of VFs, because the last one to write it wins. It
-// can't tell which interface a name will be; a line that names only other functions does not count.
+// otherWriters reports files of other programs that may set the number of VFs, because the last one to write it wins. A
+// line that names only other functions does not count. A line with an interface name always counts, because the name may
+// be that of the PF after the boot.
 func (n *node) otherWriters(pfs []physicalFunction) {
 	for _, w := range vfWriters() {
 		files := slices.Clone(w.files)

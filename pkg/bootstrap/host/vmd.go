@@ -37,8 +37,8 @@ func (n *node) behindVMD(a pci.Address, fatal bool, who, file string) {
 	})
 }
 
-// offeredBehindVMD returns the functions behind a VMD that the node's file of the node config selects. A config that can't
-// be read is the plugin's to report, and package host's only with early binding.
+// offeredBehindVMD returns the functions behind a VMD that the node's file of the node config selects. The plugin reports
+// an unreadable config. Package host does so only with early binding.
 func (n *node) offeredBehindVMD() []pci.Address {
 	text, _ := n.text(preflightPart, nodeConfigFile)
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))

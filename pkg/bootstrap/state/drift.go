@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// RecordFile is where the record is, below the node's root.
+	// RecordFile is the path of the record, below the node's root.
 	RecordFile = "var/lib/kata-vfio/bootstrap/verified.json"
 	// maxSize is the maximum size of a record in bytes.
 	maxSize = 1 << 20
@@ -55,7 +55,7 @@ type Difference struct {
 	Since time.Time `json:"since"`
 }
 
-// ErrDamaged says that the record can't be decoded.
+// ErrDamaged is the error for a record that can't be decoded.
 var ErrDamaged = errors.New("the record of the last verify is damaged")
 
 // NewRecord returns the record of a verify. Differences that the former record, which may be nil, also has keep their time.
@@ -70,7 +70,7 @@ func NewRecord(at time.Time, blueprint, outcome string, found []Difference, form
 	return r
 }
 
-// since returns when a difference was found for the first time.
+// since returns the time when a difference was found first.
 func (r *Record) since(d *Difference, now time.Time) time.Time {
 	if r == nil {
 		return now

@@ -40,7 +40,7 @@ type Image struct {
 // NewImage returns the image of a new file, which belongs to the user who creates it.
 func NewImage(mode fs.FileMode) Image { return Image{Kind: RegularFile, Mode: mode, UID: -1, GID: -1} }
 
-// Same reports whether two images have the same content, whatever their owner and mode.
+// Same reports whether two images have the same content. It ignores owner and mode.
 func (i Image) Same(o Image) bool {
 	return i.Kind == o.Kind && i.Sum == o.Sum && i.Target == o.Target
 }
@@ -64,7 +64,7 @@ func Owner(info fs.FileInfo) (uid, gid int) {
 	return 0, 0
 }
 
-// Found is what is at a path, with its content.
+// Found is the file at a path, with its content.
 type Found struct {
 	Image
 	Content []byte

@@ -1,8 +1,7 @@
-// Package state has the types that describe a node's configuration: the files that it
-// requires, the follow-ups of a change, and the problems that prevent it. The parts of
-// bootstrap (kernel command line, container runtimes, VFs, ...) return these. They read
-// and decide, and change nothing. It also describes what is at a path of the node ([Image]), and has the record of the last
-// verify ([Record]), which bootstrap saves on the node and the plugin serves as metrics.
+// Package state has the types that describe a node's configuration: the files that it requires, the follow-ups of a change,
+// and the problems that prevent it. The parts of bootstrap (kernel command line, container runtimes, VFs, ...) return these.
+// They read and decide, and change nothing. The package also describes the file at a path of the node ([Image]), and has the
+// record of the last verify ([Record]), which bootstrap saves on the node and the plugin serves as metrics.
 package state
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Wanted is what one part requires of the node.
+// Wanted has the requirements of one part on the node.
 type Wanted struct {
 	Files    []File    `json:"files,omitempty"`
 	Settings []Setting `json:"settings,omitempty"`
@@ -38,7 +37,7 @@ type File struct {
 	Then []FollowUp `json:"then,omitempty"`
 }
 
-// FollowUp is what has to be done after files changed.
+// FollowUp is an action that a changed file requires.
 type FollowUp string
 
 // Follow-ups.
@@ -72,7 +71,7 @@ const (
 type Setting struct {
 	Part string `json:"part"`
 	Path string `json:"path"`
-	// Value is what the file must show, or a word that [Cmdline] must contain.
+	// Value is the required content of the file, or a word that [Cmdline] must contain.
 	Value string `json:"value"`
 	Why   string `json:"why"`
 	// AtBoot: only a reboot can set it, and bootstrap does not write it.
@@ -85,7 +84,7 @@ type Module struct {
 	Name string `json:"name"`
 	// Config is the kernel's build option for the module.
 	Config string `json:"config"`
-	// Why says what needs it.
+	// Why is the reason why Kata needs it.
 	Why string `json:"why"`
 }
 
@@ -96,7 +95,7 @@ type Problem struct {
 	Code rule.Code `json:"code"`
 	// Fatal: nothing is changed while the problem exists.
 	Fatal bool `json:"fatal"`
-	// Text says what is wrong, Fix what to do, each a sentence or two.
+	// Text describes the problem, Fix the solution, each in a sentence or two.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
 	// Path is the file with the problem, if any.
@@ -107,7 +106,7 @@ type Problem struct {
 	ByHand bool `json:"byHand,omitempty"`
 }
 
-// WithCode returns the text with the code behind it, as refusals are printed: "the boot loader is unknown (BootLoaderUnknown)".
+// WithCode returns the text and then the code, as refusals are printed: "the boot loader is unknown (BootLoaderUnknown)".
 func (p *Problem) WithCode() string {
 	return strings.TrimSuffix(p.Text, ".") + " (" + string(p.Code) + ")"
 }
@@ -120,8 +119,8 @@ type Fact struct {
 	Source string `json:"source"`
 }
 
-// Tree is what parts read: the node's files, with paths below its root without a leading
-// slash. Errors wrap fs.ErrNotExist if a file does not exist. *sysfs.FS implements it.
+// Tree has the files that parts read. Paths are below the node's root, without a leading slash. Errors wrap fs.ErrNotExist
+// if a file does not exist. *sysfs.FS implements it.
 type Tree interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 	ReadDir(name string) ([]string, error)

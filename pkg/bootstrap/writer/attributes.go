@@ -99,7 +99,8 @@ func (d *Disk) Lock(ctx context.Context, dir string) (release func(), err error)
 	}
 }
 
-// explain wraps an error for people: what was attempted on which file, and, if known, what to do. Nil stays nil.
+// explain wraps an error for people: it adds the attempted operation, the file and, if known, the solution. Nil
+// stays nil.
 func explain(what, name string, err error) error {
 	if err == nil {
 		return nil

@@ -31,7 +31,7 @@ func OpenDisk(root string) (*Disk, error) {
 // Close closes the root.
 func (d *Disk) Close() error { return d.root.Close() }
 
-// Look returns what is at a path. It does not follow a link at the end of the path.
+// Look returns the file at a path. It does not follow a link at the end of the path.
 func (d *Disk) Look(name string) (state.Found, error) {
 	info, err := d.root.Lstat(name)
 	switch {

@@ -1,5 +1,6 @@
-// Package writer changes a node: it has its file system below one root, and opens engines of package bootstrap that write to it, to what
-// runs, and by its tools.
+// Package writer changes a node. It has the node's file system below one root, and
+// opens engines of package bootstrap that write to that file system and to the
+// running kernel, and run the node's tools.
 package writer
 
 import (

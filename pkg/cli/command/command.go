@@ -1,5 +1,5 @@
-// Package command has what the project's programs share on the command line: how they start and end, how they report a
-// wrong command line, and their common flags and subcommands.
+// Package command has the common parts of the programs' command lines: start and end, errors in the command line, and
+// common flags and subcommands.
 package command
 
 import (
@@ -100,7 +100,7 @@ type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error without the mark.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // Usagef returns a formatted [UsageError].

@@ -71,7 +71,7 @@ func WriteCode(w io.Writer, format string, text *rule.Text) error {
 // codeField is a line of an explanation.
 type codeField struct{ name, text string }
 
-// codeFields returns what is known of a code, for people.
+// codeFields returns the explanation of a code for people.
 func codeFields(text *rule.Text) []codeField {
 	fields := []codeField{
 		{"severity", string(text.Severity)}, {"why", text.Why}, {"fix", text.Fix}, {"by", joined(text.Who)},
@@ -83,7 +83,7 @@ func codeFields(text *rule.Text) []codeField {
 	return fields
 }
 
-// refusedAt says where something is refused because of a code.
+// refusedAt names the points that refuse because of a code.
 func refusedAt(points []rule.EnforcementPoint) string {
 	words := map[rule.EnforcementPoint]string{
 		rule.AtAdmission: "by the API server, if the chart's admission policies are on",

@@ -37,7 +37,7 @@ func (l *Logging) Validate() error {
 	return nil
 }
 
-// Logger returns the logger that validated flags ask for. It writes to w.
+// Logger returns the logger of validated flags. It writes to w.
 func (l *Logging) Logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.level)) // validated

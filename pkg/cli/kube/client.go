@@ -59,7 +59,8 @@ func NewClient(config *rest.Config) (*Client, error) {
 	return c, err
 }
 
-// limiter returns what all groups together keep to: client-go's own limit of requests, or none if QPS is negative, as in client-go.
+// limiter returns the limit of requests that all groups share: client-go's own limit, or none if QPS is negative, as in
+// client-go.
 func limiter(qps float32) flowcontrol.RateLimiter {
 	if qps < 0 {
 		return flowcontrol.NewFakeAlwaysRateLimiter()

@@ -1,5 +1,4 @@
-// Package kube is how programs' command lines name a cluster: by kubectl's flags,
-// files and variables.
+// Package kube lets the command lines of programs name a cluster by kubectl's flags, files and variables.
 package kube
 
 import (
@@ -23,8 +22,8 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 }
 
-// AddFile gives a command --kubeconfig alone, for one that asks no cluster unless a
-// file is named ([Flags.Named]). About is the flag's help.
+// AddFile gives a command --kubeconfig alone. It is for a command that asks no cluster if no file is named
+// ([Flags.Named]). About is the flag's help.
 func (f *Flags) AddFile(cmd *cobra.Command, about string) {
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", about)
 }
@@ -44,9 +43,8 @@ func (f *Flags) AddAll(cmd *cobra.Command) {
 	clientcmd.BindOverrideFlags(&f.overrides, flags, names)
 }
 
-// Config returns how to reach the cluster. The program's name and version are what
-// the API server's log knows it by. A cluster that can't be found is a
-// [command.UsageError].
+// Config returns the configuration of a client of the cluster. The API server's log shows the program by its
+// name and version. A cluster that can't be found is a [command.UsageError].
 func (f *Flags) Config(program string) (*rest.Config, error) {
 	config, err := f.client().ClientConfig()
 	if err != nil {
@@ -56,8 +54,7 @@ func (f *Flags) Config(program string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace returns the namespace that is meant: the flag's, the context's, or
-// "default".
+// Namespace returns the namespace of the flag or of the context, or "default".
 func (f *Flags) Namespace() (string, error) {
 	namespace, _, err := f.client().Namespace()
 	if err != nil {

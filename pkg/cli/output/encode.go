@@ -66,7 +66,8 @@ func YAML(w io.Writer, what string, v any) error {
 }
 
 // replaceObeyed replaces the characters that the JSON encoder does not escape: those beyond ASCII, DEL, and bytes
-// that are no UTF-8, from values that encode themselves. They occur in strings only. Text that has none of them is returned as it is.
+// that are not UTF-8, from values that encode themselves. They occur in strings only. It returns a text without them
+// unchanged.
 func replaceObeyed(text []byte, by func(rune) string) []byte {
 	var replaced []byte
 	kept := 0

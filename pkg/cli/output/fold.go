@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// shownNames is how many names a folded text has beside its first.
+// shownNames is the maximum number of names in a folded text besides its first.
 const shownNames = 3
 
-// Fold says texts once that differ only in a device, by its PCI address or its name. The first line of such a text ends
-// with the other devices: the first few, and how many there are. The order is that of the first texts.
+// Fold merges texts that differ only in a device, by its PCI address or its name. The first line of a merged text ends
+// with the first few of the other devices and their number. The order is that of the first texts.
 func Fold(texts []string) []string {
 	device := regexp.MustCompile(`(?:[a-z]+-)?\b[0-9a-f]{4,8}(?::[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|-[0-9a-f]{2}-[0-9a-f]{2}-[0-7])\b`)
 	var order []string

@@ -13,14 +13,14 @@ func indented(document []byte, indent string) []byte {
 	return out.text.Bytes()
 }
 
-// indenting is the text so far, and what begins a line at the current depth.
+// indenting is the text so far, and the start of a line at the current depth.
 type indenting struct {
 	text   bytes.Buffer
 	line   []byte
 	indent string
 }
 
-// token writes the first token, and returns what follows it.
+// token writes the first token, and returns the rest.
 func (o *indenting) token(rest []byte) []byte {
 	n := 1
 	switch c := rest[0]; c {

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Progress shows on a terminal what long work does now. In a pipe or a file, and as the zero value, it is silent.
+// Progress shows the current step of long work on a terminal. In a pipe or a file, and as the zero value, it is silent.
 type Progress struct {
 	w     io.Writer
 	lines bool

@@ -116,7 +116,7 @@ func words(text string) []string {
 	})
 }
 
-// Count says how many: "1 device", "2 devices". Plural is for words whose plural is not the word and an s.
+// Count returns a number with its noun: "1 device", "2 devices". Plural is for words whose plural is not the word and an s.
 func Count(n int, what string, plural ...string) string {
 	return strconv.Itoa(n) + " " + Plural(n, what, plural...)
 }
@@ -132,8 +132,7 @@ func Plural(n int, what string, plural ...string) string {
 	return what + "s"
 }
 
-// Shorten cuts text to width characters, the last an ellipsis where it was
-// longer.
+// Shorten cuts text to width characters. The last character of a cut text is an ellipsis.
 func Shorten(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
@@ -141,10 +140,9 @@ func Shorten(text string, width int) string {
 	return string([]rune(text)[:width-1]) + "…"
 }
 
-// Visible returns text with everything written out that a terminal or a viewer would obey rather than show:
-// "\x1b", "\n", "\u202e". Those are control characters (escape sequences begin with one), marks that turn the
-// direction of writing, and invalid UTF-8. All text that comes from a node, from a pod's name to a file's content,
-// is printed through it.
+// Visible returns text with escapes in place of the characters that a terminal or a viewer would obey rather than show:
+// "\x1b", "\n", "\u202e". Those are control characters (escape sequences begin with one), marks that turn the direction of
+// writing, and invalid UTF-8. All text from a node, such as a pod's name or a file's content, is printed through it.
 func Visible(text string) string {
 	if !strings.ContainsFunc(text, Obeyed) && utf8.ValidString(text) {
 		return text
@@ -186,7 +184,7 @@ func VisibleLines(text string) string {
 // in place of showing it: the categories Cc, Cf (among them the bidirectional marks
 // and zero-width characters), Zl and Zp.
 func Obeyed(r rune) bool {
-	if ' ' <= r && r <= '~' { // most of all text
+	if ' ' <= r && r <= '~' { // most characters
 		return false
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

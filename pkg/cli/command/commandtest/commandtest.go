@@ -1,4 +1,4 @@
-// Package commandtest checks what the commands of all programs share.
+// Package commandtest checks the conventions for the commands of all programs.
 package commandtest
 
 import (
