@@ -12,12 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Decode returns what an allocated claim requests from the driver with the name. It ignores devices of other drivers.
-// The same claim gives the same request, so it may be called again at any time.
+// Decode returns the devices that an allocated claim requests from the driver with the name. It ignores devices of
+// other drivers. The same claim gives the same request, so it may be called again at any time.
 //
-// Errors are for the claim's owner. [ErrNotAllocated] and [ErrNotOurs] say that there is nothing to do here,
-// [v1alpha1.WeakensIsolationError] that a tenant requests what only an administrator may grant, and
-// [v1alpha1.InvalidError] what is wrong with the parameters.
+// Errors are for the claim's owner. After [ErrNotAllocated] and [ErrNotOurs] there is nothing to do here.
+// [v1alpha1.WeakensIsolationError] refuses a tenant's request for settings that only an administrator may grant, and
+// [v1alpha1.InvalidError] names the problems of the parameters.
 func Decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	req, err := decode(c, driverName)
 	if err != nil {

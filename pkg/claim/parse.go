@@ -57,7 +57,7 @@ func parse(raw []byte) (*resourceapi.ResourceClaim, error) {
 	return c, nil
 }
 
-// checkMeta checks that raw is a ResourceClaim of a version that we read.
+// checkMeta checks that raw is a ResourceClaim of a supported version.
 func checkMeta(raw []byte) error {
 	var m struct{ APIVersion, Kind string }
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -73,7 +73,7 @@ func checkMeta(raw []byte) error {
 	return nil
 }
 
-// hint says how to get a claim from the object that was given.
+// hint returns the way to get a claim from the given object.
 func hint(kind string) string {
 	switch kind {
 	case "List", "ResourceClaimList":

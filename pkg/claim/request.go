@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Request is what one claim requests from this node's plugin.
+// Request has the devices that one claim requests from this node's plugin.
 type Request struct {
 	// UID identifies the claim. A name can be used again with another UID.
 	UID       string `json:"uid"`
@@ -61,7 +61,7 @@ type Device struct {
 	// OwnMaxTxRate is whether the claim sets VF's maxTxRate and its class does not. The value can then only lower the
 	// PF's present one.
 	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
-	// Origins says who set each field, by its path: "vfio.backend" -> "class", "vf.mac" -> "claim".
+	// Origins has the origin of each field, by its path: "vfio.backend" -> "class", "vf.mac" -> "claim".
 	Origins map[string]Origin `json:"origins,omitempty"`
 }
 
@@ -86,13 +86,13 @@ func NamesOfPod(p *corev1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// ErrNotOurs says that a claim holds no device of our driver.
+// ErrNotOurs is the error for a claim without a device of our driver.
 var ErrNotOurs = errors.New("no device of our driver is allocated")
 
 // ErrNotAllocated says that a claim has no status.allocation. The scheduler writes it when a pod uses the claim.
 var ErrNotAllocated = errors.New("status.allocation is missing")
 
-// podGroupError says that a claim is reserved for a PodGroup instead of a pod.
+// podGroupError is the error for a claim that is reserved for a PodGroup, not for a pod.
 type podGroupError struct {
 	// Group is the PodGroup's name, in the claim's namespace.
 	Group string

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// Origin says who set a parameter.
+// Origin is the author of a parameter.
 type Origin string
 
 // Origins. An administrator writes the class, a tenant the claim.
@@ -95,7 +95,8 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 	if p.Parameters, err = v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw); err != nil {
 		return p, err
 	}
-	// Per field, whatever the class says: a tenant can't switch off a protection that the class left at its default.
+	// Each field counts, even if the class sets it to the same value: a tenant can't switch off a protection that the
+	// class left at its default.
 	if p.origin == FromClaim {
 		return p, p.Weakens()
 	}
@@ -175,7 +176,7 @@ func (d *Device) finish() error {
 	return nil
 }
 
-// who lists who set what below a prefix: "backend by class, reset by claim".
+// who lists the origins of the fields below a prefix: "backend by class, reset by claim".
 func (d *Device) who(prefix string) string {
 	var parts []string
 	for path, origin := range d.Origins {
@@ -187,7 +188,7 @@ func (d *Device) who(prefix string) string {
 	return strings.Join(parts, ", ")
 }
 
-// note records who set the fields.
+// note records the origin of the fields.
 func (d *Device) note(prefix string, fields []string, origin Origin) {
 	for _, field := range fields {
 		if d.Origins == nil {

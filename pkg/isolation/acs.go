@@ -16,7 +16,7 @@ import (
 const requiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
 	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
 
-// ACSState is what a function's registers say about peer-to-peer requests.
+// ACSState is the protection from peer-to-peer requests by a function's registers.
 type ACSState string
 
 // ACS states, by the kernel's rules.
@@ -31,17 +31,15 @@ const (
 	ACSUnknown ACSState = "unknown"
 )
 
-// ReadACS applies the kernel's pci_acs_enabled (drivers/pci/pci.c) to what the
-// registers of f say, without the kernel's table of quirks. It is evidence,
-// not the verdict: where the two differ, the IOMMU groups show what the kernel
-// made of it.
+// ReadACS applies the kernel's pci_acs_enabled (drivers/pci/pci.c) to the registers of f, without the kernel's table of
+// quirks. It is evidence, not the verdict: if the two differ, the IOMMU groups show the kernel's decision.
 func ReadACS(s *device.Snapshot, f *device.Function) ACSState {
 	express := f.Capabilities.Express
 	switch {
 	case express == nil && f.Capabilities.Truncated:
 		return ACSUnknown
 	case express == nil:
-		return ACSAbsent // a conventional bus is shared: anyone on it can listen
+		return ACSAbsent // a conventional bus is shared: every device on it can listen
 	}
 	switch express.Type {
 	// The PCIe specification excludes ACS on PCIe-to-PCI bridges and event collectors (PCIe 3.0, section 6.12.1). The
@@ -59,8 +57,7 @@ func ReadACS(s *device.Snapshot, f *device.Function) ACSState {
 	return acsRegisters(f)
 }
 
-// acsRegisters applies pci_acs_flags_enabled: what the capability leaves out
-// counts as hard-wired on.
+// acsRegisters applies pci_acs_flags_enabled: controls that the capability lacks count as hard-wired on.
 func acsRegisters(f *device.Function) ACSState {
 	acs := f.Capabilities.ACS
 	switch {
@@ -94,9 +91,9 @@ func oddACS(f *device.Function) bool {
 	return false
 }
 
-// multifunction reports whether f shares its device with other functions. The
-// kernel takes the header's multi-function bit, and sets it for every function beyond the first. A device that has the bit
-// and one function has no peer to reach, so the difference decides nothing. A VF never counts (pci_iov_add_virtfn).
+// multifunction reports whether f shares its device with other functions. The kernel uses the header's multi-function bit,
+// and sets it for every function after the first. A device with the bit and a single function has no internal peer, so the
+// difference does not matter. A VF never counts (pci_iov_add_virtfn).
 func multifunction(s *device.Snapshot, f *device.Function) bool {
 	if f.VF != nil {
 		return false
@@ -257,7 +254,7 @@ func (j *judging) sawACS(f *device.Function) []rule.Evidence {
 	return j.saw(attribute(f.Address, "config"), value)
 }
 
-// restoreACS says how to switch a port's ACS on again.
+// restoreACS returns the way to switch a port's ACS on again.
 func restoreACS(p *device.Function) string {
 	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
 	return fmt.Sprintf("find what cleared it (a kernel argument, a GPUDirect or tuning script): %s; to enable it now: `%s`",
@@ -286,8 +283,8 @@ func ACSNames(bits uint16) string {
 	return strings.Join(names, ", ")
 }
 
-// translation notes ATS: translated requests pass the IOMMU unchecked, and
-// where a port above has Direct Translated P2P on, they don't even reach it.
+// translation notes ATS: translated requests pass the IOMMU unchecked. If a port above has Direct Translated P2P on, they
+// don't even reach it.
 func (j *judging) translation() {
 	if ats := j.f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return
@@ -321,8 +318,8 @@ const firstVMDDomain = 0x10000
 // no IOMMU group of its own.
 func BehindVMD(a pci.Address) bool { return a.Domain >= firstVMDDomain }
 
-// Separate says how f gets a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds a
-// function, by the ACS of the ports above it.
+// Separate returns the way to give f a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds
+// a function, by the ACS of the ports above it.
 func Separate(s *device.Snapshot, f *device.Function) string {
 	if BehindVMD(f.Address) {
 		return "disable VMD (Intel Volume Management Device) for the slot of " + f.Address.String() + " in the firmware setup: all functions behind VMD share its IOMMU group"
@@ -338,13 +335,12 @@ func Separate(s *device.Snapshot, f *device.Function) string {
 	return otherSlotFix(f.Address.String())
 }
 
-// ACSAtBoot says how the kernel gets to switch a port's ACS on. The port has ACS.
+// ACSAtBoot returns the way to make the kernel enable a port's ACS. The port has ACS.
 func ACSAtBoot(p *device.Function) string {
 	return acsAtBootBy(acsFlags(missingACS(p.Capabilities.ACS)) + "@" + p.Address.String())
 }
 
-// acsFlags writes switches as config_acs takes them, the lowest on the right: 1 is on, x as
-// it is.
+// acsFlags returns controls in the form of config_acs, the lowest on the right: 1 is on, x is unchanged.
 func acsFlags(on uint16) string {
 	flags := []byte("xxxxxxx")
 	for i := range flags {

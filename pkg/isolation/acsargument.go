@@ -11,15 +11,15 @@ import (
 
 // ACSChange is a part of the kernel's argument pci= that switches ACS controls off.
 type ACSChange struct {
-	// Functions says for which functions, in the kernel's words: "0000:3a:01.0", "pci:10b5:8747".
+	// Functions are the functions, in the kernel's words: "0000:3a:01.0", "pci:10b5:8747".
 	Functions string
 	// Off are the controls, of those in [requiredACS].
 	Off uint16
-	// redirection says that the option is disable_acs_redir, which names no controls.
+	// redirection is set for the option disable_acs_redir, which names no controls.
 	redirection bool
 }
 
-// Text says what the change does: "switches redirection off for 0000:3a:01.0".
+// Text describes the change: "switches redirection off for 0000:3a:01.0".
 func (c *ACSChange) Text() string {
 	if c.redirection {
 		return "switches redirection off for " + c.Functions
@@ -27,8 +27,8 @@ func (c *ACSChange) Text() string {
 	return fmt.Sprintf("switches %s off for %s", ACSNames(c.Off), c.Functions)
 }
 
-// WeakensACS says what is wrong with a value of the kernel's argument pci=, whose options are separated by commas. It
-// returns "" if nothing is wrong.
+// WeakensACS describes the fault in a value of the kernel's argument pci=, whose options are separated by commas. It
+// returns "" if there is none.
 func WeakensACS(value string) string {
 	var texts []string
 	for _, c := range ACSChanges(value) {
@@ -37,7 +37,7 @@ func WeakensACS(value string) string {
 	return strings.Join(texts, " and ")
 }
 
-// ACSChanges returns what a value of the kernel's argument pci= switches off.
+// ACSChanges returns the changes by which a value of the kernel's argument pci= switches controls off.
 func ACSChanges(value string) []ACSChange {
 	var all []ACSChange
 	for option := range strings.SplitSeq(value, ",") {
@@ -52,8 +52,8 @@ func ACSChanges(value string) []ACSChange {
 	return all
 }
 
-// configACS returns what a list of "<bits>@<functions>;..." switches off. Bits are written from right
-// to left, source validation last: 0 disables, 1 enables, x leaves unchanged.
+// configACS returns the changes by which a list of "<bits>@<functions>;..." switches controls off. Bits are written
+// from right to left, source validation last: 0 disables, 1 enables, x leaves unchanged.
 func configACS(list string) []ACSChange {
 	var all []ACSChange
 	var off uint16
@@ -84,7 +84,7 @@ func disabled(bits string) uint16 {
 }
 
 // Concerns reports whether the change names a function of the snapshot, as the kernel matches it (pci_dev_str_match in
-// drivers/pci/pci.c). What it can't make sense of counts as naming every function.
+// drivers/pci/pci.c). A text that can't be parsed counts as naming every function.
 func (c *ACSChange) Concerns(s *device.Snapshot, f *device.Function) bool {
 	for named := range strings.SplitSeq(c.Functions, ";") {
 		if named == "" {

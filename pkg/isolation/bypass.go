@@ -9,15 +9,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Domain is a part of the PCIe hierarchy within which requests can be routed
-// without passing the IOMMU: what is below a bridge or a switch's upstream port,
-// the functions of one device, or what hangs off one root bus. It is comparable.
-// The zero fields say which it is.
+// Domain is a part of the PCIe hierarchy within which requests can be routed without passing the IOMMU: all functions
+// below a bridge or a switch's upstream port, the functions of one device, or all functions of one root bus. It is
+// comparable. Only the fields of one of the three are set.
 type Domain struct {
-	// Below is the bridge whose functions they are.
+	// Below is the bridge above the functions.
 	Below pci.Address
-	// Slot is function 0 of a device, and Group one more than the IOMMU group of
-	// those of its functions that count; 0 is all of them.
+	// Slot is function 0 of a device. Group is one more than the IOMMU group of the functions that count; 0 means all
+	// functions.
 	Slot  pci.Address
 	Group int
 	// Root is the root bus: "pci0000:3a".
@@ -70,15 +69,14 @@ func groupKey(f *device.Function) int {
 	return *f.Group + 1
 }
 
-// Bypass is one way by which what a function sends gets to others without passing
-// the IOMMU.
+// Bypass is one path on which requests of a function reach others without passing the IOMMU.
 type Bypass struct {
-	// From is the function that sends. At is the port on the path, or the function itself, that does not forward
-	// its requests upstream.
+	// From is the sending function. At is the port on the path, or the function itself, that does not forward the
+	// requests upstream.
 	From, At pci.Address
-	// Domain is where they get.
+	// Domain is the part that they reach.
 	Domain Domain
-	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] if they can't be read, so that a
+	// State is the state of At's registers: [ACSOff], [ACSAbsent], or [ACSUnknown] if they can't be read, so that a
 	// bypass is only possible.
 	State ACSState
 }
@@ -106,9 +104,9 @@ func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	return bypasses
 }
 
-// redirects returns whether a port above f hands f's requests up to the IOMMU:
-// ACSOn where its registers say so, and where they say nothing but the kernel
-// found at boot that it does (a quirk) and gave f a group without it.
+// redirects returns whether a port above f forwards f's requests to the IOMMU. It is ACSOn if the registers of the
+// port show that. It is also ACSOn if they do not, but the kernel found at boot that the port does (a quirk) and gave
+// f a group without it.
 func redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 	state := ReadACS(s, port)
 	vouched := port.Group != nil && f.Group != nil && *port.Group != *f.Group
@@ -118,10 +116,9 @@ func redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 	return state
 }
 
-// bypassDomain returns where requests get that the port, the i-th from the root,
-// does not hand up: to the other ports of a switch, to all on a shared bus. A root
-// port that could redirect and does not may route to its neighbors; of one that
-// shows no ACS the kernel expects that only of the ports of the same device
+// bypassDomain returns the domain of requests that the port, the i-th from the root, does not forward upstream: the
+// other ports of a switch, or all functions of a shared bus. A root port that has redirection but does not use it may
+// route to its neighbors. For a root port without ACS, the kernel expects that only of the ports of the same device
 // (pci_device_group in drivers/iommu/iommu.c).
 func bypassDomain(f, port *device.Function, i int, state ACSState) Domain {
 	express := port.Capabilities.Express
@@ -136,8 +133,8 @@ func bypassDomain(f, port *device.Function, i int, state ACSState) Domain {
 	return root(f)
 }
 
-// TranslatedBypasses returns where requests of f that it marks as translated get
-// without passing the IOMMU: f has ATS on and a port above Direct Translated P2P.
+// TranslatedBypasses returns the paths on which requests of f that are marked as translated reach others without
+// passing the IOMMU: f has ATS on and a port above Direct Translated P2P.
 func TranslatedBypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	if ats := f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return nil
@@ -156,7 +153,7 @@ func TranslatedBypasses(s *device.Snapshot, f *device.Function) []Bypass {
 // Assigned is a function that a tenant holds.
 type Assigned struct {
 	Function *device.Function
-	// Tenants hold the function: more than one where sources contradict each other.
+	// Tenants hold the function. They are several if sources contradict each other.
 	Tenants []string
 }
 
@@ -171,9 +168,9 @@ type SharedDomain struct {
 	Tenants []string
 }
 
-// SharedDomains returns where functions of different tenants can reach each other, from the results of [Bypasses]
-// or [TranslatedBypasses] for those functions. The work grows with the number of functions, not with the number of
-// pairs.
+// SharedDomains returns the domains in which functions of different tenants can reach each other, from the results of
+// [Bypasses] or [TranslatedBypasses] for those functions. The work grows with the number of functions, not with the
+// number of pairs.
 func SharedDomains(held []Assigned, bypasses []Bypass) []SharedDomain {
 	found := map[Domain]*SharedDomain{}
 	for _, l := range bypasses {
@@ -197,7 +194,7 @@ func SharedDomains(held []Assigned, bypasses []Bypass) []SharedDomain {
 	return shared(found)
 }
 
-// shared returns those meetings that have several tenants, complete and in order.
+// shared returns the domains with several tenants, complete and in order.
 func shared(found map[Domain]*SharedDomain) []SharedDomain {
 	var meetings []SharedDomain
 	for _, m := range found {

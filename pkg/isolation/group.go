@@ -50,7 +50,7 @@ func (j *judging) grouped() {
 
 const noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
-// groupless says why a function without a group can't be assigned.
+// groupless records the reason why a function without a group can't be assigned.
 func (j *judging) groupless() {
 	r := rule.Verdict{
 		Code:     rule.NoIOMMUGroup,
@@ -68,11 +68,10 @@ func (j *judging) groupless() {
 	j.reason(r)
 }
 
-// viable checks that VFIO will accept the group once its endpoints are taken
-// (vfio_group_fops_open, iommu_group_claim_dma_owner): each bridge is without
-// driver or on one that leaves DMA to the group's owner, and no endpoint is
-// one that can't be taken. An NVSwitch can be taken with a GPU only once it is on
-// VFIO: its host driver serves the GPUs of all tenants.
+// viable checks that VFIO will accept the group after its endpoints are taken (vfio_group_fops_open,
+// iommu_group_claim_dma_owner). Each bridge must be without driver, or on one that leaves DMA to the group's owner, and
+// each endpoint must be one that can be taken. An NVSwitch can be taken with a GPU only once it is on VFIO: its host
+// driver serves the GPUs of all tenants.
 func (j *judging) viable() {
 	if j.group == nil {
 		return
@@ -157,9 +156,8 @@ func LeavesDMA(driver string) bool {
 	return driver == "" || driver == "pcieport" || driver == "pci-stub" || device.IsVFIO(driver)
 }
 
-// reserved checks that the firmware lets go of the device's memory. The kernel
-// refuses VFIO a group with a "direct" region; "direct-relaxable" it lifts
-// (drivers/iommu/iommu.c, require_direct).
+// reserved checks that the firmware releases the device's memory. The kernel refuses VFIO a group with a "direct"
+// region. It removes a "direct-relaxable" region (drivers/iommu/iommu.c, require_direct).
 func (j *judging) reserved() {
 	if j.group == nil {
 		return

@@ -18,7 +18,7 @@ func (j *judging) interrupts() {
 	}
 }
 
-// Interrupts says whether a function's interrupts are remapped.
+// Interrupts are the node's interrupt chips that matter for a function.
 type Interrupts struct {
 	// Safe are the chips that remap, Plain the chips that could but don't.
 	Safe, Plain []string
@@ -30,14 +30,13 @@ func (i *Interrupts) Remapped() (remapped, known bool) {
 	return len(i.Plain) == 0 && len(i.Safe) > 0, len(i.Plain)+len(i.Safe) > 0
 }
 
-// JudgeInterrupts returns what the node's interrupt chips say about f.
+// JudgeInterrupts sorts the node's interrupt chips for f.
 //
-// The kernel prefixes the chip name of a remapped MSI: "IR-" on Intel and AMD
-// (msi_parent_ops in drivers/iommu/{intel/irq_remapping,amd/iommu}.c), "ITS-"
-// where an Arm GIC ITS translates by device id, which the kernel counts as
-// isolated MSI (IRQ_DOMAIN_FLAG_ISOLATED_MSI in irq-gic-v3-its.c; Socionext's
-// pre-ITS, which is not, can't be told apart here). Remapping is a matter of
-// the whole node, so one chip without it is proof enough against all.
+// The kernel prefixes the chip name of a remapped MSI: "IR-" on Intel and AMD (msi_parent_ops in
+// drivers/iommu/{intel/irq_remapping,amd/iommu}.c), and "ITS-" if an Arm GIC ITS translates by device id, which
+// the kernel counts as isolated MSI (IRQ_DOMAIN_FLAG_ISOLATED_MSI in irq-gic-v3-its.c). Socionext's pre-ITS is
+// not isolated, but has the same prefix. Remapping is a property of the whole node, so one chip without it is a
+// proof against all.
 func JudgeInterrupts(s *device.Snapshot, f *device.Function) Interrupts {
 	var found Interrupts
 	for _, chip := range s.Host.IRQChips {
@@ -82,8 +81,8 @@ func concerns(f *device.Function, chip string) bool {
 	return strings.Contains(chip, "PCI-MSI") || strings.HasPrefix(chip, "Hyper-V PCIe MSI")
 }
 
-// unsafeParameter reports a module parameter that lets VFIO do without
-// interrupt remapping. Where interrupts are remapped it changes nothing today.
+// unsafeParameter reports a module parameter that lets VFIO work without interrupt remapping. While interrupts
+// are remapped, it has no effect.
 func (j *judging) unsafeParameter(path string, remapped bool) {
 	r := rule.Verdict{
 		Code:     rule.UnsafeInterruptsAllowed,

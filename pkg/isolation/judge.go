@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Judgment is what is known of the isolation of one function within its group.
+// Judgment is the result of the checks of one function's isolation within its group.
 type Judgment struct {
 	// Isolated is true when there are no Reasons.
 	Isolated bool `json:"isolated"`
@@ -32,7 +32,7 @@ type Judgment struct {
 // Has reports whether a reason has the code.
 func (v *Judgment) Has(code rule.Code) bool { return rule.HasCode(v.Reasons, code) }
 
-// judging collects what [Judge] finds on one function.
+// judging collects the results of [Judge] for one function.
 type judging struct {
 	s *device.Snapshot
 	f *device.Function
@@ -41,11 +41,10 @@ type judging struct {
 	v     Judgment
 }
 
-// Judge returns the judgment on f. It is deterministic and uses only the snapshot that f belongs to. It answers
-// whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
-// the node. Package plan decides whether f is free.
+// Judge returns the judgment on f. It is deterministic and uses only the snapshot of f. It answers whether a tenant's VM
+// with f and its [AssignmentSet] is isolated from the rest of the node. Package plan decides whether f is free.
 //
-// What is unknown counts as not isolated.
+// Unknown facts count as not isolated.
 func Judge(s *device.Snapshot, f *device.Function) Judgment {
 	j := &judging{s: s, f: f}
 	j.group, _ = s.GroupWith(f)
@@ -64,7 +63,7 @@ func Judge(s *device.Snapshot, f *device.Function) Judgment {
 	return j.sorted()
 }
 
-// sorted returns what was collected in a stable order.
+// sorted returns the results in a stable order.
 func (j *judging) sorted() Judgment {
 	worstFirst := func(a, b rule.Verdict) int { return a.Severity.Compare(b.Severity) }
 	slices.SortStableFunc(j.v.Reasons, worstFirst)
@@ -112,7 +111,7 @@ func (j *judging) alive() {
 	j.reason(r)
 }
 
-// DeadText says what is wrong with a function whose configuration space reads all ones.
+// DeadText describes the fault of a function whose configuration space reads all ones.
 func DeadText(f *device.Function) string {
 	if f.D3cold {
 		return fmt.Sprintf("%s is in D3cold and does not come back: configuration space reads all ones", f.Address)
@@ -147,7 +146,7 @@ func unbindFix(f *device.Function) string {
 	return fmt.Sprintf("unbind %s from %s: `echo %s > /sys/bus/pci/drivers/%s/unbind`", f.Address, f.Driver, f.Address, f.Driver)
 }
 
-// fixAt returns the fix of a code with the path or value of the case in place of what stands for it in the general text.
+// fixAt returns the fix of a code, with the path or value of the case in place of the placeholder in the general text.
 func fixAt(code rule.Code, placeholder, value string) string {
 	return strings.ReplaceAll(code.Fix(), placeholder, value)
 }
@@ -158,15 +157,15 @@ func acsFixes() (switchOn, otherSlot string) {
 	return strings.TrimPrefix(switchOn, "switch ACS of the port on: "), otherSlot
 }
 
-// otherSlotFix is for a device that no switch of ACS helps.
+// otherSlotFix is the fix for a device that no change of ACS controls can isolate.
 func otherSlotFix(device string) string {
 	_, fix := acsFixes()
 	return strings.Replace(fix, "the device", device, 1)
 }
 
-// acsAtBootBy says how the kernel gets to switch ACS on. It does so by itself for IOMMUs
-// unless an argument says otherwise: disable_acs_redir switches redirection off, and
-// config_acs sets each switch (Documentation/admin-guide/kernel-parameters.txt, since 6.11).
+// acsAtBootBy returns the way to make the kernel enable ACS. It does so by itself for IOMMUs unless an argument prevents
+// it: disable_acs_redir switches redirection off, and config_acs sets each control
+// (Documentation/admin-guide/kernel-parameters.txt, since 6.11).
 func acsAtBootBy(value string) string {
 	fix, _ := acsFixes()
 	return strings.Replace(fix, "<flags>@<port>", value, 1)

@@ -42,7 +42,7 @@ func atsFix(s *device.Snapshot, f *device.Function) string {
 	return "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant"
 }
 
-// orNoATS adds the kernel argument that switches ATS off to a fix, where the node does not need ATS.
+// orNoATS adds the kernel argument that switches ATS off to a fix, if the node does not need ATS.
 func orNoATS(s *device.Snapshot, fix string) string {
 	if HasCoherentGPU(s) {
 		return fix
@@ -55,7 +55,7 @@ func DirectTranslatedFix(s *device.Snapshot, port *device.Function) string {
 	return orNoATS(s, "run `"+SetACS(port.Address, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)+"`")
 }
 
-// isArm reports whether the node's IOMMUs are Arm's, or would be.
+// isArm reports whether the node's IOMMUs are Arm's, or would be if it had any.
 func isArm(s *device.Snapshot) bool {
 	return s.Host.Machine.Arch == device.Arm || slices.ContainsFunc(s.Host.IOMMUs, func(unit string) bool {
 		return strings.HasPrefix(unit, "smmu") || strings.HasPrefix(unit, "arm-smmu")
@@ -78,8 +78,8 @@ func directRegionFix(s *device.Snapshot) string {
 	return rule.DirectMappedRegion.Fix()
 }
 
-// FixOn is [rule.Code.Fix] in the words of the node's machine: where its IOMMU and interrupt remapping come from depends on its
-// architecture and on what is below the kernel.
+// FixOn is [rule.Code.Fix] in the words of the node's machine. The way to an IOMMU and to interrupt remapping depends on its
+// architecture and on the hypervisor below the kernel.
 func FixOn(s *device.Snapshot, code rule.Code) string {
 	switch code {
 	case rule.NoIOMMUGroup:
@@ -97,7 +97,7 @@ func FixOn(s *device.Snapshot, code rule.Code) string {
 	return code.Fix()
 }
 
-// iommuFix says how the node gets an IOMMU.
+// iommuFix returns the way to an IOMMU for the node.
 func iommuFix(s *device.Snapshot) string {
 	switch m := s.Host.Machine; {
 	case m.Hypervisor == device.XenDom0:
@@ -112,7 +112,7 @@ func iommuFix(s *device.Snapshot) string {
 	return rule.NoIOMMUGroup.Fix()
 }
 
-// VirtualIOMMUFix says how a VM gets an IOMMU.
+// VirtualIOMMUFix returns the way to an IOMMU for a VM.
 func VirtualIOMMUFix(arch device.Arch) string {
 	const fix = "use a bare-metal node, or have the provider of the VM give it a virtual IOMMU"
 	if arch == device.Arm {
@@ -121,7 +121,7 @@ func VirtualIOMMUFix(arch device.Arch) string {
 	return fix + " with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`), and boot with `intel_iommu=on`"
 }
 
-// remappingFix says how the node gets interrupt remapping.
+// remappingFix returns the way to interrupt remapping for the node.
 func remappingFix(s *device.Snapshot) string {
 	switch m := s.Host.Machine; {
 	case m.Hypervisor == device.XenDom0, m.IsVM():

@@ -23,9 +23,8 @@ const (
 	Bus            = "bus"
 	CXLBus         = "cxl_bus"
 	PM             = "pm"
-	// HotReset is a secondary bus reset of all functions below one bridge,
-	// asked for through VFIO_DEVICE_PCI_HOT_RESET with proof of ownership; the
-	// kernel offers "bus" in sysfs only for a function that is alone there.
+	// HotReset is a secondary bus reset of all functions below one bridge, through VFIO_DEVICE_PCI_HOT_RESET with proof
+	// of ownership. The kernel offers "bus" in sysfs only for a function that is alone on its bus.
 	HotReset = "vfio_hot_reset"
 )
 
@@ -66,11 +65,10 @@ func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Addr
 	return []pci.Address{f.Address}, f.CanReset(method)
 }
 
-// hotResetSet returns the functions that share f's bus where VFIO can reset
-// them together: all must be bound to VFIO then, so all must be taken, and
-// there must be no bridge among them (vfio_pci_dev_set_resettable in
-// drivers/vfio/pci/vfio_pci_core.c). A function that is alone on its bus has
-// "bus" in reset_method if its bridge can reset it at all.
+// hotResetSet returns the functions that share f's bus, if VFIO can reset them together. All must be bound to VFIO, so
+// all must be taken, and there must be no bridge among them (vfio_pci_dev_set_resettable in
+// drivers/vfio/pci/vfio_pci_core.c). A function that is alone on its bus has "bus" in reset_method if its bridge can
+// reset it at all.
 func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
 	set := listAddresses(sharers(s, f))
 	if len(set) < 2 {
@@ -85,11 +83,11 @@ func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
 	return set, true
 }
 
-// sharers returns the functions below the bridge right above f, f included
-// and f's own VFs left out, by address; nil for a function on a root bus.
+// sharers returns the functions below the bridge right above f, by address, with f and without f's own VFs. It returns
+// nil for a function on a root bus.
 //
-// A bridge forwards one range of bus numbers (secondary to subordinate), so
-// what is below it is one run in order of address.
+// A bridge forwards one range of bus numbers (secondary to subordinate), so the functions below it are consecutive in the
+// order of addresses.
 func sharers(s *device.Snapshot, f *device.Function) []*device.Function {
 	if len(f.Upstream) == 0 {
 		return nil
@@ -146,7 +144,7 @@ func showsNoResetMethods(release string) bool {
 	return major < 5 || major == 5 && minor < 15
 }
 
-// noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
+// noReset returns the reason why f can't be reset, and names the functions that prevent a reset of the bus.
 func (j *judging) noReset(seen []rule.Evidence) rule.Verdict {
 	r := rule.Verdict{
 		Code: rule.NoReset, Evidence: seen,
@@ -170,15 +168,14 @@ func (j *judging) noReset(seen []rule.Evidence) rule.Verdict {
 	return r
 }
 
-// Fingerprint sums up a function's configuration space: what must be the same
-// for the same function in the same binding, whoever used it in between.
+// Fingerprint sums up a function's configuration space. It has the parts that stay equal for the same function in the
+// same binding, independent of its users in between.
 type Fingerprint struct {
 	Address pci.Address `json:"address"`
 	// Digest is the SHA-256 of the stable registers: the header without command, status and BIST, and the layout of the
 	// capabilities after it.
 	Digest string `json:"digest"`
-	// Bytes is how much of the space was read: [FingerprintBytes], or 64
-	// without the privilege for more.
+	// Bytes is the size of the part that was read: [FingerprintBytes], or 64 without the privilege for more.
 	Bytes int `json:"bytes"`
 	// BusMaster, MSI and MSIX are the switches that let a function reach memory and raise interrupts. They are off
 	// while the function is unused.
@@ -211,17 +208,15 @@ const (
 	msixEnable    = 0x8000
 )
 
-// DeadError says that a function does not answer: its configuration space
-// reads all ones.
+// DeadError is the error for a function that does not answer: its configuration space reads all ones.
 type DeadError struct{ Address pci.Address }
 
 func (e *DeadError) Error() string {
 	return fmt.Sprintf("configuration space of %s reads all ones: it does not answer", e.Address)
 }
 
-// NewFingerprint reads a function's fingerprint out of its configuration
-// space. It returns a [DeadError] for a space of all ones, and an error for
-// one shorter than the header.
+// NewFingerprint returns the fingerprint of a function's configuration space. It returns a [DeadError] if the space reads
+// all ones, and an error if it is shorter than the header.
 func NewFingerprint(addr pci.Address, config []byte) (Fingerprint, error) {
 	if len(config) < headerEnd {
 		return Fingerprint{}, fmt.Errorf("configuration space of %s has %d bytes, want at least %d", addr, len(config), headerEnd)
@@ -268,9 +263,8 @@ func digest(config []byte, chain []pci.Capability) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Compare returns why the function is not proven to be as it was: the stable
-// registers differ, or a switch that a reset clears is still on. An empty
-// text is the proof.
+// Compare returns the reason why the function is not proven to be as before: the stable registers differ, or a switch
+// that a reset clears is still on. An empty text is the proof.
 func Compare(before, after Fingerprint) string {
 	switch {
 	case before.Bytes != after.Bytes:
@@ -285,7 +279,7 @@ func Compare(before, after Fingerprint) string {
 	return ""
 }
 
-// Difference is one thing in which two fingerprints of a function differ.
+// Difference is one difference of two fingerprints of a function.
 type Difference struct {
 	// What names it; Before and After are its values.
 	What   string `json:"what"`
@@ -310,7 +304,7 @@ func Differences(before, after Fingerprint) []Difference {
 	return all
 }
 
-// Proven says to users what the proof of a reset proves, and what it does not: the fingerprint is of configuration space.
+// Proven tells users the extent of the proof of a reset: the fingerprint covers only configuration space.
 const Proven = "registers as before; memory not checked"
 
 // Proof is the record of one reset between two tenants. See [Proven].
@@ -319,6 +313,6 @@ type Proof struct {
 	// Before and After are the fingerprints of the reset set around the reset.
 	Before []Fingerprint `json:"before"`
 	After  []Fingerprint `json:"after"`
-	// Milliseconds is how long the kernel took.
+	// Milliseconds is the duration in the kernel.
 	Milliseconds int64 `json:"milliseconds"`
 }
