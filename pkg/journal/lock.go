@@ -136,7 +136,7 @@ func (l *Locks) tryInTurn(lock Lock, own *turn) (heldLock, error) {
 	return heldLock{}, errTaken
 }
 
-// errTaken says that another process or caller has the lock now.
+// errTaken is the error for a lock that another process or caller has now.
 var errTaken = errors.New("taken")
 
 // try takes one lock if it is free, and returns errTaken if it is not.
@@ -206,7 +206,7 @@ type heldLock struct {
 // it.
 func (l *Locks) release(h heldLock) {
 	if h.Transient && !h.Shared {
-		_ = unix.Unlink(h.file.path) // what stays is removed by Sweep
+		_ = unix.Unlink(h.file.path) // Sweep removes a file that stays
 	}
 	if h.Kept && unix.Flock(h.file.fd, unix.LOCK_UN) == nil && l.kept.put(h.Name, h.file) {
 		return

@@ -229,9 +229,8 @@ type Marks struct {
 	FatalErrors []FatalErrors
 }
 
-// ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset],
-// [Store.Drains] and [Store.FatalErrors] do. Kinds that can't be listed are empty, and the
-// error, a [FileError] for each, says why.
+// ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset], [Store.Drains] and
+// [Store.FatalErrors] do. Kinds that can't be listed are empty, and the error contains a [FileError] for each.
 func ReadMarks(files Files, dir string) (*Marks, error) {
 	var m Marks
 	var errs [3]error

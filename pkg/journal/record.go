@@ -80,10 +80,9 @@ type Record struct {
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// Proofs are the resets that are done, of Unprepare, or of the hand-over to the current sandbox.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
-	// Reason says why the record is quarantined, or what kept the last attempt
-	// from finishing.
+	// Reason is the reason why the record is quarantined, or why the last attempt did not finish.
 	Reason string `json:"reason,omitempty"`
-	// Since is when the state was entered, RFC 3339 in UTC.
+	// Since is the time at which the state was entered, RFC 3339 in UTC.
 	Since string `json:"since,omitempty"`
 }
 
@@ -203,7 +202,7 @@ func (r *Record) StepsFor(bootID string, phases []plan.Phase) []plan.Step {
 	return r.Plan.StepsFor(r.place(bootID), phases...)
 }
 
-// place returns where the record's functions are.
+// place returns the place of the record's functions.
 func (r *Record) place(bootID string) plan.Place {
 	switch {
 	case r.BootID != bootID:

@@ -28,10 +28,10 @@ const (
 	reserveName = "reserve"
 )
 
-// FullError says that a disk has no space for another claim. Existing claims can end.
+// FullError is the error for a disk without space for another claim. Existing claims can end.
 type FullError struct {
 	Dir string
-	// Free is how many bytes are free without the reserve.
+	// Free is the number of free bytes without the reserve.
 	Free int64
 	Err  error
 }
@@ -77,7 +77,7 @@ func (r Reserve) allocate() error {
 		return err
 	}
 	err = errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes), f.Close())
-	if errors.Is(err, unix.EOPNOTSUPP) { // a file system that can't promise blocks: what is free must do
+	if errors.Is(err, unix.EOPNOTSUPP) { // the file system can't reserve blocks, so only the free space counts
 		err = nil
 	}
 	if err != nil {
@@ -124,7 +124,7 @@ func findDisk(dir string) (uint64, error) {
 }
 
 // Reserves reserve space on the disks of several directories: a [Reserve] on each disk, in the first of its
-// directories. A directory that does not exist yet has none: whatever fails to create it reports that.
+// directories. A directory that does not exist yet has none. The code that fails to create it reports that.
 type Reserves struct {
 	Dirs []string
 	// Free is that of [Reserve].

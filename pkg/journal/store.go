@@ -32,7 +32,7 @@ type cached struct {
 	err    error
 }
 
-// FileError says which record file could not be used, and why. It matches [ErrDamaged] or [ErrNewer] if that is the
+// FileError is the error for a record file that can't be used. It matches [ErrDamaged] or [ErrNewer] if that is the
 // cause.
 type FileError struct {
 	Path string

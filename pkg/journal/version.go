@@ -14,10 +14,10 @@ import (
 // new version.
 const Version = 1
 
-// ErrDamaged says that a record's bytes differ from those that were written.
+// ErrDamaged is the error for a record whose bytes differ from the written ones.
 var ErrDamaged = errors.New("record is damaged")
 
-// ErrNewer says that a record was written by a newer version of kata-vfio.
+// ErrNewer is the error for a record that a newer version of kata-vfio wrote.
 var ErrNewer = errors.New("record is of a newer version")
 
 // envelope is the outer form of the file. The checksum covers the record's bytes in compact form, so that reformatting

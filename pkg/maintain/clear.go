@@ -13,18 +13,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// ErrNotQuarantined says that a claim has nothing in quarantine here.
+// ErrNotQuarantined is the error for a claim without a quarantined device on this node.
 var ErrNotQuarantined = errors.New("none of its devices is quarantined")
 
-// Clearance is how a quarantine is to end.
+// Clearance is the way to end a quarantine.
 type Clearance struct {
 	// Reason and By are for the ledger.
 	Reason string
 	By     ledger.Operator
-	// WithoutProof ends it though nothing is proven: its functions go back to their
-	// drivers, marked, so that the next claim whose class asks for resets has them
-	// reset and proven first. A host driver gets them after a reset that the kernel says
-	// has worked, whatever they look like since.
+	// WithoutProof ends the quarantine without a proof: its functions return to their drivers with a mark. The next
+	// claim whose class requires resets has them reset and proven first. A host driver gets them after a reset that
+	// succeeded by the kernel's answer, even if their registers have changed since.
 	WithoutProof bool
 }
 
@@ -36,12 +35,12 @@ func (c *Clearance) event(rec *journal.Record) ledger.Event {
 	return e
 }
 
-// Clear ends the quarantine of a claim's functions because an operator says so, which
-// the ledger has first. Unless it is to end without a proof, the reset is tried again,
-// and what it does not prove clean stays quarantined.
+// Clear ends the quarantine of a claim's functions on an operator's order, which the ledger gets first. Unless the
+// order is to end it without a proof, the reset is tried again, and functions that it does not prove clean stay
+// quarantined.
 //
-// Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError],
-// [prepare.QuarantinedError], [effects.EvidenceError].
+// Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError], [prepare.QuarantinedError],
+// [effects.EvidenceError].
 func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]isolation.Proof, error) {
 	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
@@ -128,7 +127,7 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, 
 		return err // somebody moved one to its host driver, and uses it there
 	}
 	own := *rec
-	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now
+	own.Baseline = nil // no proof is required: the functions are compared with their present state
 	if err := m.order.CarryOut(ctx, &own, plan.ForHost()); err != nil {
 		return fmt.Errorf("claim %s: its devices stay in quarantine, because a host driver must not get a device that was not reset after a tenant: %w; "+
 			"if resets keep failing, power-cycle the node, then clear the quarantine", rec.Plan.Claim, err)

@@ -17,17 +17,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// A drain is only a mark: once it is on disk, plans refuse the function. The other records
-// say how far the drain has come. So there is nothing to take back after a crash, and the
-// next look (by the command, the plugin or AfterRecover) finishes it.
+// A drain is only a mark: plans refuse the function as soon as the mark is on disk. The progress of the drain is in the
+// other records. So nothing has to be undone after a crash, and the next look (by the command, the plugin or
+// AfterRecover) finishes the drain.
 
-// ErrNotOurs says that a function can't be drained, since no claim could get it.
+// ErrNotOurs is the error for a function that no claim can get, so that it can't be drained.
 var ErrNotOurs = errors.New("kata-vfio does not publish the device")
 
-// ErrNotDrained says that a drain has been taken back, perhaps by another process.
+// ErrNotDrained is the error for a drain that was ended, perhaps by another process.
 var ErrNotDrained = errors.New("the device is not drained")
 
-// WouldDrain returns what Drain of a function would be about, and changes nothing.
+// WouldDrain returns the result that Drain of a function would have, and changes nothing.
 func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Maintainer) drains(snap *device.Snapshot) ([]journal.Drain, error) {
 	return journal.LocateDrains(drains, snap), err
 }
 
-// resolveDrain fills in what the node knows of a drain that is asked for.
+// resolveDrain completes a requested drain with facts of the node.
 func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
 	drains, err := m.drains(snap)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 	return a, true, m.BindSomeByPolicy(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
-// accountForAll does so for functions that an operator puts to use again.
+// accountForAll does so for all functions that an operator returns to use.
 func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	for _, a := range addrs {
@@ -163,8 +163,8 @@ func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Addres
 	return d.Address, true, nil
 }
 
-// Drains returns the drains and how far each has come, as the latest snapshot and
-// the journal have it.
+// Drains returns the drains with their progress, by the latest snapshot and
+// the journal.
 func (m *Maintainer) Drains(ctx context.Context) ([]Draining, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -186,9 +186,8 @@ func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 	return all, nil
 }
 
-// FinishDrains brings every drain as far as it can come now: what no claim has
-// goes back to its driver, also where policy "bound" keeps it on VFIO. It may be
-// repeated; what is left keeps waiting.
+// FinishDrains continues every drain as far as possible now: functions that no claim has return to their drivers, even
+// if policy "bound" keeps them on VFIO. It may be repeated; functions in use keep waiting.
 func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	drains, err := m.order.Effects.Journal.Drains()
 	if err != nil {
@@ -252,8 +251,8 @@ func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Drainin
 	return m.draining(snap, now), nil
 }
 
-// endBound gives a function that policy "bound" keeps on VFIO back to its
-// driver. Under the locks it looks again: the drain may be over, or a claim here.
+// endBound returns a function of policy "bound" to its driver. Under the locks it checks again whether the drain is over
+// or a claim has the function.
 func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Drain) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()

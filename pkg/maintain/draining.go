@@ -70,7 +70,7 @@ type DrainedFunction struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
-// draining says how far a drain has come, by the journal and a snapshot.
+// draining returns the progress of a drain, by the journal and a snapshot.
 func (m *Maintainer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
 	state := &Draining{Drain: d, Holders: []plan.Ref{}, Quarantined: []plan.Ref{}}
 	records, errs := m.order.Effects.Journal.List()

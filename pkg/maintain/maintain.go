@@ -1,7 +1,6 @@
-// Package maintain takes care of a node's functions outside the life of a claim: it
-// drains them, clears quarantines, gives orphans back, creates the VFs of PFs, binds
-// what policy "bound" wants on VFIO, and keeps free devices ready for claims. It works with the locks, records and effects of
-// package prepare, so that it may run while claims come and go.
+// Package maintain takes care of a node's functions outside the life of a claim: it drains them, clears quarantines, returns
+// orphans, creates the VFs of PFs, binds functions of policy "bound" to VFIO, and keeps free devices ready for claims. It
+// works with the locks, records and effects of package prepare, so that it may run while claims come and go.
 package maintain
 
 import (
@@ -21,7 +20,7 @@ import (
 
 // Eswitches are the switches inside PFs; see package vf.
 type Eswitches interface {
-	// Mode returns the empty mode where the PF's driver has none.
+	// Mode returns the empty mode if the PF's driver has none.
 	Mode(ctx context.Context, pf pci.Address) (vf.Mode, error)
 	// SetMode sets the mode of the eswitch of a PF that has no VFs, and reads it back.
 	SetMode(ctx context.Context, pf pci.Address, m vf.Mode) error
@@ -39,8 +38,8 @@ func New(order *prepare.Order, e Eswitches) *Maintainer {
 	return &Maintainer{order: order, eswitches: e}
 }
 
-// AfterRecover does what follows [prepare.Preparer.Recover]: it finishes drains, and enters
-// functions that no record explains into the recovery.
+// AfterRecover is the next step after [prepare.Preparer.Recover]: it finishes drains, and adds functions that no record
+// explains to the recovery.
 func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) error {
 	if _, err := m.FinishDrains(ctx); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
@@ -58,7 +57,7 @@ func (m *Maintainer) BindByPolicy(ctx context.Context) error {
 	return m.BindSomeByPolicy(ctx, func(pci.Address) bool { return true })
 }
 
-// BindSomeByPolicy is BindByPolicy for those of the functions that are meant.
+// BindSomeByPolicy is BindByPolicy for the functions that meant selects.
 func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Address) bool) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -114,8 +113,7 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 	return err
 }
 
-// boundConfig asks for nothing but the binding itself: what a function
-// must be for a tenant is asked when a claim comes.
+// boundConfig requests the binding alone: the requirements of a tenant are checked when a claim comes.
 func boundConfig() v1alpha1.VFIOConfig {
 	allow := true
 	cfg := v1alpha1.VFIOConfig{Reset: v1alpha1.ResetSkip, AllowUnisolated: &allow}

@@ -22,10 +22,9 @@ import (
 // Orphan is a function on a VFIO driver that the node config selects and no record explains.
 type Orphan struct {
 	Address pci.Address
-	// GivenBack names the driver that it went back to; empty if it is where it was.
+	// GivenBack is the driver to which it was returned; empty if it was not.
 	GivenBack string
-	// Why says why it was left alone; Err why it could not be returned, though it should
-	// be: the next look tries again.
+	// Why is the reason why it was left alone. Err is the error if its return failed: the next look tries again.
 	Why string
 	Err error
 }
@@ -34,7 +33,7 @@ type Orphan struct {
 // which driver. It skips all others, functions of policy "bound", and VFs, whose former settings only the record had. It
 // resets each orphan first, because its last tenant may have prepared it against the host's driver, and marks it,
 // because it is not proven clean. The ledger gets the end of the claims that had it. It may be repeated, and retries
-// what failed before.
+// failed returns.
 func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	all := m.retryOrphans(ctx)
 	r := &prepare.Recovery{}
@@ -54,8 +53,8 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	return all, nil
 }
 
-// rememberEvents has the ledger read once for all orphans: devices that are on VFIO from the node's start on are orphans at each
-// look, and the ledger may be large. Where it can't be read, each orphan asks for itself and fails by itself.
+// rememberEvents reads the ledger once for all orphans. Devices that are on VFIO from the node's start on are orphans at
+// each look, and the ledger may be large. If it can't be read, each orphan reads it again and fails by itself.
 func (m *Maintainer) rememberEvents(ctx context.Context, orphans []pci.Address) {
 	if m.order.Effects.Ledger != nil && len(orphans) > 0 {
 		_ = m.order.Effects.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)
@@ -90,8 +89,8 @@ func (m *Maintainer) orphans(snap *device.Snapshot) []pci.Address {
 	return orphans
 }
 
-// orphanRecord is the record under which an orphan goes back: Recover finishes a crash on
-// the way like that of any claim.
+// orphanRecord returns the record for the return of an orphan. Recover finishes an interrupted return like that of any
+// claim.
 func orphanRecord(a pci.Address) *journal.Record {
 	return &journal.Record{Kind: journal.Orphan, Plan: plan.Plan{
 		Claim: plan.Ref{UID: journal.OrphanID(a)}, Functions: []plan.Function{{Address: a}},
@@ -150,7 +149,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	n := m.order.Planning.WithOwners(snap)
 	f, ok := snap.Function(a)
 	if _, held := n.Owners[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
-		return nil, nil // it has changed meanwhile
+		return nil, nil // the function has changed meanwhile
 	}
 	rec.Plan.Functions[0].Identity = snap.Identify(f)
 	if nodeconfig.Select(m.order.Effects.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
@@ -182,8 +181,8 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	return orphan, m.restoreOrphan(ctx, snap, rec, f, origin)
 }
 
-// findOrigin returns the driver from which kata-vfio took an orphan, or why that, or that
-// nothing needs it on VFIO, is not certain.
+// findOrigin returns the driver from which kata-vfio took an orphan. If that is uncertain, or if something may need the
+// function on VFIO, it returns the reason.
 func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read and may describe this device", nil
@@ -214,8 +213,7 @@ func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *d
 	return "", "the last event of this device in the ledger does not say which driver it came from", nil
 }
 
-// restoreOrphan marks the function, writes a record of what there is to take back, and
-// takes it back.
+// restoreOrphan marks the function, writes a record of the changes to undo, and undoes them.
 func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
 	mark := journal.ResetMark{Address: f.Address, Identity: snap.Identify(f), Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
 	if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
@@ -238,7 +236,7 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	return nil
 }
 
-// resetOrphan resets an orphan, or says why that is impossible. A crash before or after leaves nothing behind: the next
+// resetOrphan resets an orphan, or returns the reason why that is impossible. A crash before or after leaves nothing behind: the next
 // look resets it again.
 func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
 	rec := orphanRecord(f.Address)
@@ -286,9 +284,8 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 // its tenant as the holder for ever. Its end is written when its functions are found as
 // orphans and no process has any of them.
 
-// claimsWithoutRecord returns the tenancies that had an orphan and have neither an end in the
-// ledger nor a record, each from its Prepare on. It says why where a process still has
-// something of one.
+// claimsWithoutRecord returns the tenancies that had an orphan and have neither an end in the ledger nor a record, each from
+// its Prepare on. It returns a reason if a process still has a function of one.
 func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
 	ids := []string{boundID(f)}
 	last, err := m.order.Effects.Ledger.Last(ctx, f.Address, ledger.Prepare)
@@ -339,7 +336,7 @@ func (m *Maintainer) allUnheld(ctx context.Context, uid string, addrs []pci.Addr
 	return m.order.Effects.Unheld(ctx, snap, ref, effects.OnVFIO(snap, addrs))
 }
 
-// endWithoutRecord marks what lost claims had, and writes their ends.
+// endWithoutRecord marks the functions of lost claims, and writes the claims' ends.
 func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot, lost [][]ledger.Event) error {
 	for _, events := range lost {
 		uid := events[0].Claim.UID
@@ -352,7 +349,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 				return err
 			}
 		}
-		// By its UID alone: the names in the ledger may be pseudonyms.
+		// The event has the UID alone: the names in the ledger may be pseudonyms.
 		if err := m.order.Effects.Record(ctx, plan.Ref{UID: uid}, lastTenancy(events)...); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (m *Maintainer) Provisions(ctx context.Context) ([]plan.Provision, error) {
 	return m.provisions(ctx, snap, m.order.Effects.Node.VirtualFunctions...)
 }
 
-// provisions asks the PFs for their modes where rules want one, and decides.
+// provisions reads the modes of PFs whose rules set one, and decides.
 func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) ([]plan.Provision, error) {
 	eswitches := map[pci.Address]plan.Eswitch{}
 	for _, rule := range rules {
@@ -44,18 +44,18 @@ func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rule
 	return plan.Provisions(rules, n, eswitches), nil
 }
 
-// Provision gives the PFs that the node's config names their VFs, in the mode
-// that it names, and returns what it did and what it left alone, and why. Call it
-// after Recover, which knows whose the VFs are; it may be repeated. A crash in the
-// middle leaves a PF without VFs, and the next call makes them. What is refused
-// is not an error.
+// Provision creates the VFs of the PFs in the node's config, in the configured
+// mode. It returns the changes, and the PFs that it did not change with the
+// reason. Call it after Recover, which knows the owners of the VFs. It may be
+// repeated. A crash in the middle leaves a PF without VFs, and the next call
+// creates them. A refusal is not an error.
 func (m *Maintainer) Provision(ctx context.Context) ([]plan.Provision, error) {
 	return m.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
 }
 
-// Reprovision is Provision, except for changes that hold refuses: it returns why a
-// change that is due is not made, and what to do, or "" to have it made. PFs are
-// changed side by side, so hold is called from several goroutines.
+// Reprovision is Provision, except for changes that hold refuses. hold returns the
+// reason against a change that is due, and the fix, or "" to allow it. PFs are
+// changed concurrently, so hold is called from several goroutines.
 func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {
 	all, err := m.Provisions(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (m *Maintainer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, ou
 	return m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseVF, func() error { return m.makeVFs(ctx, out) })
 }
 
-// refreshPF returns a snapshot in which a PF and its VFs are as they are now.
+// refreshPF returns a snapshot with the present state of a PF and its VFs.
 func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapshot, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -122,8 +122,8 @@ func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snap
 	return m.order.Effects.Inventory.Refresh(ctx, addrs)
 }
 
-// makeVFs sets the mode while the PF has no VFs, and makes them. Where the mode
-// is refused the PF has its VFs all the same, in the mode that it has.
+// makeVFs sets the mode while the PF has no VFs, and creates them. If the mode is
+// refused, the PF gets its VFs in its present mode.
 func (m *Maintainer) makeVFs(ctx context.Context, out *plan.Provision) error {
 	var modeErr error
 	if out.ChangesMode() {

@@ -20,32 +20,33 @@ import (
 
 // A warm device is free and has a record like a device of policy "bound": it is on its VFIO driver, and a reset has proven
 // it clean. A claim that gets it changes no driver and resets nothing. When the claim ends, the device is reset as after
-// any claim, and is warm again. What must not be interrupted has a record, so that Recover knows it.
+// any claim, and is warm again. Steps that an interruption would leave half done have a record, by which Recover finishes
+// them.
 
-// WarmPool is how many devices of a rule are ready for claims.
+// WarmPool is the state of a rule's devices that are kept ready for claims.
 type WarmPool struct {
 	// Rule names the rule of the node config.
 	Rule string
-	// Want is how many free devices the rule wants to be ready, and Ready are those that are.
+	// Want is the number of free devices that the rule wants ready, and Ready the number that are.
 	Want  int
 	Ready []pci.Address
-	// Failed are the devices that can't be made ready, and why: most often, a process of the node uses them.
+	// Failed are the devices that can't be made ready, with the reason: usually a process of the node uses them.
 	Failed map[pci.Address]error
 }
 
-// Warming says what KeepWarm may do.
+// Warming are the options of KeepWarm.
 type Warming struct {
-	// Skip are devices that are left alone, because it failed for them lately.
+	// Skip selects devices to leave alone, because a recent attempt failed for them.
 	Skip func(pci.Address) bool
 	// Return also returns the devices to their drivers that need not be ready any more. Without it, a device that a claim
 	// has just left stays, in case the next claim comes soon.
 	Return bool
 }
 
-// KeepWarm keeps as many free devices ready for claims as the node config wants. Those are the ones that the scheduler
-// takes first: the first free ones in the order of the slices. So a claim finds them without any change of a slice.
-// It returns the state of each rule, and what failed apart from single devices. It may be repeated, and while claims
-// come and go: each device is judged again under its locks.
+// KeepWarm keeps the number of free devices ready for claims that the node config wants. It takes those that the scheduler
+// takes first: the first free ones in the order of the slices. So a claim finds them without any change of a slice. It
+// returns the state of each rule, and errors that are not of single devices. It may be repeated, and while claims come and
+// go: each device is judged again under its locks.
 func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, error) {
 	if !how.Return && !wantsWarm(m.order.Effects.Node) {
 		return nil, nil
@@ -109,7 +110,7 @@ type warming struct {
 	paired map[pci.Address]*device.Function
 }
 
-// fill makes the first free devices of a rule ready, up to the wanted number. One that fails is passed over.
+// fill makes the first free devices of a rule ready, up to the wanted number. It skips a device that fails.
 func (w *warming) fill(ctx context.Context, rule nodeconfig.Warm) WarmPool {
 	pool := WarmPool{Rule: rule.Rule, Want: rule.Want, Failed: map[pci.Address]error{}}
 	for _, f := range w.inOrder(rule.Functions) {
@@ -185,7 +186,7 @@ func (w *warming) needsReset(rec *journal.Record) bool {
 	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return w.node.NeedsReset[a] })
 }
 
-// warm makes one function ready, within the limit for one record. What was moved off VFIO is bound again.
+// warm makes one function ready, within the limit for one record. A device that was moved off VFIO is bound again.
 func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	ctx, cancel := w.order.InTime(ctx)
 	defer cancel()
@@ -230,7 +231,7 @@ func isHeld(err error) bool {
 }
 
 // returnOthers returns free devices to their drivers that were made ready, or bound by a policy of an earlier config, and
-// are not wanted. It also ends what was interrupted. Drains and quarantines end by themselves.
+// are not wanted. It also ends interrupted steps. Drains and quarantines end by themselves.
 func (w *warming) returnOthers(ctx context.Context) error {
 	var errs []error
 	seen := map[string]bool{}
@@ -286,7 +287,7 @@ func (w *warming) returnOne(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	if n := w.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
-		return nil // what can't be read may be a claim of it
+		return nil // an unreadable record may be that of a claim of the device
 	}
 	return w.order.TakeOffLocked(ctx, snap, &work)
 }

@@ -39,8 +39,9 @@ func (f *FS) readFile(path string) ([]byte, error) {
 	return f.content(fd, math.MaxInt64)
 }
 
-// content reads an open file from where it stands to its end, at most n bytes. Nearly all files fit into a Dir's buffer. For a
-// larger one, memory is had once for its size; in proc, which has none, as the file is read.
+// content reads an open file from its present offset to its end, at most n bytes. Nearly all files fit into a Dir's buffer.
+// For a larger one, memory of its size is allocated once. In proc, whose files have no size, the memory grows during the
+// read.
 func (f *FS) content(fd int, n int64) ([]byte, error) {
 	buf := f.buffers.Get().(*buffer)
 	defer f.buffers.Put(buf)
@@ -62,7 +63,7 @@ func (f *FS) content(fd int, n int64) ([]byte, error) {
 	return all.Bytes(), err
 }
 
-// maxGrow is the most memory that is had for what a file says of its size, in bytes.
+// maxGrow is the maximum memory in bytes that is allocated by a file's size.
 const maxGrow = 16 << 20
 
 // isAttribute reports whether a file is an attribute of a device, driver or module. Others below sys may have several
@@ -103,7 +104,7 @@ func (d descriptor) Read(p []byte) (int, error) {
 }
 
 // ReadAtMost returns the first n bytes of a file, or all of a shorter one. Use it for files that are not trusted.
-// It refuses what is not a regular file or attribute (a pipe, a device), since reading one may never end.
+// It refuses other files than regular ones and attributes (pipes, devices), because the read of one may never end.
 func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 	data, err := f.readAtMost(path, n)
 	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)

@@ -136,7 +136,7 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// names lists the directory, which for a copy is what the node listed.
+// names lists the directory, for a copy with the names that the node had.
 func (d *Dir) names() ([]string, error) {
 	if d.fs.copy != nil {
 		return d.fs.copy.Names(d.path)
@@ -229,7 +229,7 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 
 // Inode returns the directory's inode number. A function's directory in sysfs gets a number that no other had since the
 // boot (fs/kernfs/dir.c __kernfs_new_node), so that it tells a function from one that comes to its address later. It is 0
-// where that is not known: a [Copy] has the numbers of another file system, unless it is one of [NodeInodes].
+// if that is unknown: a [Copy] has the numbers of another file system, unless it is one of [NodeInodes].
 func (d *Dir) Inode() (uint64, error) {
 	if !d.fs.hasInodes() {
 		return 0, nil

@@ -179,8 +179,8 @@ func (f *FS) Lstat(path string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// reason strips os' own operation and path from err: the caller says both,
-// with the whole path below the root where os says the last element it tried.
+// reason removes os' own operation and path from err. The caller adds both, with the whole path below the root: os names
+// only the last element that it tried.
 func reason(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -188,17 +188,16 @@ func reason(err error) error {
 	return err
 }
 
-// walk opens what path leads to, links followed, below the root. The kernel walks
-// in one call, where [os.Root] takes two for each element of the path. What it
-// does not do (an older kernel, a link that the root does not allow) is not known,
-// and os.Root does it, or says why not.
+// walk opens the target of path, with links followed, below the root. The kernel needs one call, [os.Root] two for each
+// element of the path. If known is false, the kernel can't do it (an older kernel, a link that the root does not allow).
+// Then os.Root does it, or returns the reason why not.
 func (f *FS) walk(path string, flags int) (fd int, known bool, err error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH}
 	fd, err = retry(func() (int, error) { return unix.Openat2(int(f.top.Fd()), path, &how) })
 	return fd, err == nil || errors.Is(err, unix.ENOENT), err
 }
 
-// file opens what path leads to; close it.
+// file opens the target of path. The caller closes it.
 func (f *FS) file(path string, flags int) (*os.File, error) {
 	fd, known, err := f.walk(path, flags)
 	if !known {
@@ -239,7 +238,7 @@ const (
 // Access is one read and its result. A tap that gets all of them can make a copy of the node.
 type Access struct {
 	Op Op
-	// Path is as it was asked for, links in it not followed.
+	// Path is the requested path. Its links are not followed.
 	Path string
 	// Data is the data that was read, maybe only the beginning, or a link's text. It belongs to the reader, who reuses
 	// it.

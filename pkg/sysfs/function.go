@@ -12,11 +12,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ErrNoFunction says that the node has no PCI function at an address: it was
-// unplugged, its VFs were disabled, or it never was.
+// ErrNoFunction is the error for an address without a PCI function: it was unplugged, its VFs were disabled, or it never
+// existed.
 var ErrNoFunction = errors.New("no such PCI function")
 
-// Devices is where the kernel lists its PCI functions, one link for each.
+// Devices is the directory of the kernel's PCI functions, one link for each.
 const Devices = "sys/bus/pci/devices"
 
 // FunctionPath returns the path of a function's directory.
@@ -52,8 +52,8 @@ func (f *FS) OpenFunction(a pci.Address) (*Dir, error) {
 	return dir, nil
 }
 
-// There returns [ErrNoFunction] if the function at a, whose directory d is, has been removed since d was opened, whatever
-// is at its address now.
+// There returns [ErrNoFunction] if the function at a, whose directory d is, has been removed since d was opened, even if
+// another one is at its address now.
 func (d *Dir) There(a pci.Address) error {
 	_, exists, err := d.Entry("vendor") // each function has it, and a directory that was removed has nothing
 	if err == nil && !exists || err != nil && Vanished(err) {
@@ -152,9 +152,8 @@ func (f *FS) FunctionInode(a pci.Address) (uint64, error) {
 	return stat.Ino, nil
 }
 
-// ConfigSpace returns what is readable of the function's configuration space:
-// 64 bytes without CAP_SYS_ADMIN, else 256 or 4096; or [ErrNoFunction], or
-// [ErrLocked].
+// ConfigSpace returns the readable part of the function's configuration space: 64 bytes without CAP_SYS_ADMIN, otherwise
+// 256 or 4096. The error is [ErrNoFunction] or [ErrLocked].
 func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) { return f.ConfigHead(a, pageBytes) }
 
 // ConfigHead returns the first n bytes of the function's configuration space,
@@ -198,8 +197,8 @@ func groupNumber(a pci.Address, target string) (number int, ok bool, err error) 
 	return number, true, nil
 }
 
-// absent turns "the attribute is not there" into nil if the function itself
-// still is, and into ErrNoFunction where it is not.
+// absent turns the error for a missing attribute into nil if the function itself exists, and otherwise into
+// ErrNoFunction.
 func (f *FS) absent(a pci.Address, err error) error {
 	if errors.Is(err, errNoEntry) { // its directory was there
 		return nil
@@ -211,8 +210,7 @@ func (f *FS) absent(a pci.Address, err error) error {
 	return err
 }
 
-// gone returns ErrNoFunction in place of err where err says that something is
-// not there and the function is not there either.
+// gone replaces err by ErrNoFunction if err reports a missing file and the function does not exist either.
 func (f *FS) gone(a pci.Address, err error) error {
 	if !Vanished(err) {
 		return err
@@ -227,9 +225,8 @@ func (f *FS) gone(a pci.Address, err error) error {
 	return err
 }
 
-// Vanished reports whether err is what the kernel answers for an attribute of
-// a device that has been removed: ENOENT when the path is walked, ENODEV (or
-// ENXIO) when the file was already open.
+// Vanished reports whether err is the kernel's answer for an attribute of a removed device: ENOENT for its path, ENODEV
+// (or ENXIO) for a file that was already open.
 func Vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ErrLocked says that an attribute can't be read now because the kernel holds the function's device lock, or
-// blocks its configuration space (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes
-// long or hangs.
+// ErrLocked is the error for an attribute that can't be read now, because the kernel holds the function's device lock, or
+// blocks its configuration space (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes long or
+// hangs.
 var ErrLocked = errors.New("an operation on the function hangs in the kernel and holds its device lock")
 
 // lockWait is how long a read waits for a device lock. A probe may hold it for
@@ -32,8 +32,8 @@ type lockedReads struct {
 	hanging map[lockedAttribute]int
 }
 
-// lockedAttribute is one attribute of one function: what guards configuration
-// space is another lock than the device's.
+// lockedAttribute is one attribute of one function. They are separate, because another lock than the device's guards
+// configuration space.
 type lockedAttribute struct {
 	address pci.Address
 	name    string
@@ -52,7 +52,7 @@ func (l *lockedReads) add(a lockedAttribute, n int) {
 	}
 }
 
-// note enters whether what a stands for hangs.
+// note records whether the read of an attribute hangs.
 func (l *lockedReads) note(a lockedAttribute, hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,8 +179,8 @@ func (d *Dir) locked(a pci.Address, name string, spans []span) (parts [][]byte, 
 // pageBytes is the maximum size of an attribute.
 const pageBytes = 4096
 
-// read reads parts of an open attribute of a into buf and closes it, but waits at most l.wait. Each part is as long as
-// what is readable of it. After [ErrLocked] the caller must not use buf.
+// read reads parts of an open attribute of a into buf and closes it, but waits at most l.wait. Each part has the length of
+// its readable bytes. After [ErrLocked] the caller must not use buf.
 func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte, spans []span) ([][]byte, error) {
 	type result struct {
 		parts [][]byte

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LstatIn describes the files with these names in a directory, and links themselves. What it can't describe is nil. It is
-// not reported to a tap, and describes the node without an overlay.
+// LstatIn describes the files with these names in a directory, and links themselves. A file that it can't describe is nil.
+// It is not reported to a tap, and describes the node without an overlay.
 func (f *FS) LstatIn(dir string, names ...string) []*unix.Stat_t {
 	all := make([]*unix.Stat_t, len(names))
 	fd, err := f.descriptor(dir, unix.O_PATH|unix.O_DIRECTORY)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay has files that replace those of a node: what the node would show after changes. Fill it before
+// Overlay has files that replace those of a node: the node's state after planned changes. Fill it before
 // [FS.WithOverlay]; after that it is safe for concurrent use.
 type Overlay struct {
 	files map[string]*overlaid

@@ -38,13 +38,9 @@ type Reader interface {
 	ReadString(path string) (string, error)
 }
 
-// Control writes the attributes that bind, reset and partition functions. It
-// is safe for concurrent use; writes for different functions run side by side.
-//
-// Its methods return nil when the kernel accepted the write, a [*WriteError]
-// when it refused, a [*StuckError] when it did not answer in time, and an error
-// that wraps the context's cause when the context had ended before the write
-// began, in which case nothing was written. All of them may be repeated.
+// Its methods return nil if the kernel accepted the write, a [*WriteError] if it refused, and a [*StuckError] if it did
+// not answer in time. If the context ended before the write began, nothing was written, and the error wraps the
+// context's cause. All methods may be repeated.
 type Control struct {
 	w     Writer
 	r     Reader
@@ -75,7 +71,7 @@ type Attribute struct {
 	value    string
 }
 
-// DriverOverride names the only driver that may bind a, whatever the drivers' ID tables say. "" clears it: the kernel
+// DriverOverride names the only driver that may bind a. The ID tables of drivers do not matter then. "" clears it: the kernel
 // clears on "\n" and ignores an empty write. It does not change the present driver, and does not survive a reboot or
 // the function's removal.
 func DriverOverride(a pci.Address, driver string) Attribute {
@@ -124,7 +120,7 @@ func device(a pci.Address, name string) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/%s", a, name)
 }
 
-// WriteError says that the kernel refused a write, or that the attribute can't be opened.
+// WriteError is the error for a write that the kernel refused, or for an attribute that can't be opened.
 type WriteError struct {
 	// Path is the attribute below the root, "/sys/...".
 	Path string
@@ -134,7 +130,7 @@ type WriteError struct {
 	Err error
 }
 
-// Error returns the written value and where, the kernel's answer, and what it means for this attribute if that is known.
+// Error returns the written value, the path, the kernel's answer and, if known, its meaning for this attribute.
 func (e *WriteError) Error() string {
 	text := fmt.Sprintf("write %q to %s: %v", e.Value, e.Path, e.Err)
 	if hint := e.hint(); hint != "" {

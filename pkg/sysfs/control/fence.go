@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// StuckError says that the kernel has not answered a write by its deadline. The write is still in the kernel and may
-// yet take effect. Until it returns, every write for the function is refused with this same error.
+// StuckError is the error for a write that the kernel has not answered by its deadline. The write is still in the
+// kernel and may yet take effect. Until it returns, every write for the function is refused with this same error.
 type StuckError struct {
 	Address pci.Address
 	// Path is the attribute below the root, "/sys/...", and Value the value of the write.
@@ -109,7 +109,7 @@ func deadline(ctx context.Context, limit time.Duration) (context.Context, contex
 }
 
 // pass returns the operation that blocks writes to a. If there is none, it drops results of a's resets that no caller
-// has taken: a write may undo what they did.
+// has taken, because a write may undo the resets' effect.
 func (c *Control) pass(a pci.Address) *StuckError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +161,8 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	}
 }
 
-// release waits for the kernel's late answer and then removes the fence. It drops the answer: whoever uses the function
-// next checks its state first.
+// release waits for the kernel's late answer and then removes the fence. It drops the answer: the next user of the function
+// checks its state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
 	<-done //nolint:errcheck // the caller already returned
 	c.mu.Lock()

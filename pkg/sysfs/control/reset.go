@@ -19,9 +19,9 @@ import (
 // for each function below a bridge.
 const resetFactor = 6
 
-// ResetRun says how a reset was run.
+// ResetRun describes one run of a reset.
 type ResetRun struct {
-	// Took is how long the reset took in the kernel.
+	// Took is the duration of the reset in the kernel.
 	Took time.Duration
 	// Joined is set if an earlier call began the reset and was interrupted, and this call took its result.
 	Joined bool
@@ -184,7 +184,7 @@ func (c *Control) abandon(r *reset) *StuckError {
 	return r.stuck(r.set[0])
 }
 
-// stuck returns what the fence answers for one function of the set.
+// stuck returns the fence's error for one function of the set.
 func (r *reset) stuck(a pci.Address) *StuckError {
 	stuck := r.what
 	stuck.Address, stuck.Since = a, r.begun
@@ -203,7 +203,7 @@ func (c *Control) lift(r *reset) {
 	if r.id.tenancy == "" && c.resets[r.id] == r {
 		delete(c.resets, r.id)
 	}
-	// After the fence is gone: whoever waits on done may write at once.
+	// The fence must be gone first: callers that wait on done may write at once.
 	close(r.done)
 }
 
@@ -264,8 +264,8 @@ func (c *Control) put(to Attribute) error {
 	return refused(to, c.w.Write(to.path, []byte(to.value)))
 }
 
-// NotBegun reports whether an error says that the kernel did not begin a reset: EBUSY from a group that a process has
-// open, EAGAIN from a lock of the bus.
+// NotBegun reports whether the kernel did not begin a reset, by its error: EBUSY from a group that a process has open,
+// EAGAIN from a lock of the bus.
 func NotBegun(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) }
 
 // restorable returns the text that sets reset_method to the list. An empty list means that an administrator disabled

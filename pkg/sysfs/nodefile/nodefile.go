@@ -1,5 +1,5 @@
-// Package nodefile finds out what a path of the node leads to, from a container that has another root. It never opens the
-// file itself, and a file system that does not answer delays it only for a limited time.
+// Package nodefile finds the target of a path of the node, from a container that has another root. It never opens the file
+// itself, and a file system that does not answer delays it only for a limited time.
 package nodefile
 
 import (
@@ -18,10 +18,10 @@ import (
 // that may trace the first process (CAP_SYS_PTRACE).
 const InitRoot = "/proc/1/root"
 
-// ErrBusy says that too many look-ups wait for file systems that do not answer.
+// ErrBusy is the error if too many look-ups wait for file systems that do not answer.
 var ErrBusy = errors.New("too many earlier look-ups still wait for a file system that does not answer")
 
-// Device is what a device node stands for.
+// Device is the device of a device node.
 type Device struct {
 	Block        bool // or a character device
 	Major, Minor uint32
@@ -115,7 +115,7 @@ func deviceAt(root int, path string) (d Device, is bool, err error) {
 		return Device{}, false, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	// What kind of file it is never changes, so a network file system need not ask its server.
+	// The kind of a file never changes, so a network file system need not ask its server.
 	var s unix.Statx_t
 	err = retry(func() error {
 		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
