@@ -26,6 +26,8 @@ func WriteSVG(w io.Writer, d *Drawing) error {
 	}
 	b.texts(d.Texts)
 	b.put("</svg>")
+	// Texts come from the node, and XML 1.0 forbids most control characters, even as
+	// character references.
 	if _, err := io.WriteString(w, output.VisibleLines(b.String())); err != nil {
 		return fmt.Errorf("write drawing: %w", err)
 	}

@@ -236,8 +236,8 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	return nil
 }
 
-// resetOrphan resets an orphan, or returns the reason why that is impossible. A crash before or after leaves nothing behind: the next
-// look resets it again.
+// resetOrphan resets an orphan, or returns the reason why that is impossible. A crash before or after leaves no trace: the
+// next look resets it again.
 func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
 	rec := orphanRecord(f.Address)
 	for _, r := range isolation.Resets(n.Snapshot, f) {

@@ -39,8 +39,8 @@ func pathChecks() []Check {
 	}
 }
 
-// shownInRegisters leaves quirks to a person who has the vendor's statement. If the override is in use, no quirk can be
-// trusted.
+// shownInRegisters leaves the judgment of quirks to a person with the vendor's statement. If the override is in use, no
+// quirk can be trusted.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
@@ -115,6 +115,8 @@ func translationBlocked(n *facts.Node) Answer {
 }
 
 func noEgressControl(n *facts.Node) Answer {
+	// With egress control on, the port sends requests to a peer whose bit in the egress vector is clear directly, even
+	// if redirection is on (PCI Express Base 6.12.3).
 	return portsThat(n, verb{"has egress control on", "have egress control on"}, "", acsRegisters, func(p *port) bool {
 		return p.Capabilities.ACS != nil && p.Capabilities.ACS.Control&pci.ACSEgressControl != 0
 	})

@@ -166,6 +166,7 @@ func sharedSwitches(n *facts.Node) Answer {
 	held := holdings(n)
 	for _, h := range held {
 		for _, p := range upstream(n, h.Function) {
+			// A switch has one upstream port, which identifies it.
 			if p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
 				if below[p.Address] == nil {
 					switches = append(switches, p.Address)
@@ -206,6 +207,7 @@ func noPeerMemory(n *facts.Node) Answer {
 	})
 	found := over(own, func(f *device.Function) Answer {
 		memory := n.Read(path.Join("sys/bus/pci/devices", f.Address.String(), "p2pmem/published"))
+		// A function gets the directory when its driver registers memory for peers (drivers/pci/p2pdma.c).
 		if memory.Status == facts.Absent {
 			return nil
 		}
@@ -289,6 +291,7 @@ func noFatalErrors(n *facts.Node) Answer {
 
 func noPanicOnNMI(n *facts.Node) Answer {
 	var seen []facts.Fact
+	// On x86, the error of a device can arrive as an NMI (pci_serr_error and io_check_error in arch/x86/kernel/nmi.c).
 	found := over([]string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"}, func(name string) Answer {
 		switch setting := n.Read("proc/sys/kernel/" + name); {
 		case setting.Status == facts.Absent: // of x86 alone
@@ -318,6 +321,8 @@ func idleMastersNothing(n *facts.Node) Answer {
 		switch command, seen := n.Command(f); {
 		case !seen.OK():
 			return unknown("whether "+f.Address.String()+" masters the bus", seen).on(f)
+		// vfio-pci clears the bit when the last user closes the device (vfio_pci_core_disable), so an idle function
+		// should not have it.
 		case command&commandMaster != 0:
 			return fail(f.Address.String()+" has bus mastering on without a tenant", seen).reaching(f.Address).on(f)
 		}

@@ -124,6 +124,7 @@ func wholeGPUs(n *facts.Node) Answer {
 // virtual fails if a VF of a GPU is a virtual GPU.
 func virtual(n *facts.Node, f *device.Function, vfs []pci.Address) Answer {
 	for _, vf := range vfs {
+		// NVIDIA's vGPU manager shows the file for each VF. Without a virtual GPU it is 0.
 		if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
 			return fail(fmt.Sprintf("GPU %s is divided into virtual GPUs", f.Address), kind).reaching(vfs...)
 		}
@@ -143,6 +144,7 @@ func mediated(n *facts.Node, f *device.Function) Answer {
 	if len(made) == 0 {
 		return nil
 	}
+	// The directory lists all attributes of the function, so only its path is evidence.
 	seen.Value = ""
 	return fail(fmt.Sprintf("GPU %s is divided into %s", f.Address, count(len(made), "mediated device")), seen)
 }
@@ -202,6 +204,7 @@ func oddSizes(model []*device.Function) Answer {
 		sizes[barSizes(f)] = append(sizes[barSizes(f)], f)
 	}
 	names := slices.Sorted(maps.Keys(sizes))
+	// The names are sorted, so that two sizes with equally many GPUs give the same result in each run.
 	most := names[0]
 	for _, size := range names {
 		if len(sizes[size]) > len(sizes[most]) {

@@ -118,6 +118,7 @@ func kvmGuards(n *facts.Node) Answer {
 	if flush.Running.Is("never") && !notAffected(n, "l1tf") {
 		found = pending(fail("KVM never flushes the L1 cache on guest entry", flush.Running), &flush, "cond", "always")
 	}
+	// The parameter reads as a boolean, or as "never" (get_nx_huge_pages in arch/x86/kvm/mmu/mmu.c).
 	if pages.Running.OK() && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
 		found = append(found, pending(fail("guests' huge pages are executable", pages.Running), &pages, "auto", "force", "Y")...)
 	}
@@ -154,6 +155,7 @@ func oneMicrocode(n *facts.Node) Answer {
 		seen.Value = "microcode " + strings.Join(p.Microcode, " ")
 		return seen
 	}
+	// Each kind has versions of its own, so only CPUs of one kind are compared.
 	return over(kinds, func(p facts.Processor) Answer {
 		if len(p.Microcode) < 2 {
 			return nil

@@ -44,6 +44,7 @@ func clearedMemory(n *facts.Node) Answer {
 	argument := n.BootArgument("init_on_alloc")
 	config := n.Read("boot/config-" + n.Snapshot.Host.Kernel)
 	standard := strings.Contains(config.Value, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y\n")
+	// The file has thousands of lines, of which one is evidence.
 	config.Value = fmt.Sprintf("CONFIG_INIT_ON_ALLOC_DEFAULT_ON: %t", standard)
 	switch {
 	// The argument takes precedence over the default of the kernel's configuration.
@@ -117,6 +118,8 @@ func correctedMemory(n *facts.Node) Answer {
 		}
 		modules, _ := n.List(path.Join(dir, controller))
 		for _, module := range modules {
+			// The words are those of edac_caps in drivers/edac/edac_mc_sysfs.c.
+			// Unknown and Reserved prove neither ECC nor its absence.
 			mode := n.Read(path.Join(dir, controller, module, "dimm_edac_mode"))
 			switch {
 			case mode.Is("None"):
@@ -174,6 +177,7 @@ func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
 		if slices.Contains(c.Devices, node) {
 			return node
 		}
+		// The mount of a directory above the node shows the node, too.
 		for _, source := range c.Mounts {
 			if strings.HasPrefix(node+"/", strings.TrimSuffix("/"+n.Real(source), "/")+"/") {
 				return source

@@ -110,6 +110,7 @@ func noHostDriverBeside(n *facts.Node) Answer {
 
 // noMergedGroup looks at the groups of functions that tenants can get, each once.
 func noMergedGroup(n *facts.Node) Answer {
+	// VFIO makes a no-IOMMU group for one function, so it shows nothing about the hardware.
 	groups := groupsWhere(n, func(g *device.Group) bool { return !g.NoIOMMU && slices.ContainsFunc(g.Members, n.IsAvailable) })
 	found := over(groups, func(g *device.Group) Answer {
 		devices := joinedIn(n, g)

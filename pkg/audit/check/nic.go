@@ -232,6 +232,7 @@ func ownGUIDs(n *facts.Node) Answer {
 
 // uniqueAddress fails if the VF has no address, or that of another VF.
 func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) vfVerdict {
+	// All zero means that the PF imposes none, so that the guest can choose any.
 	if strings.Trim(address, "0:") == "" {
 		return vfVerdict{state: finding.Fail, text: "has no " + what + " from its PF"}
 	}
@@ -266,6 +267,7 @@ func quiet(n *facts.Node) Answer {
 		switch {
 		case s.RSSQuery != nil && *s.RSSQuery:
 			return v.failed("can read the PF's RSS key", "query_rss off")
+		// With "enable", VFs of the node reach each other even while the PF's link is down (ip-link(8)).
 		case s.LinkState == "enable":
 			return v.failed("has a forced link", "state auto")
 		}

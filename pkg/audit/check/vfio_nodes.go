@@ -28,12 +28,15 @@ func vfioNodeChecks() []Check {
 
 func groupNodesAreRoots(n *facts.Node) Answer {
 	nodes := pathsIn(n, "dev/vfio")
+	// The container node is open to all users by design (Documentation/driver-api/vfio.rst), and devices is the directory
+	// of the function nodes.
 	return rootsAlone(n, "group node", slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
 }
 
 func functionNodesAreRoots(n *facts.Node) Answer {
 	nodes := pathsIn(n, "dev/vfio/devices")
 	if n.Exists("dev/iommu").OK() {
+		// A process maps memory for a function node by /dev/iommu, so both need the same owner.
 		nodes = append(nodes, "dev/iommu")
 	}
 	return rootsAlone(n, "function node", nodes)
@@ -114,6 +117,7 @@ func generosity(r *facts.UdevRule) string {
 			return "everybody (MODE " + mode + ")"
 		}
 	}
+	// Distributions put ordinary users into these groups, or processes without privileges.
 	for _, group := range r.Assigned("GROUP") {
 		if slices.Contains([]string{"users", "nogroup", "everyone", "plugdev", "video"}, group) {
 			return "group " + group

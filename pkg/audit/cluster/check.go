@@ -33,7 +33,8 @@ func Run(s *State, checks []Check, o finding.Options) *finding.Report {
 // Expose counts the tenants that the finding names.
 func (s *State) Expose(f *finding.Finding) { f.Exposure = s.exposure(f.Tenants) }
 
-// exposure returns the exposure of a finding that concerns the tenants. Without names it concerns all tenants that use our devices.
+// exposure returns the exposure of a finding that concerns the tenants. Without names it concerns all tenants that use our
+// devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
 	if len(tenants) == 0 {
 		tenants = s.holding()

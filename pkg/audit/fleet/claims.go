@@ -105,6 +105,7 @@ func (s *State) rowClaim(c *cluster.Claim) Claim {
 	}
 	if p := s.pod(o.Namespace, row.Pods); p != nil {
 		row.VM, row.PodPhase = cmp.Or(deref(p.Spec.RuntimeClassName), "none"), string(p.Status.Phase)
+		// Without an allocation, only the pod shows the node.
 		row.Node = cmp.Or(row.Node, p.Spec.NodeName)
 	}
 	row.State, row.Reason = summary(o, row.Devices)

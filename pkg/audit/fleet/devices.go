@@ -127,6 +127,7 @@ func published(d *cluster.Device) Device {
 func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 	quarantined := d.addTaints()
 	switch {
+	// A claim comes first: its tenant has the device even if it is tainted.
 	case holder != nil:
 		d.Use, d.Claim, d.Pods, d.By = Claimed, holder.Name(), holder.Pods, nil
 	case quarantined:
@@ -145,6 +146,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 // addTaints adds the taints that keep claims away, and reports whether one is a quarantine.
 func (d *Device) addTaints() (quarantined bool) {
 	for _, t := range d.published.Taints {
+		// Taints with another effect keep no claim away (DeviceTaintEffect in resource/v1).
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
 			continue
 		}

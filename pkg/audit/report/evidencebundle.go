@@ -49,6 +49,7 @@ func NewBundle(dir fs.FS, d *Evidence) (*Bundle, error) {
 	if b.Proofs, err = ledger.ProveEvents(dir, listEvents(listed)); err != nil {
 		return nil, fmt.Errorf("prove the events: %w", err)
 	}
+	// Verification derives the tenancies from these events alone, and would refuse a fact from another event.
 	h, err := b.replay()
 	if err != nil {
 		return nil, err

@@ -101,6 +101,7 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 		}
 		run.AddResult(result)
 	}
+	// GitHub replaces the earlier results of a category, which is the ID up to its last slash. So each subject has its own.
 	run.WithAutomationDetails(sarif.NewRunAutomationDetails().WithID("kata-vfio-audit/" + d.Subject.Kind + "/" + strings.ReplaceAll(strings.Trim(d.Subject.Label(), "/"), "/", "_") + "/"))
 	run.AddInvocation(sarif.NewInvocation().WithExecutionSuccessful(true).WithEndTimeUtc(d.Subject.Time).
 		WithProperties(bag(map[string]any{"subject": d.Subject, "profile": d.Profile, "summary": d.Summary})))

@@ -150,6 +150,7 @@ func differByImport(before, after, pattern string) error {
 	}
 	delete(was, "imports")
 	delete(is, "imports")
+	// A text without settings leaves the map nil, which DeepEqual distinguishes from an empty one.
 	if len(was)+len(is) > 0 && !reflect.DeepEqual(was, is) {
 		return errors.New("it would change other settings too")
 	}

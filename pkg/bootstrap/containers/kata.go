@@ -95,6 +95,7 @@ func (n node) handlerWants(w *wants, k *kata, h *handler) error {
 		w.refuse(rule.FileWrongType, h.config(), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
 			"Remove the link; bootstrap replaces it with a copy.")
 	}
+	// The copy does not exist before the first run, so it is checked from memory.
 	n.with(h.config(), []byte(text)).checkKata(w, k.flavour, h, ours)
 	w.file(h.config(), []byte(text), "the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, h.base)))
 	w.file(h.dropIn(), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
@@ -202,6 +203,7 @@ const kataVersionFile = "/opt/kata/VERSION"
 
 func (n node) kataVersion(w *wants) {
 	v := n.installed("kata-containers", "kata-runtime")
+	// findKata prefers the unpacked archive to a package, so the archive's version wins.
 	if file := n.Read(kataVersionFile); file.OK() {
 		v = parseVersion(strings.TrimSpace(file.Value), kataVersionFile)
 	}

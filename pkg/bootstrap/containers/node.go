@@ -30,7 +30,7 @@ func (n node) with(name string, content []byte) node {
 	return node{n.tree, would}
 }
 
-// Read implements [config.FileReader]. It truncates files after [config.MaxTableSize] bytes, a size that no valid configuration has.
+// Read implements [facts.FileReader]. It truncates files after [facts.MaxTableSize] bytes, a size that no valid configuration has.
 func (n node) Read(name string) facts.Fact { return n.readAtMost(name, facts.MaxTableSize) }
 
 func (n node) readAtMost(name string, limit int64) facts.Fact {
@@ -106,7 +106,7 @@ func (n node) list(dir string) (names []string, all bool) {
 	return slices.Compact(names), all
 }
 
-// Names implements [config.DirReader].
+// Names lists a directory for package facts.
 func (n node) Names(dir string) ([]string, facts.Fact) {
 	names, _ := n.list(dir)
 	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
@@ -116,16 +116,16 @@ func (n node) Names(dir string) ([]string, facts.Fact) {
 	return names, fact(dir, "", err)
 }
 
-// IsLink implements [config.DirReader].
+// IsLink reports for package facts whether a path is a link.
 func (n node) IsLink(name string) bool {
 	_, ok := n.link(name)
 	return ok
 }
 
-// Real implements [config.DirReader].
+// Real returns the target of a path for package facts, with links followed.
 func (n node) Real(name string) string { return below(n.target(name)) }
 
-// Match implements [config.FileReader].
+// Match implements [facts.FileReader].
 func (n node) Match(pattern string) (found []string, all bool) {
 	found, all = []string{""}, true
 	for element := range strings.SplitSeq(below(path.Clean(pattern)), "/") {

@@ -86,6 +86,7 @@ func socketWants(n node) (*wants, error) {
 
 // packagedUnit returns the directory where a package installed both files.
 func (n node) packagedUnit() (string, bool) {
+	// Without a merged /usr, the two are separate directories, and systemd reads both.
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
 		if n.exists(path.Join(dir, socketUnit)) && n.exists(path.Join(dir, socketAsked)) {
 			return dir, true
