@@ -36,10 +36,10 @@ type pluginNode struct {
 	// config is the plugin's; inPod says that it is in no file of the node.
 	config *v1alpha1.NodeConfig
 	inPod  bool
-	// failing and attempted are what the plugin knows by itself.
+	// failing and attempted are facts that only the plugin knows.
 	failing   map[pci.Address][]rule.Failure
 	attempted map[pci.Address]rule.Code
-	// window is what its VMs have for functions that are hot-plugged.
+	// window is the space of its VMs for hot-plugged functions.
 	window uint64
 }
 
@@ -95,7 +95,7 @@ func (n *pluginNode) gate() func(pci.Address) []rule.Failure {
 	}
 }
 
-// written is what a publisher wrote.
+// written is the output of a publisher.
 type written struct{ resourceslice.DriverResources }
 
 func (w *written) PublishResources(_ context.Context, r resourceslice.DriverResources) error {
@@ -340,7 +340,7 @@ func (n *pluginNode) configure() {
 	n.Put("etc/kata-vfio/node.yaml", string(data))
 }
 
-// compare runs the commands and compares what they show with the slices.
+// compare runs the commands and compares their output with the slices.
 func (n *pluginNode) compare(want map[pci.Address][]resourceapi.DeviceTaint) {
 	n.t.Helper()
 	shown := map[string]map[pci.Address]bool{

@@ -41,7 +41,7 @@ func write(t *testing.T, k *sysfstest.Kernel, path, value string) {
 	}
 }
 
-// execute runs a command line and returns what it wrote.
+// execute runs a command line and returns its output.
 func execute(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, warn bytes.Buffer

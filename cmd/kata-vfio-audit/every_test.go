@@ -59,7 +59,7 @@ func TestIntervalRunsUntilEnded(t *testing.T) {
 	}
 }
 
-// looking ends a run at its first line, and notes what the file has by then.
+// looking ends a run at its first line, and records the content of the file at that time.
 type looking struct {
 	file string
 	end  context.CancelFunc

@@ -66,7 +66,7 @@ func exitCodeOf(err error) int {
 	return exitCode(err)
 }
 
-// TestFailOnGatesAndSeverityShows: neither changes what the other does, in any
+// TestFailOnGatesAndSeverityShows: neither changes the other's effect, in any
 // format.
 func TestFailOnGatesAndSeverityShows(t *testing.T) {
 	good, bad := server(t).Root(), unsafeServer(t).Root()
@@ -148,7 +148,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestLedgerThatFailsHasItsOwnExitCode: whatever the severity, and nothing else fails.
+// TestLedgerThatFailsHasItsOwnExitCode: with any severity, and if nothing else fails.
 func TestLedgerThatFailsHasItsOwnExitCode(t *testing.T) {
 	tree := server(t)
 	name := ledger.DefaultDir + "/" + ledger.SegmentName(0)
@@ -222,7 +222,7 @@ func TestExpiredWaiverCountsAgain(t *testing.T) {
 	}
 }
 
-// TestHostileNodeDoesNothing: escape sequences in what is read are seen, not obeyed.
+// TestHostileNodeDoesNothing: escape sequences in files are shown, not obeyed.
 func TestHostileNodeDoesNothing(t *testing.T) {
 	tree := unsafeServer(t)
 	tree.Put("proc/sys/kernel/hostname", "n\x1b[2J\u202e\u009b1m\x1b]8;;http://evil\x1b\\\n")
@@ -356,7 +356,7 @@ func TestHeadlineSaysWhatIsJudged(t *testing.T) {
 	}
 }
 
-// TestFailureNeverShowsTheRulesTitle: it says what is in order, and it is not.
+// TestFailureNeverShowsTheRulesTitle: the title describes the good state.
 func TestFailureNeverShowsTheRulesTitle(t *testing.T) {
 	root := unsafeServer(t).Root()
 	for _, format := range []string{"table", "md"} {

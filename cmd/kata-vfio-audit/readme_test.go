@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// What the documents tell people to run must be there.
+// The commands in the documents must exist.
 func TestDocumentsRunCommandsThatExist(t *testing.T) {
 	docs.CheckCommands(t, "kata-vfio-audit", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, append(docs.All(t), docs.Evidence)...)
 }

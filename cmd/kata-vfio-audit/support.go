@@ -219,7 +219,7 @@ func (r *recorded) records() (readable []*journal.Record, unreadable map[string]
 	return readable, unreadable
 }
 
-// isRecord reports whether a file is a record of the journal, or what is left of one that was being written.
+// isRecord reports whether a file is a record of the journal, or the remainder of an interrupted write of one.
 func isRecord(place string) bool {
 	return path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json"
 }

@@ -291,7 +291,7 @@ func TestContainersEnvironmentStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// TestBundleIsItsOwners, whatever the mode of a file that it takes the place of.
+// TestBundleIsItsOwners, even if it replaces a file with another mode.
 func TestBundleIsItsOwners(t *testing.T) {
 	tree := server(t)
 	file := filepath.Join(t.TempDir(), "x.tgz")

@@ -182,7 +182,7 @@ func TestApplySummaryMatchesChanges(t *testing.T) {
 	}
 }
 
-// What is printed where nothing is found is an empty list, not null.
+// The output without any item is an empty list, not null.
 func TestJSONHasListsWhereThereIsNothing(t *testing.T) {
 	root := image(t)
 	if _, stderr, code := try(t, "apply", "--root", root, "--detailed-exitcode"); code != exitChanges {
@@ -266,7 +266,7 @@ func TestPlanPrintsManualSteps(t *testing.T) {
 	}
 }
 
-// What can't be printed is told, with the refusal's exit code.
+// A part that can't be printed is reported, with the refusal's exit code.
 func TestRefusalThatCantBePrintedIsTold(t *testing.T) {
 	root := image(t)
 	put(t, filepath.Join(root, "etc/default/grub"), "GRUB_CMDLINE_LINUX=\"iommu=pt\"\n")

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// What the documents tell people to run must be there.
+// The commands in the documents must exist.
 func TestDocumentsRunCommandsThatExist(t *testing.T) {
 	docs.CheckCommands(t, "kata-vfio-bootstrap", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, append(docs.All(t), docs.Evidence)...)
 }
@@ -64,7 +64,7 @@ func leaves(path string, of reflect.Type) map[string]reflect.Type {
 	return all
 }
 
-// The chart's bootstrap leaves no program on nodes: its pods revert what they did, and they go with the chart.
+// The chart's bootstrap leaves no program on nodes: its pods revert their changes, and are deleted with the chart.
 func TestUninstallRevertsNodesBeforeItRemovesTheChart(t *testing.T) {
 	section := docs.Section(t, "deploy/README.md", "Uninstall")
 	revert, uninstall := strings.Index(section, "-- kata-vfio-bootstrap revert --enter-node\n"), strings.Index(section, "helm uninstall ")

@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// keep returns a keeper of an image with what it says.
+// keep returns a keeper of an image and its output.
 func keep(t *testing.T, root, apply string) (k *keeper, said *bytes.Buffer) {
 	t.Helper()
 	said = &bytes.Buffer{}

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// invoke runs the command line as main does, and returns what it wrote and its exit code.
+// invoke runs the command line as main does, and returns its output and its exit code.
 func invoke(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, warned bytes.Buffer
@@ -60,7 +60,7 @@ func TestHelpDocumentsExitCodes(t *testing.T) {
 
 func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }
 
-// What the documents tell people to run must be there.
+// The commands in the documents must exist.
 func TestDocumentsRunCommandsThatExist(t *testing.T) {
 	docs.CheckCommands(t, "kata-vfio-controller", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
 }

@@ -58,7 +58,7 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// execute runs a command line and returns what it wrote and its exit code.
+// execute runs a command line and returns its output and its exit code.
 func execute(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, warn bytes.Buffer

@@ -47,7 +47,7 @@ func newRoot(t *testing.T) string {
 	return k.Root()
 }
 
-// result is what a command leaves for its caller.
+// result is the result of a command for its caller.
 type result struct {
 	stdout, stderr string
 	code           int

@@ -204,7 +204,7 @@ func drainError(err error) error {
 // drainPoll is the pause between two looks while drain waits.
 const drainPoll = time.Second
 
-// await waits until the drain is done or the limit has passed. It writes to w for what it waits, each time that this changes.
+// await waits until the drain is done or the limit has passed. It writes the reason of the wait to w each time that it changes.
 func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Draining, limit time.Duration) (*maintain.Draining, error) {
 	over, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

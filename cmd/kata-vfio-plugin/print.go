@@ -205,7 +205,7 @@ func (o *options) progress(w io.Writer) func(effects.Event) {
 	}
 }
 
-// progressLine returns the line for one step: mark, time and what was done.
+// progressLine returns the line for one step: mark, time and action.
 func progressLine(e effects.Event) string {
 	mark := "ok  "
 	if e.Err != nil {

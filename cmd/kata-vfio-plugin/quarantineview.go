@@ -278,7 +278,7 @@ func printDifferences(w io.Writer, when string, all []difference, unknown string
 	}
 }
 
-// waysOut returns what an operator can do, the mildest action first.
+// waysOut returns the possible actions of an operator, the mildest first.
 func waysOut(q *quarantine) string {
 	name := q.UID
 	if devices := q.record.Plan.Devices; len(devices) > 0 {

@@ -17,7 +17,7 @@ import (
 const (
 	// exitFindings: a check of `audit` fails, or a requirement of `conformance` is not shown.
 	exitFindings = 3
-	// exitForbidden: the user may not list what the command shows.
+	// exitForbidden: the user may not list the objects that the command shows.
 	exitForbidden = 4
 	// exitNotFound: the claim, pod, node or device does not exist.
 	exitNotFound = 5

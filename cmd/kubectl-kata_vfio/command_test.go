@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// TestExitCodes: what each means is in the help of every command.
+// TestExitCodes: the meaning of each is in the help of every command.
 func TestExitCodes(t *testing.T) {
 	for line, want := range map[string]int{
 		"devices": 0, "claims": 0, "audit worker-1": 0, "audit worker-2": exitFindings, "audit worker-2 --fail-on critical": exitFindings,
@@ -65,7 +65,7 @@ func TestTenantSeesItsOwn(t *testing.T) {
 	}
 }
 
-// TestWaitingClaimIsListedByItsDeviceClass, whatever the class is called; without the right to list DeviceClasses, by the domain of its name.
+// TestWaitingClaimIsListedByItsDeviceClass, with any name of the class; without the right to list DeviceClasses, by the domain of its name.
 func TestWaitingClaimIsListedByItsDeviceClass(t *testing.T) {
 	waiting := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "waits-for-fast"}}
 	waiting.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "fast-gpu"}}}

@@ -76,7 +76,7 @@ func sessionOf(client *fake.Clientset) *session {
 	return &session{now: at, connect: func() (lister, string, error) { return kubetest.New(client), "team-a", nil }}
 }
 
-// ask runs a command line and returns what it wrote.
+// ask runs a command line and returns its output.
 func ask(t *testing.T, client *fake.Clientset, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, warn bytes.Buffer
@@ -88,7 +88,7 @@ func ask(t *testing.T, client *fake.Clientset, args ...string) (stdout, stderr s
 	return out.String(), warn.String(), code
 }
 
-// documentOf decodes what a command wrote as JSON.
+// documentOf decodes a command's output as JSON.
 func documentOf[T any](t *testing.T, text string) T {
 	t.Helper()
 	var doc T

@@ -197,7 +197,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestWatchEndsWithItsReader: nobody reads what it goes on writing.
+// TestWatchEndsWithItsReader: it does not write without a reader.
 func TestWatchEndsWithItsReader(t *testing.T) {
 	for _, line := range []string{"devices", "devices -o json", "topology"} {
 		err := execute(t.Context(), sessionOf(sample(t)), append(strings.Fields(line), "--watch"), failing{}, io.Discard)

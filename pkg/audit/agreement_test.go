@@ -28,7 +28,7 @@ import (
 // `go test -run 'TestAuditAndPluginAgree/generated/seed_17$'` shows it alone.
 const seeds = 2000
 
-// tally counts what a property was tried on.
+// tally counts the cases of a property.
 type tally struct{ nodes, nodeWide, devices, tainted int }
 
 // TestAuditAndPluginAgree: what is published without a taint is what plan accepts, and the tables
@@ -197,7 +197,7 @@ func (c *tally) node(t *testing.T, n plan.Node) {
 	}
 }
 
-// newRows returns what the tables and pictures show, by address.
+// newRows returns the rows of the tables and pictures, by address.
 func newRows(n plan.Node) map[pci.Address]*audit.Device {
 	inv := audit.NewInventory(n, nil)
 	rows := map[pci.Address]*audit.Device{}

@@ -234,7 +234,7 @@ func many(roots int, open ...int) *audit.Inventory {
 	return m.inventory()
 }
 
-// TestVeryManyFunctionsAreFolded: the height is bounded, nothing is lost, and what is refused is drawn first.
+// TestVeryManyFunctionsAreFolded: the height is bounded, nothing is lost, and refused functions are drawn first.
 func TestVeryManyFunctionsAreFolded(t *testing.T) {
 	for roots, most := range map[int]int{40: 2000, 108: 3000, 400: 3500} {
 		inv := many(roots, 7)
@@ -278,7 +278,7 @@ func checkFolds(t *testing.T, d *audit.Drawing) {
 	}
 }
 
-// TestFoldedTexts: graph and tree have the counts of what they leave out.
+// TestFoldedTexts: graph and tree count the functions that they leave out.
 func TestFoldedTexts(t *testing.T) {
 	inv := many(40, 7)
 	for detail, lines := range map[audit.Detail]int{audit.Folded: 40 + 39 + 24, audit.Everything: 40 + 40*24} {

@@ -74,7 +74,7 @@ func TestColorAddsNothingButColor(t *testing.T) {
 	}
 }
 
-// The worst is what the eye meets at the prompt.
+// The worst is last, next to the prompt.
 func TestHintsAreWorstLast(t *testing.T) {
 	inv := sample()
 	var order []string

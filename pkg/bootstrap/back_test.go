@@ -100,7 +100,7 @@ func TestToolThatFailsOnTheWayBackIsRunAgain(t *testing.T) {
 	}
 }
 
-// What is left of somebody's edit beside ours is theirs alone.
+// After the revert, the rest of the file is the user's edit alone.
 func TestRevertLeavesNothingOfOursInAFileThatWasChangedAndAppliedAgain(t *testing.T) {
 	grub := func(n *node) {
 		n.put("etc/default/grub", strings.Replace(n.read("etc/default/grub"), "GRUB_TIMEOUT=5", "GRUB_TIMEOUT=9", 1)+"GRUB_DISABLE_OS_PROBER=true\n")

@@ -16,7 +16,7 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// power is what a process does until it is killed at one of its writes.
+// power is the file system of a process that is killed at one of its writes.
 type power struct {
 	bootstrap.Files
 	root string

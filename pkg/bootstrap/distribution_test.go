@@ -7,7 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 )
 
-// distribution is what a distribution's node has that matters here.
+// distribution has the relevant files of a distribution's node.
 type distribution struct {
 	name   string
 	loader boot.LoaderKind

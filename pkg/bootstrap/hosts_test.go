@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 )
 
-// host is a node as people have it, what they ask of bootstrap, and what it must say.
+// host is a node as people have it, with their blueprint and bootstrap's expected answer.
 type host struct {
 	name  string
 	files map[string]string

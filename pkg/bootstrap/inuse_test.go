@@ -106,7 +106,7 @@ func TestKeepOffTakesNothingThatTheNodeNeeds(t *testing.T) {
 	}
 }
 
-// answer is what the kernel answers of every function's disks.
+// answer is the kernel's answer for every function's disks.
 type answer struct {
 	node string
 	err  error

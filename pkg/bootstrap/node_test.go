@@ -242,7 +242,7 @@ func (s *tools) systemctl(verb string, units []string) error {
 	return nil
 }
 
-// shell runs a script in the node's root and returns what it prints.
+// shell runs a script in the node's root and returns its output.
 func (s *tools) shell(ctx context.Context, script string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", "set +u\n"+script)
 	cmd.Dir = s.root
@@ -284,7 +284,7 @@ echo "append root=/dev/sda1 ${U_BOOT_PARAMETERS:-ro quiet}"`)
 // lines are how boot loaders' files give a kernel its command line.
 var lines = regexp.MustCompile(`(?m)^\s*(?:linux /vmlinuz|options|append|set linux_append=) ?(.*)$`)
 
-// commandLine is what the node's boot loader starts the kernel with.
+// commandLine returns the kernel's command line from the node's boot loader.
 func (s *tools) commandLine(t *testing.T) string {
 	t.Helper()
 	for _, pattern := range []string{"boot/loader/entries/*.conf", "boot/efi/loader/entries/*.conf", "boot/grub*/grub.cfg", "boot/extlinux/extlinux.conf", "oem/grub.cfg"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// record looks at the node at a time and returns what is left there.
+// record inspects the node at a time and returns the record that it leaves.
 func (n *node) record(at time.Time) *state.Record {
 	n.t.Helper()
 	e := n.engine()

@@ -156,7 +156,7 @@ func TestParseCapabilities(t *testing.T) {
 	}
 }
 
-// switches returns what a light read sees of a space's capabilities.
+// switches returns a space's capabilities by a light read.
 func switches(config []byte, c pci.Capabilities) (registers [][]byte) {
 	for _, entry := range c.Switches {
 		registers = append(registers, config[entry.Offset:][:pci.SwitchBytes])

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// resource is what a GPU's "resource" reads: a 16 MiB BAR, a 64-bit
+// resource is the content of a GPU's "resource": a 16 MiB BAR, a 64-bit
 // prefetchable one of 64 GiB and a 64-bit one of 32 MiB, I/O ports, the ROM, and
 // SR-IOV BARs after that.
 const resource = `0x00000000c5000000 0x00000000c5ffffff 0x0000000000040200

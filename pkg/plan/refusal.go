@@ -9,7 +9,7 @@ import (
 // NotReady says why a node refuses all new claims.
 type NotReady struct {
 	Obstacle rule.Code `json:"obstacle"`
-	// Text says what is wrong and what to do.
+	// Text has the fault and the fix.
 	Text string `json:"text"`
 }
 

@@ -186,7 +186,7 @@ func sharedSwitches(n *facts.Node) Answer {
 	return showing(found.or(pass("each switch has one tenant at most", n.Journal())), held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 }
 
-// nodeACSChecks are about ways between devices that the node itself opens, and about what a hostile device does to it.
+// nodeACSChecks are about paths between devices that the node itself opens, and about attacks of a device on the node.
 func nodeACSChecks() []Check {
 	return []Check{
 		{ID: "ACS-011", Judge: noPeerMemory},

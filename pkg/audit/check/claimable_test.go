@@ -31,7 +31,7 @@ func eachRefusalIsFound(t *testing.T, n *facts.Node, findings []finding.Finding,
 	}
 }
 
-// failuresOf returns what fails for each function, whatever its severity.
+// failuresOf returns the failures of each function, of any severity.
 func failuresOf(t *testing.T, findings []finding.Finding) *check.Failures {
 	g := check.Enforcement{Counts: rule.Low, Today: "2026-11-22", Checks: check.Checks(checks(t))}
 	return g.Weigh(findings, func(pci.Address, rule.Failure) bool { return false })

@@ -153,7 +153,7 @@ func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool,
 		return seen, false, fmt.Errorf("%s", cmp.Or(seen.Err, "not present"))
 	}
 	words := []string{}
-	chain, _ := pci.Chain(registers) // what was found before the damage counts
+	chain, _ := pci.Chain(registers) // capabilities before the damage count
 	for _, c := range chain {
 		switch {
 		case !c.Extended && c.ID == capExpress && c.Offset+offDevCap+4 <= len(registers):

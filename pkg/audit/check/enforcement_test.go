@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// TestGateWithoutChecksFails: what nobody judged is not given to claims.
+// TestGateWithoutChecksFails: claims get no device that no check has judged.
 func TestGateWithoutChecksFails(t *testing.T) {
 	g := check.Enforcement{Counts: rule.High, Today: "2026-11-22"}
 	failures := g.Weigh(g.Ask(nil), func(pci.Address, rule.Failure) bool { return false })

@@ -17,7 +17,7 @@ func hostChecks() []Check {
 	return all
 }
 
-// bootChecks are about how the node starts, and what its kernel forbids.
+// bootChecks are about the node's start and the restrictions of its kernel.
 func bootChecks() []Check {
 	return []Check{
 		{ID: "HOST-001", Judge: lockedDown},

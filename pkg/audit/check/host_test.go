@@ -28,7 +28,7 @@ func without(rule, about string, state finding.State, files ...string) fault {
 	}}
 }
 
-// flaw plants what the kernel says of a flaw of the CPU.
+// flaw plants the kernel's status of a flaw of the CPU.
 func flaw(rule, name, said string, state finding.State) fault {
 	return fault{rule: rule, about: name + " " + strings.ReplaceAll(said, "/", " "), board: board.Server, state: state, plant: func(t *board.Tree) { t.Flaw(name, said) }}
 }

@@ -19,7 +19,7 @@ import (
 // fault is one thing that is wrong with a node, and which rule has to say so.
 type fault struct {
 	rule string
-	// about says what is wrong, in a few words.
+	// about is the fault in a few words.
 	about string
 	board func(testing.TB) *board.Tree
 	plant func(*board.Tree)
@@ -57,7 +57,7 @@ func checks(tb testing.TB) []check.Check {
 	return all
 }
 
-// auditNode also returns the node, which has read what the checks asked for.
+// auditNode also returns the node, which has read the files of the checks.
 func auditNode(tb testing.TB, tree *board.Tree) (*finding.Report, *facts.Node) {
 	tb.Helper()
 	fsys, err := sysfs.Open(tree.Root())

@@ -27,7 +27,7 @@ func restarted(n *facts.Node) Answer {
 		return notApplicable("containerd serves no CRI", asked)
 	}
 	if damaged := damagedRuntimes(r); len(damaged) > 0 {
-		return damaged // what its files say is not known
+		return damaged // the content of its files is unknown
 	}
 	found := over(r.Handlers, func(h runtimes.Handler) Answer {
 		if h.Engine != runtimes.Containerd {

@@ -188,7 +188,7 @@ func kataFaults() []fault {
 	}
 }
 
-// vmmFaults are processes that run, whatever is on disk.
+// vmmFaults are processes that run, independent of the files on disk.
 func vmmFaults() []fault {
 	return []fault{
 		{rule: "RT-007", about: "in a VMM that runs", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {

@@ -131,7 +131,7 @@ func generosity(r *facts.UdevRule) string {
 
 // kernelFault is a known fault of VFIO that a guest or its VMM can use.
 type kernelFault struct {
-	// name is its CVEs, and what its effect.
+	// name has its CVEs, and what is its effect.
 	name, what string
 	// fixed are the releases of kernel.org with the fix: the first of mainline, then the first of each older branch, if
 	// published.

@@ -52,7 +52,7 @@ func policy(s *world, name, expression string) {
 	})
 }
 
-// world is what the API server has: what a state has itself, and the objects of its cluster.
+// world has the objects of the API server: those of the state itself, and those of its cluster.
 type world struct {
 	cluster.State
 	Slices         []resourceapi.ResourceSlice
@@ -470,7 +470,7 @@ func TestClaimOfPodGroup(t *testing.T) {
 	}
 }
 
-// TestClusterUnknownOutcomes: what can't be read is unknown, and never passes.
+// TestClusterUnknownOutcomes: unreadable objects are unknown, and never pass.
 func TestClusterUnknownOutcomes(t *testing.T) {
 	s := good()
 	s.Missing = map[string]string{"pods": "forbidden", "clusterroles": "forbidden", "resourceslices": "forbidden"}

@@ -26,7 +26,7 @@ import (
 // audited is when nodes are audited, an hour before the cluster is.
 func audited() time.Time { return time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC) }
 
-// readReport is what a board's own audit says, as a node of that name.
+// readReport returns the report of a board's own audit, as a node of that name.
 func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
 	t.Helper()
 	fsys, s := tree.Read()

@@ -41,7 +41,7 @@ func withCodes(t *testing.T) *explaining {
 	return (&State{}).explaining(Texts{Codes: codes})
 }
 
-// TestAdviceIsTheTextOfTheCode: a refusal has one fix, whoever prints it. Reasons that are Kubernetes' own have theirs.
+// TestAdviceIsTheTextOfTheCode: a refusal has one fix in all outputs. Kubernetes' own reasons have fixes of their own.
 func TestAdviceIsTheTextOfTheCode(t *testing.T) {
 	e := withCodes(t)
 	for _, text := range e.texts {

@@ -158,7 +158,7 @@ func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]
 // auditedLately is the check of package cluster that asks for reports of a day.
 const auditedLately = "K8S-024"
 
-// Expected returns what the check ensures, as a clause.
+// Expected returns the ensured state as a clause.
 func (f *FailedCheck) Expected() string {
 	rule := rule.Rule{Title: f.Title}
 	return rule.Expected()

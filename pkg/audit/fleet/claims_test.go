@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
-// says adds what the node said of the claim's first device: "Ready", "!Ready=InUse", "?Isolated=NotJudged".
+// says adds the node's conditions of the claim's first device: "Ready", "!Ready=InUse", "?Isolated=NotJudged".
 func says(c resourceapi.ResourceClaim, conditions ...string) resourceapi.ResourceClaim {
 	r := c.Status.Allocation.Devices.Results[0]
 	d := resourceapi.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
@@ -52,7 +52,7 @@ func asks(class string) resourceapi.ResourceClaim {
 	}
 }
 
-// TestStandingOfAClaim: what its conditions come to.
+// TestStandingOfAClaim: the state that follows from the conditions.
 func TestStandingOfAClaim(t *testing.T) {
 	deleted := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
 	deleted.DeletionTimestamp = new(metav1.Now())
@@ -110,7 +110,7 @@ func TestStandingOfAClaim(t *testing.T) {
 	}
 }
 
-// TestClaimDevices: its pod's VM and node, the network, and what the plugin wrote; a document that is none tells nothing.
+// TestClaimDevices: its pod's VM and node, the network, and the plugin's data; an invalid document is ignored.
 func TestClaimDevices(t *testing.T) {
 	c := says(holds("n1/pf-0000-5e-00-0", "vf-0000-5e-00-2"), "Ready", "Isolated", "Reset")
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}, {APIGroup: "x", Resource: "pods", Name: "q"}}

@@ -108,7 +108,7 @@ func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 	return r
 }
 
-// check makes one finding of what the judge observes.
+// check makes one finding of the judge's observation.
 func (r *requirement) check() check {
 	return check{ID: r.ID, Needs: r.needs, Judge: func(s *ConformanceState) []finding.Finding {
 		o := r.judge(s)

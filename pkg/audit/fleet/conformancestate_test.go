@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// platform is what the API server has: what a state has itself, and the objects of its cluster.
+// platform has the objects of the API server: those of the state itself, and those of its cluster.
 type platform struct {
 	fleet.ConformanceState
 	Fleet         *objects

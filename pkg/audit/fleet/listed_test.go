@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// listed is what the API server has.
+// listed has the objects of the API server.
 type listed struct {
 	Slices    []resourceapi.ResourceSlice
 	Claims    []resourceapi.ResourceClaim

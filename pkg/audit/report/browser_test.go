@@ -52,7 +52,7 @@ func (b browser) keep(name string, take func() []byte) {
 	}
 }
 
-// eval returns what an expression is in the page.
+// eval returns the value of an expression in the page.
 func eval[T any](p *chromium.Page, expression string) T {
 	var result T
 	p.Eval(expression, &result)
@@ -321,7 +321,7 @@ func paper(b browser) {
 	}
 }
 
-// fullPaper prints what the box on the page asks for.
+// fullPaper prints the page with the box's option.
 func fullPaper(b browser) {
 	v := desk()
 	v.NoScript = true

@@ -31,7 +31,7 @@ func evilText() string {
 	return "=HYPERLINK(\"http://evil\")\x1b[2J\u009b31m\x1b]8;;http://evil\x1b\\x\u202e\u2066\x07\n\r\x00\x7f\xff`|*_[a](b)<script>alert(1)</script>]]>&amp;"
 }
 
-// TestNothingFromTheNodeIsObeyed, whatever the format.
+// TestNothingFromTheNodeIsObeyed in any format.
 func TestNothingFromTheNodeIsObeyed(t *testing.T) {
 	d := document([]finding.Finding{hostileFinding()})
 	d.Subject.Kernel, d.Subject.BootID = evilText(), evilText()
@@ -40,7 +40,7 @@ func TestNothingFromTheNodeIsObeyed(t *testing.T) {
 	}
 }
 
-// obeyedIn says what a terminal would obey in an output.
+// obeyedIn fails the test for each character of an output that a terminal would obey.
 func obeyedIn(t *testing.T, format, out string) {
 	t.Helper()
 	for _, r := range out {

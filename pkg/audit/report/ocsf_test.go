@@ -38,7 +38,7 @@ func ocsfSchema(t *testing.T) schema {
 	return s
 }
 
-// problems says what is wrong with an object of the class, where.
+// problems returns the faults of an object of the class, with their places.
 func (s schema) problems(class, where string, object map[string]any) (wrong []string) {
 	for name, a := range s[class] {
 		if a.Required && object[name] == nil {
@@ -117,7 +117,7 @@ func TestOCSFIsOfTheSchema(t *testing.T) {
 	}
 }
 
-// TestOCSFSchemaIsHeldAgainst: the walk finds what it is for.
+// TestOCSFSchemaIsHeldAgainst: the walk finds the faults that it is for.
 func TestOCSFSchemaIsHeldAgainst(t *testing.T) {
 	s := ocsfSchema(t)
 	line, _, _ := strings.Cut(write(t, document(few()), "ocsf", report.Options{}), "\n")

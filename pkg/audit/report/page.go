@@ -88,7 +88,7 @@ func newView(p *Page) *view {
 	return v
 }
 
-// parts are what the page's head leads to.
+// parts returns the links in the page's head.
 func (v *view) parts() []link {
 	list := []link{{"verdict", "Verdict"}}
 	if v.Node != nil {
@@ -164,7 +164,7 @@ func newAnswerView(a *Answer) *answerView {
 	return v
 }
 
-// parts are what the page's head leads to.
+// parts returns the links in the page's head.
 func (v *answerView) parts() []link {
 	var list []link
 	for _, part := range []struct {

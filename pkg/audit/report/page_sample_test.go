@@ -246,7 +246,7 @@ func findings() []finding.Finding {
 	return list
 }
 
-// complete does what a run of the checks does.
+// complete does the same as a run of the checks.
 func complete(f *finding.Finding) {
 	for _, r := range rules() {
 		if r.ID != f.ID {

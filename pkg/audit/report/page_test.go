@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// all returns what the first group of a pattern matches.
+// all returns the matches of a pattern's first group.
 func all(text, pattern string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {

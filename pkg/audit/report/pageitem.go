@@ -108,7 +108,7 @@ func (it *item) Heading() string {
 	return it.Findings[0].Text
 }
 
-// Words are what a search looks through, in lower case.
+// Words is the text for searches, in lower case.
 func (it *item) Words() string {
 	var b strings.Builder
 	b.WriteString(it.Rule.ID + " " + it.Rule.Title)
@@ -118,7 +118,7 @@ func (it *item) Words() string {
 	return strings.ToLower(b.String())
 }
 
-// TenantNames are what the tenant filter looks for: names with bars around them.
+// TenantNames are the names for the tenant filter, with bars around them.
 func (it *item) TenantNames() string { return barred(it.Tenants) }
 
 func barred(list []tenant) string {
@@ -129,7 +129,7 @@ func barred(list []tenant) string {
 	return "|" + strings.Join(names, "|") + "|"
 }
 
-// subject names what a finding is about.
+// subject names the subject of a finding.
 func subject(f *finding.Finding) string {
 	switch {
 	case f.Device != nil:

@@ -28,7 +28,7 @@ type number struct {
 	Label string
 	// Kind is the class that colors it: "bad", "warn", "good" or none.
 	Kind string
-	// State and Severity preset the filters, for what is counted there.
+	// State and Severity preset the filters for the counted findings.
 	State    finding.State
 	Severity rule.Severity
 }

@@ -45,7 +45,7 @@ func sampleRules() []rule.Rule {
 	}
 }
 
-// found fills in what the rule says.
+// found completes a finding with its rule's texts.
 func found(id string, f finding.Finding) finding.Finding {
 	for _, r := range sampleRules() {
 		if r.ID == id {

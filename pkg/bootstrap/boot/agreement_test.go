@@ -71,7 +71,7 @@ func kinds() []boot.LoaderKind {
 	}
 }
 
-// said is what a program says of a node.
+// said is a program's output about a node.
 type said struct {
 	// files are the places for later boots: "/etc/default/grub line 3: off".
 	files []string

@@ -280,7 +280,7 @@ func (e *editor) assigns(variable string) bool {
 	return false
 }
 
-// grubFragment sorts after other fragments, so that none of them replaces what it appends to.
+// grubFragment sorts after other fragments, so that none of them replaces the variables that it appends to.
 const grubFragment = "zz-kata-vfio.cfg"
 
 // shell appends to a variable of settings in shell syntax, in a separate fragment if the tool reads fragments.

@@ -223,6 +223,6 @@ func (r *reader) markLoaded(modules map[string]Module) {
 // moduleName returns the name of a module's file: "kernel/a/vfio-pci.ko.zst".
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(strings.TrimSpace(file)), ".ko")
-	// A loaded module's name has underscores only, whatever its file's name has (modprobe(8)).
+	// A loaded module's name has underscores only, even if its file's name has dashes (modprobe(8)).
 	return strings.ReplaceAll(name, "-", "_")
 }

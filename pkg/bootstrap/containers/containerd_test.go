@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// content returns what is wanted of a file; empty if nothing is.
+// content returns the required content of a file; empty if there is none.
 func content(w state.Wanted, path string) string {
 	for _, f := range w.Files {
 		if f.Path == path {
@@ -41,7 +41,7 @@ func TestNewConfigurationHasTwoLines(t *testing.T) {
 	}
 }
 
-// TestContainerd1IsRefused: whatever its configuration is, no file of containerd's is wanted.
+// TestContainerd1IsRefused: with any configuration, no file of containerd's is required.
 func TestContainerd1IsRefused(t *testing.T) {
 	for name, of := range map[string]files{
 		"no configuration": {},

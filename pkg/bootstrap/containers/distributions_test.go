@@ -253,7 +253,7 @@ func checkProblems(t *testing.T, w state.Wanted, c distributionCase) {
 	}
 }
 
-// What is wanted of a distribution's directory is wanted no more once it is there.
+// A requirement on a distribution's directory ends when the directory exists.
 func TestDropInOfADistributionIsWrittenOnce(t *testing.T) {
 	for _, c := range distributionCases() {
 		if c.dropIn == "" {

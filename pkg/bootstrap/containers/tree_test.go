@@ -83,7 +83,7 @@ func wanted(tb testing.TB, fsys *sysfs.FS, o blueprint.Containers) state.Wanted 
 	return w
 }
 
-// open makes the node and says what it wants.
+// open makes the node and returns its requirements.
 func open(tb testing.TB, of files, o blueprint.Containers) (*sysfs.FS, state.Wanted) {
 	tb.Helper()
 	fsys := tree.Open(tb, of)
@@ -167,7 +167,7 @@ func checkRefused(tb testing.TB, w state.Wanted, part, path string, words ...str
 	}
 }
 
-// seen is what the audit sees of the node's runtimes.
+// seen has the audit's facts about the node's runtimes.
 func seen(fsys *sysfs.FS) *runtimes.Runtimes {
 	return runtimes.Of(facts.New(fsys, &device.Snapshot{}))
 }

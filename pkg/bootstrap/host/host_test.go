@@ -218,7 +218,7 @@ func TestHostReportsMissingParts(t *testing.T) {
 	}
 }
 
-// What the initial RAM file system has in it makes it again.
+// A change of a file in the initial RAM file system regenerates it.
 func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.EarlyBinding, b.VFIO.KeepOff = true, []pci.Address{{Bus: 0x3b}}

@@ -28,7 +28,7 @@ func TestToolsEndIsTold(t *testing.T) {
 	}
 }
 
-// What a tool has started, and what holds its output open, ends with it.
+// Processes that a tool started, and those that have its output open, end with it.
 func TestToolIsEndedAtItsLimitWithAllThatItStarted(t *testing.T) {
 	cause, alive := errors.New("the limit"), filepath.Join(t.TempDir(), "alive")
 	if err := unix.Mkfifo(alive, 0o600); err != nil {

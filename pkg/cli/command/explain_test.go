@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// explained returns what a program prints for "explain" with args.
+// explained returns a program's output for "explain" with args.
 func explained(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "kata-vfio-x", SilenceErrors: true, SilenceUsage: true}
@@ -49,7 +49,7 @@ runbook   "Device is quarantined" in deploy/RUNBOOK.md
 	}
 }
 
-// unwrapped returns text as one line, whatever the terminal's width is.
+// unwrapped returns text as one line, independent of the terminal's width.
 func unwrapped(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // TestExplainKnowsEveryCode: no code of the binaries is left without an explanation.

@@ -30,7 +30,7 @@ func TestEncodeRewritesStringsOnly(t *testing.T) {
 	}
 }
 
-// FuzzRewriteStrings: what nobody rewrites is as it was, and what was JSON is JSON.
+// FuzzRewriteStrings: strings that are not rewritten are unchanged, and JSON stays JSON.
 func FuzzRewriteStrings(f *testing.F) {
 	f.Add([]byte(`{"a":["b",{"c":"d"}],"e":null}`))
 	f.Add([]byte(`"\ud800"`))

@@ -71,8 +71,8 @@ func (k *Kernel) probe(f *function, d *driver) error {
 	return k.err
 }
 
-// mayProbe answers what keeps d from taking f: first what the kernel finds
-// before the driver's probe function, then what that would.
+// mayProbe returns the error that keeps d from taking f: first the kernel's, from before the driver's probe function,
+// then that of the probe function.
 func (k *Kernel) mayProbe(f *function, d *driver) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,8 +194,8 @@ func (k *Kernel) wants(d *driver, f *function) bool {
 	return !f.gone && d.matches(f)
 }
 
-// storeProbe is drivers_probe_store of drivers/base/bus.c: whatever kept the
-// function from being bound, short of a refusal by a driver, reads EINVAL.
+// storeProbe is drivers_probe_store of drivers/base/bus.c. If the function is not bound for another reason than a
+// driver's refusal, the write fails with EINVAL.
 func (k *Kernel) storeProbe(t target, _ string) error {
 	if t.function == nil {
 		return unix.ENODEV

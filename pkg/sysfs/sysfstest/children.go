@@ -9,15 +9,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// A child is what a kernel subsystem made of a function for its driver.
+// A child is the device of a kernel subsystem for a function's driver.
 type child struct {
 	name  string   // in Kernel.taken
 	class string   // whose uevents announce it; empty if there is none
-	paths []string // what goes with it, links first
+	paths []string // the files of the child, links first
 	nodes []string
 }
 
-// makeChildren makes what the function's class has under a host driver.
+// makeChildren makes the children of the function's class under a host driver.
 // Callers hold mu.
 func (k *Kernel) makeChildren(f *function) {
 	if f.driver.NoChildren {
@@ -112,8 +112,8 @@ func (k *Kernel) makeDRMNode(f *function, name string, minor int) {
 	k.makeNode(node, Number{majorDRM, minor}, path.Join(f.dir, "drm", name))
 }
 
-// makeNVIDIA makes what the nvidia driver has besides DRM: a node that sysfs
-// does not know, and a file in proc that does.
+// makeNVIDIA makes the files of the nvidia driver besides DRM: a node that
+// sysfs does not know, and a file in proc that does.
 func (k *Kernel) makeNVIDIA(f *function) {
 	name, n := k.free("nvidia", 0)
 	dir := path.Join("proc/driver/nvidia/gpus", f.Address.String())

@@ -52,12 +52,12 @@ type Driver struct {
 	// ManagesDMA is for drivers that leave the group's DMA to a user, as
 	// pcieport and pci-stub do (driver_managed_dma). VFIO drivers all do.
 	ManagesDMA bool
-	// SRIOV says that it enables VFs through sriov_numvfs.
+	// SRIOV: it enables VFs through sriov_numvfs.
 	SRIOV bool
-	// KeepsVFs says that it leaves the VFs enabled when it is unbound.
+	// KeepsVFs: it leaves the VFs enabled when it is unbound.
 	KeepsVFs bool
-	// NoChildren says that no subsystem gets a device from it: stubs, UIO.
-	// Otherwise a network, display or NVMe function gets what its class has.
+	// NoChildren: no subsystem gets a device from it, such as from stubs and UIO. Otherwise a network, display or
+	// NVMe function gets the children of its class.
 	NoChildren bool
 	// Infiniband is the prefix of the RDMA device it makes for a network
 	// function ("mlx5_"); empty if there is none.
@@ -304,7 +304,7 @@ func (k *Kernel) SlowVFs(pf pci.Address, each time.Duration) {
 	k.OnWrite(func(name, value string) error {
 		dir, attr := path.Split(name)
 		if attr == "sriov_numvfs" && path.Base(dir) == pf.String() {
-			n, _ := strconv.Atoi(word(value)) // the kernel answers what is not a number
+			n, _ := strconv.Atoi(word(value)) // the kernel refuses other texts
 			<-time.After(time.Duration(n) * each)
 		}
 		return nil

@@ -76,7 +76,7 @@ type function struct {
 	// testing/synctest sees who waits for it.
 	lock chan struct{}
 
-	// What follows is guarded by Kernel.mu.
+	// The following fields are guarded by Kernel.mu.
 	gone     bool
 	driver   *driver // stays set until the driver's remove function has returned
 	override string

@@ -129,7 +129,7 @@ func (k *Kernel) hold(h *Holder) {
 	k.symlink(h.fd(), h.Node)
 }
 
-// opened returns what a VFIO node opens: a group, or one function of a group.
+// opened returns the target of a VFIO node: a group, or one function of a group.
 // Callers hold mu.
 func (k *Kernel) opened(node string) (*group, *function) {
 	for _, g := range k.groups {
@@ -244,8 +244,7 @@ type Process struct {
 	Args []string
 }
 
-// StartTime is when the kernel says that a process of [Kernel.Hold] started, in clock
-// ticks since boot.
+// StartTime is the start time of a process of [Kernel.Hold] by the kernel, in clock ticks since boot.
 func StartTime(pid int) uint64 { return uint64(pid) * 100 }
 
 // Run starts a process, in place of one with its PID. It runs until [Kernel.Kill].

@@ -26,7 +26,7 @@ type host struct {
 	swaps       []string
 }
 
-// boot makes what a node has without any PCI function.
+// boot makes the files of a node without any PCI function.
 func (k *Kernel) boot() {
 	k.build(func() {
 		for _, dir := range []string{
@@ -235,7 +235,7 @@ func (k *Kernel) OnUevent(hook func(Uevent)) {
 	k.script.uevent = hook
 }
 
-// say sends a uevent about what is at dir, below the node's root. Callers hold mu.
+// say sends a uevent about the device at dir, below the node's root. Callers hold mu.
 func (k *Kernel) say(action, dir, subsystem string) {
 	if k.script.uevent != nil {
 		k.script.uevent(Uevent{Action: action, Path: "/" + strings.TrimPrefix(path.Clean(dir), "sys/"), Subsystem: subsystem})

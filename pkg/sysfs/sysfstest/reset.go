@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ResetEffect is what a reset does to a function's configuration space, which represents all of the function's state.
+// ResetEffect is the effect of a reset on a function's configuration space, which represents all of the function's state.
 type ResetEffect int
 
 const (
@@ -123,7 +123,7 @@ func (k *Kernel) reset(f *function, method string) error {
 	return k.err
 }
 
-// affect does to f what a reset has done. Callers hold mu.
+// affect applies the effect of a reset to f. Callers hold mu.
 func (k *Kernel) affect(f *function, effect ResetEffect) {
 	switch effect {
 	case ResetIgnored:
@@ -204,8 +204,8 @@ func (k *Kernel) showMethods(f *function) {
 // EBUSY for a group that a process has open, EINVAL unless the set has all
 // functions that the reset reaches, EINVAL for one without a bridge above it.
 //
-// Like the ioctl it ends when the hooks of [Kernel.OnReset] have, whatever becomes
-// of the context.
+// Like the ioctl it ends when the hooks of [Kernel.OnReset] have returned, even if
+// the context has ended.
 func (k *Kernel) HotReset(_ context.Context, set []pci.Address) error {
 	functions, err := k.together(set)
 	if err != nil {

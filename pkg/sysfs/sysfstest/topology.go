@@ -62,9 +62,9 @@ type Switch struct {
 	Vendor, Device pci.ID
 }
 
-// FullACS returns what the kernel wants of a port that keeps functions apart:
-// source validation, request and completion redirect, upstream forwarding, all
-// supported and on (drivers/iommu/iommu.c REQ_ACS_FLAGS).
+// FullACS returns the controls that the kernel requires of a port that separates functions: source
+// validation, request and completion redirect, upstream forwarding, all supported and on
+// (drivers/iommu/iommu.c REQ_ACS_FLAGS).
 func FullACS() *pci.ACS {
 	bits := uint16(pci.ACSSourceValidation | pci.ACSRequestRedirect |
 		pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding)

@@ -72,7 +72,7 @@ func (k *Kernel) dropNode(node string) {
 	}
 }
 
-// A vfioDevice is what a VFIO driver makes of a function.
+// A vfioDevice is a VFIO driver's device for a function.
 type vfioDevice struct {
 	name string // vfio3
 	open bool   // until the device is unregistered

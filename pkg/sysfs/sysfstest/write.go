@@ -20,11 +20,11 @@ type Write struct {
 	// Path is the path as given, below the node's root and without a leading slash.
 	Path  string
 	Value string
-	// Err is what the kernel answered.
+	// Err is the kernel's answer.
 	Err error
 }
 
-// script is what the test has said about writes. It is guarded by Kernel.mu.
+// script has the test's orders for writes. It is guarded by Kernel.mu.
 type script struct {
 	refuse error
 	before []func(path, value string) error
@@ -101,8 +101,7 @@ type target struct {
 	driver   *driver // of bind and unbind
 }
 
-// A storeFunc is what the kernel calls for a write. The function's lock is
-// held (see store), Kernel.mu is not.
+// A storeFunc is the kernel's function for a write. The function's lock is held (see store), Kernel.mu is not.
 type storeFunc func(k *Kernel, t target, value string) error
 
 // store runs the hooks and the store function, under the function's lock except for
