@@ -164,7 +164,7 @@ func toldFaults() []fault {
 		}},
 		{rule: "OBS-003", about: "a standing binding", board: board.Switch, state: finding.Pass, plant: func(t *board.Tree) {}},
 	}
-	// A step that is under way is no contradiction.
+	// A step that is under way does not contradict the journal.
 	for _, state := range []journal.State{journal.Preparing, journal.Releasing, journal.Cleaned} {
 		faults = append(faults, fault{rule: "OBS-003", about: "a claim that is " + string(state), board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
