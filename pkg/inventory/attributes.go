@@ -60,8 +60,8 @@ func (a *attributes) word(name string) string {
 	return unique.Make(text).Value()
 }
 
-// answered returns an attribute that asks the device's registers: the kernel
-// answers EINVAL where the device does not answer, which reads as absent.
+// answered returns an attribute that asks the device's registers. If the device does not answer,
+// the kernel returns EINVAL, which reads as absent.
 func (a *attributes) answered(name string) string {
 	if !a.usable() {
 		return ""

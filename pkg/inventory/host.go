@@ -14,8 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// readHost reads the facts of the node as a whole. What the tree does not have
-// is absent from them.
+// readHost reads the facts of the node as a whole. Facts that the tree lacks are absent.
 func readHost(fs *sysfs.FS) (device.Host, error) {
 	h := device.Host{}
 	r := &hostReader{fs: fs}
@@ -141,6 +140,7 @@ func (r *hostReader) irqChips() []string {
 	if len(chips) > 0 {
 		return chips
 	}
+	// The kernel has /sys/kernel/irq only with CONFIG_SPARSE_IRQ (kernel/irq/irqdesc.c).
 	for line := range strings.Lines(r.text("proc/interrupts")) {
 		for word := range strings.FieldsSeq(line) {
 			chips = append(chips, msiChip(word)...)
@@ -215,6 +215,7 @@ func readConsole(fs *sysfs.FS) (*console, error) {
 	}
 	for _, m := range buffers {
 		a, ok := lastAddress(m.where)
+		// fbcon is the console's own device in this class, not a frame buffer (drivers/video/fbdev/core/fbcon.c).
 		switch {
 		case !strings.HasPrefix(m.name, "fb") || m.name == "fbcon":
 		case ok:

@@ -50,6 +50,7 @@ func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	}
 	defer dir.Close()
 	a := &attributes{dir: dir}
+	// Reading its registers would resume the device (drivers/pci/pci-sysfs.c pci_read_config) and keep it from sleeping.
 	if state, _ := a.text("power_state"); state == poweredDown {
 		return true, a.err
 	}

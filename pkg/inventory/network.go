@@ -226,6 +226,7 @@ func parseRoutes4(text string) ([]route, error) {
 		if flags&rtfReject != 0 {
 			continue
 		}
+		// A route without a gateway has 0.0.0.0 here.
 		if via.IsUnspecified() {
 			via = netip.Addr{}
 		}
@@ -257,6 +258,7 @@ func parseRoutes6(text string) ([]route, error) {
 		if flags&(rtfReject|rtfLocal|rtfAnycast) != 0 || dst.IsLinkLocalUnicast() || dst.IsMulticast() {
 			continue
 		}
+		// A route without a gateway has :: here.
 		if via.IsUnspecified() {
 			via = netip.Addr{}
 		}

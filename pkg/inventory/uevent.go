@@ -76,6 +76,7 @@ func listen() (*netlinkEvents, error) {
 	// The file takes over the descriptor and lets Next wait in the runtime's
 	// poller, from where Close can wake it.
 	file := os.NewFile(uintptr(fd), "uevents")
+	// SO_RCVBUFFORCE is not limited by net.core.rmem_max, and needs CAP_NET_ADMIN (socket(7)).
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
@@ -97,6 +98,7 @@ func listen() (*netlinkEvents, error) {
 func (e *netlinkEvents) Next() (Uevent, error) {
 	for {
 		n, from, err := e.receive()
+		// The kernel reports lost messages by ENOBUFS once. The socket stays usable (netlink(7)).
 		if errors.Is(err, unix.ENOBUFS) {
 			return Uevent{}, ErrOverrun
 		}
@@ -131,7 +133,7 @@ func (e *netlinkEvents) receive() (n int, from unix.Sockaddr, err error) {
 // Close implements [events].
 func (e *netlinkEvents) Close() error { return e.file.Close() }
 
-// subject is what a uevent is about. Many events about one are as good as one.
+// A subject is the device of a uevent. Many events about one device are as good as one.
 type subject struct{ subsystem, path string }
 
 // scope says what has to be read again.

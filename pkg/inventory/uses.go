@@ -13,9 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// judgeUses finds out what on the node needs the functions of fresh now.
-// Nothing is read that no function's children ask for: most functions have no
-// children, and VFIO's never do.
+// judgeUses finds the uses that the node has for the functions of fresh now. It reads a source only
+// if a function's children need it: most functions have no children, and those on VFIO never do.
 func (s *scan) judgeUses(ctx context.Context, fresh []*device.Function) error {
 	for _, f := range fresh {
 		uses, err := s.readUses(ctx, f)

@@ -65,6 +65,7 @@ type Watcher struct {
 // [Watcher.Run] then keeps up to date; nothing that changes after Watch has
 // begun is missed. It needs a live node.
 func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) {
+	// The socket opens before the scan, so that a change during the scan is an event.
 	events, err := listen()
 	if err != nil {
 		return nil, fmt.Errorf("listen for uevents: %w", err)
@@ -72,8 +73,7 @@ func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) 
 	return WatchBy(ctx, fs, events, opts...)
 }
 
-// WatchBy is [Watch] by messages from elsewhere. It takes over the events, also where
-// it fails.
+// WatchBy is [Watch] by messages from elsewhere. It takes over the events, even if it fails.
 func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (*Watcher, error) {
 	ask, live, err := connection(fs)
 	if live {
@@ -95,6 +95,7 @@ func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (
 // the kernel's messages can't be read any more. It is called once.
 func (w *Watcher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	// Next has no context: closing the events wakes it.
 	stop := context.AfterFunc(ctx, func() { _ = w.events.Close() })
 	defer stop()
 	g.Go(func() error { return w.receive(ctx) })
@@ -131,6 +132,8 @@ func (w *Watcher) refresh(ctx context.Context, addrs []pci.Address, opts ...Opti
 	}
 	for _, a := range addrs {
 		old, _ := before.Function(a)
+		// The update goroutine alone publishes snapshots. A second writer could publish an older
+		// state over a newer one.
 		if f, _ := now.Function(a); !reflect.DeepEqual(old, f) {
 			w.changed.add(subject{subsystem: "pci", path: a.String()})
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// admit asks all that decide whether a claim may have its devices.
+// admit checks the claim against the gate and, if it has shared GPUs, against the claims of other drivers.
 func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
 	if err := d.Gate.Admit(ctx, req); err != nil || d.Twins == nil {
 		return err
@@ -41,7 +41,7 @@ func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) e
 	return cause
 }
 
-// takeBackLimit bounds the way back after another driver's claim came first. The kubelet may not wait for all of it.
+// takeBackLimit bounds the undo after another driver's claim came first. It can be longer than the kubelet waits.
 const takeBackLimit = 30 * time.Second
 
 // takeBack unprepares a claim that must not have its devices. A VM that has them keeps them, and the error says so.

@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// Allocations compares what is prepared with what is allocated.
+// Allocations compares prepared devices with the claim's allocation at the API server.
 type Allocations struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
@@ -48,6 +48,7 @@ const FromCache = "0"
 // its devices, it does not read etcd. It can miss a loss of the last seconds.
 func (a *Allocations) SeenLost(ctx context.Context, rec *journal.Record) (why string, err error) {
 	if why, err = a.lost(ctx, rec, FromCache); err != nil || why != "" {
+		// The watch cache can lag behind etcd. Taking a device from a claim needs a consistent read.
 		return a.Lost(ctx, rec)
 	}
 	return "", nil
@@ -68,6 +69,8 @@ func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version str
 		return claimGone, nil
 	case err != nil:
 		return "", err
+	// A claim with the same name and another UID is a new object: its allocation says nothing about the prepared
+	// devices.
 	case string(c.UID) != ref.UID:
 		return claimGone, nil
 	}

@@ -32,6 +32,7 @@ func addNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
 		out.Metadata = &kubeletplugin.DeviceMetadata{}
 	}
 	out.Metadata.NetworkData = network
+	// The metadata has no attributes yet if the device is not in the latest Publish.
 	if out.Metadata.Attributes == nil && len(told) > 0 {
 		out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
 	}

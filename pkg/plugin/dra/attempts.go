@@ -88,9 +88,11 @@ func (t *Attempts) putOff(a pci.Address, end *time.Timer) *time.Timer {
 // expire forgets a function whose time is over, unless it is still blocked.
 func (t *Attempts) expire(a pci.Address) {
 	was, ok := t.attempt(a)
+	// A timer that has fired can't be stopped, so another attempt can have come since.
 	if !ok || was.code == rule.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
 		return
 	}
+	// Blocked looks at processes, so the lock is not held. replace compares the attempt again.
 	if was.isTaint() && t.Blocked != nil && t.Blocked(a) {
 		t.replace(a, was, attempt{was.code, was.times, time.Now(), t.putOff(a, was.end)})
 		return

@@ -28,7 +28,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 	if p.Versions != nil {
 		n.Versions = p.Versions()
 	}
-	records, unread := p.Records() // a metric counts what can't be read, and the assessments refuse what it may explain
+	records, unread := p.Records() // a metric counts unreadable records, and the assessments refuse devices that these can hold
 	p.addLost(&known, records)
 	addrs := p.enter(n, records)
 	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
@@ -96,6 +96,7 @@ func (p *Publisher) drain(n *publish.Node) {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
+			// Two drains can share a function. The one that is not done decides: the function is still in use.
 			if state := DrainState(&d); h.Drained == "" || state == rule.Draining {
 				h.Drained = state
 			}
@@ -121,6 +122,7 @@ func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
 func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
 	var addrs []pci.Address
 	for _, rec := range records {
+		// After a reboot no VM runs, and Recover undoes the records of earlier boots. A quarantine outlives the boot.
 		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
 		if !holds || rec.Kind == journal.Bound {
 			continue

@@ -61,6 +61,7 @@ func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 
 // consumer returns the one pod that the claim is reserved for.
 func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
+	// Kubernetes allows up to 256 consumers of a claim (ResourceClaimReservedForMaxSize). VFIO lets one VM open an IOMMU group.
 	switch len(req.Pods) {
 	case 0:
 		return claim.Pod{}, refuse(req, rule.NoPod, "it is reserved for no pod", "delete the pod and create it again")
@@ -98,6 +99,7 @@ func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*co
 
 // admitHandler refuses a pod that would not run in a VM.
 func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1.Pod) error {
+	// Without a RuntimeClass the pod runs under containerd's default handler, which usually is runc.
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return refuse(req, rule.NoRuntimeClass, fmt.Sprintf("pod %s has no runtimeClassName, so it would share the node's kernel", pod.Name), "set runtimeClassName: kata-gpu in the pod")
 	}
@@ -178,6 +180,7 @@ func transient(err error) bool {
 // allocatedHere refuses a claim whose devices are allocated on another node. A tenant can bind a pod to this node with
 // spec.nodeName, and Kubernetes still reserves the claim for that pod.
 func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
+	// The pools come first: comparing them needs no request to the API server.
 	for i := range req.Devices {
 		if d := &req.Devices[i]; !device.IsNodesPool(g.NodeName, d.Pool) {
 			return g.elsewhere(req, fmt.Sprintf("device %s is allocated from pool %s, which is not of node %s (the names of its pools begin with %s)",
@@ -279,6 +282,7 @@ func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (
 
 // admitClass compares one device with its DeviceClass, which can have changed after the scheduler copied its parameters.
 func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceapi.DeviceClass) error {
+	// The annotation can have changed since the scheduler decided.
 	if !v1alpha1.Grants(class.Annotations, req.Namespace) {
 		return refuse(req, rule.ClassNotGranted,
 			fmt.Sprintf("DeviceClass %s of request %s is not granted to namespace %s, so device %s is not either", d.Class, d.Request, req.Namespace, d.Name),
@@ -313,6 +317,7 @@ func classParameters(class *resourceapi.DeviceClass) []json.RawMessage {
 // sameJSON reports whether two texts are the same JSON, whatever the order of members.
 func sameJSON(a, b json.RawMessage) bool {
 	var left, right any
+	// A text that is not JSON is equal to nothing, so the claim is refused.
 	if json.Unmarshal(a, &left) != nil || json.Unmarshal(b, &right) != nil {
 		return false
 	}

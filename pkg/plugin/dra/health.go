@@ -37,6 +37,7 @@ func (h *Health) Set(devices []kubeletplugin.DeviceHealth, stale string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.devices, h.stale = slices.Clone(devices), stale
+	// Closing the channel wakes all streams. A send would wake one of them, and block without a reader.
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -97,11 +98,13 @@ func (h *Health) Stream(ctx context.Context, reports chan<- kubeletplugin.Device
 	defer tick.Stop()
 	for {
 		report, changed := h.report()
+		// A kubelet that stopped reading must not keep the stream from ending.
 		select {
 		case <-ctx.Done():
 			return nil
 		case reports <- report:
 		}
+		// A change between the send and this select is not lost: changed belongs to the report that was sent.
 		select {
 		case <-ctx.Done():
 			return nil

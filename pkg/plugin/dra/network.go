@@ -110,6 +110,7 @@ func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]
 // newVFLink returns the link of a VF, from the interface of its PF.
 func newVFLink(fn *plan.Function, uplink *vf.Link) vfLink {
 	state := fn.VF.Want.LinkState
+	// A PF can have fewer VFs now than when the claim was planned.
 	if i := fn.VF.Index; i >= 0 && i < len(uplink.VFs) {
 		state = cmp.Or(state, uplink.VFs[i].Settings.LinkState)
 	}

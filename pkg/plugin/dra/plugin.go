@@ -112,6 +112,7 @@ func (d *Plugin) Wait() {
 // PrepareResourceClaims prepares the claims of one pod in parallel. Each claim has its own error, so that the kubelet's Event
 // names the claim.
 func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	// Wait takes the write lock, so it returns once no call runs.
 	d.running.RLock()
 	defer d.running.RUnlock()
 	ctx, cancel := inTime(ctx)
@@ -144,6 +145,7 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*jo
 		return nil, d.refused(ctx, req, err)
 	}
 	rec, err := d.Claims.Prepare(ctx, req)
+	// A claim of the other driver can have been allocated while the devices were bound.
 	if err == nil && d.Twins != nil {
 		if err := d.Twins.Free(ctx, req); err != nil {
 			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))

@@ -47,7 +47,7 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 }
 
 // ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
-// it keeps it. So does one whose pool gets another name.
+// it keeps it. A device whose pool gets another name stays healthy too.
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	var all []resourceapi.DeviceTaint
 	for _, t := range d.Taints {

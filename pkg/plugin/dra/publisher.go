@@ -64,8 +64,8 @@ type PublisherConfig struct {
 	Changed func()
 }
 
-// StartSpread is long enough that a thousand plugins that start together load an API server as evenly as their writes
-// allow, and short beside the time that a node needs to boot. Claims do not wait for it.
+// StartSpread lets a thousand plugins that start together load an API server as evenly as their writes allow. It is short compared to a node's boot,
+// and claims do not wait for it.
 const StartSpread = 10 * time.Second
 
 // Publisher makes ResourceSlices from snapshots and records, and publishes them when they change.
@@ -84,7 +84,7 @@ type Publisher struct {
 	mu    sync.Mutex                                                           // guards known, unwritten and retry
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 
-	// unwritten is what decided over the latest Publish and is in no file of the node.
+	// unwritten holds the facts that decided over the latest Publish and are in no file of the node.
 	unwritten unwritten
 	// retry says that a slice of the last pools could not be written.
 	retry bool
@@ -181,7 +181,7 @@ func (p *Publisher) learn(pools map[string]publish.Pool) {
 	p.known = known
 }
 
-// unwritten is what taints functions and is in no file of the node.
+// unwritten holds the facts that taint functions and are in no file of the node.
 type unwritten struct {
 	failing   map[pci.Address][]string
 	attempted map[pci.Address]rule.Code

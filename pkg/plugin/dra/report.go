@@ -230,7 +230,7 @@ type StatusSync struct {
 // Look reads the prepared claims whose status is not known to be correct, and reports those whose status is not. If the API
 // server does not answer, the next Look continues.
 func (s *StatusSync) Look(ctx context.Context) {
-	records, _ := s.Records() // a metric counts what can't be read
+	records, _ := s.Records() // a metric counts unreadable records
 	told, away := map[types.UID]string{}, error(nil)
 	for _, rec := range records {
 		uid := types.UID(rec.Plan.Claim.UID)

@@ -243,6 +243,7 @@ func (r *Reporter) enqueue(rep *report) {
 		return
 	}
 	r.mu.Lock()
+	// Only the latest report is kept: an older status must not follow a newer one.
 	r.latest[rep.claim.UID] = rep
 	r.mu.Unlock()
 	r.queue.Add(rep.claim.UID)
@@ -277,6 +278,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 	}
 	r.queue.Forget(uid)
 	r.mu.Lock()
+	// A newer report can have come during the write. The queue has its claim again, so it must stay.
 	if r.latest[uid] == rep {
 		delete(r.latest, uid)
 	}

@@ -41,7 +41,7 @@ type PodLister interface {
 
 // Twins keeps a VM from a GPU that a container has by another DRA driver. The controller and the scheduler prevent that both get
 // it; Twins doesn't rely on them: a pod can skip the scheduler, a condition outlives a reboot, and the scheduler's view can be old.
-// What it can't find out refuses the claim.
+// A claim is refused if it is unknown whether another driver's claim has its GPU.
 type Twins struct {
 	// Node is the node's name.
 	Node   string
@@ -131,6 +131,7 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 		return fmt.Errorf("claim %s/%s: look for the devices of driver %s: %w", req.Namespace, req.Name, d.driver, err)
 	}
 	isTwin := func(name publish.Allocated) bool {
+		// A device that is in no slice now can be this GPU: its pool may be in the middle of an update.
 		addresses, published := known[name]
 		return !published || slices.Contains(addresses, d.Address.String())
 	}
@@ -251,6 +252,7 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	}
 	byName := &corev1.NodeSelector{}
 	for _, term := range s.NodeSelectorTerms {
+		// Such a term selects by labels, which can match any node.
 		if len(term.MatchFields) == 0 {
 			return true
 		}
@@ -261,7 +263,7 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 }
 
 // used returns a twin that a pod on this node has, and not as a monitor; nil if there is none. A claim can be deallocated by force while its
-// container runs. What a monitor's process has open refuses the device when it is bound: Prepare names the process.
+// container runs. A device that a monitor's process has open is refused when it is bound: Prepare names the process.
 func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) (*publish.Allocated, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))
 	defer cancel()

@@ -63,7 +63,7 @@ func (w *withdrawals) locked(f func(*publish.Withdrawals)) {
 	f(&w.all)
 }
 
-// seed reads once what an earlier instance published.
+// seed reads once the devices that an earlier instance published.
 func (p *Publisher) seed(ctx context.Context) error {
 	if p.seeded || p.Existing == nil {
 		return nil
@@ -117,7 +117,7 @@ func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
 	return released, nil
 }
 
-// unsettled adds to an error what stays because of it.
+// unsettled names the devices that stay because of an error.
 func unsettled(q publish.Question, err error) error {
 	var names []string
 	for a := range q {
