@@ -39,7 +39,7 @@ func merged(now []resourceapi.AllocatedDeviceStatus, want *resourceac.ResourceCl
 	return all, nil
 }
 
-// isSameDevice compares what is the key of the list.
+// isSameDevice compares the keys of the list.
 func isSameDevice(a, b *resourceapi.AllocatedDeviceStatus) bool {
 	return a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device && (a.ShareID == nil) == (b.ShareID == nil) &&
 		(a.ShareID == nil || *a.ShareID == *b.ShareID)

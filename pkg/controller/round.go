@@ -30,7 +30,7 @@ func (c *Controller) round(ctx context.Context, nodes []string) {
 	c.act(ctx, objects, nodes, now, true)
 }
 
-// act executes what is decided about the GPUs of nodes, and returns the nodes that need a fresh list.
+// act executes the decisions about the GPUs of nodes, and returns the nodes that need a fresh list.
 func (c *Controller) act(ctx context.Context, objects *store, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
 	for _, node := range nodes {
 		done, needsFresh := true, false
@@ -84,7 +84,7 @@ func (c *Controller) doInTime(ctx context.Context, view *twin.View, g *twin.GPU,
 	return c.do(ctx, view, g, a)
 }
 
-// report logs and counts what became of an action.
+// report logs and counts the result of an action.
 func (c *Controller) report(ctx context.Context, g *twin.GPU, a twin.Action, err error) {
 	name, about := describe(a)
 	about = append(about, slog.String("action", name), slog.String("gpu", g.PCI))
@@ -107,7 +107,7 @@ func isConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// describe returns an action's name and what it is about, for the log.
+// describe returns the name and the subject of an action, for the log.
 func describe(a twin.Action) (string, []slog.Attr) {
 	switch a := a.(type) {
 	case twin.CreateRule:

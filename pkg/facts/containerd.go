@@ -170,7 +170,7 @@ func migrate(t Table) {
 	}
 }
 
-// fill adds to a table what it does not have.
+// fill adds the missing keys to a table.
 func fill(to, from Table, without ...string) {
 	for key, value := range from {
 		if _, has := to[key]; !has && !slices.Contains(without, key) {

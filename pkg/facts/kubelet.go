@@ -127,7 +127,7 @@ func parseKubelet(file Fact, into *KubeletSettings) error {
 	return yaml.Unmarshal([]byte(file.Value), into)
 }
 
-// merge overrides what one file or flag sets.
+// merge overrides settings with those of one file or flag.
 func (k *Kubelet) merge(one *KubeletSettings, file string) {
 	all := &k.Settings
 	if one.ReadOnlyPort != nil {

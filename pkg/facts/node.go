@@ -206,7 +206,7 @@ const (
 	Broken
 )
 
-// Fact is what one read of the node gave.
+// Fact is the result of one read of the node.
 type Fact struct {
 	// Path is as on the node, with its leading slash.
 	Path string

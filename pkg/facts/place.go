@@ -31,7 +31,7 @@ type Tree interface {
 	dirReader
 }
 
-// ContainerdPlace is where the configuration of a node's containerd is.
+// ContainerdPlace is the place of the configuration of a node's containerd.
 type ContainerdPlace struct {
 	// Main is the file that containerd is started with. It need not exist.
 	Main string

@@ -142,7 +142,7 @@ func vfioNodes(f *device.Function) []string {
 // Behind returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
 func (n *Node) Behind(node string) []pci.Address { return n.behind()[node] }
 
-// newHoldings returns what one process holds.
+// newHoldings returns the holdings of one process.
 func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	var all []OpenHandle
 	for _, node := range u.Nodes {

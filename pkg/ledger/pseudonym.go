@@ -94,7 +94,7 @@ func (p *Pseudonyms) Hide(e *Event) {
 	}
 }
 
-// replaceWord replaces a name where it is a whole word, and not within a longer one.
+// replaceWord replaces a name that is a whole word, and not a part of a longer one.
 func replaceWord(text, name, by string) string {
 	if name == "" || !strings.Contains(text, name) {
 		return text

@@ -88,7 +88,7 @@ func Hashes(name string, data []byte) (string, []byte) {
 // MaxSegment is the size limit of a segment in bytes. Writers begin a new segment long before.
 const MaxSegment = 256 << 20
 
-// DamagedError says where a ledger differs from what was written, and how.
+// DamagedError reports the place and kind of a difference between a ledger and the events that were written.
 type DamagedError struct {
 	File string
 	// Line counts from 1, and Offset is where it begins. Seq is the event that belongs there.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Kind sorts what is wrong with a ledger. Kinds are stable for machines.
+// Kind is the kind of a fault of the ledger. Kinds are stable for machines.
 type Kind string
 
 // Kinds of problems.

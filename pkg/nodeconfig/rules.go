@@ -18,7 +18,7 @@ type rules struct {
 	standard bool
 }
 
-// rule is one rule with what it met.
+// rule is one rule with its matches.
 type rule struct {
 	*v1alpha1.DeviceRule
 	label string

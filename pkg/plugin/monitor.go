@@ -186,7 +186,7 @@ func (m *Monitor) conclude(now *check.Failures) (before *check.Failures) {
 	return before
 }
 
-// publish writes to the ledger what it does not know yet.
+// publish writes the events that the ledger does not have yet.
 func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time) {
 	events, whole := m.published.events(now, at)
 	if len(events) == 0 {
@@ -202,7 +202,7 @@ func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time
 	}
 }
 
-// log says what began to fail and what no longer does, each rule once.
+// log logs the rules that began and that stopped failing, each once.
 func (m *Monitor) log(ctx context.Context, before, now *check.Failures, findings []finding.Finding) {
 	was, is := rules(before), rules(now)
 	for _, id := range slices.Sorted(maps.Keys(is)) {

@@ -204,7 +204,7 @@ func (r *Repair) repaired(ctx context.Context, kind, name, what string, err erro
 // claims unprepares the claims that certainly lost their devices, and returns those that may have. If the API server
 // does not answer for a claim, the result of the last look stays.
 func (r *Repair) claims(ctx context.Context) map[string]string {
-	records, _ := r.Records() // a metric counts what can't be read, and nothing can repair it
+	records, _ := r.Records() // a metric counts unreadable records, and nothing can repair them
 	if r.isOurCluster(ctx, records) {
 		r.judge(ctx, records)
 	}

@@ -108,7 +108,7 @@ func (s *service) watchLedger(ctx context.Context) error {
 	return every(ctx, verifyEvery, s.verifyLedger)
 }
 
-// verifyLedger logs and counts what is wrong with the ledger. A missing one could not be written, which is logged
+// verifyLedger logs and counts the faults of the ledger. A missing one could not be written, which is logged
 // elsewhere.
 func (s *service) verifyLedger(ctx context.Context) {
 	const fix = "keep the directory unchanged, and run `kata-vfio-audit ledger verify`"

@@ -33,7 +33,7 @@ func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config.UndoLimit)
 	defer cancel()
 	o.Effects.MakeRoom()
-	rec.Baseline, rec.Proofs = nil, nil // no later call may continue with what is undone
+	rec.Baseline, rec.Proofs = nil, nil // no later call may continue with undone steps
 	if err := o.Undo(ctx, rec, cause); err != nil {
 		keep := o.Effects.Save(rec, journal.Preparing, effects.OneLine(err))
 		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})

@@ -60,7 +60,7 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 // first. A record of an earlier boot does not keep claims from its functions. Call it before the first Prepare, unless
 // Recover has returned by then. It waits for no lock, and may be repeated.
 func (p *Preparer) MarkEarlier(ctx context.Context) error {
-	records, _ := p.order.Effects.Journal.List() // Recover reports what can't be read
+	records, _ := p.order.Effects.Journal.List() // Recover reports unreadable records
 	return p.markEarlier(ctx, records)
 }
 

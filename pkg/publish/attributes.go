@@ -98,7 +98,7 @@ const AttrSharedWith resourceapi.QualifiedName = "sharedWith"
 // CapacityMemory is a GPU's memory in bytes.
 const CapacityMemory resourceapi.QualifiedName = "memory"
 
-// attributeSet collects attributes and leaves out what is not known.
+// attributeSet collects attributes and leaves out unknown ones.
 type attributeSet map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 // text adds a string that is not empty, cut to what the API takes.

@@ -11,7 +11,7 @@ import (
 
 // Listed is a device in the node's slices, as the API server or the latest pools have them.
 type Listed struct {
-	// Consumes is what it consumes of shared counters.
+	// Consumes are the shared counters that it consumes.
 	Consumes []resourceapi.DeviceCounterConsumption
 	// Withdrawn is set if it has [TaintWithdrawn].
 	Withdrawn bool
@@ -74,7 +74,7 @@ type withdrawal struct {
 	number uint64
 	// due is the moment to ask about a tainted device.
 	due int64
-	// consumes is what it was published with.
+	// consumes holds the counters that it was published with.
 	consumes []resourceapi.DeviceCounterConsumption
 }
 

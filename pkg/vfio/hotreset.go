@@ -101,7 +101,7 @@ func (c *container) reset(set []pci.Address, groups []int) error {
 	return nil
 }
 
-// openContainer opens the control node and checks what is behind it.
+// openContainer opens the control node and checks that VFIO behind it has a type 1 IOMMU.
 func (c *container) openContainer() error {
 	fd, err := openNode(filepath.Join(c.dev, "vfio"))
 	if err != nil {

@@ -132,7 +132,7 @@ func wholeNode(fsys *sysfs.FS) error {
 	return nil
 }
 
-// process returns what one process holds.
+// process returns the holdings of one process.
 func (s *search) process(ctx context.Context, pid int) ([]Holder, error) {
 	held, err := s.held(ctx, pid)
 	if err != nil {

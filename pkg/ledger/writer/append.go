@@ -88,7 +88,7 @@ func (w *Writer) withdraw(r *request) bool {
 	return false
 }
 
-// writeAll writes what is queued. The turn is held.
+// writeAll writes the queued events. The turn is held.
 func (w *Writer) writeAll(ctx context.Context) {
 	w.mu.Lock()
 	batch := w.queue

@@ -71,7 +71,7 @@ func (c *vfCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countLimit)
 	defer cancel()
-	records, _ := c.records() // [recordCollector] counts what can't be read
+	records, _ := c.records() // [recordCollector] counts unreadable records
 	asked := map[pci.Address][]vf.Counters{}
 	for _, rec := range records {
 		if rec.State != journal.Prepared {

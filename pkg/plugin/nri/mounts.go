@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
-// mounts decides on what is mounted from the host.
+// mounts decides on the mounts from the host.
 func (k *check) mounts() *rule.Verdict {
 	if k.rules.exempt(k.pod) {
 		return nil
@@ -88,7 +88,7 @@ func (g *containerDevices) findMount(at *fs.PathError) *api.Mount {
 	return nil
 }
 
-// has reports whether the container gets a device, under whatever path.
+// has reports whether the container gets a device, under any path.
 func (g *containerDevices) has(d nodefile.Device) bool {
 	return slices.ContainsFunc(g.devices, func(own *api.LinuxDevice) bool {
 		kind := d.Block && own.GetType() == "b" || !d.Block && isChar(own.GetType())
