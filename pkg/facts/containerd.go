@@ -52,7 +52,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 			continue
 		}
 		if len(loaded) == MaxTableFiles {
-			c.damaged(Fact{Path: name, How: "read"}, fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles))
+			c.Damaged = append(c.Damaged, Fact{Path: name, How: "read"}.BrokenBy(fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles)))
 			break
 		}
 		loaded[name] = true
@@ -70,24 +70,16 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 // load parses one file, which has to be there.
 func (c *Containerd) load(file Fact) (Table, bool) {
 	if !file.OK() {
-		c.damaged(file, nil)
+		c.Damaged = append(c.Damaged, file)
 		return nil, false
 	}
 	t, err := ParseTable(file)
 	if err != nil {
-		c.damaged(file, err)
+		c.Damaged = append(c.Damaged, file.BrokenBy(err))
 		return nil, false
 	}
 	c.Files = append(c.Files, file)
 	return t, true
-}
-
-// damaged keeps a file that does not help.
-func (c *Containerd) damaged(file Fact, err error) {
-	if err != nil {
-		file.Status, file.Err = Broken, err.Error()
-	}
-	c.Damaged = append(c.Damaged, file)
 }
 
 // merge puts a file over those before it. Lists at the top are joined.

@@ -32,7 +32,7 @@ func LoadCRIO(node interface {
 	}
 	names := walkTree(node, CRIODropIns)
 	if len(names) > MaxTableFiles {
-		c.damaged(Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles))
+		c.Damaged = append(c.Damaged, Fact{Path: CRIODropIns, How: "list"}.BrokenBy(fmt.Errorf("%s: more than %d files", CRIODropIns, MaxTableFiles)))
 		names = names[:MaxTableFiles]
 	}
 	if node.Read(CRIOConfig).Status != Absent {
@@ -41,26 +41,18 @@ func LoadCRIO(node interface {
 	for _, name := range names {
 		file := node.Read(name)
 		if !file.OK() {
-			c.damaged(file, nil)
+			c.Damaged = append(c.Damaged, file)
 			continue
 		}
 		t, err := ParseTable(file)
 		if err != nil {
-			c.damaged(file, err)
+			c.Damaged = append(c.Damaged, file.BrokenBy(err))
 			continue
 		}
 		c.Files = append(c.Files, file)
 		c.All.MergeCRIO(t)
 	}
 	return c
-}
-
-// damaged keeps a file that does not help.
-func (c *CRIO) damaged(file Fact, err error) {
-	if err != nil {
-		file.Status, file.Err = Broken, err.Error()
-	}
-	c.Damaged = append(c.Damaged, file)
 }
 
 // MergeCRIO merges a file of CRI-O's over those before it. A handler replaces the whole handler before it, since

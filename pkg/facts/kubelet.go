@@ -109,7 +109,7 @@ func (k *Kubelet) read(file Fact) {
 	var one KubeletSettings
 	if file.OK() {
 		if err := parseKubelet(file, &one); err != nil {
-			file.Status, file.Err = Broken, err.Error()
+			file = file.BrokenBy(err)
 		}
 	}
 	if !file.OK() {

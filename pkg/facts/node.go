@@ -50,10 +50,10 @@ type Node struct {
 	links       func() (*Links, Fact)
 	nextBoot    func() []kernelargs.Line
 
-	mu       sync.Mutex // guards those below
-	files    map[string]Fact
-	lists    map[string]Fact
-	verdicts map[pci.Address]isolation.Judgment
+	mu        sync.Mutex // guards those below
+	files     map[string]Fact
+	lists     map[string]Fact
+	judgments map[pci.Address]isolation.Judgment
 
 	memo    sync.Map // of [Memo]
 	stats   sync.Map // path to Stat
@@ -66,7 +66,7 @@ type Node struct {
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
 		Snapshot: s, fs: fsys,
-		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Judgment{},
+		files: map[string]Fact{}, lists: map[string]Fact{}, judgments: map[pci.Address]isolation.Judgment{},
 	}
 	n.processes = sync.OnceValue(n.readProcesses)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
@@ -77,16 +77,16 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	return n
 }
 
-// Verdict returns the isolation verdict on a function of the snapshot.
-func (n *Node) Verdict(f *device.Function) isolation.Judgment {
+// Judgment returns what package isolation says of a function of the snapshot. Each function is judged once.
+func (n *Node) Judgment(f *device.Function) isolation.Judgment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v, ok := n.verdicts[f.Address]
+	j, ok := n.judgments[f.Address]
 	if !ok {
-		v = isolation.Judge(n.Snapshot, f)
-		n.verdicts[f.Address] = v
+		j = isolation.Judge(n.Snapshot, f)
+		n.judgments[f.Address] = j
 	}
-	return v
+	return j
 }
 
 // maxFile is how much of a file is read: /proc/kallsyms and the like have no end
@@ -224,6 +224,12 @@ type Fact struct {
 
 // OK reports whether the value is there.
 func (f Fact) OK() bool { return f.Status == Present }
+
+// BrokenBy returns the fact of a file whose content does not help, because of err.
+func (f Fact) BrokenBy(err error) Fact {
+	f.Status, f.Err = Broken, err.Error()
+	return f
+}
 
 // Known reports whether the node answered, with a value or with its absence.
 func (f Fact) Known() bool { return f.Status == Present || f.Status == Absent }

@@ -197,7 +197,7 @@ func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {
 					continue
 				}
 				function, _ := s.Function(*f.Device)
-				v := n.Verdict(function)
+				v := n.Judgment(function)
 				want := fixes(slices.Concat(v.Reasons, v.Notes), code)
 				if len(want) == 0 {
 					continue

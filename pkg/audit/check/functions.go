@@ -107,7 +107,7 @@ func because(n *facts.Node, code rule.Code, culprit func(*rule.Verdict) bool) An
 	var found Answer
 	at := map[pci.Address]int{}
 	for _, f := range assignable(n) {
-		v := n.Verdict(f)
+		v := n.Judgment(f)
 		for _, r := range slices.Concat(v.Reasons, v.Notes) {
 			if r.Code != code || culprit != nil && !culprit(&r) {
 				continue

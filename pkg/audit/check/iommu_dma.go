@@ -67,7 +67,7 @@ func translated(n *facts.Node, f *device.Function) Answer {
 		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), kind(f)...)
 	case "identity":
 		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), kind(f)...)
-		return advised(found, n.Verdict(f).Notes, rule.IdentityDefaultDomain)
+		return advised(found, n.Judgment(f).Notes, rule.IdentityDefaultDomain)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func translated(n *facts.Node, f *device.Function) Answer {
 // ungrouped adds the fix that puts a function into an IOMMU group, because translation is only the second question
 // then.
 func ungrouped(n *facts.Node, f *device.Function, found Answer) Answer {
-	return advised(found, n.Verdict(f).Reasons, rule.NoIOMMUGroup)
+	return advised(found, n.Judgment(f).Reasons, rule.NoIOMMUGroup)
 }
 
 // advised gives findings the fix of a reason with the code, if there is one.

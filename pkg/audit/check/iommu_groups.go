@@ -26,7 +26,7 @@ func groupChecks() []Check {
 		{ID: "IOM-019", Judge: func(n *facts.Node) Answer {
 			return switchedOff(n, "ATS").each(func(f *finding.Finding) {
 				if about, ok := aboutFunction(n, f); ok {
-					f.Remediation = advised(Answer{*f}, n.Verdict(about).Notes, rule.ATSEnabled)[0].Remediation
+					f.Remediation = advised(Answer{*f}, n.Judgment(about).Notes, rule.ATSEnabled)[0].Remediation
 				}
 			})
 		}},

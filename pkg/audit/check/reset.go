@@ -46,7 +46,7 @@ func findReason(reasons []rule.Verdict, code rule.Code) (*rule.Verdict, bool) {
 
 func canReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
-		if r, ok := findReason(n.Verdict(f).Reasons, rule.NoReset); ok {
+		if r, ok := findReason(n.Judgment(f).Reasons, rule.NoReset); ok {
 			return Answer{reasonFinding(f, r)}
 		}
 		return nil
@@ -55,7 +55,7 @@ func canReset(n *facts.Node) Answer {
 
 func strongReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
-		v := n.Verdict(f)
+		v := n.Judgment(f)
 		r, weak := findReason(v.Notes, rule.WeakReset)
 		if !weak {
 			return foreignReset(n, f, v.Reset)
@@ -156,7 +156,7 @@ func functionsAnswer(n *facts.Node) Answer {
 		if f.D3cold {
 			text = isolation.DeadText(f)
 		}
-		return advised(fail(text, head(f, "all ones")), n.Verdict(f).Reasons, rule.ConfigSpaceDead)
+		return advised(fail(text, head(f, "all ones")), n.Judgment(f).Reasons, rule.ConfigSpaceDead)
 	})
 }
 

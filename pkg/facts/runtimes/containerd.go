@@ -40,7 +40,7 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 			file, chosen, serves = name, loaded, on
 		case on:
 			err := fmt.Errorf("one containerd runs with %s and one with %s, both with CRI: it is unknown which of them the kubelet uses", file, name)
-			r.damaged(facts.Fact{Path: name, How: "process"}, err)
+			r.Damaged = append(r.Damaged, facts.Fact{Path: name, How: "process"}.BrokenBy(err))
 		}
 	}
 	return file, chosen

@@ -61,14 +61,6 @@ func (r *Runtimes) Kata() []Handler {
 	return kata
 }
 
-// damaged keeps a file that does not help.
-func (r *Runtimes) damaged(file facts.Fact, err error) {
-	if err != nil {
-		file.Status, file.Err = facts.Broken, err.Error()
-	}
-	r.Damaged = append(r.Damaged, file)
-}
-
 // Setting is one setting as all files together have it.
 type Setting = facts.TableSetting
 
