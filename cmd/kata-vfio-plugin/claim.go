@@ -192,8 +192,9 @@ func warn(cmd *cobra.Command, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range nodeconfig.Select(n.Node, snap).Problems() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: node config: %s %s; %s\n", p.Rule, p.Text, p.Fix)
+	problems := nodeconfig.Select(n.Node, snap).Problems()
+	for i := range problems {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: node config: %s\n", problems[i].Sentence())
 	}
 	return nil
 }

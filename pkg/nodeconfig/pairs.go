@@ -7,6 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Pairs returns the pairs of a GPU and a VF that the config asks for, both ours,
@@ -111,14 +112,14 @@ func alone(s *device.Snapshot, f *device.Function) bool {
 	return ok && len(g.Members) == 1 && len(g.Others) == 0
 }
 
-func unpaired(gpu *device.Function, policy v1alpha1.Pairing) Problem {
+func unpaired(gpu *device.Function, policy v1alpha1.Pairing) rule.Verdict {
 	where := "at its PCIe switch"
 	if policy == v1alpha1.PairingRoot {
 		where = "under its PCIe root"
 	}
-	return Problem{
-		Rule: "pairing",
-		Text: fmt.Sprintf("finds no VF for GPU %s: no VF %s belongs to kata-vfio, is alone in its IOMMU group, and is not paired with another GPU", gpu.Address, where),
-		Fix:  "give its NIC more VFs (virtualFunctions), or let a rule take them; kata-vfio-audit devices -o wide shows which NIC is near",
-	}
+	return problem(
+		"pairing",
+		fmt.Sprintf("finds no VF for GPU %s: no VF %s belongs to kata-vfio, is alone in its IOMMU group, and is not paired with another GPU", gpu.Address, where),
+		"give its NIC more VFs (virtualFunctions), or let a rule take them; kata-vfio-audit devices -o wide shows which NIC is near",
+	)
 }

@@ -162,8 +162,8 @@ func TestPairs(t *testing.T) {
 				t.Fatalf("got %v, want problems of %v", problems, test.left)
 			}
 			for i, gpu := range test.left {
-				if problems[i].Rule != "pairing" || !strings.Contains(problems[i].Text, gpu) {
-					t.Errorf("got %s, want a problem of %s", problems[i], gpu)
+				if problems[i].Object != "pairing" || !strings.Contains(problems[i].Text, gpu) {
+					t.Errorf("got %+v, want a problem of %s", problems[i], gpu)
 				}
 			}
 		})

@@ -9,17 +9,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // rules are a config's rules on their way over a snapshot.
 type rules struct {
-	list []rule
+	list []deviceRule
 	// standard is set for the default rules. If they don't fit the node, that is not a mistake in its config.
 	standard bool
 }
 
-// rule is one rule with its matches.
-type rule struct {
+// deviceRule is one rule of the config with its matches.
+type deviceRule struct {
 	*v1alpha1.DeviceRule
 	label string
 	// hits counts the functions that the rule matches, decided by it or not.
@@ -42,11 +43,11 @@ func newRules(cfg *v1alpha1.NodeConfig) *rules {
 			Match:  v1alpha1.DeviceMatch{Types: []string{string(device.GPU), string(device.VFType)}},
 			Policy: v1alpha1.PolicyOnDemand,
 		}
-		return &rules{list: []rule{{DeviceRule: gpusAndVFs, label: "default"}}, standard: true}
+		return &rules{list: []deviceRule{{DeviceRule: gpusAndVFs, label: "default"}}, standard: true}
 	}
-	set := &rules{list: make([]rule, len(cfg.Devices))}
+	set := &rules{list: make([]deviceRule, len(cfg.Devices))}
 	for i := range cfg.Devices {
-		set.list[i] = rule{DeviceRule: &cfg.Devices[i], label: label(i, cfg.Devices[i].Name)}
+		set.list[i] = deviceRule{DeviceRule: &cfg.Devices[i], label: label(i, cfg.Devices[i].Name)}
 	}
 	return set
 }
@@ -85,8 +86,8 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 
 // first returns the first rule that matches f, nil if there is none, and counts the
 // match with every rule that does.
-func (set *rules) first(s *device.Snapshot, f *device.Function) *rule {
-	var first *rule
+func (set *rules) first(s *device.Snapshot, f *device.Function) *deviceRule {
+	var first *deviceRule
 	for i := range set.list {
 		r := &set.list[i]
 		if !matches(&r.Match, s, f) || !r.Exclude && !means(&r.Match, f) {
@@ -112,45 +113,45 @@ func (set *rules) unmatched(f *device.Function) string {
 
 // problems reports where the rules didn't fit, once choose has seen every
 // function.
-func (set *rules) problems(s *device.Snapshot) []Problem {
+func (set *rules) problems(s *device.Snapshot) []rule.Verdict {
 	if set.standard {
 		return nil
 	}
-	var all []Problem
+	var all []rule.Verdict
 	for i := range set.list {
 		all = append(all, set.list[i].problems(s)...)
 	}
 	return all
 }
 
-func (r *rule) problems(s *device.Snapshot) []Problem {
-	var all []Problem
+func (r *deviceRule) problems(s *device.Snapshot) []rule.Verdict {
+	var all []rule.Verdict
 	for _, addr := range r.Match.Addresses {
 		if _, ok := s.Function(addr); !ok {
-			all = append(all, Problem{
+			all = append(all, problem(
 				r.label, fmt.Sprintf("names %s, which this node doesn't have", addr),
 				"correct or remove the address; kata-vfio-audit devices lists the node's functions",
-			})
+			))
 		}
 	}
 	if r.hits == 0 && len(all) == 0 {
-		all = append(all, Problem{
+		all = append(all, problem(
 			r.label, "matches no function of this node",
 			"correct or remove the rule; kata-vfio-audit devices lists the node's functions",
-		})
+		))
 	}
 	for _, f := range r.refused {
 		fix := "free the function of that, or exclude it by a rule before this one"
 		if at, ok := s.Function(f.addr); ok && at.IsBridge() {
 			fix = "remove it from the rule, and name the functions below it if tenants may have them"
 		}
-		all = append(all, Problem{r.label, fmt.Sprintf("matches %s, which must not be taken: %s", f.addr, f.why), fix})
+		all = append(all, problem(r.label, fmt.Sprintf("matches %s, which must not be taken: %s", f.addr, f.why), fix))
 	}
 	for _, f := range r.unshareable {
-		all = append(all, Problem{
+		all = append(all, problem(
 			r.label, fmt.Sprintf("matches %s, which can't be shared: %s", f.addr, f.why),
 			"give it to one driver: remove sharedWith, or exclude it by a rule before this one",
-		})
+		))
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Choice is what the config says of one function.
@@ -46,7 +47,7 @@ func Default() *v1alpha1.NodeConfig {
 type Selection struct {
 	functions []device.Function
 	choices   []Choice // of functions, in their order
-	problems  []Problem
+	problems  []rule.Verdict
 	pairs     []device.Pair
 	ofVFs     v1alpha1.VFAttributes
 	quotas    bool
@@ -102,23 +103,14 @@ func (sel *Selection) Ours() []*device.Function {
 	return ours
 }
 
-// Problems returns where config and node don't fit together, in the order of the rules. The selection is still
-// safe to use: a rule that doesn't fit selects nothing.
-func (sel *Selection) Problems() []Problem { return sel.problems }
+// Problems returns where config and node don't fit together, in the order of the rules. [rule.Verdict.Object] is the label of the
+// rule. The selection is still safe to use: a rule that doesn't fit selects nothing.
+func (sel *Selection) Problems() []rule.Verdict { return sel.problems }
 
-// Problem is one place where config and node don't fit together.
-type Problem struct {
-	// Rule names the rule as [Choice.Rule] does.
-	Rule string `json:"rule"`
-	// Text says what doesn't fit, as a phrase that follows the rule's name:
-	// "names 0000:3b:00.0, which this node doesn't have".
-	Text string `json:"text"`
-	// Fix says what to do about it.
-	Fix string `json:"fix"`
+// problem returns the verdict on one place where config and node don't fit together. The label names the rule, as [Choice.Rule] does.
+func problem(label, text, fix string) rule.Verdict {
+	return rule.Verdict{Code: rule.ConfigDoesNotFit, Object: label, Text: label + " " + text, Fix: fix}
 }
-
-// String returns rule, text and fix in one line.
-func (p Problem) String() string { return fmt.Sprintf("%s %s; %s", p.Rule, p.Text, p.Fix) }
 
 // forbidden returns why f must never be taken, whatever the config says, as
 // [Choice.Why] puts it; empty when it may be.

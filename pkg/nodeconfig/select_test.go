@@ -319,22 +319,22 @@ func TestProblems(t *testing.T) {
 		{Name: "gone", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:98:00.0")}}, Exclude: true},
 	}}
 	want := []string{
-		"rule 1 matches no function of this node; correct or remove the rule; kata-vfio-audit devices lists the node's functions",
-		"rule 2 (moved) names 0000:99:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists the node's functions",
-		"rule 3 (bridge) matches 0000:00:1c.0, which must not be taken: it is a bridge; remove it from the rule, and name the functions below it if tenants may have them",
+		"rule 1 matches no function of this node; correct or remove the rule; kata-vfio-audit devices lists the node's functions (ConfigDoesNotFit)",
+		"rule 2 (moved) names 0000:99:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists the node's functions (ConfigDoesNotFit)",
+		"rule 3 (bridge) matches 0000:00:1c.0, which must not be taken: it is a bridge; remove it from the rule, and name the functions below it if tenants may have them (ConfigDoesNotFit)",
 		"rule 5 (intel) matches 0000:5e:00.0, which must not be taken: it is a PF with VFs enabled (2), which binding it would destroy; " +
-			"free the function of that, or exclude it by a rule before this one",
+			"free the function of that, or exclude it by a rule before this one (ConfigDoesNotFit)",
 		"rule 5 (intel) matches 0000:5e:10.2, which must not be taken: netdev ens1f0v1 has address 10.0.0.5/24, " +
-			"netdev ens1f0v1 carries the route default; free the function of that, or exclude it by a rule before this one",
+			"netdev ens1f0v1 carries the route default; free the function of that, or exclude it by a rule before this one (ConfigDoesNotFit)",
 		"rule 5 (intel) matches 0000:81:00.0, which must not be taken: it is a PF with VFs enabled (1), which binding it would destroy; " +
-			"free the function of that, or exclude it by a rule before this one",
+			"free the function of that, or exclude it by a rule before this one (ConfigDoesNotFit)",
 		"rule 5 (intel) matches 0000:81:10.0, which must not be taken: its PF 0000:81:00.0 is on vfio-pci and may be a tenant's; " +
-			"free the function of that, or exclude it by a rule before this one",
-		"rule 7 (gone) names 0000:98:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists the node's functions",
+			"free the function of that, or exclude it by a rule before this one (ConfigDoesNotFit)",
+		"rule 7 (gone) names 0000:98:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists the node's functions (ConfigDoesNotFit)",
 	}
 	var got []string
 	for _, p := range nodeconfig.Select(cfg, node(t)).Problems() {
-		got = append(got, p.String())
+		got = append(got, p.Sentence())
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

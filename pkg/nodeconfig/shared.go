@@ -70,7 +70,7 @@ func assignedWith(s *device.Snapshot, gpu *device.Function) []*device.Function {
 }
 
 // named returns the rule with the label.
-func (set *rules) named(label string) *rule {
+func (set *rules) named(label string) *deviceRule {
 	for i := range set.list {
 		if set.list[i].label == label {
 			return &set.list[i]

@@ -54,7 +54,7 @@ func TestSharedGPUs(t *testing.T) {
 			}
 			told := false
 			for _, p := range sel.Problems() {
-				told = told || p.Rule == "rule 1 (shared)" && strings.Contains(p.Text, test.why)
+				told = told || p.Object == "rule 1 (shared)" && strings.Contains(p.Text, test.why)
 			}
 			if told != (test.why != "") {
 				t.Errorf("problems %v", sel.Problems())

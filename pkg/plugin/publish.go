@@ -130,12 +130,15 @@ func (s *service) versions() publish.Versions {
 // checkConfig logs the problems of the node config on this node whenever they change.
 func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	problems := nodeconfig.Select(s.node.Node, snap).Problems()
-	if slices.Equal(problems, s.problems) {
+	same := func(a, b rule.Verdict) bool { return a.Sentence() == b.Sentence() }
+	if slices.EqualFunc(problems, s.problems, same) {
 		return
 	}
 	s.problems = problems
-	for _, p := range problems {
-		s.log.WarnContext(ctx, "node config does not fit the node", slog.String("rule", p.Rule), slog.String("problem", p.Text), slog.String("fix", p.Fix))
+	for i := range problems {
+		p := &problems[i]
+		s.log.WarnContext(ctx, "node config does not fit the node",
+			slog.String("code", string(p.Code)), slog.String("rule", p.Object), slog.String("problem", p.Text), slog.String("fix", p.Fix))
 	}
 }
 

@@ -23,12 +23,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -114,7 +114,7 @@ type service struct {
 	// recovery recovers the claims of an earlier instance.
 	recovery *Recovery
 	// problems of the node's config were logged last.
-	problems []nodeconfig.Problem
+	problems []rule.Verdict
 	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
 	changed, claimed chan struct{}
 	// heldByLost wakes what looks for claims that lost their devices.

@@ -190,6 +190,13 @@ const (
 	WriteOutOfScope Code = "WriteOutOfScope"
 )
 
+// Codes of what an operator wrote, which refuse no claim by themselves.
+const (
+	// ConfigDoesNotFit: a rule of the node config selects nothing, or something that the plugin can't take. Package nodeconfig judges
+	// it. [Verdict.Object] is the label of the rule.
+	ConfigDoesNotFit Code = "ConfigDoesNotFit"
+)
+
 // Codes of faults of a claim that was not refused.
 const (
 	// NoAddress: the CNI plugin gave a VF no address.
