@@ -103,6 +103,9 @@ type DeviceRule struct {
 	// their own, and go to a VM or to a container as claims ask. Only for GPUs, and onDemand; pairing leaves them out. It needs
 	// kata-vfio-controller.
 	SharedWith string `json:"sharedWith,omitempty"`
+	// Sanitize is the stage that each device of the rule passes between two tenants; nil means none. It needs
+	// kata-vfio-controller and a document of [Sanitizers].
+	Sanitize *SanitizeRule `json:"sanitize,omitempty"`
 	// Exclude leaves the matched functions alone. Later rules do not apply to them.
 	Exclude bool `json:"exclude,omitempty"`
 }
@@ -153,8 +156,12 @@ func (c *NodeConfig) Default() {
 		c.AllowedHandlers = []string{DefaultHandler}
 	}
 	for i := range c.Devices {
-		if r := &c.Devices[i]; r.Policy == "" && !r.Exclude {
+		r := &c.Devices[i]
+		if r.Policy == "" && !r.Exclude {
 			r.Policy = PolicyOnDemand
+		}
+		if r.Sanitize != nil && r.Sanitize.When == "" {
+			r.Sanitize.When = SanitizeRelease
 		}
 	}
 	for i := range c.AddressPools {
@@ -235,6 +242,9 @@ func (r *DeviceRule) check(p *problems, path string) {
 		p.add(path+".warm", "%s says nothing where policy is bound, which keeps all devices on VFIO; remove one of the two", r.Warm)
 	}
 	r.checkShared(p, path)
+	if r.Sanitize != nil {
+		r.Sanitize.check(p, path+".sanitize", r.Exclude)
+	}
 	r.Match.check(p, path+".match")
 }
 

@@ -1,5 +1,5 @@
 // Package v1alpha1 is the API of kata-vfio for users, group resource.kata-vfio.dev, version v1alpha1: the opaque
-// parameters VFIOConfig and VFConfig of a DeviceClass or ResourceClaim, and the NodeConfig file of a node. It decodes
+// parameters VFIOConfig and VFConfig of a DeviceClass or ResourceClaim, the NodeConfig file of a node, and the Sanitizers of a cluster. It decodes
 // strictly (an unknown or mistyped field is an error that names it), sets defaults, and validates.
 package v1alpha1
 
@@ -22,6 +22,7 @@ const (
 	KindVFIOConfig = "VFIOConfig"
 	KindVFConfig   = "VFConfig"
 	KindNodeConfig = "NodeConfig"
+	KindSanitizers = "Sanitizers"
 )
 
 // TypeMeta is apiVersion and kind.
