@@ -278,6 +278,24 @@ const (
 	ClaimsAccepted Code = "ClaimsAccepted"
 )
 
+// Codes of the sanitizing stage between two tenants.
+const (
+	// NotSanitized: the function waits for its sanitizing stage, or is in it.
+	NotSanitized Code = "NotSanitized"
+	// SanitizeFailed: the stage could not prove the function clean.
+	SanitizeFailed Code = "SanitizeFailed"
+	// FirmwareChanged: the stage measured other firmware than before.
+	FirmwareChanged Code = "FirmwareChanged"
+	// SanitizerUnknown: the function's rule names a profile that the node does not have.
+	SanitizerUnknown Code = "SanitizerUnknown"
+	// NothingToSanitize: a stage's claim has a function that does not wait for a stage.
+	NothingToSanitize Code = "NothingToSanitize"
+	// NotAStage: a claim of another namespace names the stage's DeviceClass.
+	NotAStage Code = "NotAStage"
+	// Sanitized: the stage proved the function clean.
+	Sanitized Code = "Sanitized"
+)
+
 // Codes of a GPU that another DRA driver publishes too.
 const (
 	// TwinFree: no claim has a twin, and none can get one.

@@ -28,6 +28,10 @@ const (
 	FirmwareRequire FirmwarePolicy = "Require"
 )
 
+// TaintSanitizing is on a device that waits for its sanitizing stage, or is in it. The value is the profile. Only claims
+// of stages may tolerate it.
+const TaintSanitizing = DriverName + "/sanitizing"
+
 // SanitizeRule names the sanitizing stage of a rule's devices.
 type SanitizeRule struct {
 	// Profile is the name of a [Sanitizer].
