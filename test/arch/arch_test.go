@@ -30,7 +30,7 @@ func layers() [][]string {
 			"sysfs/kernelargs", "sysfs/nodefile",
 		},
 		{ // values, documents, and what is wrong
-			"device", "rule", "sysfs",
+			"device", "rule", "sanitize", "sysfs",
 		},
 		{ // what users write; judgments; the edges of the kernel
 			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "isolation",
@@ -73,6 +73,7 @@ func pure() []string {
 	return []string{
 		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
 		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/boot", "bootstrap/host",
+		"sanitize",
 	}
 }
 
@@ -125,7 +126,7 @@ func TestCoreKnowsNoAudit(t *testing.T) {
 
 // TestPackagesStayFew refuses a package that has no reason to be one. Doubles, named ...test, don't count.
 func TestPackagesStayFew(t *testing.T) {
-	const most, deepest = 60, 12
+	const most, deepest = 61, 12
 	var packages int
 	for _, layer := range layers() {
 		for _, name := range layer {
