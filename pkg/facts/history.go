@@ -162,7 +162,7 @@ func (h *History) Add(e *ledger.Event) {
 		h.each(e, func(t *PastTenancy) { t.Quarantined = e.Reason })
 	case ledger.Release:
 		h.each(e, func(t *PastTenancy) { t.Quarantined = "" })
-	case ledger.Start, ledger.Clear, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
+	case ledger.Start, ledger.Clear, ledger.Sanitize, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
 	}
 }
 

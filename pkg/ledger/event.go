@@ -65,6 +65,9 @@ const (
 	// Clear: an operator, By, asks to end the quarantine of Devices, for Reason. The events that follow record the
 	// outcome.
 	Clear Type = "clear"
+	// Sanitize: a sanitizing stage of Devices has ended. Claim is the stage's, Sanitize has what it did and found, and
+	// Reason why the device is not clean. By is set if an operator accepted changed firmware.
+	Sanitize Type = "sanitize"
 	// Drain: an operator, By, takes Devices out of use, for Reason: no new claim gets them, and claims that have them
 	// keep them. Undrain: they are in use again.
 	Drain   Type = "drain"
@@ -86,7 +89,7 @@ const (
 func Types() []Type {
 	return []Type{
 		Start, Refusal, Prepare, Bind, Reset, Policy, Open, Close, Unprepare,
-		Quarantine, Release, Clear, Drain, Undrain, Audit, Torn, Retention,
+		Quarantine, Release, Clear, Sanitize, Drain, Undrain, Audit, Torn, Retention,
 	}
 }
 
@@ -151,6 +154,8 @@ type Event struct {
 	Pods  []Pod       `json:"pods,omitempty"`
 	VM    *VM         `json:"vm,omitempty"`
 	Reset *ResetProof `json:"reset,omitempty"`
+	// Sanitize is set in events of that type.
+	Sanitize *Sanitization `json:"sanitize,omitempty"`
 	// Config is the SHA-256 of the node's config as JSON.
 	Config string `json:"config,omitempty"`
 	// By is the operator who asked for it with a command; nil if the plugin acted by itself.
