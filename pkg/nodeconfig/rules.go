@@ -80,6 +80,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		choice.Ours = true
 		choice.Policy = cmp.Or(decided.Policy, v1alpha1.PolicyOnDemand)
 		choice.SharedWith = decided.SharedWith
+		choice.Sanitize = decided.Sanitize
 	}
 	return choice
 }

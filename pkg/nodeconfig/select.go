@@ -21,6 +21,8 @@ type Choice struct {
 	Policy v1alpha1.BindPolicy `json:"policy,omitempty"`
 	// SharedWith is the DRA driver that the function is shared with; empty if there is none.
 	SharedWith string `json:"sharedWith,omitempty"`
+	// Sanitize is the stage that the function passes between two tenants; nil if there is none.
+	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`
@@ -89,6 +91,11 @@ func (sel *Selection) Choice(addr pci.Address) Choice {
 		return Choice{Why: "this node has no such function"}
 	}
 	return sel.choices[i]
+}
+
+// Sanitizes reports whether a rule asks for a sanitizing stage of one of the functions.
+func (sel *Selection) Sanitizes() bool {
+	return slices.ContainsFunc(sel.choices, func(c Choice) bool { return c.Sanitize != nil })
 }
 
 // Ours returns the functions that are ours, by address. The pointers are into

@@ -25,9 +25,10 @@ func presence() []func(*candidate) *rule.Verdict {
 // [Assessor.Assess] runs the same checks for a claim that sets no parameters.
 func checks() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{
-		(*candidate).allocatedFromItsPool,
+		(*candidate).allocatedFromItsPool, (*candidate).ofItsNamespace,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
+		(*candidate).sanitized,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,

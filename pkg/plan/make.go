@@ -23,6 +23,10 @@ type Node struct {
 	Owners map[pci.Address]Owner
 	// NeedsReset has the functions that are not proven clean since an earlier tenant.
 	NeedsReset map[pci.Address]bool
+	// Sanitizing has the functions that must pass a sanitizing stage before a tenant gets them, and Stages says which claims
+	// are those of stages.
+	Sanitizing map[pci.Address]Sanitizing
+	Stages     Stages
 	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
 	// Failing returns the IDs of the audit's failed checks that count for a function; nil if no audit runs.
@@ -119,6 +123,7 @@ func (m *maker) add(c *candidate) {
 		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address, Pair: c.claimed.Pair,
 		Backend: c.backend(), ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
 		Give: c.give(), Resets: c.resets(), Policy: c.choice.Policy,
+		Stage: c.stage(),
 	})
 	for _, t := range c.all {
 		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.
@@ -141,6 +146,9 @@ func (m *maker) function(t member) *Function {
 	fn := &Function{
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: m.node.Snapshot.Identify(f), Group: *f.Group, Role: t.role,
 		Original: Binding{Driver: f.Driver, Override: f.DriverOverride}, FirstFunction: f.FirstFunction(),
+	}
+	if s := m.node.Selection.Choice(f.Address).Sanitize; s != nil {
+		fn.Sanitize = s.Profile
 	}
 	if f.VF != nil {
 		fn.PF = &f.VF.PF

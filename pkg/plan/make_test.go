@@ -304,6 +304,38 @@ func TestMakeRefuses(t *testing.T) {
 				n.FatalErrors = map[pci.Address]bool{gpuAddr: true}
 			},
 		},
+		"a stage that it waits for": {
+			ask: gpuAddr, want: rule.NotSanitized, names: []string{"0000:3b:00.0 waits for its sanitizing stage", "kata-vfio-controller"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Sanitizing = map[pci.Address]plan.Sanitizing{gpuAddr: {Code: rule.NotSanitized, Profile: "memory", Text: "waits for its sanitizing stage"}}
+			},
+		},
+		"a stage that failed, also for the claim that had it": {
+			ask: gpuAddr, want: rule.SanitizeFailed, names: []string{"was not proven clean", "quarantine explain 0000:3b:00.0"},
+			change: func(_ *device.Snapshot, r *claim.Request, n *plan.Node) {
+				n.Sanitizing = map[pci.Address]plan.Sanitizing{gpuAddr: {Code: rule.SanitizeFailed, Text: "was not proven clean", Claim: r.UID}}
+			},
+		},
+		"a profile that does not exist": {
+			ask: gpuAddr, want: rule.SanitizerUnknown, names: []string{"0000:3b:00.0", "devices[].sanitize.profile"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Sanitizing = map[pci.Address]plan.Sanitizing{gpuAddr: {Code: rule.SanitizerUnknown, Text: "needs a profile"}}
+			},
+		},
+		"a stage's class in a tenant's namespace": {
+			ask: gpuAddr, want: rule.NotAStage, names: []string{"stage.kata-vfio.dev", "namespace stages"},
+			change: func(_ *device.Snapshot, r *claim.Request, n *plan.Node) {
+				n.Stages = plan.Stages{Namespace: "stages", DeviceClass: "stage.kata-vfio.dev"}
+				r.Devices[0].Class = "stage.kata-vfio.dev"
+			},
+		},
+		"a stage without need": {
+			ask: gpuAddr, want: rule.NothingToSanitize, names: []string{"0000:3b:00.0"},
+			change: func(_ *device.Snapshot, r *claim.Request, n *plan.Node) {
+				n.Stages = plan.Stages{Namespace: r.Namespace, DeviceClass: "stage.kata-vfio.dev"}
+				r.Devices[0].Class = "stage.kata-vfio.dev"
+			},
+		},
 		"its PF is with a tenant": {
 			ask: nicVF, want: rule.Forbidden, names: []string{"0000:21:00.0", "vfio-pci"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {

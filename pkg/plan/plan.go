@@ -73,6 +73,8 @@ type Device struct {
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
 	// Lease says how its addresses are taken from a pool; nil if they are not.
 	Lease *Lease `json:"lease,omitempty"`
+	// Stage is the profile of the sanitizing stage that the claim is; empty for a tenant's claim.
+	Stage string `json:"stage,omitempty"`
 }
 
 // Function is one function that the plan takes.
@@ -100,6 +102,9 @@ type Function struct {
 	Endpoint *Binding `json:"endpoint,omitempty"`
 	// VF are the changes of a VF besides its binding; nil if there are none.
 	VF *VFChange `json:"vf,omitempty"`
+	// Sanitize is the profile of the sanitizing stage that the function passes before another tenant gets it; empty if there
+	// is none.
+	Sanitize string `json:"sanitize,omitempty"`
 }
 
 // Card returns the address of function 0 of the physical device.
@@ -163,6 +168,11 @@ func (p *Plan) Reachable() []pci.Address {
 		}
 	}
 	return addrs
+}
+
+// IsStage reports whether the claim is that of a sanitizing stage.
+func (p *Plan) IsStage() bool {
+	return slices.ContainsFunc(p.Devices, func(d Device) bool { return d.Stage != "" })
 }
 
 // ReturnsToHost reports whether a function returns to a host driver. A function that policy "bound" keeps on VFIO, or

@@ -135,6 +135,9 @@ func refuse(n *publish.Node, a pci.Address, codes ...rule.Code) {
 		if code == rule.NodeNotReady {
 			r.Obstacle = rule.DiskFull
 		}
+		if code == rule.NotSanitized {
+			r.Object = "memory"
+		}
 		as.Refusals = append(as.Refusals, r)
 	}
 	n.Assessments[a] = as

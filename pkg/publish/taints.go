@@ -15,7 +15,8 @@ const (
 	// TaintNotIsolated is on a device with a reason against its isolation; the value
 	// is the worst reason's code.
 	TaintNotIsolated = v1alpha1.DriverName + "/not-isolated"
-	// TaintQuarantined is on a device that could not be proven clean after a tenant.
+	// TaintQuarantined is on a device that could not be proven clean after a tenant, by its reset or by its sanitizing stage.
+	// One that only waits for the stage has [v1alpha1.TaintSanitizing].
 	TaintQuarantined = v1alpha1.DriverName + "/quarantined"
 	// TaintDrain is on a device that an operator takes out of use; the value is a
 	// [DrainState]. The effect is NoExecute where the pods that have it are to go.
@@ -116,8 +117,10 @@ func (l *taintList) audit(n *Node, p part) {
 // refused adds the taint of a refusal. A reason against the isolation has its own taint.
 func (l *taintList) refused(r *rule.Verdict, notIsolated bool) {
 	switch r.Code {
-	case rule.Quarantined:
+	case rule.Quarantined, rule.SanitizeFailed, rule.FirmwareChanged:
 		l.add(true, TaintQuarantined, "")
+	case rule.NotSanitized:
+		l.add(true, v1alpha1.TaintSanitizing, r.Object)
 	case rule.ConfigSpaceDead:
 		l.add(true, TaintDead, "")
 	case rule.LinkLost:

@@ -26,6 +26,10 @@ func TestRefusalIsATaint(t *testing.T) {
 		"a mate without a reset":     {[]rule.Code{rule.NoReset}, []string{"not-preparable=NoReset"}},
 		"the first of several":       {[]rule.Code{rule.Held, rule.DamagedRecord, rule.UnsupportedSetting}, []string{"not-preparable=DamagedRecord"}},
 		"a drain that is not told":   {[]rule.Code{rule.Drained}, []string{"drain=Draining"}},
+		"waits to be sanitized":      {[]rule.Code{rule.NotSanitized}, []string{"sanitizing=memory"}},
+		"a stage that failed":        {[]rule.Code{rule.SanitizeFailed}, []string{"quarantined="}},
+		"changed firmware":           {[]rule.Code{rule.FirmwareChanged}, []string{"quarantined="}},
+		"without its sanitizer":      {[]rule.Code{rule.SanitizerUnknown}, []string{"not-preparable=SanitizerUnknown"}},
 		"a node that is not ready":   {[]rule.Code{rule.NodeNotReady}, []string{"node-not-ready=DiskFull"}},
 	} {
 		t.Run(name, func(t *testing.T) {

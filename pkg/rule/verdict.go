@@ -30,7 +30,8 @@ type Verdict struct {
 	Obstacle Code `json:"obstacle,omitempty"`
 	// Check is the ID of the worst of the failing checks, for [FailsAudit].
 	Check string `json:"check,omitempty"`
-	// Object is the node, mount, CDI name or annotation of the pod at fault, or the rule of the node config.
+	// Object is the node, mount, CDI name or annotation of the pod at fault, the rule of the node config, or the profile of the
+	// sanitizing stage.
 	Object string `json:"object,omitempty"`
 	// Text describes the fault and Fix the solution. Each is one sentence without its full stop. Tenants may read both.
 	Text string `json:"text"`

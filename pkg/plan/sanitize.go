@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// Sanitizing says why a function must not go to a tenant before a sanitizing stage.
+type Sanitizing struct {
+	// Code is NotSanitized, SanitizeFailed, FirmwareChanged or SanitizerUnknown.
+	Code rule.Code
+	// Profile is the name of the sanitizer.
+	Profile string
+	// Text follows the function's address: "waits for its sanitizing stage". A tenant sees it, so it names no claim.
+	Text string
+	// Claim is the UID of the claim that had the function last, and may get it again: its tenant's data is its own.
+	Claim string
+}
+
+// Stages says which claims are those of sanitizing stages. The zero value is none.
+type Stages struct{ Namespace, DeviceClass string }
+
+// isStage reports whether the candidate is the device of a sanitizing stage.
+func (c *candidate) isStage() bool {
+	stages := c.node.Stages
+	return stages.DeviceClass != "" && c.claimed.Class == stages.DeviceClass && c.ref.Namespace == stages.Namespace
+}
+
+// stage returns the profile of the sanitizing stage that gets the device; empty if a tenant does.
+func (c *candidate) stage() string {
+	if !c.isStage() {
+		return ""
+	}
+	return c.node.Sanitizing[c.f.Address].Profile
+}
+
+// ofItsNamespace refuses the DeviceClass of sanitizing stages in other namespaces. The class must be granted there, but
+// without the chart's policies an administrator may grant it by mistake.
+func (c *candidate) ofItsNamespace() *rule.Verdict {
+	class := c.node.Stages.DeviceClass
+	if class == "" || c.claimed.Class != class || c.isStage() {
+		return nil
+	}
+	return &rule.Verdict{
+		Code: rule.NotAStage, Driver: c.f.Driver,
+		Text: fmt.Sprintf("the request names DeviceClass %s, which is for sanitizing stages in namespace %s", class, c.node.Stages.Namespace),
+		Fix:  "name the DeviceClass that your operator offers",
+	}
+}
+
+// sanitized refuses a function that must pass a sanitizing stage first. A stage gets the function only while it waits for
+// one: after a failed stage, an operator decides.
+func (c *candidate) sanitized() *rule.Verdict {
+	own, waits := c.node.Sanitizing[c.f.Address]
+	if c.isStage() {
+		switch {
+		case !waits:
+			return &rule.Verdict{
+				Code: rule.NothingToSanitize, Driver: c.f.Driver,
+				Text: fmt.Sprintf("%s does not wait for a sanitizing stage", c.f.Address),
+				Fix:  "nothing: kata-vfio-controller deletes the claim",
+			}
+		case own.Code == rule.NotSanitized:
+			return nil
+		}
+	}
+	for _, t := range c.all {
+		s, waits := c.node.Sanitizing[t.f.Address]
+		if !waits || s.Code == rule.NotSanitized && s.Claim != "" && s.Claim == c.ref.UID {
+			continue
+		}
+		r := c.mate(t.f, s.Code, fmt.Sprintf("%s %s", t.f.Address, s.Text), c.sanitizeFix(s))
+		r.Object = s.Profile
+		return r
+	}
+	return nil
+}
+
+// sanitizeFix returns what to do about a function that is not sanitized.
+func (c *candidate) sanitizeFix(s Sanitizing) string {
+	switch s.Code {
+	case rule.NotSanitized:
+		return "wait for its stage; `kata-vfio-plugin status` on the node shows it. Without kata-vfio-controller no stage starts"
+	case rule.SanitizerUnknown:
+		return "name a profile of the chart's value sanitizers in the node config (devices[].sanitize.profile), or add the profile"
+	default:
+		return fmt.Sprintf("run `kata-vfio-plugin quarantine explain %s` on the node", c.f.Address)
+	}
+}
