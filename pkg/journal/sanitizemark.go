@@ -1,0 +1,211 @@
+package journal
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
+)
+
+// SanitizeMark marks a function that must pass a sanitizing stage before a tenant gets it. It is written before a
+// tenant's VM gets the function, so that the mark does not depend on how the claim ends, and it outlives the claim's
+// record and reboots. A stage that proves the function clean removes it.
+//
+// If the function is not found in a later boot, and can't be told from others of its model, each of these counts as
+// marked until it is in Proven. See [Unsanitized].
+type SanitizeMark struct {
+	// Address is the address that the function had.
+	Address  pci.Address     `json:"address"`
+	Identity device.Identity `json:"identity,omitzero"`
+	// Claim is the claim of the last tenant; empty if it is not known.
+	Claim ClaimName `json:"claim,omitzero"`
+	// Since is when the mark was made, RFC 3339 in UTC.
+	Since string `json:"since"`
+	// Stage is the stage that has the function, or had it and is not decided yet; nil if there is none.
+	Stage *Stage `json:"stage,omitempty"`
+	// Interrupted counts the stages in a row that ended without a result because of something else than the device and the
+	// sanitizer, such as a deleted pod.
+	Interrupted int `json:"interrupted,omitempty"`
+	// Failed is the result of a stage that did not prove the function clean; nil if there is none. The function is in
+	// quarantine until an operator clears it.
+	Failed *FailedStage `json:"failed,omitempty"`
+	// Proven are the functions that might have been the marked one, and were sanitized since.
+	Proven []device.Identity `json:"proven,omitempty"`
+}
+
+// ClaimName identifies a claim, with its name for people.
+type ClaimName struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// Stage is one run of a sanitizing stage.
+type Stage struct {
+	Claim ClaimName `json:"claim"`
+	// Pod and PodUID are the pod's, which is in the claim's namespace.
+	Pod    string `json:"pod"`
+	PodUID string `json:"podUID"`
+	// Profile is the name of the sanitizer.
+	Profile string `json:"profile"`
+	// Since is when the stage got the function, RFC 3339 in UTC.
+	Since string `json:"since"`
+}
+
+// FailedStage is the end of a stage that did not prove the function clean.
+type FailedStage struct {
+	Stage
+	Verdict sanitize.Verdict `json:"verdict"`
+	// Reason is one line for the operator.
+	Reason string `json:"reason"`
+	// Changes are the changes of the firmware if nothing else was wrong. Proof is what counts once an operator accepts them;
+	// nil if something else was wrong.
+	Changes []sanitize.Change `json:"changes,omitempty"`
+	Proof   *SanitizeProof    `json:"proof,omitempty"`
+}
+
+// Unsanitized returns the mark of each function of a snapshot that is marked, or may be and was not sanitized since. A
+// mark without an identity marks the function at its address. If several marks are of one function, a failed stage counts
+// first.
+func Unsanitized(marks []SanitizeMark, snap *device.Snapshot) map[pci.Address]*SanitizeMark {
+	need := map[pci.Address]*SanitizeMark{}
+	add := func(a pci.Address, m *SanitizeMark) {
+		if has := need[a]; has == nil || has.Failed == nil {
+			need[a] = m
+		}
+	}
+	for i := range marks {
+		m := &marks[i]
+		if m.Identity == (device.Identity{}) {
+			add(m.Address, m)
+			continue
+		}
+		found := snap.Find(m.Identity)
+		if found.Function != nil {
+			add(found.Function.Address, m)
+		}
+		for _, f := range found.Perhaps {
+			if !isAmong(m.Proven, snap.Identify(f)) {
+				add(f.Address, m)
+			}
+		}
+	}
+	return need
+}
+
+// isAmong reports whether one of the identities is of the same hardware as id.
+func isAmong(all []device.Identity, id device.Identity) bool {
+	return slices.ContainsFunc(all, func(one device.Identity) bool { return one.Match(id) == device.Agrees })
+}
+
+func (s *Store) sanitizeMarks() marks[SanitizeMark] { return marks[SanitizeMark]{s, sanitizeMarkKind()} }
+
+func sanitizeMarkKind() markKind[SanitizeMark] {
+	return markKind[SanitizeMark]{
+		dir: "unsanitized", what: "mark as not sanitized", of: "not sanitized",
+		address:  func(m *SanitizeMark) pci.Address { return m.Address },
+		identity: func(m *SanitizeMark) device.Identity { return m.Identity },
+		unreadable: func(a pci.Address, path string) SanitizeMark {
+			// Nobody knows whose data the function has, or whether a stage failed: only an operator can say.
+			return SanitizeMark{Address: a, Failed: &FailedStage{Verdict: sanitize.Unknown, Reason: unreadable(path)}}
+		},
+	}
+}
+
+// MarkUnsanitized writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of
+// the same function.
+func (s *Store) MarkUnsanitized(m SanitizeMark) error { return s.sanitizeMarks().put(m) }
+
+// Unsanitized returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows
+// which functions are sanitized.
+func (s *Store) Unsanitized() ([]SanitizeMark, error) { return s.sanitizeMarks().all() }
+
+// MarkSanitized keeps the proof of a stage durably, then removes the function's mark and adds the function to the marks
+// that might be its own. It may be repeated; a crash in between leaves the mark, which counts.
+func (s *Store) MarkSanitized(p SanitizeProof) error {
+	if err := s.sanitizeProofs().put(p); err != nil {
+		return err
+	}
+	marks := s.sanitizeMarks()
+	files, err := marks.lift(p.Address, p.Identity)
+	for i := range files {
+		m := &files[i].mark
+		if err == nil && m.Identity != (device.Identity{}) && m.Identity.Match(p.Identity) == device.Undecided && !isAmong(m.Proven, p.Identity) {
+			m.Proven = append(m.Proven, p.Identity)
+			err = marks.write(files[i].name, *m)
+		}
+	}
+	return err
+}
+
+// SanitizeProof is what the last stage of a function proved, and the firmware that counts as the function's own.
+type SanitizeProof struct {
+	Address  pci.Address     `json:"address"`
+	Identity device.Identity `json:"identity,omitzero"`
+	// Spoiled is set once a tenant got the function: it must be sanitized again, and only Firmware counts.
+	Spoiled bool `json:"spoiled,omitempty"`
+	// Profile and Image are the sanitizer's name and its digest.
+	Profile string `json:"profile,omitempty"`
+	Image   string `json:"image,omitempty"`
+	// Time is when the stage was decided, RFC 3339 in UTC.
+	Time   string           `json:"time,omitempty"`
+	Checks []sanitize.Check `json:"checks,omitempty"`
+	// Firmware are the accepted measurements.
+	Firmware []sanitize.Measurement `json:"firmware,omitempty"`
+}
+
+// Covers reports whether the proof says that the function with the identity is clean: a stage sanitized it in this boot,
+// and no tenant got it since. Another system may have run on the machine before.
+func (p *SanitizeProof) Covers(id device.Identity) bool {
+	return !p.Spoiled && p.Time != "" && p.Identity.Is(id)
+}
+
+// FindSanitized returns the newest proof of the function with the identity, and false if there is none. It may be of an
+// earlier boot.
+func FindSanitized(proofs []SanitizeProof, id device.Identity) (newest SanitizeProof, found bool) {
+	for _, p := range proofs {
+		if p.Identity == (device.Identity{}) || p.Identity.Match(id) != device.Agrees {
+			continue
+		}
+		// Times are of one format and zone, so that they are in the order of their texts.
+		if !found || p.Time > newest.Time {
+			newest, found = p, true
+		}
+	}
+	return newest, found
+}
+
+func (s *Store) sanitizeProofs() marks[SanitizeProof] {
+	return marks[SanitizeProof]{s, sanitizeProofKind()}
+}
+
+func sanitizeProofKind() markKind[SanitizeProof] {
+	return markKind[SanitizeProof]{
+		dir: "sanitized", what: "note as sanitized", of: "sanitized",
+		address:  func(p *SanitizeProof) pci.Address { return p.Address },
+		identity: func(p *SanitizeProof) device.Identity { return p.Identity },
+		// A proof that can't be read proves nothing.
+		unreadable: func(a pci.Address, _ string) SanitizeProof { return SanitizeProof{Address: a, Spoiled: true} },
+	}
+}
+
+// Sanitized returns all proofs, by address.
+func (s *Store) Sanitized() ([]SanitizeProof, error) { return s.sanitizeProofs().all() }
+
+// SpoilSanitized ends the proof of a function durably, before a tenant's VM gets it, and keeps its firmware. A missing
+// proof is not an error.
+func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
+	proofs := s.sanitizeProofs()
+	files, err := proofs.files(disk{}, s.dir)
+	for i := range files {
+		p := &files[i].mark
+		if p.Spoiled || !proofs.concerns(&files[i], a, id) {
+			continue
+		}
+		p.Spoiled = true
+		err = errors.Join(err, proofs.write(files[i].name, *p))
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// SanitizingFacts are what decides which functions must pass a sanitizing stage.
+type SanitizingFacts struct {
+	Snapshot  *device.Snapshot
+	Selection *nodeconfig.Selection
+	// Profiles are those of the cluster; nil if there are none.
+	Profiles *v1alpha1.Sanitizers
+	Marks    []SanitizeMark
+	Proofs   []SanitizeProof
+}
+
+// Sanitizing returns why functions of the snapshot must not go to a tenant before a sanitizing stage, by address. Only the
+// rules of the node config ask for stages: a mark of a function whose rule no longer does is kept, and counts again when
+// the rule does.
+func Sanitizing(facts SanitizingFacts) map[pci.Address]plan.Sanitizing {
+	marked := Unsanitized(facts.Marks, facts.Snapshot)
+	need := map[pci.Address]plan.Sanitizing{}
+	for _, f := range facts.Selection.Ours() {
+		sanitize := facts.Selection.Choice(f.Address).Sanitize
+		if sanitize == nil {
+			continue
+		}
+		if why, waits := facts.why(sanitize, marked[f.Address], facts.Snapshot.Identify(f)); waits {
+			why.Profile = sanitize.Profile
+			need[f.Address] = why
+		}
+	}
+	return need
+}
+
+// why returns why a function with the rule, the mark (nil if it has none) and the identity must pass a stage, and false if
+// it need not.
+func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *SanitizeMark, id device.Identity) (plan.Sanitizing, bool) {
+	if mark != nil && mark.Failed != nil {
+		return mark.failed(), true
+	}
+	if _, ok := facts.Profiles.Profile(sanitize.Profile); !ok {
+		// Its tenant's end must not be what shows the mistake: the device would be lost then.
+		return plan.Sanitizing{Code: rule.SanitizerUnknown, Text: fmt.Sprintf("needs the sanitizer profile %q, which does not exist", sanitize.Profile)}, true
+	}
+	if mark != nil {
+		return mark.waits(), true
+	}
+	proof, _ := FindSanitized(facts.Proofs, id)
+	if sanitize.When == v1alpha1.SanitizeBeforeClaim && !proof.Covers(id) {
+		return plan.Sanitizing{Code: rule.NotSanitized, Text: "waits for its sanitizing stage: none has sanitized it since the node started"}, true
+	}
+	return plan.Sanitizing{}, false
+}
+
+// failed describes the failed stage of a mark.
+func (m *SanitizeMark) failed() plan.Sanitizing {
+	if len(m.Failed.Changes) > 0 {
+		return plan.Sanitizing{Code: rule.FirmwareChanged, Text: "has other firmware than before: " + m.Failed.Reason}
+	}
+	return plan.Sanitizing{Code: rule.SanitizeFailed, Text: "was not proven clean by its sanitizing stage: " + m.Failed.Reason}
+}
+
+// waits describes a mark without a failed stage.
+func (m *SanitizeMark) waits() plan.Sanitizing {
+	s := plan.Sanitizing{Code: rule.NotSanitized, Text: "waits for its sanitizing stage since its last tenant", Claim: m.Claim.UID}
+	if m.Stage != nil {
+		s.Text = "is in its sanitizing stage since " + m.Stage.Since
+		s.Claim = "" // the stage may have changed what the tenant left there
+	}
+	return s
+}
