@@ -32,6 +32,9 @@ func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	if n.Drained, err = p.Drained(snap); err != nil {
 		return n, err
 	}
+	if n.Sanitizing, err = p.sanitizing(snap, n.Selection); err != nil {
+		return n, err
+	}
 	n.FatalErrors, err = p.fatalErrors(snap)
 	return n, err
 }
@@ -51,6 +54,7 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 		Damaged:   damaged,
 
 		AddressPools: pools,
+		Stages:       p.stages(),
 		Failing:      p.config.Failing,
 
 		HotPlug:       p.config.HotPlug,
@@ -81,6 +85,33 @@ func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error
 		return nil, err
 	}
 	return journal.DrainReasons(marks, snap), nil
+}
+
+// sanitizing returns the functions that must pass a sanitizing stage first. It reads no marks if no rule asks for stages.
+func (p *Planning) sanitizing(snap *device.Snapshot, selection *nodeconfig.Selection) (map[pci.Address]plan.Sanitizing, error) {
+	if !selection.Sanitizes() {
+		return nil, nil
+	}
+	marks, err := p.config.Journal.Unsanitized()
+	if err != nil {
+		return nil, err
+	}
+	proofs, err := p.config.Journal.Sanitized()
+	if err != nil {
+		return nil, err
+	}
+	return journal.Sanitizing(journal.SanitizingFacts{
+		Snapshot: snap, Selection: selection, Profiles: p.config.Sanitizers, Marks: marks, Proofs: proofs,
+	}), nil
+}
+
+// stages returns which claims are those of sanitizing stages.
+func (p *Planning) stages() plan.Stages {
+	s := p.config.Sanitizers
+	if s == nil {
+		return plan.Stages{}
+	}
+	return plan.Stages{Namespace: s.Namespace, DeviceClass: s.DeviceClass}
 }
 
 // fatalErrors returns the functions with fatal errors that are not accounted for: the kernel has counted more of them

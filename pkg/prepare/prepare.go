@@ -43,6 +43,8 @@ type Config struct {
 	Node *v1alpha1.NodeConfig
 	// NodeName is the node's name in the cluster. If it is empty, a claim's pools are not compared with the node's.
 	NodeName string
+	// Sanitizers are the profiles that the node config's rules name; nil if there are none.
+	Sanitizers *v1alpha1.Sanitizers
 	// Failing returns the IDs of the audit's failed checks that count for a function, which no claim gets then; nil if
 	// no audit runs.
 	Failing func(pci.Address) []string
@@ -210,6 +212,9 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 // conclude completes the record of a Prepare whose phases ended with err, which may be nil. A failed Prepare is undone,
 // except after a quarantine, and while a reset runs in the kernel.
 func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
+	if err == nil {
+		err = o.Effects.NoteTenancy(rec)
+	}
 	if err == nil {
 		err = o.Effects.Complete(ctx, rec)
 	}

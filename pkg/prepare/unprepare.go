@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
@@ -116,6 +117,9 @@ func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 // TakeOffLocked is [Order.TakeOff] with the locks of the record's functions held.
 func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	o.Effects.MakeRoom()
+	if err := o.noteStages(snap, rec); err != nil {
+		return err
+	}
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
 		if err := o.Effects.Backfill(ctx, snap, rec); err != nil {
@@ -145,6 +149,28 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	default:
 		return o.releaseMoved(ctx, snap, rec)
 	}
+}
+
+// noteStages marks the functions of a tenant's claim whose rule asks for a sanitizing stage now, and did not when the
+// claim was prepared.
+func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
+	tenants := rec.Kind == journal.Claim && !rec.Plan.IsStage() && rec.State != journal.Preparing
+	selection := nodeconfig.Select(o.Config.Node, snap)
+	if !tenants || !selection.Sanitizes() {
+		return nil
+	}
+	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		f := snap.Find(fn.Identity).Function
+		if f == nil {
+			continue
+		}
+		if s := selection.Choice(f.Address).Sanitize; s != nil {
+			fn.Sanitize = s.Profile
+		}
+	}
+	return o.Effects.NoteTenancy(rec)
 }
 
 // retest tries the reset of a quarantine again. After a reboot, its functions are on their host drivers and must be

@@ -58,6 +58,8 @@ type world struct {
 	pool    *pool
 	vf      *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
+	// stages are the sanitizers of the cluster; nil if it has none.
+	stages  *v1alpha1.Sanitizers
 	name    string                 // the node's in the cluster; empty if pools are not compared
 	network *v1alpha1.GuestNetwork // of the VFs of requests
 	limit   time.Duration          // of a kernel write
@@ -120,7 +122,7 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 				w.events = append(w.events, e)
 			},
 		},
-		Node: w.node, NodeName: w.name, HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
+		Node: w.node, Sanitizers: w.stages, NodeName: w.name, HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 	}
 	for _, change := range changes {
 		change(&c)
@@ -444,6 +446,22 @@ func (c cutJournal) LiftDrain(d journal.Drain) error {
 
 func (c cutJournal) MarkClean(a pci.Address, id device.Identity) error {
 	return c.p.effect(func() error { return c.Journal.MarkClean(a, id) })
+}
+
+func (c cutJournal) MarkUnsanitized(m journal.SanitizeMark) error {
+	return c.p.effect(func() error { return c.Journal.MarkUnsanitized(m) })
+}
+
+func (c cutJournal) MarkSanitized(p journal.SanitizeProof) error {
+	return c.p.effect(func() error { return c.Journal.MarkSanitized(p) })
+}
+
+// SpoilSanitized is an effect only if there is a proof.
+func (c cutJournal) SpoilSanitized(a pci.Address, id device.Identity) error {
+	if proofs, err := c.Sanitized(); err == nil && len(proofs) == 0 {
+		return c.Journal.SpoilSanitized(a, id)
+	}
+	return c.p.effect(func() error { return c.Journal.SpoilSanitized(a, id) })
 }
 
 func (c cutSpecs) Write(uid string, spec *specs.Spec) error {

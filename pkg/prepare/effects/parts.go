@@ -57,6 +57,13 @@ type Journal interface {
 	MarkFatalErrors(m journal.FatalErrors) error
 	FatalErrors() ([]journal.FatalErrors, error)
 	NeedsReset() ([]journal.ResetMark, error)
+	// MarkUnsanitized and MarkSanitized set and remove the marks of functions that must pass a sanitizing stage, which are
+	// independent of records; Unsanitized returns them. Sanitized returns the proofs of stages, and SpoilSanitized ends one.
+	MarkUnsanitized(m journal.SanitizeMark) error
+	MarkSanitized(p journal.SanitizeProof) error
+	Unsanitized() ([]journal.SanitizeMark, error)
+	Sanitized() ([]journal.SanitizeProof, error)
+	SpoilSanitized(a pci.Address, id device.Identity) error
 	// MarkDrained, LiftDrain and Drains set, remove and return the marks of drained functions, which are independent of
 	// records.
 	MarkDrained(d journal.Drain) error

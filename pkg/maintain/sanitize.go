@@ -1,0 +1,285 @@
+package maintain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
+)
+
+// Errors of what an operator asks for about a stage.
+var (
+	// ErrNoFailedStage says that no sanitizing stage of the function failed.
+	ErrNoFailedStage = errors.New("no sanitizing stage of it failed")
+	// ErrNotOnlyFirmware says that more than its firmware keeps the function in quarantine.
+	ErrNotOnlyFirmware = errors.New("its stage did not end with changed firmware only, and nothing else can be accepted")
+)
+
+// mostInterrupted is how many stages in a row may be interrupted. Whoever can delete pods must not be able to hold a device
+// back without anybody noticing.
+const mostInterrupted = 3
+
+// EndedStages returns the marks with a stage that no longer has its device and is not decided yet, by address. Call
+// [Maintainer.ConcludeStage] for each.
+func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
+	marks, err := m.order.Effects.Journal.Unsanitized()
+	if err != nil {
+		return nil, err
+	}
+	var ended []journal.SanitizeMark
+	for i := range marks {
+		if marks[i].Stage == nil {
+			continue
+		}
+		rec, err := m.order.Effects.Journal.Load(marks[i].Stage.Claim.UID)
+		if err != nil {
+			return nil, err
+		}
+		if rec == nil {
+			ended = append(ended, marks[i])
+		}
+	}
+	return ended, nil
+}
+
+// Accepted returns the firmware measurements that are accepted for a marked function; none if it was never measured.
+func (m *Maintainer) Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error) {
+	proofs, err := m.order.Effects.Journal.Sanitized()
+	if err != nil {
+		return nil, err
+	}
+	proof, _ := journal.FindSanitized(proofs, mark.Identity)
+	return proof.Firmware, nil
+}
+
+// ConcludeStage carries out the decision on an ended stage: a clean device is free, an interrupted stage is repeated, and
+// any other device is in quarantine. The ledger has the decision first, so that a crash after it repeats the event and
+// never loses it. image is the digest that ran. A stage that is decided already is not an error.
+//
+// Errors a caller may branch on: [effects.EvidenceError].
+func (m *Maintainer) ConcludeStage(ctx context.Context, ended *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
+	return m.withMark(ctx, ended, func(mark *journal.SanitizeMark) error {
+		if mark.Stage == nil || mark.Stage.Claim.UID != ended.Stage.Claim.UID {
+			return nil
+		}
+		if err := m.recordStage(ctx, mark, outcome, image); err != nil {
+			return err
+		}
+		return m.settleStage(mark, outcome, image)
+	})
+}
+
+// settleStage changes the mark as decided.
+func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
+	stage := *mark.Stage
+	mark.Stage = nil
+	switch {
+	case outcome.Verdict == sanitize.Clean:
+		return m.order.Effects.Journal.MarkSanitized(*newProof(mark, &stage, outcome.Result, image))
+	case outcome.Verdict == sanitize.Interrupted && mark.Interrupted+1 < mostInterrupted:
+		mark.Interrupted++
+	default:
+		mark.Failed = &journal.FailedStage{Stage: stage, Verdict: outcome.Verdict, Reason: outcome.Reason}
+		if outcome.Verdict == sanitize.Interrupted {
+			mark.Failed.Reason = fmt.Sprintf("%d stages in a row were interrupted; the last one: %s", mostInterrupted, outcome.Reason)
+		}
+		if outcome.OnlyFirmware() {
+			mark.Failed.Changes, mark.Failed.Proof = outcome.Changes, newProof(mark, &stage, outcome.Result, image)
+		}
+	}
+	return m.order.Effects.Journal.MarkUnsanitized(*mark)
+}
+
+// newProof returns what a stage proved.
+func newProof(mark *journal.SanitizeMark, stage *journal.Stage, result *sanitize.Result, image string) *journal.SanitizeProof {
+	return &journal.SanitizeProof{
+		Address: mark.Address, Identity: mark.Identity, Profile: stage.Profile, Image: image,
+		Time: time.Now().UTC().Format(time.RFC3339), Checks: result.Checks, Firmware: result.Firmware,
+	}
+}
+
+// recordStage writes the event of an ended stage.
+func (m *Maintainer) recordStage(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
+	stage := mark.Stage
+	e := stageEvent(mark)
+	e.Claim = &ledger.Claim{UID: stage.Claim.UID, Namespace: stage.Claim.Namespace, Name: stage.Claim.Name}
+	e.Pods = []ledger.Pod{{UID: stage.PodUID, Name: stage.Pod}}
+	e.Sanitize.Profile, e.Sanitize.Image, e.Sanitize.Verdict = stage.Profile, image, string(outcome.Verdict)
+	if outcome.Verdict != sanitize.Clean {
+		e.Result, e.Reason = ledger.Failed, outcome.Reason
+	}
+	for _, change := range outcome.Changes {
+		e.Sanitize.Changes = append(e.Sanitize.Changes, change.String())
+	}
+	if outcome.Result != nil {
+		describeResult(e.Sanitize, outcome.Result)
+	}
+	return m.append(ctx, *e)
+}
+
+// stageEvent begins the event of a stage of the marked device.
+func stageEvent(mark *journal.SanitizeMark) *ledger.Event {
+	e := &ledger.Event{
+		Type: ledger.Sanitize, Result: ledger.OK, Devices: []ledger.Device{{Address: mark.Address}}, Sanitize: &ledger.Sanitization{},
+	}
+	if mark.Claim.UID != "" {
+		e.Sanitize.After = &ledger.Claim{UID: mark.Claim.UID, Namespace: mark.Claim.Namespace, Name: mark.Claim.Name}
+	}
+	return e
+}
+
+func describeResult(to *ledger.Sanitization, result *sanitize.Result) {
+	for _, c := range result.Checks {
+		to.Checks = append(to.Checks, ledger.SanitizeCheck{
+			Name: c.Name, Method: c.Method, Verdict: string(c.Verdict), Bytes: c.Bytes, Seconds: c.Seconds, Reason: c.Reason,
+		})
+	}
+	for _, f := range result.Firmware {
+		to.Firmware = append(to.Firmware, ledger.FirmwareMeasurement{Name: f.Name, Algorithm: string(f.Algorithm), Value: f.Value})
+	}
+}
+
+// append writes an event that concerns no claim's record. The append goes on if the caller gives up.
+func (m *Maintainer) append(ctx context.Context, e ledger.Event) error {
+	if m.order.Effects.Ledger == nil {
+		return nil
+	}
+	err := m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
+		_, err := m.order.Effects.Ledger.Append(context.WithoutCancel(ctx), e)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", e.Type, e.Devices[0].Address, &effects.EvidenceError{Err: err})
+	}
+	return nil
+}
+
+// FailedStage returns the mark of a function whose stage failed; false if none did.
+func (m *Maintainer) FailedStage(ctx context.Context, a pci.Address) (journal.SanitizeMark, bool, error) {
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
+	if err != nil {
+		return journal.SanitizeMark{}, false, err
+	}
+	marks, err := m.order.Effects.Journal.Unsanitized()
+	if err != nil {
+		return journal.SanitizeMark{}, false, err
+	}
+	mark := journal.Unsanitized(marks, snap)[a]
+	if mark == nil || mark.Failed == nil {
+		return journal.SanitizeMark{}, false, nil
+	}
+	return *mark, true, nil
+}
+
+// ClearStage ends the quarantine of a function whose stage failed, because an operator says so, which the ledger has first:
+// another stage runs. WithoutProof frees the function as it is; if its rule asks for a stage before each claim, one runs
+// anyway.
+//
+// Errors a caller may branch on: [ErrNoFailedStage], [effects.EvidenceError].
+func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearance) error {
+	return m.withFailed(ctx, a, func(mark *journal.SanitizeMark) error {
+		e := ledger.Event{Type: ledger.Clear, Result: ledger.OK, Devices: []ledger.Device{{Address: a}}, Reason: how.Reason, By: &how.By}
+		if how.WithoutProof {
+			e.Codes = []string{ledger.CodeUnproven}
+		}
+		if err := m.append(ctx, e); err != nil {
+			return err
+		}
+		if how.WithoutProof {
+			firmware, err := m.Accepted(mark)
+			if err != nil {
+				return err
+			}
+			return m.order.Effects.Journal.MarkSanitized(journal.SanitizeProof{
+				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Firmware: firmware, Time: time.Now().UTC().Format(time.RFC3339),
+			})
+		}
+		mark.Failed, mark.Interrupted = nil, 0
+		return m.order.Effects.Journal.MarkUnsanitized(*mark)
+	})
+}
+
+// AcceptFirmware makes the changed measurements of a function the accepted ones, because an operator says so, which the
+// ledger has first. The stage found nothing else, so the function is free.
+//
+// Errors a caller may branch on: [ErrNoFailedStage], [ErrNotOnlyFirmware], [effects.EvidenceError].
+func (m *Maintainer) AcceptFirmware(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
+	return m.withFailed(ctx, a, func(mark *journal.SanitizeMark) error {
+		proof := mark.Failed.Proof
+		if proof == nil {
+			return fmt.Errorf("%s: %w", a, ErrNotOnlyFirmware)
+		}
+		e := stageEvent(mark)
+		e.Reason, e.By = reason, &by
+		e.Sanitize.Profile, e.Sanitize.Image, e.Sanitize.Verdict = proof.Profile, proof.Image, string(sanitize.Clean)
+		for _, change := range mark.Failed.Changes {
+			e.Sanitize.Changes = append(e.Sanitize.Changes, change.String())
+		}
+		describeResult(e.Sanitize, &sanitize.Result{Checks: proof.Checks, Firmware: proof.Firmware})
+		if err := m.append(ctx, *e); err != nil {
+			return err
+		}
+		return m.order.Effects.Journal.MarkSanitized(*proof)
+	})
+}
+
+// withFailed runs work on the mark of a function whose stage failed, under the function's locks.
+func (m *Maintainer) withFailed(ctx context.Context, a pci.Address, work func(*journal.SanitizeMark) error) error {
+	failed, found, err := m.FailedStage(ctx, a)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("%s: %w", a, ErrNoFailedStage)
+	}
+	return m.withMark(ctx, &failed, func(mark *journal.SanitizeMark) error {
+		if mark.Failed == nil {
+			return fmt.Errorf("%s: %w", a, ErrNoFailedStage)
+		}
+		return work(mark)
+	})
+}
+
+// withMark runs work on a mark as it is now, under the locks of its function: a Prepare holds them, too. It does nothing if
+// the mark is gone.
+func (m *Maintainer) withMark(ctx context.Context, mark *journal.SanitizeMark, work func(*journal.SanitizeMark) error) error {
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	req := &claim.Request{Devices: []claim.Device{{Address: presentAddress(snap, mark)}}}
+	_, release, err := m.order.Effects.LockRequest(ctx, req, snap)
+	if err != nil {
+		return err
+	}
+	defer release()
+	marks, err := m.order.Effects.Journal.Unsanitized()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(marks, func(now journal.SanitizeMark) bool {
+		return now.Address == mark.Address && (now.Identity == mark.Identity)
+	})
+	if i < 0 {
+		return nil
+	}
+	return work(&marks[i])
+}
+
+// presentAddress returns the address that a mark's function has now.
+func presentAddress(snap *device.Snapshot, mark *journal.SanitizeMark) pci.Address {
+	if f := snap.Find(mark.Identity).Function; f != nil {
+		return f.Address
+	}
+	return mark.Address
+}

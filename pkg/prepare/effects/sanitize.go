@@ -1,0 +1,111 @@
+package effects
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// NoteTenancy writes durably what a tenant's or a stage's VM changes about sanitizing. Call it before a VM can have the
+// functions, because nothing of a claim that ends by a crash, a power failure or a forced deletion can be relied on. It may
+// be repeated.
+//
+// If the claim is a tenant's, each function with a stage must pass it before another tenant gets it. If the claim is a
+// stage, the mark of its device notes it, so that its result is asked for even if the plugin is not there when it ends.
+func (set *Set) NoteTenancy(rec *journal.Record) error {
+	if rec.Kind != journal.Claim {
+		return nil // no VM gets a function by such a record
+	}
+	if rec.Plan.IsStage() {
+		return set.noteStage(rec)
+	}
+	for _, a := range rec.Plan.Reachable() {
+		fn, ok := rec.Plan.Function(a)
+		if !ok {
+			continue
+		}
+		if err := set.Journal.SpoilSanitized(a, fn.Identity); err != nil {
+			return err
+		}
+		if fn.Sanitize == "" {
+			continue
+		}
+		if err := set.markUnsanitized(rec, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// markUnsanitized marks a function of a tenant's claim, unless it is marked for the claim already. A failed stage stays in the
+// mark: only an operator ends that.
+func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
+	own := journal.SanitizeMark{
+		Address: fn.Address, Identity: fn.Identity, Since: time.Now().UTC().Format(time.RFC3339), Claim: claimName(rec),
+	}
+	former, err := set.unsanitized(fn)
+	if err != nil {
+		return err
+	}
+	if former != nil {
+		if former.Claim.UID == rec.ID() && former.Stage == nil {
+			return nil
+		}
+		own.Failed = former.Failed
+	}
+	return set.Journal.MarkUnsanitized(own)
+}
+
+// noteStage enters a stage into the marks of its devices. A device without a mark waits because no stage has sanitized it
+// since the node started.
+func (set *Set) noteStage(rec *journal.Record) error {
+	now := time.Now().UTC().Format(time.RFC3339)
+	for i := range rec.Plan.Devices {
+		d := &rec.Plan.Devices[i]
+		fn, ok := rec.Plan.Function(d.Address)
+		if !ok || d.Stage == "" {
+			continue
+		}
+		m, err := set.unsanitized(fn)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			m = &journal.SanitizeMark{Since: now}
+		}
+		m.Address, m.Identity = fn.Address, fn.Identity
+		m.Stage = &journal.Stage{Claim: claimName(rec), Profile: d.Stage, Since: now}
+		if len(rec.Plan.Claim.Pods) > 0 {
+			m.Stage.Pod, m.Stage.PodUID = rec.Plan.Claim.Pods[0].Name, rec.Plan.Claim.Pods[0].UID
+		}
+		if err := set.Journal.MarkUnsanitized(*m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unsanitized returns the mark of a function; nil if it has none of its own.
+func (set *Set) unsanitized(fn *plan.Function) (*journal.SanitizeMark, error) {
+	marks, err := set.Journal.Unsanitized()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(marks, func(m journal.SanitizeMark) bool {
+		if m.Identity == (device.Identity{}) || fn.Identity == (device.Identity{}) {
+			return m.Address == fn.Address
+		}
+		return m.Identity.Match(fn.Identity) == device.Agrees
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	return &marks[i], nil
+}
+
+func claimName(rec *journal.Record) journal.ClaimName {
+	return journal.ClaimName{UID: rec.ID(), Namespace: rec.Plan.Claim.Namespace, Name: rec.Plan.Claim.Name}
+}
