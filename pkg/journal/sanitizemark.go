@@ -100,7 +100,9 @@ func isAmong(all []device.Identity, id device.Identity) bool {
 	return slices.ContainsFunc(all, func(one device.Identity) bool { return one.Match(id) == device.Agrees })
 }
 
-func (s *Store) sanitizeMarks() marks[SanitizeMark] { return marks[SanitizeMark]{s, sanitizeMarkKind()} }
+func (s *Store) sanitizeMarks() marks[SanitizeMark] {
+	return marks[SanitizeMark]{s, sanitizeMarkKind()}
+}
 
 func sanitizeMarkKind() markKind[SanitizeMark] {
 	return markKind[SanitizeMark]{

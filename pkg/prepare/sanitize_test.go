@@ -212,13 +212,17 @@ func TestChangedFirmwareWaitsForOperator(t *testing.T) {
 // TestMarkDoesNotDependOnTheEnd: however a tenancy ends, the device waits for its stage, and only its own claim gets it again.
 func TestMarkDoesNotDependOnTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*world){
-		"released":                  func(w *world) { w.mustUnprepare("first") },
-		"the node rebooted":         func(w *world) { w.k.Reboot(); w.mustRecover() },
-		"the plugin was killed":     func(w *world) { w.mustRecover(); w.mustUnprepare("first") },
-		"the record was deleted":    func(w *world) { w.mustUnprepare("first"); _ = w.records.Delete("first") },
-		"rebooted after it":         func(w *world) { w.mustUnprepare("first"); w.k.Reboot(); w.mustRecover() },
-		"rebooted in the stage":     func(w *world) { w.mustUnprepare("first"); w.stageThenReboot() },
-		"the stage did not come up": func(w *world) { w.mustUnprepare("first"); w.mustPrepare(w.stageRequest(w.gpu())); w.mustUnprepare(stageUID) },
+		"released":               func(w *world) { w.mustUnprepare("first") },
+		"the node rebooted":      func(w *world) { w.k.Reboot(); w.mustRecover() },
+		"the plugin was killed":  func(w *world) { w.mustRecover(); w.mustUnprepare("first") },
+		"the record was deleted": func(w *world) { w.mustUnprepare("first"); _ = w.records.Delete("first") },
+		"rebooted after it":      func(w *world) { w.mustUnprepare("first"); w.k.Reboot(); w.mustRecover() },
+		"rebooted in the stage":  func(w *world) { w.mustUnprepare("first"); w.stageThenReboot() },
+		"the stage did not come up": func(w *world) {
+			w.mustUnprepare("first")
+			w.mustPrepare(w.stageRequest(w.gpu()))
+			w.mustUnprepare(stageUID)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
