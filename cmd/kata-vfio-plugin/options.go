@@ -32,7 +32,9 @@ import (
 type options struct {
 	node   node.NodeConfig
 	config string
-	output string
+	// sanitizers is the file of the sanitizing stages.
+	sanitizers string
+	output     string
 }
 
 // register adds the flags of all commands.
@@ -40,10 +42,12 @@ func (o *options) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.node.Root, "root", "/", "the node's root: a directory that holds sys, proc, dev, lib, run and var")
 	f.StringVar(&o.config, "config", "", "the node's NodeConfig file (default: <root>/etc/kata-vfio/node.yaml if it exists,\notherwise every GPU and VF is managed, on demand)")
+	f.StringVar(&o.sanitizers, "sanitizers", "", "the file of the cluster's sanitizing stages, kind Sanitizers\n(default: <root>/"+v1alpha1.SanitizersFile+" if it exists)")
 	f.StringVarP(&o.output, "output", "o", "table", "output format: table, json or yaml")
 	f.StringVar(&o.node.StateDir, "state-dir", node.DefaultStateDir, "directory of the journal, below the root")
 	complete(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 	complete(cmd, "config", yamlFiles)
+	complete(cmd, "sanitizers", yamlFiles)
 	complete(cmd, "output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -80,7 +84,10 @@ func (o *options) resolve() error {
 		return err
 	}
 	var err error
-	o.node.Node, err = o.nodeConfig()
+	if o.node.Node, err = o.nodeConfig(); err != nil {
+		return err
+	}
+	o.node.Sanitizers, err = o.stages()
 	return err
 }
 
@@ -199,6 +206,26 @@ func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 		return nil, command.Usagef("node config %s: %w", path, err)
 	}
 	return cfg, nil
+}
+
+// stages reads the document of sanitizing stages: the flag's file, or the file at the default path, which need not exist.
+func (o *options) stages() (*v1alpha1.Sanitizers, error) {
+	path := o.sanitizers
+	if path == "" {
+		path = filepath.Join(o.node.Root, v1alpha1.SanitizersFile)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && o.sanitizers == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, command.Usagef("read the sanitizing stages: %w", err)
+	}
+	s, err := v1alpha1.DecodeSanitizers(data)
+	if err != nil {
+		return nil, command.Usagef("sanitizing stages %s: %w", path, err)
+	}
+	return s, nil
 }
 
 // validate checks the flags beyond the flag parser's own checks.

@@ -48,6 +48,8 @@ type NodeConfig struct {
 	StateDir, RunDir, CDIDir string
 	// Node says which functions are ours; nil is nodeconfig.Default.
 	Node *v1alpha1.NodeConfig
+	// Sanitizers are the profiles of sanitizing stages; nil if there are none.
+	Sanitizers *v1alpha1.Sanitizers
 	// Name is the node's name in the cluster; without it a claim's pools are not compared.
 	Name string
 	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
@@ -163,7 +165,7 @@ func Look(c NodeConfig) (*Node, error) {
 // join makes what works with the node's parts.
 func (n *Node) join(c *NodeConfig, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
-		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
+		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Trace: c.Trace,
 	})
 	n.Maintainer = maintain.New(n.Order(), e)

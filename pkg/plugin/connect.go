@@ -90,6 +90,10 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	s.reporter = dra.NewReporter(dra.ReporterConfig{
 		Client: client, Recorder: recorder, Log: s.log, Final: s.outbox, Anchor: s.node.History.Checkpoint, Uplink: s.node.Uplink,
 	})
+	s.stages = &StageWatch{
+		Devices: s.node, Client: client, Sanitizers: s.config.Node.Sanitizers, Marks: s.node.Journal.Unsanitized, Reporter: s.reporter,
+		Node: s.config.Node.Name, Log: s.log, Observe: s.metrics.ObserveStage, Changed: s.wake,
+	}
 	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}

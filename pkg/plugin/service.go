@@ -105,6 +105,7 @@ type service struct {
 	plugin    *dra.Plugin
 	reporter  *dra.Reporter
 	outbox    *dra.Outbox
+	stages    *StageWatch
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
 	// vfs creates the VFs of the node's config, and binds the functions of policy bound.
@@ -187,6 +188,7 @@ func (s *service) serve(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return s.reporter.Run(ctx) })
 	g.Go(func() error { return s.outbox.Run(ctx) })
 	g.Go(func() error { return s.watchDrains(ctx) })
+	g.Go(func() error { return s.watchStages(ctx) })
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
 	g.Go(func() error { return s.watchDisk(ctx) })

@@ -32,6 +32,9 @@ const (
 // of stages may tolerate it.
 const TaintSanitizing = DriverName + "/sanitizing"
 
+// SanitizersFile is where the plugin's commands look for the document of [Sanitizers], below the node's root.
+const SanitizersFile = "etc/kata-vfio/sanitizers.yaml"
+
 // SanitizeRule names the sanitizing stage of a rule's devices.
 type SanitizeRule struct {
 	// Profile is the name of a [Sanitizer].

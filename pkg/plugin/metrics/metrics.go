@@ -24,6 +24,7 @@ type Metrics struct {
 	node     nodeMetrics
 	ledger   ledgerMetrics
 	audit    auditMetrics
+	stages   *prometheus.HistogramVec
 }
 
 // New returns the metrics. Records returns the journal's records, stuck the number of writes that
@@ -43,6 +44,7 @@ func New(records func() ([]*journal.Record, []error), stuck func() int) *Metrics
 	m.claims, m.failing = newClaimMetrics(m.Registry), newFailingCollector(records)
 	m.api, m.node = newAPIMetrics(m.Registry), newNodeMetrics(m.Registry)
 	m.ledger, m.audit = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry)
+	m.stages = newStages(m.Registry)
 	for _, result := range []string{"ok", "error"} { // an alert sees the first failure as a rise from 0
 		m.phases.WithLabelValues(string(effects.PhaseReset), result)
 	}
