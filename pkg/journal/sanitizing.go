@@ -40,6 +40,24 @@ func Sanitizing(facts SanitizingFacts) map[pci.Address]plan.Sanitizing {
 	return need
 }
 
+// SanitizedFunctions returns how functions of the snapshot were sanitized in this boot, if no tenant had them since.
+func SanitizedFunctions(proofs []SanitizeProof, snap *device.Snapshot) map[pci.Address]plan.Sanitized {
+	clean := map[pci.Address]plan.Sanitized{}
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		proof, found := FindSanitized(proofs, snap.Identify(f))
+		if !found || !proof.Covers(snap.Identify(f)) {
+			continue
+		}
+		s := plan.Sanitized{Profile: proof.Profile, Image: proof.Image, Time: proof.Time}
+		for _, check := range proof.Checks {
+			s.Methods = append(s.Methods, check.Method+" of "+check.Name)
+		}
+		clean[f.Address] = s
+	}
+	return clean
+}
+
 // why returns why a function with the rule, the mark (nil if it has none) and the identity must pass a stage, and false if
 // it need not.
 func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *SanitizeMark, id device.Identity) (plan.Sanitizing, bool) {

@@ -27,6 +27,8 @@ type Node struct {
 	// are those of stages.
 	Sanitizing map[pci.Address]Sanitizing
 	Stages     Stages
+	// Sanitized has the functions that a stage sanitized, and that no tenant had since.
+	Sanitized map[pci.Address]Sanitized
 	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
 	// Failing returns the IDs of the audit's failed checks that count for a function; nil if no audit runs.
@@ -123,7 +125,7 @@ func (m *maker) add(c *candidate) {
 		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address, Pair: c.claimed.Pair,
 		Backend: c.backend(), ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
 		Give: c.give(), Resets: c.resets(), Policy: c.choice.Policy,
-		Stage: c.stage(),
+		Stage: c.stage(), Sanitized: c.sanitizedBy(),
 	})
 	for _, t := range c.all {
 		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.

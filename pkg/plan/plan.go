@@ -75,6 +75,8 @@ type Device struct {
 	Lease *Lease `json:"lease,omitempty"`
 	// Stage is the profile of the sanitizing stage that the claim is; empty for a tenant's claim.
 	Stage string `json:"stage,omitempty"`
+	// Sanitized says how the device was sanitized before the claim; nil if it was not.
+	Sanitized *Sanitized `json:"sanitized,omitempty"`
 }
 
 // Function is one function that the plan takes.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -16,6 +17,22 @@ type Sanitizing struct {
 	Text string
 	// Claim is the UID of the claim that had the function last, and may get it again: its tenant's data is its own.
 	Claim string
+}
+
+// Sanitized says how a function was sanitized in this boot. No tenant had it since.
+type Sanitized struct {
+	// Profile is the name of the sanitizer, and Image its digest.
+	Profile string `json:"profile"`
+	Image   string `json:"image,omitempty"`
+	// Methods are those of the checks: "FillVerifyZeroVerify of bar0".
+	Methods []string `json:"methods"`
+	// Time is when the stage was decided, RFC 3339 in UTC.
+	Time string `json:"time"`
+}
+
+// String returns "profile memory at 2026-11-28T06:00:00Z: FillVerifyZeroVerify of bar0".
+func (s *Sanitized) String() string {
+	return fmt.Sprintf("profile %s at %s: %s", s.Profile, s.Time, strings.Join(s.Methods, ", "))
 }
 
 // Stages says which claims are those of sanitizing stages. The zero value is none.
@@ -33,6 +50,15 @@ func (c *candidate) stage() string {
 		return ""
 	}
 	return c.node.Sanitizing[c.f.Address].Profile
+}
+
+// sanitizedBy returns how the device was sanitized; nil if it was not, and for a stage.
+func (c *candidate) sanitizedBy() *Sanitized {
+	s, ok := c.node.Sanitized[c.f.Address]
+	if !ok || c.isStage() {
+		return nil
+	}
+	return &s
 }
 
 // ofItsNamespace refuses the DeviceClass of sanitizing stages in other namespaces. The class must be granted there, but

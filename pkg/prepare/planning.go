@@ -32,7 +32,7 @@ func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	if n.Drained, err = p.Drained(snap); err != nil {
 		return n, err
 	}
-	if n.Sanitizing, err = p.sanitizing(snap, n.Selection); err != nil {
+	if err = p.addSanitizing(&n); err != nil {
 		return n, err
 	}
 	n.FatalErrors, err = p.fatalErrors(snap)
@@ -87,22 +87,25 @@ func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error
 	return journal.DrainReasons(marks, snap), nil
 }
 
-// sanitizing returns the functions that must pass a sanitizing stage first. It reads no marks if no rule asks for stages.
-func (p *Planning) sanitizing(snap *device.Snapshot, selection *nodeconfig.Selection) (map[pci.Address]plan.Sanitizing, error) {
-	if !selection.Sanitizes() {
-		return nil, nil
+// addSanitizing adds the functions that must pass a sanitizing stage first, and those that have passed one. It reads no marks
+// if no rule asks for stages.
+func (p *Planning) addSanitizing(n *plan.Node) error {
+	if !n.Selection.Sanitizes() {
+		return nil
 	}
 	marks, err := p.config.Journal.Unsanitized()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	proofs, err := p.config.Journal.Sanitized()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return journal.Sanitizing(journal.SanitizingFacts{
-		Snapshot: snap, Selection: selection, Profiles: p.config.Sanitizers, Marks: marks, Proofs: proofs,
-	}), nil
+	n.Sanitizing = journal.Sanitizing(journal.SanitizingFacts{
+		Snapshot: n.Snapshot, Selection: n.Selection, Profiles: p.config.Sanitizers, Marks: marks, Proofs: proofs,
+	})
+	n.Sanitized = journal.SanitizedFunctions(proofs, n.Snapshot)
+	return nil
 }
 
 // stages returns which claims are those of sanitizing stages.

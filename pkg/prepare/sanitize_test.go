@@ -131,7 +131,11 @@ func TestDeviceWaitsForItsStage(t *testing.T) {
 	if last.Type != ledger.Sanitize || last.Result != ledger.OK || last.Sanitize.Image != stageImage || last.Sanitize.After.UID != "first" || len(last.Sanitize.Checks) != 1 {
 		t.Errorf("the ledger's last event of the stage: got %+v with %+v, want the result", last, last.Sanitize)
 	}
-	w.wantFree("after a clean stage", gpu)
+	rec := w.mustPrepare(w.request("next", gpu))
+	if got := rec.Plan.Devices[0].Sanitized; got == nil || got.Profile != "memory" || got.Image != stageImage || len(got.Methods) != 1 {
+		t.Errorf("sanitized before the next tenant: got %+v, want the stage", got)
+	}
+	w.mustUnprepare("next")
 	w.wantRefusal("after the next tenant", w.request("third", gpu), rule.NotSanitized)
 }
 

@@ -4,6 +4,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -18,8 +19,21 @@ func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device 
 	for i := range parts {
 		out.CDIDeviceIDs = append(out.CDIDeviceIDs, cdi.QualifiedName(p.Claim.UID, parts[i].Name))
 		addNetwork(&out, p, &parts[i])
+		addSanitized(&out, &parts[i])
 	}
 	return out
+}
+
+// attrSanitized is the guest's attribute of a device that was sanitized before the claim. It is not published: the scheduler
+// knows by the taint which devices are not.
+const attrSanitized = v1alpha1.DriverName + "/sanitized"
+
+// addSanitized adds to the metadata for the guest how the device was sanitized.
+func addSanitized(out *kubeletplugin.Device, dev *plan.Device) {
+	if dev.Sanitized == nil || out.Metadata == nil || out.Metadata.Attributes == nil {
+		return
+	}
+	out.Metadata.Attributes[attrSanitized] = resourceapi.DeviceAttribute{StringValue: new(dev.Sanitized.String())}
 }
 
 // addNetwork adds a VF's network to the metadata for the guest.

@@ -35,6 +35,8 @@ const (
 	ConditionReady = "Ready"
 	// ConditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
 	conditionIsolated = "Isolated"
+	// conditionSanitized: a sanitizing stage wiped and measured the device before the claim, and no tenant had it since.
+	conditionSanitized = "Sanitized"
 	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While it is true,
 	// its reason says what is known of the device's memory.
 	conditionReset = "Reset"
@@ -82,6 +84,9 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 				condition(ConditionReady, metav1.ConditionTrue, rule.Prepared, readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
+		if sanitized := sanitizedCondition(parts, since); sanitized != nil {
+			status.WithConditions(sanitized)
+		}
 		before := meta.FindStatusCondition(listConditions(c, parts[0].Pool, name), ConditionLinkUp)
 		if link := linkCondition(links, parts, before, since); link != nil {
 			status.WithConditions(link)
@@ -118,6 +123,21 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 		return condition(conditionIsolated, metav1.ConditionTrue, rule.Isolated, "its IOMMU group, interrupts and path to the CPU keep it apart", since)
 	}
 	return condition(conditionIsolated, metav1.ConditionFalse, rule.Waived, "it is not isolated, which its DeviceClass accepts", since)
+}
+
+// sanitizedCondition returns the condition for the sanitizing stages of a device's parts before the claim; nil if there were
+// none.
+func sanitizedCondition(parts []plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	var words []string
+	for i := range parts {
+		if s := parts[i].Sanitized; s != nil {
+			words = append(words, fmt.Sprintf("%s by %s", parts[i].Name, s))
+		}
+	}
+	if len(words) < len(parts) {
+		return nil
+	}
+	return condition(conditionSanitized, metav1.ConditionTrue, rule.Sanitized, strings.Join(words, "; "), since)
 }
 
 // resetCondition returns the condition for the resets of a device's parts.
