@@ -105,7 +105,7 @@ func (w *StageWatch) decide(ctx context.Context, mark *journal.SanitizeMark) err
 	if err := w.Devices.ConcludeStage(ctx, mark, outcome, image); err != nil {
 		return fmt.Errorf("decide the sanitizing stage of %s: %w", mark.Address, err)
 	}
-	w.tell(ctx, mark, outcome)
+	w.report(ctx, mark, outcome)
 	return nil
 }
 
@@ -213,9 +213,9 @@ func digest(imageID string) string {
 	return digest
 }
 
-// tell logs and reports a decided stage. Only what an operator must know becomes an Event of the node: devices are sanitized
+// report logs and reports a decided stage. Only what an operator must know becomes an Event of the node: devices are sanitized
 // all the time.
-func (w *StageWatch) tell(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome) {
+func (w *StageWatch) report(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome) {
 	since, err := time.Parse(time.RFC3339, mark.Stage.Since)
 	if err == nil && w.Observe != nil {
 		w.Observe(mark.Stage.Profile, outcome.Verdict, time.Since(since))
