@@ -60,10 +60,11 @@ func selectedAreClaimable(n *facts.Node) Answer {
 	return conclude(found, selected, "function", "the node config selects no function", one(driverFact))
 }
 
-// worthwhile returns the first refusal that needs action. A drain is intended by the operator.
+// worthwhile returns the first refusal that needs action. A drain is intended by the operator, and a sanitizing stage ends by
+// itself.
 func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	for i := range refusals {
-		if refusals[i].Code != rule.Drained {
+		if refusals[i].Code != rule.Drained && refusals[i].Code != rule.NotSanitized {
 			return &refusals[i], true
 		}
 	}

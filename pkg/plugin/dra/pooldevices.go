@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -47,15 +48,15 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 }
 
 // ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
-// it keeps it. A device whose pool gets another name stays healthy too.
+// it keeps it. So does a device whose pool gets another name, and one that must be sanitized after the claim that has it.
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
-	var all []resourceapi.DeviceTaint
-	for _, t := range d.Taints {
-		if t.Key != publish.TaintDrain && (t.Key != publish.TaintWithdrawn || t.Value != string(rule.Renamed)) {
-			all = append(all, t)
+	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
+		switch t.Key {
+		case publish.TaintDrain, v1alpha1.TaintSanitizing:
+			return true
 		}
-	}
-	return all
+		return t.Key == publish.TaintWithdrawn && t.Value == string(rule.Renamed)
+	})
 }
 
 // newHealth returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.

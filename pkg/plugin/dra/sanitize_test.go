@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -65,4 +67,8 @@ func TestDeviceIsTaintedUntilItsStage(t *testing.T) {
 		t.Errorf("condition Sanitized: got %+v, want the message %q", sanitized, want)
 	}
 	taints("sanitizing") // the scheduler must not take it in the moment of its release
+	want := map[string]float64{"healthy gpu": 1}
+	if got, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_devices"); !maps.Equal(got, want) {
+		t.Errorf("health: got %v, want %v: the device waits only for its stage", got, want)
+	}
 }
