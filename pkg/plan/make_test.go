@@ -316,6 +316,12 @@ func TestMakeRefuses(t *testing.T) {
 				n.Sanitizing = map[pci.Address]plan.Sanitizing{gpuAddr: {Code: rule.SanitizeFailed, Text: "was not proven clean", Claim: r.UID}}
 			},
 		},
+		"a stage that the claim requires": {
+			ask: gpuAddr, want: rule.NotSanitized, names: []string{"the claim requires a sanitized device", "when: BeforeClaim"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				r.Devices[0].VFIO.Sanitized = v1alpha1.SanitizedRequired
+			},
+		},
 		"a profile that does not exist": {
 			ask: gpuAddr, want: rule.SanitizerUnknown, names: []string{"0000:3b:00.0", "devices[].sanitize.profile"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -100,7 +101,21 @@ func (c *candidate) sanitized() *rule.Verdict {
 		r.Object = s.Profile
 		return r
 	}
-	return nil
+	return c.sanitizedAsRequired(waits)
+}
+
+// sanitizedAsRequired refuses a device without a stage if the claim requires one. waits is whether the device waits for one;
+// its own claim may get it again then.
+func (c *candidate) sanitizedAsRequired(waits bool) *rule.Verdict {
+	_, sanitized := c.node.Sanitized[c.f.Address]
+	if c.claimed.VFIO.Sanitized != v1alpha1.SanitizedRequired || sanitized || waits || c.isStage() {
+		return nil
+	}
+	return &rule.Verdict{
+		Code: rule.NotSanitized, Driver: c.f.Driver,
+		Text: fmt.Sprintf("the claim requires a sanitized device, and no stage has sanitized %s since the node started and since its last tenant", c.f.Address),
+		Fix:  "set `sanitize` with `when: BeforeClaim` in the device's rule of the node config, or claim without `sanitized: Required`",
+	}
 }
 
 // sanitizeFix returns what to do about a function that is not sanitized.

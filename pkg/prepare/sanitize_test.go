@@ -300,6 +300,23 @@ func TestRuleDecidesWhatIsSanitized(t *testing.T) {
 		w.mustRecover()
 		w.wantRefusal("after a reboot", w.request("next", gpu), rule.NotSanitized)
 	})
+	t.Run("the claim requires it", func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		w.sanitizes(v1alpha1.SanitizeRelease)
+		required := func(uid string) *claim.Request {
+			req := w.request(uid, gpu)
+			req.Devices[0].VFIO.Sanitized = v1alpha1.SanitizedRequired
+			return req
+		}
+		w.wantRefusal("a new device", required("next"), rule.NotSanitized)
+		w.tenancy("first", gpu)
+		w.runStage(gpu, clean())
+		w.mustPrepare(required("next"))
+		w.k.Reboot()
+		w.mustRecover()
+		w.mustPrepare(required("next")) // its own data
+	})
 	t.Run("a tenant between two rules spoils the proof", func(t *testing.T) {
 		w := newWorld(t)
 		gpu := w.k.AddGPU(0x3b)

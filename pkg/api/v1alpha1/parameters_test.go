@@ -80,11 +80,11 @@ func TestDecodeParametersRefuses(t *testing.T) {
 		"node config":  {head("NodeConfig") + `}`, `parameters: kind: "NodeConfig" is not VFIOConfig or VFConfig`},
 		"unknown field": {
 			head("VFIOConfig") + `,"backnd":"Group"}`,
-			"VFIOConfig: backnd: no such field; the fields here are apiVersion, kind, backend, controlNode, reset, companions, allowUnisolated",
+			"VFIOConfig: backnd: no such field; the fields here are apiVersion, kind, backend, controlNode, reset, companions, sanitized, allowUnisolated",
 		},
 		"case counts": {
 			head("VFIOConfig") + `,"Reset":"Skip"}`,
-			"VFIOConfig: Reset: no such field; the fields here are apiVersion, kind, backend, controlNode, reset, companions, allowUnisolated",
+			"VFIOConfig: Reset: no such field; the fields here are apiVersion, kind, backend, controlNode, reset, companions, sanitized, allowUnisolated",
 		},
 		"odd field name":  {head("VFConfig") + `,"a.b\n":1}`, `VFConfig: ["a.b\n"]: no such field;`},
 		"repeated field":  {head("VFConfig") + `,"vlan":1,"vlan":2}`, "VFConfig: vlan: given twice; keep one"},
@@ -150,7 +150,7 @@ func TestOverlay(t *testing.T) {
 	want := v1alpha1.VFIOConfig{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFIOConfig},
 		Backend:  v1alpha1.BackendGroup, ControlNode: new(false), Reset: v1alpha1.ResetRequired,
-		Companions: v1alpha1.CompanionsWithhold, AllowUnisolated: new(false),
+		Companions: v1alpha1.CompanionsWithhold, Sanitized: v1alpha1.SanitizedAny, AllowUnisolated: new(false),
 	}
 	if diff := cmp.Diff(want, class); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

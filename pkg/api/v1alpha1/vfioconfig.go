@@ -31,6 +31,16 @@ const (
 	CompanionsGive     CompanionPolicy = "Give"
 )
 
+// SanitizedPolicy says whether a device must have passed a sanitizing stage before the claim.
+type SanitizedPolicy string
+
+// Sanitized policies. With Any the node config decides. Required refuses a device that no stage has sanitized since the node
+// started and since its last tenant.
+const (
+	SanitizedAny      SanitizedPolicy = "Any"
+	SanitizedRequired SanitizedPolicy = "Required"
+)
+
 // VFIOConfig has the settings for the binding of functions and their way into the VM. The zero value of each field means
 // unset, so that a claim's config can be merged into its class's.
 type VFIOConfig struct {
@@ -42,6 +52,8 @@ type VFIOConfig struct {
 	ControlNode *bool           `json:"controlNode,omitempty"`
 	Reset       ResetPolicy     `json:"reset,omitempty"`
 	Companions  CompanionPolicy `json:"companions,omitempty"`
+	// Sanitized is Any when empty.
+	Sanitized SanitizedPolicy `json:"sanitized,omitempty"`
 	// AllowUnisolated accepts a device whose isolation verdict is negative.
 	// It weakens isolation and is accepted from a DeviceClass only.
 	AllowUnisolated *bool `json:"allowUnisolated,omitempty"`
@@ -73,7 +85,7 @@ func (c *VFIOConfig) Default() {
 	defaults := VFIOConfig{
 		TypeMeta: TypeMeta{APIVersion: APIVersion, Kind: KindVFIOConfig},
 		Backend:  BackendAuto, ControlNode: &no, Reset: ResetRequired,
-		Companions: CompanionsWithhold, AllowUnisolated: &no,
+		Companions: CompanionsWithhold, Sanitized: SanitizedAny, AllowUnisolated: &no,
 	}
 	defaults.Overlay(c)
 	*c = defaults
@@ -96,6 +108,7 @@ func (c *VFIOConfig) check(p *problems) {
 	oneOf(p, "backend", c.Backend, BackendAuto, BackendGroup, BackendIOMMUFD)
 	oneOf(p, "reset", c.Reset, ResetRequired, ResetSkip)
 	oneOf(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
+	oneOf(p, "sanitized", c.Sanitized, SanitizedAny, SanitizedRequired)
 }
 
 // Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, or nil if there are none.
@@ -108,12 +121,13 @@ func (c *VFIOConfig) Weakens() error {
 }
 
 // Loosens returns a [WeakensIsolationError] if c, of a claim, undoes a setting of the claim's DeviceClass. A claim may be
-// stricter: withhold companions, require a reset, or choose one backend if the class leaves the choice.
+// stricter: withhold companions, require a reset or a sanitized device, or choose one backend if the class leaves the choice.
 func (c *VFIOConfig) Loosens(class *VFIOConfig) error {
 	return loosens(KindVFIOConfig, class, c, map[string]bool{
 		"backend":         class.Backend == BackendAuto,
 		"reset":           c.Reset == ResetRequired,
 		"companions":      c.Companions == CompanionsWithhold,
+		"sanitized":       c.Sanitized == SanitizedRequired,
 		"controlNode":     !isTrue(c.ControlNode),
 		"allowUnisolated": !isTrue(c.AllowUnisolated),
 	})
