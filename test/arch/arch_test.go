@@ -38,7 +38,7 @@ func layers() [][]string {
 		},
 		{ // one source each
 			"bootstrap/blueprint", "claim", "cli/kube", "inventory", "ledger", "network/guestnet", "network/vf",
-			"nodeconfig", "plugin/serving",
+			"nodeconfig", "plugin/serving", "sanitizer",
 		},
 		{ // the decision
 			"cli/kube/kubetest", "network/vf/vftest", "plan",
@@ -90,18 +90,19 @@ func harmless() map[string][]string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":      {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kata-vfio-controller": {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
-		"cmd/kubectl-kata_vfio":    {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-plugin":     {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
+		"cmd/kata-vfio-audit":      {"pkg/sanitizer", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap":  {"pkg/sanitizer", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":   {"pkg/sanitizer", "pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kata-vfio-sanitize":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/inventory", "pkg/journal", "pkg/ledger", "pkg/node", "pkg/sysfs/sysfstest", "pkg/vfio", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/network/guestnet", "pkg/publish"},
+		"cmd/kata-vfio-controller": {"pkg/sanitizer", "pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/node", "pkg/journal", "pkg/inventory", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/network/vf", "pkg/network/podnet", "pkg/audit"},
+		"cmd/kubectl-kata_vfio":    {"pkg/sanitizer", "pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/writer", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-plugin":     {"pkg/sanitizer", "pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }
 
 // writers are the packages that may import sysfs/control.
 func writers() []string {
-	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap/writer"}
+	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap/writer", "pkg/sanitizer"}
 }
 
 // core are the packages that a claim passes through, and what they import.
@@ -126,7 +127,7 @@ func TestCoreKnowsNoAudit(t *testing.T) {
 
 // TestPackagesStayFew refuses a package that has no reason to be one. Doubles, named ...test, don't count.
 func TestPackagesStayFew(t *testing.T) {
-	const most, deepest = 61, 12
+	const most, deepest = 62, 12
 	var packages int
 	for _, layer := range layers() {
 		for _, name := range layer {
@@ -245,7 +246,7 @@ func TestBinariesContainNoMoreThanTheyNeed(t *testing.T) {
 // out of what has nothing to ask an API server.
 func TestSmallBinariesKnowNoCluster(t *testing.T) {
 	sources := load(t)
-	for _, cmd := range []string{"cmd/kata-vfio-guestnet", "cmd/kata-vfio-bootstrap"} {
+	for _, cmd := range []string{"cmd/kata-vfio-guestnet", "cmd/kata-vfio-sanitize", "cmd/kata-vfio-bootstrap"} {
 		for dep := range reach(sources, cmd) {
 			for _, imp := range sources[dep].imports {
 				if strings.HasPrefix(imp, "k8s.io/client-go/") {

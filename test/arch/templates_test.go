@@ -21,7 +21,7 @@ func TestTemplatesAreLinkedByReportsOnly(t *testing.T) {
 		t.Fatal("the Makefile has no line `TAGS := ...`")
 	}
 	args := []string{"list", "-tags", string(tags[1]), "-f", `{{.ImportPath}} {{join .Deps " "}}`}
-	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-controller", "kata-vfio-bootstrap", "kata-vfio-guestnet", "kubectl-kata_vfio"} {
+	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-controller", "kata-vfio-bootstrap", "kata-vfio-guestnet", "kata-vfio-sanitize", "kubectl-kata_vfio"} {
 		args = append(args, "./cmd/"+name)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -31,7 +31,7 @@ func TestTemplatesAreLinkedByReportsOnly(t *testing.T) {
 		t.Fatalf("go list: %v", err)
 	}
 	programs := strings.Split(strings.TrimSpace(string(list)), "\n")
-	if len(programs) != 5 {
+	if len(programs) != 6 {
 		t.Fatalf("go list names %d programs", len(programs))
 	}
 	for _, program := range programs {

@@ -115,6 +115,20 @@ func Autoprobe(pf pci.Address, on bool) Attribute {
 	return Attribute{pf, device(pf, "sriov_drivers_autoprobe"), value}
 }
 
+// Enable gives a the resources of its BARs and turns on its memory decoding (drivers/pci/pci-sysfs.c enable_store), so
+// that a program can map its memory. EBUSY means that a driver is bound to a.
+func Enable(a pci.Address) Attribute { return Attribute{a, device(a, "enable"), "1"} }
+
+// ROM sets whether reads of the attribute rom return the contents of a's expansion ROM; without it they fail
+// (Documentation/PCI/sysfs-pci.rst).
+func ROM(a pci.Address, on bool) Attribute {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	return Attribute{a, device(a, "rom"), value}
+}
+
 // device returns the path of a function's attribute.
 func device(a pci.Address, name string) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/%s", a, name)
@@ -172,6 +186,8 @@ func attributeHint(name string, errno unix.Errno) string {
 		return unbindHint(errno)
 	case "drivers_probe":
 		return probeHint(errno)
+	case "enable":
+		return enableHint(errno)
 	case "reset":
 		return resetHint(errno)
 	case "reset_method":
@@ -198,6 +214,13 @@ func probeHint(errno unix.Errno) string {
 		return "the function no longer exists"
 	case unix.EINVAL:
 		return "a VFIO user has the function's IOMMU group open, so a host driver can't bind to it"
+	}
+	return ""
+}
+
+func enableHint(errno unix.Errno) string {
+	if errno == unix.EBUSY {
+		return "a driver is bound to the function, unbind it first"
 	}
 	return ""
 }

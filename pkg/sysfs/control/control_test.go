@@ -84,6 +84,18 @@ func TestWrites(t *testing.T) {
 			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.Autoprobe(nic, true)) },
 			[2]string{"sys/bus/pci/devices/0000:5e:00.0/sriov_drivers_autoprobe", "1"},
 		},
+		"enable": {
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.Enable(gpu)) },
+			[2]string{"sys/bus/pci/devices/0000:3b:00.0/enable", "1"},
+		},
+		"ROM readable": {
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.ROM(gpu, true)) },
+			[2]string{"sys/bus/pci/devices/0000:3b:00.0/rom", "1"},
+		},
+		"ROM unreadable": {
+			func(ctx context.Context, c *control.Control) error { return c.Write(ctx, control.ROM(gpu, false)) },
+			[2]string{"sys/bus/pci/devices/0000:3b:00.0/rom", "0"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +262,7 @@ func TestHints(t *testing.T) {
 	hinted := map[string][]unix.Errno{
 		"drivers/igb/unbind":                {unix.ENODEV, unix.ENOENT},
 		"drivers_probe":                     {unix.ENODEV, unix.EINVAL},
+		"devices/X/enable":                  {unix.EBUSY},
 		"devices/X/reset":                   {unix.ENOTTY, unix.EAGAIN, unix.EBUSY},
 		"devices/X/reset_method":            {unix.EINVAL, unix.ENODEV},
 		"devices/X/sriov_numvfs":            {unix.EBUSY, unix.ERANGE, unix.ENOENT},
