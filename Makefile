@@ -7,8 +7,8 @@ SHELL := /bin/bash
 # The one that runs where kubectl does, not in the image.
 KUBECTL := kubectl-kata_vfio
 COMMANDS := kata-vfio-plugin kata-vfio-controller kata-vfio-audit kata-vfio-bootstrap $(KUBECTL)
-# The one that runs in tenants' VMs, from an image of its own.
-GUEST := kata-vfio-guestnet
+# Those that run in VMs, each from an image of its own.
+GUESTS := kata-vfio-guestnet kata-vfio-sanitize
 # The Go command; setup finds or installs one.
 GO = $(eval GO := $(or $(shell scripts/setup.sh),$(error setup failed)))$(GO)
 # The lab compiles what it puts into its machines, with the same Go.
@@ -25,7 +25,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the commands into bin/
-	@for c in $(COMMANDS) $(GUEST); do echo "build bin/$$c"; $(GO) build -trimpath -tags=$(TAGS) -ldflags=-s -o bin/$$c ./cmd/$$c; done
+	@for c in $(COMMANDS) $(GUESTS); do echo "build bin/$$c"; $(GO) build -trimpath -tags=$(TAGS) -ldflags=-s -o bin/$$c ./cmd/$$c; done
 
 # What the chart takes unless told otherwise: a node that has this image needs no --set.
 CHART := deploy/helm/kata-vfio
@@ -37,7 +37,7 @@ ANNOTATION := org.opencontainers.image
 image: export CGO_ENABLED := 0
 image: export GOOS := linux
 image: export GOARCH := amd64
-image: build ## make the container images bin/kata-vfio.tar and bin/kata-vfio-guestnet.tar, without a registry
+image: build ## make the container images bin/kata-vfio.tar, and one for each program of guests, without a registry
 	@$(image-tool)
 	@$(call images,,bin/,.tar,bin)
 
@@ -53,11 +53,11 @@ images = bin/image $(1) -o $(2)kata-vfio$(3) -name $(IMAGE) -entrypoint /usr/bin
 		-label $(ANNOTATION).title=kata-vfio-plugin -label $(ANNOTATION).version=$(VERSION) \
 		-label $(ANNOTATION).revision=$$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null || echo unknown) \
 		-label $(ANNOTATION).source=https://github.com/kata-vfio/kata-vfio -label $(ANNOTATION).licenses=Apache-2.0 \
-		$(foreach c,$(filter-out $(KUBECTL),$(COMMANDS)),$(call each,$(c),$(4))) && \
-	bin/image $(1) -o $(2)$(GUEST)$(3) -name $(dir $(IMAGE))$(GUEST):$(VERSION) -entrypoint /usr/bin/$(GUEST) \
-		-label $(ANNOTATION).title=$(GUEST) -label $(ANNOTATION).version=$(VERSION) \
+		$(foreach c,$(filter-out $(KUBECTL),$(COMMANDS)),$(call each,$(c),$(4))) \
+	$(foreach g,$(GUESTS),&& bin/image $(1) -o $(2)$(g)$(3) -name $(dir $(IMAGE))$(g):$(VERSION) -entrypoint /usr/bin/$(g) \
+		-label $(ANNOTATION).title=$(g) -label $(ANNOTATION).version=$(VERSION) \
 		-label $(ANNOTATION).source=https://github.com/kata-vfio/kata-vfio -label $(ANNOTATION).licenses=Apache-2.0 \
-		$(call each,$(GUEST),$(4))
+		$(call each,$(g),$(4)))
 
 # What is released is compiled alike wherever that is: the same Go makes the same bytes.
 ARCHS := amd64 arm64
@@ -80,7 +80,7 @@ release: ## make bin/release: archives, images, chart, manifest, packages, SBOM,
 	@echo "build the tools that write the release"
 	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/make-release .
 	@env -u GOFLAGS CGO_ENABLED=0 $(GO) -C test/e2e/helm build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -o $(CURDIR)/bin/helm helm.sh/helm/v4/cmd/helm
-	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -helm $(CURDIR)/bin/helm -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release
+	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -helm $(CURDIR)/bin/helm -programs bin/programs -version $(RELEASE) $(GUESTS:%=-guest %) -bare kata-vfio-bootstrap -o bin/release
 
 # The registry's host and path, such as ghcr.io/kata-vfio; the files are for what comes after, such as signatures.
 .PHONY: release-publish

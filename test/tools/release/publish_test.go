@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +46,8 @@ func newPublication(t *testing.T) publication {
 		t.Fatal(err)
 	}
 	built := os.Getenv(builtVariable)
-	for archive, repository := range map[string]string{"kata-vfio": "kata-vfio-plugin", "kata-vfio-guestnet": "kata-vfio-guestnet"} {
+	for _, repository := range append([]string{"kata-vfio-plugin"}, guestPrograms(t)...) {
+		archive := strings.TrimSuffix(repository, "-plugin")
 		program := "/usr/bin/" + repository
 		command(t, filepath.Join(dir, "image"), "-oci", "-o", filepath.Join(p.dir, archive+"-"+chartVersion(t)+".oci.tar"),
 			"-name", "example.org/x/"+repository+":"+chartVersion(t), "-entrypoint", program, program+"="+built+"/amd64/show,"+built+"/arm64/show")
@@ -92,6 +94,20 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
+// guestPrograms are the programs that have an image of their own, as the Makefile names them.
+func guestPrograms(t *testing.T) []string {
+	t.Helper()
+	makefile, err := os.ReadFile(filepath.Join(tree, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^GUESTS := (.+)$`).FindSubmatch(makefile)
+	if line == nil {
+		t.Fatal("the Makefile has no line `GUESTS := ...`")
+	}
+	return strings.Fields(string(line[1]))
+}
+
 // chartVersion is the version of the chart, and so of a release.
 func chartVersion(t *testing.T) string {
 	t.Helper()
@@ -104,15 +120,16 @@ func TestReleaseIsPublishedWhole(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, first)
 	}
+	images := append([]string{"kata-vfio-plugin"}, guestPrograms(t)...)
 	var done []struct{ Kind, Repository, Tag, Digest string }
 	content, err := os.ReadFile(p.digests)
-	if err := json.Unmarshal(content, &done); err != nil || len(done) != 3 {
+	if err := json.Unmarshal(content, &done); err != nil || len(done) != len(images)+1 {
 		t.Fatalf("the digests are %s, %v", content, err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"kata-vfio-plugin", "kata-vfio-guestnet", "charts/kata-vfio"} {
+	for i, want := range append(images, "charts/kata-vfio") {
 		one := done[i]
 		if one.Repository != p.registry+"/"+want || one.Tag != chartVersion(t) || !strings.Contains(first, one.Repository+":"+one.Tag+"@"+one.Digest+"\n") {
 			t.Errorf("%s is published as %+v, and the output is\n%s", want, one, first)

@@ -38,7 +38,8 @@ type pushable interface {
 // They read their content from the temporary directory until they are pushed.
 func (r *request) artifacts(temporary string) ([]artifact, error) {
 	var list []artifact
-	for _, file := range []string{"kata-vfio-" + r.version + ".oci.tar", "kata-vfio-guestnet-" + r.version + ".oci.tar"} {
+	for _, image := range []string{"kata-vfio", "kata-vfio-guestnet", "kata-vfio-sanitize"} {
+		file := image + "-" + r.version + ".oci.tar"
 		index, named, err := loadIndex(r.file(file), filepath.Join(temporary, file))
 		if err != nil {
 			return nil, fmt.Errorf("image archive %s: %w", file, err)
