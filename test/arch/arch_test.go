@@ -50,7 +50,7 @@ func layers() [][]string {
 			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/podpolicy", "plugin/podres", "prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/twin", "facts/runtimes", "prepare",
+			"audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/stage", "controller/twin", "facts/runtimes", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
 			"audit/check", "audit/cluster", "bootstrap/host", "controller", "maintain", "plugin/nri",
@@ -72,7 +72,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
-		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/boot", "bootstrap/host",
+		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "controller/stage", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/boot", "bootstrap/host",
 		"sanitize",
 	}
 }

@@ -1,0 +1,59 @@
+package stage
+
+import "github.com/kata-vfio/kata-vfio/pkg/cluster"
+
+// forgetAfter is how long something that no view has is remembered. A view of stale caches must not forget what it lacks.
+const forgetAfter Millis = 60 * 60 * 1000
+
+// Memory is what a controller remembers between decisions: since when something is as it is, by its own clock. A new
+// controller remembers nothing, so that it waits longer. The zero value is empty.
+type Memory struct {
+	facts map[string]*fact
+	turns map[cluster.ID]*fact
+}
+
+// fact is something that was seen.
+type fact struct{ since, last Millis }
+
+// since returns when key was first seen. The first call is when.
+func (m *Memory) since(key string, now Millis) Millis {
+	return seen(&m.facts, key, now)
+}
+
+// turn returns since when a device waits for its turn: since its last stage was created, or since it was first seen.
+func (m *Memory) turn(id cluster.ID, now Millis) Millis {
+	return seen(&m.turns, id, now)
+}
+
+// hadTurn puts the device at the end of the line, behind those that are seen first at the same time.
+func (m *Memory) hadTurn(id cluster.ID, now Millis) {
+	seen(&m.turns, id, now)
+	m.turns[id].since = now + 1
+}
+
+func seen[K comparable](facts *map[K]*fact, key K, now Millis) Millis {
+	if *facts == nil {
+		*facts = map[K]*fact{}
+	}
+	f := (*facts)[key]
+	if f == nil {
+		f = &fact{since: now}
+		(*facts)[key] = f
+	}
+	f.last = now
+	return f.since
+}
+
+// sweep forgets what was not seen for long.
+func (m *Memory) sweep(now Millis) {
+	forget(m.facts, now)
+	forget(m.turns, now)
+}
+
+func forget[K comparable](facts map[K]*fact, now Millis) {
+	for key, f := range facts {
+		if now-f.last > forgetAfter {
+			delete(facts, key)
+		}
+	}
+}
