@@ -78,7 +78,7 @@ func (s *apiServer) watch(a clienttesting.Action) (watch.Interface, error) {
 	for _, o := range s.deleted[in.Resource] {
 		first = append(first, watch.Event{Type: watch.Deleted, Object: o})
 	}
-	list, err := s.tracker.List(in, resourceapi.SchemeGroupVersion.WithKind(kinds()[in.Resource]), "")
+	list, err := s.tracker.List(in, in.GroupVersion().WithKind(kinds()[in.Resource]), "")
 	if err == nil {
 		err = meta.EachListItem(list, func(o runtime.Object) error {
 			first = append(first, watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()})
@@ -93,7 +93,7 @@ func (s *apiServer) watch(a clienttesting.Action) (watch.Interface, error) {
 }
 
 func kinds() map[string]string {
-	return map[string]string{"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "devicetaintrules": "DeviceTaintRule"}
+	return map[string]string{"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "devicetaintrules": "DeviceTaintRule", "pods": "Pod"}
 }
 
 // pump passes events on until it is stopped.
@@ -121,7 +121,7 @@ func pump(first []watch.Event, rest <-chan watch.Event, to chan<- watch.Event, s
 func (s *apiServer) answer(a clienttesting.Action) (runtime.Object, error) {
 	switch a.GetVerb() {
 	case "list":
-		return s.tracker.List(a.GetResource(), a.(clienttesting.ListActionImpl).Kind, a.GetNamespace())
+		return s.list(a.(clienttesting.ListActionImpl))
 	case "get":
 		return s.tracker.Get(a.GetResource(), a.GetNamespace(), a.(clienttesting.GetAction).GetName())
 	case "create":
@@ -139,6 +139,19 @@ func (s *apiServer) answer(a clienttesting.Action) (runtime.Object, error) {
 		return nil, err
 	}
 	return nil, fmt.Errorf("the double has no %s of %s", a.GetVerb(), a.GetResource())
+}
+
+// list lists a resource, of slices those of the node that the request selects.
+func (s *apiServer) list(a clienttesting.ListActionImpl) (runtime.Object, error) {
+	o, err := s.tracker.List(a.GetResource(), a.Kind, a.GetNamespace())
+	if all, ok := o.(*resourceapi.ResourceSliceList); ok {
+		if node, selected := a.ListRestrictions.Fields.RequiresExactMatch(resourceapi.ResourceSliceSelectorNodeName); selected {
+			all.Items = slices.DeleteFunc(all.Items, func(s resourceapi.ResourceSlice) bool {
+				return *s.Spec.NodeName != node || s.Spec.Driver != v1alpha1.DriverName
+			})
+		}
+	}
+	return o, err
 }
 
 // isChanged reports whether more was written than the slices of [shared].
@@ -204,9 +217,6 @@ func (s *apiServer) delete(a clienttesting.DeleteActionImpl) error {
 		return err
 	}
 	p := a.DeleteOptions.Preconditions
-	if _, ok := o.(*resourceapi.DeviceTaintRule); !ok {
-		return s.tracker.Delete(a.GetResource(), a.GetNamespace(), a.GetName())
-	}
 	if p == nil || p.UID == nil || p.ResourceVersion == nil {
 		s.t.Errorf("%s is deleted without preconditions", a.GetName())
 		return nil
@@ -292,6 +302,9 @@ func applied(claim *resourceapi.ResourceClaim, a clienttesting.PatchAction) erro
 }
 
 func resource(name string) schema.GroupVersionResource {
+	if name == "pods" {
+		return corev1.SchemeGroupVersion.WithResource(name)
+	}
 	return resourceapi.SchemeGroupVersion.WithResource(name)
 }
 

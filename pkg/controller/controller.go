@@ -15,25 +15,29 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
 // Name is the controller's name: of its lease, in managed fields and in Events.
 const Name = "kata-vfio-controller"
 
-// Config is what a [Controller] works with. All fields are required.
+// Config is what a [Controller] works with. All fields but Drivers and Sanitizers are required.
 type Config struct {
 	Client kubernetes.Interface
-	// Drivers are the DRA drivers that share GPUs with kata-vfio.
-	Drivers  []string
-	Recorder events.EventRecorder
-	Metrics  *Metrics
-	Log      *slog.Logger
+	// Drivers are the DRA drivers that share GPUs with kata-vfio; none if no GPU is shared.
+	Drivers []string
+	// Sanitizers are the sanitizing stages; nil if there are none.
+	Sanitizers *v1alpha1.Sanitizers
+	Recorder   events.EventRecorder
+	Metrics    *Metrics
+	Log        *slog.Logger
 	// Now is the clock, in UTC.
 	Now func() time.Time
 }
 
-// Controller decides about the GPUs of nodes. Watch follows the API server, and Lead acts. Of several controllers one
+// Controller decides about the GPUs of nodes, and about stages. Watch follows the API server, and Lead acts. Of several controllers one
 // is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
 type Controller struct {
 	config Config
@@ -42,6 +46,8 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
+	// stages is nil without sanitizers.
+	stages *stages
 }
 
 // New returns a controller. It sends no request.
@@ -49,6 +55,12 @@ func New(c Config) (*Controller, error) {
 	ctl := &Controller{
 		config: c, seen: firstSeen{of: map[seenKey]twin.Millis{}},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second)),
+	}
+	if c.Sanitizers != nil {
+		if err := stage.Check(c.Sanitizers); err != nil {
+			return nil, fmt.Errorf("read the sanitizers: %w", err)
+		}
+		ctl.stages = newStages(ctl)
 	}
 	if err := ctl.informers.open(ctl); err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
@@ -77,15 +89,38 @@ func (c *Controller) NotReady() string {
 
 // Lead decides and acts until ctx ends. Call it once, and Watch at the same time.
 func (c *Controller) Lead(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
+	stop := context.AfterFunc(ctx, c.shutDown)
 	defer stop()
-	defer c.queue.ShutDown()
+	defer c.shutDown()
 	for _, i := range c.informers.all() {
 		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
 			return
 		}
 	}
-	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers))
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil))
+	var wg sync.WaitGroup
+	if c.shares() {
+		wg.Go(func() { c.keepTwins(ctx) })
+	}
+	if c.stages != nil {
+		wg.Go(func() { c.stages.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// shares reports whether GPUs are shared with another driver.
+func (c *Controller) shares() bool { return len(c.config.Drivers) > 0 }
+
+// shutDown ends the loops of Lead.
+func (c *Controller) shutDown() {
+	c.queue.ShutDown()
+	if c.stages != nil {
+		c.stages.queue.ShutDown()
+	}
+}
+
+// keepTwins decides about the GPUs of nodes until the queue is shut down.
+func (c *Controller) keepTwins(ctx context.Context) {
 	c.enqueue(c.informers.cached().whole(c).Nodes()...)
 	for {
 		nodes, ok := c.due()

@@ -31,11 +31,16 @@ type running struct {
 // lead starts a controller that leads until the test ends or stops it.
 func lead(t *testing.T, s *apiServer, before func(clienttesting.Action) error) *running {
 	t.Helper()
+	return leadWith(t, s, Config{Drivers: []string{otherDriver}}, before)
+}
+
+// leadWith is the same with the drivers and the sanitizers of a Config.
+func leadWith(t *testing.T, s *apiServer, config Config, before func(clienttesting.Action) error) *running {
+	t.Helper()
 	r := &running{recorder: events.NewFakeRecorder(1000)}
 	var err error
-	r.Controller, err = New(Config{
-		Client: s.client(before), Drivers: []string{otherDriver}, Recorder: r.recorder, Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler), Now: time.Now,
-	})
+	config.Client, config.Recorder, config.Metrics, config.Log, config.Now = s.client(before), r.recorder, NewMetrics(), slog.New(slog.DiscardHandler), time.Now
+	r.Controller, err = New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
@@ -28,8 +29,10 @@ import (
 type Daemon struct {
 	// Cluster is how to reach the API server.
 	Cluster *rest.Config
-	Drivers []string
-	Log     *slog.Logger
+	// Drivers and Sanitizers are those of [Config].
+	Drivers    []string
+	Sanitizers *v1alpha1.Sanitizers
+	Log        *slog.Logger
 	// Namespace has the lease, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
@@ -54,15 +57,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := requireRules(client.Discovery()); err != nil {
-		return err
+	if len(d.Drivers) > 0 {
+		if err := requireRules(client.Discovery()); err != nil {
+			return err
+		}
 	}
 	metrics := NewMetrics()
 	recorder, err := newRecorder(ctx, client)
 	if err != nil {
 		return err
 	}
-	c, err := New(Config{Client: client, Drivers: d.Drivers, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now})
+	c, err := New(Config{
+		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
+	})
 	if err != nil {
 		return err
 	}

@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
@@ -28,8 +33,10 @@ const (
 
 // informers cache what the controller decides on.
 type informers struct {
-	slices        []cache.SharedIndexInformer // one for each driver: a selector of fields names one
-	claims, rules cache.SharedIndexInformer
+	slices []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
+	claims cache.SharedIndexInformer
+	rules  cache.SharedIndexInformer // nil if no GPU is shared
+	pods   cache.SharedIndexInformer // those of stages; nil without sanitizers
 }
 
 // ruleLabels selects the controller's rules.
@@ -42,29 +49,50 @@ func sliceFields(driver string) string {
 	return fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, driver).String()
 }
 
+// stageLabels selects the pods and claims of stages.
+func stageLabels() string {
+	return labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}.String()
+}
+
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
 	client := c.config.Client
 	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
-		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, indexers(c.config.Drivers), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
-		i.slices = append(i.slices, one)
-	}
-	i.rules = resourceinformers.NewFilteredDeviceTaintRuleInformer(client, 0, indexers(c.config.Drivers), func(o *metav1.ListOptions) { o.LabelSelector = ruleLabels() })
-	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, indexers(c.config.Drivers))
-	if err := i.claims.SetTransform(slim); err != nil {
-		return err
-	}
-	for _, one := range i.slices {
+		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, c.config.indexers(), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
 		if _, err := one.AddEventHandler(handler(c.sliceChanged)); err != nil {
 			return err
 		}
+		i.slices = append(i.slices, one)
 	}
-	rules := handler(c.ruleChanged)
-	rules.DeleteFunc = handler(c.ruleGone).DeleteFunc
-	if _, err := i.rules.AddEventHandler(rules); err != nil {
+	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, c.config.indexers())
+	if err := i.claims.SetTransform(slim); err != nil {
 		return err
 	}
-	_, err := i.claims.AddEventHandler(handler(c.claimChanged))
+	if _, err := i.claims.AddEventHandler(handler(c.claimChanged)); err != nil {
+		return err
+	}
+	return errors.Join(i.openRules(c), i.openPods(c))
+}
+
+// openRules makes the informer of DeviceTaintRules, which an API server before 1.37 does not have.
+func (i *informers) openRules(c *Controller) error {
+	if !c.shares() {
+		return nil
+	}
+	i.rules = resourceinformers.NewFilteredDeviceTaintRuleInformer(c.config.Client, 0, c.config.indexers(), func(o *metav1.ListOptions) { o.LabelSelector = ruleLabels() })
+	rules := handler(c.ruleChanged)
+	rules.DeleteFunc = handler(c.ruleGone).DeleteFunc
+	_, err := i.rules.AddEventHandler(rules)
+	return err
+}
+
+// openPods makes the informer of the pods of stages.
+func (i *informers) openPods(c *Controller) error {
+	if c.stages == nil {
+		return nil
+	}
+	i.pods = coreinformers.NewFilteredPodInformer(c.config.Client, c.config.Sanitizers.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = stageLabels() })
+	_, err := i.pods.AddEventHandler(handler(func(*corev1.Pod) { c.stages.wake() }))
 	return err
 }
 
@@ -98,7 +126,10 @@ func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
 }
 
 func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) {
-	if s.Spec.NodeName != nil {
+	if c.stages != nil && slices.Contains(stage.SliceScopes(s), stage.WaitingScope) {
+		c.stages.wake()
+	}
+	if c.shares() && s.Spec.NodeName != nil {
 		c.enqueue(*s.Spec.NodeName)
 	}
 }
@@ -118,7 +149,14 @@ func (c *Controller) ruleGone(r *resourceapi.DeviceTaintRule) {
 }
 
 func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
-	nodes, all := twin.ClaimNodes(cluster.DecodeClaim(claim), c.config.Drivers)
+	decoded := cluster.DecodeClaim(claim)
+	if c.stages != nil && len(stage.ClaimScopes(decoded, c.config.Sanitizers)) > 0 {
+		c.stages.wake()
+	}
+	if !c.shares() {
+		return
+	}
+	nodes, all := twin.ClaimNodes(decoded, c.config.Drivers)
 	if all {
 		nodes = c.informers.cached().whole(c).Nodes()
 	}
@@ -127,7 +165,13 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 
 // named returns the informers by the resource.
 func (i *informers) named() map[string]cache.SharedIndexInformer {
-	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules}
+	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims}
+	if i.rules != nil {
+		named["DeviceTaintRules"] = i.rules
+	}
+	if i.pods != nil {
+		named["Pods"] = i.pods
+	}
 	for n, s := range i.slices {
 		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s
 	}
@@ -135,10 +179,10 @@ func (i *informers) named() map[string]cache.SharedIndexInformer {
 }
 
 func (i *informers) all() []cache.SharedIndexInformer {
-	return append([]cache.SharedIndexInformer{i.claims, i.rules}, i.slices...)
+	return slices.Collect(maps.Values(i.named()))
 }
 
-// cached returns what the informers have.
+// cached returns what the informers have about shared GPUs.
 func (i *informers) cached() *store {
 	s := &store{claims: i.claims.GetIndexer(), rules: i.rules.GetIndexer()}
 	for _, one := range i.slices {
@@ -155,7 +199,7 @@ func (c *Controller) fresh(ctx context.Context) (*store, error) {
 	client, s := c.config.Client.ResourceV1(), &store{}
 	rules, err := client.DeviceTaintRules().List(ctx, metav1.ListOptions{LabelSelector: ruleLabels()})
 	if err == nil {
-		s.rules, err = listed(c.config.Drivers, rules)
+		s.rules, err = listed(&c.config, rules)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the DeviceTaintRules: %w", err)
@@ -164,7 +208,7 @@ func (c *Controller) fresh(ctx context.Context) (*store, error) {
 		var one cache.Indexer
 		list, err := client.ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: sliceFields(driver)})
 		if err == nil {
-			one, err = listed(c.config.Drivers, list)
+			one, err = listed(&c.config, list)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the ResourceSlices of %s: %w", driver, err)
@@ -173,7 +217,7 @@ func (c *Controller) fresh(ctx context.Context) (*store, error) {
 	}
 	claims, err := client.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {
-		s.claims, err = listed(c.config.Drivers, claims)
+		s.claims, err = listed(&c.config, claims)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceClaims: %w", err)

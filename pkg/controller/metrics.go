@@ -20,6 +20,10 @@ type Metrics struct {
 	conflicts *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 	reserve   prometheus.Histogram
+
+	stageTime      *prometheus.HistogramVec
+	stageConflicts *prometheus.CounterVec
+	stageFailures  *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that count nothing yet.
@@ -39,14 +43,27 @@ func NewMetrics() *Metrics {
 			Name: "kata_vfio_twin_reserve_seconds", Help: "Time from a claim's allocation to the condition TwinReserved.",
 			Buckets: []float64{1, 2, 3, 4, 5, 7.5, 10, 20, 40, 80, 160, 320, 640},
 		}),
+		stageTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kata_vfio_sanitize_stage_seconds", Help: "Time from the creation of a stage's pod to the end of its container, by profile.",
+			Buckets: []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920},
+		}, []string{"profile"}),
+		stageConflicts: counter("kata_vfio_sanitize_conflicts_total",
+			"Writes of stages that the API server refused because the object had changed. They are decided again.", "action"),
+		stageFailures: counter("kata_vfio_sanitize_failures_total", "Writes and lists of stages that failed for another reason. They are tried again.", "action"),
 	}
-	m.Registry.MustRegister(m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
+	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// watch adds gauges of the rules that are in force and of the claims that wait, as a controller's caches have them.
+// watch adds gauges of the rules that are in force, of the claims that wait and of the stages, as a controller's caches have them.
 func (m *Metrics) watch(c *Controller) {
+	if c.stages != nil {
+		m.Registry.MustRegister(newStageCollector(c.stages))
+	}
+	if !c.shares() {
+		return
+	}
 	m.Registry.MustRegister(&cacheCollector{
 		controller: c,
 		rules:      prometheus.NewDesc("kata_vfio_twin_rules", "DeviceTaintRules of the controller, by the side that has the GPU.", []string{"side"}, nil),

@@ -9,11 +9,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
 // byScope is the index of objects by what a decision about one node selects them by: see [twin.Scope].
 const byScope = "scope"
+
+// byStage is the same of a decision about stages: see [stage.Scope].
+const byStage = "stage"
 
 // A store has the objects that the controller decides on, indexed by scope: those of the informers, or those of one list.
 type store struct {
@@ -22,36 +26,53 @@ type store struct {
 }
 
 // indexers index objects by the scopes that concern them.
-func indexers(drivers []string) cache.Indexers {
-	return cache.Indexers{byScope: func(object any) ([]string, error) {
-		var scopes []twin.Scope
+func (c *Config) indexers() cache.Indexers {
+	all := cache.Indexers{byScope: func(object any) ([]string, error) {
 		switch o := object.(type) {
 		case *resourceapi.ResourceSlice:
-			if o.Spec.NodeName != nil { // nothing is decided on a slice of no node
-				scopes = append(scopes, twin.NodeScope(*o.Spec.NodeName))
+			if o.Spec.NodeName == nil { // nothing is decided on a slice of no node
+				return nil, nil
 			}
+			return keys([]twin.Scope{twin.NodeScope(*o.Spec.NodeName)}), nil
 		case *resourceapi.DeviceTaintRule:
-			scopes = twin.RuleScopes(o)
+			return keys(twin.RuleScopes(o)), nil
 		case *resourceapi.ResourceClaim:
-			scopes = twin.ClaimScopes(cluster.DecodeClaim(o), drivers)
-		default:
-			return nil, fmt.Errorf("index %T: no object that the controller decides on", object)
+			return keys(twin.ClaimScopes(cluster.DecodeClaim(o), c.Drivers)), nil
 		}
-		keys := make([]string, len(scopes))
-		for i, s := range scopes {
-			keys[i] = string(s)
-		}
-		return keys, nil
+		return nil, fmt.Errorf("index %T: no object that the controller decides on", object)
 	}}
+	if c.Sanitizers != nil {
+		all[byStage] = c.stageIndex
+	}
+	return all
+}
+
+// stageIndex is the index of slices and claims by what a decision about stages selects them by: see [stage.Scope].
+func (c *Config) stageIndex(object any) ([]string, error) {
+	switch o := object.(type) {
+	case *resourceapi.ResourceSlice:
+		return keys(stage.SliceScopes(o)), nil
+	case *resourceapi.ResourceClaim:
+		return keys(stage.ClaimScopes(cluster.DecodeClaim(o), c.Sanitizers)), nil
+	}
+	return nil, nil
+}
+
+func keys[S ~string](scopes []S) []string {
+	all := make([]string, len(scopes))
+	for i, s := range scopes {
+		all[i] = string(s)
+	}
+	return all
 }
 
 // listed returns an indexer with the items of a list.
-func listed(drivers []string, list runtime.Object) (cache.Indexer, error) {
+func listed(c *Config, list runtime.Object) (cache.Indexer, error) {
 	items, err := meta.ExtractList(list)
 	if err != nil {
 		return nil, err
 	}
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(drivers))
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, c.indexers())
 	for _, o := range items {
 		if err := indexer.Add(o); err != nil {
 			return nil, err
@@ -108,20 +129,25 @@ func stored[T any](i cache.Indexer) []T {
 
 // scoped returns the objects with one of the scopes, each once. An object that changes meanwhile counts as it was seen first.
 func scoped[T runtime.Object](i cache.Indexer, scopes ...twin.Scope) []T {
+	return indexed[T](i, byScope, keys(scopes)...)
+}
+
+// indexed returns the objects that an index has with one of the keys, each once.
+func indexed[T runtime.Object](i cache.Indexer, index string, keys ...string) []T {
 	var all []T
 	seen := map[string]bool{}
-	for _, scope := range scopes {
-		objects, err := i.ByIndex(byScope, string(scope))
+	for _, key := range keys {
+		objects, err := i.ByIndex(index, key)
 		if err != nil {
 			continue // only without the index, which each store has
 		}
 		for _, o := range objects {
 			t, ok := o.(T)
-			key, err := cache.MetaNamespaceKeyFunc(o)
-			if !ok || err != nil || seen[key] {
+			name, err := cache.MetaNamespaceKeyFunc(o)
+			if !ok || err != nil || seen[name] {
 				continue
 			}
-			seen[key] = true
+			seen[name] = true
 			all = append(all, t)
 		}
 	}

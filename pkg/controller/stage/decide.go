@@ -187,11 +187,11 @@ func (d *decider) isCurrent(s *Stage) bool {
 
 // isOverdue reports whether the pod got no node, or did not end, for too long.
 func (d *decider) isOverdue(s *Stage) bool {
-	since := d.memory.since("pod/"+string(s.Pod.Object.UID), d.now)
+	uid := string(s.Pod.Object.UID)
 	if !s.isScheduled() {
-		return d.isPast(since + PendingLimit)
+		return d.isPast(d.memory.since("pending/"+uid, d.now) + PendingLimit)
 	}
-	return d.isPast(since + s.limit() + LostLimit)
+	return d.isPast(d.memory.since("scheduled/"+uid, d.now) + s.limit() + LostLimit)
 }
 
 // isPast reports whether a time has come, and asks for a decision at that time if it has not.
@@ -209,7 +209,7 @@ func (d *decider) creations() []Action {
 	running, taken := d.running(), d.taken()
 	for _, w := range inTurn(d.waiting, func(id cluster.ID) Millis { return d.memory.turn(id, d.now) }) {
 		profile, ok := d.view.Sanitizers.Profile(w.Profile)
-		if !ok || running[w.Profile] >= profile.MaxParallel || !d.isReady(w, taken) {
+		if !ok || running[w.Profile] >= profile.MaxParallel || !d.isReady(w, taken) || !d.isPast(d.memory.pauses[w.Profile].until) {
 			continue
 		}
 		running[w.Profile]++

@@ -312,6 +312,28 @@ func TestDevicesTakeTurns(t *testing.T) {
 	}
 }
 
+// TestFailedCreationsPause: the pauses of a profile double, end with a success, and don't concern other profiles.
+func TestFailedCreationsPause(t *testing.T) {
+	m, v, now := &stage.Memory{}, view(slice("a", gpu(1, memory), gpu(4, nvme))), minute
+	fail := func(want stage.Millis) {
+		t.Helper()
+		m.Created("memory", false, now)
+		got := stage.Decide(v, m, now)
+		if diff := cmp.Diff([]string{"create a/gpu-0000-04-00-0 nvme"}, told(got.Actions)); diff != "" || got.RequeueAfter != want {
+			t.Errorf("after a failure: again after %d, want %d; the actions differ (-want +got):\n%s", got.RequeueAfter, want, diff)
+		}
+		now += want
+		if got := told(stage.Decide(v, m, now).Actions); len(got) != 2 {
+			t.Errorf("after the pause: %q", got)
+		}
+	}
+	for _, seconds := range []stage.Millis{5, 10, 20, 40, 80, 160, 300, 300} {
+		fail(seconds * second)
+	}
+	m.Created("memory", true, now)
+	fail(5 * second)
+}
+
 // TestNothingRestsOnACache: without fresh slices of the node, Decide asks for them.
 func TestNothingRestsOnACache(t *testing.T) {
 	one := device("b", 1)

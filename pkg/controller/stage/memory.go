@@ -10,6 +10,8 @@ const forgetAfter Millis = 60 * 60 * 1000
 type Memory struct {
 	facts map[string]*fact
 	turns map[cluster.ID]*fact
+	// pauses are those of profiles.
+	pauses map[string]pause
 }
 
 // fact is something that was seen.
@@ -42,6 +44,29 @@ func seen[K comparable](facts *map[K]*fact, key K, now Millis) Millis {
 	}
 	f.last = now
 	return f.since
+}
+
+// The first and the longest pause after a creation that failed.
+const (
+	firstPause   Millis = 5 * 1000
+	longestPause Millis = 5 * 60 * 1000
+)
+
+// pause is the time in which no stage of a profile is created.
+type pause struct{ until, length Millis }
+
+// Created remembers what became of an action [Create]. After a failure the profile pauses, twice as long each time: what is
+// left of the attempt is deleted at once, and the next attempt would follow without end.
+func (m *Memory) Created(profile string, ok bool, now Millis) {
+	if ok {
+		delete(m.pauses, profile)
+		return
+	}
+	if m.pauses == nil {
+		m.pauses = map[string]pause{}
+	}
+	length := min(max(firstPause, 2*m.pauses[profile].length), longestPause)
+	m.pauses[profile] = pause{now + length, length}
 }
 
 // sweep forgets what was not seen for long.
