@@ -10,36 +10,42 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-const long = "kata-vfio-controller keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and\n" +
-	"one in a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the\n" +
-	"other. A claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the\n" +
-	"scheduler binds the pod.\n\n" +
-	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs wait, and no\n" +
-	"running pod is affected. It needs Kubernetes 1.37, and permissions that the chart grants.\n\n" +
+const long = "kata-vfio-controller does what one node can't see. It has two tasks, and does those that it has flags for.\n\n" +
+	"--shared-driver: it keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and one in\n" +
+	"a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the other. A\n" +
+	"claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the scheduler\n" +
+	"binds the pod. It needs Kubernetes 1.37.\n\n" +
+	"--sanitizers: it runs the sanitizing stages. Each device that waits for its stage gets a claim and a pod in the stages'\n" +
+	"namespace, and loses them when the plugin has decided on the result.\n\n" +
+	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs and devices that wait\n" +
+	"for their stage wait, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
 	"Exit codes:\n" +
 	"  0  a signal ended it\n" +
 	"  1  something failed, or another controller has the lease; start it again\n" +
-	"  2  the command line is wrong"
+	"  2  the command line or the file of sanitizers is wrong"
 
 // options are the command's flags.
 type options struct {
-	daemon  controller.Daemon
-	cluster kube.Flags
-	log     command.Logging
+	daemon     controller.Daemon
+	sanitizers string
+	cluster    kube.Flags
+	log        command.Logging
 }
 
 // newCommand returns the command. The log goes to stderr.
 func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "kata-vfio-controller --shared-driver NAME",
-		Short: "Keep GPUs that two DRA drivers publish from two consumers",
+		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE]",
+		Short: "Keep shared GPUs from two consumers, and run sanitizing stages",
 		Long:  long,
 		Example: `  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system
-  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug`,
+  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug
+  kata-vfio-controller --sanitizers sanitizers.yaml --namespace kata-vfio-system`,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -53,6 +59,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.daemon.Drivers, "shared-driver", nil, "name of the DRA driver that shares GPUs with kata-vfio, as in sharedWith of node configs; repeat it for several")
+	f.StringVar(&o.sanitizers, "sanitizers", "", "the file of the cluster's sanitizing stages, kind Sanitizers")
 	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
@@ -61,6 +68,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.log.AddFlags(cmd)
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagFilename("kubeconfig")
+	_ = cmd.MarkFlagFilename("sanitizers", "yaml", "yml", "json")
 }
 
 // identity returns the default of --identity.
@@ -77,6 +85,9 @@ func (o *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	var err error
+	if o.daemon.Sanitizers, err = o.stages(); err != nil {
+		return err
+	}
 	if o.daemon.Cluster, err = o.cluster.Config(cmd.Name()); err != nil {
 		return err
 	}
@@ -87,13 +98,32 @@ func (o *options) run(cmd *cobra.Command) error {
 	return o.daemon.Run(cmd.Context())
 }
 
+// stages reads the file of sanitizing stages; nil without one.
+func (o *options) stages() (*v1alpha1.Sanitizers, error) {
+	if o.sanitizers == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(o.sanitizers)
+	if err != nil {
+		return nil, command.Usagef("read the sanitizing stages: %w", err)
+	}
+	s, err := v1alpha1.DecodeSanitizers(data)
+	if err == nil {
+		err = stage.Check(s)
+	}
+	if err != nil {
+		return nil, command.Usagef("sanitizing stages %s: %w", o.sanitizers, err)
+	}
+	return s, nil
+}
+
 func (o *options) validate() error {
 	if err := o.log.Validate(); err != nil {
 		return err
 	}
 	switch {
-	case len(o.daemon.Drivers) == 0:
-		return command.Usagef("--shared-driver is missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com")
+	case len(o.daemon.Drivers) == 0 && o.sanitizers == "":
+		return command.Usagef("--shared-driver and --sanitizers are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages")
 	case o.daemon.Namespace == "":
 		return command.Usagef("--namespace is empty: set it, or $POD_NAMESPACE from the downward API (metadata.namespace)")
 	case o.daemon.Identity == "":

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,6 +25,25 @@ func invoke(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), warned.String(), code
 }
 
+// sanitizers is a file that is right.
+const sanitizers = `apiVersion: resource.kata-vfio.dev/v1alpha1
+kind: Sanitizers
+namespace: kata-vfio-sanitizing
+deviceClass: sanitize.kata-vfio.dev
+profiles:
+- name: memory
+  image: registry.example/s@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+`
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sanitizers.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestWrongCommandLinesAreRefused(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "")
 	const driver = "--shared-driver=gpu.example.com"
@@ -30,7 +51,12 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no driver":              {[]string{"--namespace", "n"}, "--shared-driver is missing"},
+		"no task":                {[]string{"--namespace", "n"}, "--shared-driver and --sanitizers are missing"},
+		"no file of sanitizers":  {[]string{"--namespace", "n", "--sanitizers", "testdata/none"}, "read the sanitizing stages"},
+		"a file of another kind": {[]string{"--namespace", "n", "--sanitizers", file(t, "kind: NodeConfig")}, "sanitizing stages"},
+		"an image by tag":        {[]string{"--namespace", "n", "--sanitizers", file(t, strings.Replace(sanitizers, "@sha256:", ":", 1))}, "has no digest"},
+		"unknown resources":      {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers+"  resources: {limit: {}}\n")}, "decode the resources of sanitizer profile memory"},
+		"sanitizers alone":       {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers), "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"our own driver":         {[]string{"--namespace", "n", "--shared-driver", "kata-vfio.dev"}, "want the name of another DRA driver"},
 		"no namespace":           {[]string{driver}, "--namespace is empty"},
 		"no identity":            {[]string{driver, "--namespace", "n", "--identity", ""}, "--identity is empty"},

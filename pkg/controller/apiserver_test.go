@@ -217,6 +217,9 @@ func (s *apiServer) delete(a clienttesting.DeleteActionImpl) error {
 		return err
 	}
 	p := a.DeleteOptions.Preconditions
+	if _, ok := o.(*resourceapi.ResourceSlice); ok { // the plugin's and the kubelet's own
+		return s.tracker.Delete(a.GetResource(), a.GetNamespace(), a.GetName())
+	}
 	if p == nil || p.UID == nil || p.ResourceVersion == nil {
 		s.t.Errorf("%s is deleted without preconditions", a.GetName())
 		return nil

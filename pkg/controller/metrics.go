@@ -44,7 +44,7 @@ func NewMetrics() *Metrics {
 			Buckets: []float64{1, 2, 3, 4, 5, 7.5, 10, 20, 40, 80, 160, 320, 640},
 		}),
 		stageTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kata_vfio_sanitize_stage_seconds", Help: "Time from the creation of a stage's pod to the end of its container, by profile.",
+			Name: "kata_vfio_sanitize_pod_seconds", Help: "Time from the creation of a stage's pod to the end of its container, by profile.",
 			Buckets: []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920},
 		}, []string{"profile"}),
 		stageConflicts: counter("kata_vfio_sanitize_conflicts_total",

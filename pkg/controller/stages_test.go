@@ -138,7 +138,7 @@ func TestStageOfADevice(t *testing.T) {
 		s.waits("01=", "02!", "03!")
 		after(soon)
 		wantStages(t, s, "after the quarantine")
-		want = map[string]float64{"kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_sanitize_waiting memory": 0, "kata_vfio_sanitize_running memory": 0, "kata_vfio_sanitize_stage_seconds memory": 2}
+		want = map[string]float64{"kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_sanitize_waiting memory": 0, "kata_vfio_sanitize_running memory": 0, "kata_vfio_sanitize_pod_seconds memory": 2}
 		if diff := cmp.Diff(want, metricsOf(t, c)); diff != "" {
 			t.Errorf("at the end, the metrics differ (-want +got):\n%s", diff)
 		}

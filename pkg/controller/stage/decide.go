@@ -179,10 +179,12 @@ func (d *decider) isNeedless(s *Stage) bool {
 	return isDecided(device) && !s.hasStarted()
 }
 
-// isCurrent reports whether the pod has the image of its profile: the plugin does not believe another.
+// isCurrent reports whether the pod runs what its profile says: the plugin believes nothing else.
 func (d *decider) isCurrent(s *Stage) bool {
 	profile, ok := d.view.Sanitizers.Profile(s.Profile)
-	return ok && slices.ContainsFunc(s.Pod.Object.Spec.Containers, func(c corev1.Container) bool { return c.Image == profile.Image })
+	return ok && slices.ContainsFunc(s.Pod.Object.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name == container && c.Image == profile.Image && slices.Equal(c.Command, profile.Command) && slices.Equal(c.Args, profile.Args)
+	})
 }
 
 // isOverdue reports whether the pod got no node, or did not end, for too long.

@@ -201,6 +201,7 @@ func TestDecide(t *testing.T) {
 		"no longer waiting, no node yet":    {[]any{slice("a", gpu(1)), claimOf(one, "memory"), pending}, []string{"delete " + a1 + " needless"}},
 		"another profile, no node yet":      {[]any{slice("a", gpu(1, nvme)), claimOf(one, "memory"), pending}, []string{"delete " + a1 + " needless"}},
 		"another image, no node yet":        {[]any{slice("a", gpu(1, memory)), claimOf(one, "memory"), podOf(t, one, "memory", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "old" })}, []string{"delete " + a1 + " needless"}},
+		"other arguments, no node yet":      {[]any{slice("a", gpu(1, memory)), claimOf(one, "memory"), podOf(t, one, "memory", func(p *corev1.Pod) { p.Spec.Containers[0].Args = nil })}, []string{"delete " + a1 + " needless"}},
 		"a tenant was faster":               {[]any{slice("a", gpu(1, memory)), claimOf(one, "memory"), pending, tenant(one)}, []string{"delete " + a1 + " needless"}},
 		"no longer waiting, not started":    {[]any{slice("a", gpu(1)), given(claimOf(one, "memory"), one), podOf(t, one, "memory", scheduled)}, []string{"delete " + a1 + " needless"}},
 		"drained before it started":         {[]any{slice("a", gpu(1, memory, publish.TaintDrain)), given(claimOf(one, "memory"), one), podOf(t, one, "memory", scheduled)}, nil},
