@@ -29,14 +29,14 @@ const clearExitCodes = `Exit codes:
 func quarantineCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List, explain and clear devices whose reset could not be proven",
+		Short: "List, explain and clear devices that could not be proven clean",
 		Long: "A device is quarantined if its reset after a tenant failed, or did not restore its former state. It stays on its VFIO\n" +
-			"driver, and no claim gets it.\n\n" + clearExitCodes,
+			"driver, and no claim gets it. A device whose sanitizing stage failed is quarantined, too.\n\n" + clearExitCodes,
 		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine explain 0000:3b:00.0",
 		Args:    command.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(quarantineListCommand(opts), quarantineExplainCommand(opts), quarantineClearCommand(opts))
+	cmd.AddCommand(quarantineListCommand(opts), quarantineExplainCommand(opts), quarantineClearCommand(opts), acceptFirmwareCommand(opts))
 	return cmd
 }
 
@@ -52,7 +52,8 @@ func quarantineListCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all), problems)
+			stages, err := opts.failedStages(opts.snapshot(cmd.Context()))
+			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages), problems, err)
 		},
 	}
 	ledgerFlag(cmd, opts)
@@ -69,6 +70,9 @@ func quarantineExplainCommand(opts *options) *cobra.Command {
 		Example: "  kata-vfio-plugin quarantine explain 0000:3b:00.0",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := opts.quarantineNamed(cmd.Context(), args[0])
+			if v := opts.otherwiseFailed(err, args[0], opts.snapshot(cmd.Context())); v != nil {
+				return printFailedStage(cmd.OutOrStdout(), opts.output, v)
+			}
 			if err != nil {
 				return err
 			}
@@ -89,13 +93,16 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 		Long: "clear tries the reset again, and gives the device back to its driver if its registers are as before. With\n" +
 			"--without-proof it gives the device back marked: before the next claim whose class asks for resets, it is reset and\n" +
 			"its registers are compared. A host driver gets it only after a reset that succeeds; if resets fail, power-cycle the node first.\n" +
-			"The ledger records reason and operator before anything is changed.\n\n" + clearExitCodes,
+			"The ledger records reason and operator before anything is changed. After a failed sanitizing stage, clear runs the stage again.\n\n" + clearExitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
 			"  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'card replaced' --without-proof",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			snap := opts.snapshot(cmd.Context())
 			rec, err := opts.recordQuarantined(args[0], snap)
+			if v := opts.otherwiseFailed(err, args[0], snap); v != nil {
+				return opts.clearStage(cmd, v, how, dryRun)
+			}
 			if err != nil {
 				return err
 			}
@@ -145,7 +152,21 @@ func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra
 			}
 		}
 	}
+	stages, _ := o.failedStages(nil)
+	for i := range stages {
+		all = append(all, cobra.CompletionWithDesc(stages[i].Address.String(), stages[i].failedWords()))
+	}
 	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// otherwiseFailed returns the device with the name whose sanitizing stage failed, if no record has it in quarantine: err is
+// that of the look for one. A record comes first: a stage can run only after that.
+func (o *options) otherwiseFailed(err error, name string, snap *device.Snapshot) *sanitizingView {
+	if _, unknown := errors.AsType[*command.UsageError](err); !unknown {
+		return nil
+	}
+	v, _ := o.failedStageNamed(name, snap) // the first error says what is wrong
+	return v
 }
 
 // recordQuarantined returns the quarantined record with the name. An address is a function's present address in the

@@ -194,18 +194,22 @@ func (q *quarantine) fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerp
 	return now, err
 }
 
-// printQuarantines prints one row for each quarantine.
-func printQuarantines(w io.Writer, format string, all []*quarantine) error {
-	if done, err := document(w, format, map[string]any{"quarantined": list(all)}); done {
+// printQuarantines prints one row for each quarantine, and for each device whose sanitizing stage failed.
+func printQuarantines(w io.Writer, format string, all []*quarantine, stages []sanitizingView) error {
+	if done, err := document(w, format, map[string]any{"quarantined": list(all), "stages": list(stages)}); done {
 		return err
 	}
-	if len(all) == 0 {
+	if len(all)+len(stages) == 0 {
 		_, err := fmt.Fprintln(w, "Nothing is quarantined.")
 		return err
 	}
 	rows := [][]string{{"DEVICE", "FUNCTIONS", "SINCE", "CLAIM", "TRIED", "WHY"}}
 	for _, q := range all {
 		rows = append(rows, []string{q.names(), q.locations.joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), joinLines(q.Reason)})
+	}
+	for i := range stages {
+		v := &stages[i]
+		rows = append(rows, []string{"-", v.Address.String(), orDash(v.Failed.Stage.Since), v.after(), "stage " + orDash(v.Failed.Profile), v.failedWords()})
 	}
 	return table(w, rows)
 }

@@ -90,6 +90,7 @@ type nodeStatus struct {
 	problems   []error
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
+	sanitizing []sanitizingView
 	// notReady is the reason why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
 	// bootID is the node's boot; empty if it can't be read.
@@ -125,6 +126,11 @@ func (o *options) status() (*nodeStatus, error) {
 		s.problems = append(s.problems, readable(err))
 	}
 	s.drains = drains
+	unsanitized, err := store.Unsanitized()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.sanitizing = newSanitizingViews(unsanitized, nil)
 	s.notReady = o.notReady(s.bootID)
 	return s, nil
 }
@@ -153,13 +159,14 @@ type statusView struct {
 	Records    []view              `json:"records"`
 	NeedsReset []journal.ResetMark `json:"unclean,omitempty"`
 	Drained    []journal.Drain     `json:"drained,omitempty"`
+	Sanitizing []sanitizingView    `json:"sanitizing,omitempty"`
 	Damaged    []string            `json:"damaged,omitempty"`
 	NotReady   *plan.NotReady      `json:"notReady,omitempty"`
 }
 
 // printStatus prints the journal. Only the machine formats include its problems.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, NotReady: s.notReady}
+	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, Sanitizing: s.sanitizing, NotReady: s.notReady}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
@@ -169,7 +176,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if err := printRecords(w, s); err != nil {
 		return err
 	}
-	return errors.Join(printNeedsReset(w, s.needsReset), printDrains(w, s), printNotReady(w, s.notReady))
+	return errors.Join(printNeedsReset(w, s.needsReset), printSanitizing(w, s.sanitizing), printDrains(w, s), printNotReady(w, s.notReady))
 }
 
 // printRecords prints records as a table, with details below.

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
+)
+
+// seedStages leaves a device that waits, one in its stage, one whose stage found data, and one with other firmware.
+func seedStages(t *testing.T, root string) {
+	t.Helper()
+	store, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := journal.ClaimName{UID: oneUID1, Namespace: "team-a", Name: "train"}
+	stage := journal.Stage{Claim: journal.ClaimName{UID: "57a6e", Namespace: "kata-vfio-sanitizing", Name: "s"}, Pod: "s", PodUID: "p", Profile: "memory", Since: "2026-11-28T06:00:00Z"}
+	firmware := sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: "6.6"}
+	for bus, m := range map[uint8]journal.SanitizeMark{
+		0x3b: {},
+		0x50: {Stage: &stage, Interrupted: 1},
+		0x62: {Failed: &journal.FailedStage{Stage: stage, Verdict: sanitize.Dirty, Reason: "bar0: the memory at offset 0x10 is not what was written"}},
+		0x70: {Failed: &journal.FailedStage{
+			Stage: stage, Verdict: sanitize.Dirty, Reason: "firmware changed", Proof: &journal.SanitizeProof{},
+			Changes: []sanitize.Change{{Name: "vbios", Was: &sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: "1.0"}, Is: &firmware}},
+		}},
+	} {
+		m.Address, m.Claim, m.Since = pci.Address{Bus: bus}, tenant, "2026-11-28T05:00:00Z"
+		if err := store.MarkUnsanitized(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStagesAreShown asks the commands that read what waits, runs and failed.
+func TestStagesAreShown(t *testing.T) {
+	root := newRoot(t)
+	seedStages(t, root)
+	before := tree(t, root)
+	for name, tt := range map[string]struct {
+		args string
+		code int
+		want []string
+	}{
+		"status": {"status", 0, []string{
+			"0000:3b:00.0 waits for its sanitizing stage, after claim team-a/train (" + oneUID1 + "), 2026-11-28T05:00:00Z",
+			"0000:50:00.0 is in its sanitizing stage (memory, pod kata-vfio-sanitizing/s) since 2026-11-28T06:00:00Z", "stages that were interrupted: 1",
+			"0000:62:00.0 is quarantined: its sanitizing stage is Dirty: bar0",
+		}},
+		"status for machines":    {"status -o json", 0, []string{`"sanitizing": [`, `"state": "Waiting"`, `"state": "Running"`, `"state": "Failed"`}},
+		"list":                   {"quarantine list", 0, []string{"0000:62:00.0", "stage memory", "team-a/train"}},
+		"explain dirty memory":   {"quarantine explain 0000:62:00.0", 0, []string{"offset 0x10", "claim team-a/train", "quarantine clear 0000:62:00.0", "replace the device"}},
+		"explain by the claim":   {"quarantine explain " + oneUID1, 0, []string{"quarantined, because"}},
+		"explain new firmware":   {"quarantine explain gpu-0000-70-00-0", 0, []string{"vbios: version 6.6, was version 1.0", "accept-firmware 0000:70:00.0"}},
+		"explain what waits":     {"quarantine explain 0000:3b:00.0", 2, []string{"nothing of that name is quarantined"}},
+		"clear, dry":             {"quarantine clear 0000:62:00.0 --dry-run", 0, []string{"Would end the quarantine of 0000:62:00.0: another sanitizing stage runs."}},
+		"clear as it is, dry":    {"quarantine clear 0000:62:00.0 --dry-run --without-proof", 0, []string{"free without a proof"}},
+		"clear without a reason": {"quarantine clear 0000:62:00.0", 2, []string{"--reason is empty"}},
+		"accept, dry":            {"quarantine accept-firmware 0000:70:00.0 --dry-run", 0, []string{"vbios: version 6.6"}},
+		"accept what waits":      {"quarantine accept-firmware 0000:3b:00.0 --reason x", 2, []string{"no sanitizing stage of that device failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := invoke(t, append(strings.Fields(tt.args), "--root", root)...)
+			for _, want := range tt.want {
+				if !strings.Contains(got.stdout+got.stderr, want) {
+					t.Errorf("got\n%s%s, want %q", got.stdout, got.stderr, want)
+				}
+			}
+			if got.code != tt.code {
+				t.Errorf("got exit code %d, want %d", got.code, tt.code)
+			}
+		})
+	}
+	sameTree(t, before, tree(t, root))
+}
