@@ -32,6 +32,8 @@ type Published struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// Config is the node config that the plugin uses: one from a ConfigMap is in no file of the node.
 	Config *v1alpha1.NodeConfig `json:"config,omitempty"`
+	// Sanitizers are the sanitizing stages that the plugin knows.
+	Sanitizers *v1alpha1.Sanitizers `json:"sanitizers,omitempty"`
 	// Failing holds the ids of the audit's checks that taint a function, the worst first.
 	Failing map[pci.Address][]string `json:"failing,omitempty"`
 	// Attempted holds the functions that are tainted since Prepare failed for them more
@@ -189,7 +191,32 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	marks, err := journal.ReadMarks(n.fs, journalDir)
 	node.NeedsReset, node.Drained = journal.NeedReset(marks.NeedsReset, n.Snapshot), journal.DrainReasons(marks.Drains, n.Snapshot)
 	node.FatalErrors = journal.Unaccounted(n.Snapshot, marks.FatalErrors)
+	stages := n.sanitizers()
+	node.Sanitizing = journal.Sanitizing(journal.SanitizingFacts{
+		Snapshot: n.Snapshot, Selection: node.Selection, Profiles: stages, Marks: marks.Unsanitized, Proofs: marks.Sanitized,
+	})
+	node.Sanitized = journal.SanitizedFunctions(marks.Sanitized, n.Snapshot)
+	if stages != nil {
+		node.Stages = plan.Stages{Namespace: stages.Namespace, DeviceClass: stages.DeviceClass}
+	}
 	return node, n.unread(err)
+}
+
+// sanitizers returns the sanitizing stages that the plugin says it knows, or those of the node's file; nil if there are none,
+// or if they can't be read: functions whose rule names a profile are then refused, as the plugin would refuse them.
+func (n *Node) sanitizers() *v1alpha1.Sanitizers {
+	if n.offer.said.Sanitizers != nil {
+		return n.offer.said.Sanitizers
+	}
+	file := n.Read(v1alpha1.SanitizersFile)
+	if !file.OK() {
+		return nil
+	}
+	stages, err := v1alpha1.DecodeSanitizers([]byte(file.Value))
+	if err != nil {
+		return nil
+	}
+	return stages
 }
 
 // unread says which sources of the judgment could not be read; marks is the error of

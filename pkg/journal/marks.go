@@ -227,15 +227,20 @@ type Marks struct {
 	NeedsReset  []ResetMark
 	Drains      []Drain
 	FatalErrors []FatalErrors
+	Unsanitized []SanitizeMark
+	Sanitized   []SanitizeProof
 }
 
-// ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset], [Store.Drains] and
-// [Store.FatalErrors] do. Kinds that can't be listed are empty, and the error contains a [FileError] for each.
+// ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset], [Store.Drains], [Store.FatalErrors],
+// [Store.Unsanitized] and [Store.Sanitized] do. Kinds that can't be listed are empty, and the error contains a [FileError]
+// for each.
 func ReadMarks(files Files, dir string) (*Marks, error) {
 	var m Marks
-	var errs [3]error
+	var errs [5]error
 	m.NeedsReset, errs[0] = resetMarkKind().in(files, dir)
 	m.Drains, errs[1] = drains().in(files, dir)
 	m.FatalErrors, errs[2] = fatalErrors().in(files, dir)
+	m.Unsanitized, errs[3] = sanitizeMarkKind().in(files, dir)
+	m.Sanitized, errs[4] = sanitizeProofKind().in(files, dir)
 	return &m, errors.Join(errs[:]...)
 }

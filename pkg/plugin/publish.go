@@ -92,7 +92,7 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	published := s.publisher.Published()
 	s.reportNotReady(ctx, published.NotReady)
-	published.BootID, published.Config = snap.Host.BootID, s.config.Node.Node
+	published.BootID, published.Config, published.Sanitizers = snap.Host.BootID, s.config.Node.Node, s.config.Node.Sanitizers
 	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
 		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}

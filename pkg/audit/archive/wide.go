@@ -63,7 +63,8 @@ func Patterns() []string {
 		"etc/kata-containers/*", "etc/kata-containers/*/*", "opt/kata/share/defaults/kata-containers/*",
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
-		journal.DefaultDir+"/*", journal.DefaultDir+"/unclean/*", journal.DefaultDir+"/drained/*", journal.DefaultDir+"/fatal-errors/*", "run/kata-vfio/*.json",
+		journal.DefaultDir+"/*", journal.DefaultDir+"/unclean/*", journal.DefaultDir+"/drained/*",
+		journal.DefaultDir+"/unsanitized/*", journal.DefaultDir+"/sanitized/*", journal.DefaultDir+"/fatal-errors/*", "run/kata-vfio/*.json",
 	)
 	all = append(all, kernelargs.Patterns()...)
 	for _, module := range []string{"vfio*", "iommu*", "kvm*", "module", "nvidia*", "mlx5_core", "nvme*", "amdgpu", "pcie_*"} {
