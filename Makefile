@@ -96,7 +96,7 @@ release-check: ## make the release of the last commit twice, in two places, once
 
 # Packages that decide, and those at the edges that qemu-user can follow: it knows too little of rtnetlink and of other
 # processes for guestnet, podnet and vfio. Those of bootstrap/containers look for their own source, whose place -trimpath takes out.
-ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan audit/finding sysfs sysfs/kernelargs cdi journal network/vf/link \
+ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan sanitize audit/finding sysfs sysfs/kernelargs cdi journal network/vf/link \
 	cli/output \
 	$(addprefix bootstrap/,blueprint boot host state)
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -31,7 +32,11 @@ const methodMemory = "FillVerifyZeroVerify"
 // Memory wipes what a device shows of its memory. It fills the windows with a random pattern, verifies all of it, writes
 // zeros, and verifies them. The pattern of a word depends on its offset in all windows, so that memory that appears in
 // two places is found, too. The error is [ErrInterrupted].
+//
+// It turns the garbage collector off: a collection stops all goroutines, and waits forever for one whose processor waits
+// for the device. (A goroutine that waits in a system call, as those of [NVMe] do, is not waited for.)
 func Memory(ctx context.Context, o MemoryOptions) (*sanitize.Result, error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	return bounded(ctx, o.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
 }
 

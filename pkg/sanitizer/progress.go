@@ -58,11 +58,7 @@ func (p *progress) snapshot() *sanitize.Result {
 
 // bounded runs work until its deadline, and returns the result. A work that does not end by then is left alone: an access
 // to a device that hangs can't be canceled. Its error makes the result Unknown.
-//
-// It turns the garbage collector off: a collection stops all goroutines, and waits forever for one whose processor waits
-// for a device.
 func bounded(ctx context.Context, timeout time.Duration, work func(context.Context, *progress) error) (*sanitize.Result, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	late := fmt.Errorf("the device was not sanitized within %s", timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
