@@ -79,6 +79,7 @@ func nodeCases() []nodeCase {
 		{name: "PluginKilledWhilePodStartsContinues", run: pluginKilledWhilePodStarts, longer: true, contract: true},
 		{name: "SandboxIsRefusedWithoutPlugin", run: noVMWithoutPlugin, longer: true, contract: true},
 		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true},
+		{name: "DevicesAreSanitizedBetweenTenants", run: sanitizesBetweenTenants, noVMs: true},
 		{name: "DaemonsKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringRollingUpdate", run: rollingUpdate},
 		{name: "PodWaitsForPlugin", run: pluginAway, longer: true, contract: true},
