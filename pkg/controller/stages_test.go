@@ -124,7 +124,7 @@ func TestStageOfADevice(t *testing.T) {
 		s.waits("01", "02", "03!")
 		after(soon)
 		wantStages(t, s, "while one stage runs", "pod 01", "claim 01")
-		want := map[string]float64{"kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_sanitize_waiting memory": 1, "kata_vfio_sanitize_running memory": 1}
+		want := map[string]float64{"kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_sanitize_waiting memory": 1, "kata_vfio_sanitize_running memory": 1, "kata_vfio_sanitize_pod_seconds memory": 0}
 		if diff := cmp.Diff(want, metricsOf(t, c)); diff != "" {
 			t.Errorf("while one stage runs, the metrics differ (-want +got):\n%s", diff)
 		}

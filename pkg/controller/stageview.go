@@ -127,6 +127,9 @@ type stageCollector struct {
 }
 
 func newStageCollector(s *stages) *stageCollector {
+	for _, p := range s.controller.config.Sanitizers.Profiles {
+		s.controller.config.Metrics.stageTime.WithLabelValues(p.Name) // rates need the 0 before the first
+	}
 	return &stageCollector{
 		stages:  s,
 		waiting: prometheus.NewDesc("kata_vfio_sanitize_waiting", "Devices that no claim has and that wait for a sanitizing stage, by profile.", []string{"profile"}, nil),

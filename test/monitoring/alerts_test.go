@@ -78,6 +78,12 @@ func healthy() node {
 		`kata_vfio_twin_leader{pod="one"}`:                                                                            "1x60 stale",
 		`kata_vfio_twin_leader{pod="two"}`:                                                                            "0x62 1x58",
 		`kata_vfio_twin_waiting_seconds{pod="two"}`:                                                                   "0 4 0x50 60 0x67",
+		`kata_vfio_sanitize_waiting{pod="one", profile="memory"}`:                                                     "4x60 stale",
+		`kata_vfio_sanitize_waiting{pod="two", profile="memory"}`:                                                     "4x120",
+		`kata_vfio_sanitize_pod_seconds_count{pod="one", profile="memory"}`:                                           "0x50 1x10 stale",
+		`kata_vfio_sanitize_pod_seconds_count{pod="two", profile="memory"}`:                                           "0x100 1x20",
+		`kata_vfio_sanitize_waiting{pod="two", profile="nvme"}`:                                                       "0x30 1x50 0x40",
+		`kata_vfio_sanitize_pod_seconds_count{pod="two", profile="nvme"}`:                                             "0x120",
 		`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`:                                "2x60 1x60",
 		`kube_deployment_status_replicas_available{deployment="another"}`:                                             "0x120",
 	}
@@ -153,7 +159,12 @@ func incidents() map[string][]node {
 		},
 		"KataVFIOControllerMissing": {{`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`: "2x60 0x60"}},
 		"KataVFIOSharedGPUsWait":    {{`kata_vfio_twin_waiting_seconds{pod="two"}`: "0x60 0+60x60"}},
-		"KataVFIONRIDisconnected":   {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
+		"KataVFIODevicesNotSanitized": {
+			{`kata_vfio_sanitize_waiting{pod="two", profile="nvme"}`: "0x30 1x90"},
+			{`kata_vfio_sanitize_pod_seconds_count{pod="one", profile="memory"}`: "0x60 stale"},
+			{`kata_vfio_sanitize_pod_seconds_count{pod="one", profile="memory"}`: "_x120", `kata_vfio_sanitize_pod_seconds_count{pod="two", profile="memory"}`: "_x120"},
+		},
+		"KataVFIONRIDisconnected": {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }
 
