@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,8 +49,13 @@ func parametersPolicy(t *testing.T) policy { return compiled(t, "admission/param
 // compiled is a file with variables and validations of a policy.
 func compiled(t *testing.T, name string) policy {
 	t.Helper()
+	return compiledText(t, read(t, name))
+}
+
+func compiledText(t *testing.T, text string) policy {
+	t.Helper()
 	var spec admissionv1.ValidatingAdmissionPolicySpec
-	if err := yaml.UnmarshalStrict([]byte(read(t, name)), &spec); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(text), &spec); err != nil {
 		t.Fatal(err)
 	}
 	compiler, err := celpolicy.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 34)))
@@ -91,9 +97,22 @@ func (p policy) refusals(t *testing.T, object runtime.Object) (messages []string
 // refusalsBy are the policy's messages about a new object of a user.
 func (p policy) refusalsBy(t *testing.T, object runtime.Object, by user.Info) (messages []string) {
 	t.Helper()
+	return p.refusalsOf(t, object, nil, "", by)
+}
+
+// refusalsOf are the policy's messages about a change of an object, or about a new one if old is nil.
+func (p policy) refusalsOf(t *testing.T, object, old runtime.Object, subresource string, by user.Info) (messages []string) {
+	t.Helper()
 	kind, resource := kindOf(object)
-	attributes := admission.NewAttributesRecord(object, nil, kind, "team-a", "one", resource, "", admission.Create, nil, false, by)
+	operation := admission.Create
+	if old != nil {
+		operation = admission.Update
+	}
+	attributes := admission.NewAttributesRecord(object, old, kind, "team-a", "one", resource, subresource, operation, nil, false, by)
 	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(object), VersionedKind: kind}
+	if old != nil {
+		versioned.VersionedOldObject = admission.NewLazyObject(old)
+	}
 	request := celpolicy.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
 	evaluate := func(evaluator celpolicy.ConditionEvaluator, budget int64) ([]celpolicy.EvaluationResult, int64) {
 		results, rest, err := evaluator.ForInput(t.Context(), versioned, request, celpolicy.OptionalVariableBindings{}, nil, budget)
@@ -124,6 +143,8 @@ func kindOf(object runtime.Object) (group.GroupVersionKind, group.GroupVersionRe
 	switch object.(type) {
 	case *eventsv1.Event:
 		return eventsv1.SchemeGroupVersion.WithKind("Event"), eventsv1.SchemeGroupVersion.WithResource("events")
+	case *corev1.Pod:
+		return corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
 	case *resourcev1.ResourceClaim:
 		return of("ResourceClaim", "resourceclaims")
 	case *resourcev1.ResourceClaimTemplate:

@@ -16,6 +16,7 @@
 {{- end }}
 {{- end }}
 {{- include "kata-vfio.checkShared" . }}
+{{- include "kata-vfio.checkSanitizers" . }}
 {{- include "kata-vfio.checkScrapers" . }}
 {{- end }}
 
@@ -43,6 +44,28 @@
 {{- range .Values.nodeConfig.devices }}
 {{- if and .sharedWith (not (and $pool.enabled (has .sharedWith $pool.drivers))) }}
 {{- fail (printf "nodeConfig.devices shares GPUs with %s, and sharedPool does not: their pods would wait for the controller; set sharedPool.enabled, and add %s to sharedPool.drivers" .sharedWith .sharedWith) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the stages can run, and rules name sanitizers that exist: the plugin would refuse their devices. */}}
+{{- define "kata-vfio.checkSanitizers" -}}
+{{- $sanitizers := .Values.sanitizers }}
+{{- if and $sanitizers.profiles (eq $sanitizers.namespace .Release.Namespace) }}
+{{- fail (printf "sanitizers.namespace is the release's namespace, %s: set one of their own, where nobody else has rights" $sanitizers.namespace) }}
+{{- end }}
+{{- range $name, $profile := $sanitizers.profiles }}
+{{- $class := include "kata-vfio.stageRuntimeClass" $profile }}
+{{- if not (has $class $.Values.allowedRuntimeClasses) }}
+{{- fail (printf "sanitizers.profiles.%s.runtimeClass is %s, and allowedRuntimeClasses is %s: the plugin gives devices to VMs only; add the name to allowedRuntimeClasses" $name $class (toJson $.Values.allowedRuntimeClasses)) }}
+{{- end }}
+{{- end }}
+{{- if eq .Values.nodeConfig.source "ConfigMap" }}
+{{- range .Values.nodeConfig.devices }}
+{{- $rule := .sanitize | default dict }}
+{{- if and .sanitize (not (hasKey ($sanitizers.profiles | default dict) $rule.profile)) }}
+{{- fail (printf "nodeConfig.devices names the sanitizer %s, and sanitizers.profiles does not have it: no claim would get the devices; add the profile" $rule.profile) }}
 {{- end }}
 {{- end }}
 {{- end }}

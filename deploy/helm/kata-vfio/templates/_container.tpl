@@ -19,6 +19,9 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if eq .Values.nodeConfig.source "ConfigMap" }}
 - --config=/etc/kata-vfio/node.yaml
 {{- end }}
+{{- if .Values.sanitizers.profiles }}
+- --sanitizers={{ include "kata-vfio.sanitizersDir" . }}/sanitizers.yaml
+{{- end }}
 {{- if ne .Values.kubelet.dir "/var/lib/kubelet" }}
 - --plugin-dir={{ .Values.kubelet.dir }}/plugins/{{ include "kata-vfio.driver" . }}
 - --registry-dir={{ .Values.kubelet.dir }}/plugins_registry
