@@ -98,7 +98,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	return o.daemon.Run(cmd.Context())
 }
 
-// stages reads the file of sanitizing stages; nil without one.
+// stages reads the file of sanitizing stages; nil if there is none.
 func (o *options) stages() (*v1alpha1.Sanitizers, error) {
 	if o.sanitizers == "" {
 		return nil, nil

@@ -127,7 +127,7 @@ func TestCoreKnowsNoAudit(t *testing.T) {
 
 // TestPackagesStayFew refuses a package that has no reason to be one. Doubles, named ...test, don't count.
 func TestPackagesStayFew(t *testing.T) {
-	const most, deepest = 62, 12
+	const most, deepest = 63, 12
 	var packages int
 	for _, layer := range layers() {
 		for _, name := range layer {
