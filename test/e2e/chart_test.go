@@ -170,6 +170,43 @@ func plainRenderings() map[string]rendering {
 			},
 		},
 		"no pool that is shared": {check: lacks("Deployment", "")},
+		"sanitizers": {
+			values: sanitizing,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--sanitizers=/etc/kata-vfio/sanitizers.yaml"`, `"configMap":{"name":"kata-vfio-sanitizers"}`)
+				hasNot(t, got, "Deployment", controller.Name, "--shared-driver")
+				hasNot(t, got, "ClusterRole", controller.Name, "devicetaintrules")
+				hasNot(t, got, "ClusterRole", controller.Name, "resourceclaims/status")
+				has(t, got, "DaemonSet", plugin, `"--sanitizers=/etc/kata-vfio/sanitizers.yaml"`, `"projected":{"sources":[{"configMap":{"name":"kata-vfio-plugin"}},{"configMap":{"name":"kata-vfio-sanitizers"}}]}`)
+				has(t, got, "Namespace", stagesNamespace, `"pod-security.kubernetes.io/enforce":"privileged"`)
+				has(t, got, "DeviceClass", stageClass, `"kata-vfio.dev/namespaces":"kata-vfio-sanitizing"`)
+				has(t, got, "NetworkPolicy", "kata-vfio-sanitizers", `"podSelector":{}`, `"policyTypes":["Ingress","Egress"]`)
+				has(t, got, "ValidatingAdmissionPolicy", "stages.kata-vfio.dev", stageImage, "system:serviceaccount:kata-vfio-system:kata-vfio-controller")
+				has(t, got, "ValidatingAdmissionPolicyBinding", "stages.kata-vfio.dev", `"operator":"In","values":["kata-vfio-sanitizing"]`)
+				has(t, got, "ValidatingAdmissionPolicyBinding", "stage-claims.kata-vfio.dev", `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				if strings.Contains(got.text, "'@") || strings.Contains(got.text, "@'") {
+					t.Error("a policy has a value of the chart that is not filled in")
+				}
+			},
+		},
+		"sanitizers beside a node's own config": {
+			values: "sanitizers: {namespace: wash, profiles: {memory: {image: \"" + stageImage + "\"}}}\nnodeConfig: {source: Node}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "DaemonSet", plugin, `"--sanitizers=/etc/kata-vfio-sanitizers/sanitizers.yaml"`, `"mountPath":"/etc/kata-vfio-sanitizers"`)
+				has(t, got, "Namespace", "wash", `"pod-security.kubernetes.io/enforce":"restricted"`)
+			},
+		},
+		"sanitizers beside shared GPUs": {
+			values: sharing + "\n" + sanitizing,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--shared-driver=gpu.example.com","--sanitizers=/etc/kata-vfio/sanitizers.yaml"`)
+				has(t, got, "ClusterRole", controller.Name, "devicetaintrules")
+			},
+		},
+		"sanitizers without their policies": {
+			values: sanitizing + "\nadmission: {stages: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "stages.kata-vfio.dev"),
+		},
+		"no sanitizers": {check: lacks("Namespace", "")},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},

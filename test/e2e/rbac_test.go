@@ -182,8 +182,14 @@ func TestPluginMayDoNothingElse(t *testing.T) {
 // rulesOf are what a user may do in the plugin's namespace and in the whole cluster, sorted.
 func rulesOf(t *testing.T, by *kubernetes.Clientset) []string {
 	t.Helper()
+	return rulesIn(t, by, system)
+}
+
+// rulesIn is the same of a namespace.
+func rulesIn(t *testing.T, by *kubernetes.Clientset, namespace string) []string {
+	t.Helper()
 	review, err := by.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
-		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: system},
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
