@@ -68,7 +68,7 @@ func (s *site) installSanitizer(ctx context.Context) error {
 	const profile, rule = "sanitizers.profiles.answers.", "nodeConfig.devices[1]."
 	err = s.node.InstallPlugin(ctx, chart, "sharedPool.replicas=1",
 		profile+"image="+image, profile+"command={/container}", profile+"args={"+args+"}", profile+"timeoutSeconds=300",
-		rule+"name=sanitized", rule+"match.types=null", rule+"match.addresses={"+topology.GPU0+"}", rule+"sanitize.profile=answers",
+		rule+"name=sanitized", rule+"match.types={gpu}", rule+"match.addresses={"+topology.GPU0+"}", rule+"sanitize.profile=answers",
 		"nodeConfig.devices[2].name=others", "nodeConfig.devices[2].match.types={gpu,vf}")
 	if err != nil {
 		return err
