@@ -29,8 +29,12 @@ func newStages(c *Controller) *stages {
 	return &stages{controller: c, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
+// settling is how long a change waits for others: the caches show the claim and the pod of a new stage one after the other, and
+// in between it looks incomplete.
+const settling = 200 * time.Millisecond
+
 // wake asks for a decision.
-func (s *stages) wake() { s.queue.Add(allStages) }
+func (s *stages) wake() { s.queue.AddAfter(allStages, settling) }
 
 // run decides and acts until the queue is shut down.
 func (s *stages) run(ctx context.Context) {

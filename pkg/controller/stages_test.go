@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -355,4 +356,40 @@ func TestSanitizersWithWrongResourcesAreRefused(t *testing.T) {
 	if _, err := New(Config{Client: newAPIServer(t).client(nil), Sanitizers: s}); err == nil || !strings.Contains(err.Error(), "resources of sanitizer profile memory") {
 		t.Errorf("got error %v", err)
 	}
+}
+
+// TestRequestsOfAStage: a stage costs the API server as much in a large cluster as in a small one: two rounds, each with three lists
+// and two writes.
+func TestRequestsOfAStage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		var mu sync.Mutex
+		requests := map[string]int{}
+		leadWith(t, s, Config{Sanitizers: sanitizing()}, func(a clienttesting.Action) error {
+			mu.Lock()
+			defer mu.Unlock()
+			requests[a.GetVerb()+" "+a.GetResource().Resource]++
+			return nil
+		})
+		after(soon)
+		mu.Lock()
+		clear(requests) // those of the informers
+		mu.Unlock()
+		s.waits("01")
+		after(soon)
+		s.finish("01")
+		after(soon)
+		s.waits("01=")
+		after(soon)
+		wantStages(t, s, "at the end")
+		want := map[string]int{
+			"list pods": 2, "list resourceclaims": 2, "list resourceslices": 2,
+			"create resourceclaims": 1, "create pods": 1, "delete pods": 1, "delete resourceclaims": 1,
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff(want, requests); diff != "" {
+			t.Errorf("the requests differ (-want +got):\n%s", diff)
+		}
+	})
 }
