@@ -89,6 +89,12 @@ func (vm *VM) Run(ctx context.Context, args ...string) (protocol.RunResult, erro
 	return *reply.Run, nil
 }
 
+// Bytes writes and reads bytes of a memory BAR or a disk in the VM.
+func (vm *VM) Bytes(ctx context.Context, what protocol.Bytes) ([]byte, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Bytes: &what})
+	return reply.Bytes, err
+}
+
 // Frames sends raw frames from the VM's interface with that MAC, and returns the lab's frames that came in there since the
 // last call; the first call begins to listen.
 func (vm *VM) Frames(ctx context.Context, mac string, send ...frames.Frame) ([]frames.Frame, error) {

@@ -74,6 +74,15 @@ func Standard() Topology {
 	}
 }
 
+// WithNamespace is the standard topology, whose NVMe0 has a namespace of 8 MiB. It reads as zeros, and what is written to it
+// lasts until QEMU ends. It is not shared: the virtual functions don't have it.
+func WithNamespace() Topology {
+	t := Standard()
+	t.Backends = append(t.Backends, "-drive", "if=none,id=namespace0,driver=null-co,size=8M,read-zeroes=on,snapshot=on")
+	t.Volumes = append(t.Volumes, "-device", "nvme-ns,id=nvme0n1,bus=nvme0,nsid=1,drive=namespace0,shared=off")
+	return t
+}
+
 // standardBackends are one network hub with QEMU's user network, and an NVMe subsystem.
 func standardBackends() []string {
 	return []string{

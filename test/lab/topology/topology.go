@@ -12,6 +12,8 @@ type Topology struct {
 	Roots []Root
 	// Backends are QEMU arguments for what devices refer to: networks, NVMe subsystems.
 	Backends []string
+	// Volumes are QEMU arguments for what is plugged into devices: namespaces of an NVMe controller.
+	Volumes []string
 }
 
 // Root is a PCIe root complex on a NUMA node.
@@ -52,7 +54,7 @@ func (t Topology) Args() []string {
 			args = port.args(args, root.ID, &chassis)
 		}
 	}
-	return args
+	return append(args, t.Volumes...)
 }
 
 func (p Part) args(args []string, bus string, chassis *int) []string {

@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,5 +63,17 @@ func TestArgs(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, small.Args()); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+}
+
+// The namespace comes after its controller, and moves no function.
+func TestWithNamespace(t *testing.T) {
+	with := topology.WithNamespace()
+	if diff := cmp.Diff(topology.Standard().Addresses(), with.Addresses()); diff != "" {
+		t.Errorf("addresses (-standard +with a namespace):\n%s", diff)
+	}
+	args := with.Args()
+	if last := args[len(args)-1]; !strings.HasPrefix(last, "nvme-ns,") || !strings.Contains(last, ",bus=nvme0,") {
+		t.Errorf("the last device is %q, want a namespace of nvme0", last)
 	}
 }

@@ -100,6 +100,9 @@ func answer(r protocol.Request, all listeners) (protocol.Reply, error) {
 	case r.Frames != nil:
 		heard, err := all.exchange(*r.Frames)
 		return protocol.Reply{Heard: heard}, err
+	case r.Bytes != nil:
+		read, err := access(*r.Bytes)
+		return protocol.Reply{Bytes: read}, err
 	default:
 		return protocol.Reply{}, nil
 	}

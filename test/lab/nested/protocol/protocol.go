@@ -15,6 +15,7 @@ type Request struct {
 	Ping      *Ping      `json:"ping,omitempty"`
 	Run       *Run       `json:"run,omitempty"`
 	Frames    *Frames    `json:"frames,omitempty"`
+	Bytes     *Bytes     `json:"bytes,omitempty"`
 	PowerOff  bool       `json:"powerOff,omitempty"`
 }
 
@@ -29,6 +30,18 @@ type RunResult struct {
 	Code   int    `json:"code"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
+}
+
+// Bytes writes to a file that can be mapped, and reads it: a memory BAR (resource0 of a function in sysfs), which is enabled
+// first, or a disk.
+type Bytes struct {
+	File string `json:"file"`
+	// Offset is a multiple of the page size. What is written and read there is at most a page.
+	Offset int64 `json:"offset"`
+	// Write may be empty.
+	Write []byte `json:"write,omitempty"`
+	// Read is how many bytes are read, after the write.
+	Read int `json:"read,omitempty"`
 }
 
 // Configure brings an interface up and gives it an address.
@@ -62,6 +75,7 @@ type Reply struct {
 	Ping   *PingResult    `json:"ping,omitempty"`
 	Run    *RunResult     `json:"run,omitempty"`
 	Heard  []frames.Frame `json:"heard,omitempty"`
+	Bytes  []byte         `json:"bytes,omitempty"`
 }
 
 // PingResult says how many requests were sent and answered.
