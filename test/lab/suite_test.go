@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
 // suite runs all guest tests.
@@ -48,7 +49,7 @@ func TestMachine(t *testing.T) {
 func TestClaims(t *testing.T) {
 	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
 		t.Run(variant, func(t *testing.T) {
-			others := "^$"
+			others := "Sanitizing" // by groups, VMs boot faster
 			if variant == image.Legacy {
 				others = "VLANs|Guestnet|Endpoint|Provisioned"
 				if testing.Short() { // what the variants do otherwise: groups and their nodes
@@ -56,19 +57,21 @@ func TestClaims(t *testing.T) {
 				}
 			}
 			// With one processor the emulated VMs, three at a time here, are steadier.
-			m := labtest.Start(t, lab.Config{VFIO: variant, CPUs: 1})
-			putGuestnet(t, m)
+			plugged := topology.WithNamespace()
+			m := labtest.Start(t, lab.Config{VFIO: variant, CPUs: 1, Topology: &plugged})
+			putGuestPrograms(t, m)
 			suite.Run(t, m, "./tests/claims", "-test.timeout=25m", "-test.skip="+others)
 		})
 	}
 }
 
-// putGuestnet gives the machine the program that runs in tenants' VMs, as it is shipped.
-func putGuestnet(t *testing.T, m *lab.Machine) {
+// putGuestPrograms gives the machine the programs that run in tenants' and stages' VMs, as they are shipped.
+func putGuestPrograms(t *testing.T, m *lab.Machine) {
 	t.Helper()
-	const program = "kata-vfio-guestnet"
-	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/cmd/"+program, filepath.Join(m.Share(), program)); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"kata-vfio-guestnet", "kata-vfio-sanitize"} {
+		if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/cmd/"+program, filepath.Join(m.Share(), program)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

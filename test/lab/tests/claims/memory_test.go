@@ -103,17 +103,23 @@ func decode(t *testing.T, address string) (restore func()) {
 func lastReset(t *testing.T, a pci.Address) *ledger.Event {
 	t.Helper()
 	c := stage.Config()
+	return lastEvent(t, c.LedgerDir(), ledger.Reset, a)
+}
+
+// lastEvent returns the last event of a type about a function in a ledger's directory.
+func lastEvent(t *testing.T, dir string, of ledger.Type, a pci.Address) *ledger.Event {
+	t.Helper()
 	var last *ledger.Event
-	for e, err := range ledger.Events(os.DirFS(c.LedgerDir())) {
+	for e, err := range ledger.Events(os.DirFS(dir)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Event.Type == ledger.Reset && e.Event.Concerns(a) {
+		if e.Event.Type == of && e.Event.Concerns(a) {
 			last = e.Event
 		}
 	}
 	if last == nil {
-		t.Fatalf("the ledger has no reset of %s", a)
+		t.Fatalf("the ledger has no %s of %s", of, a)
 	}
 	return last
 }
