@@ -80,16 +80,14 @@ func (c *candidate) ofItsNamespace() *rule.Verdict {
 // one: after a failed stage, an operator decides.
 func (c *candidate) sanitized() *rule.Verdict {
 	own, waits := c.node.Sanitizing[c.f.Address]
-	if c.isStage() {
-		switch {
-		case !waits:
-			return &rule.Verdict{
-				Code: rule.NothingToSanitize, Driver: c.f.Driver,
-				Text: fmt.Sprintf("%s does not wait for a sanitizing stage", c.f.Address),
-				Fix:  "nothing: kata-vfio-controller deletes the claim",
-			}
-		case own.Code == rule.NotSanitized:
+	if c.isStage() && (!waits || own.Code == rule.NotSanitized) {
+		if c.stageIsDue() {
 			return nil
+		}
+		return &rule.Verdict{
+			Code: rule.NothingToSanitize, Driver: c.f.Driver,
+			Text: fmt.Sprintf("%s does not wait for a sanitizing stage", c.f.Address),
+			Fix:  "nothing: kata-vfio-controller deletes the claim",
 		}
 	}
 	for _, t := range c.all {
@@ -102,6 +100,16 @@ func (c *candidate) sanitized() *rule.Verdict {
 		return r
 	}
 	return c.sanitizedAsRequired(waits)
+}
+
+// stageIsDue reports whether a function of the claim waits for a stage. Of a pair, one may wait and the other not.
+func (c *candidate) stageIsDue() bool {
+	for a := range c.asked {
+		if c.node.Sanitizing[a].Code == rule.NotSanitized {
+			return true
+		}
+	}
+	return false
 }
 
 // sanitizedAsRequired refuses a device without a stage if the claim requires one. waits is whether the device waits for one;

@@ -123,8 +123,9 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 	if pod != nil && !hasEnded(pod) {
 		return sanitize.Outcome{}, "", false, nil
 	}
+	// The profile may have changed since the pod was made. Such a pod proves nothing, and says nothing against the device.
 	if why := differs(pod, &profile); why != "" {
-		return sanitize.Outcome{Verdict: sanitize.Unknown, Reason: "the stage's pod is not what the profile says: " + why}, "", true, nil
+		return sanitize.Outcome{Verdict: sanitize.Interrupted, Reason: "its pod is not what the profile says now: " + why}, "", true, nil
 	}
 	accepted, err := w.Devices.Accepted(mark)
 	if err != nil {

@@ -343,6 +343,25 @@ func TestTenantCanNotBeAStage(t *testing.T) {
 	w.wantRefusal("another class in the namespace", other, rule.NotSanitized)
 }
 
+// TestStageOfPairHasBoth: of a pair's two functions one may wait and the other not, and its stage gets both.
+func TestStageOfPairHasBoth(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	_, vfs := w.k.AddNIC(0x21, 2)
+	w.sanitizes(v1alpha1.SanitizeRelease)
+	w.node.Devices = append(w.node.Devices, v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand})
+	w.tenancy("first", gpu)
+	stage := w.request(stageUID, vfs[0], gpu)
+	stage.Namespace, stage.Pods = stageNamespace, []claim.Pod{{UID: "pod-1", Name: "sanitize-1"}}
+	for i := range stage.Devices {
+		stage.Devices[i].Class, stage.Devices[i].Pair = stageClass, "pair"
+	}
+	w.mustPrepare(stage)
+	w.mustUnprepare(stageUID)
+	w.conclude(nil, clean())
+	w.wantFree("after the pair's stage", gpu)
+}
+
 // TestMarkIsOnDiskBeforeTheTenant cuts the power at each effect of a Prepare: if the claim is prepared in the end, its
 // device is marked.
 func TestMarkIsOnDiskBeforeTheTenant(t *testing.T) {
