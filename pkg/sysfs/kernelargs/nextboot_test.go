@@ -48,6 +48,7 @@ func TestCommandLinesOfLaterBootsAreReadWithTheirPlaces(t *testing.T) {
 		"a word in several quotes":       {tree{grub: "GRUB_CMDLINE_LINUX=quiet' int'\"remap\"=off\n"}, []string{grub + ":1 quiet intremap=off"}},
 		"an escaped space":               {tree{grub: "GRUB_CMDLINE_LINUX=quiet\\ intremap=off\n"}, []string{grub + ":1 quiet intremap=off"}},
 		"if a condition holds":           {tree{grub: "GRUB_CMDLINE_LINUX=quiet\n[ -e /x ] && GRUB_CMDLINE_LINUX=intremap=off\n"}, []string{grub + ":1 quiet", grub + ":2 intremap=off"}},
+		"for one command only":           {tree{grub: "GRUB_CMDLINE_LINUX=intremap=off\nGRUB_CMDLINE_LINUX=\"\" true\n"}, []string{grub + ":1 intremap=off"}},
 		"in a branch":                    {tree{grub: "GRUB_CMDLINE_LINUX=quiet\nif true; then\n\tGRUB_CMDLINE_LINUX=intremap=off\nfi\n"}, []string{grub + ":1 quiet", grub + ":3 intremap=off"}},
 		"a default":                      {tree{grub: ": ${GRUB_CMDLINE_LINUX:=\"intremap=off\"}\n"}, []string{grub + ":1 intremap=off"}},
 		"a variable of its own":          {tree{grub: "EXTRA=\"intremap=off\"\n# x\nGRUB_CMDLINE_LINUX=\"quiet $EXTRA\"\n"}, []string{grub + ":3 quiet", grub + ":1 intremap=off"}},

@@ -73,11 +73,13 @@ func (s *Settings) Source(path, text string) {
 	former, blocks := s.path, s.blocks
 	s.path = path
 	c := command{}
-	for _, t := range tokens(text) {
+	all := tokens(text)
+	for i, t := range all {
 		if t.operator {
 			c = command{conditional: t.text == "&&" || t.text == "||"}
 			continue
 		}
+		c.ahead = all[i+1:]
 		s.word(&c, t)
 	}
 	s.path, s.blocks = former, blocks
@@ -89,6 +91,22 @@ type command struct {
 	name string
 	// conditional: it runs only if the one before it did or failed.
 	conditional bool
+	// ahead are the tokens after the present one.
+	ahead []token
+}
+
+// isBeforeCommand reports whether a command's name follows the assignments at its beginning: they are for that command only
+// (POSIX.1-2017, Shell Command Language 2.9.1).
+func (c *command) isBeforeCommand() bool {
+	for _, t := range c.ahead {
+		if t.operator {
+			return false
+		}
+		if _, assigns := cutAssignment(t.text); !assigns {
+			return c.name == ""
+		}
+	}
+	return false
 }
 
 // assigners are commands whose arguments are assignments. GRUB's own scripts have "set".
@@ -101,7 +119,7 @@ func (s *Settings) word(c *command, t token) {
 	switch {
 	case assigns:
 		parts := s.expand(a.value, t.line)
-		definite := s.blocks == 0 && !c.conditional && !a.element && (c.name == "" || slices.Contains(assigners(), c.name))
+		definite := s.blocks == 0 && !c.conditional && !c.isBeforeCommand() && !a.element && (c.name == "" || slices.Contains(assigners(), c.name))
 		s.assign(a.name, parts, a.plus, definite, t.line)
 		return
 	case c.name == "." || c.name == "source":
