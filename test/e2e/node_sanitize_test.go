@@ -67,7 +67,7 @@ func (s *site) installSanitizer(ctx context.Context) error {
 	args := strings.Join(append([]string{"sanitized"}, strings.Fields(ids)...), ",")
 	const profile, rule = "sanitizers.profiles.answers.", "nodeConfig.devices[1]."
 	err = s.node.InstallPlugin(ctx, chart, "sharedPool.replicas=1",
-		profile+"image="+image, profile+"command={/container}", profile+"args={"+args+"}", profile+"timeoutSeconds=300",
+		profile+"image="+image, profile+"command={/container}", profile+"args={"+args+"}", profile+"timeoutSeconds=300", profile+"privileged=true",
 		rule+"name=sanitized", rule+"match.types={gpu}", rule+"match.addresses={"+topology.GPU0+"}", rule+"sanitize.profile=answers",
 		"nodeConfig.devices[2].name=others", "nodeConfig.devices[2].match.types={gpu,vf}")
 	if err != nil {
