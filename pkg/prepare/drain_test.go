@@ -477,7 +477,7 @@ func TestStartDoesNotWaitForADrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	w.recover = 100 * time.Millisecond
+	w.recover = time.Second
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) != 2 { // the record itself, and the drain
 		t.Fatalf("Recover = %+v, %v", r, err)

@@ -159,7 +159,7 @@ func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.recover = 100 * time.Millisecond
+	w.recover = time.Second
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
 	if len(r.Unfinished) != 1 || len(r.Kept) != 1 || r.Kept[0].UID != "other" {
 		t.Errorf("recovery %+v, want one claim kept and the locked one unfinished", r)
 	}
-	says(t, errors.Join(r.Unfinished...), "locked", "not done within 100ms")
+	says(t, errors.Join(r.Unfinished...), "locked", "not done within 1s")
 	unlock()
 	if r, err = w.plugin(nil).Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 2 {
 		t.Errorf("recovery afterwards %+v, %v; want both kept", r, err)
@@ -187,7 +187,7 @@ func TestStartWaitsForNoLockForEver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	w.recover = 100 * time.Millisecond
+	w.recover = time.Second
 	says(t, w.plugin(nil).BindByPolicy(t.Context()), "a later try continues")
 	if w.driver(gpu) == "vfio-pci" || w.driver(other) != "vfio-pci" {
 		t.Errorf("drivers %s and %s, want the one without a lock bound", w.driver(gpu), w.driver(other))
