@@ -126,16 +126,13 @@ unit cluster node lab: export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=a
 
 .PHONY: test
 test: ## run all tests: the tree's own, those of the cluster, and those in the lab
-	@$(call together,unit,node)
+	@$(call timed,unit)
 	@$(call timed,cluster)
+	@$(call timed,node)
 	@$(call timed,lab)
 
-# The node leaves a processor idle most of the time. Its daemons have time limits, so what runs beside it gives way (nice), has no time
-# limits of its own, and prints when it ends. The others keep both processors busy.
+# One after the other: each keeps both processors busy, and an emulated machine's daemons have time limits of their own.
 timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) SHORT=$(SHORT)
-together = mkdir -p bin; echo "[$$(date -u +%T)] make $(1), beside make $(2); it prints when it ends"; \
-	scripts/beside.sh bin/$(1).log nice -n 10 $(MAKE) --no-print-directory $(1) SHORT=$(SHORT) & beside=$$!; trap 'kill $$beside' INT TERM; \
-	rc=0; $(call timed,$(2)) || rc=$$?; wait $$beside && echo "[$$(date -u +%T)] make $(1) and $(2) ended" && exit $$rc
 
 .PHONY: soak
 soak: ## run all tests with every point, variant and phase, 50,000 claims on one node, those for arm64, and make the release twice: several hours
