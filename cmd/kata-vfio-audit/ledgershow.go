@@ -258,6 +258,10 @@ func whatWords(e *ledger.Event) string {
 			words = append(words, isolation.Proven)
 		}
 	}
+	if s := e.Sanitize; s != nil {
+		words = append(words, fmt.Sprintf("%s by %s (%s)", s.Verdict, s.Profile, s.Image))
+		words = append(words, s.Changes...)
+	}
 	words = append(words, strings.Join(e.Codes, " "), e.Reason)
 	return strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), "; ")
 }

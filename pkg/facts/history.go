@@ -26,6 +26,8 @@ type PastTenancy struct {
 	// if the ledger has none.
 	Before *Cleaning `json:"cleanedBefore,omitempty"`
 	After  *Cleaning `json:"cleanedAfter,omitempty"`
+	// Sanitized is the last sanitizing stage between the tenancy before and this one; nil if the ledger has none.
+	Sanitized *SanitizedBefore `json:"sanitizedBefore,omitempty"`
 	// First is set if the ledger has no earlier tenancy of the function.
 	First bool `json:"first,omitempty"`
 	// Partial is set if the events come from a bundle, which has only a part of the ledger. Before is then all that is
@@ -58,6 +60,25 @@ type Cleaning struct {
 	Result ledger.Result     `json:"result"`
 	Proof  ledger.ResetProof `json:"proof"`
 	Reason string            `json:"reason,omitempty"`
+}
+
+// SanitizedBefore is a sanitizing stage of the function.
+type SanitizedBefore struct {
+	Time time.Time `json:"time"`
+	// Event is the number of the ledger's event.
+	Event  int64               `json:"event"`
+	Result ledger.Result       `json:"result"`
+	Stage  ledger.Sanitization `json:"stage"`
+	Reason string              `json:"reason,omitempty"`
+}
+
+// Words returns the stage in a few words: "Clean by memory (sha256:...)".
+func (s *SanitizedBefore) Words() string {
+	text := fmt.Sprintf("%s by %s (%s)", s.Stage.Verdict, s.Stage.Profile, s.Stage.Image)
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
 }
 
 // Proven reports whether the reset worked and left the function as it was.
@@ -99,6 +120,8 @@ type History struct {
 	claims map[string][]*PastTenancy      // the same by claim
 	had    map[pci.Address]bool
 	resets map[pci.Address]*Cleaning // the last of each function
+	// sanitized are the stages since the last tenancy of each function.
+	sanitized map[pci.Address]*SanitizedBefore
 }
 
 // OfClaim returns the tenancies of the claims that match a UID, a name, or "namespace/name".
@@ -142,6 +165,7 @@ func (h *History) Add(e *ledger.Event) {
 	if h.open == nil {
 		h.open, h.claims = map[pci.Address][]*PastTenancy{}, map[string][]*PastTenancy{}
 		h.had, h.resets = map[pci.Address]bool{}, map[pci.Address]*Cleaning{}
+		h.sanitized = map[pci.Address]*SanitizedBefore{}
 	}
 	switch e.Type {
 	case ledger.Prepare:
@@ -162,7 +186,9 @@ func (h *History) Add(e *ledger.Event) {
 		h.each(e, func(t *PastTenancy) { t.Quarantined = e.Reason })
 	case ledger.Release:
 		h.each(e, func(t *PastTenancy) { t.Quarantined = "" })
-	case ledger.Start, ledger.Clear, ledger.Sanitize, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
+	case ledger.Sanitize:
+		h.sanitize(e)
+	case ledger.Start, ledger.Clear, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
 	}
 }
 
@@ -180,8 +206,9 @@ func (h *History) prepare(e *ledger.Event) {
 		}
 		t := &PastTenancy{
 			Device: d, Node: e.Node, Claim: *e.Claim, Pods: e.Pods, From: e.Time, Stays: []Stay{},
-			Before: h.resets[d.Address], First: !h.had[d.Address],
+			Before: h.resets[d.Address], First: !h.had[d.Address], Sanitized: h.sanitized[d.Address],
 		}
+		delete(h.sanitized, d.Address) // what this tenant leaves is for the next stage
 		t.note(e)
 		for _, other := range h.open[d.Address] {
 			t.Doubts = append(t.Doubts, fmt.Sprintf("claim %s had the function, and the ledger has no end of that claim", other.Claim.UID))
@@ -215,6 +242,16 @@ func (h *History) reset(e *ledger.Event) {
 		for _, t := range h.open[a] {
 			t.cleaned(e, c)
 		}
+	}
+}
+
+// sanitize records a stage for the next tenancy of its functions.
+func (h *History) sanitize(e *ledger.Event) {
+	if e.Sanitize == nil {
+		return
+	}
+	for i := range e.Devices {
+		h.sanitized[e.Devices[i].Address] = &SanitizedBefore{Time: e.Time, Event: e.Seq, Result: e.Result, Stage: *e.Sanitize, Reason: e.Reason}
 	}
 }
 

@@ -253,3 +253,30 @@ func TestRelations(t *testing.T) {
 		}
 	}
 }
+
+// TestStageIsBeforeTheNextTenant: a stage belongs to the tenancy after it, the last one counts, and a stage is used once.
+func TestStageIsBeforeTheNextTenant(t *testing.T) {
+	var b book
+	first, stage, second, third := claimOf("a", "one"), claimOf("stages", "s"), claimOf("b", "two"), claimOf("c", "three")
+	sanitized := func(verdict string, result ledger.Result) {
+		b.add(ledger.Event{
+			Type: ledger.Sanitize, Result: result, Claim: stage, Devices: []ledger.Device{{Address: gpu().Address}},
+			Sanitize: &ledger.Sanitization{Profile: "memory", Image: "sha256:01", Verdict: verdict, After: first},
+		})
+	}
+	b.tenancy(first, gpu())
+	b.tenancy(stage, gpu())
+	sanitized("Interrupted", ledger.Failed)
+	sanitized("Clean", ledger.OK)
+	b.tenancy(second, gpu())
+	b.tenancy(third, gpu())
+	for claim, want := range map[*ledger.Claim]string{first: "", second: "Clean by memory (sha256:01)", third: ""} {
+		got := ""
+		if s := b.h.OfClaim(claim.UID)[0].Sanitized; s != nil {
+			got = s.Words()
+		}
+		if got != want {
+			t.Errorf("sanitized before claim %s: got %q, want %q", claim.Name, got, want)
+		}
+	}
+}

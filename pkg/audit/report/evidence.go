@@ -157,6 +157,9 @@ func (p *evidenceText) tenancy(t *facts.PastTenancy) {
 	}
 	p.line("%s  claim %s (uid %s)%s", t.Device.Address, facts.ClaimName(&t.Claim), t.Claim.UID, pods)
 	p.line("  %s  before       %s", blank, t.BeforeWords())
+	if s := t.Sanitized; s != nil {
+		p.line("  %s  sanitized    %s", facts.Stamp(s.Time), s.Words())
+	}
 	p.line("  %s  taken        %s", facts.Stamp(t.From), t.IsolationWords())
 	for i := range t.Stays {
 		s := &t.Stays[i]

@@ -94,6 +94,9 @@ func listEvents(tenancies []*facts.PastTenancy) []int64 {
 		if t.Before != nil {
 			seqs = append(seqs, t.Before.Event)
 		}
+		if t.Sanitized != nil {
+			seqs = append(seqs, t.Sanitized.Event)
+		}
 	}
 	slices.Sort(seqs)
 	return slices.Compact(seqs)

@@ -92,6 +92,13 @@ func (t *Tenancy) Marks() []mark {
 	case past.Unproven:
 		list = append(list, mark{finding.Unknown, "given back without a proven reset"})
 	}
+	if s := past.Sanitized; s != nil {
+		state := finding.Pass
+		if s.Result != ledger.OK {
+			state = finding.Fail
+		}
+		list = append(list, mark{state, output.Shorten("sanitized before: "+s.Words(), maxWords)})
+	}
 	for _, doubt := range past.Doubts[:min(len(past.Doubts), maxDoubts)] {
 		list = append(list, mark{finding.Unknown, output.Shorten(doubt, maxWords)})
 	}
