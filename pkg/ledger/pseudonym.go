@@ -77,12 +77,11 @@ func (p *Pseudonyms) Hide(e *Event) {
 		m := refPattern.FindStringSubmatch(ref)
 		return fmt.Sprintf("%s/%s (%s)", p.Of(KindNamespace, m[1]), p.Of(KindClaim, m[2]), m[3])
 	})
-	if e.Claim != nil {
-		c := *e.Claim
-		e.Reason = replaceWord(e.Reason, c.Name, p.Of(KindClaim, c.Name))
-		e.Reason = replaceWord(e.Reason, c.Namespace, p.Of(KindNamespace, c.Namespace))
-		c.Namespace, c.Name = p.Of(KindNamespace, c.Namespace), p.Of(KindClaim, c.Name)
-		e.Claim = &c
+	e.Claim = p.hideClaim(e, e.Claim)
+	if e.Sanitize != nil { // names the tenant before the stage
+		s := *e.Sanitize
+		s.After = p.hideClaim(e, s.After)
+		e.Sanitize = &s
 	}
 	pods := make([]Pod, 0, len(e.Pods))
 	for _, pod := range e.Pods {
@@ -92,6 +91,18 @@ func (p *Pseudonyms) Hide(e *Event) {
 	if len(pods) > 0 {
 		e.Pods = pods
 	}
+}
+
+// hideClaim returns a claim of an event with its names replaced, and replaces them in the event's reason. Nil stays nil.
+func (p *Pseudonyms) hideClaim(e *Event, named *Claim) *Claim {
+	if named == nil {
+		return nil
+	}
+	c := *named
+	e.Reason = replaceWord(e.Reason, c.Name, p.Of(KindClaim, c.Name))
+	e.Reason = replaceWord(e.Reason, c.Namespace, p.Of(KindNamespace, c.Namespace))
+	c.Namespace, c.Name = p.Of(KindNamespace, c.Namespace), p.Of(KindClaim, c.Name)
+	return &c
 }
 
 // replaceWord replaces a name that is a whole word, and not a part of a longer one.

@@ -696,6 +696,31 @@ func TestNamesOfTenantsAreHidden(t *testing.T) {
 	}
 }
 
+// TestNameOfSanitizedTenantIsHidden checks that the event of a stage does not name the tenant before it.
+func TestNameOfSanitizedTenantIsHidden(t *testing.T) {
+	c := config(t)
+	c.Pseudonyms = true
+	after := ledger.Claim{UID: "u-1", Namespace: "tenant-a", Name: "claim-a"}
+	e := event("the data of claim-a in tenant-a is still there")
+	e.Claim = &ledger.Claim{UID: "s-1", Namespace: "kata-vfio-sanitizing", Name: "stage"}
+	e.Type, e.Result, e.Sanitize = ledger.Sanitize, ledger.Failed, &ledger.Sanitization{Profile: "memory", Verdict: "Dirty", After: &after}
+	if _, err := open(t, c).Append(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	data := read(t, c.Dir)[ledger.SegmentName(0)]
+	for _, name := range []string{"tenant-a", "claim-a"} {
+		if strings.Contains(data, name) {
+			t.Errorf("%s is in the ledger:\n%s", name, data)
+		}
+	}
+	if !strings.Contains(data, `"after":{"uid":"u-1","namespace":"~`) {
+		t.Errorf("the claim before the stage is not in the ledger:\n%s", data)
+	}
+	if after.Namespace != "tenant-a" || after.Name != "claim-a" {
+		t.Errorf("the caller's claim became %+v", after)
+	}
+}
+
 // read returns the files of a ledger.
 func read(t *testing.T, dir string) map[string]string {
 	t.Helper()
