@@ -158,6 +158,8 @@ func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error
 				data = mask.Fields(archive.Readable(data))
 			case isRecord(place):
 				return maskedRecord(mask, name, data)
+			case isSanitizeMark(place):
+				data = mask.Fields(hideMark(mask, name, data))
 			case path.Ext(place) == ".json":
 				data = mask.Fields(data)
 			}
@@ -174,21 +176,20 @@ func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error
 // maskedRecord rewrites a record of the journal with other names and their checksum. Without it, an archive would
 // not show the owners of devices.
 func maskedRecord(mask *archive.Mask, name string, data []byte) []byte {
-	const lost = "(left out: its names could not be replaced)\n"
 	rec, err := journal.DecodeFile(name, data)
 	if err != nil {
-		return []byte(lost)
+		return []byte(leftOut)
 	}
 	body, err := json.Marshal(rec)
 	if err != nil {
-		return []byte(lost)
+		return []byte(leftOut)
 	}
 	var masked journal.Record
 	if err := json.Unmarshal(mask.Apply(mask.Fields(body)), &masked); err != nil {
-		return []byte(lost)
+		return []byte(leftOut)
 	}
 	if data, err = journal.Encode(&masked); err != nil {
-		return []byte(lost)
+		return []byte(leftOut)
 	}
 	return data
 }
@@ -199,7 +200,7 @@ const maxTail = 2000
 // statusView is the content of the journal.
 type statusView struct {
 	Records []*journal.Record `json:"records"`
-	// Marks are the files of functions that are drained or not proven clean, by name.
+	// Marks are the files of functions that are drained, not proven clean or not sanitized, by name.
 	Marks   map[string]string `json:"marks"`
 	Damaged []string          `json:"damaged"`
 }
@@ -227,7 +228,7 @@ func isRecord(place string) bool {
 // addRecords adds the journal's records, and hides the tenants that they name.
 func (r *recorded) addRecords(b *archive.Bundle, mask *archive.Mask) error {
 	records, unreadable := r.records()
-	v := statusView{Records: records, Marks: map[string]string{}, Damaged: []string{}}
+	v := statusView{Records: records, Marks: r.marks(mask), Damaged: []string{}}
 	for _, rec := range records {
 		mask.Hide(rec.Plan.Claim.Namespace, rec.Plan.Claim.Name)
 		for _, p := range rec.Plan.Claim.Pods {
@@ -238,12 +239,6 @@ func (r *recorded) addRecords(b *archive.Bundle, mask *archive.Mask) error {
 		v.Damaged = append(v.Damaged, fmt.Sprintf("%s: %v", place, err))
 	}
 	slices.Sort(v.Damaged)
-	marks := r.recorder.Contents(func(place string) bool {
-		return strings.HasPrefix(place, journal.DefaultDir+"/") && path.Dir(place) != journal.DefaultDir
-	})
-	for place, data := range marks {
-		v.Marks[strings.TrimPrefix(place, journal.DefaultDir+"/")] = strings.TrimSpace(string(data))
-	}
 	return b.AddJSON("status.json", v)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/test/board"
@@ -167,6 +168,65 @@ func TestMaskedBundleHasNoTenantsName(t *testing.T) {
 	node := archiveIn(t, file)
 	if _, stderr, err := execute(t, "devices", "--root", node); err != nil {
 		t.Errorf("the masked archive can't be read: %v %s", err, stderr)
+	}
+}
+
+// markFiles are marks: of a failed stage, with a field of a later version, of a stage that runs, one that can't be read, and
+// the remainder of a write.
+func markFiles(namespace, claim, pod string) map[string]string {
+	who := `{"uid":"u","namespace":"` + namespace + `","name":"` + claim + `"}`
+	stage := `"claim":` + who + `,"pod":"` + pod + `","podUID":"p","profile":"memory","since":"2026-11-28T06:00:00Z"`
+	return map[string]string{
+		"0000:3b:00.0.json":     `{"address":"0000:3b:00.0","claim":` + who + `,"since":"2026-11-28T05:00:00Z","later":"cyberdyne","failed":{` + stage + `,"verdict":"Dirty","reason":"bar0"}}`,
+		"0000:5e:00.0.json":     `{"address":"0000:5e:00.0","claim":` + who + `,"stage":{` + stage + `}}`,
+		"0000:86:00.0.json":     `{"address":"0000:86:00.0","claim":{"namespace":"hooli`,
+		".0000:86:00.0.json123": `{"claim":{"namespace":"initrode`,
+	}
+}
+
+// TestMaskedBundleHasNoNameOfAMark checks the marks of devices that wait for a sanitizing stage: nothing else of the node
+// names their last tenant once its record is gone.
+func TestMaskedBundleHasNoNameOfAMark(t *testing.T) {
+	tree := server(t)
+	for name, content := range markFiles("soylent", "green", "wiper-7") {
+		tree.Put("var/lib/kata-vfio/journal/unsanitized/"+name, content+"\n")
+	}
+	tree.Record(ledger.Event{Type: ledger.Sanitize, Result: ledger.OK, Sanitize: &ledger.Sanitization{
+		Profile: "memory", Verdict: "Clean", After: &ledger.Claim{UID: "w", Namespace: "weyland", Name: "yutani"},
+	}})
+	files, _ := gathered(t, tree.Root(), "--mask")
+	for name, content := range files {
+		for _, word := range []string{"soylent", "green", "wiper-7", "cyberdyne", "hooli", "initrode", "weyland", "yutani"} {
+			if strings.Contains(content, word) || strings.Contains(name, word) {
+				t.Errorf("%s has %q: %.300s", name, word, content)
+			}
+		}
+	}
+	mark := files["node.tgz/node/var/lib/kata-vfio/journal/unsanitized/0000:3b:00.0.json"]
+	if m, err := journal.DecodeSanitizeMark("0000:3b:00.0.json", []byte(mark)); err != nil || m.Failed == nil || m.Claim.UID != "u" {
+		t.Errorf("the mark is %q, %v", mark, err)
+	}
+	plain, _ := gathered(t, tree.Root())
+	if !strings.Contains(plain["status.json"], "wiper-7") {
+		t.Errorf("without a mask, status.json lacks the mark:\n%s", plain["status.json"])
+	}
+}
+
+// TestOrdinaryNamesOfAMarkAreReplaced checks names that are the node's words, too, which are replaced in fields only.
+func TestOrdinaryNamesOfAMarkAreReplaced(t *testing.T) {
+	tree := server(t)
+	for name, content := range markFiles("gpu", "vfio", "kata") {
+		tree.Put("var/lib/kata-vfio/journal/unsanitized/"+name, content+"\n")
+	}
+	files, _ := gathered(t, tree.Root(), "--mask")
+	const dir = "node.tgz/node/var/lib/kata-vfio/journal/unsanitized/"
+	for _, name := range []string{"status.json", dir + "0000:3b:00.0.json", dir + "0000:5e:00.0.json"} {
+		text := strings.ReplaceAll(files[name], `\"`, `"`)
+		for _, field := range []string{`"namespace":"gpu"`, `"name":"vfio"`, `"pod":"kata"`} {
+			if text == "" || strings.Contains(text, field) {
+				t.Errorf("%s has %s:\n%s", name, field, text)
+			}
+		}
 	}
 }
 

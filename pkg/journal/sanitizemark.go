@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -34,6 +36,9 @@ type SanitizeMark struct {
 	// Proven are the functions that might have been the marked one, and were sanitized since.
 	Proven []device.Identity `json:"proven,omitempty"`
 }
+
+// UnsanitizedDir is the directory of the marks, below the journal's.
+const UnsanitizedDir = "unsanitized"
 
 // ClaimName identifies a claim, with its name for people.
 type ClaimName struct {
@@ -106,7 +111,7 @@ func (s *Store) sanitizeMarks() marks[SanitizeMark] {
 
 func sanitizeMarkKind() markKind[SanitizeMark] {
 	return markKind[SanitizeMark]{
-		dir: "unsanitized", what: "mark as not sanitized", of: "not sanitized",
+		dir: UnsanitizedDir, what: "mark as not sanitized", of: "not sanitized",
 		address:  func(m *SanitizeMark) pci.Address { return m.Address },
 		identity: func(m *SanitizeMark) device.Identity { return m.Identity },
 		unreadable: func(a pci.Address, path string) SanitizeMark {
@@ -114,6 +119,22 @@ func sanitizeMarkKind() markKind[SanitizeMark] {
 			return SanitizeMark{Address: a, Failed: &FailedStage{Verdict: sanitize.Unknown, Reason: unreadable(path)}}
 		},
 	}
+}
+
+// DecodeSanitizeMark returns the mark in a file with the base name; an error if it can't be read, or is not a mark.
+func DecodeSanitizeMark(name string, data []byte) (*SanitizeMark, error) {
+	a, isMark := MarkAddress(name)
+	if !isMark {
+		return nil, fmt.Errorf("%s is not the name of a mark", name)
+	}
+	var m SanitizeMark
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("decode the mark %s: %w", name, err)
+	}
+	if m.Address != a {
+		return nil, fmt.Errorf("the mark %s is of %s", name, m.Address)
+	}
+	return &m, nil
 }
 
 // MarkUnsanitized writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of

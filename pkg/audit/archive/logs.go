@@ -203,5 +203,8 @@ func ListNames(e *ledger.Event) []string {
 	for _, p := range e.Pods {
 		names = append(names, p.Name)
 	}
+	if e.Sanitize != nil && e.Sanitize.After != nil {
+		names = append(names, e.Sanitize.After.Namespace, e.Sanitize.After.Name)
+	}
 	return names
 }

@@ -156,10 +156,10 @@ func (m *Mask) field(s *output.String) string {
 		return name
 	}
 	switch s.Key {
-	case "namespace", "tenants":
+	case "namespace", "tenants", "pod":
 		return pseudonym(s.Text)
 	case "name":
-		if slices.Contains([]string{"claim", "claims", "pods", "metadata", "ownerReferences", "reservedFor", "involvedObject"}, s.Parent) {
+		if slices.Contains([]string{"claim", "claims", "after", "pods", "metadata", "ownerReferences", "reservedFor", "involvedObject"}, s.Parent) {
 			return pseudonym(s.Text)
 		}
 	case "claim", "object": // "team-a/train", "claim team-a/train"
@@ -169,6 +169,9 @@ func (m *Mask) field(s *output.String) string {
 			parts[i] = pseudonym(parts[i])
 		}
 		return kind + strings.Join(parts, "/")
+	}
+	if strings.HasPrefix(s.Text, "{") && json.Valid([]byte(s.Text)) { // a file's content, as in status.json
+		return string(m.fields([]byte(s.Text)))
 	}
 	return s.Text
 }
