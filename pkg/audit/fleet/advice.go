@@ -42,7 +42,11 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 	if !strings.HasPrefix(t.Key, v1alpha1.DriverName+"/") {
 		return "a taint keeps claims away: " + taintWord(t), "ask the cluster's admin why the taint is set"
 	}
-	for _, word := range []string{t.Value, t.Key} {
+	words := []string{t.Value, t.Key}
+	if t.Key == v1alpha1.TaintSanitizing { // its value is a profile's name, which may be any word
+		words = []string{string(rule.NotSanitized)}
+	}
+	for _, word := range words {
 		if code, ok := rule.Find(e.texts, word); ok {
 			return code.Title, code.Fix
 		}

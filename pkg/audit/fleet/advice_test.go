@@ -90,6 +90,7 @@ func TestTaintIsExplainedByItsValue(t *testing.T) {
 		{"a node without room", publish.TaintNodeNotReady, "DiskFull", "no room", "free space"},
 		{"a device without a group", publish.TaintNotIsolated, "NoIOMMUGroup", "no IOMMU group", "VT-d"},
 		{"a reason of a newer plugin", publish.TaintNotIsolated, "Tomorrow", "not isolated", "kata-vfio-audit devices"},
+		{"a stage whose profile is named like a code", v1alpha1.TaintSanitizing, "Gone", "sanitizing stage", "kata-vfio-plugin status"},
 		{"a drain that waits", publish.TaintDrain, "Draining", "is taking the device out of use", "wait for the claim"},
 		{"a drain that is done", publish.TaintDrain, "Drained", "took the device out of use", "undrain"},
 		{"a pool of an earlier version, for which no claim must end", publish.TaintWithdrawn, "Renamed", "pool gets the name", "wait half an hour"},

@@ -25,7 +25,10 @@ const (
 	Withheld    Use = "withheld"
 	Tainted     Use = "tainted"
 	Quarantined Use = "quarantined"
-	Unseen      Use = "unknown"
+	// Sanitizing: the device waits for its sanitizing stage, and nothing else keeps claims away. A claim has it during the
+	// stage.
+	Sanitizing Use = "sanitizing"
+	Unseen     Use = "unknown"
 )
 
 // Device is one device of ours as its node publishes it. Its JSON form is stable: names are added,
@@ -132,8 +135,10 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 		d.Use, d.Claim, d.Pods, d.By = Claimed, holder.Name(), holder.Pods, nil
 	case quarantined:
 		d.Use = Quarantined
-	case len(d.Taints) > 0:
+	case d.isFaulty():
 		d.Use = Tainted
+	case len(d.Taints) > 0:
+		d.Use = Sanitizing
 	case len(d.By) > 0:
 		d.Use = Withheld
 	case unseen:
@@ -155,12 +160,16 @@ func (d *Device) addTaints() (quarantined bool) {
 		switch {
 		case t.Key == publish.TaintNotIsolated:
 			d.NotIsolated = t.Value
-		case t.Key != publish.TaintAudit && strings.HasPrefix(t.Key, v1alpha1.DriverName+"/"):
+		case t.Key != publish.TaintAudit && t.Key != v1alpha1.TaintSanitizing && strings.HasPrefix(t.Key, v1alpha1.DriverName+"/"):
 			d.Health = append(d.Health, taintWord(t))
 		}
 	}
 	return quarantined
 }
+
+// isFaulty reports whether a taint other than that of the sanitizing stage keeps claims away. A device has the stage's
+// taint while its tenant has it, too.
+func (d *Device) isFaulty() bool { return len(d.taintKeys()) > 0 }
 
 func taintWord(t resourceapi.DeviceTaint) string {
 	word := strings.TrimPrefix(t.Key, v1alpha1.DriverName+"/")
@@ -175,8 +184,8 @@ func (d *Device) State() string {
 	switch d.Use {
 	case Claimed:
 		text := "claimed " + d.Claim
-		if len(d.Taints) > 0 {
-			text += ", tainted: " + d.taintKeys()
+		if d.isFaulty() {
+			text += ", tainted: " + strings.Join(d.taintKeys(), ",")
 		}
 		return text
 	case Withheld:
@@ -186,19 +195,21 @@ func (d *Device) State() string {
 		}
 		return text
 	case Tainted:
-		return "tainted: " + d.taintKeys()
-	case Free, Quarantined, Unseen:
+		return "tainted: " + strings.Join(d.taintKeys(), ",")
+	case Free, Quarantined, Sanitizing, Unseen:
 	}
 	return string(d.Use)
 }
 
-// taintKeys lists the taints without their values, which other columns have.
-func (d *Device) taintKeys() string {
-	keys := make([]string, len(d.Taints))
-	for i, t := range d.Taints {
-		keys[i], _, _ = strings.Cut(t, "=")
+// taintKeys lists the taints except for the sanitizing stage's, without their values, which other columns have.
+func (d *Device) taintKeys() []string {
+	var keys []string
+	for _, t := range d.Taints {
+		if key, _, _ := strings.Cut(t, "="); key != string(Sanitizing) {
+			keys = append(keys, key)
+		}
 	}
-	return strings.Join(keys, ",")
+	return keys
 }
 
 // Isolation says in words whether the device is isolated, or why not.

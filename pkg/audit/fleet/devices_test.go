@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 const (
@@ -86,25 +88,31 @@ func TestStateOfADevice(t *testing.T) {
 		state listed
 		want  map[string]string
 	}{
-		"nobody has it":                  {listed{Slices: one(plain)}, map[string]string{gpu: "free"}},
-		"a claim has it":                 {listed{Slices: one(plain), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
-		"a claim has its namesake":       {listed{Slices: one(plain), Claims: claims(holds("n2", gpu))}, map[string]string{gpu: "free"}},
-		"another driver's claim":         {listed{Slices: one(plain), Claims: claims(otherDriver)}, map[string]string{gpu: "free"}},
-		"somebody looks at it":           {listed{Slices: one(plain), Claims: claims(adminAccess)}, map[string]string{gpu: "free"}},
-		"claims are not seen":            {listed{Slices: one(plain), Missing: map[fleet.Kind]string{fleet.Claims: "no"}}, map[string]string{gpu: "unknown"}},
-		"a namespace's claims are seen":  {listed{Slices: one(plain), Namespace: "t1"}, map[string]string{gpu: "unknown"}},
-		"it is tainted":                  {listed{Slices: one(tainted(plain, taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))}, map[string]string{gpu: "tainted: audit,example.com/x"}},
-		"it is tainted, claims not seen": {listed{Slices: one(tainted(plain, taint(driver+"/dead", ""))), Namespace: "t1"}, map[string]string{gpu: "tainted: dead"}},
-		"a taint that only informs":      {listed{Slices: one(tainted(plain, informs))}, map[string]string{gpu: "free"}},
-		"it is quarantined":              {listed{Slices: one(tainted(plain, taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
-		"claimed, tainted since":         {listed{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
-		"an older generation is gone":    {listed{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
-		"an older generation came first": {listed{Slices: append([]resourceapi.ResourceSlice{older}, one(plain)...)}, map[string]string{gpu: "free"}},
-		"another driver's slice":         {listed{Slices: append(one(plain), foreign)}, map[string]string{gpu: "free"}},
-		"its VF is claimed":              {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
-		"its VFs are claimed":            {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2", "vf-0000-5e-00-3"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed, and more", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "claimed t1/c"}},
-		"its PF is claimed":              {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "pf-0000-5e-00-0"))}, map[string]string{"pf-0000-5e-00-0": "claimed t1/c", "vf-0000-5e-00-2": "withheld: pf-0000-5e-00-0 is claimed", "vf-0000-5e-00-3": "withheld: pf-0000-5e-00-0 is claimed"}},
-		"its GPU is claimed alone":       {listed{Slices: []resourceapi.ResourceSlice{unit}, Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c", pair: "withheld: " + gpu + " is claimed"}},
+		"nobody has it":                         {listed{Slices: one(plain)}, map[string]string{gpu: "free"}},
+		"a claim has it":                        {listed{Slices: one(plain), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"a claim has its namesake":              {listed{Slices: one(plain), Claims: claims(holds("n2", gpu))}, map[string]string{gpu: "free"}},
+		"another driver's claim":                {listed{Slices: one(plain), Claims: claims(otherDriver)}, map[string]string{gpu: "free"}},
+		"somebody looks at it":                  {listed{Slices: one(plain), Claims: claims(adminAccess)}, map[string]string{gpu: "free"}},
+		"claims are not seen":                   {listed{Slices: one(plain), Missing: map[fleet.Kind]string{fleet.Claims: "no"}}, map[string]string{gpu: "unknown"}},
+		"a namespace's claims are seen":         {listed{Slices: one(plain), Namespace: "t1"}, map[string]string{gpu: "unknown"}},
+		"it is tainted":                         {listed{Slices: one(tainted(plain, taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))}, map[string]string{gpu: "tainted: audit,example.com/x"}},
+		"it is tainted, claims not seen":        {listed{Slices: one(tainted(plain, taint(driver+"/dead", ""))), Namespace: "t1"}, map[string]string{gpu: "tainted: dead"}},
+		"a taint that only informs":             {listed{Slices: one(tainted(plain, informs))}, map[string]string{gpu: "free"}},
+		"it is quarantined":                     {listed{Slices: one(tainted(plain, taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
+		"it waits for its stage":                {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory")))}, map[string]string{gpu: "sanitizing"}},
+		"it waits, claims not seen":             {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"))), Namespace: "t1"}, map[string]string{gpu: "sanitizing"}},
+		"it waits, and is tainted":              {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"), taint(driver+"/dead", "")))}, map[string]string{gpu: "tainted: dead"}},
+		"it waits, and is quarantined":          {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"), taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
+		"it will wait after its tenant":         {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"another driver's taint of a like name": {listed{Slices: one(tainted(plain, taint("example.com/sanitizing", "")))}, map[string]string{gpu: "tainted: example.com/sanitizing"}},
+		"claimed, tainted since":                {listed{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
+		"an older generation is gone":           {listed{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
+		"an older generation came first":        {listed{Slices: append([]resourceapi.ResourceSlice{older}, one(plain)...)}, map[string]string{gpu: "free"}},
+		"another driver's slice":                {listed{Slices: append(one(plain), foreign)}, map[string]string{gpu: "free"}},
+		"its VF is claimed":                     {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
+		"its VFs are claimed":                   {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2", "vf-0000-5e-00-3"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed, and more", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "claimed t1/c"}},
+		"its PF is claimed":                     {listed{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "pf-0000-5e-00-0"))}, map[string]string{"pf-0000-5e-00-0": "claimed t1/c", "vf-0000-5e-00-2": "withheld: pf-0000-5e-00-0 is claimed", "vf-0000-5e-00-3": "withheld: pf-0000-5e-00-0 is claimed"}},
+		"its GPU is claimed alone":              {listed{Slices: []resourceapi.ResourceSlice{unit}, Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c", pair: "withheld: " + gpu + " is claimed"}},
 		"its PF has one VF left": {listed{
 			Slices: []resourceapi.ResourceSlice{shares(slice("n1/pf", uses("vf-0000-5e-00-2", "pf", 1), uses("vf-0000-5e-00-3", "pf", 1)), "pf", 2)},
 			Claims: claims(holds("n1/pf", "vf-0000-5e-00-2")),
@@ -118,6 +126,37 @@ func TestStateOfADevice(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("states (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStageIsNoFaultOfADevice: neither its health nor its mark shows one while it waits, or while its tenant has it.
+func TestStageIsNoFaultOfADevice(t *testing.T) {
+	waits := tainted(resourceapi.Device{Name: gpu}, taint(driver+"/sanitizing", "memory"))
+	for name, tt := range map[string]struct {
+		device resourceapi.Device
+		claims []resourceapi.ResourceClaim
+		mark   string
+		health int
+	}{
+		"it waits":       {waits, nil, "◌ " + gpu + "  sanitizing", 0},
+		"its tenant":     {waits, claims(holds("n1", gpu)), "● " + gpu + "  claimed", 0},
+		"it is dead":     {tainted(waits, taint(driver+"/dead", "")), nil, "✗ " + gpu, 1},
+		"it did not end": {tainted(waits, taint(driver+"/quarantined", "")), nil, "✗ " + gpu + "  quarantined", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := listed{Slices: []resourceapi.ResourceSlice{slice("n1", tt.device)}, Claims: tt.claims}
+			devices := s.state().Devices()
+			if got := devices[0].Health; len(got) != tt.health {
+				t.Errorf("health %q, want %d words", got, tt.health)
+			}
+			var tree strings.Builder
+			if err := output.WriteTree(&tree, []output.Branch{fleet.Tree("n1", devices)}, false); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(tree.String(), tt.mark) {
+				t.Errorf("the tree lacks %q:\n%s", tt.mark, tree.String())
 			}
 		})
 	}

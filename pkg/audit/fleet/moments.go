@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
@@ -74,7 +75,7 @@ func (e *explaining) onOffer() string {
 			switch of.members[i].Use {
 			case Free, Unseen:
 				n++
-			case Tainted, Quarantined:
+			case Tainted, Quarantined, Sanitizing:
 				away++
 			case Claimed, Withheld:
 			}
@@ -167,7 +168,7 @@ func eventTime(ev *corev1.Event) time.Time {
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
 	for _, t := range d.published.Taints {
-		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: true}
+		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: t.Key != v1alpha1.TaintSanitizing}
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()
 		}

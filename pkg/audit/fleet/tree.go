@@ -103,13 +103,13 @@ func leaf(d *Device) string {
 // mark is a device's state as one character: never color alone.
 func (d *Device) mark() string {
 	switch {
-	case d.Use == Quarantined, len(d.Taints) > 0:
+	case d.isFaulty():
 		return "✗"
 	case d.Use == Claimed:
 		return "●"
 	case d.Use == Free:
 		return "○"
-	case d.Use == Withheld:
+	case d.Use == Withheld, d.Use == Sanitizing:
 		return "◌"
 	}
 	return "?"
@@ -118,7 +118,7 @@ func (d *Device) mark() string {
 // Color is a device's state as a color.
 func (d *Device) Color() output.Color {
 	switch {
-	case d.Use == Quarantined, len(d.Taints) > 0:
+	case d.isFaulty():
 		return output.Red
 	case d.Use == Claimed:
 		return output.Green
@@ -135,7 +135,7 @@ func sum(devices []Device) string {
 		count[devices[i].Use]++
 	}
 	parts := []string{output.Count(len(devices), "device")}
-	for _, use := range []Use{Claimed, Free, Withheld, Tainted, Quarantined, Unseen} {
+	for _, use := range []Use{Claimed, Free, Withheld, Sanitizing, Tainted, Quarantined, Unseen} {
 		if count[use] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", count[use], use))
 		}
