@@ -92,6 +92,9 @@ func dotNode(d *Device) string {
 	if d.Grade() == Bad {
 		label += "\\n✗ " + string(d.Against()[0].Code)
 	}
+	if d.Sanitizing {
+		label += "\\n" + sanitizing
+	}
 	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill(d.Grade()), quote(label))
 }
 

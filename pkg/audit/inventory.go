@@ -59,6 +59,8 @@ type Device struct {
 	// Refusals are Prepare's reasons against a claim for the function that sets no parameters. They are empty if it accepts
 	// the claim. Taints are published for the same reasons.
 	Refusals []rule.Verdict `json:"refusals"`
+	// Sanitizing is set if the function only waits for its sanitizing stage, or is in it. Claims are refused until it ends.
+	Sanitizing bool `json:"sanitizing,omitempty"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is the state of a PCIe port's registers; see [isolation.ReadACS].
@@ -84,6 +86,9 @@ func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	}
 	inv.pairUp()
 	inv.joinCompanions(n)
+	for i := range inv.Devices {
+		inv.Devices[i].Sanitizing = inv.Devices[i].isSanitizing()
+	}
 	return inv
 }
 
@@ -137,7 +142,7 @@ func list[T any](items []T) []T {
 type Grade int
 
 // The grades of a function:
-//   - None: a bridge, which can't be assigned, or an isolated function that is in use.
+//   - None: a bridge, which can't be assigned, or an isolated function that is in use, or waits for its sanitizing stage.
 //   - Good: Prepare accepts a claim for the function once the node config names it.
 //   - Concern: as Good, and a note of the function is of high severity.
 //   - Bad: the function is not isolated.
@@ -155,7 +160,7 @@ func (d *Device) Grade() Grade {
 		return None
 	case !d.Isolated:
 		return Bad
-	case d.InUse():
+	case d.InUse(), d.Sanitizing:
 		return None
 	case len(d.Against()) > 0:
 		return Bad
@@ -224,8 +229,14 @@ func (d *Device) InUse() bool {
 	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.Forbidden && r.Culprit == nil })
 }
 
+// isSanitizing reports whether the stage is all that keeps the function from claims.
+func (d *Device) isSanitizing() bool {
+	against := d.Against()
+	return len(against) > 0 && !slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code != rule.NotSanitized })
+}
+
 // Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the severity
-// or a worse one. A drained function is out of use on purpose.
+// or a worse one. A drained function is out of use on purpose, and a sanitizing stage ends by itself.
 func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	var all []*Device
 	for i := range inv.Devices {
@@ -234,7 +245,7 @@ func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 			continue
 		}
 		if slices.ContainsFunc(d.Against(), func(r rule.Verdict) bool {
-			return r.Code != rule.Code(rule.Drained) && r.Severity.Compare(at) <= 0
+			return r.Code != rule.Drained && r.Code != rule.NotSanitized && r.Severity.Compare(at) <= 0
 		}) {
 			all = append(all, d)
 		}

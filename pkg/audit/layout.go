@@ -295,7 +295,7 @@ func Legend() []Explained {
 		{Good, "fit for claims"},
 		{Concern, "fit, with a serious note"},
 		{Bad, "claims refused, or at fault"},
-		{None, "in use by the node"},
+		{None, "in use, or sanitizing"},
 	}
 }
 

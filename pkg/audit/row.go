@@ -90,6 +90,9 @@ func (r *row) verdict() string {
 		if r.IsBridge() {
 			return "-"
 		}
+		if r.Sanitizing {
+			return "isolated, sanitizing"
+		}
 		return "isolated, in use"
 	case Good:
 		if r.CompanionOf != nil {
@@ -205,9 +208,9 @@ func (inv *Inventory) hints() []hint {
 }
 
 // against returns the problems of a function for an operator. A function that is in use is
-// intended to be.
+// intended to be, and a sanitizing stage ends by itself.
 func (d *Device) against() []rule.Verdict {
-	if d.InUse() {
+	if d.InUse() || d.Sanitizing {
 		return d.Reasons
 	}
 	return d.Against()

@@ -63,6 +63,9 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if s := n.Grade(); s == Bad || s == Concern {
 		lines.add(Body, gradeClass(s), codeNames(n.Device))
 	}
+	if n.Sanitizing {
+		lines.add(Body, "muted", sanitizing)
+	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
 	}
@@ -273,6 +276,9 @@ func judged(d *Device) []string {
 		for _, r := range d.Against() {
 			lines = append(lines, "every claim is refused: "+r.Text)
 		}
+	}
+	if d.Sanitizing {
+		lines = append(lines, sanitizing+": "+d.Against()[0].Text)
 	}
 	for _, r := range d.Grave() {
 		lines = append(lines, fmt.Sprintf("note (%s): %s", r.Severity, r.Text))

@@ -167,6 +167,9 @@ func (n *Node) branch() output.Branch {
 	return t
 }
 
+// sanitizing is the state of a function that waits for its sanitizing stage, in drawings.
+const sanitizing = "sanitizing"
+
 // deviceLine has the same text about a function as its card in the drawing.
 func deviceLine(d *Device) string {
 	what := []string{d.Address.String()}
@@ -183,6 +186,9 @@ func deviceLine(d *Device) string {
 	}
 	if s := d.Grade(); s == Bad || s == Concern {
 		what = append(what, codeNames(d))
+	}
+	if d.Sanitizing {
+		what = append(what, sanitizing)
 	}
 	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
 }

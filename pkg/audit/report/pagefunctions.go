@@ -161,6 +161,9 @@ func gradeWord(d *audit.Device) string {
 		}
 		return fmt.Sprintf("%s: %s", what, strings.Join(codes, ", "))
 	case audit.None:
+		if d.Sanitizing {
+			return "isolated, sanitizing"
+		}
 	}
 	return ""
 }
