@@ -37,8 +37,11 @@ type SanitizeMark struct {
 	Proven []device.Identity `json:"proven,omitempty"`
 }
 
-// UnsanitizedDir is the directory of the marks, below the journal's.
-const UnsanitizedDir = "unsanitized"
+// Directories of the marks and of the proofs, below the journal's.
+const (
+	UnsanitizedDir = "unsanitized"
+	SanitizedDir   = "sanitized"
+)
 
 // ClaimName identifies a claim, with its name for people.
 type ClaimName struct {
@@ -206,12 +209,18 @@ func (s *Store) sanitizeProofs() marks[SanitizeProof] {
 
 func sanitizeProofKind() markKind[SanitizeProof] {
 	return markKind[SanitizeProof]{
-		dir: "sanitized", what: "note as sanitized", of: "sanitized",
+		dir: SanitizedDir, what: "note as sanitized", of: "sanitized",
 		address:  func(p *SanitizeProof) pci.Address { return p.Address },
 		identity: func(p *SanitizeProof) device.Identity { return p.Identity },
 		// A proof that can't be read proves nothing.
 		unreadable: func(a pci.Address, _ string) SanitizeProof { return SanitizeProof{Address: a, Spoiled: true} },
 	}
+}
+
+// DecodeSanitizeProof returns the proof in a file whose name has an address, as by [MarkAddress]. One that can't be read
+// proves nothing.
+func DecodeSanitizeProof(path string, data []byte, a pci.Address) SanitizeProof {
+	return sanitizeProofKind().decode(path, data, a)
 }
 
 // Sanitized returns all proofs, by address.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -20,9 +21,33 @@ func resetProofChecks() []Check {
 		{ID: "RST-006", Judge: busResetGPUs},
 		{ID: "RST-007", Judge: byHand(device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")},
 		{ID: "RST-008", Judge: functionsAnswer},
-		{ID: "RST-010", Judge: byHand(device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")},
+		{ID: "RST-010", Judge: drivesAreSanitized},
 		{ID: "RST-012", Judge: noOptionROM},
 	}
+}
+
+// drivesAreSanitized passes for drives that a sanitizing stage wipes between tenants. Others are left to a person: their
+// operator may sanitize them by other means.
+func drivesAreSanitized(n *facts.Node) Answer {
+	drives := slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return f.Type != device.NVMe })
+	if len(drives) == 0 {
+		return notApplicable("none is assignable")
+	}
+	proofs := n.StageProofs()
+	var unproven []*device.Function
+	for _, f := range drives {
+		if !proofs.Unread.Known() && proofs.Asked[f.Address] {
+			return unknown("whether drives are sanitized", proofs.Unread)
+		}
+		if _, proven := proofs.Of[f.Address]; !proven {
+			unproven = append(unproven, f)
+		}
+	}
+	if len(unproven) > 0 {
+		return say(finding.Manual, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log", nil).
+			reaching(addresses(unproven)...)
+	}
+	return showing(pass(count(len(drives), "drive")+": the last sanitizing stage proved it clean"), drives, one(func(f *device.Function) facts.Fact { return proofs.Of[f.Address] }))
 }
 
 // judgeRecords judges each claim's record, and adds an unknown finding for each unreadable one.

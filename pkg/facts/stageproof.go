@@ -1,0 +1,101 @@
+package facts
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// StageProofs are what sanitizing stages proved of functions whose rules ask for one.
+type StageProofs struct {
+	// Of has, for each function that is sanitized between tenants, the file with the proof of its last stage. The value is
+	// the proof in words. No tenant had the function since, or it must pass its next stage before another gets it.
+	Of map[pci.Address]Fact
+	// Asked are the functions whose rule asks for a stage that exists.
+	Asked map[pci.Address]bool
+	// Unread is a directory or file of the journal that could not be read, so that proofs may be missing; its status is
+	// known if there is none.
+	Unread Fact
+}
+
+// StageProofs returns the proofs of sanitizing stages. A stage that failed proves nothing. A stage that ended before the last
+// tenant counts only if another is due after that tenant.
+func (n *Node) StageProofs() *StageProofs {
+	type key struct{}
+	return Memo(n, key{}, func() *StageProofs {
+		found := &StageProofs{Of: map[pci.Address]Fact{}, Asked: map[pci.Address]bool{}}
+		selection, stages := nodeconfig.Select(n.offer.config, n.Snapshot), n.sanitizers()
+		for _, f := range selection.Ours() {
+			if s := selection.Choice(f.Address).Sanitize; s != nil {
+				_, exists := stages.Profile(s.Profile)
+				found.Asked[f.Address] = exists
+			}
+		}
+		n.findProofs(found)
+		return found
+	})
+}
+
+// findProofs fills Of for the functions in Asked.
+func (n *Node) findProofs(found *StageProofs) {
+	marks, err := journal.ReadMarks(n.fs, journalDir)
+	if err != nil {
+		found.Unread = Fact{Path: "/" + journalDir, How: "list", Status: Broken, Err: strings.ReplaceAll(err.Error(), "\n", "; ")}
+		return
+	}
+	marked := journal.Unsanitized(marks.Unsanitized, n.Snapshot)
+	files := n.proofFiles()
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		proof, ok := journal.FindSanitized(marks.Sanitized, n.Snapshot.Identify(f))
+		if !found.Asked[f.Address] || !ok || !proves(&proof, marked[f.Address]) {
+			continue
+		}
+		file, ok := files[proof.Time+proof.Address.String()]
+		if !ok {
+			continue
+		}
+		file.Value = describeProof(&proof)
+		found.Of[f.Address] = file
+	}
+}
+
+// proves reports whether a proof says that a function with the mark (nil if it has none) is sanitized between tenants. A
+// tenant spoils a proof; the mark makes sure of the stage after that tenant.
+func proves(p *journal.SanitizeProof, mark *journal.SanitizeMark) bool {
+	if p.Profile == "" || len(p.Checks) == 0 || mark != nil && mark.Failed != nil {
+		return false // an operator freed the function without a proof, or a stage failed since
+	}
+	return !p.Spoiled || mark != nil
+}
+
+// proofFiles returns the files of the journal with proofs, by the time and address of the proof.
+func (n *Node) proofFiles() map[string]Fact {
+	dir := path.Join(journalDir, journal.SanitizedDir)
+	names, _ := n.List(dir)
+	files := map[string]Fact{}
+	for _, name := range names {
+		a, isMark := journal.MarkAddress(name)
+		if !isMark {
+			continue
+		}
+		if file := n.Read(path.Join(dir, name)); file.OK() {
+			p := journal.DecodeSanitizeProof(file.Path, []byte(file.Value), a)
+			files[p.Time+p.Address.String()] = file
+		}
+	}
+	return files
+}
+
+// describeProof returns "profile nvme, sha256:..., 2026-11-28T06:00:00Z: CryptoErase of ns1".
+func describeProof(p *journal.SanitizeProof) string {
+	methods := make([]string, len(p.Checks))
+	for i := range p.Checks {
+		methods[i] = p.Checks[i].Method + " of " + p.Checks[i].Name
+	}
+	return fmt.Sprintf("profile %s, %s, %s: %s", p.Profile, p.Image, p.Time, strings.Join(methods, ", "))
+}
