@@ -53,6 +53,9 @@ func quarantineListCommand(opts *options) *cobra.Command {
 				return err
 			}
 			stages, err := opts.failedStages(opts.snapshot(cmd.Context()))
+			for i := range stages {
+				opts.recall(cmd.Context(), &stages[i])
+			}
 			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages), problems, err)
 		},
 	}
@@ -65,12 +68,14 @@ func quarantineExplainCommand(opts *options) *cobra.Command {
 		Use:   "explain ADDRESS|DEVICE|UID",
 		Short: "Show the evidence for a quarantine, and what to do",
 		Long: "explain shows the resets that were tried, how the device differs from its state before the tenant (after the last\n" +
-			"reset, and now), and what you can do.\n\n" + exitCodes,
+			"reset, and now), and what you can do. Of a sanitizing stage that failed it shows the image's digest, the checks and the\n" +
+			"measurements.\n\n" + exitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine explain 0000:3b:00.0",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := opts.quarantineNamed(cmd.Context(), args[0])
 			if v := opts.otherwiseFailed(err, args[0], opts.snapshot(cmd.Context())); v != nil {
+				opts.recall(cmd.Context(), v)
 				return printFailedStage(cmd.OutOrStdout(), opts.output, v)
 			}
 			if err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -36,6 +38,9 @@ type sanitizingView struct {
 	// Interrupted counts the stages in a row that were cut off.
 	Interrupted int                  `json:"interrupted,omitempty"`
 	Failed      *journal.FailedStage `json:"failed,omitempty"`
+	// Result is what the ledger has of the failed stage: image, checks, measurements. ResultUnknown says why it is unknown.
+	Result        *ledger.Sanitization `json:"result,omitempty"`
+	ResultUnknown string               `json:"resultUnknown,omitempty"`
 }
 
 // newSanitizingViews returns the views of marks, with the addresses of a snapshot, which may be nil.
@@ -126,6 +131,26 @@ func (o *options) failedStages(snap *device.Snapshot) ([]sanitizingView, error) 
 	return failed, nil
 }
 
+// recall adds what the ledger has of the failed stages.
+func (o *options) recall(ctx context.Context, failed ...*sanitizingView) {
+	w := writer.New(writer.Config{Dir: o.node.LedgerDir()})
+	for _, v := range failed {
+		events, err := w.Tenancy(ctx, v.Failed.Claim.UID)
+		if err != nil {
+			v.ResultUnknown = err.Error()
+			continue
+		}
+		for i := range events {
+			if e := &events[i]; e.Type == ledger.Sanitize {
+				v.Result = e.Sanitize
+			}
+		}
+		if v.Result == nil {
+			v.ResultUnknown = "the ledger has no result of this stage"
+		}
+	}
+}
+
 // failedStageNamed returns the device with the name whose stage failed; nil if there is none.
 func (o *options) failedStageNamed(name string, snap *device.Snapshot) (*sanitizingView, error) {
 	failed, err := o.failedStages(snap)
@@ -153,9 +178,33 @@ func printFailedStage(w io.Writer, format string, v *sanitizingView) error {
 	for _, change := range f.Changes {
 		fmt.Fprintf(w, "  firmware   %s\n", change)
 	}
-	fmt.Fprintf(w, "\nThe ledger has the stage's checks: `kata-vfio-audit ledger show --device %s`\n", v.Address)
+	v.printResult(w)
 	_, err := fmt.Fprint(w, "\nWhat to do:\n", v.waysOut())
 	return err
+}
+
+// printResult prints what the sanitizer answered.
+func (v *sanitizingView) printResult(w io.Writer) {
+	r := v.Result
+	if r == nil {
+		fmt.Fprintf(w, "\nWhat the sanitizer answered is not known: %s\n", joinLines(v.ResultUnknown))
+		return
+	}
+	fmt.Fprintf(w, "  image      %s\n\nChecks:\n", orDash(r.Image))
+	if len(r.Checks) == 0 {
+		fmt.Fprintln(w, "  none: the sanitizer gave no result")
+	}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		fmt.Fprintf(w, "  %s  %s by %s, %d bytes in %.1f s", c.Verdict, c.Name, c.Method, c.Bytes, c.Seconds)
+		if c.Reason != "" {
+			fmt.Fprint(w, ": ", joinLines(c.Reason))
+		}
+		fmt.Fprintln(w)
+	}
+	for _, m := range r.Firmware {
+		fmt.Fprintf(w, "  measured  %s: %s %s\n", m.Name, m.Algorithm, m.Value)
+	}
 }
 
 // waysOut returns what an operator can do, the mildest action first.
@@ -232,6 +281,7 @@ func acceptFirmwareCommand(opts *options) *cobra.Command {
 				return command.Usagef("%q: no sanitizing stage of that device failed; `kata-vfio-plugin quarantine list` says what is quarantined", args[0])
 			}
 			if dryRun {
+				opts.recall(cmd.Context(), v)
 				return printFailedStage(cmd.OutOrStdout(), opts.output, v)
 			}
 			return opts.onStage(cmd, v, reason, func(ctx context.Context, m *maintain.Maintainer) error {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 )
@@ -36,10 +38,32 @@ func seedStages(t *testing.T, root string) {
 	}
 }
 
+// seedStageResult leaves the result of the failed stages in the ledger.
+func seedStageResult(t *testing.T, root string) {
+	t.Helper()
+	w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(root, "var/lib/kata-vfio/ledger"), Node: "node-1", BootID: "boot-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := &ledger.Claim{UID: "57a6e", Namespace: "kata-vfio-sanitizing", Name: "s"}
+	if _, err := w.Append(t.Context(), ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: claim}, ledger.Event{
+		Type: ledger.Sanitize, Result: ledger.Failed, Claim: claim, Sanitize: &ledger.Sanitization{
+			Profile: "memory", Image: "sha256:12ab", Verdict: "Dirty",
+			Checks: []ledger.SanitizeCheck{{
+				Name: "bar0", Method: "FillVerifyZeroVerify", Verdict: "Dirty", Bytes: 4096, Seconds: 1.5, Reason: "the memory at offset 0x10 is not what was written",
+			}},
+			Firmware: []ledger.FirmwareMeasurement{{Name: "rom", Algorithm: "sha256", Value: "ab"}},
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestStagesAreShown asks the commands that read what waits, runs and failed.
 func TestStagesAreShown(t *testing.T) {
 	root := newRoot(t)
 	seedStages(t, root)
+	seedStageResult(t, root)
 	before := tree(t, root)
 	for name, tt := range map[string]struct {
 		args string
@@ -53,6 +77,11 @@ func TestStagesAreShown(t *testing.T) {
 		}},
 		"status for machines":    {"status -o json", 0, []string{`"sanitizing": [`, `"state": "Waiting"`, `"state": "Running"`, `"state": "Failed"`}},
 		"list":                   {"quarantine list", 0, []string{"0000:62:00.0", "stage memory", "team-a/train"}},
+		"list for machines":      {"quarantine list -o json", 0, []string{`"image": "sha256:12ab"`, `"bytes": 4096`}},
+		"explain what ran":       {"quarantine explain 0000:62:00.0", 0, []string{"image      sha256:12ab", "Dirty  bar0 by FillVerifyZeroVerify, 4096 bytes in 1.5 s: the memory at offset 0x10", "measured  rom: sha256 ab"}},
+		"explain for machines":   {"quarantine explain 0000:62:00.0 -o json", 0, []string{`"result": {`, `"method": "FillVerifyZeroVerify"`}},
+		"explain, no ledger":     {"quarantine explain 0000:62:00.0 --ledger-dir nowhere", 0, []string{"What the sanitizer answered is not known: the ledger has no result"}},
+		"accept, what ran":       {"quarantine accept-firmware 0000:62:00.0 --dry-run", 0, []string{"image      sha256:12ab"}},
 		"explain dirty memory":   {"quarantine explain 0000:62:00.0", 0, []string{"offset 0x10", "claim team-a/train", "quarantine clear 0000:62:00.0", "replace the device"}},
 		"explain by the claim":   {"quarantine explain " + oneUID1, 0, []string{"quarantined, because"}},
 		"explain new firmware":   {"quarantine explain gpu-0000-70-00-0", 0, []string{"vbios: version 6.6, was version 1.0", "accept-firmware 0000:70:00.0"}},
