@@ -243,7 +243,7 @@ func (r *DeviceRule) check(p *problems, path string) {
 	}
 	r.checkShared(p, path)
 	if r.Sanitize != nil {
-		r.Sanitize.check(p, path+".sanitize", r.Exclude)
+		r.Sanitize.check(p, path+".sanitize", r)
 	}
 	r.Match.check(p, path+".match")
 }

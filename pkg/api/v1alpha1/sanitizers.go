@@ -188,10 +188,14 @@ func (s *Sanitizer) Digest() string {
 	return digest
 }
 
-// check notes what is wrong with the rule's stage at path.
-func (r *SanitizeRule) check(p *problems, path string, exclude bool) {
-	if exclude {
+// check adds the problems of the stage at path, which is that of a device rule.
+func (r *SanitizeRule) check(p *problems, path string, of *DeviceRule) {
+	if of.Exclude {
 		p.add(path, "says nothing where exclude is true; remove one of the two")
+	}
+	// The plugin does not see what containers of the other driver leave in a GPU, and would call it sanitized.
+	if of.SharedWith != "" {
+		p.add(path, "can't be combined with sharedWith: a container's data would not be wiped; remove one of the two")
 	}
 	if !isLabel(r.Profile) {
 		p.add(path+".profile", "%s is not the name of a sanitizer profile; want lower-case letters, digits and \"-\"", show(r.Profile))

@@ -91,6 +91,7 @@ devices:
 	for _, c := range []struct{ name, old, new, want string }{
 		{"no profile", "{profile: memory}", "{when: Release}", "devices[0].sanitize.profile"},
 		{"an unknown time", "BeforeClaim", "Never", "devices[1].sanitize.when"},
+		{"a GPU that containers use, too", "sanitize: {profile: memory}", "sharedWith: gpu.nvidia.com, sanitize: {profile: memory}", "devices[0].sanitize: can't be combined with sharedWith"},
 		{"an excluded device", "sanitize: {profile: memory}", "exclude: true, sanitize: {profile: memory}", "devices[0].sanitize: says nothing where exclude is true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
