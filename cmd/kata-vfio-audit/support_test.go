@@ -177,7 +177,7 @@ func markFiles(namespace, claim, pod string) map[string]string {
 	who := `{"uid":"u","namespace":"` + namespace + `","name":"` + claim + `"}`
 	stage := `"claim":` + who + `,"pod":"` + pod + `","podUID":"p","profile":"memory","since":"2026-11-28T06:00:00Z"`
 	return map[string]string{
-		"0000:3b:00.0.json":     `{"address":"0000:3b:00.0","claim":` + who + `,"since":"2026-11-28T05:00:00Z","later":"cyberdyne","failed":{` + stage + `,"verdict":"Dirty","reason":"bar0"}}`,
+		"0000:3b:00.0.json":     `{"address":"0000:3b:00.0","claim":` + who + `,"since":"2026-11-28T05:00:00Z","later":"cyberdyne","failed":{"stage":{` + stage + `},"verdict":"Dirty","reason":"bar0"}}`,
 		"0000:5e:00.0.json":     `{"address":"0000:5e:00.0","claim":` + who + `,"stage":{` + stage + `}}`,
 		"0000:86:00.0.json":     `{"address":"0000:86:00.0","claim":{"namespace":"hooli`,
 		".0000:86:00.0.json123": `{"claim":{"namespace":"initrode`,

@@ -209,7 +209,7 @@ func printQuarantines(w io.Writer, format string, all []*quarantine, stages []sa
 	}
 	for i := range stages {
 		v := &stages[i]
-		rows = append(rows, []string{"-", v.Address.String(), orDash(v.Failed.Stage.Since), v.after(), "stage " + orDash(v.Failed.Profile), v.failedWords()})
+		rows = append(rows, []string{"-", v.Address.String(), orDash(v.Failed.Stage.Since), v.after(), "stage " + orDash(v.Failed.Stage.Profile), v.failedWords()})
 	}
 	return table(w, rows)
 }

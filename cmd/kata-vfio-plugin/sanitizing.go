@@ -135,7 +135,7 @@ func (o *options) failedStages(snap *device.Snapshot) ([]sanitizingView, error) 
 func (o *options) recall(ctx context.Context, failed ...*sanitizingView) {
 	w := writer.New(writer.Config{Dir: o.node.LedgerDir()})
 	for _, v := range failed {
-		events, err := w.Tenancy(ctx, v.Failed.Claim.UID)
+		events, err := w.Tenancy(ctx, v.Failed.Stage.Claim.UID)
 		if err != nil {
 			v.ResultUnknown = err.Error()
 			continue
@@ -159,7 +159,7 @@ func (o *options) failedStageNamed(name string, snap *device.Snapshot) (*sanitiz
 	}
 	a, err := deviceNamed(name)
 	for i := range failed {
-		if err == nil && failed[i].Address == a || failed[i].Failed.Claim.UID == name || failed[i].After != nil && failed[i].After.UID == name {
+		if err == nil && failed[i].Address == a || failed[i].Failed.Stage.Claim.UID == name || failed[i].After != nil && failed[i].After.UID == name {
 			return &failed[i], nil
 		}
 	}
@@ -174,7 +174,7 @@ func printFailedStage(w io.Writer, format string, v *sanitizingView) error {
 	f := v.Failed
 	fmt.Fprintf(w, "%s: quarantined, because %s\n", v.Address, v.failedWords())
 	fmt.Fprintf(w, "  tenant     claim %s, since %s\n", v.after(), orDash(v.Since))
-	fmt.Fprintf(w, "  stage      profile %s, pod %s/%s, since %s\n", orDash(f.Profile), f.Claim.Namespace, orDash(f.Pod), orDash(f.Stage.Since))
+	fmt.Fprintf(w, "  stage      profile %s, pod %s/%s, since %s\n", orDash(f.Stage.Profile), f.Stage.Claim.Namespace, orDash(f.Stage.Pod), orDash(f.Stage.Since))
 	for _, change := range f.Changes {
 		fmt.Fprintf(w, "  firmware   %s\n", change)
 	}

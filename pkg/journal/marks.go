@@ -123,12 +123,26 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 
 // lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error.
 func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
+	return k.liftIf(a, func(f *file[M]) bool { return k.concerns(f, a, id) })
+}
+
+// liftElsewhere removes the marks of a function that are at other addresses than a. An unknown identity has none.
+func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
+	_, err := k.liftIf(a, func(f *file[M]) bool {
+		marked := k.identity(&f.mark)
+		return k.address(&f.mark) != a && marked != (device.Identity{}) && id != (device.Identity{}) && marked.Match(id) == device.Agrees
+	})
+	return err
+}
+
+// liftIf removes the marks that are meant durably, and returns the files of all others. Errors name the address.
+func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []file[M], err error) {
 	files, err := k.files(disk{}, k.store.dir)
 	if err != nil {
 		return nil, err
 	}
 	for i := range files {
-		if !k.concerns(&files[i], a, id) {
+		if !meant(&files[i]) {
 			others = append(others, files[i])
 			continue
 		}

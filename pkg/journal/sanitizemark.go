@@ -64,7 +64,7 @@ type Stage struct {
 
 // FailedStage is the end of a stage that did not prove the function clean.
 type FailedStage struct {
-	Stage
+	Stage   Stage            `json:"stage"`
 	Verdict sanitize.Verdict `json:"verdict"`
 	// Reason is one line for the operator.
 	Reason string `json:"reason"`
@@ -75,32 +75,47 @@ type FailedStage struct {
 }
 
 // Unsanitized returns the mark of each function of a snapshot that is marked, or may be and was not sanitized since. A
-// mark without an identity marks the function at its address. If several marks are of one function, a failed stage counts
-// first.
+// mark without an identity marks the function at its address.
+//
+// The claim of a mark may get its function again without a stage, so the mark names a claim only if no other tenant can
+// have had the function: a mark that may be of another function has no claim, and neither have several marks of different
+// claims. A failed stage counts before a mark without one.
 func Unsanitized(marks []SanitizeMark, snap *device.Snapshot) map[pci.Address]*SanitizeMark {
 	need := map[pci.Address]*SanitizeMark{}
-	add := func(a pci.Address, m *SanitizeMark) {
-		if has := need[a]; has == nil || has.Failed == nil {
-			need[a] = m
-		}
-	}
 	for i := range marks {
 		m := &marks[i]
 		if m.Identity == (device.Identity{}) {
-			add(m.Address, m)
+			need[m.Address] = join(need[m.Address], m)
 			continue
 		}
 		found := snap.Find(m.Identity)
 		if found.Function != nil {
-			add(found.Function.Address, m)
+			need[found.Function.Address] = join(need[found.Function.Address], m)
 		}
 		for _, f := range found.Perhaps {
 			if !isAmong(m.Proven, snap.Identify(f)) {
-				add(f.Address, m)
+				perhaps := *m
+				perhaps.Claim = ClaimName{}
+				need[f.Address] = join(need[f.Address], &perhaps)
 			}
 		}
 	}
 	return need
+}
+
+// join returns the mark that counts of two for one function. The first may be nil.
+func join(has, other *SanitizeMark) *SanitizeMark {
+	if has == nil {
+		return other
+	}
+	counts := *has
+	if has.Failed == nil && other.Failed != nil || has.Failed == nil && has.Stage == nil && other.Stage != nil {
+		counts = *other
+	}
+	if has.Claim.UID != other.Claim.UID {
+		counts.Claim = ClaimName{}
+	}
+	return &counts
 }
 
 // isAmong reports whether one of the identities is of the same hardware as id.
@@ -141,8 +156,15 @@ func DecodeSanitizeMark(name string, data []byte) (*SanitizeMark, error) {
 }
 
 // MarkUnsanitized writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of
-// the same function.
-func (s *Store) MarkUnsanitized(m SanitizeMark) error { return s.sanitizeMarks().put(m) }
+// the same function, also one at an address that the function had in an earlier boot. A crash in between leaves both, which
+// [Unsanitized] joins.
+func (s *Store) MarkUnsanitized(m SanitizeMark) error {
+	marks := s.sanitizeMarks()
+	if err := marks.put(m); err != nil {
+		return err
+	}
+	return marks.liftElsewhere(m.Address, m.Identity)
+}
 
 // Unsanitized returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows
 // which functions are sanitized.

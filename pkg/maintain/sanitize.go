@@ -85,7 +85,14 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 	mark.Stage = nil
 	switch {
 	case outcome.Verdict == sanitize.Clean:
-		return m.order.Effects.Journal.MarkSanitized(*newProof(mark, &stage, outcome.Result, image))
+		proof := newProof(mark, &stage, outcome.Result, image)
+		// A result that leaves a measurement out must not make the next one the device's first.
+		accepted, err := m.Accepted(mark)
+		if err != nil {
+			return err
+		}
+		proof.Firmware = sanitize.Merge(accepted, proof.Firmware)
+		return m.order.Effects.Journal.MarkSanitized(*proof)
 	case outcome.Verdict == sanitize.Interrupted && mark.Interrupted+1 < mostInterrupted:
 		mark.Interrupted++
 	default:

@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -213,6 +214,26 @@ func TestChangedFirmwareWaitsForOperator(t *testing.T) {
 	w.wantFree("accepted", gpu)
 }
 
+// TestFirmwareOutlivesResultsWithoutIt: a sanitizer that leaves a measurement out must not make the next one the first.
+func TestFirmwareOutlivesResultsWithoutIt(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.sanitizes(v1alpha1.SanitizeRelease)
+	vbios := sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: "1.0"}
+	rom := sanitize.Measurement{Name: "rom", Algorithm: sanitize.Version, Value: "2.0"}
+	for _, measured := range [][]sanitize.Measurement{{vbios}, {}, {rom}} {
+		w.tenancy("first", gpu)
+		w.runStage(gpu, clean(measured...))
+	}
+	proofs, err := w.records.Sanitized()
+	if err != nil || len(proofs) != 1 {
+		t.Fatalf("proofs: got %+v, %v, want one", proofs, err)
+	}
+	if got, want := proofs[0].Firmware, []sanitize.Measurement{rom, vbios}; !slices.Equal(got, want) {
+		t.Errorf("accepted: got %v, want %v", got, want)
+	}
+}
+
 // TestMarkDoesNotDependOnTheEnd: however a tenancy ends, the device waits for its stage, and only its own claim gets it again.
 func TestMarkDoesNotDependOnTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*world){
@@ -277,7 +298,7 @@ func TestRuleDecidesWhatIsSanitized(t *testing.T) {
 		w.node = nil
 		w.wantFree("without the rule", gpu)
 		w.sanitizes(v1alpha1.SanitizeRelease)
-		w.wantRefusal("with the rule again", w.request("next", gpu), rule.NotSanitized)
+		w.wantRefusal("with the rule again", w.request("third", gpu), rule.NotSanitized)
 	})
 	t.Run("a profile that does not exist", func(t *testing.T) {
 		w := newWorld(t)
@@ -316,6 +337,17 @@ func TestRuleDecidesWhatIsSanitized(t *testing.T) {
 		w.k.Reboot()
 		w.mustRecover()
 		w.mustPrepare(required("next")) // its own data
+	})
+	t.Run("a tenant without the rule takes the mark over", func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		w.sanitizes(v1alpha1.SanitizeRelease)
+		w.tenancy("first", gpu)
+		w.node = nil
+		w.tenancy("second", gpu)
+		w.sanitizes(v1alpha1.SanitizeRelease)
+		w.wantRefusal("the claim that had it before the last tenant", w.request("first", gpu), rule.NotSanitized)
+		w.mustPrepare(w.request("second", gpu)) // its own data
 	})
 	t.Run("a tenant between two rules spoils the proof", func(t *testing.T) {
 		w := newWorld(t)

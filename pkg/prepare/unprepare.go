@@ -154,9 +154,11 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 // noteStages marks the functions of a tenant's claim whose rule asks for a sanitizing stage now, and did not when the
 // claim was prepared.
 func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
-	tenants := rec.Kind == journal.Claim && !rec.Plan.IsStage() && rec.State != journal.Preparing
+	if rec.Kind != journal.Claim || rec.Plan.IsStage() || rec.State == journal.Preparing {
+		return nil
+	}
 	selection := nodeconfig.Select(o.Config.Node, snap)
-	if !tenants || !selection.Sanitizes() {
+	if !selection.Sanitizes() {
 		return nil
 	}
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)

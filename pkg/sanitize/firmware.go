@@ -78,3 +78,16 @@ func byName(measurements []Measurement) map[string]*Measurement {
 	}
 	return names
 }
+
+// Merge returns the measurements of a result, and those accepted before that the result lacks, sorted by name.
+func Merge(accepted, measured []Measurement) []Measurement {
+	is := byName(measured)
+	merged := slices.Clone(measured)
+	for _, old := range accepted {
+		if is[old.Name] == nil {
+			merged = append(merged, old)
+		}
+	}
+	slices.SortFunc(merged, func(a, b Measurement) int { return strings.Compare(a.Name, b.Name) })
+	return merged
+}

@@ -1,7 +1,6 @@
 package effects
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -30,9 +29,6 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 		if err := set.Journal.SpoilSanitized(a, fn.Identity); err != nil {
 			return err
 		}
-		if fn.Sanitize == "" {
-			continue
-		}
 		if err := set.markUnsanitized(rec, fn); err != nil {
 			return err
 		}
@@ -40,8 +36,9 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 	return nil
 }
 
-// markUnsanitized marks a function of a tenant's claim, unless it is marked for the claim already. A failed stage stays in the
-// mark: only an operator ends that.
+// markUnsanitized marks a function of a tenant's claim if it has a stage, unless it is marked for the claim already. A mark
+// that the function has is brought up to date even if its rule asks for no stage now: the claim in it may get the function
+// again, and the rule may ask again. A failed stage stays in the mark: only an operator ends that.
 func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
 	own := journal.SanitizeMark{
 		Address: fn.Address, Identity: fn.Identity, Since: time.Now().UTC().Format(time.RFC3339), Claim: claimName(rec),
@@ -50,10 +47,13 @@ func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
 	if err != nil {
 		return err
 	}
-	if former != nil {
-		if former.Claim.UID == rec.ID() && former.Stage == nil {
-			return nil
-		}
+	switch {
+	case former == nil && fn.Sanitize == "":
+		return nil
+	case former == nil:
+	case former.Claim.UID == rec.ID() && former.Stage == nil:
+		return nil
+	default:
 		own.Failed = former.Failed
 	}
 	return set.Journal.MarkUnsanitized(own)
@@ -88,22 +88,21 @@ func (set *Set) noteStage(rec *journal.Record) error {
 	return nil
 }
 
-// unsanitized returns the mark of a function; nil if it has none of its own.
-func (set *Set) unsanitized(fn *plan.Function) (*journal.SanitizeMark, error) {
+// unsanitized returns the mark of a function, that of a failed stage first; nil if it has none of its own.
+func (set *Set) unsanitized(fn *plan.Function) (found *journal.SanitizeMark, err error) {
 	marks, err := set.Journal.Unsanitized()
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(marks, func(m journal.SanitizeMark) bool {
-		if m.Identity == (device.Identity{}) || fn.Identity == (device.Identity{}) {
-			return m.Address == fn.Address
+	for i := range marks {
+		m := &marks[i]
+		known := m.Identity != (device.Identity{}) && fn.Identity != (device.Identity{})
+		isOwn := known && m.Identity.Match(fn.Identity) == device.Agrees || !known && m.Address == fn.Address
+		if isOwn && (found == nil || found.Failed == nil) {
+			found = m
 		}
-		return m.Identity.Match(fn.Identity) == device.Agrees
-	})
-	if i < 0 {
-		return nil, nil
 	}
-	return &marks[i], nil
+	return found, nil
 }
 
 func claimName(rec *journal.Record) journal.ClaimName {
