@@ -10,8 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Outlook describes the node after the plan is applied and, if due, the node is rebooted, as far as its files determine
-// it.
+// Outlook is the state of the node that its files determine after the plan is applied, and after the reboot if one is due.
 type Outlook struct {
 	// Files are the files that differ then, including those of /proc and /sys, by path.
 	Files []FileOutlook

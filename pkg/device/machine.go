@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Machine describes the machine of the kernel, as far as it decides how the node gets an IOMMU.
+// Machine describes the properties of the machine that decide how the node gets an IOMMU.
 type Machine struct {
 	// Arch is empty if no file shows it, as in a partial copy of a node.
 	Arch Arch `json:"arch,omitempty"`

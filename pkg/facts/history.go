@@ -62,25 +62,6 @@ type Cleaning struct {
 	Reason string            `json:"reason,omitempty"`
 }
 
-// SanitizedBefore is a sanitizing stage of the function.
-type SanitizedBefore struct {
-	Time time.Time `json:"time"`
-	// Event is the number of the ledger's event.
-	Event  int64               `json:"event"`
-	Result ledger.Result       `json:"result"`
-	Stage  ledger.Sanitization `json:"stage"`
-	Reason string              `json:"reason,omitempty"`
-}
-
-// Words returns the stage in a few words: "Clean by memory (sha256:...)".
-func (s *SanitizedBefore) Words() string {
-	text := fmt.Sprintf("%s by %s (%s)", s.Stage.Verdict, s.Stage.Profile, s.Stage.Image)
-	if s.Reason != "" {
-		text += ": " + s.Reason
-	}
-	return text
-}
-
 // Proven reports whether the reset worked and left the function as it was.
 func (c *Cleaning) Proven() bool {
 	return c != nil && c.Result == ledger.OK && c.Proof.OK && c.Proof.Match
@@ -242,16 +223,6 @@ func (h *History) reset(e *ledger.Event) {
 		for _, t := range h.open[a] {
 			t.cleaned(e, c)
 		}
-	}
-}
-
-// sanitize records a stage for the next tenancy of its functions.
-func (h *History) sanitize(e *ledger.Event) {
-	if e.Sanitize == nil {
-		return
-	}
-	for i := range e.Devices {
-		h.sanitized[e.Devices[i].Address] = &SanitizedBefore{Time: e.Time, Event: e.Seq, Result: e.Result, Stage: *e.Sanitize, Reason: e.Reason}
 	}
 }
 

@@ -186,7 +186,7 @@ func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 	return all, nil
 }
 
-// FinishDrains continues every drain as far as possible now: functions that no claim has return to their drivers, even
+// FinishDrains continues every drain: functions that no claim has return to their drivers, even
 // if policy "bound" keeps them on VFIO. It may be repeated; functions in use keep waiting.
 func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	drains, err := m.order.Effects.Journal.Drains()

@@ -187,7 +187,7 @@ func (e *erased) writeZeroes(ctx context.Context) error {
 	return nil
 }
 
-// verify reads what has to be gone, and returns the check.
+// verify reads the blocks that must no longer have their data, and returns the check.
 func (e *erased) verify(ctx context.Context) (sanitize.Check, error) {
 	begun := time.Now()
 	was := e.namespace

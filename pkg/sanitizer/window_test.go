@@ -43,7 +43,7 @@ func (m *lying) store(i, value uint64) {
 
 const ones = ^uint64(0)
 
-// faults are memories of 4096 words, one or several windows, with what has to be found in them.
+// faults are memories of 4096 words, in one or several windows, with the fault that must be found in each.
 func faults() map[string]struct {
 	make    func() []words
 	offBus  bool
