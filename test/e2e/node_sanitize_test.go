@@ -26,7 +26,7 @@ const stageNamespace = "kata-vfio-sanitizing"
 // the plugin decides by it. The sanitizer here only answers: what one wipes in a VM is seen in the lab's own tests.
 func sanitizesBetweenTenants(ctx context.Context, s *site) error {
 	after := context.WithoutCancel(ctx)
-	err := s.installSanitizer(ctx)
+	err := s.awaitController(ctx)
 	if err == nil {
 		err = s.takeTurnsWithStage(ctx)
 	}
@@ -34,7 +34,7 @@ func sanitizesBetweenTenants(ctx context.Context, s *site) error {
 		err = s.tenantIsNoStage(ctx)
 	}
 	// The second claim's end makes another stage, which must not outlive the chart's controller.
-	return errors.Join(err, s.clear(after), s.awaitSanitized(after), s.node.InstallPlugin(after, chart))
+	return errors.Join(err, s.clear(after), s.awaitSanitized(after))
 }
 
 // awaitSanitized waits until no device waits for a stage, and none is left.
@@ -49,31 +49,28 @@ func (s *site) awaitSanitized(ctx context.Context) error {
 	return errors.Join(err, s.awaitNoStage(ctx))
 }
 
-// installSanitizer upgrades the chart with a profile for one GPU. The node has the image by its digest, as after a pull.
-func (s *site) installSanitizer(ctx context.Context) error {
+// sanitizerSettings are the chart's for a profile and one GPU with it. They give the node the image by its digest, as after a pull.
+func (s *site) sanitizerSettings(ctx context.Context) ([]string, error) {
 	ctr := path.Join(node.Dir, "bin/ctr") + " --namespace k8s.io images "
 	digest, err := s.output(ctx, ctr+"list name=="+node.ShowImage+" | awk 'NR == 2 {print $3}'")
 	if err != nil || !strings.HasPrefix(digest, "sha256:") {
-		return fmt.Errorf("find the digest of %s: %q, %w", node.ShowImage, digest, err)
+		return nil, fmt.Errorf("find the digest of %s: %q, %w", node.ShowImage, digest, err)
 	}
 	image := "localhost/sanitizer@" + digest
 	if _, err := s.output(ctx, ctr+"tag --force "+node.ShowImage+" "+image+" && "+ctr+"label "+image+" io.cri-containerd.image=managed io.cri-containerd.pinned=pinned"); err != nil {
-		return err
+		return nil, err
 	}
 	ids, err := s.output(ctx, "cd /sys/bus/pci/devices/"+topology.GPU0+" && cat vendor device")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args := strings.Join(append([]string{"sanitized"}, strings.Fields(ids)...), ",")
 	const profile, rule = "sanitizers.profiles.answers.", "nodeConfig.devices[1]."
-	err = s.node.InstallPlugin(ctx, chart, "sharedPool.replicas=1",
-		profile+"image="+image, profile+"command={/container}", profile+"args={"+args+"}", profile+"timeoutSeconds=300", profile+"privileged=true",
-		rule+"name=sanitized", rule+"match.types={gpu}", rule+"match.addresses={"+topology.GPU0+"}", rule+"sanitize.profile=answers",
-		"nodeConfig.devices[2].name=others", "nodeConfig.devices[2].match.types={gpu,vf}")
-	if err != nil {
-		return err
-	}
-	return s.awaitController(ctx)
+	return []string{
+		profile + "image=" + image, profile + "command={/container}", profile + "args={" + args + "}", profile + "timeoutSeconds=300",
+		profile + "privileged=true", rule + "name=sanitized", rule + "match.types={gpu}", rule + "match.addresses={" + topology.GPU0 + "}",
+		rule + "sanitize.profile=answers", "nodeConfig.devices[2].name=others", "nodeConfig.devices[2].match.types={gpu,vf}",
+	}, nil
 }
 
 // takeTurnsWithStage gives the GPU to two claims. The second pod is made while the first has it.

@@ -74,21 +74,23 @@ func containersAndVMsShareGPU(ctx context.Context, s *site) error {
 		err = s.awaitTwinTaint(ctx, "")
 	}
 	_, deleteErr := s.plane.Kubectl(after, "delete", "deviceclass", "gpu.example.com", "--ignore-not-found")
-	return errors.Join(err, deleteErr, s.clear(after), s.node.StopService(after, vendorDriver), s.node.InstallPlugin(after, chart))
+	return errors.Join(err, deleteErr, s.clear(after), s.node.StopService(after, vendorDriver))
 }
 
 // sharedGPU is the one that the lab's values leave out.
 const sharedGPU = topology.GPU3
 
-// shareGPU upgrades the chart with the controller and one shared GPU, and starts the vendor's driver.
+// controllerSettings are the chart's for what needs its controller: one shared GPU, and a sanitizer for another one.
+func controllerSettings(ctx context.Context, s *site) ([]string, error) {
+	sanitizer, err := s.sanitizerSettings(ctx)
+	return append(sanitizer, "sharedPool.enabled=true", "sharedPool.replicas=1", "sharedPool.drivers={"+vendordriver.Name+"}",
+		"deviceClasses.shared-gpu.enabled=true", "nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name), err
+}
+
+// shareGPU starts the vendor's driver, and waits until it and ours publish the GPU.
 func (s *site) shareGPU(ctx context.Context) error {
 	err := s.node.StartService(vendorDriver, path.Join(node.Dir, "bin", vendorDriver), "--node", s.node.Name(),
 		"--kubeconfig", path.Join(node.Dir, "etc/kubelet.kubeconfig"), "--gpus", sharedGPU)
-	if err != nil {
-		return err
-	}
-	err = s.node.InstallPlugin(ctx, chart, "sharedPool.enabled=true", "sharedPool.replicas=1", "sharedPool.drivers={"+vendordriver.Name+"}",
-		"deviceClasses.shared-gpu.enabled=true", "nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,9 @@ type site struct {
 	client kubernetes.Interface
 	// kata is what runs pods in VMs; nil is the stand-in.
 	kata *kata.Install
+	// settings are those with which the chart is installed, beside the lab's; unsettled if an installation of others failed.
+	settings  []string
+	unsettled bool
 	// drivers are the functions' drivers while nothing is held.
 	drivers string
 	// documents are what people are told to run, and reading is a directory for who does.

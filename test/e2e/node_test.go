@@ -34,6 +34,9 @@ type nodeCase struct {
 	contract bool
 	// drivers leaves the case out where Kata boots its own guest: it needs drivers of the lab's devices there.
 	drivers bool
+	// settings are the chart's beside those of the lab, as helm --set takes them. Cases of the same settings that follow each other share
+	// an installation.
+	settings func(context.Context, *site) ([]string, error)
 }
 
 // chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty; with -short not the longer.
@@ -78,8 +81,8 @@ func nodeCases() []nodeCase {
 		{name: "DeadSandboxIsReplacedWithItsDevice", run: sandboxDies, longer: true, contract: true},
 		{name: "PluginKilledWhilePodStartsContinues", run: pluginKilledWhilePodStarts, longer: true, contract: true},
 		{name: "SandboxIsRefusedWithoutPlugin", run: noVMWithoutPlugin, longer: true, contract: true},
-		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true},
-		{name: "DevicesAreSanitizedBetweenTenants", run: sanitizesBetweenTenants, noVMs: true},
+		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true, settings: controllerSettings},
+		{name: "DevicesAreSanitizedBetweenTenants", run: sanitizesBetweenTenants, noVMs: true, settings: controllerSettings},
 		{name: "DaemonsKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringRollingUpdate", run: rollingUpdate},
 		{name: "PodWaitsForPlugin", run: pluginAway, longer: true, contract: true},
@@ -209,7 +212,7 @@ func runOnNode(t *testing.T, c node.Config, cases []nodeCase) ([]caseEnd, error)
 // try runs a case, after which nothing may be held. What a case leaves behind is its failure, and no other's.
 func (s *site) try(ctx context.Context, c nodeCase) error {
 	begin, logs := time.Now(), s.logEnds()
-	err := s.node.UseVMs(ctx, !c.noVMs)
+	err := s.prepare(ctx, c)
 	if err == nil {
 		err = c.run(ctx, s)
 	}
@@ -219,4 +222,27 @@ func (s *site) try(ctx context.Context, c nodeCase) error {
 	err = errors.Join(err, s.keepLogs(ctx, c.name, logs), s.clear(ctx))
 	s.log("%s: %v after %.1fs", c.name, err, time.Since(begin).Seconds())
 	return err
+}
+
+// prepare makes the node as the case needs it.
+func (s *site) prepare(ctx context.Context, c nodeCase) error {
+	if err := s.node.UseVMs(ctx, !c.noVMs); err != nil {
+		return err
+	}
+	var settings []string
+	if c.settings != nil {
+		var err error
+		if settings, err = c.settings(ctx, s); err != nil {
+			return err
+		}
+	}
+	if !s.unsettled && slices.Equal(settings, s.settings) {
+		return nil
+	}
+	s.unsettled = true // after a failure, the next case installs its own
+	if err := s.node.InstallPlugin(ctx, chart, settings...); err != nil {
+		return err
+	}
+	s.settings, s.unsettled = settings, false
+	return nil
 }

@@ -33,8 +33,9 @@ const (
 	release = "kata-vfio"
 	// pluginImage is the plugin's image, made from this tree.
 	pluginImage = "localhost/" + PluginName + ":lab"
-	// pluginLimit is for the plugin to be pulled up, and for one instance to follow another.
-	pluginLimit = 2 * time.Minute
+	// pluginLimit is for the plugin to start, and for one instance to follow another: half a minute, and several times that if the machine
+	// below the emulated one is busy.
+	pluginLimit = 5 * time.Minute
 )
 
 // pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small (the machine
