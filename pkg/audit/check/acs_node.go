@@ -17,11 +17,7 @@ import (
 // sharedDomainChecks are about kernel arguments that decide about ACS, and about where functions of several tenants meet.
 func sharedDomainChecks() []Check {
 	return []Check{
-		// The override works by this argument alone: a kernel that has the patch, as
-		// several distributions' have, is a stock one without it.
-		{ID: "ACS-006", Judge: func(n *facts.Node) Answer {
-			return badArgument(n, "pcie_acs_override", func(string) string { return "fakes isolation that the hardware lacks" })
-		}},
+		ofSettings("ACS-006"),
 		{ID: "ACS-007", Judge: noArgumentAgainstACS},
 		{ID: "ACS-003", Judge: translatedRequests},
 		{ID: "ACS-009", Judge: tenantsMeet},
@@ -34,7 +30,7 @@ func sharedDomainChecks() []Check {
 // takes nothing from a tenant's isolation.
 func noArgumentAgainstACS(n *facts.Node) Answer {
 	concerned := map[pci.Address]bool{}
-	found := badArgument(n, "pci", func(value string) string {
+	found := argument{"pci", func(value string) string {
 		var texts []string
 		for _, c := range isolation.ACSChanges(value) {
 			reached := concernedBy(n, &c)
@@ -46,7 +42,7 @@ func noArgumentAgainstACS(n *facts.Node) Answer {
 			}
 		}
 		return strings.Join(texts, " and ")
-	})
+	}}.judge(n)
 	if found[0].State != finding.Fail {
 		return found
 	}

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ func bootChecks() []Check {
 		{ID: "HOST-015", Judge: measuredBoot},
 		{ID: "HOST-013", Judge: confined},
 		{ID: "HOST-018", Judge: clockSet},
-		{ID: "HOST-020", Judge: doorsShut},
+		ofSettings("HOST-020"),
 	}
 }
 
@@ -168,24 +167,4 @@ func clockSet(n *facts.Node) Answer {
 		return pass("systemd-timesyncd synchronized it", mark)
 	}
 	return say(finding.Manual, "no file shows whether the clock is synchronized; check on the node", []facts.Fact{mark})
-}
-
-func doorsShut(n *facts.Node) Answer {
-	doors := map[string][]string{"kernel.dmesg_restrict": {"1"}, "kernel.kexec_load_disabled": {"1"}, "kernel.unprivileged_bpf_disabled": {"1", "2"}}
-	var known []facts.Fact
-	found := over(slices.Sorted(maps.Keys(doors)), func(name string) Answer {
-		s := n.Sysctl(name)
-		if s.Running.Status == facts.Absent {
-			return nil // the kernel was built without
-		}
-		known = append(known, s.Running)
-		if said := judgeSysctl(&s, doors[name]); said[0].State != finding.Pass {
-			return said.object(name)
-		}
-		return nil
-	})
-	if len(known) == 0 {
-		return unknown("the kernel's settings", n.Read("proc/sys/kernel/dmesg_restrict"))
-	}
-	return found.or(pass(count(len(known), "setting"), known...))
 }

@@ -133,10 +133,11 @@ func kvmGuards(n *facts.Node) Answer {
 	return pass("in force where needed", flush.Running, pages.Running)
 }
 
+// notNested judges the module that is loaded: options of the other one have no effect on this CPU.
 func notNested(n *facts.Node) Answer {
-	for _, module := range []string{"kvm_intel", "kvm_amd"} {
+	for i, module := range []string{"kvm_intel", "kvm_amd"} {
 		if n.Parameter(module, "nested").Running.Status != facts.Absent {
-			return parameter{module: module, name: "nested", good: []string{"0", "N"}, bad: "nested virtualization is on"}.judge(n)
+			return judgeSettings(n, kernelSettings()["HOST-008"][i])
 		}
 	}
 	return notApplicable("neither kvm_intel nor kvm_amd is loaded")

@@ -64,23 +64,16 @@ func noIOMMUMode(n *facts.Node) Answer {
 	if slices.ContainsFunc(nodes, func(name string) bool { return strings.HasPrefix(name, "noiommu-") }) {
 		return pending(fail("/dev/vfio has nodes of no-IOMMU groups", mode.Running, dir), &mode, "N")
 	}
-	return parameter{
-		module: "vfio", name: "enable_unsafe_noiommu_mode", good: []string{"N"},
-		bad: "VFIO's no-IOMMU mode is on: root can use any function without an IOMMU", none: "the kernel lacks this mode, or VFIO is not loaded",
-	}.judge(n)
+	return judgeSettings(n, kernelSettings()["IOM-003"]...)
 }
 
 // interruptChecks are about interrupt remapping.
 func interruptChecks() []Check {
 	return []Check{
 		{ID: "IOM-005", Judge: interruptsRemapped},
-		{ID: "IOM-006", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "vfio_iommu_type1") }},
-		{ID: "IOM-007", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "iommufd") }},
-		{ID: "IOM-008", Judge: func(n *facts.Node) Answer {
-			return badArgument(n, "intremap", badWords(map[string]string{
-				"off": "disables interrupt remapping", "nosid": "disables source checks of interrupts",
-			}))
-		}},
+		{ID: "IOM-006", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "IOM-006") }},
+		{ID: "IOM-007", Judge: func(n *facts.Node) Answer { return unsafeInterrupts(n, "IOM-007") }},
+		ofSettings("IOM-008"),
 		{ID: "IOM-009", Judge: firmwareOffersRemapping},
 		{ID: "IOM-010", Judge: unitsRemap},
 	}
@@ -122,10 +115,8 @@ func isX86(n *facts.Node) bool {
 
 // unsafeInterrupts judges the parameter of one of its two modules. While
 // interrupts are remapped it changes nothing today, and weighs less.
-func unsafeInterrupts(n *facts.Node, module string) Answer {
-	found := parameter{
-		module: module, name: "allow_unsafe_interrupts", good: []string{"N"}, bad: "allow_unsafe_interrupts is on", none: "module " + module + " is not loaded",
-	}.judge(n)
+func unsafeInterrupts(n *facts.Node, id string) Answer {
+	found := judgeSettings(n, kernelSettings()[id]...)
 	if found[0].State == finding.Fail && interruptsRemapped(n)[0].State == finding.Pass {
 		found[0].Text += "; it has no effect while interrupts are remapped"
 		return found.weighs(rule.Medium)

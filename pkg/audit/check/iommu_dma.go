@@ -16,7 +16,7 @@ import (
 // translationChecks are about DMA translation.
 func translationChecks() []Check {
 	return []Check{
-		{ID: "IOM-011", Judge: translationNotOff},
+		ofSettings("IOM-011"),
 		{ID: "IOM-012", Judge: iommuAskedFor},
 		{ID: "IOM-013", Judge: func(n *facts.Node) Answer {
 			return each(n, groupFile(n, "type"), func(f *device.Function) Answer { return translated(n, f) })
@@ -26,18 +26,6 @@ func translationChecks() []Check {
 		{ID: "IOM-021", Judge: mappingsBounded},
 		{ID: "IOM-023", Judge: earlyDMA},
 	}
-}
-
-func translationNotOff(n *facts.Node) Answer {
-	said := slices.Concat(
-		badArgument(n, "iommu", badWords(map[string]string{"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers"})),
-		badArgument(n, "intel_iommu", badWords(map[string]string{
-			"off": "disables the IOMMU", "igfx_off": "skips the integrated graphics", "tboot_noforce": "lets a measured boot skip the IOMMU",
-		})),
-		badArgument(n, "amd_iommu", badWords(map[string]string{"off": "disables the IOMMU"})),
-	)
-	failed := slices.DeleteFunc(said, func(f finding.Finding) bool { return f.State == finding.Pass })
-	return failed.or(pass("no weakening argument", n.Cmdline()))
 }
 
 func iommuAskedFor(n *facts.Node) Answer {

@@ -5,9 +5,94 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
+
+// setting is one setting of the kernel, with the values that are good or bad.
+type setting interface {
+	// judge returns one finding for each value at fault, or one that says that none is.
+	judge(*facts.Node) Answer
+}
+
+// kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values read their rows
+// with judgeSettings, too.
+func kernelSettings() map[string][]setting {
+	const vfioLess, unsafe = "vfio-pci is not loaded, or lacks this parameter", "allow_unsafe_interrupts is on"
+	off := []string{"N"}
+	return map[string][]setting{
+		// The override works by this argument alone: a kernel that has the patch, as several distributions' have, is a stock one without it.
+		"ACS-006":  {argument{"pcie_acs_override", anyValue("fakes isolation that the hardware lacks")}},
+		"HOST-008": {nested("kvm_intel"), nested("kvm_amd")},
+		"HOST-020": {
+			sysctl{"kernel.dmesg_restrict", []string{"1"}}, sysctl{"kernel.kexec_load_disabled", []string{"1"}},
+			sysctl{"kernel.unprivileged_bpf_disabled", []string{"1", "2"}},
+		},
+		"IOM-003": {parameter{
+			"vfio", "enable_unsafe_noiommu_mode", off, "VFIO's no-IOMMU mode is on: root can use any function without an IOMMU",
+			"the kernel lacks this mode, or VFIO is not loaded",
+		}},
+		"IOM-006": {parameter{"vfio_iommu_type1", "allow_unsafe_interrupts", off, unsafe, "module vfio_iommu_type1 is not loaded"}},
+		"IOM-007": {parameter{"iommufd", "allow_unsafe_interrupts", off, unsafe, "module iommufd is not loaded"}},
+		"IOM-008": {argument{"intremap", badWords(map[string]string{
+			"off": "disables interrupt remapping", "nosid": "disables source checks of interrupts",
+		})}},
+		"IOM-011": {
+			argument{"iommu", badWords(map[string]string{"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers"})},
+			argument{"intel_iommu", badWords(map[string]string{
+				"off": "disables the IOMMU", "igfx_off": "skips the integrated graphics", "tboot_noforce": "lets a measured boot skip the IOMMU",
+			})},
+			argument{"amd_iommu", badWords(map[string]string{"off": "disables the IOMMU"})},
+		},
+		"VFIO-001": {parameter{"vfio_pci", "disable_denylist", off, "the denylist is disabled", vfioLess}},
+		"VFIO-002": {parameter{"vfio_pci", "enable_sriov", off, "a VM or process with a PF can create VFs", vfioLess}},
+		"VFIO-015": {parameter{"vfio_pci", "nointxmask", off, "interrupts are masked at the interrupt controller", vfioLess}},
+	}
+}
+
+// nested is the parameter of KVM's nested virtualization.
+func nested(module string) parameter {
+	return parameter{module, "nested", []string{"0", "N"}, "nested virtualization is on", "module " + module + " is not loaded"}
+}
+
+// ofSettings is the check of a rule that only compares.
+func ofSettings(id string) Check {
+	return Check{ID: id, Judge: func(n *facts.Node) Answer { return judgeSettings(n, kernelSettings()[id]...) }}
+}
+
+// judgeSettings returns the findings of the settings at fault, or that can't be read. Without one, it returns one finding that names those
+// that are good; settings that the kernel does not have are not applicable if all of them are.
+func judgeSettings(n *facts.Node, all ...setting) Answer {
+	by := map[finding.State]Answer{}
+	var wrong Answer
+	for _, s := range all {
+		for _, f := range s.judge(n) {
+			by[f.State] = append(by[f.State], f)
+			if f.State != finding.Pass && f.State != finding.NotApplicable {
+				wrong = append(wrong, f)
+			}
+		}
+	}
+	return wrong.or(joined(by[finding.Pass])).or(joined(by[finding.NotApplicable]))
+}
+
+// joined makes one finding of several with the same state.
+func joined(all Answer) Answer {
+	if len(all) == 0 {
+		return nil
+	}
+	one := all[0]
+	for _, f := range all[1:] {
+		one.Text += "; " + f.Text
+		for _, e := range f.Evidence {
+			if !slices.Contains(one.Evidence, e) {
+				one.Evidence = append(one.Evidence, e)
+			}
+		}
+	}
+	return Answer{one}
+}
 
 // parameter is a module's parameter with good values only.
 type parameter struct {
@@ -29,6 +114,29 @@ func (p parameter) judge(n *facts.Node) Answer {
 		return pending(fail(p.bad, s.Running), &s, p.good...)
 	}
 	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
+}
+
+// sysctl is one of the kernel's runtime settings.
+type sysctl struct {
+	name string
+	good []string
+}
+
+func (c sysctl) judge(n *facts.Node) Answer {
+	s := n.Sysctl(c.name)
+	switch {
+	case s.Running.Status == facts.Absent:
+		return notApplicable("the kernel was built without "+c.name, s.Running)
+	case !s.Running.OK():
+		return unknown(c.name, s.Running).object(c.name)
+	case !s.Running.Is(c.good...):
+		return pending(fail(fmt.Sprintf("%s is %s", c.name, s.Running.Value), s.Running), &s, c.good...).object(c.name)
+	}
+	found := setLater(pass(c.name+"="+s.Running.Value, s.Running), &s, c.good...)
+	if found[0].State == finding.Pass {
+		return found
+	}
+	return found.object(c.name)
 }
 
 // pending adds the effect of the next boot to a failure: it ends, or a file sets it again.
@@ -77,15 +185,20 @@ func isYes(value string) bool {
 	return on
 }
 
-// badArgument judges a parameter of the kernel command line: bad returns the fault of a value, or "". The running
-// kernel's value counts. Values for later boots are shown as well, and fail if the running kernel's value is good.
-func badArgument(n *facts.Node, name string, bad func(value string) string) Answer {
+// argument is a parameter of the kernel command line with bad values: bad returns the fault of one, or "".
+type argument struct {
+	name string
+	bad  func(value string) string
+}
+
+// judge goes by the running kernel's value. Values for later boots are shown as well, and fail if the running kernel's value is good.
+func (a argument) judge(n *facts.Node) Answer {
 	cmdline := n.Cmdline()
 	if !cmdline.OK() {
 		return unknown("the kernel command line", cmdline)
 	}
-	now, lines := argumentFails(name, n.RunningArguments(name), bad)
-	next, later := argumentFails(name, n.NextArguments(name), bad)
+	now, lines := a.fails(n.RunningArguments(a.name))
+	next, later := a.fails(n.NextArguments(a.name))
 	switch {
 	case len(lines) > 0 && len(later) > 0:
 		return now.pending("also set on disk: it returns with every boot").seen(later...)
@@ -97,27 +210,27 @@ func badArgument(n *facts.Node, name string, bad func(value string) string) Answ
 	case len(later) > 0:
 		return next.pending("comes with the next boot")
 	}
-	return pass("no weakening argument "+name+"=", cmdline)
+	return pass("no weakening argument "+a.name+"=", cmdline)
 }
 
-// argumentFails names the bad values of an argument, and the lines that set them.
-func argumentFails(name string, all []facts.Argument, bad func(string) string) (Answer, []facts.Fact) {
-	var words []string
+// fails names the bad values, and the lines that set them.
+func (a argument) fails(all []facts.Argument) (Answer, []facts.Fact) {
+	var texts []string
 	var lines []facts.Fact
-	for _, a := range all {
-		if why := bad(a.Value); why != "" {
-			words = append(words, fmt.Sprintf("%s sets %s=%s, which %s", a.Place(), name, a.Value, why))
-			lines = append(lines, a.Line)
+	for _, found := range all {
+		if why := a.bad(found.Value); why != "" {
+			texts = append(texts, fmt.Sprintf("%s sets %s=%s, which %s", found.Place(), a.name, found.Value, why))
+			lines = append(lines, found.Line)
 		}
 	}
-	return fail(strings.Join(words, "; "), lines...), lines
+	return fail(strings.Join(texts, "; "), lines...), lines
 }
 
 // badWords returns a judge of values that are words with commas between. The map has the fault of each bad word.
-func badWords(words map[string]string) func(string) string {
+func badWords(bad map[string]string) func(string) string {
 	return func(value string) string {
 		for word := range strings.SplitSeq(value, ",") {
-			if why := words[word]; why != "" {
+			if why := bad[word]; why != "" {
 				return why
 			}
 		}
@@ -125,12 +238,7 @@ func badWords(words map[string]string) func(string) string {
 	}
 }
 
-func judgeSysctl(s *facts.Setting, good []string) Answer {
-	switch {
-	case !s.Running.OK():
-		return unknown(s.Name, s.Running)
-	case !s.Running.Is(good...):
-		return pending(fail(fmt.Sprintf("%s is %s", s.Name, s.Running.Value), s.Running), s, good...)
-	}
-	return setLater(pass(s.Running.Value, s.Running), s, good...)
+// anyValue returns a judge that finds the same fault in every value.
+func anyValue(fault string) func(string) string {
+	return func(string) string { return fault }
 }

@@ -23,24 +23,23 @@ func vfioChecks() []Check {
 // vfioModuleChecks are about vfio-pci's parameters.
 func vfioModuleChecks() []Check {
 	return []Check{
-		{ID: "VFIO-001", Judge: vfioPCI("disable_denylist", "the denylist is disabled", "N").judge},
-		{ID: "VFIO-002", Judge: vfioPCI("enable_sriov", "a VM or process with a PF can create VFs", "N").judge},
+		ofSettings("VFIO-001"),
+		ofSettings("VFIO-002"),
 		{ID: "VFIO-015", Judge: legacyOff},
 	}
 }
 
-func vfioPCI(name, bad, good string) parameter {
-	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or lacks this parameter"}
-}
-
 // legacyOff judges VGA only if a card of that class is assignable.
 func legacyOff(n *facts.Node) Answer {
-	said := vfioPCI("nointxmask", "interrupts are masked at the interrupt controller", "N").judge(n)
+	said := judgeSettings(n, kernelSettings()["VFIO-015"]...)
 	vga := slices.ContainsFunc(assignable(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
 	if !vga || said[0].State == finding.Fail {
 		return said
 	}
-	legacy := vfioPCI("disable_vga", fmt.Sprintf("the holder of a VGA card can reach the legacy range of all cards (class %04x)", uint16(pci.ClassVGA)), "Y").judge(n)
+	legacy := parameter{
+		"vfio_pci", "disable_vga", []string{"Y"},
+		fmt.Sprintf("the holder of a VGA card can reach the legacy range of all cards (class %04x)", uint16(pci.ClassVGA)), "the kernel lacks CONFIG_VFIO_PCI_VGA",
+	}.judge(n)
 	if legacy[0].State == finding.NotApplicable { // a kernel without CONFIG_VFIO_PCI_VGA
 		return said
 	}
