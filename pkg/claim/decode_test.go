@@ -17,6 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 const driver = v1alpha1.DriverName
@@ -224,6 +226,7 @@ func TestDecodeRefusesWhatWeakensFromAClaim(t *testing.T) {
 			if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); !ok {
 				t.Errorf("%s%s: got %v, want a WeakensIsolationError", kind, body, err)
 			}
+			ruletest.ErrorAt(t, rule.AtPrepare, err, rule.WeakensIsolation)
 			if body == `,"vlanQoS":1` || body == `,"vlanProtocol":"802.1ad"` {
 				body += `,"vlan":5`
 			}
@@ -231,6 +234,20 @@ func TestDecodeRefusesWhatWeakensFromAClaim(t *testing.T) {
 				t.Errorf("%s%s from a class: %v", kind, body, err)
 			}
 		}
+	}
+}
+
+// TestDecodeErrorsHaveCodes: the Events and conditions of a claim that can't be decoded say which kind of fault it is.
+func TestDecodeErrorsHaveCodes(t *testing.T) {
+	gpu := results(result("gpu", "gpu-0000-3b-00-0"))
+	grouped := claimOf(gpu)
+	grouped.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "g", UID: "2"}}
+	for want, in := range map[rule.Code]*resourceapi.ResourceClaim{
+		rule.ReservedForPodGroup: grouped,
+		rule.InvalidConfig:       claimOf(gpu, fromClass("VFIOConfig", `,"backend":"group"`)),
+	} {
+		_, err := claim.Decode(in, driver)
+		ruletest.ErrorAt(t, rule.AtPrepare, err, want)
 	}
 }
 

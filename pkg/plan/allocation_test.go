@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // TestMakeComparesThePool: a device is the one that was allocated if its pool is the one in
@@ -55,6 +56,7 @@ func TestMakeComparesThePool(t *testing.T) {
 			req.Devices[0].Pool, n.Name = tt.pool, tt.node
 			_, err := plan.Make(req, n)
 			refused, ok := errors.AsType[*rule.RefusedError](err)
+			ruletest.RefusedAt(t, rule.AtPrepare, tt.code)
 			if ok != (tt.code != "") || ok && !refused.Has(tt.code) {
 				t.Fatalf("Make = %v, want code %q", err, tt.code)
 			}

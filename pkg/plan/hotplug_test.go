@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 const (
@@ -173,6 +174,7 @@ func TestHotPlugRefusesWhatKataCannotPlug(t *testing.T) {
 			if !ok || len(refused.Verdicts) != 1 || !refused.Has(c.want) {
 				t.Fatalf("Make = %v; want %s", err, c.want)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			for _, name := range c.names {
 				if !strings.Contains(err.Error(), name) {
 					t.Errorf("message does not say %q: %v", name, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // bindSteps are the steps that bring a function from its driver to vfio-pci.
@@ -431,6 +432,7 @@ func TestMakeRefuses(t *testing.T) {
 			if !errors.As(err, &refused) {
 				t.Fatalf("Make = %v; want a RefusedError", err)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			if !refused.Has(tt.want) {
 				t.Errorf("refused with %+v; want %s", refused.Verdicts, tt.want)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // Vendors, and classes of functions beside GPUs.
@@ -356,6 +357,7 @@ func TestDriveBehindVMDLeavesVMD(t *testing.T) {
 			if !ok || refused.Verdicts[0].Code != c.want {
 				t.Fatalf("Make = %v; want %s", err, c.want)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			if fix := refused.Verdicts[0].Fix; !strings.HasPrefix(fix, "disable VMD") || strings.Contains(fix, "addresses:") {
 				t.Errorf("the fix is %q; want VMD disabled", fix)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // TestVFIOOpensTheFunction refuses what could be bound to vfio-pci, and not opened.
@@ -76,6 +77,7 @@ func TestVFIOOpensTheFunction(t *testing.T) {
 			}
 			_, err := plan.Make(req, node(s))
 			checkRefusal(t, err, c.code, c.text, c.fix)
+			ruletest.RefusedAt(t, rule.AtPrepare, c.code)
 		})
 	}
 }

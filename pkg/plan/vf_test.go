@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // withoutInterface takes the PF's interface away, as when it is in another
@@ -264,8 +265,9 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 			_, err := plan.Make(req, node(s))
 			refused, ok := errors.AsType[*rule.RefusedError](err)
 			if !ok || !refused.Has(tt.code) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("Make = %v, want a refusal %s that says %q", err, tt.code, tt.says)
+				t.Fatalf("Make = %v, want a refusal %s that says %q", err, tt.code, tt.says)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -174,6 +176,7 @@ func TestAddressThatCannotBeGivenBack(t *testing.T) {
 		if _, ok := errors.AsType[*effects.ReturnError](err); !ok {
 			t.Errorf("Unprepare = %v, want a ReturnError", err)
 		}
+		ruletest.ErrorAt(t, rule.AtRelease, err, rule.AddressNotReturned)
 		says(t, err, "vf-0000-21-02-0", "pool tenants", "is not in /opt/cni/bin", "unprepare --leave-addresses "+uid)
 	}
 	rec := w.record(uid)

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -162,6 +163,7 @@ func TestRefusedClaimTouchesNothing(t *testing.T) {
 			if refused := wantRefused(t, err); refused != nil && !refused.Has(tt.code) {
 				t.Errorf("refused by %v, want %s", refused, tt.code)
 			}
+			ruletest.RefusedAt(t, rule.AtPrepare, tt.code)
 			says(t, err, tt.words...)
 			w.unchanged(before)
 			if now := w.k.Writes(); len(now) > writes {

@@ -33,7 +33,7 @@ func layers() [][]string {
 			"device", "rule", "sanitize", "sysfs",
 		},
 		{ // what users write; judgments; the edges of the kernel
-			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "isolation",
+			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "isolation", "rule/ruletest",
 			"network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
 		},
 		{ // one source each

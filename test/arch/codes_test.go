@@ -4,9 +4,13 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // TestCodesAreDeclaredOnce: a code that a binary says is a constant of pkg/rule, which has a text for each. Elsewhere no literal makes
@@ -34,4 +38,55 @@ func TestCodesAreDeclaredOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// gates are the packages whose tests plant the faults that each point refuses.
+func gates() map[rule.EnforcementPoint][]string {
+	core := []string{"pkg/claim", "pkg/isolation", "pkg/nodeconfig", "pkg/plan", "pkg/plugin", "pkg/prepare"}
+	return map[rule.EnforcementPoint][]string{
+		rule.AtPublish:   append([]string{"pkg/facts", "pkg/publish", "cmd/kata-vfio-audit"}, core...),
+		rule.AtPrepare:   core,
+		rule.AtSandbox:   {"pkg/plugin/nri"},
+		rule.AtContainer: {"pkg/plugin/nri"},
+		rule.AtRelease:   core,
+	}
+}
+
+// TestEnforcedCodesHaveTests: the tests of a gate plant the fault of each code whose text says that the gate refuses. They hold the codes
+// that it returns against the texts (package ruletest). The API server's policies have a test of their own, in test/chart.
+func TestEnforcedCodesHaveTests(t *testing.T) {
+	texts, err := rule.Texts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for point, dirs := range gates() {
+		source := testSource(t, dirs)
+		for _, text := range texts {
+			// A constant, or what a user sees of it: the reason of a condition, or the value of a taint.
+			named := regexp.MustCompile(`\brule\.` + string(text.Code) + `\b|"([a-z-]+=)?` + string(text.Code) + `"`)
+			if slices.Contains(text.Enforced, point) && !named.MatchString(source) {
+				t.Errorf("the text of %s says that it is refused at %s; got no test of %v with it, want one that plants the fault", text.Code, point, dirs)
+			}
+		}
+	}
+}
+
+// testSource is the text of all tests in directories of the tree.
+func testSource(t *testing.T, dirs []string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range dirs {
+		err := filepath.WalkDir(filepath.Join("../..", dir), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(name)
+			all.Write(source)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -90,6 +91,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 			if !ok || refused.Code() != tt.code {
 				t.Fatalf("Admit = %v, want code %s", err, tt.code)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			for _, word := range append(tt.words, "claim team-a/gpu") {
 				if !strings.Contains(err.Error(), word) {
 					t.Errorf("%q does not say %q", err, word)
@@ -122,6 +124,7 @@ func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
 			req.Devices[0].Name, req.Devices[0].VF = tt.device, tt.vf
 			err := plugintest.Gate(plugintest.Cluster(plugintest.DeviceClass("fast", "team-a"))).Admit(t.Context(), req)
 			refused, decided := errors.AsType[*rule.RefusedError](err)
+			ruletest.RefusedAt(t, rule.AtPrepare, tt.code)
 			if tt.code == "" && err != nil || tt.code != "" && (!decided || refused.Code() != tt.code || !strings.Contains(err.Error(), "DeviceClass fast does not allow that")) {
 				t.Errorf("Admit = %v, want code %q", err, tt.code)
 			}

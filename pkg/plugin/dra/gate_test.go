@@ -18,6 +18,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -99,6 +100,7 @@ func TestGateRefuses(t *testing.T) {
 			if !ok || refused.Code() != tt.code {
 				t.Fatalf("Admit = %v, want code %s", err, tt.code)
 			}
+			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			for _, word := range append(tt.words, "claim team-a/gpu") {
 				if !strings.Contains(err.Error(), word) {
 					t.Errorf("%q does not say %q", err, word)

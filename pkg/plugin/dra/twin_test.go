@@ -27,6 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 	"github.com/kata-vfio/kata-vfio/test/vendordriver"
 )
@@ -122,6 +123,7 @@ func theirs(device string, selector *corev1.NodeSelector) *resourceapi.ResourceC
 // wantRefused checks that an error is a refusal with the code, or none for an empty one.
 func wantRefused(t *testing.T, err error, code rule.Code) {
 	t.Helper()
+	ruletest.RefusedAt(t, rule.AtPrepare, code)
 	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if ok != (code != "") || ok && (refused.Code() != code || refused.Verdicts[0].Text == "" || refused.Verdicts[0].Fix == "") || err != nil && !ok {
 		t.Errorf("got %v, want code %q", err, code)

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 // device returns a container with one device node.
@@ -164,6 +165,7 @@ func TestContainers(t *testing.T) {
 				tt.pod(p)
 			}
 			refused := r.Container(n.table, n.kernel, p, tt.container, tt.adjust)
+			ruletest.RefusedAt(t, rule.AtContainer, code(refused))
 			if code(refused) != tt.want {
 				t.Errorf("Container = %v, want %q", refused, tt.want)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
@@ -96,6 +97,7 @@ func TestMounts(t *testing.T) {
 				tt.pod(p)
 			}
 			refused := r.Container(n.table, n.kernel, p, tt.container, tt.adjust)
+			ruletest.RefusedAt(t, rule.AtContainer, code(refused))
 			if code(refused) != tt.want {
 				t.Errorf("Container = %v, want %q", refused, tt.want)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
 )
 
 func TestSandboxes(t *testing.T) {
@@ -93,6 +94,7 @@ func TestSandboxes(t *testing.T) {
 				tt.pod(p)
 			}
 			_, refused := r.Sandbox(n.table, p)
+			ruletest.RefusedAt(t, rule.AtSandbox, code(refused))
 			if code(refused) != tt.want {
 				t.Errorf("Sandbox = %v, want %q", refused, tt.want)
 			}
