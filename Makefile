@@ -192,9 +192,12 @@ kata: override export KATA_VFIO_LOGS := $(abspath $(or $(KATA_VFIO_LOGS),bin/kat
 kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_AGENT=FILE] [KATA_CONFIG=FILE]; the logs go to bin/kata-logs
 	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
+# What other suites stand on, and what changes seldom. `make soak` runs it.
+RARE := ^(TestMachine|TestGroupsAreRenumbered|TestUnplugged)$$
+
 .PHONY: lab
 lab: ## run the tests in lab machines
-	$(LABGO) test -count=1 $(SHORT) -timeout 100m -tags labhost -v ./test/lab
+	$(LABGO) test -count=1 $(SHORT) $(if $(SHORT),-skip '$(RARE)') -timeout 100m -tags labhost -v ./test/lab
 
 .PHONY: lint
 lint: ## run the linters

@@ -69,7 +69,7 @@ func nodeCases() []nodeCase {
 		{name: "PluginLoadsModuleByNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "ExamplesRun", run: runsExamples},
 		{name: "PodHasDevicesOfTwoClaims", run: podHasTwoClaims, longer: true, contract: true, drivers: true},
-		{name: "PodHasPhysicalEndpoint", run: podHasPhysicalEndpoint, contract: true, drivers: true},
+		{name: "PodHasPhysicalEndpoint", run: podHasPhysicalEndpoint, longer: true, contract: true, drivers: true},
 		{name: "VMHasGPUAndVFAndTwoEndpoints", run: vmHasAllKinds, contract: true, drivers: true},
 		{name: "CompanionStaysOutOfVM", run: companionStaysOut, longer: true, contract: true, drivers: true},
 		{name: "ContainersShareVMAndDevice", run: containersShareTheVM, longer: true, contract: true, drivers: true},
