@@ -23,6 +23,8 @@ type Choice struct {
 	SharedWith string `json:"sharedWith,omitempty"`
 	// Sanitize is the stage that the function passes between two tenants; nil if there is none.
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
+	// Exclusive are the domains around the function that belong to one tenant at a time.
+	Exclusive []v1alpha1.ExclusiveDomain `json:"exclusive,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`
@@ -91,6 +93,11 @@ func (sel *Selection) Choice(addr pci.Address) Choice {
 		return Choice{Why: "this node has no such function"}
 	}
 	return sel.choices[i]
+}
+
+// HasExclusive reports whether a rule makes a domain of one of the functions exclusive.
+func (sel *Selection) HasExclusive() bool {
+	return slices.ContainsFunc(sel.choices, func(c Choice) bool { return len(c.Exclusive) > 0 })
 }
 
 // Sanitizes reports whether a rule asks for a sanitizing stage of one of the functions.

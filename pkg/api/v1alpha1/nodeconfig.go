@@ -106,6 +106,9 @@ type DeviceRule struct {
 	// Sanitize is the stage that each device of the rule passes between two tenants; nil means none. It needs
 	// kata-vfio-controller and a document of [Sanitizers].
 	Sanitize *SanitizeRule `json:"sanitize,omitempty"`
+	// Exclusive are the domains around each device of the rule that belong to one tenant at a time: while a tenant has a device there,
+	// no other tenant gets one. It counts for all devices of a domain, whatever their rules say. It needs kata-vfio-controller.
+	Exclusive []ExclusiveDomain `json:"exclusive,omitempty"`
 	// Exclude leaves the matched functions alone. Later rules do not apply to them.
 	Exclude bool `json:"exclude,omitempty"`
 }
@@ -242,6 +245,7 @@ func (r *DeviceRule) check(p *problems, path string) {
 		p.add(path+".warm", "%s says nothing where policy is bound, which keeps all devices on VFIO; remove one of the two", r.Warm)
 	}
 	r.checkShared(p, path)
+	r.checkExclusive(p, path)
 	if r.Sanitize != nil {
 		r.Sanitize.check(p, path+".sanitize", r)
 	}
