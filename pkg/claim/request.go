@@ -23,6 +23,9 @@ type Request struct {
 	Name      string `json:"name"`
 	// Pods are the consumers that status.reservedFor names.
 	Pods []Pod `json:"pods,omitempty"`
+	// Tenant is the ID of the namespace's tenant, which the gate looks up if the node has exclusive domains. A claim does not
+	// contain it.
+	Tenant string `json:"tenant,omitempty"`
 	// NodeSelector selects the nodes for which the claim is allocated; nil means any node.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 	// Devices are the functions of the allocation results for our driver, in the claim's order. The two functions of a

@@ -48,6 +48,8 @@ type ClaimName struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
+	// Tenant is the ID of the claim's tenant; empty if it is not known.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // Stage is one run of a sanitizing stage.

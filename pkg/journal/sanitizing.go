@@ -62,20 +62,26 @@ func SanitizedFunctions(proofs []SanitizeProof, snap *device.Snapshot) map[pci.A
 // it need not.
 func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *SanitizeMark, id device.Identity) (plan.Sanitizing, bool) {
 	if mark != nil && mark.Failed != nil {
-		return mark.failed(), true
+		return mark.of(mark.failed()), true
 	}
 	if _, ok := facts.Profiles.Profile(sanitize.Profile); !ok {
 		// Its tenant's end must not be what shows the mistake: the device would be lost then.
 		return plan.Sanitizing{Code: rule.SanitizerUnknown, Text: fmt.Sprintf("needs the sanitizer profile %q, which does not exist", sanitize.Profile)}, true
 	}
 	if mark != nil {
-		return mark.waits(), true
+		return mark.of(mark.waits()), true
 	}
 	proof, _ := FindSanitized(facts.Proofs, id)
 	if sanitize.When == v1alpha1.SanitizeBeforeClaim && !proof.Covers(id) {
 		return plan.Sanitizing{Code: rule.NotSanitized, Text: "waits for its sanitizing stage: none has sanitized it since the node started"}, true
 	}
 	return plan.Sanitizing{}, false
+}
+
+// of adds the tenant of a mark.
+func (m *SanitizeMark) of(s plan.Sanitizing) plan.Sanitizing {
+	s.HadTenant, s.Tenant = true, m.Claim.Tenant
+	return s
 }
 
 // failed describes the failed stage of a mark.

@@ -28,7 +28,7 @@ func checks() []func(*candidate) *rule.Verdict {
 		(*candidate).allocatedFromItsPool, (*candidate).ofItsNamespace,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
-		(*candidate).sanitized,
+		(*candidate).sanitized, (*candidate).exclusive,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,

@@ -76,7 +76,7 @@ func Make(req *claim.Request, n Node) (*Plan, error) {
 
 // NewRef returns the reference to the claim that a request came from.
 func NewRef(req *claim.Request) Ref {
-	return Ref{UID: req.UID, Namespace: req.Namespace, Name: req.Name, Pods: req.Pods}
+	return Ref{UID: req.UID, Namespace: req.Namespace, Name: req.Name, Pods: req.Pods, Tenant: req.Tenant}
 }
 
 // maker gathers one plan.
@@ -270,6 +270,17 @@ type memo struct {
 	snapshot  *device.Snapshot
 	judgments map[pci.Address]isolation.Judgment
 	ways      map[pci.Address][]isolation.Reset
+	// exclusive are the node's exclusive domains, once hasExclusive is set.
+	exclusive    map[isolation.ExclusiveDomain][]Tenancy
+	hasExclusive bool
+}
+
+// domains returns the exclusive domains of the node that the memo is of.
+func (m *memo) domains(n *Node) map[isolation.ExclusiveDomain][]Tenancy {
+	if !m.hasExclusive {
+		m.exclusive, m.hasExclusive = n.ExclusiveDomains(), true
+	}
+	return m.exclusive
 }
 
 func newMemo(s *device.Snapshot) *memo {

@@ -37,6 +37,8 @@ type Ref struct {
 	Namespace string      `json:"namespace,omitempty"`
 	Name      string      `json:"name,omitempty"`
 	Pods      []claim.Pod `json:"pods,omitempty"`
+	// Tenant is the ID of the claim's tenant; empty if the node had no exclusive domains when the claim was prepared.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // String returns "namespace/name (uid)", without the parts that are empty.

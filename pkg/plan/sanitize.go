@@ -18,6 +18,10 @@ type Sanitizing struct {
 	Text string
 	// Claim is the UID of the claim that had the function last, and may get it again: its tenant's data is its own.
 	Claim string
+	// HadTenant is set if a tenant had the function since it was last sanitized. Tenant is the tenant's ID, empty if it is not
+	// known.
+	HadTenant bool
+	Tenant    string
 }
 
 // Sanitized says how a function was sanitized in this boot. No tenant had it since.

@@ -6,6 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -121,6 +122,8 @@ func (l *taintList) refused(r *rule.Verdict, notIsolated bool) {
 		l.add(true, TaintQuarantined, "")
 	case rule.NotSanitized:
 		l.add(true, v1alpha1.TaintSanitizing, r.Object)
+	case rule.DomainOfOtherTenant:
+		l.tenant(r.Object)
 	case rule.ConfigSpaceDead:
 		l.add(true, TaintDead, "")
 	case rule.LinkLost:
@@ -146,5 +149,15 @@ func (l *taintList) explains(code rule.Code, notIsolated bool) bool {
 		return l.has(TaintWithdrawn)
 	default:
 		return false
+	}
+}
+
+// tenant adds the taint of an exclusive domain. No claim tolerates it for a device in the domains of two tenants.
+func (l *taintList) tenant(id string) {
+	l.add(true, v1alpha1.TaintTenant, id)
+	for i, t := range *l {
+		if t.Key == v1alpha1.TaintTenant && t.Value != id {
+			(*l)[i].Value = plan.SeveralTenants
+		}
 	}
 }

@@ -280,6 +280,10 @@ const (
 
 // Codes of the sanitizing stage between two tenants.
 const (
+	// DomainOfOtherTenant: the function is in an exclusive domain in which another tenant has a device.
+	DomainOfOtherTenant Code = "DomainOfOtherTenant"
+	// TenantUnknown: kata-vfio-controller has not given the claim's namespace the ID of a tenant, and the node has exclusive domains.
+	TenantUnknown Code = "TenantUnknown"
 	// NotSanitized: the function waits for its sanitizing stage, or is in it.
 	NotSanitized Code = "NotSanitized"
 	// SanitizeFailed: the stage could not prove the function clean.

@@ -52,7 +52,7 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
 		switch t.Key {
-		case publish.TaintDrain, v1alpha1.TaintSanitizing:
+		case publish.TaintDrain, v1alpha1.TaintSanitizing, v1alpha1.TaintTenant:
 			return true
 		}
 		return t.Key == publish.TaintWithdrawn && t.Value == string(rule.Renamed)

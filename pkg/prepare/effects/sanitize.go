@@ -106,5 +106,5 @@ func (set *Set) unsanitized(fn *plan.Function) (found *journal.SanitizeMark, err
 }
 
 func claimName(rec *journal.Record) journal.ClaimName {
-	return journal.ClaimName{UID: rec.ID(), Namespace: rec.Plan.Claim.Namespace, Name: rec.Plan.Claim.Name}
+	return journal.ClaimName{UID: rec.ID(), Namespace: rec.Plan.Claim.Namespace, Name: rec.Plan.Claim.Name, Tenant: rec.Plan.Claim.Tenant}
 }

@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// UnknownTenant is the ID of a tenant that is not known: a claim was prepared before a rule of the node config made its
+// domain exclusive. No tenant has this ID, so none may join such a domain.
+const UnknownTenant = "unknown"
+
+// SeveralTenants is the ID where a domain has several tenants. Their claims were prepared before the domain was exclusive.
+const SeveralTenants = "several"
+
+// Tenancy is a function that a tenant has in an exclusive domain: a claim has it, it is in quarantine after a claim, or it
+// waits for its sanitizing stage.
+type Tenancy struct {
+	Function pci.Address
+	// Tenant is the tenant's ID, or [UnknownTenant].
+	Tenant string
+}
+
+// ExclusiveDomains returns the tenancies of each exclusive domain of the node, by address; none for a free domain. A rule
+// makes a domain exclusive for all functions in it, whatever rule they have themselves.
+func (n *Node) ExclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
+	domains := map[isolation.ExclusiveDomain][]Tenancy{}
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		for _, kind := range n.Selection.Choice(f.Address).Exclusive {
+			if d, ok := isolation.DomainAround(n.Snapshot, f, isolation.DomainKind(kind)); ok {
+				domains[d] = nil
+			}
+		}
+	}
+	if len(domains) == 0 {
+		return nil
+	}
+	tenancies := n.tenancies()
+	for _, a := range slices.SortedFunc(maps.Keys(tenancies), pci.Address.Compare) {
+		f, ok := n.Snapshot.Function(a)
+		if !ok {
+			continue // it is not on the bus, so it reaches nothing
+		}
+		for _, d := range within(n.Snapshot, f, domains) {
+			domains[d] = append(domains[d], Tenancy{a, tenancies[a]})
+		}
+	}
+	return domains
+}
+
+// within returns the domains that f is in, the smallest kind first.
+func within(s *device.Snapshot, f *device.Function, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
+	var all []isolation.ExclusiveDomain
+	for _, kind := range isolation.DomainKinds() {
+		d, ok := isolation.DomainAround(s, f, kind)
+		if _, exclusive := domains[d]; ok && exclusive {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// tenancies returns the IDs of the tenants that have functions. A stage has no tenant: its function is still that of the
+// last tenant.
+func (n *Node) tenancies() map[pci.Address]string {
+	all := map[pci.Address]string{}
+	for a, s := range n.Sanitizing {
+		if s.HadTenant {
+			all[a] = tenantID(s.Tenant)
+		}
+	}
+	for a, o := range n.Owners {
+		if isStage := n.Stages.Namespace != "" && o.Claim.Namespace == n.Stages.Namespace; !isStage && !o.Bound {
+			all[a] = tenantID(o.Claim.Tenant)
+		}
+	}
+	return all
+}
+
+func tenantID(id string) string {
+	if id == "" {
+		return UnknownTenant
+	}
+	return id
+}
+
+// exclusive refuses a function in a domain of another tenant. Without a claim, it names the tenant of a domain, so that the
+// free functions there are tainted for all others.
+func (c *candidate) exclusive() *rule.Verdict {
+	isClaim := c.asked != nil
+	if isClaim && (c.ref.Namespace == "" || c.isStage()) {
+		return nil // the plugin itself, or the operator's sanitizer: no tenant gets the function
+	}
+	domains := c.known.domains(&c.node)
+	for _, t := range c.all {
+		if _, held := c.node.Owners[t.f.Address]; held && !isClaim {
+			continue // the scheduler knows that its claim has it
+		}
+		for _, d := range within(c.node.Snapshot, t.f, domains) {
+			if r := c.ofOtherTenant(t.f, d, domains[d]); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// ofOtherTenant refuses f if its domain has another tenant than the claim's.
+func (c *candidate) ofOtherTenant(f *device.Function, d isolation.ExclusiveDomain, tenancies []Tenancy) *rule.Verdict {
+	var others []Tenancy
+	for _, t := range tenancies {
+		own := c.ref.Tenant != "" && t.Tenant == c.ref.Tenant
+		if ownClaim := c.ref.UID != "" && c.node.Owners[t.Function].Claim.UID == c.ref.UID; !own && !ownClaim {
+			others = append(others, t)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	r := c.mate(f, rule.DomainOfOtherTenant,
+		fmt.Sprintf("%s is in the exclusive domain %s, which is another tenant's while that tenant has %s", f.Address, d, others[0].Function),
+		"delete the pod and create it again, so that the scheduler allocates a device elsewhere, or wait until the other tenant's last claim in the domain has ended")
+	r.Object = others[0].Tenant
+	if slices.ContainsFunc(others, func(t Tenancy) bool { return t.Tenant != others[0].Tenant }) {
+		r.Object = SeveralTenants
+	}
+	return r
+}
