@@ -55,6 +55,9 @@ func runCommand(opts *options) *cobra.Command {
 			if err := opts.resolveWork(); err != nil {
 				return err
 			}
+			if opts.node.Node.HasExclusive() && r.plugin.TenantsNamespace == "" {
+				return command.Usagef("--tenants-namespace is empty, and the node config has exclusive domains: name the namespace of kata-vfio-controller")
+			}
 			r.plugin.Node, r.plugin.Log, r.plugin.Checks, r.plugin.ChecksEvery = opts.node, log, r.audit.checks(), r.audit.every
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(garbagePercent)
@@ -82,6 +85,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.plugin.NRI, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	r.plugging.register(f)
 	f.StringSliceVar(&r.plugin.ExemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
+	f.StringVar(&r.plugin.TenantsNamespace, "tenants-namespace", os.Getenv("POD_NAMESPACE"), "namespace of kata-vfio-controller, which keeps the IDs of tenants for exclusive domains in ConfigMap "+v1alpha1.TenantsConfigMap+"\n(default: $POD_NAMESPACE)")
 	serving.AddProbeSocket(f, &r.plugin.Probes)
 	registerMetrics(f, &r.plugin.Metrics)
 	f.StringVar(&r.plugin.Pprof, "pprof", "", "loopback address at which to serve profiles below /debug/pprof/, such as 127.0.0.1:9457; empty: they are not served")

@@ -102,6 +102,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Claims:     s.node.Preparer,
 		Twins:      s.twins(client),
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
+		Tenants:    s.tenants(client),
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.withdrawn(uid, "") },
 		Attempts:  attempts, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
@@ -112,6 +113,19 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		GRPCVerbosity: s.config.GRPCVerbosity, Intercept: s.tracer.Unary,
 	}.Register(ctx, s.plugin)
 	return err
+}
+
+// tenants returns what looks up the tenants of claims; nil if the node config has no exclusive domains, since the plugin then may not read
+// their IDs.
+func (s *service) tenants(client kubernetes.Interface) *dra.Tenants {
+	if !s.node.Node.HasExclusive() {
+		return nil
+	}
+	t := &dra.Tenants{ConfigMaps: client.CoreV1().ConfigMaps(s.config.TenantsNamespace)}
+	if stages := s.config.Node.Sanitizers; stages != nil {
+		t.Stages = stages.Namespace
+	}
+	return t
 }
 
 // twins returns what looks after shared devices; nil if the node config shares none, since the plugin then may not list claims.

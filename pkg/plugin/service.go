@@ -57,6 +57,9 @@ type Config struct {
 	PodResources, KubeletPodResources string
 	// NRI is the container runtime's NRI socket.
 	NRI string
+	// TenantsNamespace has the ConfigMap of kata-vfio-controller with the IDs of tenants. It is read if the node config has exclusive
+	// domains.
+	TenantsNamespace string
 	// ExemptNamespaces are trusted with the node's devices in NRI's checks.
 	ExemptNamespaces []string
 	Checks           Checks

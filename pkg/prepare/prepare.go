@@ -135,6 +135,28 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 		return nil, err
 	}
 	defer release()
+	rec, err := o.decide(ctx, req, kind, snap, changes)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Effects.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.LedgerDevices(snap, rec)}); err != nil {
+		return nil, errors.Join(err, o.Effects.Forget(rec)) // nothing is done yet
+	}
+	err = o.CarryOut(ctx, rec, plan.Preparation())
+	return o.conclude(ctx, rec, err)
+}
+
+// decide makes the plan and writes the record, from which on a crash leaves a record that Recover undoes. Functions of an
+// exclusive domain have locks of their own each, so a lock for all domains is held from the decision, which goes by the
+// records of other claims, until the record is on disk.
+func (o *Order) decide(ctx context.Context, req *claim.Request, kind journal.Kind, snap *device.Snapshot, changes []func(*plan.Plan)) (*journal.Record, error) {
+	if o.Config.Node.HasExclusive() {
+		release, err := o.Effects.Lock(ctx, plan.NewRef(req), []effects.Lock{{Name: "exclusive-domains", Kept: true}})
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	pl, err := o.Planning.Make(req, snap)
 	if err != nil {
 		return nil, err
@@ -143,15 +165,7 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 		change(pl)
 	}
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
-	// From here on a crash leaves a record, and Recover undoes what follows.
-	if err := o.announce(ctx, snap, rec); err != nil {
-		return nil, err
-	}
-	if err := o.Effects.RecordSoon(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.LedgerDevices(snap, rec)}); err != nil {
-		return nil, errors.Join(err, o.Effects.Forget(rec)) // nothing is done yet
-	}
-	err = o.CarryOut(ctx, rec, plan.Preparation())
-	return o.conclude(ctx, rec, err)
+	return rec, o.announce(ctx, snap, rec)
 }
 
 // Warm binds devices without a claim, as policy "bound" does, and also resets them and proves them clean.

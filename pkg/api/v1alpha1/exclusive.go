@@ -43,6 +43,11 @@ func TenantKey(namespace string) string { return "namespace." + namespace }
 // IsTenantID reports whether a text is the ID of a tenant.
 func IsTenantID(text string) bool { return len(text) == 16 && consists(text, "0123456789abcdef") }
 
+// HasExclusive reports whether a rule has exclusive domains. A nil config has none.
+func (c *NodeConfig) HasExclusive() bool {
+	return c != nil && slices.ContainsFunc(c.Devices, func(r DeviceRule) bool { return len(r.Exclusive) > 0 })
+}
+
 // checkExclusive adds the problems of the rule's exclusive domains.
 func (r *DeviceRule) checkExclusive(p *problems, path string) {
 	if len(r.Exclusive) == 0 {

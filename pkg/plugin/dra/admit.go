@@ -13,10 +13,20 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// admit checks the claim against the gate and, if it has shared GPUs, against the claims of other drivers.
+// admit checks the claim against the gate and, if it has shared GPUs, against the claims of other drivers. It looks up the claim's tenant
+// for the plan.
 func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
-	if err := d.Gate.Admit(ctx, req); err != nil || d.Twins == nil {
+	if err := d.Gate.Admit(ctx, req); err != nil {
 		return err
+	}
+	if d.Tenants != nil {
+		var err error
+		if req.Tenant, err = d.Tenants.Tenant(ctx, req); err != nil {
+			return err
+		}
+	}
+	if d.Twins == nil {
+		return nil
 	}
 	if err := d.Twins.Reserved(ctx, c, req); err != nil {
 		return err

@@ -53,6 +53,8 @@ type PluginConfig struct {
 	Client kubernetes.Interface
 	Claims Claims
 	Gate   Admission
+	// Tenants looks up the tenants of claims; nil if the node has no exclusive domains.
+	Tenants *Tenants
 	// Twins, which may be nil, looks after shared devices.
 	Twins      Exclusion
 	Attributes Attributes
