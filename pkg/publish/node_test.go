@@ -127,6 +127,8 @@ func blemish(n *publish.Node, a pci.Address, code rule.Code, severity rule.Sever
 	}
 }
 
+const tenantID = "0123456789abcdef"
+
 // refuse adds refusals to the judgment on the function.
 func refuse(n *publish.Node, a pci.Address, codes ...rule.Code) {
 	as := n.Assessments[a]
@@ -137,6 +139,9 @@ func refuse(n *publish.Node, a pci.Address, codes ...rule.Code) {
 		}
 		if code == rule.NotSanitized {
 			r.Object = "memory"
+		}
+		if code == rule.DomainOfOtherTenant {
+			r.Object = tenantID
 		}
 		as.Refusals = append(as.Refusals, r)
 	}

@@ -30,6 +30,7 @@ func TestRefusalIsATaint(t *testing.T) {
 		"a stage that failed":        {[]rule.Code{rule.SanitizeFailed}, []string{"quarantined="}},
 		"changed firmware":           {[]rule.Code{rule.FirmwareChanged}, []string{"quarantined="}},
 		"without its sanitizer":      {[]rule.Code{rule.SanitizerUnknown}, []string{"not-preparable=SanitizerUnknown"}},
+		"in a tenant's domain":       {[]rule.Code{rule.DomainOfOtherTenant}, []string{"tenant=" + tenantID}},
 		"a node that is not ready":   {[]rule.Code{rule.NodeNotReady}, []string{"node-not-ready=DiskFull"}},
 	} {
 		t.Run(name, func(t *testing.T) {

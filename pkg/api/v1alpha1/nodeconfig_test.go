@@ -133,8 +133,18 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"shared VFs":      {rule("{types: [gpu, vf]}") + "  sharedWith: gpu.example.com\n", `NodeConfig: devices[0].match.types: a rule with sharedWith is for GPUs only`},
 		"shared, ours":    {rule("{types: [gpu]}") + "  sharedWith: kata-vfio.dev\n", `NodeConfig: devices[0].sharedWith: "kata-vfio.dev" is this driver`},
 		"shared, no name": {rule("{types: [gpu]}") + "  sharedWith: NVIDIA/gpu\n", `NodeConfig: devices[0].sharedWith: "NVIDIA/gpu" is not the name of a DRA driver`},
-		"bad attributes":  {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
-		"bad pairing":     {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
+		"exclusive, left": {rule("{types: [gpu]}") + "  exclude: true\n  exclusive: [Card]\n", `NodeConfig: devices[0].exclusive: says nothing where exclude is true; remove one of the two`},
+		"exclusive, shared": {
+			rule("{types: [gpu]}") + "  sharedWith: gpu.example.com\n  exclusive: [Card]\n",
+			`NodeConfig: devices[0].exclusive: can't hold where sharedWith is set: containers of any tenant get such GPUs by the other driver; remove one of the two`,
+		},
+		"exclusive, of what": {
+			rule("{types: [gpu]}") + "  exclusive: [Rack]\n", `NodeConfig: devices[0].exclusive[0]: "Rack" is not one of Card, PF, Switch, RootPort, NUMA, Node, Fabric`,
+		},
+		"exclusive, twice": {rule("{types: [gpu]}") + "  exclusive: [Card, NUMA, Card]\n", `NodeConfig: devices[0].exclusive[2]: "Card" is in the list twice`},
+		"exclusive, empty": {rule("{types: [gpu]}") + "  exclusive: ['']\n", `NodeConfig: devices[0].exclusive[0]: empty; name a domain such as Card`},
+		"bad attributes":   {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
+		"bad pairing":      {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {
 			nodeHead + "devices:\n- {name: a, match: {types: [gpu]}}\n- {name: a, match: {types: [vf]}}\n",
 			`NodeConfig: devices[1].name: "a" is the name of devices[0] too; no two rules may have one name`,

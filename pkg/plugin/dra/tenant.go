@@ -18,7 +18,7 @@ import (
 type Tenants struct {
 	// ConfigMaps are those of the namespace of kata-vfio-controller.
 	ConfigMaps typedcorev1.ConfigMapInterface
-	// Stages is the namespace of sanitizing stages, which are no tenant's; empty if there is none.
+	// Stages is the namespace of sanitizing stages, which belong to no tenant; empty if there is none.
 	Stages string
 }
 
