@@ -69,7 +69,7 @@ func (s *site) sanitizerSettings(ctx context.Context) ([]string, error) {
 	return []string{
 		profile + "image=" + image, profile + "command={/container}", profile + "args={" + args + "}", profile + "timeoutSeconds=300",
 		profile + "privileged=true", rule + "name=sanitized", rule + "match.types={gpu}", rule + "match.addresses={" + topology.GPU0 + "}",
-		rule + "sanitize.profile=answers", "nodeConfig.devices[2].name=others", "nodeConfig.devices[2].match.types={gpu,vf}",
+		rule + "sanitize.profile=answers",
 	}, nil
 }
 

@@ -80,11 +80,14 @@ func containersAndVMsShareGPU(ctx context.Context, s *site) error {
 // sharedGPU is the one that the lab's values leave out.
 const sharedGPU = topology.GPU3
 
-// controllerSettings are the chart's for what needs its controller: one shared GPU, and a sanitizer for another one.
+// controllerSettings are the chart's for what needs its controller: one shared GPU, a sanitizer for another one, and PFs that have one
+// tenant at a time.
 func controllerSettings(ctx context.Context, s *site) ([]string, error) {
 	sanitizer, err := s.sanitizerSettings(ctx)
 	return append(sanitizer, "sharedPool.enabled=true", "sharedPool.replicas=1", "sharedPool.drivers={"+vendordriver.Name+"}",
-		"deviceClasses.shared-gpu.enabled=true", "nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name), err
+		"deviceClasses.shared-gpu.enabled=true", "nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name,
+		"tenancy.enabled=true", "nodeConfig.devices[2].name=vfs", "nodeConfig.devices[2].match.types={vf}", "nodeConfig.devices[2].exclusive={PF}",
+		"nodeConfig.devices[3].name=others", "nodeConfig.devices[3].match.types={gpu}"), err
 }
 
 // shareGPU starts the vendor's driver, and waits until it and ours publish the GPU.

@@ -83,6 +83,7 @@ func nodeCases() []nodeCase {
 		{name: "SandboxIsRefusedWithoutPlugin", run: noVMWithoutPlugin, longer: true, contract: true},
 		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true, settings: controllerSettings},
 		{name: "DevicesAreSanitizedBetweenTenants", run: sanitizesBetweenTenants, noVMs: true, settings: controllerSettings},
+		{name: "DomainBelongsToOneTenant", run: domainHasOneTenant, noVMs: true, settings: controllerSettings},
 		{name: "DaemonsKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringRollingUpdate", run: rollingUpdate},
 		{name: "PodWaitsForPlugin", run: pluginAway, longer: true, contract: true},
