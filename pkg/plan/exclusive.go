@@ -99,7 +99,7 @@ func (c *candidate) exclusive() *rule.Verdict {
 	}
 	domains := c.known.domains(&c.node)
 	for _, t := range c.all {
-		if _, held := c.node.Owners[t.f.Address]; held && !isClaim {
+		if o, held := c.node.Owners[t.f.Address]; held && !o.Bound && !isClaim {
 			continue // the scheduler knows that its claim has it
 		}
 		for _, d := range within(c.node.Snapshot, t.f, domains) {

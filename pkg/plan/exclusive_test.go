@@ -174,6 +174,7 @@ func TestExclusiveDomainsAreAssessed(t *testing.T) {
 		},
 	} {
 		n := switched(v1alpha1.ExclusiveNode)
+		n.Owners[besideFirst] = plan.Owner{Claim: plan.Ref{UID: "warm"}, Bound: true} // free, and kept warm
 		for a, tenant := range tt.owners {
 			n.Owners[a] = ofTenant("uid-of-"+a.String(), tenant)
 		}
