@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	binder "github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -53,13 +54,22 @@ type scripted struct {
 	withdrawn map[string]string
 	publisher *dra.Publisher
 	helper    *kubeletplugin.Helper
+	// config is the node config, and tenants looks up the tenants of claims; nil without exclusive domains.
+	config  *v1alpha1.NodeConfig
+	tenants *dra.Tenants
 }
 
 // addScripted adds a node with GPUs on the buses, and publishes them.
 func addScripted(t *testing.T, p *controlplane.ControlPlane, name string, buses ...uint8) *scripted {
 	t.Helper()
-	addNode(t, p, name)
-	n := &scripted{t: t, name: name, kernel: sysfstest.New(t), client: client(t, p, controlplane.Admin()), withdrawn: map[string]string{}}
+	return addConfigured(t, p, &scripted{name: name, config: nodeconfig.Default()}, buses...)
+}
+
+// addConfigured adds a node that has its name and config.
+func addConfigured(t *testing.T, p *controlplane.ControlPlane, n *scripted, buses ...uint8) *scripted {
+	t.Helper()
+	addNode(t, p, n.name)
+	n.t, n.kernel, n.client, n.withdrawn = t, sysfstest.New(t), client(t, p, controlplane.Admin()), map[string]string{}
 	for _, bus := range buses {
 		n.kernel.AddGPU(bus)
 	}
@@ -93,7 +103,7 @@ func (n *scripted) prepares() {
 			FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
 			Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.Exclude),
 		},
-		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,
+		Node: n.config, NodeName: n.name, UndoLimit: 10 * time.Second,
 	})
 }
 
@@ -114,7 +124,7 @@ func (n *scripted) serves() {
 		Lost: func() map[string]string { return n.withdrawn },
 	})
 	n.driver = dra.NewPlugin(dra.PluginConfig{
-		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
+		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}}, Tenants: n.tenants,
 		Attributes: n.publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Changed: func() {}, Fatal: func(err error) { n.t.Error(err) },
 	})
