@@ -52,7 +52,7 @@ func TestCommandsInAdviceExist(t *testing.T) {
 	}
 	programs := map[string]string{"kubectl kata-vfio": "kubectl-kata_vfio"}
 	groups := []string{"quarantine", "journal", "ledger"} // commands that have commands
-	named := regexp.MustCompile(`\b(kata-vfio-(?:audit|plugin|bootstrap)|kubectl kata-vfio) ([a-z]+)(?: ([a-z]+))?`)
+	named := regexp.MustCompile(`\b(kata-vfio-(?:audit|plugin|bootstrap)|kubectl kata-vfio) ([a-z]+)(?: ([a-z-]+))?`)
 	found := 0
 	for _, id := range slices.Sorted(maps.Keys(texts)) {
 		for _, m := range named.FindAllStringSubmatch(texts[id], -1) {

@@ -151,6 +151,56 @@ func (o *options) recall(ctx context.Context, failed ...*sanitizingView) {
 	}
 }
 
+// changedFirmware returns the last proof of the device with the name if its firmware changed since it was accepted; nil if it did not.
+func (o *options) changedFirmware(name string, snap *device.Snapshot) (*journal.SanitizeProof, error) {
+	a, err := deviceNamed(name)
+	if err != nil || snap == nil {
+		return nil, nil //nolint:nilerr // the caller says that nothing has that name
+	}
+	f, ok := snap.Function(a)
+	if !ok {
+		return nil, nil
+	}
+	store, err := o.records()
+	if err != nil {
+		return nil, err
+	}
+	proofs, err := store.Sanitized()
+	if err != nil {
+		return nil, readable(err)
+	}
+	proof, _ := journal.FindSanitized(proofs, snap.Identify(f))
+	if len(proof.Changed) == 0 {
+		return nil, nil
+	}
+	proof.Address = a
+	return &proof, nil
+}
+
+// acceptRecorded accepts changes of firmware that the policy Record let pass.
+func (o *options) acceptRecorded(cmd *cobra.Command, name, reason string, dryRun bool) error {
+	proof, err := o.changedFirmware(name, o.snapshot(cmd.Context()))
+	if err != nil {
+		return err
+	}
+	if proof == nil {
+		return command.Usagef("%q: no sanitizing stage of that device failed, and its firmware has not changed; `kata-vfio-plugin quarantine list` says what is quarantined", name)
+	}
+	if dryRun {
+		if done, err := document(cmd.OutOrStdout(), o.output, proof); done {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: its firmware changed since it was accepted, by profile %s at %s\n", proof.Address, orDash(proof.Profile), orDash(proof.Time))
+		for _, change := range proof.Changed {
+			fmt.Fprintf(cmd.OutOrStdout(), "  firmware   %s\n", change)
+		}
+		return nil
+	}
+	return o.onStage(cmd, proof.Address, reason, func(ctx context.Context, m *maintain.Maintainer) error {
+		return m.AcceptFirmware(ctx, proof.Address, reason, operator())
+	}, "firmware accepted")
+}
+
 // failedStageNamed returns the device with the name whose stage failed; nil if there is none.
 func (o *options) failedStageNamed(name string, snap *device.Snapshot) (*sanitizingView, error) {
 	failed, err := o.failedStages(snap)
@@ -233,14 +283,14 @@ func (o *options) clearStage(cmd *cobra.Command, v *sanitizingView, how maintain
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Would end the quarantine of %s: %s.\n", v.Address, what)
 		return err
 	}
-	return o.onStage(cmd, v, how.Reason, func(ctx context.Context, m *maintain.Maintainer) error {
+	return o.onStage(cmd, v.Address, how.Reason, func(ctx context.Context, m *maintain.Maintainer) error {
 		how.By = operator()
 		return m.ClearStage(ctx, v.Address, how)
 	}, "quarantine ended: "+what)
 }
 
-// onStage opens the node, works on a failed stage, and prints what came of it.
-func (o *options) onStage(cmd *cobra.Command, v *sanitizingView, reason string, work func(context.Context, *maintain.Maintainer) error, words string) error {
+// onStage opens the node, works on what a device's last stage found, and prints what came of it.
+func (o *options) onStage(cmd *cobra.Command, a pci.Address, reason string, work func(context.Context, *maintain.Maintainer) error, words string) error {
 	if err := wantReason(reason); err != nil {
 		return err
 	}
@@ -255,9 +305,9 @@ func (o *options) onStage(cmd *cobra.Command, v *sanitizingView, reason string, 
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	done, err := document(cmd.OutOrStdout(), o.output, map[string]string{"address": v.Address.String(), "reason": reason})
+	done, err := document(cmd.OutOrStdout(), o.output, map[string]string{"address": a.String(), "reason": reason})
 	if !done {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\n", v.Address, words)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\n", a, words)
 	}
 	return errors.Join(err, n.Close())
 }
@@ -269,7 +319,8 @@ func acceptFirmwareCommand(opts *options) *cobra.Command {
 		Use:   "accept-firmware ADDRESS|DEVICE --reason TEXT",
 		Short: "Accept the changed firmware of a device, which ends its quarantine",
 		Long: "accept-firmware makes the measurements of the last sanitizing stage the accepted ones. It ends a quarantine whose only reason is\n" +
-			"changed firmware (FirmwareChanged). The ledger records reason and operator before anything is changed.\n\n" + clearExitCodes,
+			"changed firmware (FirmwareChanged). With the policy Record, which quarantines no device for that, it ends the audit's finding RST-014.\n" +
+			"The ledger records reason and operator before anything is changed.\n\n" + clearExitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine accept-firmware 0000:3b:00.0 --reason 'vendor update 1.2, ticket 4711'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -278,13 +329,13 @@ func acceptFirmwareCommand(opts *options) *cobra.Command {
 				return err
 			}
 			if v == nil {
-				return command.Usagef("%q: no sanitizing stage of that device failed; `kata-vfio-plugin quarantine list` says what is quarantined", args[0])
+				return opts.acceptRecorded(cmd, args[0], reason, dryRun)
 			}
 			if dryRun {
 				opts.recall(cmd.Context(), v)
 				return printFailedStage(cmd.OutOrStdout(), opts.output, v)
 			}
-			return opts.onStage(cmd, v, reason, func(ctx context.Context, m *maintain.Maintainer) error {
+			return opts.onStage(cmd, v.Address, reason, func(ctx context.Context, m *maintain.Maintainer) error {
 				return m.AcceptFirmware(ctx, v.Address, reason, operator())
 			}, "firmware accepted, quarantine ended")
 		},

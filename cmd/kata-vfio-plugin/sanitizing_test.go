@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // seedStages leaves a device that waits, one in its stage, one whose stage found data, and one with other firmware.
@@ -90,7 +92,7 @@ func TestStagesAreShown(t *testing.T) {
 		"clear as it is, dry":    {"quarantine clear 0000:62:00.0 --dry-run --without-proof", 0, []string{"free without a proof"}},
 		"clear without a reason": {"quarantine clear 0000:62:00.0", 2, []string{"--reason is empty"}},
 		"accept, dry":            {"quarantine accept-firmware 0000:70:00.0 --dry-run", 0, []string{"vbios: version 6.6"}},
-		"accept what waits":      {"quarantine accept-firmware 0000:3b:00.0 --reason x", 2, []string{"no sanitizing stage of that device failed"}},
+		"accept what waits":      {"quarantine accept-firmware 0000:3b:00.0 --reason x", 2, []string{"no sanitizing stage of that device failed, and its firmware has not changed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := invoke(t, append(strings.Fields(tt.args), "--root", root)...)
@@ -105,4 +107,46 @@ func TestStagesAreShown(t *testing.T) {
 		})
 	}
 	sameTree(t, before, tree(t, root))
+}
+
+// TestRecordedFirmwareIsShown: a change that kept no tenant away is shown before it is accepted, without a quarantine.
+func TestRecordedFirmwareIsShown(t *testing.T) {
+	root := newRoot(t)
+	store, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := sysfs.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	snap, err := inventory.Scan(t.Context(), fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu := pci.Address{Bus: 0x3b}
+	f, _ := snap.Function(gpu)
+	was, is := sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: "1.0"}, sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: "6.6"}
+	proof := journal.SanitizeProof{
+		Address: gpu, Identity: snap.Identify(f), Profile: "memory", Time: "2026-11-28T06:00:00Z",
+		Firmware: []sanitize.Measurement{is}, Changed: []sanitize.Change{{Name: "vbios", Was: &was, Is: &is}},
+	}
+	if err := store.MarkSanitized(proof); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"quarantine accept-firmware gpu-0000-3b-00-0 --dry-run", 0, "vbios: version 6.6, was version 1.0"},
+		{"quarantine accept-firmware 0000:3b:00.0", 2, "--reason"},
+		{"quarantine accept-firmware 0000:62:00.0 --reason update", 2, "its firmware has not changed"},
+	} {
+		got := invoke(t, append(strings.Fields(tt.args), "--root", root)...)
+		if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, tt.want) {
+			t.Errorf("%s: got exit code %d and\n%s%s, want %d and %q", tt.args, got.code, got.stdout, got.stderr, tt.code, tt.want)
+		}
+	}
 }

@@ -15,6 +15,8 @@ type StageProofs struct {
 	// Of has, for each function that is sanitized between tenants, the file with the proof of its last stage. The value is
 	// the proof in words. No tenant had the function since, or it must pass its next stage before another gets it.
 	Of map[pci.Address]Fact
+	// Firmware has what is known of the firmware of each function that a stage measured, whether it proved it clean or not.
+	Firmware map[pci.Address]MeasuredFirmware
 	// Asked are the functions whose rule asks for a stage that exists.
 	Asked map[pci.Address]bool
 	// Unread is a directory or file of the journal that could not be read, so that proofs may be missing; its status is
@@ -22,12 +24,20 @@ type StageProofs struct {
 	Unread Fact
 }
 
+// MeasuredFirmware is the firmware of a function by its sanitizing stages.
+type MeasuredFirmware struct {
+	// File has the last proof. The value is how many measurements are accepted.
+	File Fact
+	// Changes are those since an operator accepted the firmware, in words: "vbios: version 1.0, was version 0.9".
+	Changes []string
+}
+
 // StageProofs returns the proofs of sanitizing stages. A stage that failed proves nothing. A stage that ended before the last
 // tenant counts only if another is due after that tenant.
 func (n *Node) StageProofs() *StageProofs {
 	type key struct{}
 	return Memo(n, key{}, func() *StageProofs {
-		found := &StageProofs{Of: map[pci.Address]Fact{}, Asked: map[pci.Address]bool{}}
+		found := &StageProofs{Of: map[pci.Address]Fact{}, Asked: map[pci.Address]bool{}, Firmware: map[pci.Address]MeasuredFirmware{}}
 		selection, stages := nodeconfig.Select(n.offer.config, n.Snapshot), n.sanitizers()
 		for _, f := range selection.Ours() {
 			if s := selection.Choice(f.Address).Sanitize; s != nil {
@@ -52,16 +62,33 @@ func (n *Node) findProofs(found *StageProofs) {
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		proof, ok := journal.FindSanitized(marks.Sanitized, n.Snapshot.Identify(f))
-		if !found.Asked[f.Address] || !ok || !proves(&proof, marked[f.Address]) {
+		file, read := files[proof.Time+proof.Address.String()]
+		if !ok || !read {
 			continue
 		}
-		file, ok := files[proof.Time+proof.Address.String()]
-		if !ok {
+		if len(proof.Firmware) > 0 {
+			found.Firmware[f.Address] = measured(&proof, file)
+		}
+		if !found.Asked[f.Address] || !proves(&proof, marked[f.Address]) {
 			continue
 		}
 		file.Value = describeProof(&proof)
 		found.Of[f.Address] = file
 	}
+}
+
+// measured returns the firmware of a proof, whose file is given.
+func measured(p *journal.SanitizeProof, file Fact) MeasuredFirmware {
+	words := make([]string, len(p.Firmware))
+	for i := range p.Firmware {
+		words[i] = p.Firmware[i].Name
+	}
+	file.Value = fmt.Sprintf("profile %s, %s: %s measured", p.Profile, p.Time, strings.Join(words, ", "))
+	m := MeasuredFirmware{File: file}
+	for _, c := range p.Changed {
+		m.Changes = append(m.Changes, c.String())
+	}
+	return m
 }
 
 // proves reports whether a proof says that a function with the mark (nil if it has none) is sanitized between tenants. A

@@ -172,6 +172,9 @@ func (s *Store) MarkUnsanitized(m SanitizeMark) error {
 // which functions are sanitized.
 func (s *Store) Unsanitized() ([]SanitizeMark, error) { return s.sanitizeMarks().all() }
 
+// AcceptFirmware keeps a proof durably whose changes an operator accepted, and leaves the function's mark alone.
+func (s *Store) AcceptFirmware(p SanitizeProof) error { return s.sanitizeProofs().put(p) }
+
 // MarkSanitized keeps the proof of a stage durably, then removes the function's mark and adds the function to the marks
 // that might be its own. It may be repeated; a crash in between leaves the mark, which counts.
 func (s *Store) MarkSanitized(p SanitizeProof) error {
@@ -204,6 +207,9 @@ type SanitizeProof struct {
 	Checks []sanitize.Check `json:"checks,omitempty"`
 	// Firmware are the accepted measurements.
 	Firmware []sanitize.Measurement `json:"firmware,omitempty"`
+	// Changed are the changes that the firmware policy Record let pass since an operator accepted the firmware. They keep
+	// no tenant from the function; the audit reports them.
+	Changed []sanitize.Change `json:"changed,omitempty"`
 }
 
 // Covers reports whether the proof says that the function with the identity is clean: a stage sanitized it in this boot,

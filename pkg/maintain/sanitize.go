@@ -20,7 +20,7 @@ import (
 // Errors of what an operator asks for about a stage.
 var (
 	// ErrNoFailedStage says that no sanitizing stage of the function failed.
-	ErrNoFailedStage = errors.New("no sanitizing stage of it failed")
+	ErrNoFailedStage = errors.New("no sanitizing stage of it failed, and its firmware has no change to accept")
 	// ErrNotOnlyFirmware says that more than its firmware keeps the function in quarantine.
 	ErrNotOnlyFirmware = errors.New("its stage did not end with changed firmware only, and nothing else can be accepted")
 )
@@ -54,12 +54,18 @@ func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 
 // Accepted returns the firmware measurements that are accepted for a marked function; none if it was never measured.
 func (m *Maintainer) Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error) {
+	proof, err := m.proven(mark.Identity)
+	return proof.Firmware, err
+}
+
+// proven returns the last proof of a function; the zero value if there is none.
+func (m *Maintainer) proven(id device.Identity) (journal.SanitizeProof, error) {
 	proofs, err := m.order.Effects.Journal.Sanitized()
 	if err != nil {
-		return nil, err
+		return journal.SanitizeProof{}, err
 	}
-	proof, _ := journal.FindSanitized(proofs, mark.Identity)
-	return proof.Firmware, nil
+	proof, _ := journal.FindSanitized(proofs, id)
+	return proof, nil
 }
 
 // ConcludeStage carries out the decision on an ended stage: a clean device is free, an interrupted stage is repeated, and
@@ -87,11 +93,12 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 	case outcome.Verdict == sanitize.Clean:
 		proof := newProof(mark, &stage, outcome.Result, image)
 		// A result that leaves a measurement out must not make the next one the device's first.
-		accepted, err := m.Accepted(mark)
+		former, err := m.proven(mark.Identity)
 		if err != nil {
 			return err
 		}
-		proof.Firmware = sanitize.Merge(accepted, proof.Firmware)
+		proof.Changed = sanitize.Accumulate(former.Changed, outcome.Changes, proof.Firmware)
+		proof.Firmware = sanitize.Merge(former.Firmware, proof.Firmware)
 		return m.order.Effects.Journal.MarkSanitized(*proof)
 	case outcome.Verdict == sanitize.Interrupted && mark.Interrupted+1 < mostInterrupted:
 		mark.Interrupted++
@@ -203,12 +210,13 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 			return err
 		}
 		if how.WithoutProof {
-			firmware, err := m.Accepted(mark)
+			former, err := m.proven(mark.Identity)
 			if err != nil {
 				return err
 			}
 			return m.order.Effects.Journal.MarkSanitized(journal.SanitizeProof{
-				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Firmware: firmware, Time: time.Now().UTC().Format(time.RFC3339),
+				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Firmware: former.Firmware, Changed: former.Changed,
+				Time: time.Now().UTC().Format(time.RFC3339),
 			})
 		}
 		mark.Failed, mark.Interrupted = nil, 0
@@ -217,27 +225,72 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 }
 
 // AcceptFirmware makes the changed measurements of a function the accepted ones, because an operator says so, which the
-// ledger has first. The stage found nothing else, so the function is free.
+// ledger has first. If a stage failed because of them, and found nothing else, the function is free. Changes that the policy
+// Record let pass are no longer reported.
 //
 // Errors a caller may branch on: [ErrNoFailedStage], [ErrNotOnlyFirmware], [effects.EvidenceError].
 func (m *Maintainer) AcceptFirmware(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
+	_, failed, err := m.FailedStage(ctx, a)
+	if err != nil {
+		return err
+	}
+	if !failed {
+		return m.acceptRecorded(ctx, a, reason, by)
+	}
 	return m.withFailed(ctx, a, func(mark *journal.SanitizeMark) error {
 		proof := mark.Failed.Proof
 		if proof == nil {
 			return fmt.Errorf("%s: %w", a, ErrNotOnlyFirmware)
 		}
 		e := stageEvent(mark)
-		e.Reason, e.By = reason, &by
-		e.Sanitize.Profile, e.Sanitize.Image, e.Sanitize.Verdict = proof.Profile, proof.Image, string(sanitize.Clean)
-		for _, change := range mark.Failed.Changes {
-			e.Sanitize.Changes = append(e.Sanitize.Changes, change.String())
-		}
-		describeResult(e.Sanitize, &sanitize.Result{Checks: proof.Checks, Firmware: proof.Firmware})
+		describeAccepted(e, proof, mark.Failed.Changes, reason, by)
 		if err := m.append(ctx, *e); err != nil {
 			return err
 		}
 		return m.order.Effects.Journal.MarkSanitized(*proof)
 	})
+}
+
+// describeAccepted completes the event of firmware that an operator accepts.
+func describeAccepted(e *ledger.Event, proof *journal.SanitizeProof, changes []sanitize.Change, reason string, by ledger.Operator) {
+	e.Reason, e.By = reason, &by
+	e.Sanitize.Profile, e.Sanitize.Image, e.Sanitize.Verdict = proof.Profile, proof.Image, string(sanitize.Clean)
+	for _, change := range changes {
+		e.Sanitize.Changes = append(e.Sanitize.Changes, change.String())
+	}
+	describeResult(e.Sanitize, &sanitize.Result{Checks: proof.Checks, Firmware: proof.Firmware})
+}
+
+// acceptRecorded accepts the changes that the policy Record let pass, under the function's locks: a stage may be decided at
+// the same time.
+func (m *Maintainer) acceptRecorded(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
+	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	snap, release, err := m.order.Effects.LockRequest(ctx, &claim.Request{Devices: []claim.Device{{Address: a}}}, snap)
+	if err != nil {
+		return err
+	}
+	defer release()
+	f, ok := snap.Function(a)
+	if !ok {
+		return fmt.Errorf("%s: %w", a, ErrNoFailedStage)
+	}
+	proof, err := m.proven(snap.Identify(f))
+	if err != nil {
+		return err
+	}
+	if len(proof.Changed) == 0 {
+		return fmt.Errorf("%s: %w", a, ErrNoFailedStage)
+	}
+	e := &ledger.Event{Type: ledger.Sanitize, Result: ledger.OK, Devices: []ledger.Device{{Address: a}}, Sanitize: &ledger.Sanitization{}}
+	describeAccepted(e, &proof, proof.Changed, reason, by)
+	if err := m.append(ctx, *e); err != nil {
+		return err
+	}
+	proof.Changed = nil
+	return m.order.Effects.Journal.AcceptFirmware(proof)
 }
 
 // withFailed runs work on the mark of a function whose stage failed, under the function's locks.

@@ -214,6 +214,62 @@ func TestChangedFirmwareWaitsForOperator(t *testing.T) {
 	w.wantFree("accepted", gpu)
 }
 
+// TestRecordedFirmwareChangesAreKept until an operator accepts them: with the policy Record, tenants go on getting the device. A change that
+// is undone is none.
+func TestRecordedFirmwareChangesAreKept(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.sanitizes(v1alpha1.SanitizeRelease)
+	version := func(v string) sanitize.Measurement {
+		return sanitize.Measurement{Name: "vbios", Algorithm: sanitize.Version, Value: v}
+	}
+	first, second, third := version("1.0"), version("2.0"), version("3.0")
+	stage := func(was, is sanitize.Measurement) {
+		t.Helper()
+		outcome := clean(is)
+		if was != is {
+			outcome.Changes = []sanitize.Change{{Name: "vbios", Was: &was, Is: &is}}
+		}
+		w.tenancy("tenant", gpu)
+		w.runStage(gpu, outcome)
+	}
+	want := func(when string, changes ...string) {
+		t.Helper()
+		proofs, err := w.records.Sanitized()
+		if err != nil || len(proofs) != 1 {
+			t.Fatalf("%s: proofs: got %+v, %v, want one", when, proofs, err)
+		}
+		var got []string
+		for _, c := range proofs[0].Changed {
+			got = append(got, c.String())
+		}
+		if !slices.Equal(got, changes) {
+			t.Errorf("%s: got the changes %q, want %q", when, got, changes)
+		}
+	}
+	stage(first, first)
+	want("first measured")
+	stage(first, second)
+	want("changed", "vbios: version 2.0, was version 1.0")
+	stage(second, third)
+	want("changed again", "vbios: version 3.0, was version 1.0")
+	w.wantFree("the policy lets tenants have it", gpu)
+	w.runStage(gpu, clean(third))
+	want("after another tenant", "vbios: version 3.0, was version 1.0")
+	stage(third, first)
+	want("as it was")
+	stage(first, second)
+	w.tenancy("tenant", gpu)
+	if err := w.plugin(nil).AcceptFirmware(t.Context(), gpu, "vendor update", ledger.Operator{}); err != nil {
+		t.Fatal(err)
+	}
+	want("accepted")
+	w.wantRefusal("accepted while a stage is due", w.request("next", gpu), rule.NotSanitized)
+	if err := w.plugin(nil).AcceptFirmware(t.Context(), gpu, "again", ledger.Operator{}); !errors.Is(err, maintain.ErrNoFailedStage) {
+		t.Errorf("accepted twice: got %v, want ErrNoFailedStage", err)
+	}
+}
+
 // TestFirmwareOutlivesResultsWithoutIt: a sanitizer that leaves a measurement out must not make the next one the first.
 func TestFirmwareOutlivesResultsWithoutIt(t *testing.T) {
 	w := newWorld(t)

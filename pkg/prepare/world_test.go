@@ -452,6 +452,10 @@ func (c cutJournal) MarkUnsanitized(m journal.SanitizeMark) error {
 	return c.p.effect(func() error { return c.Journal.MarkUnsanitized(m) })
 }
 
+func (c cutJournal) AcceptFirmware(p journal.SanitizeProof) error {
+	return c.p.effect(func() error { return c.Journal.AcceptFirmware(p) })
+}
+
 func (c cutJournal) MarkSanitized(p journal.SanitizeProof) error {
 	return c.p.effect(func() error { return c.Journal.MarkSanitized(p) })
 }

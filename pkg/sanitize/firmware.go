@@ -71,6 +71,28 @@ func Compare(accepted, measured []Measurement) []Change {
 	return changes
 }
 
+// Accumulate returns the changes since the accepted measurements, from those before a result and those of the result. A piece that
+// has its accepted value again has none. The first measurement of a piece is no change, and a piece that the result lacks keeps the change
+// that it had.
+func Accumulate(before, now []Change, measured []Measurement) []Change {
+	all := slices.Clone(before)
+	for _, c := range now {
+		isKnown := slices.ContainsFunc(before, func(earlier Change) bool { return earlier.Name == c.Name })
+		if !isKnown && !c.Added() {
+			all = append(all, c)
+		}
+	}
+	is := byName(measured)
+	for i := range all {
+		if m := is[all[i].Name]; m != nil {
+			all[i].Is = m
+		}
+	}
+	all = slices.DeleteFunc(all, func(c Change) bool { return c.Is != nil && *c.Was == *c.Is })
+	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 func byName(measurements []Measurement) map[string]*Measurement {
 	names := make(map[string]*Measurement, len(measurements))
 	for _, m := range measurements {

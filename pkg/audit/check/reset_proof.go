@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -23,6 +24,7 @@ func resetProofChecks() []Check {
 		{ID: "RST-008", Judge: functionsAnswer},
 		{ID: "RST-010", Judge: drivesAreSanitized},
 		{ID: "RST-012", Judge: noOptionROM},
+		{ID: "RST-014", Judge: firmwareAccepted},
 	}
 }
 
@@ -48,6 +50,31 @@ func drivesAreSanitized(n *facts.Node) Answer {
 			reaching(addresses(unproven)...)
 	}
 	return showing(pass(count(len(drives), "drive")+": the last sanitizing stage proved it clean"), drives, one(func(f *device.Function) facts.Fact { return proofs.Of[f.Address] }))
+}
+
+// firmwareAccepted fails for firmware that changed since an operator accepted it. The policy Require keeps such a device in
+// quarantine; the policy Record lets tenants have it.
+func firmwareAccepted(n *facts.Node) Answer {
+	proofs := n.StageProofs()
+	functions := slices.DeleteFunc(assignable(n), func(f *device.Function) bool {
+		_, measured := proofs.Firmware[f.Address]
+		return !measured
+	})
+	if !proofs.Unread.Known() && len(proofs.Asked) > 0 {
+		return unknown("whether firmware changed", proofs.Unread)
+	}
+	if len(functions) == 0 {
+		return notApplicable("no sanitizing stage has measured firmware")
+	}
+	file := one(func(f *device.Function) facts.Fact { return proofs.Firmware[f.Address].File })
+	found := over(functions, func(f *device.Function) Answer {
+		changes := proofs.Firmware[f.Address].Changes
+		if len(changes) == 0 {
+			return nil
+		}
+		return fail(fmt.Sprintf("the firmware of %s changed: %s", f.Address, strings.Join(changes, "; ")), file(f)...).on(f)
+	})
+	return showing(found.or(pass(count(len(functions), "function")+" with the firmware that was accepted")), functions, file)
 }
 
 // judgeRecords judges each claim's record, and adds an unknown finding for each unreadable one.

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
@@ -59,6 +60,21 @@ func methodFaults() []fault {
 			}
 		}},
 		{rule: "RST-007", about: "a GPU's memory", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "RST-014", about: "a stage measured what was accepted", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			withStage(t, "nvme")
+			putProof(t, drive(t, 0x81), func(p *journal.SanitizeProof) {
+				p.Firmware = []sanitize.Measurement{{Name: "firmware", Algorithm: sanitize.Version, Value: "1.0"}}
+			})
+		}},
+		{rule: "RST-014", about: "a stage measured other firmware", board: board.Server, plant: func(t *board.Tree) {
+			withStage(t, "nvme")
+			a := drive(t, 0x81)
+			putProof(t, a, func(p *journal.SanitizeProof) {
+				was := sanitize.Measurement{Name: "firmware", Algorithm: sanitize.Version, Value: "1.0"}
+				is := sanitize.Measurement{Name: "firmware", Algorithm: sanitize.Version, Value: "6.6"}
+				p.Firmware, p.Changed = []sanitize.Measurement{is}, []sanitize.Change{{Name: "firmware", Was: &was, Is: &is}}
+			})
+		}},
 		{rule: "RST-010", about: "a drive", board: board.Server, state: finding.Manual, plant: func(t *board.Tree) {
 			t.Devices["nvme0"] = t.AddNVMe(0x81)
 			t.Give("t4", "store", t.Devices["nvme0"])

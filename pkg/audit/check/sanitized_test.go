@@ -149,6 +149,47 @@ func TestDrivesAreSanitized(t *testing.T) {
 	}
 }
 
+// TestChangedFirmwareIsFound until an operator accepts it, whether or not the stage proved the device clean.
+func TestChangedFirmwareIsFound(t *testing.T) {
+	was := sanitize.Measurement{Name: "firmware", Algorithm: sanitize.Version, Value: "1.0"}
+	is := sanitize.Measurement{Name: "firmware", Algorithm: sanitize.Version, Value: "6.6"}
+	measured := func(p *journal.SanitizeProof) { p.Firmware = []sanitize.Measurement{is} }
+	changed := func(p *journal.SanitizeProof) {
+		measured(p)
+		p.Changed = []sanitize.Change{{Name: "firmware", Was: &was, Is: &is}}
+	}
+	for name, tt := range map[string]struct {
+		plant func(*board.Tree, pci.Address)
+		want  finding.State
+	}{
+		"never measured":     {func(b *board.Tree, a pci.Address) { putProof(b, a, func(*journal.SanitizeProof) {}) }, finding.NotApplicable},
+		"as it was accepted": {func(b *board.Tree, a pci.Address) { putProof(b, a, measured) }, finding.Pass},
+		"changed":            {func(b *board.Tree, a pci.Address) { putProof(b, a, changed) }, finding.Fail},
+		"changed, and a tenant has it since": {func(b *board.Tree, a pci.Address) {
+			putProof(b, a, func(p *journal.SanitizeProof) { changed(p); p.Spoiled = true })
+			putStageMark(b, a, nil)
+		}, finding.Fail},
+		"the proofs can't be listed": {func(b *board.Tree, a pci.Address) {
+			putProof(b, a, changed)
+			b.Put(strings.TrimSuffix(markDir, "/"), "not a directory")
+		}, finding.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := board.Server(t)
+			a := drive(tree, 0x81)
+			withStage(tree, "nvme")
+			tt.plant(tree, a)
+			f := found(t, tree, "RST-014")
+			if f.State != tt.want {
+				t.Fatalf("got %s: %s, want %s", f.State, f.Text, tt.want)
+			}
+			if tt.want == finding.Fail && (!strings.Contains(f.Text, "firmware: version 6.6, was version 1.0") || *f.Device != a) {
+				t.Errorf("got %q of %s, want the change of %s", f.Text, f.Device, a)
+			}
+		})
+	}
+}
+
 // TestDriveWithoutAStageIsNamed beside one that is sanitized.
 func TestDriveWithoutAStageIsNamed(t *testing.T) {
 	tree := board.Server(t)

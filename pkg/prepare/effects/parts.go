@@ -61,6 +61,7 @@ type Journal interface {
 	// independent of records; Unsanitized returns them. Sanitized returns the proofs of stages, and SpoilSanitized ends one.
 	MarkUnsanitized(m journal.SanitizeMark) error
 	MarkSanitized(p journal.SanitizeProof) error
+	AcceptFirmware(p journal.SanitizeProof) error
 	Unsanitized() ([]journal.SanitizeMark, error)
 	Sanitized() ([]journal.SanitizeProof, error)
 	SpoilSanitized(a pci.Address, id device.Identity) error
