@@ -161,14 +161,11 @@ func sharedSwitches(n *facts.Node) Answer {
 	var switches []pci.Address
 	held := holdings(n)
 	for _, h := range held {
-		for _, p := range upstream(n, h.Function) {
-			// A switch has one upstream port, which identifies it.
-			if p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
-				if below[p.Address] == nil {
-					switches = append(switches, p.Address)
-				}
-				below[p.Address] = append(below[p.Address], h.Function.Address)
+		for _, s := range isolation.Switches(n.Snapshot, h.Function) {
+			if below[s] == nil {
+				switches = append(switches, s)
 			}
+			below[s] = append(below[s], h.Function.Address)
 		}
 	}
 	found := over(switches, func(s pci.Address) Answer {
