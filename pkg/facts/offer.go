@@ -51,8 +51,10 @@ type Published struct {
 type offer struct {
 	basis  finding.Basis
 	config *v1alpha1.NodeConfig // nil for the default one
-	note   Fact                 // the plugin's file
-	said   Published            // what it says; empty if no plugin said anything
+	// configFile is the file with the config; empty for the default one.
+	configFile string
+	note       Fact      // the plugin's file
+	said       Published // what it says; empty if no plugin said anything
 	// spoke says that a plugin has published since the node's start.
 	spoke bool
 	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
@@ -162,7 +164,7 @@ func (n *Node) useConfig(path string, text []byte) bool {
 		n.offer.basis.Problem = path + ": " + err.Error()
 		return false
 	}
-	n.offer.config, n.offer.basis.Problem = decoded, ""
+	n.offer.config, n.offer.configFile, n.offer.basis.Problem = decoded, path, ""
 	return true
 }
 

@@ -23,6 +23,7 @@ func sharedDomainChecks() []Check {
 		{ID: "ACS-009", Judge: tenantsMeet},
 		// Only placement changes it, so it is not a failure.
 		{ID: "ACS-019", Judge: sharedSwitches},
+		{ID: "ACS-020", Judge: exclusiveDomains},
 	}
 }
 
@@ -153,30 +154,6 @@ func portRegisters(n *facts.Node, leaks []isolation.Bypass) []facts.Fact {
 		}
 	}
 	return seen
-}
-
-// sharedSwitches reports each switch above functions of several tenants.
-func sharedSwitches(n *facts.Node) Answer {
-	below := map[pci.Address][]pci.Address{}
-	var switches []pci.Address
-	held := holdings(n)
-	for _, h := range held {
-		for _, s := range isolation.Switches(n.Snapshot, h.Function) {
-			if below[s] == nil {
-				switches = append(switches, s)
-			}
-			below[s] = append(below[s], h.Function.Address)
-		}
-	}
-	found := over(switches, func(s pci.Address) Answer {
-		tenants := n.Tenants(below[s]...)
-		if len(tenants) < 2 {
-			return nil
-		}
-		return say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).
-			reaching(below[s]...).object("switch " + s.String())
-	})
-	return showing(found.or(pass("each switch has one tenant at most", n.Journal())), held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 }
 
 // nodeACSChecks are about paths between devices that the node itself opens, and about attacks of a device on the node.

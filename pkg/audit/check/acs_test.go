@@ -58,7 +58,7 @@ func acsFaults() []fault {
 			t.Put("run/kata-vfio/acs.json", "{")
 		}},
 		{rule: "ACS-019", about: "two tenants below a switch", board: board.Switch, state: finding.Manual, plant: func(*board.Tree) {}},
-	}, acsArgumentFaults(), portFaults(), nodeACSFaults())
+	}, acsArgumentFaults(), portFaults(), nodeACSFaults(), exclusiveFaults())
 }
 
 func acsArgumentFaults() []fault {

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// DomainState is an exclusive domain of a node with what is in it.
+type DomainState struct {
+	Domain isolation.ExclusiveDomain
+	// Rules are the labels of the rules that make it exclusive, in the order of their functions.
+	Rules []string
+	// Tenancies are the functions in it that tenants have, by address.
+	Tenancies []Tenancy
+	// Free are the selected functions in it that no claim has and that are nobody's, by address.
+	Free []pci.Address
+}
+
+// Tenant returns the ID of the domain's tenant: empty if the domain is free, [UnknownTenant], or [SeveralTenants].
+func (d *DomainState) Tenant() string {
+	if len(d.Tenancies) == 0 {
+		return ""
+	}
+	first := d.Tenancies[0].Tenant
+	if slices.ContainsFunc(d.Tenancies, func(t Tenancy) bool { return t.Tenant != first }) {
+		return SeveralTenants
+	}
+	return first
+}
+
+// Domains returns the exclusive domains of the node, the smallest kind first. See [Node.ExclusiveDomains].
+func (n *Node) Domains() []DomainState {
+	domains := n.ExclusiveDomains()
+	states := make(map[isolation.ExclusiveDomain]*DomainState, len(domains))
+	for d, tenancies := range domains {
+		states[d] = &DomainState{Domain: d, Tenancies: tenancies}
+	}
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		choice := n.Selection.Choice(f.Address)
+		for _, kind := range choice.Exclusive {
+			if d, ok := isolation.DomainAround(n.Snapshot, f, isolation.DomainKind(kind)); ok && !slices.Contains(states[d].Rules, choice.Rule) {
+				states[d].Rules = append(states[d].Rules, choice.Rule)
+			}
+		}
+		if !choice.Ours || !n.isFree(f.Address) {
+			continue
+		}
+		for _, d := range within(n.Snapshot, f, domains) {
+			if s := states[d]; !slices.ContainsFunc(s.Tenancies, func(t Tenancy) bool { return t.Function == f.Address }) {
+				s.Free = append(s.Free, f.Address)
+			}
+		}
+	}
+	return sortDomains(states)
+}
+
+// isFree reports whether no claim has the function.
+func (n *Node) isFree(a pci.Address) bool {
+	owner, owned := n.Owners[a]
+	return !owned || owner.Bound
+}
+
+func sortDomains(states map[isolation.ExclusiveDomain]*DomainState) []DomainState {
+	kinds := isolation.DomainKinds()
+	all := make([]DomainState, 0, len(states))
+	for _, s := range states {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b DomainState) int {
+		x, y := a.Domain, b.Domain
+		return cmp.Or(
+			cmp.Compare(slices.Index(kinds, x.Kind), slices.Index(kinds, y.Kind)),
+			cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name), // NUMA node 2 comes before 10
+		)
+	})
+	return all
+}
