@@ -60,11 +60,13 @@ func selectedAreClaimable(n *facts.Node) Answer {
 	return conclude(found, selected, "function", "the node config selects no function", one(driverFact))
 }
 
-// worthwhile returns the first refusal that needs action. A drain is intended by the operator, and a sanitizing stage ends by
-// itself.
+// worthwhile returns the first refusal that needs action. A drain is intended by the operator, a sanitizing stage ends by itself,
+// and the tenant of an exclusive domain can get what is free there.
 func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	for i := range refusals {
-		if refusals[i].Code != rule.Drained && refusals[i].Code != rule.NotSanitized {
+		switch refusals[i].Code {
+		case rule.Drained, rule.NotSanitized, rule.DomainOfOtherTenant:
+		default:
 			return &refusals[i], true
 		}
 	}

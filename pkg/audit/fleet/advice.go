@@ -43,8 +43,11 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 		return "a taint keeps claims away: " + taintWord(t), "ask the cluster's admin why the taint is set"
 	}
 	words := []string{t.Value, t.Key}
-	if t.Key == v1alpha1.TaintSanitizing { // its value is a profile's name, which may be any word
+	switch t.Key {
+	case v1alpha1.TaintSanitizing: // its value is a profile's name, which may be any word
 		words = []string{string(rule.NotSanitized)}
+	case v1alpha1.TaintTenant: // its value is a tenant's ID
+		words = []string{string(rule.DomainOfOtherTenant)}
 	}
 	for _, word := range words {
 		if code, ok := rule.Find(e.texts, word); ok {

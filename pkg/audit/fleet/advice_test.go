@@ -91,6 +91,8 @@ func TestTaintIsExplainedByItsValue(t *testing.T) {
 		{"a device without a group", publish.TaintNotIsolated, "NoIOMMUGroup", "no IOMMU group", "VT-d"},
 		{"a reason of a newer plugin", publish.TaintNotIsolated, "Tomorrow", "not isolated", "kata-vfio-audit devices"},
 		{"a stage whose profile is named like a code", v1alpha1.TaintSanitizing, "Gone", "sanitizing stage", "kata-vfio-plugin status"},
+		{"an exclusive domain", v1alpha1.TaintTenant, "0123456789abcdef", "exclusive domain", "wait until the last claim of the other tenant"},
+		{"an exclusive domain of several tenants", v1alpha1.TaintTenant, "several", "exclusive domain", "wait until the last claim of the other tenant"},
 		{"a drain that waits", publish.TaintDrain, "Draining", "is taking the device out of use", "wait for the claim"},
 		{"a drain that is done", publish.TaintDrain, "Drained", "took the device out of use", "undrain"},
 		{"a pool of an earlier version, for which no claim must end", publish.TaintWithdrawn, "Renamed", "pool gets the name", "wait half an hour"},

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -28,7 +29,10 @@ const (
 	// Sanitizing: the device waits for its sanitizing stage, and nothing else keeps claims away. A claim has it during the
 	// stage.
 	Sanitizing Use = "sanitizing"
-	Unseen     Use = "unknown"
+	// Kept: the device is free for one tenant only, which has another device in the same exclusive domain, and nothing else keeps
+	// claims away.
+	Kept   Use = "kept"
+	Unseen Use = "unknown"
 )
 
 // Device is one device of ours as its node publishes it. Its JSON form is stable: names are added,
@@ -51,6 +55,9 @@ type Device struct {
 	// reason, if it is severe.
 	Isolated    *bool  `json:"isolated,omitempty"`
 	NotIsolated string `json:"notIsolated,omitempty"`
+	// KeptFor is the ID of the tenant that alone can get the device, if it is in an exclusive domain of that tenant; "several" if
+	// the domain has several tenants, so that none can get it.
+	KeptFor string `json:"keptFor,omitempty"`
 	// Health lists the published faults of the device: "dead", "link-lost".
 	Health []string `json:"health"`
 	// Failed are the checks of the audit that fail, the worst first.
@@ -137,8 +144,10 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 		d.Use = Quarantined
 	case d.isFaulty():
 		d.Use = Tainted
-	case len(d.Taints) > 0:
+	case slices.ContainsFunc(d.Taints, isOfStage):
 		d.Use = Sanitizing
+	case d.KeptFor != "":
+		d.Use = Kept
 	case len(d.By) > 0:
 		d.Use = Withheld
 	case unseen:
@@ -160,6 +169,8 @@ func (d *Device) addTaints() (quarantined bool) {
 		switch {
 		case t.Key == publish.TaintNotIsolated:
 			d.NotIsolated = t.Value
+		case t.Key == v1alpha1.TaintTenant:
+			d.KeptFor = cmp.Or(t.Value, plan.UnknownTenant)
 		case t.Key != publish.TaintAudit && t.Key != v1alpha1.TaintSanitizing && strings.HasPrefix(t.Key, v1alpha1.DriverName+"/"):
 			d.Health = append(d.Health, taintWord(t))
 		}
@@ -167,8 +178,8 @@ func (d *Device) addTaints() (quarantined bool) {
 	return quarantined
 }
 
-// isFaulty reports whether a taint other than that of the sanitizing stage keeps claims away. A device has the stage's
-// taint while its tenant has it, too.
+// isFaulty reports whether a taint keeps claims away that is neither the sanitizing stage's nor an exclusive domain's. A device
+// has the stage's taint while its tenant has it, too.
 func (d *Device) isFaulty() bool { return len(d.taintKeys()) > 0 }
 
 func taintWord(t resourceapi.DeviceTaint) string {
@@ -196,20 +207,43 @@ func (d *Device) State() string {
 		return text
 	case Tainted:
 		return "tainted: " + strings.Join(d.taintKeys(), ",")
+	case Kept:
+		return d.keptWords()
 	case Free, Quarantined, Sanitizing, Unseen:
 	}
 	return string(d.Use)
 }
 
-// taintKeys lists the taints except for the sanitizing stage's, without their values, which other columns have.
+// keptWords says for whom the device is kept.
+func (d *Device) keptWords() string {
+	switch d.KeptFor {
+	case plan.SeveralTenants:
+		return "kept: its domain has several tenants"
+	case plan.UnknownTenant:
+		return "kept: its domain has an unknown tenant"
+	}
+	return "kept for tenant " + d.KeptFor
+}
+
+// taintKeys lists the taints except for the sanitizing stage's and the exclusive domain's, without their values, which other
+// columns have.
 func (d *Device) taintKeys() []string {
 	var keys []string
 	for _, t := range d.Taints {
-		if key, _, _ := strings.Cut(t, "="); key != string(Sanitizing) {
+		if key, _, _ := strings.Cut(t, "="); !isOfStage(t) && key != tenantWord {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// tenantWord is the taint of an exclusive domain without our domain's name.
+const tenantWord = "tenant"
+
+// isOfStage reports whether a taint is the sanitizing stage's.
+func isOfStage(taint string) bool {
+	key, _, _ := strings.Cut(taint, "=")
+	return key == string(Sanitizing)
 }
 
 // Isolation says in words whether the device is isolated, or why not.

@@ -104,6 +104,15 @@ func TestStateOfADevice(t *testing.T) {
 		"it waits, and is tainted":              {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"), taint(driver+"/dead", "")))}, map[string]string{gpu: "tainted: dead"}},
 		"it waits, and is quarantined":          {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"), taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
 		"it will wait after its tenant":         {listed{Slices: one(tainted(plain, taint(driver+"/sanitizing", "memory"))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"its domain is another's":               {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef")))}, map[string]string{gpu: "kept for tenant 0123456789abcdef"}},
+		"its domain is another's, not seen":     {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef"))), Namespace: "t1"}, map[string]string{gpu: "kept for tenant 0123456789abcdef"}},
+		"its domain has several tenants":        {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "several")))}, map[string]string{gpu: "kept: its domain has several tenants"}},
+		"its domain has an unknown tenant":      {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "unknown")))}, map[string]string{gpu: "kept: its domain has an unknown tenant"}},
+		"kept, and it waits for its stage":      {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef"), taint(driver+"/sanitizing", "memory")))}, map[string]string{gpu: "sanitizing"}},
+		"kept, and is tainted":                  {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef"), taint(driver+"/dead", "")))}, map[string]string{gpu: "tainted: dead"}},
+		"kept, and is quarantined":              {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef"), taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
+		"its tenant got it":                     {listed{Slices: one(tainted(plain, taint(driver+"/tenant", "0123456789abcdef"))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"another driver's taint of a tenant":    {listed{Slices: one(tainted(plain, taint("example.com/tenant", "a")))}, map[string]string{gpu: "tainted: example.com/tenant"}},
 		"another driver's taint of a like name": {listed{Slices: one(tainted(plain, taint("example.com/sanitizing", "")))}, map[string]string{gpu: "tainted: example.com/sanitizing"}},
 		"claimed, tainted since":                {listed{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
 		"an older generation is gone":           {listed{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
@@ -131,9 +140,11 @@ func TestStateOfADevice(t *testing.T) {
 	}
 }
 
-// TestStageIsNoFaultOfADevice: neither its health nor its mark shows one while it waits, or while its tenant has it.
+// TestStageIsNoFaultOfADevice: neither its health nor its mark shows one while it waits, is kept for a tenant, or while its tenant
+// has it.
 func TestStageIsNoFaultOfADevice(t *testing.T) {
 	waits := tainted(resourceapi.Device{Name: gpu}, taint(driver+"/sanitizing", "memory"))
+	kept := tainted(resourceapi.Device{Name: gpu}, taint(driver+"/tenant", "0123456789abcdef"))
 	for name, tt := range map[string]struct {
 		device resourceapi.Device
 		claims []resourceapi.ResourceClaim
@@ -142,6 +153,9 @@ func TestStageIsNoFaultOfADevice(t *testing.T) {
 	}{
 		"it waits":       {waits, nil, "◌ " + gpu + "  sanitizing", 0},
 		"its tenant":     {waits, claims(holds("n1", gpu)), "● " + gpu + "  claimed", 0},
+		"it is kept":     {kept, nil, "◌ " + gpu + "  kept for tenant 0123456789abcdef", 0},
+		"its owner":      {kept, claims(holds("n1", gpu)), "● " + gpu + "  claimed", 0},
+		"kept and dead":  {tainted(kept, taint(driver+"/dead", "")), nil, "✗ " + gpu, 1},
 		"it is dead":     {tainted(waits, taint(driver+"/dead", "")), nil, "✗ " + gpu, 1},
 		"it did not end": {tainted(waits, taint(driver+"/quarantined", "")), nil, "✗ " + gpu + "  quarantined", 1},
 	} {

@@ -75,7 +75,7 @@ func (e *explaining) onOffer() string {
 			switch of.members[i].Use {
 			case Free, Unseen:
 				n++
-			case Tainted, Quarantined, Sanitizing:
+			case Tainted, Quarantined, Sanitizing, Kept:
 				away++
 			case Claimed, Withheld:
 			}
@@ -168,7 +168,7 @@ func eventTime(ev *corev1.Event) time.Time {
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
 	for _, t := range d.published.Taints {
-		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: t.Key != v1alpha1.TaintSanitizing}
+		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: t.Key != v1alpha1.TaintSanitizing && t.Key != v1alpha1.TaintTenant}
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()
 		}

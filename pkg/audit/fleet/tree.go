@@ -109,7 +109,7 @@ func (d *Device) mark() string {
 		return "●"
 	case d.Use == Free:
 		return "○"
-	case d.Use == Withheld, d.Use == Sanitizing:
+	case d.Use == Withheld, d.Use == Sanitizing, d.Use == Kept:
 		return "◌"
 	}
 	return "?"
@@ -135,7 +135,7 @@ func sum(devices []Device) string {
 		count[devices[i].Use]++
 	}
 	parts := []string{output.Count(len(devices), "device")}
-	for _, use := range []Use{Claimed, Free, Withheld, Sanitizing, Tainted, Quarantined, Unseen} {
+	for _, use := range []Use{Claimed, Free, Withheld, Sanitizing, Kept, Tainted, Quarantined, Unseen} {
 		if count[use] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", count[use], use))
 		}
