@@ -19,6 +19,9 @@ func WriteDOT(w io.Writer, inv *Inventory, detail Detail) error {
 	roots := newRoots(inv, detail)
 	inv = unfoldedOnly(inv, roots)
 	b.WriteString("digraph pcie {\n\trankdir=LR;\n\tnode [shape=box, style=\"rounded,filled\", fontname=\"monospace\"];\n")
+	if beyond := inv.exclusiveBeyond(); len(beyond) > 0 {
+		fmt.Fprintf(&b, "\tlabel=%s;\n", quote(strings.Join(beyond, "\\n")))
+	}
 	clusters(&b, inv)
 	for _, r := range roots {
 		fmt.Fprintf(&b, "\t%s [shape=oval, fillcolor=%s, label=%s];\n", quote(r.Name), rootFill(r), quote(rootLabel(r)))
@@ -41,6 +44,9 @@ func rootLabel(r Root) string {
 	label := r.Name
 	if r.NUMA != nil {
 		label += fmt.Sprintf("\\nNUMA node %d", *r.NUMA)
+	}
+	for _, text := range r.exclusive {
+		label += "\\n" + text
 	}
 	if r.Folded {
 		counts, _ := r.foldedLine()
@@ -92,8 +98,11 @@ func dotNode(d *Device) string {
 	if d.Grade() == Bad {
 		label += "\\n✗ " + string(d.Against()[0].Code)
 	}
-	if d.Sanitizing {
-		label += "\\n" + sanitizing
+	if text := d.Waits(); text != "" {
+		label += "\\n" + text
+	}
+	for _, text := range d.exclusive {
+		label += "\\n" + text
 	}
 	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill(d.Grade()), quote(label))
 }

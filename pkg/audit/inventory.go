@@ -33,6 +33,8 @@ type Inventory struct {
 	Unread []string `json:"unread,omitempty"`
 	// Devices are all functions, bridges included, by address.
 	Devices []Device `json:"devices"`
+	// ExclusiveDomains are the parts of the hardware that a rule of the node config gives to one tenant at a time.
+	ExclusiveDomains []Domain `json:"exclusiveDomains,omitempty"`
 }
 
 // Device is one function and the verdict on it.
@@ -61,6 +63,9 @@ type Device struct {
 	Refusals []rule.Verdict `json:"refusals"`
 	// Sanitizing is set if the function only waits for its sanitizing stage, or is in it. Claims are refused until it ends.
 	Sanitizing bool `json:"sanitizing,omitempty"`
+	// KeptFor is set if the function is free for one tenant only, which has another function of an exclusive domain: the
+	// tenant's ID. See [plan.DomainState.Tenant].
+	KeptFor string `json:"keptFor,omitempty"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is the state of a PCIe port's registers; see [isolation.ReadACS].
@@ -70,6 +75,8 @@ type Device struct {
 	// CompanionOf is the GPU of which the function is a companion, so that it needs no reset of its own. It is nil if a rule
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
+	// exclusive are the states of the exclusive domains that begin at the function.
+	exclusive []string
 	// severities are those of the audit's checks, by ID.
 	severities map[string]rule.Severity
 }
@@ -86,8 +93,10 @@ func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	}
 	inv.pairUp()
 	inv.joinCompanions(n)
+	inv.ExclusiveDomains = newDomains(n.Domains())
 	for i := range inv.Devices {
-		inv.Devices[i].Sanitizing = inv.Devices[i].isSanitizing()
+		d := &inv.Devices[i]
+		d.Sanitizing, d.KeptFor, d.exclusive = d.isSanitizing(), d.keptFor(), inv.exclusiveAt(d)
 	}
 	return inv
 }
@@ -142,7 +151,8 @@ func list[T any](items []T) []T {
 type Grade int
 
 // The grades of a function:
-//   - None: a bridge, which can't be assigned, or an isolated function that is in use, or waits for its sanitizing stage.
+//   - None: a bridge, which can't be assigned, or an isolated function that is in use, waits for its sanitizing stage, or is
+//     kept for the tenant of its exclusive domain.
 //   - Good: Prepare accepts a claim for the function once the node config names it.
 //   - Concern: as Good, and a note of the function is of high severity.
 //   - Bad: the function is not isolated.
@@ -160,7 +170,7 @@ func (d *Device) Grade() Grade {
 		return None
 	case !d.Isolated:
 		return Bad
-	case d.InUse(), d.Sanitizing:
+	case d.InUse(), d.Waits() != "":
 		return None
 	case len(d.Against()) > 0:
 		return Bad
@@ -229,14 +239,16 @@ func (d *Device) InUse() bool {
 	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.Forbidden && r.Culprit == nil })
 }
 
-// isSanitizing reports whether the stage is all that keeps the function from claims.
+// isSanitizing reports whether the stage, and perhaps an exclusive domain, is all that keeps the function from claims.
 func (d *Device) isSanitizing() bool {
 	against := d.Against()
-	return len(against) > 0 && !slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code != rule.NotSanitized })
+	return slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code == rule.NotSanitized }) &&
+		!slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code != rule.NotSanitized && r.Code != rule.DomainOfOtherTenant })
 }
 
 // Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the severity
-// or a worse one. A drained function is out of use on purpose, and a sanitizing stage ends by itself.
+// or a worse one. A drained function is out of use on purpose, a sanitizing stage ends by itself, and the tenant of an exclusive
+// domain can get what is free there.
 func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	var all []*Device
 	for i := range inv.Devices {
@@ -245,12 +257,17 @@ func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 			continue
 		}
 		if slices.ContainsFunc(d.Against(), func(r rule.Verdict) bool {
-			return r.Code != rule.Drained && r.Code != rule.NotSanitized && r.Severity.Compare(at) <= 0
+			return !isMeant(r.Code) && r.Severity.Compare(at) <= 0
 		}) {
 			all = append(all, d)
 		}
 	}
 	return all
+}
+
+// isMeant reports whether a function is kept from claims for the reason as it should be.
+func isMeant(code rule.Code) bool {
+	return code == rule.Drained || code == rule.NotSanitized || code == rule.DomainOfOtherTenant
 }
 
 func (d *Device) has(code rule.Code) bool {

@@ -56,7 +56,7 @@ func culprits(inv *Inventory) map[pci.Address]bool {
 // root places a root bus: its name, and its functions along a trunk line.
 // It returns the box that all of it takes.
 func (l *layout) root(r Root, x, y int) Rect {
-	title := Text{x, y + 12, Head, "root bus " + r.Name, ""}
+	title := Text{x, y + 12, Head, strings.Join(append([]string{"root bus " + r.Name}, r.exclusive...), " · "), ""}
 	l.drawing.Texts = append(l.drawing.Texts, title)
 	box := title.Box().Union(Rect{x, y, 1, 20})
 	trunk := Point{x + 8, y + 20}
@@ -208,6 +208,7 @@ func describe(inv *Inventory) string {
 	} else {
 		parts = append(parts, "no IOMMU")
 	}
+	parts = append(parts, inv.exclusiveBeyond()...)
 	return clip(strings.Join(parts, " · "), Body, minPageWidth-2*pageMargin)
 }
 
@@ -295,7 +296,7 @@ func Legend() []Explained {
 		{Good, "fit for claims"},
 		{Concern, "fit, with a serious note"},
 		{Bad, "claims refused, or at fault"},
-		{None, "in use, or sanitizing"},
+		{None, "in use, sanitizing, or kept"},
 	}
 }
 

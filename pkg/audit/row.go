@@ -90,8 +90,8 @@ func (r *row) verdict() string {
 		if r.IsBridge() {
 			return "-"
 		}
-		if r.Sanitizing {
-			return "isolated, sanitizing"
+		if text := r.Waits(); text != "" {
+			return "isolated, " + text
 		}
 		return "isolated, in use"
 	case Good:
@@ -208,9 +208,9 @@ func (inv *Inventory) hints() []hint {
 }
 
 // against returns the problems of a function for an operator. A function that is in use is
-// intended to be, and a sanitizing stage ends by itself.
+// intended to be, a sanitizing stage ends by itself, and the tenant of an exclusive domain can get what is free there.
 func (d *Device) against() []rule.Verdict {
-	if d.InUse() || d.Sanitizing {
+	if d.InUse() || d.Waits() != "" {
 		return d.Reasons
 	}
 	return d.Against()

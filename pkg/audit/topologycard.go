@@ -63,8 +63,10 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if s := n.Grade(); s == Bad || s == Concern {
 		lines.add(Body, gradeClass(s), codeNames(n.Device))
 	}
-	if n.Sanitizing {
-		lines.add(Body, "muted", sanitizing)
+	for _, text := range slices.Concat(n.exclusive, []string{n.Waits()}) {
+		if text != "" {
+			lines.add(Body, "muted", text)
+		}
 	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
@@ -112,6 +114,9 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 	lines.add(Strong, "", n.Address.String())
 	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
+	for _, text := range n.exclusive { // the tooltip has it whole
+		lines.add(Small, "muted", text)
+	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Small, "bad", text)
 	}
@@ -250,6 +255,7 @@ func tooltip(d *Device) string {
 	if d.ACS != "" {
 		lines = append(lines, "ACS: "+string(d.ACS))
 	}
+	lines = append(lines, d.exclusive...)
 	if !d.IsBridge() {
 		lines = append(lines, judged(d)...)
 	}
@@ -277,8 +283,8 @@ func judged(d *Device) []string {
 			lines = append(lines, "every claim is refused: "+r.Text)
 		}
 	}
-	if d.Sanitizing {
-		lines = append(lines, sanitizing+": "+d.Against()[0].Text)
+	if text := d.Waits(); text != "" {
+		lines = append(lines, text+": "+d.Against()[0].Text)
 	}
 	for _, r := range d.Grave() {
 		lines = append(lines, fmt.Sprintf("note (%s): %s", r.Severity, r.Text))

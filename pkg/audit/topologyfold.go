@@ -145,7 +145,7 @@ func unfoldedOnly(inv *Inventory, roots []Root) *Inventory {
 			}
 		}
 	}
-	shown := &Inventory{Host: inv.Host}
+	shown := &Inventory{Host: inv.Host, ExclusiveDomains: inv.ExclusiveDomains}
 	for i := range inv.Devices {
 		if !hidden[inv.Devices[i].Address] {
 			shown.Devices = append(shown.Devices, inv.Devices[i])

@@ -20,6 +20,8 @@ type Root struct {
 	Children []*Node
 	// Folded is set if a drawing has its counts instead of its functions.
 	Folded bool
+	// exclusive are the states of the exclusive domains that the root is, or is in.
+	exclusive []string
 }
 
 // Node is one function in the tree.
@@ -51,7 +53,11 @@ func Roots(inv *Inventory) []Root {
 		}
 		roots[name].Children = append(roots[name].Children, n)
 	}
-	return sorted(roots)
+	all := sorted(roots)
+	for i := range all {
+		all[i].exclusive = inv.exclusiveOn(&all[i])
+	}
+	return all
 }
 
 // hang puts n below its PF or its lowest bridge, and reports whether it has one.
@@ -143,7 +149,7 @@ func Tree(inv *Inventory, detail Detail) []output.Branch {
 	trees := make([]output.Branch, len(roots))
 	for i := range roots {
 		r := &roots[i]
-		trees[i].Text = device.RootLine(r.Name, r.NUMA)
+		trees[i].Text = strings.Join(append([]string{device.RootLine(r.Name, r.NUMA)}, r.exclusive...), "  ")
 		if r.Folded {
 			counts, grade := r.foldedLine()
 			trees[i].Below = []output.Branch{{Text: counts, Color: grade.Color()}}
@@ -153,7 +159,7 @@ func Tree(inv *Inventory, detail Detail) []output.Branch {
 			trees[i].Below = append(trees[i].Below, n.branch())
 		}
 	}
-	return trees
+	return append(inv.beyondBranches(), trees...)
 }
 
 func (n *Node) branch() output.Branch {
@@ -187,8 +193,9 @@ func deviceLine(d *Device) string {
 	if s := d.Grade(); s == Bad || s == Concern {
 		what = append(what, codeNames(d))
 	}
-	if d.Sanitizing {
-		what = append(what, sanitizing)
+	if text := d.Waits(); text != "" {
+		what = append(what, text)
 	}
+	what = append(what, d.exclusive...)
 	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
 }

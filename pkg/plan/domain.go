@@ -31,6 +31,27 @@ func (d *DomainState) Tenant() string {
 	return first
 }
 
+// TenantWords says who has a domain, by [DomainState.Tenant]: "tenant 0123456789abcdef", "several tenants".
+func TenantWords(id string) string {
+	switch id {
+	case "":
+		return "no tenant"
+	case UnknownTenant:
+		return "an unknown tenant"
+	case SeveralTenants:
+		return "several tenants"
+	}
+	return "tenant " + id
+}
+
+// KeptWords is the state of a free device in a domain that a tenant has, by [DomainState.Tenant].
+func KeptWords(id string) string {
+	if id == UnknownTenant || id == SeveralTenants {
+		return "kept: its domain has " + TenantWords(id)
+	}
+	return "kept for " + TenantWords(id)
+}
+
 // Domains returns the exclusive domains of the node, the smallest kind first. See [Node.ExclusiveDomains].
 func (n *Node) Domains() []DomainState {
 	domains := n.ExclusiveDomains()

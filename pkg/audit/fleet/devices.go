@@ -208,21 +208,10 @@ func (d *Device) State() string {
 	case Tainted:
 		return "tainted: " + strings.Join(d.taintKeys(), ",")
 	case Kept:
-		return d.keptWords()
+		return plan.KeptWords(d.KeptFor)
 	case Free, Quarantined, Sanitizing, Unseen:
 	}
 	return string(d.Use)
-}
-
-// keptWords says for whom the device is kept.
-func (d *Device) keptWords() string {
-	switch d.KeptFor {
-	case plan.SeveralTenants:
-		return "kept: its domain has several tenants"
-	case plan.UnknownTenant:
-		return "kept: its domain has an unknown tenant"
-	}
-	return "kept for tenant " + d.KeptFor
 }
 
 // taintKeys lists the taints except for the sanitizing stage's and the exclusive domain's, without their values, which other

@@ -161,8 +161,8 @@ func gradeWord(d *audit.Device) string {
 		}
 		return fmt.Sprintf("%s: %s", what, strings.Join(codes, ", "))
 	case audit.None:
-		if d.Sanitizing {
-			return "isolated, sanitizing"
+		if text := d.Waits(); text != "" {
+			return "isolated, " + text
 		}
 	}
 	return ""
