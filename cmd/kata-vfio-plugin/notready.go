@@ -13,15 +13,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// notReady reads the reason why the plugin refuses all new claims. It returns nil for an unreadable file: no plugin has
-// published in this boot, or only root may read it.
-func (o *options) notReady(bootID string) *plan.NotReady {
+// published reads what the plugin published last. It is empty for an unreadable file: no plugin has published in this boot, or
+// only root may read it.
+func (o *options) published(bootID string) *facts.Published {
 	data, err := os.ReadFile(filepath.Join(o.node.Root, cmp.Or(o.node.RunDir, node.DefaultRunDir), facts.PublishedFile))
 	var published facts.Published
 	if err != nil || json.Unmarshal(data, &published) != nil || bootID == "" || published.BootID != bootID {
-		return nil
+		return &facts.Published{}
 	}
-	return published.NotReady
+	return &published
 }
 
 // printNotReady prints why the node refuses all new claims.

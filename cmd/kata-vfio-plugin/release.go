@@ -123,12 +123,12 @@ func statusCommand(opts *options) *cobra.Command {
 		Short: "Show which claim has which functions, and in what state",
 		Long: "status reads the journal. It shows which claim has which functions of this node, their current and original\n" +
 			"drivers, why a claim can't be prepared or unprepared, which functions have had no proven reset since their last\n" +
-			"tenant, and which are drained. It changes nothing.\n\n" + exitCodes,
+			"tenant, which tenant has each exclusive domain, and what is drained. It changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := opts.status()
+			s, err := opts.status(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -91,6 +92,7 @@ type nodeStatus struct {
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
 	sanitizing []sanitizingView
+	domains    []domainView
 	// notReady is the reason why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
 	// bootID is the node's boot; empty if it can't be read.
@@ -100,7 +102,7 @@ type nodeStatus struct {
 }
 
 // status reads the journal.
-func (o *options) status() (*nodeStatus, error) {
+func (o *options) status(ctx context.Context) (*nodeStatus, error) {
 	store, err := o.records()
 	if err != nil {
 		return nil, err
@@ -131,7 +133,11 @@ func (o *options) status() (*nodeStatus, error) {
 		s.problems = append(s.problems, readable(err))
 	}
 	s.sanitizing = newSanitizingViews(unsanitized, nil)
-	s.notReady = o.notReady(s.bootID)
+	published := o.published(s.bootID)
+	s.notReady = published.NotReady
+	if s.domains, err = o.exclusiveDomains(ctx, published); err != nil {
+		s.problems = append(s.problems, readable(fmt.Errorf("find the exclusive domains: %w", err)))
+	}
 	return s, nil
 }
 
@@ -162,11 +168,13 @@ type statusView struct {
 	Sanitizing []sanitizingView    `json:"sanitizing,omitempty"`
 	Damaged    []string            `json:"damaged,omitempty"`
 	NotReady   *plan.NotReady      `json:"notReady,omitempty"`
+	// Exclusive are the exclusive domains of the node.
+	Exclusive []domainView `json:"exclusiveDomains,omitempty"`
 }
 
 // printStatus prints the journal. Only the machine formats include its problems.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, Sanitizing: s.sanitizing, NotReady: s.notReady}
+	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, Sanitizing: s.sanitizing, NotReady: s.notReady, Exclusive: s.domains}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
@@ -176,7 +184,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if err := printRecords(w, s); err != nil {
 		return err
 	}
-	return errors.Join(printNeedsReset(w, s.needsReset), printSanitizing(w, s.sanitizing), printDrains(w, s), printNotReady(w, s.notReady))
+	return errors.Join(printNeedsReset(w, s.needsReset), printSanitizing(w, s.sanitizing), printDomains(w, s.domains), printDrains(w, s), printNotReady(w, s.notReady))
 }
 
 // printRecords prints records as a table, with details below.

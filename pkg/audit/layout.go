@@ -296,7 +296,7 @@ func Legend() []Explained {
 		{Good, "fit for claims"},
 		{Concern, "fit, with a serious note"},
 		{Bad, "claims refused, or at fault"},
-		{None, "in use, sanitizing, or kept"},
+		{None, "in use, or held back"},
 	}
 }
 
