@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // DomainState is an exclusive domain of a node with what is in it.
@@ -99,4 +100,37 @@ func sortDomains(states map[isolation.ExclusiveDomain]*DomainState) []DomainStat
 		)
 	})
 	return all
+}
+
+// Fragmented counts, for each kind of exclusive domain of the node, the free functions that a domain keeps for its tenant. A
+// function that no tenant can get for another reason does not count.
+func (n *Node) Fragmented() map[isolation.DomainKind]int {
+	domains := n.Domains()
+	if len(domains) == 0 {
+		return nil
+	}
+	assessor := NewAssessor(*n)
+	counts := map[isolation.DomainKind]int{}
+	for i := range domains {
+		d := &domains[i]
+		counts[d.Domain.Kind] += 0
+		if len(d.Tenancies) == 0 {
+			continue
+		}
+		for _, a := range d.Free {
+			f, ok := n.Snapshot.Function(a)
+			if !ok {
+				continue
+			}
+			if as := assessor.Assess(f); isKeptOnly(as.Faults()) {
+				counts[d.Domain.Kind]++
+			}
+		}
+	}
+	return counts
+}
+
+// isKeptOnly reports whether an exclusive domain is the only reason against a function.
+func isKeptOnly(faults []rule.Verdict) bool {
+	return !slices.ContainsFunc(faults, func(r rule.Verdict) bool { return r.Code != rule.DomainOfOtherTenant })
 }

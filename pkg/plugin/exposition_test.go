@@ -16,6 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
@@ -92,6 +93,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
 	(&plugin.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
 	n.Metrics.ObserveWarm([]maintain.WarmPool{{Rule: "rule 1 (gpus)", Want: 2, Ready: []pci.Address{broken}}})
+	n.Metrics.ObserveFragmented(map[isolation.DomainKind]int{isolation.SwitchDomain: 3, isolation.NodeDomain: 0})
 	n.Metrics.ObserveLost([]metrics.LostDevice{{Device: "gpu-0000-3b-00-0", Namespace: "team-a", Claim: "train", For: time.Hour}})
 	n.Metrics.WatchReadiness(n.Health.Ready)
 	n.Metrics.WatchBootstrap(func() (*state.Record, error) {

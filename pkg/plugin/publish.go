@@ -35,7 +35,7 @@ func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
 	return Publishing{
-		Publisher: s.publisher, Slices: s.helper, Changed: s.changed, Log: s.log, Before: s.checkConfig, After: s.note,
+		Publisher: s.publisher, Slices: s.helper, Changed: s.changed, Log: s.log, Before: s.checkConfig, After: s.published,
 	}.Follow(ctx, snapshots)
 }
 
@@ -85,6 +85,12 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 		p.Log.ErrorContext(ctx, "not published", slog.Any("err", err))
 	}
 	return err.Error()
+}
+
+// published is called after each publication.
+func (s *service) published(ctx context.Context, snap *device.Snapshot) {
+	s.note(ctx, snap)
+	s.countDomains(ctx, snap)
 }
 
 // note writes the run files for the audit. Serving does not depend on them: an error is logged, and the next snapshot

@@ -25,6 +25,8 @@ type Metrics struct {
 	ledger   ledgerMetrics
 	audit    auditMetrics
 	stages   *prometheus.HistogramVec
+	// fragmented counts the free devices that exclusive domains keep for their tenants.
+	fragmented *prometheus.GaugeVec
 }
 
 // New returns the metrics. Records returns the journal's records, stuck the number of writes that
@@ -44,7 +46,7 @@ func New(records func() ([]*journal.Record, []error), stuck func() int) *Metrics
 	m.claims, m.failing = newClaimMetrics(m.Registry), newFailingCollector(records)
 	m.api, m.node = newAPIMetrics(m.Registry), newNodeMetrics(m.Registry)
 	m.ledger, m.audit = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry)
-	m.stages = newStages(m.Registry)
+	m.stages, m.fragmented = newStages(m.Registry), newFragmented(m.Registry)
 	for _, result := range []string{"ok", "error"} { // an alert sees the first failure as a rise from 0
 		m.phases.WithLabelValues(string(effects.PhaseReset), result)
 	}

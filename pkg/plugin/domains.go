@@ -1,0 +1,22 @@
+package plugin
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// countDomains counts the free devices that exclusive domains keep for their tenants. Without a rule that has such domains, nothing
+// is read.
+func (s *service) countDomains(ctx context.Context, snap *device.Snapshot) {
+	if !s.node.Node.HasExclusive() {
+		return
+	}
+	known, err := s.node.PlanNode(snap)
+	if err != nil { // publishing logs it at its level, too
+		s.log.DebugContext(ctx, "free devices of exclusive domains not counted", slog.Any("err", err))
+		return
+	}
+	s.metrics.ObserveFragmented(known.Fragmented())
+}
