@@ -90,7 +90,7 @@ func domainsOf(ctx context.Context, n *node.Node) ([]plan.DomainState, error) {
 	return known.Domains(), nil
 }
 
-// printDomains prints who has each exclusive domain, and what is free there.
+// printDomains prints the tenant of each exclusive domain, and what is free there.
 func printDomains(w io.Writer, all []domainView) error {
 	for i := range all {
 		if _, err := fmt.Fprintf(w, "\n%s\n", all[i].sentence()); err != nil {

@@ -113,7 +113,7 @@ func TestDomainAround(t *testing.T) {
 	}
 }
 
-// TestDomainOfUnknownKind: a kind of a newer version is no domain that may look free.
+// TestDomainOfUnknownKind: a kind of a newer version is not a domain, which may look free.
 func TestDomainOfUnknownKind(t *testing.T) {
 	s := cascade()
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
@@ -145,7 +145,7 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestSwitchWhosePortsAreUnknown: a bridge that is not on the bus, or does not say what it is, is no switch.
+// TestSwitchWhosePortsAreUnknown: a bridge that is not on the bus, or does not say what it is, is not a switch.
 func TestSwitchWhosePortsAreUnknown(t *testing.T) {
 	s := cascade()
 	for name, change := range map[string]func(*device.Function){

@@ -32,7 +32,7 @@ func (d *DomainState) Tenant() string {
 	return first
 }
 
-// TenantWords says who has a domain, by [DomainState.Tenant]: "tenant 0123456789abcdef", "several tenants".
+// TenantWords names the tenant of a domain, by [DomainState.Tenant]: "tenant 0123456789abcdef", "several tenants".
 func TenantWords(id string) string {
 	switch id {
 	case "":

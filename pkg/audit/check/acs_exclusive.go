@@ -57,10 +57,10 @@ func decided(n *facts.Node, exclusive []plan.DomainState, at pci.Address, below 
 	return true
 }
 
-// exclusiveDomains judges the exclusive domains that are no switches.
+// exclusiveDomains judges the exclusive domains that are not switches.
 func exclusiveDomains(n *facts.Node) Answer {
 	if unread := n.Domains().Unread; !unread.Known() {
-		return unknown("which domains of the hardware are exclusive, and who has them", unread)
+		return unknown("which domains of the hardware are exclusive, and which tenants have them", unread)
 	}
 	others := domainsWhere(n, func(d *plan.DomainState) bool { return d.Domain.Kind != isolation.SwitchDomain })
 	return judgeDomains(n, others).or(notApplicable("no rule of the node config makes a card, a NUMA node or another domain exclusive"))
@@ -102,7 +102,7 @@ func severalTenants(n *facts.Node, d *plan.DomainState) Answer {
 		text := fmt.Sprintf("the exclusive domain %s has several tenants: %s", d.Domain, strings.Join(tenancyWords(d), ", "))
 		return about(fail(text, ofDomain(n, d)...)).weighs(rule.High)
 	case !unread.Known():
-		return about(unknown("who has the exclusive domain "+d.Domain.String(), unread))
+		return about(unknown("which tenant has the exclusive domain "+d.Domain.String(), unread))
 	case tenant == plan.UnknownTenant:
 		if namespaces := n.Tenants(functions...); len(namespaces) > 1 {
 			text := fmt.Sprintf("can't tell whether %s are one tenant, which share the exclusive domain %s: their claims were prepared before it was exclusive", strings.Join(namespaces, ", "), d.Domain)

@@ -23,6 +23,9 @@ type Policy struct {
 	Costs          Costs
 	// Ties is the seed for nodes of equal score. The scheduler takes one of them at random.
 	Ties uint64
+	// Domain is the number of GPUs of an exclusive domain, which belongs to one tenant while a job of that tenant has one of
+	// them; 0 if there are none. It divides [PerNode].
+	Domain int
 	// Patience is how long a job waits for its GPUs before it is given up.
 	Patience time.Duration
 }

@@ -36,13 +36,41 @@ type place struct {
 type node struct {
 	number int
 	taken  gpus
+	// tenants has the tenant of each taken GPU.
+	tenants [PerNode]int
+}
+
+// take gives GPUs to a tenant.
+func (n *node) take(got gpus, tenant int) {
+	n.taken |= got
+	for i := range n.tenants {
+		if got&(1<<i) != 0 {
+			n.tenants[i] = tenant
+		}
+	}
+}
+
+// closed returns the GPUs that a tenant can't get: those that are taken, and those in exclusive domains where another tenant has
+// some. The scheduler's allocator passes over devices with a taint that the claim doesn't tolerate as over allocated ones.
+func (n *node) closed(tenant, domain int) gpus {
+	all := n.taken
+	if domain == 0 {
+		return all
+	}
+	for i := range n.tenants {
+		if n.taken&(1<<i) != 0 && n.tenants[i] != tenant {
+			first := i - i%domain
+			all |= gpus(1<<domain-1) << first
+		}
+	}
+	return all
 }
 
 // pool is nodes that take the same jobs.
 type pool struct {
 	nodes []*node
-	// full is the fewest GPUs that were asked for in vain since some were released: more don't fit either.
-	full int
+	// full is the fewest GPUs that a tenant asked for in vain since some were released: more don't fit either.
+	full map[int]int
 }
 
 // run is a simulation under way.
@@ -75,10 +103,10 @@ func Run(a *Allocator, p Policy, jobs []Job) []Outcome {
 
 // pools returns the pool for VM jobs and that for the others.
 func pools(p *Policy) (vms, others *pool) {
-	vms = &pool{full: never}
+	vms = &pool{full: map[int]int{}}
 	others = vms
 	if p.VMNodes != OnePool {
-		others = &pool{full: never}
+		others = &pool{full: map[int]int{}}
 	}
 	for i := range p.Nodes {
 		of := others
@@ -89,9 +117,6 @@ func pools(p *Policy) (vms, others *pool) {
 	}
 	return vms, others
 }
-
-// never is more GPUs than any job asks for.
-const never = 1 << 30
 
 func (r *run) poolOf(j *Job) *pool {
 	if j.VM {
@@ -115,7 +140,7 @@ func (r *run) release(i int) {
 	for _, at := range r.outcomes[i].places {
 		at.node.taken &^= at.gpus
 	}
-	r.poolOf(&r.jobs[i]).full = never
+	clear(r.poolOf(&r.jobs[i]).full)
 }
 
 // retry tries all jobs that wait, the first that came first.
@@ -145,12 +170,12 @@ func (r *run) refuse(i int, at time.Duration) { r.outcomes[i] = Outcome{Refused:
 func (r *run) place(i int, now time.Duration) bool {
 	j := &r.jobs[i]
 	of := r.poolOf(j)
-	if j.GPUs >= of.full {
+	if least, known := of.full[j.Tenant]; known && j.GPUs >= least {
 		return false
 	}
-	places := r.find(of, j.GPUs)
+	places := r.find(of, j)
 	if places == nil {
-		of.full = j.GPUs
+		of.full[j.Tenant] = j.GPUs
 		return false
 	}
 	before, after := r.policy.Around(j)
@@ -163,24 +188,24 @@ func (r *run) place(i int, now time.Duration) bool {
 }
 
 // find takes GPUs for a job: on one node, or for larger jobs on several, whose pods start together.
-func (r *run) find(of *pool, count int) []place {
+func (r *run) find(of *pool, j *Job) []place {
 	var places []place
-	for left := count; left > 0; left -= PerNode {
-		at := r.best(of, min(left, PerNode))
+	for left := j.GPUs; left > 0; left -= PerNode {
+		at := r.best(of, min(left, PerNode), j.Tenant)
 		if at.node == nil {
 			for _, p := range places {
 				p.node.taken &^= p.gpus
 			}
 			return nil
 		}
-		at.node.taken |= at.gpus
+		at.node.take(at.gpus, j.Tenant)
 		places = append(places, at)
 	}
 	return places
 }
 
 // best asks for GPUs on each node, and returns the place with the best score, one of the best at random.
-func (r *run) best(of *pool, count int) place {
+func (r *run) best(of *pool, count, tenant int) place {
 	var best place
 	equals := 0
 	for _, n := range of.nodes {
@@ -191,7 +216,7 @@ func (r *run) best(of *pool, count int) place {
 		if better < 0 {
 			continue
 		}
-		got := r.allocator.allocate(n.taken, count)
+		got := r.allocator.allocate(n.closed(tenant, r.policy.Domain), count)
 		if got == 0 {
 			continue
 		}

@@ -16,6 +16,8 @@ type Job struct {
 	GPUs              int
 	// VM says that the job must run in a VM.
 	VM bool
+	// Tenant is the number of the tenant that the job belongs to.
+	Tenant int
 }
 
 // gpuTime is the job's duration for each of its GPUs.
