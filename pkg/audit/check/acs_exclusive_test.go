@@ -52,6 +52,7 @@ func exclusiveFaults() []fault {
 		of("ACS-019", "two namespaces of unknown tenants below an exclusive switch", finding.Unknown, ofTenants("Switch", "", "")),
 		of("ACS-020", "two tenants below an exclusive root port", finding.Fail, ofTenants("RootPort", blue, red)),
 		of("ACS-020", "one tenant on an exclusive node", finding.Pass, ofTenants("Node", blue, blue)),
+		of("VFIO-024", "a free device that is kept for a tenant", finding.Pass, ofTenants("Node", blue, blue)),
 		of("ACS-020", "a damaged record", finding.Unknown, func(t *board.Tree) {
 			exclusive(t, "Node")
 			t.Put("var/lib/kata-vfio/journal/damaged.json", "{")

@@ -37,7 +37,8 @@ func failuresOf(t *testing.T, findings []finding.Finding) *check.Failures {
 	return g.Weigh(findings, func(pci.Address, rule.Failure) bool { return false })
 }
 
-// unclaimable returns why claims for selected functions are refused on a node without its plugin.
+// unclaimable returns why claims for selected functions are refused on a node without its plugin. A drain is meant, and what is free in
+// an exclusive domain can be had by its tenant.
 func unclaimable(n *facts.Node) map[pci.Address]rule.Code {
 	planned, _ := n.Planned()
 	planned.Failing = nil
@@ -46,7 +47,7 @@ func unclaimable(n *facts.Node) map[pci.Address]rule.Code {
 	for _, f := range nodeconfig.Select(nil, n.Snapshot).Ours() {
 		as := assessor.Assess(f)
 		for _, r := range as.Faults() {
-			if r.Code != rule.Drained && refused[f.Address] == "" {
+			if r.Code != rule.Drained && r.Code != rule.DomainOfOtherTenant && refused[f.Address] == "" {
 				refused[f.Address] = r.Code
 			}
 		}
