@@ -179,6 +179,7 @@ func TestDecide(t *testing.T) {
 		"quarantine":                        {[]any{slice("a", gpu(1, memory, quarantined))}, nil},
 		"a drain":                           {[]any{slice("a", gpu(1, memory, publish.TaintDrain))}, nil},
 		"a taint without effect":            {[]any{slice("a", ignored)}, []string{"create " + a1 + " memory"}},
+		"a domain of its last tenant":       {[]any{slice("a", gpu(1, memory, v1alpha1.TaintTenant+"=0123456789abcdef"))}, []string{"create " + a1 + " memory"}},
 		"a device of a tenant":              {[]any{slice("a", gpu(1, memory)), tenant(one)}, nil},
 		"a GPU whose pair has a tenant":     {[]any{slice("a", gpu(1, memory), pair(1, memory)), tenant(cluster.ID{Driver: one.Driver, Pool: "a", Name: pair(1).Name})}, nil},
 		"a GPU before its pair":             {[]any{slice("a", pair(1, memory), gpu(1, memory))}, []string{"create " + a1 + " memory"}},

@@ -31,7 +31,8 @@ func Check(s *v1alpha1.Sanitizers) error {
 	return nil
 }
 
-// Claim returns the claim of a device's stage: of this device and no other, although it has the taint.
+// Claim returns the claim of a device's stage: of this device and no other, although it has the taint. In an exclusive domain that its
+// last tenant still has, the device has the tenant's taint, too: the stage is no tenant.
 func Claim(s *v1alpha1.Sanitizers, w *Waiting) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: objectMeta(s, w),
@@ -40,10 +41,15 @@ func Claim(s *v1alpha1.Sanitizers, w *Waiting) *resourceapi.ResourceClaim {
 			Exactly: &resourceapi.ExactDeviceRequest{
 				DeviceClassName: s.DeviceClass, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 				Selectors:   []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector(w.Device)}}},
-				Tolerations: []resourceapi.DeviceToleration{{Key: v1alpha1.TaintSanitizing, Operator: resourceapi.DeviceTolerationOpExists, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+				Tolerations: []resourceapi.DeviceToleration{tolerates(v1alpha1.TaintSanitizing), tolerates(v1alpha1.TaintTenant)},
 			},
 		}}}},
 	}
+}
+
+// tolerates returns a toleration of a taint with any value.
+func tolerates(taint string) resourceapi.DeviceToleration {
+	return resourceapi.DeviceToleration{Key: taint, Operator: resourceapi.DeviceTolerationOpExists, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 }
 
 // selector selects a device by its function, on whatever node: the pod's affinity selects the node. A pair has the address

@@ -44,7 +44,9 @@ func TestClaim(t *testing.T) {
 	r[0].Exactly.Selectors = nil
 	want := []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "sanitize.kata-vfio.dev", AllocationMode: "ExactCount", Count: 1,
-		Tolerations: []resourceapi.DeviceToleration{{Key: "kata-vfio.dev/sanitizing", Operator: "Exists", Effect: "NoSchedule"}},
+		Tolerations: []resourceapi.DeviceToleration{
+			{Key: "kata-vfio.dev/sanitizing", Operator: "Exists", Effect: "NoSchedule"}, {Key: "kata-vfio.dev/tenant", Operator: "Exists", Effect: "NoSchedule"},
+		},
 	}}}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("the requests differ (-want +got):\n%s", diff)

@@ -43,7 +43,7 @@ func (v *View) pools() map[poolKey]*cluster.Pool {
 	return all
 }
 
-// waiting returns the devices of the pools with the taint and no other, in the order of their IDs.
+// waiting returns the devices of the pools with the taint and no other that stages do not tolerate, in the order of their IDs.
 func waiting(pools map[poolKey]*cluster.Pool) []Waiting {
 	var all []Waiting
 	for _, p := range pools {
@@ -57,14 +57,15 @@ func waiting(pools map[poolKey]*cluster.Pool) []Waiting {
 	return all
 }
 
-// waitsOnly returns the profile of a device that waits for its stage, and false if another taint keeps claims from it, too.
+// waitsOnly returns the profile of a device that waits for its stage, and false if another taint keeps stages from it. That of an
+// exclusive domain keeps tenants from it.
 func waitsOnly(d *cluster.Device) (string, bool) {
 	profile, waits := "", false
 	for _, t := range d.Taints {
 		switch {
 		case t.Key == v1alpha1.TaintSanitizing:
 			profile, waits = t.Value, true
-		case t.Effect != resourceapi.DeviceTaintEffectNone:
+		case t.Key != v1alpha1.TaintTenant && t.Effect != resourceapi.DeviceTaintEffectNone:
 			return "", false
 		}
 	}
