@@ -3,8 +3,10 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -14,15 +16,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-const long = "kata-vfio-controller does what one node can't see. It has two tasks, and does those that it has flags for.\n\n" +
+const long = "kata-vfio-controller does what one node can't see. It has three tasks, and does those that it has flags for.\n\n" +
 	"--shared-driver: it keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and one in\n" +
 	"a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the other. A\n" +
 	"claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the scheduler\n" +
 	"binds the pod. It needs Kubernetes 1.37.\n\n" +
 	"--sanitizers: it runs the sanitizing stages. Each device that waits for its stage gets a claim and a pod in the stages'\n" +
 	"namespace, and loses them when the plugin has decided on the result.\n\n" +
+	"--tenants: it registers the tenants of exclusive domains. Each Namespace gets a random ID in the ConfigMap kata-vfio-tenants;\n" +
+	"with --tenant-label, the Namespaces with one value of the label share one.\n\n" +
 	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs and devices that wait\n" +
-	"for their stage wait, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
+	"for their stage wait, claims of new Namespaces are refused, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
 	"Exit codes:\n" +
 	"  0  a signal ended it\n" +
 	"  1  something failed, or another controller has the lease; start it again\n" +
@@ -40,12 +44,13 @@ type options struct {
 func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE]",
-		Short: "Keep shared GPUs from two consumers, and run sanitizing stages",
+		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE] [--tenants]",
+		Short: "Keep shared GPUs from two consumers, run sanitizing stages, and register tenants",
 		Long:  long,
 		Example: `  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system
   kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug
-  kata-vfio-controller --sanitizers sanitizers.yaml --namespace kata-vfio-system`,
+  kata-vfio-controller --sanitizers sanitizers.yaml --namespace kata-vfio-system
+  kata-vfio-controller --tenants --tenant-label example.com/team --namespace kata-vfio-system`,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -60,7 +65,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.daemon.Drivers, "shared-driver", nil, "name of the DRA driver that shares GPUs with kata-vfio, as in sharedWith of node configs; repeat it for several")
 	f.StringVar(&o.sanitizers, "sanitizers", "", "the file of the cluster's sanitizing stages, kind Sanitizers")
-	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease (default: $POD_NAMESPACE)")
+	f.BoolVar(&o.daemon.Tenants, "tenants", false, "register the tenants of exclusive domains in the ConfigMap "+v1alpha1.TenantsConfigMap)
+	f.StringVar(&o.daemon.TenantLabel, "tenant-label", "", "label of Namespaces: those with the same value are one tenant; others, and all without the flag, are tenants by themselves")
+	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease and of the tenants' ConfigMap (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
 	serving.AddProbeSocket(f, &o.daemon.Probes)
@@ -122,8 +129,10 @@ func (o *options) validate() error {
 		return err
 	}
 	switch {
-	case len(o.daemon.Drivers) == 0 && o.sanitizers == "":
-		return command.Usagef("--shared-driver and --sanitizers are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages")
+	case len(o.daemon.Drivers) == 0 && o.sanitizers == "" && !o.daemon.Tenants:
+		return command.Usagef("--shared-driver, --sanitizers and --tenants are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, or register tenants")
+	case o.daemon.TenantLabel != "" && !o.daemon.Tenants:
+		return command.Usagef("--tenant-label says which Namespaces are one tenant, and --tenants is missing: set both or neither")
 	case o.daemon.Namespace == "":
 		return command.Usagef("--namespace is empty: set it, or $POD_NAMESPACE from the downward API (metadata.namespace)")
 	case o.daemon.Identity == "":
@@ -134,5 +143,18 @@ func (o *options) validate() error {
 			return command.Usagef("--shared-driver %q: want the name of another DRA driver, such as gpu.nvidia.com", d)
 		}
 	}
+	if err := o.checkTenantLabel(); err != nil {
+		return err
+	}
 	return o.daemon.Metrics.Validate()
+}
+
+func (o *options) checkTenantLabel() error {
+	if o.daemon.TenantLabel == "" {
+		return nil
+	}
+	if wrong := validation.IsQualifiedName(o.daemon.TenantLabel); len(wrong) > 0 {
+		return command.Usagef("--tenant-label %q: want the key of a label, such as example.com/team: %s", o.daemon.TenantLabel, strings.Join(wrong, "; "))
+	}
+	return nil
 }

@@ -51,11 +51,15 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no task":                {[]string{"--namespace", "n"}, "--shared-driver and --sanitizers are missing"},
+		"no task":                {[]string{"--namespace", "n"}, "--shared-driver, --sanitizers and --tenants are missing"},
 		"no file of sanitizers":  {[]string{"--namespace", "n", "--sanitizers", "testdata/none"}, "read the sanitizing stages"},
 		"a file of another kind": {[]string{"--namespace", "n", "--sanitizers", file(t, "kind: NodeConfig")}, "sanitizing stages"},
 		"an image by tag":        {[]string{"--namespace", "n", "--sanitizers", file(t, strings.Replace(sanitizers, "@sha256:", ":", 1))}, "has no digest"},
 		"unknown resources":      {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers+"  resources: {limit: {}}\n")}, "decode the resources of sanitizer profile memory"},
+		"tenants alone":          {[]string{"--namespace", "n", "--tenants", "--kubeconfig", "testdata/none"}, "find the cluster"},
+		"tenants by a label":     {[]string{"--namespace", "n", "--tenants", "--tenant-label", "example.com/team", "--kubeconfig", "testdata/none"}, "find the cluster"},
+		"a label alone":          {[]string{driver, "--namespace", "n", "--tenant-label", "team"}, "--tenants is missing"},
+		"no label's key":         {[]string{"--namespace", "n", "--tenants", "--tenant-label", "team=a"}, `--tenant-label "team=a": want the key of a label`},
 		"sanitizers alone":       {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers), "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"our own driver":         {[]string{"--namespace", "n", "--shared-driver", "kata-vfio.dev"}, "want the name of another DRA driver"},
 		"no namespace":           {[]string{driver}, "--namespace is empty"},
@@ -74,7 +78,7 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 
 func TestHelpDocumentsExitCodes(t *testing.T) {
 	stdout, _, code := invoke(t, "--help")
-	for _, want := range []string{"\n  1  something failed", "--shared-driver strings", "--metrics-open"} {
+	for _, want := range []string{"\n  1  something failed", "--shared-driver strings", "--tenant-label string", "--metrics-open"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("the help lacks %q (code %d)", want, code)
 		}

@@ -93,7 +93,7 @@ func (s *apiServer) watch(a clienttesting.Action) (watch.Interface, error) {
 }
 
 func kinds() map[string]string {
-	return map[string]string{"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "devicetaintrules": "DeviceTaintRule", "pods": "Pod"}
+	return map[string]string{"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "devicetaintrules": "DeviceTaintRule", "pods": "Pod", "namespaces": "Namespace"}
 }
 
 // pump passes events on until it is stopped.
@@ -305,7 +305,7 @@ func applied(claim *resourceapi.ResourceClaim, a clienttesting.PatchAction) erro
 }
 
 func resource(name string) schema.GroupVersionResource {
-	if name == "pods" {
+	if slices.Contains([]string{"pods", "namespaces", "configmaps"}, name) {
 		return corev1.SchemeGroupVersion.WithResource(name)
 	}
 	return resourceapi.SchemeGroupVersion.WithResource(name)

@@ -1,6 +1,7 @@
 // Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
 // driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
-// scheduler waits for. Package twin decides; this package reads, writes and elects a leader.
+// scheduler waits for. It runs sanitizing stages, and registers tenants for exclusive domains. Packages twin and stage decide about
+// the first two; this package reads, writes and elects a leader.
 package controller
 
 import (
@@ -23,21 +24,23 @@ import (
 // Name is the controller's name: of its lease, in managed fields and in Events.
 const Name = "kata-vfio-controller"
 
-// Config is what a [Controller] works with. All fields but Drivers and Sanitizers are required.
+// Config is what a [Controller] works with. All fields but Drivers, Sanitizers and Tenancy are required.
 type Config struct {
 	Client kubernetes.Interface
 	// Drivers are the DRA drivers that share GPUs with kata-vfio; none if no GPU is shared.
 	Drivers []string
 	// Sanitizers are the sanitizing stages; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
-	Recorder   events.EventRecorder
-	Metrics    *Metrics
-	Log        *slog.Logger
+	// Tenancy says who is a tenant; nil if no tenants are registered.
+	Tenancy  *Tenancy
+	Recorder events.EventRecorder
+	Metrics  *Metrics
+	Log      *slog.Logger
 	// Now is the clock, in UTC.
 	Now func() time.Time
 }
 
-// Controller decides about the GPUs of nodes, and about stages. Watch follows the API server, and Lead acts. Of several controllers one
+// Controller decides about the GPUs of nodes, about stages and about tenants. Watch follows the API server, and Lead acts. Of several controllers one
 // is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
 type Controller struct {
 	config Config
@@ -46,8 +49,9 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
-	// stages is nil without sanitizers.
-	stages *stages
+	// stages is nil without sanitizers, and tenants without a tenancy.
+	stages  *stages
+	tenants *tenants
 }
 
 // New returns a controller. It sends no request.
@@ -61,6 +65,9 @@ func New(c Config) (*Controller, error) {
 			return nil, fmt.Errorf("read the sanitizers: %w", err)
 		}
 		ctl.stages = newStages(ctl)
+	}
+	if c.Tenancy != nil {
+		ctl.tenants = newTenants(ctl)
 	}
 	if err := ctl.informers.open(ctl); err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
@@ -97,13 +104,16 @@ func (c *Controller) Lead(ctx context.Context) {
 			return
 		}
 	}
-	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil))
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil))
 	var wg sync.WaitGroup
 	if c.shares() {
 		wg.Go(func() { c.keepTwins(ctx) })
 	}
 	if c.stages != nil {
 		wg.Go(func() { c.stages.run(ctx) })
+	}
+	if c.tenants != nil {
+		wg.Go(func() { c.tenants.run(ctx) })
 	}
 	wg.Wait()
 }
@@ -116,6 +126,9 @@ func (c *Controller) shutDown() {
 	c.queue.ShutDown()
 	if c.stages != nil {
 		c.stages.queue.ShutDown()
+	}
+	if c.tenants != nil {
+		c.tenants.queue.ShutDown()
 	}
 }
 

@@ -32,8 +32,11 @@ type Daemon struct {
 	// Drivers and Sanitizers are those of [Config].
 	Drivers    []string
 	Sanitizers *v1alpha1.Sanitizers
-	Log        *slog.Logger
-	// Namespace has the lease, and Identity is its holder's name: the pod's.
+	// Tenants says that tenants are registered in Namespace, and TenantLabel is the label of [Tenancy].
+	Tenants     bool
+	TenantLabel string
+	Log         *slog.Logger
+	// Namespace has the lease and the tenants' IDs, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes  string
@@ -68,7 +71,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	c, err := New(Config{
-		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
+		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
 	})
 	if err != nil {
 		return err
@@ -94,6 +97,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { c.Watch(ctx); return nil })
 	g.Go(func() error { return d.elect(ctx, client, c, metrics) })
 	return g.Wait()
+}
+
+// tenancy returns how tenants are registered; nil if they are not.
+func (d *Daemon) tenancy() *Tenancy {
+	if !d.Tenants {
+		return nil
+	}
+	return &Tenancy{Namespace: d.Namespace, Label: d.TenantLabel}
 }
 
 // client returns a client with a rate limit of its own. Objects are smaller in protobuf.

@@ -25,10 +25,15 @@ type candidate struct {
 // elects starts a candidate. before is as in apiServer.client.
 func elects(t *testing.T, s *apiServer, identity string, before func(clienttesting.Action) error) *candidate {
 	t.Helper()
+	return electsWith(t, s, identity, Config{Drivers: []string{otherDriver}}, before)
+}
+
+// electsWith is the same with the tasks of a Config.
+func electsWith(t *testing.T, s *apiServer, identity string, config Config, before func(clienttesting.Action) error) *candidate {
+	t.Helper()
 	client, metrics := s.client(before), NewMetrics()
-	c, err := New(Config{
-		Client: client, Drivers: []string{otherDriver}, Recorder: events.NewFakeRecorder(100), Metrics: metrics, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-	})
+	config.Client, config.Recorder, config.Metrics, config.Log, config.Now = client, events.NewFakeRecorder(100), metrics, slog.New(slog.DiscardHandler), time.Now
+	c, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,10 +33,11 @@ const (
 
 // informers cache what the controller decides on.
 type informers struct {
-	slices []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
-	claims cache.SharedIndexInformer
-	rules  cache.SharedIndexInformer // nil if no GPU is shared
-	pods   cache.SharedIndexInformer // those of stages; nil without sanitizers
+	slices     []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
+	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared and without sanitizers
+	rules      cache.SharedIndexInformer   // nil if no GPU is shared
+	pods       cache.SharedIndexInformer   // those of stages; nil without sanitizers
+	namespaces cache.SharedIndexInformer   // nil without a tenancy
 }
 
 // ruleLabels selects the controller's rules.
@@ -56,6 +57,14 @@ func stageLabels() string {
 
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
+	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c))
+}
+
+// openDevices makes the informers of slices and claims.
+func (i *informers) openDevices(c *Controller) error {
+	if !c.shares() && c.stages == nil {
+		return nil
+	}
 	client := c.config.Client
 	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
 		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, c.config.indexers(), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
@@ -68,10 +77,8 @@ func (i *informers) open(c *Controller) error {
 	if err := i.claims.SetTransform(slim); err != nil {
 		return err
 	}
-	if _, err := i.claims.AddEventHandler(handler(c.claimChanged)); err != nil {
-		return err
-	}
-	return errors.Join(i.openRules(c), i.openPods(c))
+	_, err := i.claims.AddEventHandler(handler(c.claimChanged))
+	return err
 }
 
 // openRules makes the informer of DeviceTaintRules, which an API server before 1.37 does not have.
@@ -93,6 +100,19 @@ func (i *informers) openPods(c *Controller) error {
 	}
 	i.pods = coreinformers.NewFilteredPodInformer(c.config.Client, c.config.Sanitizers.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = stageLabels() })
 	_, err := i.pods.AddEventHandler(handler(func(*corev1.Pod) { c.stages.wake() }))
+	return err
+}
+
+// openNamespaces makes the informer of namespaces.
+func (i *informers) openNamespaces(c *Controller) error {
+	if c.tenants == nil {
+		return nil
+	}
+	i.namespaces = coreinformers.NewNamespaceInformer(c.config.Client, 0, cache.Indexers{})
+	if err := i.namespaces.SetTransform(slimNamespace); err != nil {
+		return err
+	}
+	_, err := i.namespaces.AddEventHandler(handler(func(*corev1.Namespace) { c.tenants.wake() }))
 	return err
 }
 
@@ -165,13 +185,8 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 
 // named returns the informers by the resource.
 func (i *informers) named() map[string]cache.SharedIndexInformer {
-	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims}
-	if i.rules != nil {
-		named["DeviceTaintRules"] = i.rules
-	}
-	if i.pods != nil {
-		named["Pods"] = i.pods
-	}
+	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces}
+	maps.DeleteFunc(named, func(_ string, one cache.SharedIndexInformer) bool { return one == nil })
 	for n, s := range i.slices {
 		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s
 	}

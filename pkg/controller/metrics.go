@@ -24,6 +24,9 @@ type Metrics struct {
 	stageTime      *prometheus.HistogramVec
 	stageConflicts *prometheus.CounterVec
 	stageFailures  *prometheus.CounterVec
+
+	tenantConflicts *prometheus.CounterVec
+	tenantFailures  *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that count nothing yet.
@@ -50,16 +53,23 @@ func NewMetrics() *Metrics {
 		stageConflicts: counter("kata_vfio_sanitize_conflicts_total",
 			"Writes of stages that the API server refused because the object had changed. They are decided again.", "action"),
 		stageFailures: counter("kata_vfio_sanitize_failures_total", "Writes and lists of stages that failed for another reason. They are tried again.", "action"),
+		tenantConflicts: counter("kata_vfio_tenants_conflicts_total",
+			"Writes of tenants' IDs that the API server refused because the ConfigMap had changed. They are decided again.", "action"),
+		tenantFailures: counter("kata_vfio_tenants_failures_total", "Reads and writes of tenants' IDs that failed for another reason. They are tried again.", "action"),
 	}
-	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
+	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.tenantConflicts, m.tenantFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// watch adds gauges of the rules that are in force, of the claims that wait and of the stages, as a controller's caches have them.
+// watch adds gauges of the rules that are in force, of the claims that wait and of the stages, as a controller's caches have them, and
+// of the tenants.
 func (m *Metrics) watch(c *Controller) {
 	if c.stages != nil {
 		m.Registry.MustRegister(newStageCollector(c.stages))
+	}
+	if c.tenants != nil {
+		m.Registry.MustRegister(newTenantCollector(c.tenants))
 	}
 	if !c.shares() {
 		return
