@@ -72,8 +72,8 @@ type tenantsDecision struct {
 }
 
 // decide decides which IDs the namespaces have after the present data of the ConfigMap. A tenant keeps its ID as long as it has a
-// namespace. What can't be believed is replaced: an entry that is no ID, one that two tenants share, so that nobody knows whose it
-// is, and one that does not say for whom it was chosen.
+// namespace. What can't be believed is replaced: an entry that is not an ID, one that two tenants share, so that it is either's, and one
+// that does not say for which namespace it was chosen.
 func (t *tenancy) decide(all []tenantNamespace, present map[string]string) *tenantsDecision {
 	d := &decidesTenants{tenancy: t, present: present, holders: holders(present), chosen: map[string]string{}, result: &tenantsDecision{data: map[string]string{}}}
 	if t.label != "" {

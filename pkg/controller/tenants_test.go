@@ -22,9 +22,9 @@ const tenantsNamespace = "kata-vfio-system"
 // createNamespace creates a namespace, "a" or "a/red" with a value of the label, or changes its label.
 func (s *apiServer) createNamespace(text string) {
 	s.t.Helper()
-	name, value, labelled := strings.Cut(text, "/")
+	name, value, labeled := strings.Cut(text, "/")
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if labelled {
+	if labeled {
 		n.Labels = map[string]string{tenancyLabel: value}
 	}
 	s.put("namespaces", n)

@@ -32,7 +32,7 @@ func Check(s *v1alpha1.Sanitizers) error {
 }
 
 // Claim returns the claim of a device's stage: of this device and no other, although it has the taint. In an exclusive domain that its
-// last tenant still has, the device has the tenant's taint, too: the stage is no tenant.
+// last tenant still has, the device has the tenant's taint, too: the stage is not a tenant.
 func Claim(s *v1alpha1.Sanitizers, w *Waiting) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: objectMeta(s, w),
