@@ -45,7 +45,7 @@ func (n *tenantNamespace) identity() string {
 	return n.uid + " " + n.value
 }
 
-// holder is who has an ID, as a text: the namespaces of a value of the label, or one namespace.
+// holder names the tenant that an ID is for: the namespaces of a value of the label, or one namespace.
 func (n *tenantNamespace) holder() string {
 	if n.value != "" {
 		return labelHolder(n.value)
@@ -87,7 +87,7 @@ func (t *tenancy) decide(all []tenantNamespace, present map[string]string) *tena
 	return d.result
 }
 
-// holders returns, by ID, who has it according to the data. The IDs of tenants that are gone count: nobody gets them again while
+// holders returns, by ID, the tenants that have it according to the data. The IDs of tenants that are gone count: nobody gets them again while
 // they are there.
 func holders(present map[string]string) map[string][]string {
 	holders := map[string][]string{}

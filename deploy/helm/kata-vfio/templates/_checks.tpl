@@ -17,6 +17,7 @@
 {{- end }}
 {{- include "kata-vfio.checkShared" . }}
 {{- include "kata-vfio.checkSanitizers" . }}
+{{- include "kata-vfio.checkTenancy" . }}
 {{- include "kata-vfio.checkScrapers" . }}
 {{- end }}
 
@@ -66,6 +67,20 @@
 {{- $rule := .sanitize | default dict }}
 {{- if and .sanitize (not (hasKey ($sanitizers.profiles | default dict) $rule.profile)) }}
 {{- fail (printf "nodeConfig.devices names the sanitizer %s, and sanitizers.profiles does not have it: no claim would get the devices; add the profile" $rule.profile) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether tenants are known where domains belong to one, and their claims can get their domains' devices. */}}
+{{- define "kata-vfio.checkTenancy" -}}
+{{- if and .Values.tenancy.enabled (not (include "kata-vfio.mutatingVersion" .)) }}
+{{- fail "tenancy.enabled is true, and the API server has no MutatingAdmissionPolicy, which lets a tenant's claims have the devices of its own domains: remove the API server's --feature-gates=MutatingAdmissionPolicy=false; for helm template, add --api-versions admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
+{{- end }}
+{{- if and (eq .Values.nodeConfig.source "ConfigMap") (not .Values.tenancy.enabled) }}
+{{- range .Values.nodeConfig.devices }}
+{{- if .exclusive }}
+{{- fail (printf "nodeConfig.devices has a rule with exclusive: %s, and tenancy.enabled is false: nobody would know who is a tenant, and no claim would get the devices; set tenancy.enabled" (toJson .exclusive)) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -31,6 +31,16 @@ kata-vfio.dev/vfio
 {{ include "kata-vfio.name" . }}-controller
 {{- end }}
 
+{{/* The ConfigMap with the IDs of tenants, which the controller creates. */}}
+{{- define "kata-vfio.tenants" -}}
+kata-vfio-tenants
+{{- end }}
+
+{{/* The taint of devices in a tenant's domain. */}}
+{{- define "kata-vfio.tenantTaint" -}}
+{{ include "kata-vfio.driver" . }}/tenant
+{{- end }}
+
 {{/* The role of who sees everything. */}}
 {{- define "kata-vfio.view" -}}
 {{ include "kata-vfio.name" . }}-view
