@@ -84,6 +84,8 @@ func healthy() node {
 		`kata_vfio_sanitize_pod_seconds_count{pod="two", profile="memory"}`:                                           "0x100 1x20",
 		`kata_vfio_sanitize_waiting{pod="two", profile="nvme"}`:                                                       "0x30 1x50 0x40",
 		`kata_vfio_sanitize_pod_seconds_count{pod="two", profile="nvme"}`:                                             "0x120",
+		`kata_vfio_tenants_without_room{pod="two"}`:                                                                   "0x120",
+		`kata_vfio_tenants_failures_total{pod="two", action="update"}`:                                                "0x50 1x70",
 		`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`:                                "2x60 1x60",
 		`kube_deployment_status_replicas_available{deployment="another"}`:                                             "0x120",
 	}
@@ -163,6 +165,10 @@ func incidents() map[string][]node {
 			{`kata_vfio_sanitize_waiting{pod="two", profile="nvme"}`: "0x30 1x90"},
 			{`kata_vfio_sanitize_pod_seconds_count{pod="one", profile="memory"}`: "0x60 stale"},
 			{`kata_vfio_sanitize_pod_seconds_count{pod="one", profile="memory"}`: "_x120", `kata_vfio_sanitize_pod_seconds_count{pod="two", profile="memory"}`: "_x120"},
+		},
+		"KataVFIOTenantsNotRegistered": {
+			{`kata_vfio_tenants_without_room{pod="two"}`: "0x60 20x60"},
+			{`kata_vfio_tenants_failures_total{pod="two", action="update"}`: "0x60 0+2x60"},
 		},
 		"KataVFIONRIDisconnected": {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
