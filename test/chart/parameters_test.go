@@ -32,6 +32,9 @@ import (
 type policy struct {
 	validations          []admissionv1.Validation
 	conditions, messages celpolicy.ConditionEvaluator
+	// parameter is the object that the policy's binding names, and namespace that of the requests; nil for most policies.
+	parameter runtime.Object
+	namespace *corev1.Namespace
 }
 
 // expression is one of the policy's, with the type that the API server wants of it.
@@ -54,6 +57,12 @@ func compiled(t *testing.T, name string) policy {
 
 func compiledText(t *testing.T, text string) policy {
 	t.Helper()
+	return compiledWith(t, text, celpolicy.OptionalVariableDeclarations{})
+}
+
+// compiledWith is the same for expressions with more variables than the request and the objects.
+func compiledWith(t *testing.T, text string, with celpolicy.OptionalVariableDeclarations) policy {
+	t.Helper()
 	var spec admissionv1.ValidatingAdmissionPolicySpec
 	if err := yaml.UnmarshalStrict([]byte(text), &spec); err != nil {
 		t.Fatal(err)
@@ -75,13 +84,15 @@ func compiledText(t *testing.T, text string) policy {
 		}
 		messages = append(messages, message)
 	}
-	none := celpolicy.OptionalVariableDeclarations{}
 	for _, v := range variables {
-		if result := compiler.CompileAndStoreVariable(v, none, environment.NewExpressions); result.Error != nil {
+		if result := compiler.CompileAndStoreVariable(v, with, environment.NewExpressions); result.Error != nil {
 			t.Errorf("variable %s: %v", v.GetName(), result.Error)
 		}
 	}
-	p := policy{spec.Validations, compiler.CompileCondition(conditions, none, environment.NewExpressions), compiler.CompileCondition(messages, none, environment.NewExpressions)}
+	p := policy{
+		validations: spec.Validations,
+		conditions:  compiler.CompileCondition(conditions, with, environment.NewExpressions), messages: compiler.CompileCondition(messages, with, environment.NewExpressions),
+	}
 	for _, err := range append(p.conditions.CompilationErrors(), p.messages.CompilationErrors()...) {
 		t.Error(err)
 	}
@@ -115,7 +126,7 @@ func (p policy) refusalsOf(t *testing.T, object, old runtime.Object, subresource
 	}
 	request := celpolicy.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
 	evaluate := func(evaluator celpolicy.ConditionEvaluator, budget int64) ([]celpolicy.EvaluationResult, int64) {
-		results, rest, err := evaluator.ForInput(t.Context(), versioned, request, celpolicy.OptionalVariableBindings{}, nil, budget)
+		results, rest, err := evaluator.ForInput(t.Context(), versioned, request, celpolicy.OptionalVariableBindings{VersionedParams: p.parameter}, celpolicy.CreateNamespaceObject(p.namespace), budget)
 		if err != nil {
 			t.Errorf("%T: %v", object, err)
 		}

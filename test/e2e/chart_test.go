@@ -214,6 +214,40 @@ func plainRenderings() map[string]rendering {
 			values: sanitizing + "\nadmission: {stages: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "stages.kata-vfio.dev"),
 		},
 		"no sanitizers": {check: lacks("Namespace", "")},
+		"tenants": {
+			values: "tenancy: {enabled: true}\nnodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Card, Switch]}]}", args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--tenants"`)
+				hasNot(t, got, "Deployment", controller.Name, "--tenant-label")
+				has(t, got, "ClusterRole", controller.Name, `{"apiGroups":[""],"resources":["namespaces"],"verbs":["list","watch"]}`)
+				hasNot(t, got, "ClusterRole", controller.Name, "resource.k8s.io")
+				has(t, got, "Role", controller.Name, `"resourceNames":["kata-vfio-tenants"],"resources":["configmaps"],"verbs":["get","update"]`)
+				has(t, got, "Role", plugin, `"rules":[{"apiGroups":[""],"resourceNames":["kata-vfio-tenants"],"resources":["configmaps"],"verbs":["get"]}]`)
+				has(t, got, "RoleBinding", plugin, `"kind":"ServiceAccount","name":"kata-vfio-plugin"`)
+				has(t, got, "ConfigMap", plugin, `- Card\n`, `- Switch\n`)
+				for _, kind := range []string{"MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding"} {
+					name := map[string]string{"MutatingAdmissionPolicyBinding": "exclusive-domains.kata-vfio.dev", "ValidatingAdmissionPolicyBinding": "exclusive-claims.kata-vfio.dev"}[kind]
+					has(t, got, kind, name, `"paramRef":{"name":"kata-vfio-tenants","namespace":"kata-vfio-system","parameterNotFoundAction":"Allow"}`)
+					hasNot(t, got, kind, name, "matchResources")
+				}
+				hasNot(t, got, "ValidatingAdmissionPolicyBinding", "exclusive-tenants.kata-vfio.dev", "paramRef")
+			},
+		},
+		"tenants by a label, beside sanitizers": {
+			values: sanitizing + "\ntenancy: {enabled: true, label: example.com/team}", args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--tenants","--tenant-label=example.com/team"`)
+				has(t, got, "ClusterRole", controller.Name, `"resourceslices"`, `"namespaces"`)
+				has(t, got, "MutatingAdmissionPolicy", "exclusive-domains.kata-vfio.dev", "labels[?'example.com/team']")
+				has(t, got, "MutatingAdmissionPolicyBinding", "exclusive-domains.kata-vfio.dev", `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				has(t, got, "ValidatingAdmissionPolicyBinding", "exclusive-claims.kata-vfio.dev", `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				has(t, got, "ValidatingAdmissionPolicyBinding", "exclusive-tenants.kata-vfio.dev", `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				if strings.Contains(got.text, "'@") || strings.Contains(got.text, "@'") {
+					t.Error("a policy has a value of the chart that is not filled in")
+				}
+			},
+		},
+		"no tenants": {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "exclusive-domains.kata-vfio.dev")},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},

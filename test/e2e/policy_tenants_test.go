@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -46,7 +48,7 @@ func TestTenantsOfExclusiveDomains(t *testing.T) {
 	})
 	w.accepted(a, w.other(), "without the ConfigMap")
 	t.Run("TheControllerMayDoNothingElse", func(t *testing.T) { checkTenantRules(t, p) })
-	w.registers()
+	stop := w.registers()
 	w.registered(a)
 	w.registered(b)
 	t.Run("ClaimsTolerateTheirOwnDomains", func(t *testing.T) { w.in(t).checkTolerations(a, b) })
@@ -54,6 +56,8 @@ func TestTenantsOfExclusiveDomains(t *testing.T) {
 	t.Run("OtherTolerationsAreRefused", func(t *testing.T) { w.in(t).checkRefusals(a, b) })
 	t.Run("NamespacesOfATeamAreOne", func(t *testing.T) { w.in(t).checkTeams(a) })
 	t.Run("PoliciesPassTheTypeCheck", func(t *testing.T) { w.in(t).checkTypes() })
+	stop()
+	t.Run("EntriesOfFormerNamespacesGiveNothing", func(t *testing.T) { w.in(t).checkFormer(a, b) })
 }
 
 // tenantsTest is the test of exclusive domains' tenants on a control plane.
@@ -123,8 +127,8 @@ func checkTenantRules(t *testing.T, p *controlplane.ControlPlane) {
 	}
 }
 
-// registers runs the controller as its program does, until the test ends.
-func (w *tenantsTest) registers() {
+// registers runs the controller as its program does, until the test ends or stops it.
+func (w *tenantsTest) registers() (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
@@ -133,12 +137,14 @@ func (w *tenantsTest) registers() {
 		Metrics: serving.Scraping{Listen: "127.0.0.1:0"},
 	}
 	go func() { done <- d.Run(ctx) }()
-	w.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			w.t.Errorf("the controller ended: %v", err)
 		}
 	})
+	w.t.Cleanup(stop)
+	return stop
 }
 
 // create has the API server do all with a claim but keep it.
@@ -306,8 +312,7 @@ func (w *tenantsTest) checkRefusals(a, b string) {
 	}
 }
 
-// checkTeams: namespaces of a team have one ID, another team and a namespace that leaves it another one. An entry that was made for the
-// namespace before its label changed gives nothing.
+// checkTeams: namespaces of a team have one ID, another team and a namespace that leaves it another one.
 func (w *tenantsTest) checkTeams(alone string) {
 	red := map[string]string{teamLabel: "red"}
 	first, second := labeledNamespace(w.t, w.p, red), labeledNamespace(w.t, w.p, red)
@@ -321,10 +326,7 @@ func (w *tenantsTest) checkTeams(alone string) {
 			w.t.Errorf("namespace %s has the ID %s of another team", ns, got)
 		}
 	}
-	patch := []byte(`{"metadata": {"labels": {"` + teamLabel + `": "blue"}}}`)
-	if _, err := w.admin.CoreV1().Namespaces().Patch(w.t.Context(), second, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.joins(second, "blue")
 	until(w.t, "the namespace is of the other team", func(context.Context) error {
 		if got := w.registered(second); got == id {
 			return errors.New("it has the ID of its former team")
@@ -337,6 +339,34 @@ func (w *tenantsTest) checkTeams(alone string) {
 	stored, err := w.admin.CoreV1().ConfigMaps(system).Get(w.t.Context(), v1alpha1.TenantsConfigMap, metav1.GetOptions{})
 	if err != nil || len(stored.ManagedFields) > 0 || stored.Data[v1alpha1.TenantKey(first)] != id {
 		w.t.Errorf("the ConfigMap is %+v: %v", stored, err)
+	}
+}
+
+// joins makes a namespace one of a team.
+func (w *tenantsTest) joins(ns, team string) {
+	w.t.Helper()
+	patch := []byte(`{"metadata": {"labels": {"` + teamLabel + `": "` + team + `"}}}`)
+	if _, err := w.admin.CoreV1().Namespaces().Patch(w.t.Context(), ns, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// checkFormer: while the controller is away, a namespace that was created again with its former name, and one whose label changed, get
+// neither the ID that the name had, nor claims.
+func (w *tenantsTest) checkFormer(again, joined string) {
+	patch := []byte(`{"data": {"identity.` + again + `": "7e4f8f0e-0000-4000-8000-000000000000"}}`)
+	if _, err := w.admin.CoreV1().ConfigMaps(system).Patch(w.t.Context(), v1alpha1.TenantsConfigMap, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.joins(joined, "blue")
+	for _, ns := range []string{again, joined} {
+		until(w.t, "claims of namespace "+ns+" are refused", func(context.Context) error {
+			if _, err := w.create(ns, mixed()); err == nil || !strings.Contains(err.Error(), "(TenantUnknown)") {
+				return fmt.Errorf("want a refusal with TenantUnknown, got %w", err)
+			}
+			return nil
+		})
+		w.accepted(ns, w.other(), "of another driver")
 	}
 }
 
