@@ -91,6 +91,22 @@ func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (Excl
 	return ExclusiveDomain{kind, name}, true
 }
 
+// DomainsAround returns all domains of a kind that f is in. A function below several switches is below each of them, so that it is in
+// the domain of a switch that is not the nearest, too: a rule that makes that one exclusive means everything below it.
+func DomainsAround(s *device.Snapshot, f *device.Function, kind DomainKind) []ExclusiveDomain {
+	if kind == SwitchDomain {
+		var all []ExclusiveDomain
+		for _, port := range Switches(s, f) {
+			all = append(all, ExclusiveDomain{kind, port.String()})
+		}
+		return all
+	}
+	if d, ok := DomainAround(s, f, kind); ok {
+		return []ExclusiveDomain{d}
+	}
+	return nil
+}
+
 // physical returns the PF of a VF, and any other function itself. The PF of a VF is in each snapshot with the VF.
 func physical(s *device.Snapshot, f *device.Function) *device.Function {
 	if f.VF == nil {

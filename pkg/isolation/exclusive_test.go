@@ -193,3 +193,22 @@ func TestDomainsHaveWords(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestFunctionIsInTheDomainsOfAllItsSwitches: a switch has everything below it, other switches included.
+func TestFunctionIsInTheDomainsOfAllItsSwitches(t *testing.T) {
+	s := cascade()
+	for function, want := range map[string]string{
+		"0000:20:01.0": "[]", "0000:23:00.0": "[switch 0000:21:00.0]", "0000:26:00.0": "[switch 0000:21:00.0 switch 0000:24:00.0]",
+	} {
+		f, _ := s.Function(addr(t, function))
+		if got := fmt.Sprint(isolation.DomainsAround(s, f, isolation.SwitchDomain)); got != want {
+			t.Errorf("%s is in %s, want %s", function, got, want)
+		}
+		for _, kind := range isolation.DomainKinds() {
+			d, ok := isolation.DomainAround(s, f, kind)
+			if all := isolation.DomainsAround(s, f, kind); ok != slices.Contains(all, d) || kind != isolation.SwitchDomain && len(all) > 1 {
+				t.Errorf("%s %s is in %v, around it is %v", kind, function, all, d)
+			}
+		}
+	}
+}

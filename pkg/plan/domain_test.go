@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -80,6 +81,34 @@ func TestDomains(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.tenant, tenants); diff != "" {
 				t.Errorf("tenants (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDomainOfASwitchHasTheSwitchesBelow: a device below another switch of an exclusive switch is refused to other tenants, too.
+func TestDomainOfASwitchHasTheSwitchesBelow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ways    []pci.Address
+		refused bool
+	}{
+		"below the exclusive one": {[]pci.Address{firstPort, secondPort}, true},
+		"beside it":               {[]pci.Address{secondPort}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := switched(v1alpha1.ExclusiveSwitch)
+			for i := range n.Snapshot.Functions {
+				if f := &n.Snapshot.Functions[i]; f.Address == onSecond {
+					f.Upstream = tt.ways
+				}
+			}
+			n.Owners[onFirst] = ofTenant("other", tenantA)
+			req := asking(n.Snapshot, onSecond)
+			req.Namespace, req.Tenant = "of-b", tenantB
+			_, err := plan.Make(req, n)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if got := ok && refused.Has(rule.DomainOfOtherTenant); got != tt.refused {
+				t.Errorf("refused because of the domain: %t, want %t: %v", got, tt.refused, err)
 			}
 		})
 	}

@@ -58,9 +58,10 @@ func (n *Node) ExclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 func within(s *device.Snapshot, f *device.Function, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
 	var all []isolation.ExclusiveDomain
 	for _, kind := range isolation.DomainKinds() {
-		d, ok := isolation.DomainAround(s, f, kind)
-		if _, exclusive := domains[d]; ok && exclusive {
-			all = append(all, d)
+		for _, d := range isolation.DomainsAround(s, f, kind) {
+			if _, exclusive := domains[d]; exclusive {
+				all = append(all, d)
+			}
 		}
 	}
 	return all
