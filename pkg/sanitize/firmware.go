@@ -72,7 +72,7 @@ func Compare(accepted, measured []Measurement) []Change {
 }
 
 // Accumulate returns the changes since the accepted measurements, from those before a result and those of the result. A piece that
-// has its accepted value again has none. The first measurement of a piece is no change, and a piece that the result lacks keeps the change
+// has its accepted value again has none. The first measurement of a piece does not count, and a piece that the result lacks keeps the change
 // that it had.
 func Accumulate(before, now []Change, measured []Measurement) []Change {
 	all := slices.Clone(before)

@@ -80,8 +80,11 @@ func (s *site) otherTenantWaits(ctx context.Context, first vf) error {
 	return err
 }
 
-// vf is a published VF, with its pool and its PF.
-type vf struct{ name, pool, pf string }
+// vf is a published VF, with its pool and its PF, and what its claim has of the DeviceClass.
+type vf struct {
+	name, pool, pf string
+	class          []resourcev1.DeviceAllocationConfiguration
+}
 
 // vfOf returns the VF that a pod has.
 func (s *site) vfOf(ctx context.Context, namespace, pod string) (vf, error) {
@@ -103,7 +106,7 @@ func (s *site) vfOf(ctx context.Context, namespace, pod string) (vf, error) {
 	if err != nil || i < 0 {
 		return vf{}, fmt.Errorf("device %s of pod %s is not published: %w", result.Device, pod, err)
 	}
-	return vf{result.Device, result.Pool, *devices[i].Attributes[publish.AttrPF].StringValue}, nil
+	return vf{result.Device, result.Pool, *devices[i].Attributes[publish.AttrPF].StringValue, claim.Status.Allocation.Devices.Config}, nil
 }
 
 // awaitTenantTaint waits until the free VFs of the VF's PF have, or don't have, the taint of a tenant.
@@ -157,7 +160,7 @@ func (s *site) refusesForcedVF(ctx context.Context, first vf) error {
 		if err != nil {
 			return err
 		}
-		claim.Status = allocatedVF(pod, first.pool, s.freeVFs(devices, first)[0].Name)
+		claim.Status = first.allocatedTo(pod, s.freeVFs(devices, first)[0].Name)
 		_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 		return err
 	})
@@ -171,15 +174,15 @@ func (s *site) refusesForcedVF(ctx context.Context, first vf) error {
 	return errors.Join(err, claims.Delete(ctx, "forced", metav1.DeleteOptions{}))
 }
 
-// allocatedVF is the status of a claim that has a VF for a pod.
-func allocatedVF(pod *corev1.Pod, pool, device string) resourcev1.ResourceClaimStatus {
+// allocatedTo is the status of a claim that has another VF of the pool for a pod.
+func (v *vf) allocatedTo(pod *corev1.Pod, device string) resourcev1.ResourceClaimStatus {
 	now := metav1.Now()
 	return resourcev1.ResourceClaimStatus{
 		Allocation: &resourcev1.AllocationResult{
 			AllocationTimestamp: &now,
-			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-				{Request: "vf", Driver: driver, Pool: pool, Device: device},
-			}},
+			Devices: resourcev1.DeviceAllocationResult{
+				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "vf", Driver: driver, Pool: v.pool, Device: device}}, Config: v.class,
+			},
 		},
 		ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
 	}
