@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -133,13 +135,18 @@ func TestTenantsRaceForExclusiveDomain(t *testing.T) {
 }
 
 // TestExclusiveDomainSchedules: whatever tenants, crashes and reboots do in whatever order, no domain has two tenants, and in the end
-// every tenant can get every device. The seed of a failure is the name of its subtest.
+// every tenant can get every device. KATA_VFIO_SCHEDULES says how many schedules there are, up to 2,000; the seed of a failure is the
+// name of its subtest.
 func TestExclusiveDomainSchedules(t *testing.T) {
-	schedules, steps := 1000, 25
-	if testing.Short() {
-		schedules = 30
+	const steps = 25
+	schedules, first := 30, rand.Uint64N(1_000_000)
+	if text := os.Getenv("KATA_VFIO_SCHEDULES"); text != "" {
+		asked, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("KATA_VFIO_SCHEDULES: %v", err)
+		}
+		schedules = min(asked, 2000)
 	}
-	first := rand.Uint64N(1_000_000)
 	for i := range schedules {
 		seed := first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
