@@ -99,6 +99,9 @@ func (c *candidate) exclusive() *rule.Verdict {
 		return nil // the plugin itself, or the operator's sanitizer: no tenant gets the function
 	}
 	domains := c.known.domains(&c.node)
+	if len(domains) == 0 {
+		return nil // without such rules, the names of the domains around each function are not needed
+	}
 	for _, t := range c.all {
 		if o, held := c.node.Owners[t.f.Address]; held && !o.Bound && !isClaim {
 			continue // the scheduler knows that its claim has it

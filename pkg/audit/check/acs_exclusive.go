@@ -41,8 +41,8 @@ func sharedSwitches(n *facts.Node) Answer {
 	return showing(found.or(pass("each switch has one tenant at most", n.Journal())), held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 }
 
-// decided reports whether a rule makes the switch exclusive for all the functions, which are below it. A function below another
-// switch in between is in that one's domain. Records of another boot don't count.
+// decided reports whether a rule makes the switch exclusive for all the functions, which are below it. Records of another boot
+// don't count.
 func decided(n *facts.Node, exclusive []plan.DomainState, at pci.Address, below []pci.Address) bool {
 	i := slices.IndexFunc(exclusive, func(d plan.DomainState) bool { return d.Domain.Name == at.String() })
 	if i < 0 {
