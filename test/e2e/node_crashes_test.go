@@ -34,7 +34,7 @@ func phases() []phase {
 		{name: "preparing", await: fmt.Sprintf(appears, "/var/lib/kata-vfio/journal/*.json"), chosen: true},
 		{name: "prepared", await: fmt.Sprintf(appears, "/var/run/cdi/kata-vfio.dev-vfio_*")},
 		{name: "in its sandbox", await: fmt.Sprintf(appears, "/run/vm/*/report.json")},
-		{name: "ending", await: "true", ending: true, chosen: true},
+		{name: "ending", await: "true", ending: true},
 		{name: "without its sandbox", await: `set -- /run/vm/*/report.json; ` + fmt.Sprintf(goes, "/run/vm/*/report.json"), ending: true},
 	}
 }
