@@ -193,7 +193,7 @@ kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_
 	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
 # What other suites stand on, and what changes seldom. `make soak` runs it.
-RARE := ^(TestMachine|TestGroupsAreRenumbered|TestUnplugged)$$
+RARE := ^(TestMachine|TestRoots|TestGroupsAreRenumbered|TestUnplugged)$$
 
 .PHONY: lab
 lab: ## run the tests in lab machines

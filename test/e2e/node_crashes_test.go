@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,8 +18,6 @@ type phase struct {
 	await string
 	// ending: the pod is told to end before.
 	ending bool
-	// chosen: with -short the plugin is killed here only, and the other daemons are not: they restart in another case.
-	chosen bool
 }
 
 // appears and goes wait for files without starting a process, which would be late.
@@ -31,7 +28,7 @@ const (
 
 func phases() []phase {
 	return []phase{
-		{name: "preparing", await: fmt.Sprintf(appears, "/var/lib/kata-vfio/journal/*.json"), chosen: true},
+		{name: "preparing", await: fmt.Sprintf(appears, "/var/lib/kata-vfio/journal/*.json")},
 		{name: "prepared", await: fmt.Sprintf(appears, "/var/run/cdi/kata-vfio.dev-vfio_*")},
 		{name: "in its sandbox", await: fmt.Sprintf(appears, "/run/vm/*/report.json")},
 		{name: "ending", await: "true", ending: true},
@@ -51,9 +48,6 @@ func crashesAtEachPhase(ctx context.Context, s *site) error {
 		{"plugin", s.crashPlugin, s.renewPlugin}, {"kubelet", s.node.CrashKubelet, nothing}, {"containerd", s.node.CrashContainerd, nothing},
 	} {
 		for _, p := range phases() {
-			if testing.Short() && (victim.name != "plugin" || !p.chosen) {
-				continue
-			}
 			if err := s.crashAt(ctx, p, victim.crash); err != nil {
 				errs = append(errs, fmt.Errorf("%s killed while the pod is %s: %w", victim.name, p.name, err))
 			}
