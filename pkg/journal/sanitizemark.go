@@ -23,6 +23,8 @@ type SanitizeMark struct {
 	Identity device.Identity `json:"identity,omitzero"`
 	// Claim is the claim of the last tenant; empty if it is not known.
 	Claim ClaimName `json:"claim,omitzero"`
+	// NoTenant is set if the mark was made for a stage of a function that no tenant had since it was last sanitized.
+	NoTenant bool `json:"noTenant,omitempty"`
 	// Since is when the mark was made, RFC 3339 in UTC.
 	Since string `json:"since"`
 	// Stage is the stage that has the function, or had it and is not decided yet; nil if there is none.
@@ -117,6 +119,7 @@ func join(has, other *SanitizeMark) *SanitizeMark {
 	if has.Claim.UID != other.Claim.UID {
 		counts.Claim = ClaimName{}
 	}
+	counts.NoTenant = has.NoTenant && other.NoTenant
 	return &counts
 }
 

@@ -80,7 +80,7 @@ func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *Sanitiz
 
 // of adds the tenant of a mark.
 func (m *SanitizeMark) of(s plan.Sanitizing) plan.Sanitizing {
-	s.HadTenant, s.Tenant = true, m.Claim.Tenant
+	s.HadTenant, s.Tenant = !m.NoTenant, m.Claim.Tenant
 	return s
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -79,6 +80,34 @@ func TestExclusiveDomainWaitsForItsStages(t *testing.T) {
 	w.runStage(two, clean())
 	w.mustPrepare(w.of(tenantB, "b1", one))
 	w.mustUnprepare("b1")
+}
+
+// TestStageOfNobodysDeviceKeepsNoDomain: a device that is sanitized before its first tenant belongs to nobody, even if its stage fails.
+func TestStageOfNobodysDeviceKeepsNoDomain(t *testing.T) {
+	w := newWorld(t)
+	fresh, other := w.k.AddGPU(0x3b), w.k.AddGPU(0x5e)
+	w.sanitizes(v1alpha1.SanitizeBeforeClaim)
+	w.node.Devices[0].Match = v1alpha1.DeviceMatch{Addresses: []pci.Address{fresh}}
+	w.node.Devices = append(w.node.Devices, v1alpha1.DeviceRule{
+		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Exclusive: []v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveNode},
+	})
+	use := func() {
+		t.Helper()
+		w.mustPrepare(w.of(tenantA, "a1", other))
+		w.mustUnprepare("a1")
+	}
+	w.mustPrepare(w.stageRequest(fresh))
+	use()
+	w.mustUnprepare(stageUID)
+	w.conclude(nil, dirty())
+	use()
+	if err := w.plugin(nil).ClearStage(t.Context(), fresh, maintain.Clearance{Reason: "ticket"}); err != nil {
+		t.Fatal(err)
+	}
+	w.runStage(fresh, clean())
+	w.mustPrepare(w.of(tenantA, "a2", fresh))
+	w.mustUnprepare("a2")
+	w.wantRefusal("after its first tenant", w.of(tenantB, "b1", other), rule.DomainOfOtherTenant)
 }
 
 // TestQuarantineKeepsExclusiveDomain: what could not be proven clean is still that of its tenant.

@@ -74,7 +74,7 @@ func (set *Set) noteStage(rec *journal.Record) error {
 			return err
 		}
 		if m == nil {
-			m = &journal.SanitizeMark{Since: now}
+			m = &journal.SanitizeMark{Since: now, NoTenant: true}
 		}
 		m.Address, m.Identity = fn.Address, fn.Identity
 		m.Stage = &journal.Stage{Claim: claimName(rec), Profile: d.Stage, Since: now}
