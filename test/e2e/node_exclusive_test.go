@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -146,32 +145,11 @@ func (s *site) refusesForcedVF(ctx context.Context, first vf) error {
 	if err != nil {
 		return err
 	}
-	onNode := strings.Replace(vmPod("forced", "{name: vf, resourceClaimName: forced}"), "spec:", "spec:\n  nodeName: "+s.node.Name(), 1)
-	if err := s.apply(ctx, trusted, strings.NewReplacer("NAME", "forced", "PF", first.pf).Replace(vfClaim)+onNode); err != nil {
-		return err
+	claimAndPod := strings.NewReplacer("NAME", "forced", "PF", first.pf).Replace(vfClaim) + vmPod("forced", "{name: vf, resourceClaimName: forced}")
+	status := func(pod *corev1.Pod) resourcev1.ResourceClaimStatus {
+		return first.allocatedTo(pod, s.freeVFs(devices, first)[0].Name)
 	}
-	pod, err := s.client.CoreV1().Pods(trusted).Get(ctx, "forced", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	claims := s.client.ResourceV1().ResourceClaims(trusted)
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		claim, err := claims.Get(ctx, "forced", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		claim.Status = first.allocatedTo(pod, s.freeVFs(devices, first)[0].Name)
-		_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("allocate a VF by force: %w", err)
-	}
-	if err := s.awaitEvent(ctx, trusted, "forced", string(rule.DomainOfOtherTenant), "is another tenant's while that tenant has"); err != nil {
-		return err
-	}
-	err = s.client.CoreV1().Pods(trusted).Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
-	return errors.Join(err, claims.Delete(ctx, "forced", metav1.DeleteOptions{}))
+	return s.refusesForced(ctx, claimAndPod, status, rule.DomainOfOtherTenant, "is another tenant's while that tenant has")
 }
 
 // allocatedTo is the status of a claim that has another VF of the pool for a pod.

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 	"github.com/kata-vfio/kata-vfio/test/vendordriver"
@@ -171,8 +172,14 @@ func (s *site) refusesSharedGPU(ctx context.Context, user string) error {
 	if err := s.deallocate(ctx, user); err != nil {
 		return err
 	}
-	onNode := strings.Replace(vmPod("forced", "{name: gpu, resourceClaimName: forced}"), "spec:", "spec:\n  nodeName: "+s.node.Name(), 1)
-	if err := s.apply(ctx, trusted, forcedClaim+onNode); err != nil {
+	return s.refusesForced(ctx, forcedClaim+vmPod("forced", "{name: gpu, resourceClaimName: forced}"), s.forcedStatus, rule.TwinInUse, "a pod on this node has device")
+}
+
+// refusesForced applies the claim and the pod "forced" of a tenant, and gives the claim a status that does not come from the scheduler. The
+// plugin refuses it with the code and the text.
+func (s *site) refusesForced(ctx context.Context, objects string, status func(*corev1.Pod) resourcev1.ResourceClaimStatus, code rule.Code, text string) error {
+	onNode := strings.Replace(objects, "\nspec:\n", "\nspec:\n  nodeName: "+s.node.Name()+"\n", 1)
+	if err := s.apply(ctx, trusted, onNode); err != nil {
 		return err
 	}
 	claims := s.client.ResourceV1().ResourceClaims(trusted)
@@ -185,14 +192,14 @@ func (s *site) refusesSharedGPU(ctx context.Context, user string) error {
 		if err != nil {
 			return err
 		}
-		claim.Status = s.forcedStatus(pod)
+		claim.Status = status(pod)
 		_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("allocate the GPU by force: %w", err)
+		return fmt.Errorf("allocate a device by force: %w", err)
 	}
-	if err := s.awaitEvent(ctx, trusted, "forced", "TwinInUse", "a pod on this node has device"); err != nil {
+	if err := s.awaitEvent(ctx, trusted, "forced", string(code), text); err != nil {
 		return err
 	}
 	err = s.client.CoreV1().Pods(trusted).Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
