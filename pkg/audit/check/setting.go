@@ -23,8 +23,7 @@ func kernelSettings() map[string][]setting {
 	off := []string{"N"}
 	return map[string][]setting{
 		// The override works by this argument alone: a kernel that has the patch, as several distributions' have, is a stock one without it.
-		"ACS-006":  {argument{"pcie_acs_override", anyValue("fakes isolation that the hardware lacks")}},
-		"HOST-008": {nested("kvm_intel"), nested("kvm_amd")},
+		"ACS-006": {argument{"pcie_acs_override", anyValue("fakes isolation that the hardware lacks")}},
 		"HOST-020": {
 			sysctl{"kernel.dmesg_restrict", []string{"1"}}, sysctl{"kernel.kexec_load_disabled", []string{"1"}},
 			sysctl{"kernel.unprivileged_bpf_disabled", []string{"1", "2"}},
@@ -49,11 +48,6 @@ func kernelSettings() map[string][]setting {
 		"VFIO-002": {parameter{"vfio_pci", "enable_sriov", off, "a VM or process with a PF can create VFs", vfioLess}},
 		"VFIO-015": {parameter{"vfio_pci", "nointxmask", off, "interrupts are masked at the interrupt controller", vfioLess}},
 	}
-}
-
-// nested is the parameter of KVM's nested virtualization.
-func nested(module string) parameter {
-	return parameter{module, "nested", []string{"0", "N"}, "nested virtualization is on", "module " + module + " is not loaded"}
 }
 
 // ofSettings is the check of a rule that only compares.
