@@ -105,7 +105,7 @@ func TestExclusiveDomainsOfStatusForMachines(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	const want = `[{"kind":"Node","rules":["rule 1 (gpus)"],"tenant":"several","held":[` +
+	const want = `[{"domain":{"kind":"Node"},"rules":["rule 1 (gpus)"],"tenant":"several","held":[` +
 		`{"address":"0000:21:02.0","tenant":"unknown"},{"address":"0000:3b:00.0","tenant":"0123456789abcdef"},{"address":"0000:62:00.0","tenant":"unknown"},{"address":"0000:62:00.1","tenant":"unknown"},` +
 		`{"address":"0000:70:00.0","tenant":"unknown"},{"address":"0000:70:00.1","tenant":"unknown"},{"address":"0000:70:00.2","tenant":"unknown"},{"address":"0000:70:00.3","tenant":"unknown"}],` +
 		`"free":["0000:50:00.0"]}]`

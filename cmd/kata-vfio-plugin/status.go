@@ -92,7 +92,7 @@ type nodeStatus struct {
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
 	sanitizing []sanitizingView
-	domains    []domainView
+	domains    []plan.DomainState
 	// notReady is the reason why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
 	// bootID is the node's boot; empty if it can't be read.
@@ -169,7 +169,7 @@ type statusView struct {
 	Damaged    []string            `json:"damaged,omitempty"`
 	NotReady   *plan.NotReady      `json:"notReady,omitempty"`
 	// Exclusive are the exclusive domains of the node.
-	Exclusive []domainView `json:"exclusiveDomains,omitempty"`
+	Exclusive []plan.DomainState `json:"exclusiveDomains,omitempty"`
 }
 
 // printStatus prints the journal. Only the machine formats include its problems.

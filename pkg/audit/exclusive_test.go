@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -139,18 +140,18 @@ func TestExclusiveDomainsForMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got struct {
-		ExclusiveDomains []audit.Domain
+		ExclusiveDomains []plan.DomainState
 		Devices          []struct{ Address, KeptFor string }
 	}
 	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []audit.Domain{
-		{Kind: "RootPort", Name: "0000:20:00.0", Rules: []string{"rule 1 (all)"}, Tenant: blue, Held: []pci.Address{at(0x21, 0x10, 0)}, Free: []pci.Address{}},
-		{Kind: "RootPort", Name: "0000:20:01.0", Rules: []string{"rule 1 (all)"}, Held: []pci.Address{}, Free: []pci.Address{at(0x22, 0, 0)}},
-		{Kind: "RootPort", Name: "0000:20:02.0", Rules: []string{"rule 1 (all)"}, Held: []pci.Address{}, Free: []pci.Address{at(0x24, 1, 0)}},
-		{Kind: "RootPort", Name: "0000:20:03.0", Rules: []string{"rule 1 (all)"}, Held: []pci.Address{}, Free: []pci.Address{at(0x25, 0, 0)}},
-		{Kind: "Node", Rules: []string{"rule 1 (all)"}, Tenant: blue, Held: []pci.Address{at(0x21, 0x10, 0)}, Free: []pci.Address{at(0x22, 0, 0), at(0x24, 1, 0), at(0x25, 0, 0)}},
+	want := []plan.DomainState{
+		{Domain: isolation.ExclusiveDomain{Kind: "RootPort", Name: "0000:20:00.0"}, Rules: []string{"rule 1 (all)"}, Tenant: blue, Tenancies: []plan.Tenancy{{Function: at(0x21, 0x10, 0), Tenant: blue}}, Free: []pci.Address{}},
+		{Domain: isolation.ExclusiveDomain{Kind: "RootPort", Name: "0000:20:01.0"}, Rules: []string{"rule 1 (all)"}, Tenancies: []plan.Tenancy{}, Free: []pci.Address{at(0x22, 0, 0)}},
+		{Domain: isolation.ExclusiveDomain{Kind: "RootPort", Name: "0000:20:02.0"}, Rules: []string{"rule 1 (all)"}, Tenancies: []plan.Tenancy{}, Free: []pci.Address{at(0x24, 1, 0)}},
+		{Domain: isolation.ExclusiveDomain{Kind: "RootPort", Name: "0000:20:03.0"}, Rules: []string{"rule 1 (all)"}, Tenancies: []plan.Tenancy{}, Free: []pci.Address{at(0x25, 0, 0)}},
+		{Domain: isolation.ExclusiveDomain{Kind: "Node"}, Rules: []string{"rule 1 (all)"}, Tenant: blue, Tenancies: []plan.Tenancy{{Function: at(0x21, 0x10, 0), Tenant: blue}}, Free: []pci.Address{at(0x22, 0, 0), at(0x24, 1, 0), at(0x25, 0, 0)}},
 	}
 	if diff := cmp.Diff(want, got.ExclusiveDomains); diff != "" {
 		t.Errorf("domains (-want +got):\n%s", diff)

@@ -34,7 +34,7 @@ type Inventory struct {
 	// Devices are all functions, bridges included, by address.
 	Devices []Device `json:"devices"`
 	// ExclusiveDomains are the parts of the hardware that a rule of the node config gives to one tenant at a time.
-	ExclusiveDomains []Domain `json:"exclusiveDomains,omitempty"`
+	ExclusiveDomains []plan.DomainState `json:"exclusiveDomains,omitempty"`
 }
 
 // Device is one function and the verdict on it.
@@ -93,7 +93,7 @@ func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	}
 	inv.pairUp()
 	inv.joinCompanions(n)
-	inv.ExclusiveDomains = newDomains(n.Domains())
+	inv.ExclusiveDomains = n.Domains()
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		d.Sanitizing, d.KeptFor, d.exclusive = d.isSanitizing(), d.keptFor(), inv.exclusiveAt(d)

@@ -193,7 +193,7 @@ func (t *tenants) report(ctx context.Context, action string, err error) {
 		log.DebugContext(ctx, "object changed: decide again", about...)
 	default:
 		metrics.tenantFailures.WithLabelValues(action).Inc()
-		log.WarnContext(ctx, "action failed: no namespace is registered", about...)
+		log.WarnContext(ctx, "action failed: new namespaces are not registered until it works", about...)
 	}
 }
 

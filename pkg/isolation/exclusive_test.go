@@ -27,7 +27,7 @@ func vf(pf string) edit {
 	}
 }
 
-// cascade is a node with a switch (at 21) that has a GPU and another switch (at 24) with two GPUs below it, and what has no switch.
+// cascade is a node with a switch (at 21) that has a GPU and another switch (at 24) with two GPUs below it, and functions below no switch.
 func cascade() *device.Snapshot {
 	outer, inner := under("0000:20:01.0", "0000:21:00.0", "0000:22:00.0"), under("0000:20:01.0", "0000:21:00.0", "0000:22:01.0", "0000:24:00.0", "0000:25:00.0")
 	other := under("0000:20:01.0", "0000:21:00.0", "0000:22:01.0", "0000:24:00.0", "0000:25:01.0")

@@ -95,11 +95,6 @@ func (sel *Selection) Choice(addr pci.Address) Choice {
 	return sel.choices[i]
 }
 
-// HasExclusive reports whether a rule makes a domain of one of the functions exclusive.
-func (sel *Selection) HasExclusive() bool {
-	return slices.ContainsFunc(sel.choices, func(c Choice) bool { return len(c.Exclusive) > 0 })
-}
-
 // Sanitizes reports whether a rule asks for a sanitizing stage of one of the functions.
 func (sel *Selection) Sanitizes() bool {
 	return slices.ContainsFunc(sel.choices, func(c Choice) bool { return c.Sanitize != nil })

@@ -9,24 +9,26 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// DomainState is an exclusive domain of a node with what is in it.
+// DomainState is an exclusive domain of a node with what is in it. Its JSON names are stable, and its lists never null.
 type DomainState struct {
-	Domain isolation.ExclusiveDomain
+	Domain isolation.ExclusiveDomain `json:"domain"`
 	// Rules are the labels of the rules that make it exclusive, in the order of their functions.
-	Rules []string
+	Rules []string `json:"rules"`
+	// Tenant is the ID of the domain's tenant: empty if the domain is free, [UnknownTenant], or [SeveralTenants].
+	Tenant string `json:"tenant,omitempty"`
 	// Tenancies are the functions in it that tenants have, by address.
-	Tenancies []Tenancy
+	Tenancies []Tenancy `json:"held"`
 	// Free are the selected functions in it that no claim has and that are nobody's, by address.
-	Free []pci.Address
+	Free []pci.Address `json:"free"`
 }
 
-// Tenant returns the ID of the domain's tenant: empty if the domain is free, [UnknownTenant], or [SeveralTenants].
-func (d *DomainState) Tenant() string {
-	if len(d.Tenancies) == 0 {
+// tenantOf returns the ID for [DomainState.Tenant].
+func tenantOf(tenancies []Tenancy) string {
+	if len(tenancies) == 0 {
 		return ""
 	}
-	first := d.Tenancies[0].Tenant
-	if slices.ContainsFunc(d.Tenancies, func(t Tenancy) bool { return t.Tenant != first }) {
+	first := tenancies[0].Tenant
+	if slices.ContainsFunc(tenancies, func(t Tenancy) bool { return t.Tenant != first }) {
 		return SeveralTenants
 	}
 	return first
@@ -53,12 +55,13 @@ func KeptWords(id string) string {
 	return "kept for " + TenantWords(id)
 }
 
-// Domains returns the exclusive domains of the node, the smallest kind first. See [Node.ExclusiveDomains].
+// Domains returns the exclusive domains of the node, the smallest kind first. A rule makes a domain exclusive for all functions in it,
+// whatever rule they have themselves.
 func (n *Node) Domains() []DomainState {
-	domains := n.ExclusiveDomains()
+	domains := n.exclusiveDomains()
 	states := make(map[isolation.ExclusiveDomain]*DomainState, len(domains))
 	for d, tenancies := range domains {
-		states[d] = &DomainState{Domain: d, Tenancies: tenancies}
+		states[d] = &DomainState{Domain: d, Rules: []string{}, Tenant: tenantOf(tenancies), Tenancies: append([]Tenancy{}, tenancies...), Free: []pci.Address{}}
 	}
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]

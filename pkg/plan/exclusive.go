@@ -21,14 +21,13 @@ const SeveralTenants = "several"
 // Tenancy is a function that a tenant has in an exclusive domain: a claim has it, it is in quarantine after a claim, or it
 // waits for its sanitizing stage.
 type Tenancy struct {
-	Function pci.Address
+	Function pci.Address `json:"address"`
 	// Tenant is the tenant's ID, or [UnknownTenant].
-	Tenant string
+	Tenant string `json:"tenant"`
 }
 
-// ExclusiveDomains returns the tenancies of each exclusive domain of the node, by address; none for a free domain. A rule
-// makes a domain exclusive for all functions in it, whatever rule they have themselves.
-func (n *Node) ExclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
+// exclusiveDomains returns the tenancies of each exclusive domain of the node, by address; none for a free domain.
+func (n *Node) exclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 	domains := map[isolation.ExclusiveDomain][]Tenancy{}
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
@@ -43,15 +42,23 @@ func (n *Node) ExclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 	}
 	tenancies := n.tenancies()
 	for _, a := range slices.SortedFunc(maps.Keys(tenancies), pci.Address.Compare) {
-		f, ok := n.Snapshot.Function(a)
-		if !ok {
-			continue // it is not on the bus, so it reaches nothing
-		}
-		for _, d := range within(n.Snapshot, f, domains) {
+		for _, d := range n.domainsOf(a, domains) {
 			domains[d] = append(domains[d], Tenancy{a, tenancies[a]})
 		}
 	}
 	return domains
+}
+
+// domainsOf returns the domains that a tenant's function is in. One that a claim has and the snapshot does not counts for all of them:
+// the snapshot may be older than the function, and nobody can tell where it is. One in quarantine that is gone reaches nothing.
+func (n *Node) domainsOf(a pci.Address, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
+	if f, ok := n.Snapshot.Function(a); ok {
+		return within(n.Snapshot, f, domains)
+	}
+	if n.Owners[a].Quarantined != "" {
+		return nil
+	}
+	return slices.Collect(maps.Keys(domains))
 }
 
 // within returns the domains that f is in, the smallest kind first.
@@ -117,7 +124,7 @@ func (c *candidate) exclusive() *rule.Verdict {
 
 // ofOtherTenant refuses f if its domain has another tenant than the claim's.
 func (c *candidate) ofOtherTenant(f *device.Function, d isolation.ExclusiveDomain, tenancies []Tenancy) *rule.Verdict {
-	var others []Tenancy
+	var others []Tenancy // those of other claims and tenants
 	for _, t := range tenancies {
 		own := c.ref.Tenant != "" && t.Tenant == c.ref.Tenant
 		if ownClaim := c.ref.UID != "" && c.node.Owners[t.Function].Claim.UID == c.ref.UID; !own && !ownClaim {
@@ -130,9 +137,6 @@ func (c *candidate) ofOtherTenant(f *device.Function, d isolation.ExclusiveDomai
 	r := c.mate(f, rule.DomainOfOtherTenant,
 		fmt.Sprintf("%s is in the exclusive domain %s, which is another tenant's while that tenant has %s", f.Address, d, others[0].Function),
 		"delete the pod and create it again, so that the scheduler allocates a device elsewhere, or wait until the other tenant's last claim in the domain has ended")
-	r.Object = others[0].Tenant
-	if slices.ContainsFunc(others, func(t Tenancy) bool { return t.Tenant != others[0].Tenant }) {
-		r.Object = SeveralTenants
-	}
+	r.Object = tenantOf(others)
 	return r
 }

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -91,6 +89,13 @@ func TestExclusiveDomainHasOneTenant(t *testing.T) {
 			o.Quarantined = "reset timed out"
 			n.Owners[besideFirst] = o
 		}, true},
+		"a device that the snapshot lacks": {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantB, has(pci.Address{Bus: 0xee}, tenantA), true},
+		"one of one's own that it lacks":   {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantA, has(pci.Address{Bus: 0xee}, tenantA), false},
+		"one in quarantine that is gone": {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantB, func(n *plan.Node, _ *claim.Request) {
+			o := ofTenant("uid-2", tenantA)
+			o.Quarantined = "reset timed out"
+			n.Owners[pci.Address{Bus: 0xee}] = o
+		}, false},
 		"a device that waits for its stage": {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantB, waits(true, tenantA), true},
 		"one of one's own that waits":       {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantA, waits(true, tenantA), false},
 		"one that waits, of nobody known":   {[]v1alpha1.ExclusiveDomain{byPort}, onFirst, tenantA, waits(true, ""), true},
@@ -191,26 +196,5 @@ func TestExclusiveDomainsAreAssessed(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: tenants of free devices (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-// TestExclusiveDomains lists the domains with those that have them. A rule for one device makes its domain exclusive for its neighbors.
-func TestExclusiveDomains(t *testing.T) {
-	n := switched(v1alpha1.ExclusiveSwitch, v1alpha1.ExclusiveNUMA)
-	n.Owners[besideFirst] = ofTenant("uid-2", tenantA)
-	n.Owners[onSecond] = ofTenant("uid-3", tenantB)
-	held := []plan.Tenancy{{Function: besideFirst, Tenant: tenantA}}
-	want := map[isolation.ExclusiveDomain][]plan.Tenancy{
-		{Kind: isolation.SwitchDomain, Name: firstPort.String()}: held,
-		{Kind: isolation.NUMADomain, Name: "0"}:                  held,
-	}
-	if diff := cmp.Diff(want, n.ExclusiveDomains()); diff != "" {
-		t.Errorf("domains (-want +got):\n%s", diff)
-	}
-	if got := (new(switched())).ExclusiveDomains(); got != nil {
-		t.Errorf("without a rule the domains are %v, want none", got)
-	}
-	if kinds := isolation.DomainKinds(); !slices.EqualFunc(kinds, v1alpha1.ExclusiveDomains(), func(a isolation.DomainKind, b v1alpha1.ExclusiveDomain) bool { return string(a) == string(b) }) {
-		t.Errorf("package isolation has the kinds %v, want those of the API, %v", kinds, v1alpha1.ExclusiveDomains())
 	}
 }

@@ -278,7 +278,7 @@ type memo struct {
 // domains returns the exclusive domains of the node that the memo is of.
 func (m *memo) domains(n *Node) map[isolation.ExclusiveDomain][]Tenancy {
 	if !m.hasExclusive {
-		m.exclusive, m.hasExclusive = n.ExclusiveDomains(), true
+		m.exclusive, m.hasExclusive = n.exclusiveDomains(), true
 	}
 	return m.exclusive
 }
