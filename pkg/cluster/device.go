@@ -88,6 +88,8 @@ type Details struct {
 	// Failed are the checks of the audit that fail, the worst first.
 	Failed   []string
 	Severity rule.Severity
+	// Domains are the exclusive domains around it, by isolation.ExclusiveDomain.Key.
+	Domains []string
 	// Misfits are the attributes and capacities that the driver does not publish, or not of this type.
 	Misfits []string
 
@@ -168,6 +170,7 @@ func decodeDetails(pool, address string, d *resourceapi.Device) *Details {
 		},
 		SharedWith: text(publish.AttrSharedWith), Isolated: d.Attributes[publish.AttrIsolated].BoolValue,
 		Failed: list(text(publish.AttrAuditFailed)), Severity: rule.Severity(text(publish.AttrAuditSeverity)),
+		Domains: list(text(publish.AttrExclusiveDomains)),
 		Misfits: publish.Misfits(d), consumes: d.ConsumesCounters,
 	}
 }

@@ -55,6 +55,14 @@ func (d ExclusiveDomain) String() string {
 	return "node"
 }
 
+// Key identifies the domain on its node: "Switch/0000:21:00.0", "Node".
+func (d ExclusiveDomain) Key() string {
+	if d.Name == "" {
+		return string(d.Kind)
+	}
+	return string(d.Kind) + "/" + d.Name
+}
+
 // unknownNUMA is the name of the domain of all functions whose NUMA node the firmware does not say. They may be on any
 // node, so they are one domain.
 const unknownNUMA = "unknown"

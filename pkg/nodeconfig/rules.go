@@ -81,7 +81,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		choice.Policy = cmp.Or(decided.Policy, v1alpha1.PolicyOnDemand)
 		choice.SharedWith = decided.SharedWith
 		choice.Sanitize = decided.Sanitize
-		choice.Exclusive = decided.Exclusive
+		choice.Exclusive, choice.ReserveDomains = decided.Exclusive, decided.ReserveDomains
 	}
 	return choice
 }

@@ -25,6 +25,8 @@ type Choice struct {
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
 	// Exclusive are the domains around the function that belong to one tenant at a time.
 	Exclusive []v1alpha1.ExclusiveDomain `json:"exclusive,omitempty"`
+	// ReserveDomains says that pods wait until these domains are reserved for their tenant.
+	ReserveDomains bool `json:"reserveDomains,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`

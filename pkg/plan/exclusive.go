@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -28,17 +29,13 @@ type Tenancy struct {
 
 // exclusiveDomains returns the tenancies of each exclusive domain of the node, by address; none for a free domain.
 func (n *Node) exclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
-	domains := map[isolation.ExclusiveDomain][]Tenancy{}
-	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		for _, kind := range n.Selection.Choice(f.Address).Exclusive {
-			if d, ok := isolation.DomainAround(n.Snapshot, f, isolation.DomainKind(kind)); ok {
-				domains[d] = nil
-			}
-		}
-	}
-	if len(domains) == 0 {
+	made := MakeDomains(n.Snapshot, n.Selection)
+	if made == nil {
 		return nil
+	}
+	domains := make(map[isolation.ExclusiveDomain][]Tenancy, len(made.reserved))
+	for d := range made.reserved {
+		domains[d] = nil
 	}
 	tenancies := n.tenancies()
 	for _, a := range slices.SortedFunc(maps.Keys(tenancies), pci.Address.Compare) {
@@ -61,8 +58,44 @@ func (n *Node) domainsOf(a pci.Address, domains map[isolation.ExclusiveDomain][]
 	return slices.Collect(maps.Keys(domains))
 }
 
+// MadeDomains are the exclusive domains that the rules of a node's config make. They are immutable.
+type MadeDomains struct {
+	snapshot *device.Snapshot
+	// reserved has each domain, and whether pods wait until it is reserved for their tenant.
+	reserved map[isolation.ExclusiveDomain]bool
+}
+
+// MakeDomains returns the exclusive domains of a node; nil if no rule makes one.
+func MakeDomains(s *device.Snapshot, selection *nodeconfig.Selection) *MadeDomains {
+	var made *MadeDomains
+	for i := range s.Functions {
+		f := &s.Functions[i]
+		choice := selection.Choice(f.Address)
+		for _, kind := range choice.Exclusive {
+			d, ok := isolation.DomainAround(s, f, isolation.DomainKind(kind))
+			if !ok {
+				continue
+			}
+			if made == nil {
+				made = &MadeDomains{snapshot: s, reserved: map[isolation.ExclusiveDomain]bool{}}
+			}
+			made.reserved[d] = made.reserved[d] || choice.ReserveDomains
+		}
+	}
+	return made
+}
+
+// Around returns the domains that f is in, the smallest kind first, and whether pods wait until they are reserved. nil has none.
+func (m *MadeDomains) Around(f *device.Function) (domains []isolation.ExclusiveDomain, reserve bool) {
+	if m == nil {
+		return nil, false
+	}
+	domains = within(m.snapshot, f, m.reserved)
+	return domains, slices.ContainsFunc(domains, func(d isolation.ExclusiveDomain) bool { return m.reserved[d] })
+}
+
 // within returns the domains that f is in, the smallest kind first.
-func within(s *device.Snapshot, f *device.Function, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
+func within[V any](s *device.Snapshot, f *device.Function, domains map[isolation.ExclusiveDomain]V) []isolation.ExclusiveDomain {
 	var all []isolation.ExclusiveDomain
 	for _, kind := range isolation.DomainKinds() {
 		for _, d := range isolation.DomainsAround(s, f, kind) {

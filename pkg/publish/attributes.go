@@ -95,6 +95,11 @@ const (
 // not shared. Their DeviceClass is shared-gpu.
 const AttrSharedWith resourceapi.QualifiedName = "sharedWith"
 
+// AttrExclusiveDomains are the exclusive domains around a device, which one tenant has at a time: "Switch/0000:21:00.0,NUMA/1". Absent
+// where the node config makes none. kata-vfio-controller reserves them by this attribute. A list that is longer than 64 bytes is
+// published as "Node", the domain that has all of them.
+const AttrExclusiveDomains resourceapi.QualifiedName = "exclusiveDomains"
+
 // CapacityMemory is a GPU's memory in bytes.
 const CapacityMemory resourceapi.QualifiedName = "memory"
 
@@ -135,6 +140,7 @@ func attributes(n *Node, e *entry) attributeSet {
 	if e.vf != nil {
 		s.pair(n, e)
 	}
+	s.text(AttrExclusiveDomains, domains(n, e))
 	if keep := published(n, e); keep != nil {
 		maps.DeleteFunc(s, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool { return !keep(name) })
 	}
@@ -174,7 +180,8 @@ func isForSelection(name resourceapi.QualifiedName) bool {
 // scheduler one.
 func isMinimal(name resourceapi.QualifiedName) bool {
 	switch name {
-	case AttrType, AttrRule, AttrPFInterface, AttrIsolated, AttrPCIBusID, AttrPCIeRoot, AttrPCIeSwitch, AttrNUMANode:
+	case AttrType, AttrRule, AttrPFInterface, AttrIsolated, AttrPCIBusID, AttrPCIeRoot, AttrPCIeSwitch, AttrNUMANode,
+		AttrExclusiveDomains: // a ninth only where there are such domains
 		return true
 	}
 	return false

@@ -272,5 +272,10 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 		d.BindingConditions = []string{v1alpha1.ConditionTwinReserved}
 		d.BindingFailureConditions = []string{v1alpha1.ConditionTwinInUse}
 	}
+	if waitsForDomains(n, e) {
+		d.BindsToNode = new(true)
+		d.BindingConditions = append(d.BindingConditions, v1alpha1.ConditionDomainReserved)
+		d.BindingFailureConditions = append(d.BindingFailureConditions, v1alpha1.ConditionDomainTaken)
+	}
 	return d
 }

@@ -50,6 +50,9 @@ type Node struct {
 	FormerNames bool
 	// Versions are those of the node's software.
 	Versions Versions
+
+	// made are the exclusive domains of Selection.
+	made *plan.MadeDomains
 }
 
 // Health is what is known of a function's state beyond the judgment on it.
@@ -89,6 +92,12 @@ type Slice struct {
 // Pools returns the node's pools by name. The pool of its GPUs is always there, if only with an empty slice, which tells "no devices" from
 // "not running".
 func Pools(n *Node) map[string]Pool {
+	known := *n
+	known.made = plan.MakeDomains(n.Snapshot, n.Selection)
+	return known.pools()
+}
+
+func (n *Node) pools() map[string]Pool {
 	l := device.NewLayout(n.Snapshot)
 	byPool := map[string][]*entry{n.named(device.NodePool(n.Name)): nil}
 	for _, e := range entries(n, l) {

@@ -28,7 +28,7 @@ func Attributes() map[resourceapi.QualifiedName]Kind {
 		AttrPFInterface: Text, AttrPortSpeed: Number, AttrMemorySource: Text, AttrDriver: Text, AttrIOMMUGroup: Number,
 		AttrIsolated: Flag, AttrIOMMUBackend: Text, AttrReset: Text, AttrPCIeSwitch: Text, AttrVF: Text, AttrPF: Text,
 		AttrVFIndex: Number, AttrLinkSpeed: Number, AttrRDMA: Flag, AttrAuditSeverity: Text, AttrAuditFailed: Text,
-		AttrSharedWith: Text, AttrPluginVersion: Version, AttrKataVersion: Version,
+		AttrSharedWith: Text, AttrExclusiveDomains: Text, AttrPluginVersion: Version, AttrKataVersion: Version,
 	}
 }
 

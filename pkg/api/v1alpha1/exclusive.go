@@ -43,6 +43,15 @@ func TenantKey(namespace string) string { return "namespace." + namespace }
 // IsTenantID reports whether a text is the ID of a tenant.
 func IsTenantID(text string) bool { return len(text) == 16 && consists(text, "0123456789abcdef") }
 
+// Conditions that a scheduler waits for after it has allocated a device of a domain with [DeviceRule.ReserveDomains], and before it binds
+// the pod (bindingConditions and bindingFailureConditions of the device).
+const (
+	// ConditionDomainReserved is true once the device's domains are reserved for the claim's tenant.
+	ConditionDomainReserved = DriverName + "/DomainReserved"
+	// ConditionDomainTaken is true if another tenant has one of them. The scheduler then allocates another device.
+	ConditionDomainTaken = DriverName + "/DomainTaken"
+)
+
 // HasExclusive reports whether a rule has exclusive domains. A nil config has none.
 func (c *NodeConfig) HasExclusive() bool {
 	return c != nil && slices.ContainsFunc(c.Devices, func(r DeviceRule) bool { return len(r.Exclusive) > 0 })
@@ -51,6 +60,9 @@ func (c *NodeConfig) HasExclusive() bool {
 // checkExclusive adds the problems of the rule's exclusive domains.
 func (r *DeviceRule) checkExclusive(p *problems, path string) {
 	if len(r.Exclusive) == 0 {
+		if r.ReserveDomains {
+			p.add(path+".reserveDomains", "there are no domains to reserve: add exclusive, such as [%s], or remove reserveDomains", ExclusiveCard)
+		}
 		return
 	}
 	path += ".exclusive"

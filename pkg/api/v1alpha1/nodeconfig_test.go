@@ -143,6 +143,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		},
 		"exclusive, twice": {rule("{types: [gpu]}") + "  exclusive: [Card, NUMA, Card]\n", `NodeConfig: devices[0].exclusive[2]: "Card" is in the list twice`},
 		"exclusive, empty": {rule("{types: [gpu]}") + "  exclusive: ['']\n", `NodeConfig: devices[0].exclusive[0]: empty; name a domain such as Card`},
+		"reserve nothing":  {rule("{types: [gpu]}") + "  reserveDomains: true\n", `NodeConfig: devices[0].reserveDomains: there are no domains to reserve: add exclusive`},
 		"bad attributes":   {nodeHead + "vfAttributes: Few\n", `NodeConfig: vfAttributes: "Few" is not one of All, Selection`},
 		"bad pairing":      {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {

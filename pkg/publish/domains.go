@@ -1,0 +1,45 @@
+package publish
+
+import (
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// domains returns the exclusive domains around the functions of a device, for [AttrExclusiveDomains]; empty if there are none.
+func domains(n *Node, e *entry) string {
+	if n.made == nil {
+		return "" // the usual node: nothing is computed for each function
+	}
+	var keys []string
+	for _, p := range e.parts() {
+		if p.f == nil { // a claim has it, and nobody can tell where it is
+			return string(isolation.NodeDomain)
+		}
+		around, _ := n.made.Around(p.f)
+		for _, d := range around {
+			if key := d.Key(); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	text := strings.Join(keys, ",")
+	if len(text) > resourceapi.DeviceAttributeMaxValueLength {
+		return string(isolation.NodeDomain)
+	}
+	return text
+}
+
+// waitsForDomains reports whether a pod with the device is to wait until the domains around it are reserved for the pod's tenant.
+func waitsForDomains(n *Node, e *entry) bool {
+	return slices.ContainsFunc(e.parts(), func(p part) bool {
+		if p.f == nil {
+			return false
+		}
+		_, reserve := n.made.Around(p.f)
+		return reserve
+	})
+}
