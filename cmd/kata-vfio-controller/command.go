@@ -24,9 +24,10 @@ const long = "kata-vfio-controller does what one node can't see. It has three ta
 	"--sanitizers: it runs the sanitizing stages. Each device that waits for its stage gets a claim and a pod in the stages'\n" +
 	"namespace, and loses them when the plugin has decided on the result.\n\n" +
 	"--tenants: it registers the tenants of exclusive domains. Each Namespace gets a random ID in the ConfigMap kata-vfio-tenants;\n" +
-	"with --tenant-label, the Namespaces with one value of the label share one.\n\n" +
-	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs and devices that wait\n" +
-	"for their stage wait, claims of new Namespaces are refused, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
+	"with --tenant-label, the Namespaces with one value of the label share one. With --reserve-domains, it also\n" +
+	"answers claims whose pods wait for their exclusive domains (reserveDomains in node configs), before the scheduler binds them.\n\n" +
+	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs or reserved\n" +
+	"domains and devices that wait for their stage wait, claims of new Namespaces are refused, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
 	"Exit codes:\n" +
 	"  0  a signal ended it\n" +
 	"  1  something failed, or another controller has the lease; start it again\n" +
@@ -67,6 +68,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.sanitizers, "sanitizers", "", "the file of the cluster's sanitizing stages, kind Sanitizers")
 	f.BoolVar(&o.daemon.Tenants, "tenants", false, "register the tenants of exclusive domains in the ConfigMap "+v1alpha1.TenantsConfigMap)
 	f.StringVar(&o.daemon.TenantLabel, "tenant-label", "", "label of Namespaces: those with the same value are one tenant; others, and all without the flag, are tenants by themselves")
+	f.BoolVar(&o.daemon.ReserveDomains, "reserve-domains", false, "reserve exclusive domains before pods are bound, where a rule of the node config has reserveDomains")
 	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease and of the tenants' ConfigMap (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
@@ -133,6 +135,8 @@ func (o *options) validate() error {
 		return command.Usagef("--shared-driver, --sanitizers and --tenants are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, or register tenants")
 	case o.daemon.TenantLabel != "" && !o.daemon.Tenants:
 		return command.Usagef("--tenant-label says which Namespaces are one tenant, and --tenants is missing: set both or neither")
+	case o.daemon.ReserveDomains && !o.daemon.Tenants:
+		return command.Usagef("--reserve-domains reserves domains for tenants, and --tenants is missing: set both or neither")
 	case o.daemon.Namespace == "":
 		return command.Usagef("--namespace is empty: set it, or $POD_NAMESPACE from the downward API (metadata.namespace)")
 	case o.daemon.Identity == "":

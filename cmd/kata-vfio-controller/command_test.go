@@ -59,6 +59,7 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 		"tenants alone":          {[]string{"--namespace", "n", "--tenants", "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"tenants by a label":     {[]string{"--namespace", "n", "--tenants", "--tenant-label", "example.com/team", "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"a label alone":          {[]string{driver, "--namespace", "n", "--tenant-label", "team"}, "--tenants is missing"},
+		"domains alone":          {[]string{driver, "--namespace", "n", "--reserve-domains"}, "--tenants is missing"},
 		"no label's key":         {[]string{"--namespace", "n", "--tenants", "--tenant-label", "team=a"}, `--tenant-label "team=a": want the key of a label`},
 		"sanitizers alone":       {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers), "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"our own driver":         {[]string{"--namespace", "n", "--shared-driver", "kata-vfio.dev"}, "want the name of another DRA driver"},

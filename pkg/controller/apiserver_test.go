@@ -270,7 +270,7 @@ func (s *apiServer) patch(a clienttesting.PatchAction) (runtime.Object, error) {
 	return o, s.tracker.Update(a.GetResource(), o, a.GetNamespace())
 }
 
-// applied applies conditions to a claim's status as the only manager of the controller's types.
+// applied applies conditions to a claim's status. What the same field manager applied before, and does not any more, goes.
 func applied(claim *resourceapi.ResourceClaim, a clienttesting.PatchAction) error {
 	if a.GetPatchType() != types.ApplyPatchType || a.GetSubresource() != "status" {
 		return fmt.Errorf("claims are patched by %s of %q, not by applying their status", a.GetPatchType(), a.GetSubresource())
@@ -279,9 +279,13 @@ func applied(claim *resourceapi.ResourceClaim, a clienttesting.PatchAction) erro
 	if err := json.Unmarshal(a.GetPatch(), &want); err != nil {
 		return err
 	}
+	own := []string{v1alpha1.ConditionTwinReserved, v1alpha1.ConditionTwinInUse}
+	if a.(clienttesting.PatchActionImpl).PatchOptions.FieldManager == domainsManager {
+		own = []string{v1alpha1.ConditionDomainReserved, v1alpha1.ConditionDomainTaken}
+	}
 	for i := range claim.Status.Devices {
 		claim.Status.Devices[i].Conditions = slices.DeleteFunc(claim.Status.Devices[i].Conditions, func(c metav1.Condition) bool {
-			return c.Type == v1alpha1.ConditionTwinReserved || c.Type == v1alpha1.ConditionTwinInUse
+			return slices.Contains(own, c.Type)
 		})
 	}
 	for _, d := range want.Status.Devices {

@@ -1,7 +1,7 @@
 // Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
 // driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
-// scheduler waits for. It runs sanitizing stages, and registers tenants for exclusive domains. Packages twin and stage decide about
-// the first two; this package reads, writes and elects a leader.
+// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, and reserves these before pods are bound.
+// Packages twin and stage decide about the first two; this package decides about tenants, reads, writes and elects a leader.
 package controller
 
 import (
@@ -40,7 +40,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Controller decides about the GPUs of nodes, about stages and about tenants. Watch follows the API server, and Lead acts. Of several controllers one
+// Controller decides about the GPUs of nodes, about stages, tenants and exclusive domains. Watch follows the API server, and Lead acts. Of several controllers one
 // is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
 type Controller struct {
 	config Config
@@ -49,9 +49,10 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
-	// stages is nil without sanitizers, and tenants without a tenancy.
-	stages  *stages
-	tenants *tenants
+	// stages is nil without sanitizers, tenants without a tenancy, and reservations if it reserves no domains.
+	stages       *stages
+	tenants      *tenants
+	reservations *reservations
 }
 
 // New returns a controller. It sends no request.
@@ -68,6 +69,9 @@ func New(c Config) (*Controller, error) {
 	}
 	if c.Tenancy != nil {
 		ctl.tenants = newTenants(ctl)
+		if c.Tenancy.Reserve {
+			ctl.reservations = newReservations(ctl)
+		}
 	}
 	if err := ctl.informers.open(ctl); err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
@@ -104,7 +108,7 @@ func (c *Controller) Lead(ctx context.Context) {
 			return
 		}
 	}
-	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil))
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil), slog.Bool("reservations", c.reservations != nil))
 	var wg sync.WaitGroup
 	if c.shares() {
 		wg.Go(func() { c.keepTwins(ctx) })
@@ -114,6 +118,9 @@ func (c *Controller) Lead(ctx context.Context) {
 	}
 	if c.tenants != nil {
 		wg.Go(func() { c.tenants.run(ctx) })
+	}
+	if c.reservations != nil {
+		wg.Go(func() { c.reservations.run(ctx) })
 	}
 	wg.Wait()
 }
@@ -129,6 +136,9 @@ func (c *Controller) shutDown() {
 	}
 	if c.tenants != nil {
 		c.tenants.queue.ShutDown()
+	}
+	if c.reservations != nil {
+		c.reservations.queue.ShutDown()
 	}
 }
 

@@ -35,7 +35,9 @@ type Daemon struct {
 	// Tenants says that tenants are registered in Namespace, and TenantLabel is the label of [Tenancy].
 	Tenants     bool
 	TenantLabel string
-	Log         *slog.Logger
+	// ReserveDomains is that of [Tenancy].
+	ReserveDomains bool
+	Log            *slog.Logger
 	// Namespace has the lease and the tenants' IDs, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
@@ -104,7 +106,7 @@ func (d *Daemon) tenancy() *Tenancy {
 	if !d.Tenants {
 		return nil
 	}
-	return &Tenancy{Namespace: d.Namespace, Label: d.TenantLabel}
+	return &Tenancy{Namespace: d.Namespace, Label: d.TenantLabel, Reserve: d.ReserveDomains}
 }
 
 // client returns a client with a rate limit of its own. Objects are smaller in protobuf.

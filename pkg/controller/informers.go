@@ -34,7 +34,7 @@ const (
 // informers cache what the controller decides on.
 type informers struct {
 	slices     []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
-	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared and without sanitizers
+	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared, without sanitizers and without reservations
 	rules      cache.SharedIndexInformer   // nil if no GPU is shared
 	pods       cache.SharedIndexInformer   // those of stages; nil without sanitizers
 	namespaces cache.SharedIndexInformer   // nil without a tenancy
@@ -62,7 +62,7 @@ func (i *informers) open(c *Controller) error {
 
 // openDevices makes the informers of slices and claims.
 func (i *informers) openDevices(c *Controller) error {
-	if !c.shares() && c.stages == nil {
+	if !c.shares() && c.stages == nil && c.reservations == nil {
 		return nil
 	}
 	client := c.config.Client
@@ -172,6 +172,9 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 	decoded := cluster.DecodeClaim(claim)
 	if c.stages != nil && len(stage.ClaimScopes(decoded, c.config.Sanitizers)) > 0 {
 		c.stages.wake()
+	}
+	if c.reservations != nil {
+		c.reservations.wake(decoded)
 	}
 	if !c.shares() {
 		return

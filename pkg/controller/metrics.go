@@ -27,6 +27,10 @@ type Metrics struct {
 
 	tenantConflicts *prometheus.CounterVec
 	tenantFailures  *prometheus.CounterVec
+
+	domainAnswers   *prometheus.CounterVec
+	domainConflicts *prometheus.CounterVec
+	domainFailures  *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that count nothing yet.
@@ -56,8 +60,12 @@ func NewMetrics() *Metrics {
 		tenantConflicts: counter("kata_vfio_tenants_conflicts_total",
 			"Writes of tenants' IDs that the API server refused because the ConfigMap had changed. They are decided again.", "action"),
 		tenantFailures: counter("kata_vfio_tenants_failures_total", "Reads and writes of tenants' IDs that failed for another reason. They are tried again.", "action"),
+		domainAnswers:  counter("kata_vfio_domain_answers_total", "Answers to claims whose pods wait for their exclusive domains, by reason.", "reason"),
+		domainConflicts: counter("kata_vfio_domain_conflicts_total",
+			"Answers about exclusive domains that the API server refused because the claim had changed. They are decided again.", "action"),
+		domainFailures: counter("kata_vfio_domain_failures_total", "Answers about exclusive domains, and lists for them, that failed for another reason. They are tried again.", "action"),
 	}
-	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.tenantConflicts, m.tenantFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
+	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.tenantConflicts, m.tenantFailures, m.domainAnswers, m.domainConflicts, m.domainFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -26,6 +26,8 @@ type Tenancy struct {
 	// Label is the label of Namespaces whose value makes them one tenant. A namespace without a value is a tenant by itself, as
 	// is each namespace if Label is empty.
 	Label string
+	// Reserve says that exclusive domains are reserved for claims before their pods are bound (reserveDomains of node configs).
+	Reserve bool
 }
 
 // tenants keeps the ConfigMap with the IDs of tenants. The ConfigMap is all its state: a crash before or after a write changes

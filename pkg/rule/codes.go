@@ -282,6 +282,10 @@ const (
 const (
 	// DomainOfOtherTenant: the function is in an exclusive domain in which another tenant has a device.
 	DomainOfOtherTenant Code = "DomainOfOtherTenant"
+	// DomainTaken: another tenant was first in the exclusive domains of a claim whose pod waited for them.
+	DomainTaken Code = "DomainTaken"
+	// DomainFree: no other tenant has a device in the exclusive domains of a claim whose pod waited for them.
+	DomainFree Code = "DomainFree"
 	// TenantUnknown: kata-vfio-controller has not given the claim's namespace the ID of a tenant, and the node has exclusive domains.
 	TenantUnknown Code = "TenantUnknown"
 	// NotSanitized: the function waits for its sanitizing stage, or is in it.

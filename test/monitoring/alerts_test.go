@@ -86,6 +86,7 @@ func healthy() node {
 		`kata_vfio_sanitize_pod_seconds_count{pod="two", profile="nvme"}`:                                             "0x120",
 		`kata_vfio_tenants_without_room{pod="two"}`:                                                                   "0x120",
 		`kata_vfio_tenants_failures_total{pod="two", action="update"}`:                                                "0x50 1x70",
+		`kata_vfio_domain_failures_total{pod="two", action="list"}`:                                                   "0x50 1x70",
 		`kube_deployment_status_replicas_available{deployment="kata-vfio-controller"}`:                                "2x60 1x60",
 		`kube_deployment_status_replicas_available{deployment="another"}`:                                             "0x120",
 	}
@@ -170,7 +171,8 @@ func incidents() map[string][]node {
 			{`kata_vfio_tenants_without_room{pod="two"}`: "0x60 20x60"},
 			{`kata_vfio_tenants_failures_total{pod="two", action="update"}`: "0x60 0+2x60"},
 		},
-		"KataVFIONRIDisconnected": {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
+		"KataVFIODomainsNotReserved": {{`kata_vfio_domain_failures_total{pod="two", action="list"}`: "0x60 0+2x60"}},
+		"KataVFIONRIDisconnected":    {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }
 

@@ -23,6 +23,8 @@ func kubernetesAdvice(reason string) string {
 	switch reason {
 	case "FailedScheduling":
 		return "run `kubectl kata-vfio devices` to see the free devices: they must match the class and the claim's selectors"
+	case "BindingConditionsPending":
+		return "wait: kata-vfio-controller answers the claim within seconds. If it does not, ask the cluster's admin whether it runs"
 	case "FailedResourceClaimCreation":
 		return "correct the pod's ResourceClaimTemplate: the message says what is wrong"
 	case "FailedPrepareDynamicResources":

@@ -49,7 +49,7 @@ func TestAdviceIsTheTextOfTheCode(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text.Code, got, text.Fix)
 		}
 	}
-	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio devices", "FailedPrepareDynamicResources": "condition Ready"} {
+	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio devices", "FailedPrepareDynamicResources": "condition Ready", "BindingConditionsPending": "kata-vfio-controller"} {
 		if got := e.advice(reason); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want it to name %q", reason, got, want)
 		}

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -168,6 +169,29 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 		x, err := s.state().ExplainDevice("n1", name, texts(t))
 		wantMoments(t, x, err, "is claimed t1/c, tainted: audit,example.com/x; isolated: unknown", 4, "created of claim t1/c", "! condition Ready=False of claim t1/c",
 			"! taint audit=IOM-003", "! taint example.com/x=y", "! check ACS-001", "has of claim t1/c")
+	}
+}
+
+// TestExplainSaysThatADomainIsTaken: the condition for which the scheduler takes an allocation back is a trouble if it is true, and says what to do.
+func TestExplainSaysThatADomainIsTaken(t *testing.T) {
+	c := holds("n1", gpu)
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: "n1", Device: gpu, Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionDomainTaken, Status: metav1.ConditionTrue, Reason: string(rule.DomainTaken), LastTransitionTime: minute(3)},
+		{Type: v1alpha1.ConditionTwinInUse, Status: metav1.ConditionFalse, Reason: "x", LastTransitionTime: minute(3)},
+	}}}
+	s := listed{Claims: claims(c), Now: minute(3).Time}
+	x, err := s.state().ExplainClaim("t1", "c", texts(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var troubles []string
+	for _, m := range x.Moments {
+		if m.Trouble && strings.HasPrefix(m.What, "condition ") {
+			troubles = append(troubles, m.What+": "+m.Fix)
+		}
+	}
+	if len(troubles) != 1 || !strings.HasPrefix(troubles[0], "condition kata-vfio.dev/DomainTaken=True: wait: the scheduler allocates other devices") {
+		t.Errorf("the troubles are %q, want the taken domain with its fix", troubles)
 	}
 }
 

@@ -100,7 +100,7 @@ func (e *explaining) onOffer() string {
 }
 
 func (e *explaining) condition(of, device string, c *Condition) {
-	m := Moment{At: c.Since, Of: of, What: "condition " + c.Type, Text: device + ": " + c.Reason, Trouble: c.Status != metav1.ConditionTrue}
+	m := Moment{At: c.Since, Of: of, What: "condition " + c.Type, Text: device + ": " + c.Reason, Trouble: isBad(c)}
 	if c.Message != "" {
 		m.Text += ": " + c.Message
 	}
@@ -109,6 +109,15 @@ func (e *explaining) condition(of, device string, c *Condition) {
 		m.Fix = e.advice(c.Reason)
 	}
 	e.add(m)
+}
+
+// isBad reports whether a condition says that something is wrong. Those for which the scheduler takes an allocation back are good if they
+// are not true.
+func isBad(c *Condition) bool {
+	if c.Type == v1alpha1.ConditionTwinInUse || c.Type == v1alpha1.ConditionDomainTaken {
+		return c.Status == metav1.ConditionTrue
+	}
+	return c.Status != metav1.ConditionTrue
 }
 
 // pod explains a pod, which may be gone.
