@@ -247,6 +247,15 @@ func plainRenderings() map[string]rendering {
 				}
 			},
 		},
+		"reserved domains": {
+			values: reserving, args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--tenants","--reserve-domains"`)
+				has(t, got, "ClusterRole", controller.Name, `"resourceslices"`, `"resourceclaims/status"`, `"arbitrary-node:patch"`, `"events"`, `"namespaces"`)
+				hasNot(t, got, "ClusterRole", controller.Name, "devicetaintrules")
+				has(t, got, "ConfigMap", plugin, `reserveDomains: true`)
+			},
+		},
 		"no tenants": {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "exclusive-domains.kata-vfio.dev")},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),

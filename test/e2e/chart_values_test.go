@@ -166,6 +166,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"nodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Card, Card]}]}":                        "are equal",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, exclude: true, exclusive: [Card]}]}":               "'not' failed",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com, exclusive: [Card]}]}": "'not' failed",
+		"nodeConfig: {devices: [{match: {types: [gpu]}, reserveDomains: true}]}":                           "missing property 'exclusive'",
+		"nodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [], reserveDomains: true}]}":            "minItems",
+		"tenancy: {reserveDomains: true}":                                                                  "set tenancy.enabled",
 		"sharedPool: {replicas: 0}":                                                                        "minimum",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}":                    "add gpu.example.com to sharedPool.drivers",
 	} {

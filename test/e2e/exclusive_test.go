@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
@@ -34,29 +36,38 @@ func TestExclusiveDomains(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	n, seed := min(3000, fromEnvironment(t, "KATA_VFIO_SCHEDULES", 40)), fromEnvironment(t, "KATA_VFIO_SEED", time.Now().UnixNano()%1_000_000)
-	t.Logf("%d claims, seed %d", n, seed)
-	c := newDomainContest(t, p, uint64(seed))
-	limit := time.Now().Add(time.Minute + time.Duration(n)*time.Second)
-	for made := int64(0); c.open > 0 || made < n; {
-		if time.Now().After(limit) {
-			t.Fatalf("%d of %d claims did not get a device: %s", c.open, made, waiting(t.Context(), c.nodes[0].client, c.tenants[0])+waiting(t.Context(), c.nodes[0].client, c.tenants[1]))
+	seed := fromEnvironment(t, "KATA_VFIO_SEED", time.Now().UnixNano()%1_000_000)
+	t.Run("ThePluginRefusesTheSecondTenant", func(t *testing.T) {
+		n := min(3000, fromEnvironment(t, "KATA_VFIO_SCHEDULES", 40))
+		c := newDomainContest(t, p, uint64(seed), false)
+		c.run(n, time.Second)
+		t.Logf("seed %d: %d claims had a device, %d attempts were refused because the node was another tenant's", seed, n, c.refused)
+	})
+	// Where domains are reserved, no pod is bound to a node on which the plugin would refuse it. The scheduler looks at a reservation
+	// every 5 seconds, so that the claims are fewer.
+	t.Run("TheSchedulerWaitsForTheDomain", func(t *testing.T) {
+		n := min(1000, fromEnvironment(t, "KATA_VFIO_SCHEDULES", 10))
+		systemNamespace(t, p)
+		applyController(t, p, reserving, mutating("v1")...)
+		t.Cleanup(func() {
+			if _, err := p.Kubectl(context.Background(), "delete", "--namespace", system, "configmap/"+v1alpha1.TenantsConfigMap); err != nil {
+				t.Error(err)
+			}
+		})
+		c := newDomainContest(t, p, uint64(seed), true)
+		c.run(n, 10*time.Second)
+		taken := c.takenEvents()
+		t.Logf("seed %d: %d claims had a device, %d allocations were taken back because another tenant was first", seed, n, taken)
+		if c.refused > 0 || taken == 0 {
+			t.Errorf("the plugin refused %d attempts, and %d allocations were taken back; want none and some", c.refused, taken)
 		}
-		if made < n && c.open < 10 {
-			c.ask(fmt.Sprint("claim-", made))
-			made++
-		}
-		for i := range c.nodes {
-			c.sync(i)
-		}
-	}
-	t.Logf("%d claims had a device, %d attempts were refused because the node was another tenant's", n, c.refused)
-	c.end()
+	})
 }
 
 // domainContest is two tenants and two nodes.
 type domainContest struct {
 	t       *testing.T
+	p       *controlplane.ControlPlane
 	random  *rand.Rand
 	nodes   []*scripted
 	tenants []string            // their namespaces
@@ -66,28 +77,99 @@ type domainContest struct {
 	refused int
 }
 
-func newDomainContest(t *testing.T, p *controlplane.ControlPlane, seed uint64) *domainContest {
-	c := &domainContest{t: t, random: rand.New(rand.NewPCG(seed, 1)), ids: map[string]string{}}
-	system, data := namespace(t, p), map[string]string{}
-	for i := range 2 {
-		ns := namespace(t, p)
-		c.tenants, c.ids[ns] = append(c.tenants, ns), strings.Repeat(fmt.Sprint(i), 16)
-		data[v1alpha1.TenantKey(ns)] = c.ids[ns]
+// newDomainContest starts two nodes. With reserve, the controller registers tenants and reserves their domains, with the account that the
+// chart gives it.
+func newDomainContest(t *testing.T, p *controlplane.ControlPlane, seed uint64, reserve bool) *domainContest {
+	t.Helper()
+	c := &domainContest{t: t, p: p, random: rand.New(rand.NewPCG(seed, 1)), ids: map[string]string{}}
+	admin, in := client(t, p, controlplane.Admin()), system
+	for range 2 {
+		c.tenants = append(c.tenants, namespace(t, p))
 	}
-	maps := client(t, p, controlplane.Admin()).CoreV1().ConfigMaps(system)
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantsConfigMap}, Data: data}
-	if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	if reserve {
+		runsDaemon(t, &controller.Daemon{Cluster: asController(t, p), Tenants: true, ReserveDomains: true, Identity: "domains"})
+	} else {
+		in = namespace(t, p)
+		c.register(admin.CoreV1().ConfigMaps(in))
 	}
+	maps := admin.CoreV1().ConfigMaps(in)
+	until(t, "the tenants are registered", func(ctx context.Context) error { return c.registered(ctx, maps) })
 	config := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
-		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Exclusive: []v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveNode},
+		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Exclusive: []v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveNode}, ReserveDomains: reserve,
 	}}}
 	config.Default()
 	for _, name := range []string{"e2e-exclusive-a", "e2e-exclusive-b"} {
-		n := &scripted{name: name, config: config, tenants: &dra.Tenants{ConfigMaps: maps}}
+		n := &scripted{name: fmt.Sprint(name, "-", reserve), config: config, tenants: &dra.Tenants{ConfigMaps: maps}}
 		c.nodes, c.has = append(c.nodes, addConfigured(t, p, n, 0x3b, 0x5e, 0x7d)), append(c.has, map[string]string{})
 	}
 	return c
+}
+
+// register gives the tenants IDs, as the controller does.
+func (c *domainContest) register(maps typedcorev1.ConfigMapInterface) {
+	c.t.Helper()
+	data := map[string]string{}
+	for i, ns := range c.tenants {
+		data[v1alpha1.TenantKey(ns)] = strings.Repeat(fmt.Sprint(i), 16)
+	}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantsConfigMap}, Data: data}
+	if _, err := maps.Create(c.t.Context(), object, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// registered reads the tenants' IDs.
+func (c *domainContest) registered(ctx context.Context, maps typedcorev1.ConfigMapInterface) error {
+	known, err := maps.Get(ctx, v1alpha1.TenantsConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, ns := range c.tenants {
+		c.ids[ns] = known.Data[v1alpha1.TenantKey(ns)]
+		if !v1alpha1.IsTenantID(c.ids[ns]) {
+			return fmt.Errorf("namespace %s has the ID %q", ns, c.ids[ns])
+		}
+	}
+	return nil
+}
+
+// run makes n claims, and has each prepared and released. limit is how long one takes at most, in the mean.
+func (c *domainContest) run(n int64, limit time.Duration) {
+	c.t.Helper()
+	end := time.Now().Add(time.Minute + time.Duration(n)*limit)
+	for made := int64(0); c.open > 0 || made < n; {
+		if time.Now().After(end) {
+			c.t.Fatalf("%d of %d claims did not get a device: %s", c.open, made,
+				waiting(c.t.Context(), c.nodes[0].client, c.tenants[0])+waiting(c.t.Context(), c.nodes[0].client, c.tenants[1]))
+		}
+		if made < n && c.open < 10 {
+			c.ask(fmt.Sprint("claim-", made))
+			made++
+		}
+		for i := range c.nodes {
+			c.sync(i)
+		}
+		time.Sleep(20 * time.Millisecond) // the scheduler has these processors, too
+	}
+	c.end()
+}
+
+// takenEvents counts the answers that another tenant was first.
+func (c *domainContest) takenEvents() int {
+	c.t.Helper()
+	taken := 0
+	for _, ns := range c.tenants {
+		list, err := c.nodes[0].client.EventsV1().Events(ns).List(c.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + string(rule.DomainTaken)})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if e.ReportingController == controller.Name {
+				taken++
+			}
+		}
+	}
+	return taken
 }
 
 // ask makes a claim of a random tenant, with the toleration that admission gives it, and its pod.

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +19,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -29,6 +26,8 @@ const (
 	teamLabel = "example.com/team"
 	// teams are values with which namespaces of a team are one tenant.
 	teams = "tenancy: {enabled: true, label: " + teamLabel + "}"
+	// reserving are values with which domains are reserved before pods are bound.
+	reserving = "tenancy: {enabled: true, reserveDomains: true}\nnodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Node], reserveDomains: true}]}"
 )
 
 // TestTenantsOfExclusiveDomains runs the controller with the account, the permissions and the policies that the chart gives it: claims
@@ -71,7 +70,8 @@ type tenantsTest struct {
 func (w *tenantsTest) in(t *testing.T) *tenantsTest { return &tenantsTest{t, w.p, w.admin} }
 
 // applyTenancy applies what the chart has for tenants, except for the pods of plugin and controller. At the end it waits until the
-// policies are gone, which other tests do not expect.
+// policies are gone, which other tests do not expect. One test of a control plane can apply it: once the last policy with a ConfigMap as
+// its parameter is gone, the API server reads none any more (https://github.com/kubernetes/kubernetes/issues/130887).
 func applyTenancy(t *testing.T, p *controlplane.ControlPlane) {
 	t.Helper()
 	var texts []string
@@ -130,21 +130,7 @@ func checkTenantRules(t *testing.T, p *controlplane.ControlPlane) {
 // registers runs the controller as its program does, until the test ends or stops it.
 func (w *tenantsTest) registers() (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	d := &controller.Daemon{
-		Cluster: asController(w.t, w.p), Tenants: true, TenantLabel: teamLabel, Log: slog.New(slog.DiscardHandler), Namespace: system, Identity: "tenants",
-		Metrics: serving.Scraping{Listen: "127.0.0.1:0"},
-	}
-	go func() { done <- d.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the controller ended: %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
+	return runsDaemon(w.t, &controller.Daemon{Cluster: asController(w.t, w.p), Tenants: true, TenantLabel: teamLabel, Identity: "tenants"})
 }
 
 // create has the API server do all with a claim but keep it.

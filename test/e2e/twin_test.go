@@ -36,17 +36,17 @@ import (
 func TestSharedGPUs(t *testing.T) {
 	p := cluster(t)
 	systemNamespace(t, p)
-	applyController(t, p)
+	applyController(t, p, sharing)
 	t.Run("TheControllerMayDoNothingElse", func(t *testing.T) { checkControllersRules(t, p) })
 	t.Run("TheSchedulerWaitsForTheController", func(t *testing.T) { checkScheduler(t, p) })
 	t.Run("RandomSchedules", func(t *testing.T) { checkSchedules(t, p) })
 }
 
-// applyController applies what the chart has for the controller, except for its pods.
-func applyController(t *testing.T, p *controlplane.ControlPlane) {
+// applyController applies what the chart has for the controller with some values, except for its pods.
+func applyController(t *testing.T, p *controlplane.ControlPlane, values string, args ...string) {
 	t.Helper()
 	var texts []string
-	for _, o := range render(t, sharing).objects {
+	for _, o := range render(t, values, args...).objects {
 		if o.GetName() == controller.Name && slices.Contains([]string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}, o.GetKind()) ||
 			o.GetKind() == "DeviceClass" && o.GetName() == "shared-gpu."+driver {
 			text, err := o.MarshalJSON()
@@ -57,10 +57,12 @@ func applyController(t *testing.T, p *controlplane.ControlPlane) {
 		}
 	}
 	all := strings.Join(texts, "\n---\n")
-	apply(t, p, system, all)
+	if _, err := p.KubectlInput(t.Context(), strings.NewReader(all), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		// The test's own context is over by now.
-		if _, err := p.KubectlInput(context.Background(), strings.NewReader(all), "delete", "--namespace", system, "-f", "-"); err != nil {
+		if _, err := p.KubectlInput(context.Background(), strings.NewReader(all), "delete", "-f", "-"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -110,12 +112,15 @@ func checkControllersRules(t *testing.T, p *controlplane.ControlPlane) {
 // runsController runs the controller as its program does, until it is stopped.
 func runsController(t *testing.T, p *controlplane.ControlPlane, identity string) (stop func()) {
 	t.Helper()
+	return runsDaemon(t, &controller.Daemon{Cluster: asController(t, p), Drivers: []string{contend.Driver}, Identity: identity})
+}
+
+// runsDaemon runs a controller in the chart's namespace, until it is stopped or the test ends.
+func runsDaemon(t *testing.T, d *controller.Daemon) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	d := &controller.Daemon{
-		Cluster: asController(t, p), Drivers: []string{contend.Driver}, Log: slog.New(slog.DiscardHandler), Namespace: system, Identity: identity,
-		Metrics: serving.Scraping{Listen: "127.0.0.1:0"},
-	}
+	d.Log, d.Namespace, d.Metrics = slog.New(slog.DiscardHandler), system, serving.Scraping{Listen: "127.0.0.1:0"}
 	go func() { done <- d.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()

@@ -77,10 +77,16 @@
 {{- if and .Values.tenancy.enabled (not (include "kata-vfio.mutatingVersion" .)) }}
 {{- fail "tenancy.enabled is true, and the API server has no MutatingAdmissionPolicy, which lets a tenant's claims have the devices of its own domains: remove the API server's --feature-gates=MutatingAdmissionPolicy=false; for helm template, add --api-versions admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
 {{- end }}
-{{- if and (eq .Values.nodeConfig.source "ConfigMap") (not .Values.tenancy.enabled) }}
+{{- if and .Values.tenancy.reserveDomains (not .Values.tenancy.enabled) }}
+{{- fail "tenancy.reserveDomains is true, and tenancy.enabled is false: nobody would know for whom to reserve domains; set tenancy.enabled" }}
+{{- end }}
+{{- if eq .Values.nodeConfig.source "ConfigMap" }}
 {{- range .Values.nodeConfig.devices }}
-{{- if .exclusive }}
+{{- if and .exclusive (not $.Values.tenancy.enabled) }}
 {{- fail (printf "nodeConfig.devices has a rule with exclusive: %s, and tenancy.enabled is false: nobody would know who is a tenant, and no claim would get the devices; set tenancy.enabled" (toJson .exclusive)) }}
+{{- end }}
+{{- if and .reserveDomains (not $.Values.tenancy.reserveDomains) }}
+{{- fail "nodeConfig.devices has a rule with reserveDomains, and tenancy.reserveDomains is false: pods would wait for an answer that nobody gives; set tenancy.reserveDomains" }}
 {{- end }}
 {{- end }}
 {{- end }}
