@@ -148,7 +148,7 @@ func newPod(name, claim string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(at().Add(-time.Hour))},
 		Spec: corev1.PodSpec{
-			RuntimeClassName: new("kata-gpu"), NodeName: "worker-1", Containers: []corev1.Container{{Name: "main"}},
+			RuntimeClassName: new("kata-gpu"), NodeName: "worker-1", Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "device"}}}}},
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},

@@ -19,6 +19,7 @@ func explainCommand(s *session) *cobra.Command {
 	formats := command.Formats{"text", "json", "yaml"}
 	var format, nodeName string
 	var files []string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "explain CLAIM | POD | NODE/DEVICE | CODE",
 		Short: "Explain the state of a claim, pod or device, or a reason, and what to do",
@@ -27,11 +28,12 @@ func explainCommand(s *session) *cobra.Command {
 			"its name or its PCI address. Use claim/NAME, pod/NAME or device/NODE/NAME if a name is ambiguous.\n" +
 			"A code is the reason of a condition or an Event, or the value of a taint, such as GroupNotViable: explain shows what it means,\n" +
 			"what to do, and who can do it.\n" +
+			"--watch shows the explanation again whenever it changes; a pod or claim that is not there yet is waited for.\n" +
 			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) reports about the pod's VM: its process, and\n" +
 			"where its devices are in the guest.\n" +
 			"\n" +
 			exitCodes,
-		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/\n  kubectl kata-vfio explain GroupNotViable",
+		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain -n team-a train-0 --watch\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/\n  kubectl kata-vfio explain GroupNotViable",
 		Args:    command.ExactArgs(1, "one claim, pod, NODE/DEVICE or code"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +48,11 @@ func explainCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x, err := s.explain(cmd, parseSubject(args[0]), reports)
+			e := explainer{session: s, subject: parseSubject(args[0]), reports: reports}
+			if watch {
+				return e.watch(cmd, format)
+			}
+			x, err := e.once(cmd)
 			if err != nil {
 				return err
 			}
@@ -59,6 +65,7 @@ func explainCommand(s *session) *cobra.Command {
 	}
 	formats.Flag(cmd, &format)
 	nodeReportFlags(cmd, &files, &nodeName)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the explanation again whenever it changes, until a signal ends the command")
 	return cmd
 }
 
@@ -100,22 +107,79 @@ func parseSubject(text string) subject {
 	return subject{name: text}
 }
 
-func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Report) (*fleet.Explanation, error) {
-	client, namespace, err := s.connect()
+// explainer explains one object.
+type explainer struct {
+	session *session
+	subject subject
+	reports []*finding.Report
+}
+
+// view connects to the cluster, and returns what is to be listed.
+func (e *explainer) view() (*view, lister, error) {
+	client, namespace, err := e.session.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	v := &view{want: want{
+		needs: []fleet.Kind{fleet.Claims}, also: []fleet.Kind{fleet.Pods, fleet.Events, fleet.Slices, fleet.Classes}, namespace: namespace, now: e.session.now,
+	}}
+	switch e.subject.kind {
+	case "device":
+		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events}, node: e.subject.node, eventsOf: "ResourceClaim", now: e.session.now}
+	case "claim":
+	default:
+		v.pod = e.subject.name
+	}
+	return v, client, nil
+}
+
+// once explains the object as it is now.
+func (e *explainer) once(cmd *cobra.Command) (*fleet.Explanation, error) {
+	v, client, err := e.view()
 	if err != nil {
 		return nil, err
-	}
-	v := view{want: want{needs: []fleet.Kind{fleet.Claims}, also: []fleet.Kind{fleet.Pods, fleet.Events, fleet.Slices}, namespace: namespace, now: s.now}}
-	if of.kind == "device" {
-		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events}, node: of.node, eventsOf: "ResourceClaim", now: s.now}
 	}
 	state, err := v.list(cmd.Context(), client)
 	if err != nil {
 		return nil, err
 	}
 	v.warn(cmd.ErrOrStderr(), state)
-	state.Reports = reports
-	return explanation(state, of, namespace)
+	return e.of(state, v.namespace)
+}
+
+func (e *explainer) of(state *fleet.State, namespace string) (*fleet.Explanation, error) {
+	state.Reports = e.reports
+	return explanation(state, e.subject, namespace)
+}
+
+// watch explains the object whenever it changes. An object that is not there yet is waited for.
+func (e *explainer) watch(cmd *cobra.Command, format string) error {
+	if format == "yaml" {
+		return command.Usagef("--watch writes lines of text or, with -o json, one line for each change; yaml has no such form")
+	}
+	v, client, err := e.view()
+	if err != nil {
+		return err
+	}
+	state, err := v.list(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	v.warn(cmd.ErrOrStderr(), state)
+	screen := newScreen(cmd.OutOrStdout(), format)
+	return v.follow(cmd.Context(), client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
+		x, err := e.of(s, v.namespace)
+		if missing, ok := errors.AsType[*fleet.NotFoundError](err); ok {
+			return screen.show(&picture{empty: missing.Error() + " yet"})
+		}
+		if err != nil {
+			return err
+		}
+		return screen.show(&picture{
+			what: "explanation", document: x, rows: []row{{key: x.Subject, value: x}},
+			text: func(color bool) []string { return explanationLines(x, output.Width(cmd.OutOrStdout()), color) },
+		})
+	})
 }
 
 // readTexts reads the texts that explain the words of objects. The error is a defect of the build.
@@ -151,7 +215,7 @@ func explanation(state *fleet.State, of subject, namespace string) (*fleet.Expla
 	case err1 != nil && err2 != nil && !noPod:
 		return nil, fmt.Errorf("there is no claim %s/%s, and the command can't tell whether there is such a pod: %w", namespace, of.name, err2)
 	case err1 != nil && err2 != nil:
-		return nil, &fleet.NotFoundError{Name: "claim, and no pod with a claim, " + namespace + "/" + of.name + " (-n names another namespace)"}
+		return nil, &fleet.NotFoundError{Name: "claim or pod " + namespace + "/" + of.name + " (-n names another namespace)"}
 	case err1 == nil && err2 == nil:
 		return nil, command.Usagef("%s is both a claim and a pod: use claim/%s or pod/%s", of.name, of.name, of.name)
 	case err1 == nil:

@@ -31,6 +31,8 @@ type want struct {
 	labels string
 	// node is the node of the devices; empty for all.
 	node string
+	// pod is the name of a pod that is kept without a claim, too.
+	pod string
 	// eventsOf is the kind of objects of the events; empty for all.
 	eventsOf string
 	// now is the clock for ages.
@@ -143,7 +145,7 @@ func (w *want) put(s *fleet.State, o any) {
 		c.ManagedFields = nil
 		s.Cluster.Add(&c)
 	case *corev1.Pod:
-		if len(o.Spec.ResourceClaims) > 0 || o.Status.ExtendedResourceClaimStatus != nil {
+		if o.Name == w.pod || len(o.Spec.ResourceClaims) > 0 || o.Status.ExtendedResourceClaimStatus != nil {
 			p := *o
 			p.ManagedFields = nil
 			s.Cluster.Add(&p)

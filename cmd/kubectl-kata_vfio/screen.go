@@ -190,6 +190,8 @@ type picture struct {
 	rows     []row
 	// drawing takes the place of the table.
 	drawing []output.Branch
+	// text takes the place of the table: it is wrapped, and no table.
+	text func(color bool) []string
 	// bare leaves the titles out.
 	bare bool
 	// empty is printed for people instead of an empty table.
@@ -229,6 +231,8 @@ func (p *picture) table() *output.Table {
 // lines returns the picture for people. A table keeps to the width; 0 means no limit.
 func (p *picture) lines(width int, color bool) []string {
 	switch {
+	case p.text != nil:
+		return p.text(color)
 	case len(p.drawing) > 0:
 		var b strings.Builder
 		_ = output.WriteTree(&b, p.drawing, color) // a builder takes everything

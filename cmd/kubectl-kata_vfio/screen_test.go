@@ -67,7 +67,7 @@ func TestTerminalIsRedrawn(t *testing.T) {
 	if !strings.HasPrefix(first, clear+wrapOff+"NODE ") || strings.Count(first, "\n") != 5 || !strings.HasSuffix(first, "... 4 more lines\n"+wrapOn) {
 		t.Errorf("it draws %q", first)
 	}
-	take(t, client, "vf-0000-5e-00-3")
+	take(t, client, "team-c", "vf-0000-5e-00-3")
 	if second := nextPicture(t, seen); !strings.HasPrefix(second, clear+wrapOff+"NODE ") {
 		t.Errorf("it draws %q then", second)
 	}

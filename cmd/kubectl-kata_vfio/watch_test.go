@@ -52,17 +52,36 @@ func watching(t *testing.T, client *fake.Clientset, args ...string) (out lines, 
 }
 
 // take gives a claim to a device that was free.
-func take(t *testing.T, client *fake.Clientset, device string) {
+func take(t *testing.T, client *fake.Clientset, namespace, device string) {
 	t.Helper()
 	c := decode(t, []byte(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
-metadata: {namespace: team-c, name: late, uid: uid-late}
+metadata: {namespace: `+namespace+`, name: late, uid: uid-late}
 status:
   allocation: {devices: {results: [{request: device, driver: kata-vfio.dev, pool: worker-1/kata-vfio.dev/pf-0000-5e-00-0, device: `+device+`}]}}
 `)).(*resourceapi.ResourceClaim)
-	if _, err := client.ResourceV1().ResourceClaims("team-c").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+	if _, err := client.ResourceV1().ResourceClaims(namespace).Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWatchExplainsWhatChanges: an object that is not there yet is waited for, and each explanation follows the one before.
+func TestWatchExplainsWhatChanges(t *testing.T) {
+	client := sample(t)
+	out, end, done := watching(t, client, "explain", "claim/late")
+	if line := out.next(t); line != "there is no claim team-a/late yet" {
+		t.Errorf("before the claim: %s", line)
+	}
+	take(t, client, "team-a", "vf-0000-5e-00-3")
+	for _, want := range []string{"", "claim team-a/late has devices of node worker-1, which has not said that they are ready"} {
+		if line := out.next(t); line != want {
+			t.Errorf("with the claim: got %q, want %q", line, want)
+		}
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Errorf("the watch ends with %v", err)
 	}
 }
 
@@ -76,7 +95,7 @@ func TestWatchAppendsTheRowsThatChanged(t *testing.T) {
 			t.Errorf("line %d: %s", i, line)
 		}
 	}
-	take(t, client, "vf-0000-5e-00-3")
+	take(t, client, "team-c", "vf-0000-5e-00-3")
 	if line := out.next(t); !strings.Contains(line, "vf-0000-5e-00-3") || !strings.Contains(line, "claimed team-c/late") {
 		t.Errorf("the change is told as %s", line)
 	}
@@ -105,7 +124,7 @@ func TestWatchAsksForEachKindOnce(t *testing.T) {
 		out.next(t)
 	}
 	asked := len(client.Actions())
-	take(t, client, "vf-0000-5e-00-3")
+	take(t, client, "team-c", "vf-0000-5e-00-3")
 	if line := out.next(t); !strings.HasPrefix(line, `{"type":"row","key":"device worker-1/worker-1/kata-vfio.dev/pf-0000-5e-00-0/vf-0000-5e-00-3","row":{"node":"worker-1",`) {
 		t.Errorf("the change is told as %s", line)
 	}
@@ -125,7 +144,7 @@ func TestWatchRedrawsADrawingThatChanged(t *testing.T) {
 	if line := out.next(t); line != "worker-1: 7 devices, 3 claimed, 2 free, 1 withheld, 1 tainted" {
 		t.Errorf("it begins with %s", line)
 	}
-	take(t, client, "vf-0000-5e-00-3")
+	take(t, client, "team-c", "vf-0000-5e-00-3")
 	for line := ""; line != "worker-1: 7 devices, 4 claimed, 1 free, 1 withheld, 1 tainted"; {
 		line = out.next(t)
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -10,12 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// advice returns the fix for the reason of a condition or an Event; empty if the message has it, or if there is nothing to do.
-func (e *explaining) advice(reason string) string {
+// trouble turns a moment into a trouble, with the advice for the reason of its condition, Event or container.
+func (e *explaining) trouble(m Moment, reason string) Moment {
+	m.Trouble = true
 	if text, ok := rule.Find(e.texts, reason); ok {
-		return text.Fix
+		m.Fix, m.Who = text.Fix, text.Who
+		return m
 	}
-	return kubernetesAdvice(reason)
+	m.Fix = cmp.Or(e.missingClass(m.Text), sayingIn(m.Text), kubernetesAdvice(reason))
+	return m
 }
 
 // kubernetesAdvice is about reasons of the scheduler, the kubelet and Kubernetes' controllers.
@@ -31,6 +35,16 @@ func kubernetesAdvice(reason string) string {
 		return "read the claim's condition Ready; if there is none, the plugin does not run on the node"
 	case "FailedCreatePodSandBox":
 		return "check the node's plugin and Kata: the message says what failed"
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+		return "correct the image's name, or give the pod the right to pull it (imagePullSecrets). With images that Kata's guest pulls, the registry must be reachable from the VM"
+	case "CrashLoopBackOff", "BackOff":
+		return "read what the container wrote before it ended: `kubectl logs POD --previous`"
+	case "FailedMount", "FailedAttachVolume":
+		return "correct the volume that the message names: it must exist in the pod's namespace, and its driver must run on the node"
+	case "CreateContainerConfigError":
+		return "create the ConfigMap or Secret that the message names, in the pod's namespace"
+	case "CreateContainerError", "RunContainerError":
+		return "correct the container as the message says; if it names the runtime or the VM, ask the cluster's admin"
 	default:
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -38,23 +39,23 @@ func withCodes(t *testing.T) *explaining {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&State{}).explaining(Texts{Codes: codes})
+	return (&State{Cluster: &cluster.Cluster{}}).explaining(Texts{Codes: codes})
 }
 
 // TestAdviceIsTheTextOfTheCode: a refusal has one fix in all outputs. Kubernetes' own reasons have fixes of their own.
 func TestAdviceIsTheTextOfTheCode(t *testing.T) {
 	e := withCodes(t)
 	for _, text := range e.texts {
-		if got := e.advice(string(text.Code)); got != text.Fix {
+		if got := e.trouble(Moment{}, string(text.Code)).Fix; got != text.Fix {
 			t.Errorf("%s: got %q, want %q", text.Code, got, text.Fix)
 		}
 	}
 	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio devices", "FailedPrepareDynamicResources": "condition Ready", "BindingConditionsPending": "kata-vfio-controller"} {
-		if got := e.advice(reason); !strings.Contains(got, want) {
+		if got := e.trouble(Moment{}, reason).Fix; !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want it to name %q", reason, got, want)
 		}
 	}
-	if got := e.advice("Pulled"); got != "" {
+	if got := e.trouble(Moment{}, "Pulled").Fix; got != "" {
 		t.Errorf("Pulled: got %q, want no advice", got)
 	}
 }

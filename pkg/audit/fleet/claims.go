@@ -184,6 +184,12 @@ func (d *ClaimDevice) condition(kind string) *Condition {
 	return nil
 }
 
+// isJudged reports whether the status of each device says whether it is isolated and reset. A status that lacks them waives
+// nothing: the plugin may not have written them yet.
+func (c *Claim) isJudged() bool {
+	return !slices.ContainsFunc(c.Devices, func(d ClaimDevice) bool { return d.condition(isolated) == nil || d.condition(reset) == nil })
+}
+
 func (d *ClaimDevice) is(kind string) bool {
 	c := d.condition(kind)
 	return c != nil && c.Status == metav1.ConditionTrue

@@ -37,6 +37,8 @@ type Moment struct {
 	// Trouble is set if it needs attention, and Fix says what to do.
 	Trouble bool   `json:"trouble,omitempty"`
 	Fix     string `json:"fix,omitempty"`
+	// Who can do it; empty if anybody can.
+	Who []rule.Role `json:"who,omitempty"`
 	// Past is set for events that a later state has overtaken.
 	Past bool `json:"past,omitempty"`
 }
@@ -90,7 +92,7 @@ func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, e
 		if why, missing := s.Missing[Pods]; missing {
 			return nil, fmt.Errorf("pod %s/%s can't be explained: pods could not be listed: %s", namespace, name, why)
 		}
-		return nil, &NotFoundError{fmt.Sprintf("pod with a claim, %s/%s", namespace, name)}
+		return nil, &NotFoundError{fmt.Sprintf("pod %s/%s", namespace, name)}
 	}
 	e, p := s.explaining(texts), listed.Object
 	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
@@ -106,6 +108,12 @@ func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, e
 		}
 	}
 	switch {
+	case len(names) == 0 && len(p.Spec.ResourceClaims) == 0:
+		now = append(now, "it has no claim")
+		e.add(Moment{
+			Of: "pod " + namespace + "/" + name, What: "no claim", Text: "the pod's spec has no resourceClaims, so it gets no device", Trouble: true,
+			Fix: "create the pod again with spec.resourceClaims, and name the claim in a container's resources.claims (deploy/examples)",
+		})
 	case len(names) == 0:
 		now = append(now, "its claims are not made yet")
 	case len(names) < len(p.Spec.ResourceClaims):
@@ -146,6 +154,9 @@ func claimNow(s *State, c *cluster.Claim) string {
 	case Deleting:
 		return "is being deleted"
 	case Weakened:
+		if !row.isJudged() {
+			return "is ready on node " + row.Node + ", and its status does not say how well it is isolated"
+		}
 		return "is ready on node " + row.Node + ", and its DeviceClass waives isolation or reset"
 	case Ready:
 	}

@@ -48,6 +48,15 @@ func refused(reason string) resourceapi.ResourceClaim {
 	return c
 }
 
+// using is a container that names claims.
+func using(claims ...string) []corev1.Container {
+	c := corev1.Container{Name: "main"}
+	for _, name := range claims {
+		c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: name})
+	}
+	return []corev1.Container{c}
+}
+
 // words are the moments in short.
 func words(x *fleet.Explanation) []string {
 	var all []string
@@ -128,7 +137,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 	waits := asks("gpu.kata-vfio.dev")
 	waits.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p"}}
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
-		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}},
+		Containers: using("a"), ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}},
 	}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", LastTransitionTime: minute(3)}}}}
 	s := listed{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
 		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
@@ -201,7 +210,7 @@ func TestExplainNamesMissingObject(t *testing.T) {
 	_, err1 := s.state().ExplainClaim("t2", "c", texts(t))
 	_, err2 := s.state().ExplainPod("t1", "p", texts(t))
 	_, err3 := s.state().ExplainDevice("n2", gpu, texts(t))
-	for want, err := range map[string]error{"claim t2/c": err1, "pod with a claim, t1/p": err2, "device " + gpu + " on node n2": err3} {
+	for want, err := range map[string]error{"claim t2/c": err1, "pod t1/p": err2, "device " + gpu + " on node n2": err3} {
 		if e, ok := errors.AsType[*fleet.NotFoundError](err); !ok || !strings.HasPrefix(e.Name, want) {
 			t.Errorf("%v, want that there is no %s", err, want)
 		}
@@ -233,7 +242,7 @@ func TestExplainKeepsClaimsApart(t *testing.T) {
 	waits := asks("gpu.kata-vfio.dev")
 	waits.Name, waits.UID = "d", "uid"
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
-		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}, {Name: "b", ResourceClaimName: new("d")}},
+		Containers: using("a", "b"), ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}, {Name: "b", ResourceClaimName: new("d")}},
 	}}
 	s := listed{Claims: claims(good, waits), Pods: []corev1.Pod{pod}, Events: []corev1.Event{
 		event("ResourceClaim", "c", "e1", "InUse", "before", minute(2)), event("ResourceClaim", "d", "e2", "PFBusy", "before", minute(3)),
@@ -275,7 +284,7 @@ func TestPodsVMIsThatOfItsNodesReport(t *testing.T) {
 		c.Status.Devices[0].Conditions[i].LastTransitionTime = minute(2)
 	}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", CreationTimestamp: minute(1)}, Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{ResourceClaimName: &c.Name}}}}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", CreationTimestamp: minute(1)}, Spec: corev1.PodSpec{Containers: using("a"), ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: &c.Name}}}}
 	vm := finding.KataSandbox{
 		ID: "0123456789abcdef", Namespace: "t1", Pod: "p", Runtime: "go", PID: 4711, Running: true,
 		Devices: []finding.KataSandboxDevice{{Address: pci.Address{Bus: 0x3b}, GuestPath: "05/00"}, {Address: pci.Address{Bus: 0x5e, Device: 0x10}, Endpoint: true}},

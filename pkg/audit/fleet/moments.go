@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func (e *explaining) add(m Moment) { e.moments = append(e.moments, m) }
@@ -100,13 +101,13 @@ func (e *explaining) onOffer() string {
 }
 
 func (e *explaining) condition(of, device string, c *Condition) {
-	m := Moment{At: c.Since, Of: of, What: "condition " + c.Type, Text: device + ": " + c.Reason, Trouble: isBad(c)}
+	m := Moment{At: c.Since, Of: of, What: "condition " + c.Type, Text: device + ": " + c.Reason}
 	if c.Message != "" {
 		m.Text += ": " + c.Message
 	}
-	if m.Trouble {
+	if isBad(c) {
 		m.What += "=" + string(c.Status)
-		m.Fix = e.advice(c.Reason)
+		m = e.trouble(m, c.Reason)
 	}
 	e.add(m)
 }
@@ -126,14 +127,9 @@ func (e *explaining) pod(namespace, name string) {
 	if p := e.State.pod(namespace, []string{name}); p != nil {
 		uid = string(p.UID)
 		e.podVM(namespace, name, p.CreationTimestamp.Time)
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-				e.add(Moment{
-					At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message,
-					Trouble: true, Fix: e.advice("FailedScheduling"),
-				})
-			}
-		}
+		e.scheduled(of, p)
+		e.unusedClaims(of, p)
+		e.containers(of, p)
 	}
 	e.events(of, "Pod", namespace, name, uid)
 }
@@ -149,9 +145,9 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 		}
 		// The plugin's notes end in a signed checkpoint, which is for programs only.
 		text, _, _ := strings.Cut(ev.Message, "; ledger ")
-		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text, Trouble: ev.Type == corev1.EventTypeWarning}
-		if m.Trouble {
-			m.Fix = e.advice(ev.Reason)
+		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text}
+		if ev.Type == corev1.EventTypeWarning {
+			m = e.trouble(m, ev.Reason)
 		}
 		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.What == m.What && o.Text == m.Text }) {
 			e.add(m)
@@ -177,7 +173,7 @@ func eventTime(ev *corev1.Event) time.Time {
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
 	for _, t := range d.published.Taints {
-		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: t.Key != v1alpha1.TaintSanitizing && t.Key != v1alpha1.TaintTenant}
+		m := Moment{Of: of, What: "taint " + taintWord(t), Who: []rule.Role{rule.Platform}, Trouble: t.Key != v1alpha1.TaintSanitizing && t.Key != v1alpha1.TaintTenant}
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()
 		}
@@ -185,7 +181,7 @@ func (e *explaining) device(d *Device) {
 		e.add(m)
 	}
 	for _, id := range d.Failed {
-		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true}
+		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true, Who: []rule.Role{rule.Platform}}
 		if rule := e.known[id]; rule != nil {
 			m.Text, m.Fix = "fails; expected: "+rule.Expected(), rule.Fix
 		}
@@ -208,15 +204,29 @@ func (e *explaining) finish(subject, now string) *Explanation {
 	})
 	e.markPast()
 	x := &Explanation{Subject: subject, Now: now, Moments: e.moments, Todo: []string{}}
-	for _, m := range e.moments {
-		if m.Trouble && !m.Past && m.Fix != "" && !slices.Contains(x.Todo, m.Fix) {
-			x.Todo = append(x.Todo, m.Fix)
+	for i := range e.moments {
+		if todo := e.moments[i].todo(!strings.HasPrefix(subject, "device ")); todo != "" && !slices.Contains(x.Todo, todo) {
+			x.Todo = append(x.Todo, todo)
 		}
 	}
 	if x.Moments == nil {
 		x.Moments = []Moment{}
 	}
 	return x
+}
+
+// todo is what to do about a present trouble; empty if there is none. A tenant reads who can do it if no tenant can. A trouble without a fix has one
+// all the same: whoever reads "nothing to do" believes it.
+func (m *Moment) todo(forTenant bool) string {
+	switch {
+	case !m.Trouble || m.Past:
+		return ""
+	case m.Fix == "":
+		return "read what `" + m.What + "` says above: kata-vfio has no advice for it. `kubectl describe` shows all of the object"
+	case forTenant && len(m.Who) > 0 && !slices.Contains(m.Who, rule.Tenant):
+		return "the cluster's admin: " + m.Fix
+	}
+	return m.Fix
 }
 
 // markPast marks the events of troubles before their claim was prepared: they are over. Those of a pod are over

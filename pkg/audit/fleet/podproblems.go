@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// containers adds what keeps the containers of a pod from running, and how those that failed have ended.
+func (e *explaining) containers(of string, p *corev1.Pod) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && !isStarting(w.Reason) {
+			e.add(e.trouble(Moment{Of: of, What: "container " + s.Name + " waits: " + w.Reason, Text: w.Message}, w.Reason))
+		}
+		for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if t != nil && (t.ExitCode != 0 || t.Reason == reasonOOM) {
+				e.ended(of, s.Name, t)
+				break
+			}
+		}
+	}
+}
+
+// isStarting reports whether a container waits for what comes before it in each pod.
+func isStarting(reason string) bool {
+	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
+}
+
+// reasonOOM is the reason of a container that the kernel killed because its memory limit was reached.
+const reasonOOM = "OOMKilled"
+
+// ended adds how a container failed.
+func (e *explaining) ended(of, container string, t *corev1.ContainerStateTerminated) {
+	fix := fmt.Sprintf("read what it wrote: `kubectl logs POD -c %s --previous`", container)
+	if t.Reason == reasonOOM {
+		fix = "raise the container's memory limit: the container used all of it"
+	}
+	m := Moment{Of: of, What: fmt.Sprintf("container %s ended: %s, exit code %d", container, cmp.Or(t.Reason, "Error"), t.ExitCode), Text: t.Message, Trouble: true, Fix: fix}
+	if !t.FinishedAt.IsZero() {
+		m.At = t.FinishedAt.UTC()
+	}
+	e.add(m)
+}
+
+// unusedClaims adds the claims that the pod has and no container names: Kubernetes prepares them, and gives them to none.
+func (e *explaining) unusedClaims(of string, p *corev1.Pod) {
+	for _, ref := range p.Spec.ResourceClaims {
+		if slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return uses(&c, ref.Name) }) {
+			continue
+		}
+		e.add(Moment{
+			Of: of, What: "claim " + ref.Name + " has no container", Text: "no container of the pod names the claim, so none gets its devices", Trouble: true,
+			Fix: fmt.Sprintf("create the pod again, with `resources: {claims: [{name: %s}]}` in the container that is to have the devices", ref.Name),
+		})
+	}
+}
+
+func uses(c *corev1.Container, claim string) bool {
+	return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == claim })
+}
+
+// scheduled adds why no node is found for a pod.
+func (e *explaining) scheduled(of string, p *corev1.Pod) {
+	for _, c := range p.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
+			continue
+		}
+		m := e.trouble(Moment{At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message}, "FailedScheduling")
+		if short := lacking(c.Message); short != "" {
+			m.Fix = lessOf(short, p)
+		}
+		e.add(m)
+	}
+}
+
+// lacking returns the resource that no node has enough of: "memory", "cpu"; empty if it is something else.
+func lacking(message string) string {
+	_, after, found := strings.Cut(message, "Insufficient ")
+	if !found {
+		return ""
+	}
+	return strings.TrimRight(strings.Fields(after + " .")[0], ".,")
+}
+
+// lessOf says what a pod requests that no node has: its VM's overhead is part of it.
+func lessOf(resource string, p *corev1.Pod) string {
+	text := "lower the containers' requests of " + resource
+	if over, ok := p.Spec.Overhead[corev1.ResourceName(resource)]; ok {
+		text += fmt.Sprintf("; RuntimeClass %s adds %s for the VM (its overhead), which an admin can lower", deref(p.Spec.RuntimeClassName), over.String())
+	}
+	return text + ". `kubectl describe node` shows what nodes have left"
+}
