@@ -105,3 +105,16 @@ func TestTaintIsExplainedByItsValue(t *testing.T) {
 		}
 	}
 }
+
+// TestSayingsAreInTheRunbook: a text that explain knows is one that people find in the runbook, too.
+func TestSayingsAreInTheRunbook(t *testing.T) {
+	runbook, err := os.ReadFile("../../../deploy/RUNBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sayings() {
+		if !strings.Contains(string(runbook), s.part) {
+			t.Errorf("%q is not in the runbook", s.part)
+		}
+	}
+}
