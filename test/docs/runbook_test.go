@@ -44,3 +44,35 @@ func TestRunbookCanBePasted(t *testing.T) {
 		t.Errorf("the document's top sets %v", top)
 	}
 }
+
+// Who is woken at night reads first what is broken for whom, and whether it can wait.
+func TestRunbookSaysImpactAndUrgency(t *testing.T) {
+	_, text, _ := strings.Cut(docs.Read(t, "deploy/RUNBOOK.md"), "\n## ")
+	impact := regexp.MustCompile(`(?m)\A.+\n\n\*\*Impact\*\*: .+\. \*\*Urgency\*\*: .+\.$`)
+	for entry := range strings.SplitSeq(text, "\n## ") {
+		if title, _, _ := strings.Cut(entry, "\n"); title != "Collect a support bundle" && !impact.MatchString(entry) {
+			t.Errorf("%q does not begin with its impact and urgency", title)
+		}
+	}
+}
+
+// TestRunbookLogIsReadable: what the function log prints of a line of the plugin's log.
+func TestRunbookLogIsReadable(t *testing.T) {
+	_, script, found := strings.Cut(docs.Read(t, "deploy/RUNBOOK.md"), "--since=1h | ")
+	script, _, ends := strings.Cut(script, "; }\n")
+	if !found || !ends {
+		t.Fatal("the function log has no filter")
+	}
+	for line, want := range map[string]string{
+		`{"time":"2026-11-28T12:00:00Z","level":"INFO","msg":"claim prepared","claim":"team-a/train","resets":2}`: `2026-11-28T12:00:00Z INFO claim prepared  "claim":"team-a/train","resets":2`,
+		`{"time":"2026-11-28T12:00:00Z","level":"INFO","msg":"serves"}`:                                           `2026-11-28T12:00:00Z INFO serves  `,
+		`panic: no JSON`: `panic: no JSON`,
+	} {
+		sh := exec.CommandContext(t.Context(), "sh", "-c", script)
+		sh.Stdin = strings.NewReader(line + "\n")
+		out, err := sh.CombinedOutput()
+		if got := strings.TrimSuffix(string(out), "\n"); err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+}
