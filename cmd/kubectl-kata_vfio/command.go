@@ -15,7 +15,7 @@ import (
 
 // Exit codes, as the help documents them.
 const (
-	// exitFindings: a check of `audit` fails, or a requirement of `conformance` is not shown.
+	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, or `status` shows a problem.
 	exitFindings = 3
 	// exitForbidden: the user may not list the objects that the command shows.
 	exitForbidden = 4
@@ -27,7 +27,8 @@ const exitCodes = "Exit codes:\n" +
 	"  0  done; with --watch, ended by a signal\n" +
 	"  1  the API server could not be reached, or the output could not be written\n" +
 	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
-	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown\n" +
+	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown;\n" +
+	"     status: something needs attention\n" +
 	"  4  you may not list what the command shows\n" +
 	"  5  there is no such claim, pod, node or device"
 
@@ -49,7 +50,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	command.Setup(cmd, stdout, stderr)
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
-		devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
+		statusCommand(s), devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
 		completionCommand(),
 	)
 	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())

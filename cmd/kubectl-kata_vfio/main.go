@@ -28,6 +28,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*findingsError](err); ok {
 		return exitFindings
 	}
+	if _, ok := errors.AsType[*attentionError](err); ok {
+		return exitFindings
+	}
 	if _, ok := errors.AsType[*lackingError](err); ok {
 		return exitFindings
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,6 +82,12 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, "", ""}
 	case fleet.Classes:
 		return kindOf{client, &resourceapi.DeviceClass{}, &resourceapi.DeviceClassList{}, "", "", ""}
+	case fleet.Components:
+		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, "", "", fleet.ComponentSelector}
+	case fleet.DaemonSets:
+		return kindOf{client, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, "", "", fleet.ComponentSelector}
+	case fleet.Deployments:
+		return kindOf{client, &appsv1.Deployment{}, &appsv1.DeploymentList{}, "", "", fleet.ComponentSelector}
 	case fleet.Events:
 	}
 	selector := ""
@@ -144,7 +151,14 @@ func (w *want) put(s *fleet.State, o any) {
 		c := *o // the objects of a watch are shared
 		c.ManagedFields = nil
 		s.Cluster.Add(&c)
+	case *appsv1.DaemonSet:
+		s.DaemonSets = append(s.DaemonSets, *o)
+	case *appsv1.Deployment:
+		s.Deployments = append(s.Deployments, *o)
 	case *corev1.Pod:
+		if fleet.IsComponent(o) {
+			s.Components = append(s.Components, *o)
+		}
 		if o.Name == w.pod || len(o.Spec.ResourceClaims) > 0 || o.Status.ExtendedResourceClaimStatus != nil {
 			p := *o
 			p.ManagedFields = nil

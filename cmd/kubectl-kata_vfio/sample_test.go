@@ -50,7 +50,7 @@ func decode(t *testing.T, text []byte) runtime.Object {
 	}
 	object, ok := map[string]runtime.Object{
 		"ResourceSlice": &resourceapi.ResourceSlice{}, "ResourceClaim": &resourceapi.ResourceClaim{}, "Pod": &corev1.Pod{}, "Event": &corev1.Event{},
-		"Node": &corev1.Node{}, "DaemonSet": &appsv1.DaemonSet{}, "DeviceClass": &resourceapi.DeviceClass{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "RuntimeClass": &nodev1.RuntimeClass{},
+		"Node": &corev1.Node{}, "DaemonSet": &appsv1.DaemonSet{}, "Deployment": &appsv1.Deployment{}, "DeviceClass": &resourceapi.DeviceClass{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "RuntimeClass": &nodev1.RuntimeClass{},
 		"ValidatingAdmissionPolicy": &admissionv1.ValidatingAdmissionPolicy{}, "ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 	}[kind.Kind]
 	if !ok {

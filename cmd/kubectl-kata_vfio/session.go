@@ -191,6 +191,8 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 		fleet.Claims: "the claims of devices are unknown",
 		fleet.Pods:   "pods and their VMs are not shown",
 		fleet.Events: "events are not shown",
+
+		fleet.Components: "it is unknown where the plugin runs", fleet.DaemonSets: "rollouts are not shown", fleet.Deployments: "the controller is not shown",
 	}
 	for _, kind := range slices.Sorted(maps.Keys(state.Missing)) {
 		if kind == fleet.Classes {

@@ -150,6 +150,8 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 		{operator, "audit " + node, 3, "IOM-003"},
 		{operator, "claims -A", 0, "allocated"},
 		{operator, "explain " + node + "/0000:3c:00.0", 0, "check IOM-003 fails; expected: "},
+		{operator, "status", 3, "node " + node + ": the plugin is not ready"},
+		{tenant, "status", 4, "kata-vfio-view"},
 		{operator, "devices --node nowhere", 5, "there is no device of node nowhere"},
 		{tenant, "claims -n " + ns, 0, "gpu-0000-3b-00-0"},
 		{tenant, "explain train -n " + ns, 0, "event Scheduled"},

@@ -7,6 +7,7 @@ package fleet
 import (
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -23,6 +24,9 @@ const (
 	Classes Kind = "deviceclasses"
 	Pods    Kind = "pods"
 	Events  Kind = "events"
+	// Components are the pods of kata-vfio itself.
+	Components  Kind = "pods of kata-vfio"
+	Deployments Kind = "deployments"
 )
 
 // State has the listed objects, including those of other drivers. It must be complete before the first question, because
@@ -31,6 +35,10 @@ type State struct {
 	// Cluster has the slices, claims, classes and pods.
 	Cluster *cluster.Cluster
 	Events  []corev1.Event
+	// Components, DaemonSets and Deployments are kata-vfio's own, for [State.Status].
+	Components  []corev1.Pod
+	DaemonSets  []appsv1.DaemonSet
+	Deployments []appsv1.Deployment
 	// Missing has the reason for each kind that could not be listed. Answers that depend on it are unknown then, never good.
 	Missing map[Kind]string
 	// Namespace is the only one whose claims were listed; empty for all.

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+)
+
+// waiting has the flags of status that wait for a rollout.
+type waiting struct {
+	wait  bool
+	limit time.Duration
+}
+
+func statusCommand(s *session) *cobra.Command {
+	formats := command.Formats{"text", "json", "yaml"}
+	var format string
+	var w waiting
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of kata-vfio in the cluster on one screen",
+		Long: "status shows each node with its plugin, its version and its devices, how far rollouts are, and what needs attention: nodes without a\n" +
+			"plugin, bootstrap that is not ready, devices that are quarantined or tainted, and claims that are refused.\n" +
+			"--wait waits until rollouts are over and each node's plugin is ready.\n" +
+			"\n" +
+			exitCodes,
+		Example: "  kubectl kata-vfio status\n  kubectl kata-vfio status --wait --timeout 10m   # after helm upgrade\n  kubectl kata-vfio status -o json | jq '.problems'",
+		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := s.status(cmd, &w)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			done, err := output.Document(out, format, "status", st)
+			if !done {
+				err = writeLines(out, statusLines(st, output.TableWidth(out), output.Width(out), output.Colorful(out)))
+			}
+			return errors.Join(err, w.verdict(st))
+		},
+	}
+	formats.Flag(cmd, &format)
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until rollouts are over and each node's plugin is ready")
+	cmd.Flags().DurationVar(&w.limit, "timeout", 5*time.Minute, "how long --wait waits")
+	return cmd
+}
+
+// attentionError is the verdict of status. Nothing went wrong with the command.
+type attentionError struct{ why string }
+
+func (e *attentionError) Error() string { return e.why }
+
+// verdict returns why a status is not good; nil if it is. After a wait, a rollout must be over.
+func (w *waiting) verdict(st *fleet.Status) error {
+	pending := unsettled(st)
+	switch {
+	case w.wait && pending != "":
+		return &attentionError{fmt.Sprintf("the rollout is not over after %s: %s", w.limit, pending)}
+	case len(st.Problems) > 0:
+		return &attentionError{"needs attention: " + output.Count(len(st.Problems), "problem")}
+	}
+	return nil
+}
+
+// statusWant is what status lists.
+func (s *session) statusWant() *view {
+	return &view{want: want{
+		needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Components, fleet.DaemonSets, fleet.Deployments}, now: s.now,
+	}}
+}
+
+// poll is how often --wait looks.
+const poll = 2 * time.Second
+
+// status lists, again until a rollout is over if the flags say so.
+func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) {
+	client, _, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	v := s.statusWant()
+	ctx, cancel := context.WithTimeout(cmd.Context(), w.limit)
+	defer cancel()
+	said := ""
+	for {
+		state, err := v.list(cmd.Context(), client)
+		if err != nil {
+			return nil, err
+		}
+		st := state.Status()
+		pending := unsettled(st)
+		if !w.wait || pending == "" || ctx.Err() != nil {
+			v.warn(cmd.ErrOrStderr(), state)
+			return st, nil
+		}
+		said = progress(cmd.ErrOrStderr(), said, pending)
+		select {
+		case <-ctx.Done():
+		case <-time.After(poll):
+		}
+		if cmd.Context().Err() != nil {
+			return nil, context.Cause(cmd.Context())
+		}
+	}
+}
+
+// progress writes what a wait is for, if that has changed.
+func progress(w io.Writer, said, now string) string {
+	if said != now {
+		fmt.Fprintf(w, "waits for %s\n", output.Visible(now))
+	}
+	return now
+}
+
+// unsettled returns what a rollout waits for; empty if it is over.
+func unsettled(st *fleet.Status) string {
+	if len(st.Rolling) > 0 {
+		return strings.Join(st.Rolling, ", ")
+	}
+	for i := range st.Parts {
+		if p := &st.Parts[i]; p.Ready < p.Desired {
+			return fmt.Sprintf("%s: %d of %d ready", p.Part, p.Ready, p.Desired)
+		}
+	}
+	return ""
+}
+
+// statusLines is a status for people.
+func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
+	lines := nodesTable(st).Lines(tableWidth, color)
+	if len(st.Nodes) == 0 {
+		lines = []string{"no node publishes devices or runs the plugin"}
+	}
+	lines = append(lines, "")
+	for i := range st.Parts {
+		p := &st.Parts[i]
+		text := fmt.Sprintf("%s: %d of %d ready", p.Part, p.Ready, p.Desired)
+		if slices.Contains(st.Rolling, p.Part) {
+			text += fmt.Sprintf(", %d updated", p.Updated)
+		}
+		lines = append(lines, output.Visible(text))
+	}
+	if len(st.Problems) == 0 {
+		return append(lines, "nothing needs attention")
+	}
+	lines = append(lines, "", output.Paint(color, output.Bold, "Needs attention"))
+	for i := range st.Problems {
+		p := &st.Problems[i]
+		lines = append(lines, indented(output.Paint(color, output.Red, "✗")+" ", "  ", p.Subject+": "+p.Text, width)...)
+		lines = append(lines, indented("    ", "    ", p.Fix, width)...)
+	}
+	return lines
+}
+
+// nodesTable is a line for each node.
+func nodesTable(st *fleet.Status) *output.Table {
+	p := &picture{titles: []string{"NODE", "PLUGIN", "VERSION", "BOOTSTRAP", "DEVICES", "FREE", "CLAIMED", "OTHERS"}}
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		c := cells(n.Node, n.Plugin, orDash(n.PluginVersion), orDash(n.Bootstrap), fmt.Sprint(n.Devices), fmt.Sprint(n.Free), fmt.Sprint(n.Claimed), orDash(others(n)))
+		if n.Plugin != "ready" {
+			c[1].Color = output.Red
+		}
+		p.rows = append(p.rows, row{cells: c})
+	}
+	return p.table()
+}
+
+// others is "1 quarantined, 2 tainted".
+func others(n *fleet.NodeStatus) string {
+	var words []string
+	for _, use := range slices.Sorted(maps.Keys(n.Others)) {
+		words = append(words, fmt.Sprintf("%d %s", n.Others[use], use))
+	}
+	return strings.Join(words, ", ")
+}

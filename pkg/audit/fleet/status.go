@@ -1,0 +1,244 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Labels of kata-vfio's own pods, and the values of the second.
+const (
+	nameLabel      = "app.kubernetes.io/name"
+	componentLabel = "app.kubernetes.io/component"
+	pluginPart     = "plugin"
+	bootstrapPart  = "bootstrap"
+)
+
+// IsComponent reports whether a pod is one of kata-vfio itself.
+func IsComponent(p *corev1.Pod) bool { return p.Labels[nameLabel] == "kata-vfio" }
+
+// ComponentSelector selects kata-vfio's own objects.
+const ComponentSelector = nameLabel + "=kata-vfio"
+
+// Status is the state of kata-vfio in a cluster. Its JSON form is stable: names are added, never changed.
+type Status struct {
+	Nodes []NodeStatus `json:"nodes"`
+	Parts []PartStatus `json:"parts"`
+	// Problems are what needs attention, those of whole parts first.
+	Problems []Problem `json:"problems"`
+	// Rolling names the parts whose rollout goes on.
+	Rolling []string `json:"rolling"`
+}
+
+// NodeStatus is the state of one node.
+type NodeStatus struct {
+	Node string `json:"node"`
+	// Plugin is "ready", "not ready", "missing", or "unknown" if pods could not be listed. Bootstrap is the same; empty if there is none.
+	Plugin    string `json:"plugin"`
+	Bootstrap string `json:"bootstrap,omitempty"`
+	// PluginVersion and KataVersion are those that the node publishes.
+	PluginVersion string `json:"pluginVersion,omitempty"`
+	KataVersion   string `json:"kataVersion,omitempty"`
+	Devices       int    `json:"devices"`
+	Free          int    `json:"free"`
+	Claimed       int    `json:"claimed"`
+	// Others counts the devices that are neither, by their use: "quarantined", "tainted", "withheld".
+	Others map[Use]int `json:"others"`
+}
+
+// PartStatus is the state of a DaemonSet or Deployment of kata-vfio.
+type PartStatus struct {
+	Part    string `json:"part"`
+	Desired int32  `json:"desired"`
+	Ready   int32  `json:"ready"`
+	Updated int32  `json:"updated"`
+}
+
+// isRolling reports whether pods of an earlier version are there still.
+func (p *PartStatus) isRolling() bool { return p.Updated < p.Desired }
+
+// Problem is something that needs attention, and what to do about it.
+type Problem struct {
+	// Subject is "node worker-1", "device worker-1/gpu-0000-3b-00-0", "claim team-a/train", "kata-vfio-plugin".
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+	Fix     string `json:"fix"`
+}
+
+// Status returns the state of kata-vfio.
+func (s *State) Status() *Status {
+	st := &Status{Nodes: []NodeStatus{}, Parts: []PartStatus{}, Problems: []Problem{}, Rolling: []string{}}
+	st.parts(s)
+	nodes := s.statusNodes()
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		st.Nodes = append(st.Nodes, *nodes[name])
+		st.node(s, nodes[name])
+	}
+	for _, d := range s.Devices() {
+		st.device(&d)
+	}
+	for _, c := range s.ClaimRows() {
+		if c.State == Refused {
+			name := c.Namespace + "/" + c.Name
+			st.add("claim "+name, "refused: "+c.Reason, fmt.Sprintf("`kubectl kata-vfio explain -n %s claim/%s`", c.Namespace, c.Name))
+		}
+	}
+	return st
+}
+
+func (st *Status) add(subject, text, fix string) {
+	st.Problems = append(st.Problems, Problem{subject, text, fix})
+}
+
+// parts adds the DaemonSets and Deployments.
+func (st *Status) parts(s *State) {
+	for i := range s.DaemonSets {
+		d := &s.DaemonSets[i]
+		st.part(PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedOf(d)})
+	}
+	for i := range s.Deployments {
+		d := &s.Deployments[i]
+		desired := int32(1) // the API's default
+		if d.Spec.Replicas != nil {
+			desired = *d.Spec.Replicas
+		}
+		st.part(PartStatus{d.Name, desired, d.Status.ReadyReplicas, d.Status.UpdatedReplicas})
+		if desired > 0 && d.Status.ReadyReplicas == 0 {
+			st.add(d.Name, "no replica is ready: pods with shared GPUs or reserved domains wait, no sanitizing stage starts, and claims of new namespaces are refused",
+				fmt.Sprintf("`kubectl -n %s describe deployment %s`", d.Namespace, d.Name))
+		}
+	}
+}
+
+// updatedOf returns how many pods of a DaemonSet have its present template. One whose update the controller has not seen yet has none.
+func updatedOf(d *appsv1.DaemonSet) int32 {
+	if d.Status.ObservedGeneration < d.Generation {
+		return 0
+	}
+	return d.Status.UpdatedNumberScheduled
+}
+
+func (st *Status) part(p PartStatus) {
+	st.Parts = append(st.Parts, p)
+	if p.isRolling() {
+		st.Rolling = append(st.Rolling, p.Part)
+	}
+}
+
+// statusNodes returns the nodes that publish devices or have a pod of kata-vfio, by name.
+func (s *State) statusNodes() map[string]*NodeStatus {
+	nodes, plugin := map[string]*NodeStatus{}, missingPod
+	if s.Missing[Components] != "" {
+		plugin = unknownPod
+	}
+	at := func(name string) *NodeStatus {
+		if nodes[name] == nil {
+			nodes[name] = &NodeStatus{Node: name, Plugin: plugin, Others: map[Use]int{}}
+		}
+		return nodes[name]
+	}
+	for _, d := range s.Devices() {
+		if d.Node != "" {
+			at(d.Node).count(&d)
+		}
+	}
+	for i := range s.Components {
+		p := &s.Components[i]
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		switch p.Labels[componentLabel] {
+		case pluginPart:
+			n := at(p.Spec.NodeName)
+			n.Plugin = better(n.Plugin, readiness(p))
+		case bootstrapPart:
+			n := at(p.Spec.NodeName)
+			n.Bootstrap = better(n.Bootstrap, readiness(p))
+		}
+	}
+	return nodes
+}
+
+// States of a node's pod. During an upgrade a node has two, and the better one counts.
+const (
+	readyPod    = "ready"
+	notReadyPod = "not ready"
+	missingPod  = "missing"
+	unknownPod  = "unknown"
+)
+
+func better(a, b string) string {
+	if a == readyPod || b == readyPod {
+		return readyPod
+	}
+	return notReadyPod
+}
+
+func readiness(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return readyPod
+		}
+	}
+	return notReadyPod
+}
+
+// count adds a device.
+func (n *NodeStatus) count(d *Device) {
+	n.PluginVersion, n.KataVersion = cmp.Or(n.PluginVersion, d.PluginVersion), cmp.Or(n.KataVersion, d.KataVersion)
+	n.Devices++
+	switch d.Use {
+	case Free:
+		n.Free++
+	case Claimed:
+		n.Claimed++
+	default:
+		n.Others[d.Use]++
+	}
+}
+
+// node adds what is wrong on a node.
+func (st *Status) node(s *State, n *NodeStatus) {
+	if n.Plugin != readyPod && n.Plugin != unknownPod {
+		st.add("node "+n.Node, "the plugin is "+n.Plugin+s.whyNotReady(n.Node, pluginPart)+": pods with devices can't start or end", "\"Plugin is down\" in the runbook")
+	}
+	if n.Bootstrap == notReadyPod {
+		st.add("node "+n.Node, "bootstrap is not ready"+s.whyNotReady(n.Node, bootstrapPart)+": the node does not match its blueprint, or waits for a reboot", "\"Node has drifted\" in the runbook")
+	}
+}
+
+// whyNotReady returns what a container of a node's pod waits for, in parentheses; empty if it does not say.
+func (s *State) whyNotReady(node, part string) string {
+	for i := range s.Components {
+		p := &s.Components[i]
+		if p.Spec.NodeName != node || p.Labels[componentLabel] != part {
+			continue
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if w := c.State.Waiting; w != nil && !isStarting(w.Reason) {
+				return " (" + w.Reason + ")"
+			}
+			if c.RestartCount > 0 && !c.Ready {
+				return fmt.Sprintf(" (restarted %d times)", c.RestartCount)
+			}
+		}
+	}
+	return ""
+}
+
+// device adds what takes a device out of use. One that waits for its stage, or is kept for its domain's tenant, is as it is to be.
+func (st *Status) device(d *Device) {
+	subject := "device " + d.Node + "/" + d.Name
+	explain := fmt.Sprintf("`kubectl kata-vfio explain %s/%s`", d.Node, d.Name)
+	switch {
+	case d.Use == Quarantined:
+		st.add(subject, "quarantined: it could not be proven clean after a tenant", explain)
+	case d.isFaulty():
+		st.add(subject, "tainted: "+strings.Join(d.taintKeys(), ", "), explain)
+	}
+}
