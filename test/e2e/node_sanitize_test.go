@@ -49,15 +49,10 @@ func (s *site) awaitSanitized(ctx context.Context) error {
 	return errors.Join(err, s.awaitNoStage(ctx))
 }
 
-// sanitizerSettings are the chart's for a profile and one GPU with it. They give the node the image by its digest, as after a pull.
+// sanitizerSettings are the chart's for a profile and one GPU with it.
 func (s *site) sanitizerSettings(ctx context.Context) ([]string, error) {
-	ctr := path.Join(node.Dir, "bin/ctr") + " --namespace k8s.io images "
-	digest, err := s.output(ctx, ctr+"list name=="+node.ShowImage+" | awk 'NR == 2 {print $3}'")
-	if err != nil || !strings.HasPrefix(digest, "sha256:") {
-		return nil, fmt.Errorf("find the digest of %s: %q, %w", node.ShowImage, digest, err)
-	}
-	image := "localhost/sanitizer@" + digest
-	if _, err := s.output(ctx, ctr+"tag --force "+node.ShowImage+" "+image+" && "+ctr+"label "+image+" io.cri-containerd.image=managed io.cri-containerd.pinned=pinned"); err != nil {
+	image, err := s.node.NameByDigest(ctx, node.ShowImage, "localhost/sanitizer")
+	if err != nil {
 		return nil, err
 	}
 	ids, err := s.output(ctx, "cd /sys/bus/pci/devices/"+topology.GPU0+" && cat vendor device")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 )
@@ -39,4 +40,26 @@ func (i Image) write(ctx context.Context, command, archive string) error {
 		return fmt.Errorf("make image %s: %w\n%s", i.Name, err, bytes.TrimSpace(said.Bytes()))
 	}
 	return nil
+}
+
+// nameByDigest gives an image one more name, as pulling it would, and prints its digest.
+const nameByDigest = `set -e
+images() { ` + Dir + `/bin/ctr --namespace k8s.io images "$@"; }
+digest=$(images list name=="$0" | awk 'NR == 2 {print $3}')
+images tag --force "$0" "$1@$digest" >/dev/null
+images label "$1@$digest" io.cri-containerd.image=managed io.cri-containerd.pinned=pinned >/dev/null
+echo "$digest"`
+
+// NameByDigest gives an image of the node a repository's name with the image's digest, as one has that came from a registry, and
+// returns it. Sanitizers are named like that.
+func (n *Node) NameByDigest(ctx context.Context, image, repository string) (string, error) {
+	out, err := n.Command(ctx, "sh", "-c", nameByDigest, image, repository).Output()
+	digest := strings.TrimSpace(string(out))
+	if err == nil && !strings.HasPrefix(digest, "sha256:") {
+		err = fmt.Errorf("its digest is %q", digest)
+	}
+	if err != nil {
+		return "", fmt.Errorf("name image %s by its digest: %w", image, err)
+	}
+	return repository + "@" + digest, nil
 }

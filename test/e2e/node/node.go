@@ -35,6 +35,8 @@ const (
 	ShowImage = "localhost/show:1"
 	// PauseImage has a program that waits to be ended: the node's sandboxes use it, and so may any container.
 	PauseImage = "localhost/pause:1"
+	// SanitizeImage runs kata-vfio-sanitize in the VM of its pod; its arguments are the program's. See Config.Sanitizer.
+	SanitizeImage = "localhost/kata-vfio-sanitize:lab"
 	// Dir is where the machine has the node's programs (in bin) and configuration.
 	Dir = "/var/lib/node"
 )
@@ -57,6 +59,8 @@ type Config struct {
 	Programs map[string]string
 	// Kata is what runs the pods of Handler; without one it is the stand-in runcvm.
 	Kata *kata.Install
+	// Sanitizer is the static binary of kata-vfio-sanitize. With it the node has SanitizeImage, and the VMs of the stand-in the program.
+	Sanitizer string
 	// Images are further images for pods, which must not be pulled (imagePullPolicy Never or IfNotPresent).
 	Images []Image
 	// Machine is the lab machine. Its State is the node's own and must be empty; its memory is 6 GiB unless

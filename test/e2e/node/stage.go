@@ -22,11 +22,14 @@ import (
 //go:embed files
 var files embed.FS
 
-const module = "github.com/kata-vfio/kata-vfio"
+const (
+	module    = "github.com/kata-vfio/kata-vfio"
+	sanitizer = "kata-vfio-sanitize"
+)
 
 // stage fills a directory of this host with what the machine has in Dir.
 func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
-	for _, sub := range []string{"bin", "cni", "etc/cni", "images"} {
+	for _, sub := range []string{"bin", "cni", "etc/cni", "guest", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}
@@ -59,6 +62,12 @@ func (n *Node) stagePrograms(set *binaries.Set, dir string) error {
 			return fmt.Errorf("stage %s: %w", name, err)
 		}
 	}
+	if n.config.Sanitizer == "" {
+		return nil
+	}
+	if err := link(n.config.Sanitizer, filepath.Join(dir, "guest", sanitizer)); err != nil {
+		return fmt.Errorf("stage the sanitizer: %w", err)
+	}
 	return nil
 }
 
@@ -81,6 +90,10 @@ func (n *Node) stageImages(ctx context.Context, command, dir string) error {
 		Image{Name: PauseImage, Programs: programs, Entrypoint: []string{"/container", "pause"}},
 		Image{Name: ShowImage, Programs: programs, Entrypoint: []string{"/container", "show"}},
 		Image{Name: pluginImage, Programs: ours, Entrypoint: []string{"/usr/bin/" + PluginName}})
+	if n.config.Sanitizer != "" {
+		programs := map[string]string{"/container": container, "/usr/bin/" + sanitizer: n.config.Sanitizer}
+		images = append(images, Image{Name: SanitizeImage, Programs: programs, Entrypoint: []string{"/container", "sanitize"}})
+	}
 	for i, image := range images {
 		if err := image.write(ctx, command, filepath.Join(dir, "images", fmt.Sprintf("%d.tar", i))); err != nil {
 			return err

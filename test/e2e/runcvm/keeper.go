@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -120,8 +121,8 @@ func keep(ctx context.Context, ready *os.File, boot func(context.Context) (func(
 	return errors.Join(tellErr, end(context.WithoutCancel(ctx)))
 }
 
-// boot boots the VM, writes what it sees, and pauses it unless it has a network, on which it may be asked for more. What
-// it returns ends the VM.
+// boot boots the VM, writes what it sees, pauses it unless it has a network, on which it may be asked for more, and serves
+// the pod's containers. What it returns ends the VM.
 func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	devices, err := v.devices()
 	if err != nil {
@@ -134,7 +135,15 @@ func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	if err := v.enterCgroup(); err != nil {
 		return nil, err
 	}
-	running, err := nested.Start(ctx, nested.Config{Nodes: nodes})
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	programs, err := guestPrograms(filepath.Join(filepath.Dir(filepath.Dir(self)), guestDir))
+	if err != nil {
+		return nil, err
+	}
+	running, err := nested.Start(ctx, nested.Config{Nodes: nodes, Files: programs})
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +157,14 @@ func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	if err == nil && len(endpoints) == 0 {
 		err = running.Pause()
 	}
-	end := func(context.Context) error { return running.Kill() }
 	if err != nil {
-		return nil, errors.Join(err, end(ctx))
+		return nil, errors.Join(err, running.Kill())
 	}
-	return end, nil
+	stop, err := v.serve(ctx, &asked{vm: running, paused: len(endpoints) == 0})
+	if err != nil {
+		return nil, errors.Join(err, running.Kill())
+	}
+	return func(context.Context) error { return errors.Join(stop(), running.Kill()) }, nil
 }
 
 // configure gives the endpoints' interfaces in the VM their addresses, as Kata's agent does.

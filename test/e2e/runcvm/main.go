@@ -14,7 +14,9 @@
 // endpoints. It binds their functions to vfio-pci, plugs them, and gives the address to the interface in the VM. When the
 // sandbox ends well, they go back to their drivers, except the one of two that Kata's Go runtime leaves behind.
 //
-// A pod's containers see what their VM sees in /vm: report.json is nested.VM's report.
+// A pod's containers see what their VM sees in /vm: report.json is nested.VM's report. By the socket control.sock there they
+// have the VM do what they would do inside: access a device's memory, and run a program. VMs have the programs of the
+// directory guest beside runcvm's own, in /bin.
 //
 // With the file /run/vm-off sandboxes have no VM, and all else is the same: for tests of what comes before and after.
 package main

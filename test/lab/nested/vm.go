@@ -213,10 +213,18 @@ func (vm *VM) Stop(ctx context.Context) error {
 }
 
 // Pause stops QEMU where it is: the VM keeps its devices and takes no time, of which even an idle one takes much under
-// emulation. It answers nothing any more, and ends by Kill.
+// emulation. It answers nothing until Resume, and ends by Kill.
 func (vm *VM) Pause() error {
 	if err := syscall.Kill(vm.pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("pause the VM: %w", err)
+	}
+	return nil
+}
+
+// Resume lets a VM that Pause has stopped continue.
+func (vm *VM) Resume() error {
+	if err := syscall.Kill(vm.pid, syscall.SIGCONT); err != nil {
+		return fmt.Errorf("resume the VM: %w", err)
 	}
 	return nil
 }

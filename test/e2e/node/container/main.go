@@ -1,7 +1,9 @@
 // Command container is all that the lab node's images have. As "pause" it holds a sandbox's namespaces; as "show" it
 // prints what its pod's VM sees, one JSON object on a line, and waits. As "hold" it opens a file, says so, and waits. As
 // "environ" it prints a process' environment, a variable on a line, by its file in /proc, and ends. As "sanitized" it answers for a
-// sanitizer, by the ids of a device, that the device is clean, and ends.
+// sanitizer, by the ids of a device, that the device is clean, and ends. As "write" it writes a text into the memory of its pod's GPU, as
+// "read" it prints how many bytes are there that are not zero, and the text that they begin with, and as "sanitize" it runs
+// kata-vfio-sanitize with its arguments: these three work in the VM, by the socket of runcvm, and end.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +47,9 @@ func run(ctx context.Context, args []string) error {
 		if args[0] == "look" {
 			return nil
 		}
+	}
+	if len(args) > 0 && slices.Contains([]string{"write", "read", "sanitize"}, args[0]) {
+		return inVM(ctx, args[0], args[1:])
 	}
 	if len(args) > 1 && args[0] == "environ" {
 		text, err := os.ReadFile(args[1])

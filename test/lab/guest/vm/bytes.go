@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,7 @@ func access(b protocol.Bytes) (read []byte, err error) {
 	if err := boot.Await(b.File, diskLimit); err != nil {
 		return nil, err
 	}
-	if err := enable(b.File); err != nil {
+	if err := errors.Join(unbind(b.File), enable(b.File)); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(b.File, os.O_RDWR, 0)
@@ -43,6 +44,23 @@ func access(b protocol.Bytes) (read []byte, err error) {
 	read = slices.Clone(memory[:b.Read])
 	// What was written must be on the disk before the VM ends.
 	return read, errors.Join(unix.Munmap(memory), f.Sync())
+}
+
+// unbind takes the function of a BAR from its driver: the kernel refuses to map what a driver uses (CONFIG_IO_STRICT_DEVMEM).
+func unbind(file string) error {
+	if !strings.HasPrefix(filepath.Base(file), "resource") {
+		return nil
+	}
+	function := filepath.Dir(file)
+	f, err := os.OpenFile(filepath.Join(function, "driver/unbind"), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(filepath.Base(function))
+	return errors.Join(err, f.Close())
 }
 
 // enable lets the function of a BAR answer for its memory.

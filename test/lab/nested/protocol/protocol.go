@@ -32,8 +32,8 @@ type RunResult struct {
 	Stderr string `json:"stderr"`
 }
 
-// Bytes writes to a file that can be mapped, and reads it: a memory BAR (resource0 of a function in sysfs), which is enabled
-// first, or a disk.
+// Bytes writes to a file that can be mapped, and reads it: a memory BAR (resource0 of a function in sysfs), which loses its
+// driver and is enabled first, or a disk.
 type Bytes struct {
 	File string `json:"file"`
 	// Offset is a multiple of the page size. What is written and read there is at most a page.
