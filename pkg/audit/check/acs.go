@@ -300,7 +300,7 @@ func holdings(n *facts.Node) []isolation.Assigned {
 	var held []isolation.Assigned
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
-		if tenants := n.Tenants(f.Address); len(tenants) > 0 {
+		if tenants := n.Owners(f.Address); len(tenants) > 0 {
 			held = append(held, isolation.Assigned{Function: f, Tenants: tenants})
 		}
 	}

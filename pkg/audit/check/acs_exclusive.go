@@ -30,7 +30,7 @@ func sharedSwitches(n *facts.Node) Answer {
 		}
 	}
 	found := over(switches, func(s pci.Address) Answer {
-		tenants := n.Tenants(below[s]...)
+		tenants := n.Owners(below[s]...)
 		if len(tenants) < 2 || decided(n, exclusive, s, below[s]) {
 			return nil
 		}

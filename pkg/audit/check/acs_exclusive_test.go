@@ -42,6 +42,26 @@ func ofTenants(kinds, left, right string) func(*board.Tree) {
 	}
 }
 
+// created gives both claims of [board.Switch] one namespace, whose IDs differ: it was deleted and created again.
+func created(t *board.Tree) {
+	t.TB.Helper()
+	rec := record(t, "t2", "right")
+	rec.Plan.Claim.Namespace = "t1"
+	t.Save(rec)
+}
+
+// redirectsNothing clears ACS at the port above the left GPU.
+func redirectsNothing(t *board.Tree) { t.TB.Helper(); t.SetACS(t.Devices["left/port"], acsNoRR) }
+
+// all plants several faults.
+func all(plants ...func(*board.Tree)) func(*board.Tree) {
+	return func(t *board.Tree) {
+		for _, plant := range plants {
+			plant(t)
+		}
+	}
+}
+
 func exclusiveFaults() []fault {
 	of := func(id, about string, state finding.State, plant func(*board.Tree)) fault {
 		return fault{rule: id, about: about, board: board.Switch, state: state, plant: plant}
@@ -50,6 +70,11 @@ func exclusiveFaults() []fault {
 		of("ACS-019", "two tenants below an exclusive switch", finding.Fail, ofTenants("Switch", blue, red)),
 		of("ACS-019", "one tenant with two namespaces below an exclusive switch", finding.Pass, ofTenants("Switch", blue, blue)),
 		of("ACS-019", "two namespaces of unknown tenants below an exclusive switch", finding.Unknown, ofTenants("Switch", "", "")),
+		of("ACS-019", "one tenant with two namespaces below a switch that two may share", finding.Pass, ofTenants("Card", blue, blue)),
+		of("ACS-019", "two tenants below a switch that they may share", finding.Manual, ofTenants("Card", blue, red)),
+		of("ACS-009", "one tenant with two namespaces", finding.NotApplicable, all(ofTenants("Card", blue, blue), redirectsNothing)),
+		of("ACS-009", "two tenants with IDs", finding.Fail, all(ofTenants("Card", blue, red), redirectsNothing)),
+		of("ACS-009", "a namespace that was created again", finding.Fail, all(ofTenants("Card", blue, red), created, redirectsNothing)),
 		of("ACS-020", "two tenants below an exclusive root port", finding.Fail, ofTenants("RootPort", blue, red)),
 		of("ACS-020", "one tenant on an exclusive node", finding.Pass, ofTenants("Node", blue, blue)),
 		of("VFIO-024", "a free device that is kept for a tenant", finding.Pass, ofTenants("Node", blue, blue)),

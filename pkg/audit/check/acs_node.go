@@ -68,7 +68,7 @@ func tenantsMeet(n *facts.Node) Answer {
 	for _, h := range held {
 		functions = append(functions, h.Function)
 	}
-	tenants := n.Tenants(addresses(functions)...)
+	tenants := n.Owners(addresses(functions)...)
 	if len(tenants) < 2 {
 		return notApplicable("fewer than two tenants have functions")
 	}
@@ -109,7 +109,7 @@ func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) st
 	for _, l := range leaks {
 		senders = append(senders, l.From)
 	}
-	from := n.Tenants(senders...)
+	from := n.Owners(senders...)
 	if len(from) > 1 {
 		return "in both directions"
 	}

@@ -60,6 +60,9 @@ func (surroundings) Lacks([]string) string { return "" }
 // Expose names the tenants that have the finding's functions.
 func (s surroundings) Expose(f *finding.Finding) {
 	f.Tenants = s.node.Tenants(f.Devices...)
+	if owners := s.node.Owners(f.Devices...); len(owners) > len(f.Tenants) {
+		f.Tenants = owners // one namespace, which was deleted and created again
+	}
 	f.Exposure = exposure(s.node, f)
 }
 
@@ -72,7 +75,7 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 			devices = append(devices, fn.Address)
 		}
 	}
-	switch tenants := n.Tenants(devices...); {
+	switch tenants := n.Owners(devices...); {
 	case len(tenants) > 1 && len(f.Devices) > 0:
 		return finding.CrossTenant
 	case len(tenants) > 0:

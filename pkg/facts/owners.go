@@ -1,0 +1,62 @@
+package facts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Owners returns the tenants that have any of the functions, as Tenants does, except that the namespaces of one tenant are one
+// name: by the IDs that claims have on a node with exclusive domains (`tenancy.label` of the chart).
+func (n *Node) Owners(addrs ...pci.Address) []string {
+	type key struct{}
+	ids := Memo(n, key{}, func() *tenantIDs { return identify(n.Tenancies) })
+	var owners []string
+	for _, a := range addrs {
+		for _, t := range n.TenanciesAt(a) {
+			owners = append(owners, ids.owner(&t))
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners)
+}
+
+// set is of words.
+type set map[string]bool
+
+// tenantIDs are the IDs that the journal has of namespaces, and the other way round.
+type tenantIDs struct{ ofNamespace, namespaces map[string]set }
+
+func identify(all []Tenancy) *tenantIDs {
+	ids := &tenantIDs{ofNamespace: map[string]set{}, namespaces: map[string]set{}}
+	add := func(to map[string]set, key, word string) {
+		if to[key] == nil {
+			to[key] = set{}
+		}
+		to[key][word] = true
+	}
+	for i := range all {
+		if id := all[i].Record.Plan.Claim.Tenant; id != "" {
+			add(ids.ofNamespace, all[i].Tenant(), id)
+			add(ids.namespaces, id, all[i].Tenant())
+		}
+	}
+	return ids
+}
+
+// owner names the tenant of a tenancy. A namespace that was deleted and created again is another tenant, with an ID of its own. A
+// record without an ID is the namespace's, whose tenant is known if all its other records have the same ID.
+func (ids *tenantIDs) owner(t *Tenancy) string {
+	namespace, id := t.Tenant(), t.Record.Plan.Claim.Tenant
+	known := slices.Sorted(maps.Keys(ids.ofNamespace[namespace]))
+	if len(known) > 1 && id != "" {
+		return fmt.Sprintf("%s (tenant %s)", namespace, id)
+	}
+	if len(known) != 1 || len(ids.namespaces[known[0]]) == 1 {
+		return namespace
+	}
+	return strings.Join(slices.Sorted(maps.Keys(ids.namespaces[known[0]])), " and ") + " (one tenant)"
+}
