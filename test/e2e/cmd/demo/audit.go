@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,9 +135,9 @@ func (s *story) bringReport(ctx context.Context) error {
 	return nil
 }
 
-// history asks the node's ledger about the device that was given back.
-func (s *story) history(ctx context.Context) error {
-	return s.onNode(ctx, 0, "kata-vfio-audit who --device "+topology.GPU0+" --history")
+// history asks the node's ledger about the GPU, and returns what it says.
+func (s *story) history(ctx context.Context) (string, error) {
+	return s.nodeSays(ctx, 0, "kata-vfio-audit who --device "+topology.GPU0+" --history")
 }
 
 // exitFindings is the audit's exit code where something fails.
@@ -143,9 +145,16 @@ const exitFindings = 3
 
 // onNode runs a command line on the node for all to see, which must end with the exit code.
 func (s *story) onNode(ctx context.Context, code int, line string) error {
+	_, err := s.nodeSays(ctx, code, line)
+	return err
+}
+
+// nodeSays is onNode, and returns what the command line has written.
+func (s *story) nodeSays(ctx context.Context, code int, line string) (string, error) {
 	s.say("node# %s", line)
+	var said bytes.Buffer
 	cmd := s.node.Command(ctx, "sh", "-c", line)
-	cmd.Stdout, cmd.Stderr = s.out, s.out
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(s.out, &said), s.out
 	err := cmd.Run()
 	var exit *remote.ExitError
 	ended := 0
@@ -153,13 +162,13 @@ func (s *story) onNode(ctx context.Context, code int, line string) error {
 	case errors.As(err, &exit):
 		ended = exit.Code
 	case err != nil:
-		return err
+		return "", err
 	}
 	if ended != code {
-		return fmt.Errorf("%q ended with exit code %d; want %d", line, ended, code)
+		return "", fmt.Errorf("%q ended with exit code %d; want %d", line, ended, code)
 	}
 	if code != 0 {
 		s.say("(exit code %d)", code)
 	}
-	return nil
+	return said.String(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
@@ -23,6 +24,8 @@ func main() {
 	flag.StringVar(&f.example, "example", "deploy/examples/gpu-pod.yaml", "the pod to run")
 	flag.StringVar(&f.networked, "network-example", "deploy/examples/gpu-and-vf-network.yaml", "the pod with a network to run")
 	flag.StringVar(&f.auditor, "auditor", "bin/kata-vfio-audit", "the audit's command, for the node")
+	flag.StringVar(&f.sanitizer, "sanitizer", "bin/kata-vfio-sanitize", "the shipped sanitizer, for a VM")
+	flag.StringVar(&f.plugins, "plugins", "bin", "the directory of kubectl's plugin")
 	flag.StringVar(&f.report, "report", "bin/audit.html", "where to put the audit's page")
 	flag.BoolVar(&f.clusterOnly, "cluster-only", false, "leave the first part out")
 	flag.Parse()
@@ -40,9 +43,11 @@ const overview = `kata-vfio's demo, on virtual hardware in this machine. It chan
 
   Part 1, one minute: a node without a cluster
     bootstrap a bare node, plan a claim, bind its GPU to vfio-pci, boot a VM with it, reset it and prove it clean
-  Part 2, two to six minutes: a cluster with that node
-    install the chart; a tenant's pod gets a GPU, and a VF with an address, in its VM; the device is reset and returned
-    attacks are refused; the security team's audit finds a fault, explains it, and confirms its fix
+  Part 2, six to ten minutes: a cluster with that node
+    install the chart; a tenant's pod gets a GPU in its VM; attacks are refused
+    the security team's audit finds a fault, explains it, and confirms its fix; the device is reset and returned
+    a second tenant reads what the first has left in the GPU's memory; with a sanitizing stage, the next one reads zeros
+    a pod gets a GPU, and a VF with an address; no other tenant gets a VF of the same PF meanwhile
 
 The first run also builds a machine image and a control plane, about half an hour on two cores; the cache keeps them.
 Press Ctrl-C to stop: everything that the demo started ends with it.
@@ -50,8 +55,8 @@ Press Ctrl-C to stop: everything that the demo started ends with it.
 `
 
 type flags struct {
-	machine, chart, example, networked, auditor, report string
-	clusterOnly                                         bool
+	machine, chart, example, networked, auditor, sanitizer, plugins, report string
+	clusterOnly                                                             bool
 }
 
 // run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,
@@ -71,6 +76,10 @@ func run(ctx context.Context, f flags) error {
 	}
 	if err := b.wait(os.Stdout); err != nil {
 		return fmt.Errorf("build what a cluster needs: %w", err)
+	}
+	var err error
+	if f.plugins, err = filepath.Abs(f.plugins); err != nil {
+		return err
 	}
 	return newStory(os.Stdout, f).play(ctx)
 }

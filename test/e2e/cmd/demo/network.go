@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -30,16 +31,29 @@ func (s *story) network(ctx context.Context) error {
 	if err := errors.Join(s.node.UseVMs(ctx, true), s.applyExample(ctx, s.networked, networkPod)); err != nil {
 		return err
 	}
+	if err := s.isSanitized(ctx); err != nil {
+		return err
+	}
 	if err := s.showLog(ctx, networkPod); err != nil {
 		return err
 	}
 	if err := s.show(ctx, "get", "resourceclaims", "--namespace", "team-a", "-o", networkView); err != nil {
 		return err
 	}
-	if err := s.onNode(ctx, 0, "ping -c 3 -W 10 "+networkAddress); err != nil {
-		return err
+	return s.onNode(ctx, 0, "ping -c 3 -W 10 "+networkAddress)
+}
+
+// isSanitized shows that the pod finds nothing in its GPU's memory, and by whose work.
+func (s *story) isSanitized(ctx context.Context) error {
+	s.say("(its GPU is the one that team-b had, after the sanitizing stage)")
+	if err := s.inMemory(ctx, "team-a", networkPod, zeros, "read"); err != nil {
+		return fmt.Errorf("after a sanitizing stage: %w", err)
 	}
-	return s.show(ctx, "delete", "pod", networkPod, "--namespace", "team-a", "--grace-period=1")
+	history, err := s.history(ctx)
+	if err == nil {
+		err = s.namesImage(history)
+	}
+	return err
 }
 
 // nodeNetwork sets the node's interfaces up.

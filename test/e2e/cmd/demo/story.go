@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/internal/await"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 )
 
@@ -24,6 +27,7 @@ type story struct {
 	flags
 	plane *controlplane.ControlPlane
 	node  *node.Node
+	image string // the sanitizer's, by its digest
 }
 
 func newStory(out io.Writer, f flags) *story { return &story{out: out, begin: time.Now(), flags: f} }
@@ -37,14 +41,15 @@ func (s *story) play(ctx context.Context) error {
 	}
 	defer s.plane.Stop()
 	if s.node, err = node.Start(ctx, node.Config{
-		Plane: s.plane, Progress: s.out, Programs: map[string]string{"kata-vfio-audit": s.auditor},
+		Plane: s.plane, Progress: s.out, Programs: map[string]string{"kata-vfio-audit": s.auditor}, Sanitizer: s.sanitizer,
 		Machine: lab.Config{KernelArgs: []string{"init_on_alloc=1"}}, // the kernel's default, but the image has no file that says so
 	}); err != nil {
 		return err
 	}
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
 	for _, chapter := range []func(context.Context) error{
-		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove, s.network,
+		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove, s.leak,
+		s.sanitize, s.network, s.exclusive,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -160,19 +165,26 @@ func (s *story) status(ctx context.Context) error {
 	return s.show(ctx, "exec", "--namespace", node.PluginNamespace, "daemonset/"+node.PluginName, "--", node.PluginName, "status")
 }
 
-// remove deletes the pod and shows that the device is where it was.
+// remove has the tenant leave a secret, deletes the pods, and shows that the device is where it was.
 func (s *story) remove(ctx context.Context) error {
 	s.title("The pod is deleted: the device is reset, its registers are compared, and it is returned, and the ledger has the history")
-	if err := s.show(ctx, "delete", "pod", "gpu", "--namespace", "team-a", "--grace-period=1"); err != nil {
+	s.say("(before it ends, the tenant writes into its GPU's memory; the VM of the stand-in for Kata does it for the container)")
+	if err := s.inMemory(ctx, "team-a", "gpu", wrote(secretA), "write", secretA); err != nil {
 		return err
 	}
-	if err := s.show(ctx, "get", "resourceclaims", "--namespace", "team-a"); err != nil {
+	for namespace, pod := range map[string]string{"team-a": "gpu", "team-b": "vf"} {
+		if err := s.show(ctx, "delete", "pod", pod, "--namespace", namespace, "--grace-period=1"); err != nil {
+			return err
+		}
+	}
+	if err := s.show(ctx, "get", "resourceclaims", "--all-namespaces"); err != nil {
 		return err
 	}
 	if err := s.status(ctx); err != nil {
 		return err
 	}
-	return s.history(ctx)
+	_, err := s.history(ctx)
+	return err
 }
 
 // title begins a chapter.
@@ -187,11 +199,45 @@ func (s *story) say(format string, args ...any) {
 
 // show runs kubectl for all to see.
 func (s *story) show(ctx context.Context, args ...string) error {
+	_, err := s.says(ctx, args...)
+	return err
+}
+
+// says is show, and returns what kubectl has written.
+func (s *story) says(ctx context.Context, args ...string) (string, error) {
 	s.say("$ kubectl %s", strings.Join(args, " "))
-	out, err := s.plane.Kubectl(ctx, args...)
+	out, err := s.kubectl(ctx, args...)
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.say("%s", cmp.Or(strings.TrimRight(string(out), "\n"), "(nothing)"))
+	s.say("%s", cmp.Or(strings.TrimRight(out, "\n"), "(nothing)"))
+	return out, nil
+}
+
+// kubectl runs kubectl with our plugin as the administrator.
+func (s *story) kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd, err := s.plane.KubectlAs(ctx, controlplane.Admin(), s.plugins, args...)
+	if err != nil {
+		return "", err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := process.Run(cmd); err != nil {
+		return "", fmt.Errorf("run kubectl %q: %w: %s", args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// awaitLimit is for what the cluster does by itself, VMs included.
+const awaitLimit = 4 * time.Minute
+
+// until tries until it works.
+func (s *story) until(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitLimit, fmt.Errorf("not after %s", awaitLimit))
+	defer cancel()
+	pace := await.Pace{Limit: time.Minute, Pause: 500 * time.Millisecond}
+	if err := await.Until(ctx, pace, s.node.Lost, try); err != nil {
+		return fmt.Errorf("wait until %s: %w", what, err)
+	}
 	return nil
 }
