@@ -140,10 +140,11 @@ func TestWhyAClaimWaits(t *testing.T) {
 		Containers: using("a"), ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}},
 	}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", LastTransitionTime: minute(3)}}}}
 	s := listed{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
-		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
+		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"),
+		kind(tainted(resourceapi.Device{Name: "vf-0000-5e-00-3"}, taint(v1alpha1.TaintTenant, "0123456789abcdef")), "vf"))}}
 	x, err := s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, "waits for a device", 1, "! condition PodScheduled=False of pod t1/p", "created", "waits for a device")
-	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu" {
+	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu; kept for one tenant, which has their exclusive domain: 1 vf" {
 		t.Errorf("on offer: %s", got)
 	}
 	s.Namespace = "t1"

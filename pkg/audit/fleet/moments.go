@@ -68,22 +68,14 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 
 // onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
 func (e *explaining) onOffer() string {
-	var free, kept []string
-	devices := e.Devices()
-	for _, of := range gather(devices, func(d *Device) string { return d.Kind }) {
-		n, away := 0, 0
-		for i := range of.members {
-			switch of.members[i].Use {
-			case Free, Unseen:
-				n++
-			case Tainted, Quarantined, Sanitizing, Kept:
-				away++
-			case Claimed, Withheld:
-			}
+	var free, tainted, kept []string
+	for _, of := range gather(e.Devices(), func(d *Device) string { return d.Kind }) {
+		free = append(free, fmt.Sprintf("%d %s", of.count(Free, Unseen), of.key))
+		if n := of.count(Tainted, Quarantined, Sanitizing); n > 0 {
+			tainted = append(tainted, fmt.Sprintf("%d %s", n, of.key))
 		}
-		free = append(free, fmt.Sprintf("%d %s", n, of.key))
-		if away > 0 {
-			kept = append(kept, fmt.Sprintf("%d %s", away, of.key))
+		if n := of.count(Kept); n > 0 {
+			kept = append(kept, fmt.Sprintf("%d %s", n, of.key))
 		}
 	}
 	if len(free) == 0 {
@@ -94,10 +86,24 @@ func (e *explaining) onOffer() string {
 		text = "free: "
 	}
 	text += strings.Join(free, ", ")
+	if len(tainted) > 0 {
+		text += "; kept from claims by taints: " + strings.Join(tainted, ", ")
+	}
 	if len(kept) > 0 {
-		text += "; kept from claims by taints: " + strings.Join(kept, ", ")
+		text += "; kept for one tenant, which has their exclusive domain: " + strings.Join(kept, ", ")
 	}
 	return text
+}
+
+// count returns how many of the devices have one of the uses.
+func (f *family) count(uses ...Use) int {
+	n := 0
+	for i := range f.members {
+		if slices.Contains(uses, f.members[i].Use) {
+			n++
+		}
+	}
+	return n
 }
 
 func (e *explaining) condition(of, device string, c *Condition) {
