@@ -369,6 +369,12 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-022", "it tolerates", func(s *world) {
 			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: "Exists"}}
 		}, "claim t1/gpu"},
+		{"K8S-022", "it tolerates the domains of two tenants", func(s *world) {
+			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{ofTenant("0123456789abcdef"), ofTenant("fedcba9876543210")}
+		}, "claim t1/gpu"},
+		{"K8S-022", "it tolerates the domains of all tenants", func(s *world) {
+			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: v1alpha1.TaintTenant, Operator: "Exists"}}
+		}, "claim t1/gpu"},
 		{"K8S-028", "trust for everybody", plantClass("*", `"kind":"VFConfig","trust":true`), "DeviceClass fast.example.com"},
 		{"K8S-028", "a VLAN for everybody", plantClass("t9,*", `"kind":"VFConfig","vlan":100`), "DeviceClass fast.example.com"},
 		{"K8S-028", "an address for everybody", plantClass("*", `"kind":"VFConfig","mac":"02:00:00:00:00:01"`), "DeviceClass fast.example.com"},
@@ -521,6 +527,32 @@ func TestPolicyThatLooksAtClassesKnowsTheirNames(t *testing.T) {
 			i = slices.IndexFunc(judge(s).Findings, func(f finding.Finding) bool { return f.ID == "K8S-015" && f.State == tt.want })
 			if i < 0 {
 				t.Errorf("K8S-015 is not %s: %+v", tt.want, judge(s).Findings)
+			}
+		})
+	}
+}
+
+// ofTenant is the toleration that the policy exclusive-domains adds to the claims of a tenant.
+func ofTenant(id string) resourceapi.DeviceToleration {
+	return resourceapi.DeviceToleration{Key: v1alpha1.TaintTenant, Operator: "Equal", Value: id, Effect: "NoSchedule"}
+}
+
+// TestTolerationOfOwnDomains: each claim of a cluster with tenancy has it.
+func TestTolerationOfOwnDomains(t *testing.T) {
+	own := []resourceapi.DeviceToleration{ofTenant("0123456789abcdef")}
+	for name, request := range map[string]resourceapi.DeviceRequest{
+		"exactly": {Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev", Tolerations: own}},
+		"first available": {
+			Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "a", DeviceClassName: "gpu.kata-vfio.dev", Tolerations: own}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good()
+			s.Claims[0].Spec.Devices.Requests = []resourceapi.DeviceRequest{request}
+			for _, f := range judge(s).Findings {
+				if f.ID == "K8S-022" && f.State != finding.Pass {
+					t.Errorf("K8S-022 is %s: %s; want a pass", f.State, f.Text)
+				}
 			}
 		})
 	}

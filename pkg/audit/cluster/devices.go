@@ -169,10 +169,22 @@ func tolerations(s *State) []finding.Finding {
 
 // tolerates reports whether a request for devices of ours tolerates taints.
 func (s *State) tolerates(r *resourceapi.DeviceRequest) bool {
-	if r.Exactly != nil && len(r.Exactly.Tolerations) > 0 && s.Cluster.IsOurClass(r.Exactly.DeviceClassName) {
+	if r.Exactly != nil && toleratesMore(r.Exactly.Tolerations) && s.Cluster.IsOurClass(r.Exactly.DeviceClassName) {
 		return true
 	}
 	return slices.ContainsFunc(r.FirstAvailable, func(sub resourceapi.DeviceSubRequest) bool {
-		return len(sub.Tolerations) > 0 && s.Cluster.IsOurClass(sub.DeviceClassName)
+		return toleratesMore(sub.Tolerations) && s.Cluster.IsOurClass(sub.DeviceClassName)
 	})
+}
+
+// toleratesMore reports whether there is more than the toleration that the policy exclusive-domains adds: for the domains of one
+// tenant. The policy exclusive-claims lets no claim have another one.
+func toleratesMore(all []resourceapi.DeviceToleration) bool {
+	if len(all) == 0 {
+		return false
+	}
+	t := &all[0]
+	ofTenant := t.Key == v1alpha1.TaintTenant && t.Operator == resourceapi.DeviceTolerationOpEqual &&
+		t.Effect == resourceapi.DeviceTaintEffectNoSchedule && v1alpha1.IsTenantID(t.Value)
+	return len(all) > 1 || !ofTenant
 }
