@@ -170,7 +170,7 @@ func TestArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		if data, _ := os.ReadFile(filepath.Join(a.Path(), ledger.DefaultDir, name)); len(data) > 0 {
+		if data, _ := os.ReadFile(filepath.Join(a.FS.Path(), ledger.DefaultDir, name)); len(data) > 0 {
 			t.Errorf("the archive has the ledger's %s", name)
 		}
 	}
@@ -197,10 +197,10 @@ func TestDaemonsAreCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = a.Close() }()
-	if lines, _ := filepath.Glob(filepath.Join(a.Path(), "proc/*/cmdline")); len(lines) == 0 {
+	if lines, _ := filepath.Glob(filepath.Join(a.FS.Path(), "proc/*/cmdline")); len(lines) == 0 {
 		t.Error("no command line is in the archive")
 	}
-	err = filepath.WalkDir(filepath.Join(a.Path(), "proc"), func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(a.FS.Path(), "proc"), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}

@@ -61,7 +61,7 @@ func (t *tree) assess(cmd *cobra.Command, j *judging, b *bare) error {
 	if node.manifest != nil {
 		return command.Usagef("--candidate needs a node's root or a copy of its whole tree: %s is an archive, which lacks the boot loader's and Kata's files", t.root)
 	}
-	engine := bootstrap.ReadOnly(node.FS)
+	engine := bootstrap.ReadOnly(node.fs)
 	plan, source, err := b.plan(cmd.Context(), engine)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (b *bare) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
 
 // candidate audits the node as it is, and as it would be.
 func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bootstrap.Plan, source string) (*audit.Candidate, error) {
-	n, err := t.look(ctx, node.FS)
+	n, err := t.look(ctx, node.fs)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	of := &audit.CandidateNode{FS: node.FS, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	of := &audit.CandidateNode{FS: node.fs, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
 	return audit.JudgeCandidate(ctx, of, o, j.failAt), nil
 }
 

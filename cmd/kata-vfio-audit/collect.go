@@ -175,13 +175,13 @@ func (t *tree) record(ctx context.Context, warnings io.Writer, ledgerLimit int64
 }
 
 func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledgerLimit int64) error {
-	if err := t.check(r.node.FS, warnings); err != nil {
+	if err := t.check(r.node.fs, warnings); err != nil {
 		return err
 	}
 	working := output.NewProgress(warnings)
 	defer working.End()
 	now := time.Now().UTC()
-	seen, recorder := archive.Record(r.node.FS)
+	seen, recorder := archive.Record(r.node.fs)
 	working.Say("reading the node")
 	n, err := t.look(ctx, seen)
 	if err != nil {

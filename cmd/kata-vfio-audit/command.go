@@ -88,10 +88,10 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 		return nil, err
 	}
 	defer func() { _ = node.Close() }()
-	if err := t.check(node.FS, warnings); err != nil {
+	if err := t.check(node.fs, warnings); err != nil {
 		return nil, err
 	}
-	s, err := t.scan(ctx, node.FS)
+	s, err := t.scan(ctx, node.fs)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err != nil {
 		return nil, err
 	}
-	inv := audit.NewNodeInventory(facts.New(node.FS, s), checks, today())
+	inv := audit.NewNodeInventory(facts.New(node.fs, s), checks, today())
 	return inv, warnUnread(inv, warnings)
 }
 
@@ -116,7 +116,7 @@ func warnUnread(inv *audit.Inventory, warnings io.Writer) error {
 
 // opened is a node's file system, or that of an archive.
 type opened struct {
-	*sysfs.FS
+	fs   *sysfs.FS
 	root string
 	// manifest is nil for a node.
 	manifest *archive.Manifest
@@ -132,13 +132,13 @@ func (t *tree) open() (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &opened{FS: a.FS, root: t.root, manifest: a.Manifest, close: a.Close}, nil
+		return &opened{fs: a.FS, root: t.root, manifest: a.Manifest, close: a.Close}, nil
 	}
 	fs, err := sysfs.Open(t.root)
 	if err != nil {
 		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib, or an archive of `collect`", err)
 	}
-	return &opened{FS: fs, root: t.root, close: fs.Close}, nil
+	return &opened{fs: fs, root: t.root, close: fs.Close}, nil
 }
 
 // scan reads the node's functions and, in parallel, their names.

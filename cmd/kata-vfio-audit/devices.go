@@ -136,11 +136,11 @@ func (t *tree) handlers(ctx context.Context) (*audit.Handlers, error) {
 		return nil, err
 	}
 	defer func() { _ = node.Close() }()
-	s, err := t.scan(ctx, node.FS)
+	s, err := t.scan(ctx, node.fs)
 	if err != nil {
 		return nil, err
 	}
-	return audit.NewHandlers(facts.New(node.FS, s)), nil
+	return audit.NewHandlers(facts.New(node.fs, s)), nil
 }
 
 func sandboxesCommand(t *tree) *cobra.Command {
@@ -197,11 +197,11 @@ func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod
 		return nil, err
 	}
 	defer func() { _ = node.Close() }()
-	s, err := t.scan(ctx, node.FS)
+	s, err := t.scan(ctx, node.fs)
 	if err != nil {
 		return nil, err
 	}
-	all := audit.NewSandboxes(facts.New(node.FS, s), namespace, pod)
+	all := audit.NewSandboxes(facts.New(node.fs, s), namespace, pod)
 	return all, warnOnce(warnings, all.Unread)
 }
 

@@ -46,7 +46,7 @@ func fleetCommand() *cobra.Command {
 			}
 			reports, refused := fleet.CredibleReports(reports, time.Now())
 			for _, r := range refused {
-				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", output.Visible(r.Subject.Name), r.Subject.Time, r.Why); err != nil {
+				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "warning: node %s (%s) %s\n", output.Visible(r.Report.Subject.Name), r.Report.Subject.Time, r.Why); err != nil {
 					return err
 				}
 			}

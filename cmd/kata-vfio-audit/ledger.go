@@ -62,15 +62,15 @@ func (h *book) open() (*openedLedger, error) {
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
 	}
-	l.Closer = closers{l.Closer, node}
+	l.closer = closers{l.closer, node}
 	return l, nil
 }
 
 // openedLedger has a ledger's files, for reading only. It has none if the directory does not exist.
 type openedLedger struct {
-	fs.FS
-	io.Closer
-	dir string
+	files  fs.FS
+	closer io.Closer
+	dir    string
 	// leftOut names the parts of it that an archive leaves out.
 	leftOut string
 	// witness names other files of the node that prove a ledger existed; see [ledger.Options].
@@ -86,12 +86,12 @@ func (o *opened) openLedger() (*openedLedger, error) {
 		}
 		leftOut = o.manifest.Ledger.String()
 	}
-	l, err := openLedger(filepath.Join(o.Path(), ledger.DefaultDir))
+	l, err := openLedger(filepath.Join(o.fs.Path(), ledger.DefaultDir))
 	if err != nil {
 		return nil, err
 	}
 	l.leftOut = leftOut
-	if known, err := o.Exists(journal.DefaultDir); err == nil && known {
+	if known, err := o.fs.Exists(journal.DefaultDir); err == nil && known {
 		l.witness = fmt.Sprintf("the plugin's journal exists (/%s), so there must be a ledger: it was deleted, or is elsewhere (--dir)", journal.DefaultDir)
 	}
 	return l, nil
@@ -100,12 +100,12 @@ func (o *opened) openLedger() (*openedLedger, error) {
 func openLedger(dir string) (*openedLedger, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &openedLedger{FS: absent{}, Closer: closers{}, dir: dir}, nil
+		return &openedLedger{files: absent{}, closer: closers{}, dir: dir}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w; only root can read it", err)
 	}
-	return &openedLedger{FS: root.FS(), Closer: root, dir: dir}, nil
+	return &openedLedger{files: root.FS(), closer: root, dir: dir}, nil
 }
 
 // absent is a directory that does not exist.
@@ -118,14 +118,14 @@ func (absent) Open(name string) (fs.File, error) {
 // verify verifies the ledger.
 func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Report, error) {
 	o.Witness = l.witness
-	r, err := ledger.VerifyContext(ctx, l.FS, o)
+	r, err := ledger.VerifyContext(ctx, l.files, o)
 	return r, l.failed(ctx, err)
 }
 
 // history verifies the ledger and returns its tenancies.
 func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.History, facts.Verification, error) {
 	o.Witness = l.witness
-	h, s, err := facts.ReadHistory(l.FS, o)
+	h, s, err := facts.ReadHistory(l.files, o)
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}
@@ -137,7 +137,7 @@ func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.Hi
 func (l *openedLedger) failed(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNone):
-		if r, gone := ledger.VerifyContext(ctx, l.FS, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
+		if r, gone := ledger.VerifyContext(ctx, l.files, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
 			return &verdictError{code: exitLedger, text: fmt.Sprintf("%s: %s", l.dir, r.Problems[0].What)}
 		}
 		return fmt.Errorf("%w in %s: no plugin has run there, or the ledger is elsewhere (--dir)", err, l.dir)

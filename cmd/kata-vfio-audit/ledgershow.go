@@ -64,8 +64,8 @@ func (o *showOptions) run(cmd *cobra.Command, h *book) error {
 	if err != nil {
 		return err
 	}
-	err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.FS)
-	return errors.Join(l.failed(cmd.Context(), err), warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
+	err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.files)
+	return errors.Join(l.failed(cmd.Context(), err), warn(cmd.ErrOrStderr(), l.leftOut), l.closer.Close())
 }
 
 func typeWords() []string {

@@ -76,7 +76,7 @@ func (h *book) verify(ctx context.Context, warnings io.Writer, o ledger.Options)
 		return nil, err
 	}
 	r, err := l.verify(ctx, o)
-	return r, errors.Join(err, warn(warnings, l.leftOut), l.Close())
+	return r, errors.Join(err, warn(warnings, l.leftOut), l.closer.Close())
 }
 
 func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
@@ -199,8 +199,8 @@ func ledgerProveCommand(h *book) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := prove(l.FS)
-			if err := errors.Join(l.failed(cmd.Context(), err), l.Close()); err != nil {
+			p, err := prove(l.files)
+			if err := errors.Join(l.failed(cmd.Context(), err), l.closer.Close()); err != nil {
 				return failedLedger(err)
 			}
 			data, err := p.Encode()

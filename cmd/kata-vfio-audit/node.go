@@ -226,7 +226,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		return nil, err
 	}
 	defer func() { _ = node.Close() }()
-	n, err := t.look(ctx, node.FS)
+	n, err := t.look(ctx, node.fs)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.
 		doc.Ledger.Missing = err.Error()
 		return
 	}
-	defer func() { _ = book.Close() }()
+	defer func() { _ = book.closer.Close() }()
 	h, standing, err := book.history(ctx, ledger.Options{})
 	if err != nil {
 		doc.Ledger.Missing = err.Error()

@@ -77,11 +77,11 @@ func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
 		func() error { return r.addFindings(b, mask) },
-		func() error { return b.AddJSON("versions.json", archive.ReadVersions(r.node.FS, command.Build())) },
+		func() error { return b.AddJSON("versions.json", archive.ReadVersions(r.node.fs, command.Build())) },
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
 		func() error { return r.addBootstrap(b) },
-		func() error { return b.Logs(ctx, r.node.FS, s.namespace, mask) },
+		func() error { return b.Logs(ctx, r.node.fs, s.namespace, mask) },
 		func() error { return s.addCluster(ctx, b, mask) },
 	} {
 		if err := part(); err != nil {
@@ -96,8 +96,8 @@ func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask
 func (r *recorded) hideContainers(mask *archive.Mask, own string) {
 	containers, _ := runtimes.Containers(r.facts)
 	for _, c := range containers {
-		if c.Namespace != own {
-			mask.Hide(c.Namespace, c.Pod)
+		if c.Info.Namespace != own {
+			mask.Hide(c.Info.Namespace, c.Info.Pod)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archi
 		b.Note(err.Error())
 		return nil
 	}
-	defer func() { _ = l.Close() }()
+	defer func() { _ = l.closer.Close() }()
 	result := map[string]any{}
 	report, err := l.verify(ctx, ledger.Options{})
 	if errors.Is(err, ledger.ErrNone) {
@@ -284,7 +284,7 @@ func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archi
 		return err
 	}
 	var tail [][]byte
-	for e, err := range ledger.Events(l.FS) {
+	for e, err := range ledger.Events(l.files) {
 		if err != nil {
 			continue // the verification says where
 		}
@@ -308,7 +308,7 @@ const maxBootstrap = 4 << 20
 // backups, which are configurations that may have secrets.
 func (r *recorded) addBootstrap(b *archive.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
-		data, err := r.node.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
+		data, err := r.node.fs.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
 		switch {
 		case err == nil:
 			b.Add(path.Join("bootstrap", name), data)

@@ -23,7 +23,7 @@ import (
 
 // inquiry is a question to the ledger. Its filters are pod, claim, device, near and at; without any it asks about now.
 type inquiry struct {
-	book
+	book                         book
 	pod, claim, device, near, at string
 	// history asks for all tenancies of the device, not the last one only.
 	history bool
@@ -124,7 +124,7 @@ func (q *inquiry) incomplete(cmd *cobra.Command) error {
 func (q *inquiry) flags(cmd *cobra.Command, formats command.Formats) {
 	formats.Flag(cmd, &q.format)
 	f := cmd.Flags()
-	f.StringVar(&q.dir, "dir", "", "the ledger's directory (default: "+ledger.DefaultDir+" below --root)")
+	f.StringVar(&q.book.dir, "dir", "", "the ledger's directory (default: "+ledger.DefaultDir+" below --root)")
 	f.StringVar(&q.key, "key", "", "the node's public key, or a file that contains it, from a trusted source; default: the one beside the ledger")
 	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log); - for standard input; may be repeated")
 	f.StringVar(&q.file, "file", "", "write to this file instead of standard output")
@@ -298,11 +298,11 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	if err != nil {
 		return err
 	}
-	l, err := q.open()
+	l, err := q.book.open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }()
+	defer func() { _ = l.closer.Close() }()
 	h, standing, err := l.history(ctx, ledger.Options{Key: key, Anchors: anchors})
 	if err != nil {
 		return err
@@ -322,7 +322,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	if q.bundle != "" {
-		if err := q.writeBundle(l.FS, d); err != nil {
+		if err := q.writeBundle(l.files, d); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ const shortest = 10 * time.Second
 
 // keeper verifies a node periodically until it is stopped.
 type keeper struct {
-	*options
+	options        *options
 	stdout, stderr io.Writer
 	apply          string
 	every          time.Duration
@@ -89,17 +89,17 @@ func (k *keeper) check() error {
 	case k.every < shortest:
 		return command.Usagef("--every %s: want %s or more", k.every, shortest)
 	}
-	return formats().Check(k.format)
+	return formats().Check(k.options.format)
 }
 
 // run verifies the node until ctx ends. It reports a failure and tries again next time. Only an invalid blueprint
 // at the start ends it.
 func (k *keeper) run(ctx context.Context) error {
-	e, err := k.open()
+	e, err := k.options.open()
 	if err != nil {
 		return err
 	}
-	if _, _, err := k.read(e); err != nil {
+	if _, _, err := k.options.read(e); err != nil {
 		return errors.Join(err, e.Close())
 	}
 	for ctx.Err() == nil {
@@ -133,7 +133,7 @@ func (k *keeper) once(ctx context.Context, e *bootstrap.Engine) error {
 
 // fixAndVerify applies the blueprint if that is due, and returns the plan of the remaining changes, or nil if it can't be made.
 func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
-	b, text, err := k.read(e)
+	b, text, err := k.options.read(e)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (k *keeper) report(p *bootstrap.Plan) error {
 
 // print writes a value, with json on one line.
 func (k *keeper) print(v any, show func(*printer)) error {
-	if k.format == "json" {
+	if k.options.format == "json" {
 		return output.JSONLine(k.stdout, "the result", v)
 	}
 	return k.options.print(k.stdout, v, show)

@@ -24,7 +24,7 @@ func keep(t *testing.T, root, apply string) (k *keeper, said *bytes.Buffer) {
 
 func (k *keeper) look(t *testing.T) {
 	t.Helper()
-	e, err := k.open()
+	e, err := k.options.open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestOnceIsUntilAnApplyHasSucceeded(t *testing.T) {
 // An apply whose tool fails is done again.
 func TestOnceTriesAgainAfterAnError(t *testing.T) {
 	k, said := keep(t, image(t), applyOnce)
-	k.chrootTools = true
-	e, err := k.open()
+	k.options.chrootTools = true
+	e, err := k.options.open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestLookThatFailsIsRecorded(t *testing.T) {
 	k, _ := keep(t, root, applyAlways)
 	k.look(t)
 	put(t, filepath.Join(root, bootstrap.BlueprintFile), "kind: Node\n")
-	e, err := k.open()
+	e, err := k.options.open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func exitCode(err error) int {
 // options are the command's flags.
 type options struct {
 	metadataDir, config, format string
-	guestnet.Options
+	network                     guestnet.Options
 }
 
 // newCommand returns the command. Results go to stdout, progress to stderr.
@@ -84,7 +84,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+			o.network.Log = slog.New(slog.NewTextHandler(stderr, nil))
 			return o.configure(cmd.Context(), stdout)
 		},
 	}
@@ -101,9 +101,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.metadataDir, "metadata-dir", guestnet.DefaultMetadataDir, "directory of the device metadata files")
 	f.StringVar(&o.config, "config", "", "file that lists {mac, portGUID or pci, network}, used instead of the metadata")
-	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
-	f.BoolVar(&o.NoWaitLink, "no-wait-link", false, "do not wait for the link")
-	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, only show what would change")
+	f.DurationVar(&o.network.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
+	f.BoolVar(&o.network.NoWaitLink, "no-wait-link", false, "do not wait for the link")
+	f.BoolVar(&o.network.DryRun, "dry-run", false, "change nothing, only show what would change")
 	formats().Flag(cmd, &o.format)
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagDirname("metadata-dir")
@@ -116,8 +116,8 @@ func (o *options) check() error {
 		return err
 	}
 	switch {
-	case o.Wait < 0:
-		return command.Usagef("--wait %v: want no less than 0", o.Wait)
+	case o.network.Wait < 0:
+		return command.Usagef("--wait %v: want no less than 0", o.network.Wait)
 	case o.config != "" && o.metadataDir != guestnet.DefaultMetadataDir:
 		return command.Usagef("--config and --metadata-dir: set only one of the two")
 	}
@@ -130,7 +130,7 @@ func (o *options) configure(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report, err := guestnet.Configure(ctx, devices, o.Options)
+	report, err := guestnet.Configure(ctx, devices, o.network)
 	if report == nil {
 		return err
 	}

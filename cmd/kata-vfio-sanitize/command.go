@@ -38,7 +38,7 @@ const long = "kata-vfio-sanitize wipes a device and measures its firmware inside
 // options are the flags that both commands have.
 type options struct {
 	device, result string
-	sanitizer.Options
+	common         sanitizer.Options
 }
 
 // newCommand returns the command tree. Results go to stdout, progress to stderr.
@@ -53,10 +53,10 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	f := cmd.PersistentFlags()
-	f.StringVar(&o.Root, "root", "/", "directory of the VM's sys and dev")
+	f.StringVar(&o.common.Root, "root", "/", "directory of the VM's sys and dev")
 	f.StringVar(&o.device, "device", "", "PCI address in the VM, such as 0000:00:05.0 (default: the only device that is not a part of every VM)")
 	f.StringVar(&o.result, "result", "/dev/termination-log", "file that gets the result; if empty, it goes to stdout only")
-	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	o.common.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	cmd.AddCommand(memoryCommand(&o), nvmeCommand(&o))
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	// The only error is a flag that does not exist.
@@ -67,13 +67,13 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 
 // addTimeout adds --timeout, whose default differs.
 func (o *options) addTimeout(f *pflag.FlagSet, usual time.Duration) {
-	f.DurationVar(&o.Timeout, "timeout", usual, "how long it may take; then the result is Unknown, although the device may still hang")
+	f.DurationVar(&o.common.Timeout, "timeout", usual, "how long it may take; then the result is Unknown, although the device may still hang")
 }
 
 // complete checks the flags that both commands have.
 func (o *options) complete() error {
-	if o.Timeout <= 0 {
-		return command.Usagef("--timeout %v: want more than 0", o.Timeout)
+	if o.common.Timeout <= 0 {
+		return command.Usagef("--timeout %v: want more than 0", o.common.Timeout)
 	}
 	if o.device == "" {
 		return nil
@@ -82,15 +82,15 @@ func (o *options) complete() error {
 	if err != nil {
 		return command.Usagef("--device: %w", err)
 	}
-	o.Device = &address
+	o.common.Device = &address
 	return nil
 }
 
 // sanitize runs a sanitizer and reports its result.
 func (o *options) sanitize(ctx context.Context, stdout io.Writer, run func(context.Context) (*sanitize.Result, error)) error {
-	if o.Root == "/" {
+	if o.common.Root == "/" {
 		if err := sanitizer.MakeWritable("/sys"); err != nil {
-			o.Log.Warn("continue with a read-only /sys", slog.Any("error", err))
+			o.common.Log.Warn("continue with a read-only /sys", slog.Any("error", err))
 		}
 	}
 	result, err := run(ctx)

@@ -51,7 +51,7 @@ func memoryOptions(o *options, bars []int, bytes string) (sanitizer.MemoryOption
 	if err := o.complete(); err != nil {
 		return sanitizer.MemoryOptions{}, err
 	}
-	m := sanitizer.MemoryOptions{Options: o.Options, BARs: bars}
+	m := sanitizer.MemoryOptions{Options: o.common, BARs: bars}
 	named := map[int]bool{}
 	for _, n := range bars {
 		if n < 0 || n >= pci.MaxBARs || named[n] {

@@ -75,5 +75,5 @@ func nvmeOptions(o *options, method, verify string) (sanitizer.NVMeOptions, erro
 	if verify != verifySample && verify != verifyAll {
 		return sanitizer.NVMeOptions{}, command.Usagef("--verify %q: want %s or %s", verify, verifySample, verifyAll)
 	}
-	return sanitizer.NVMeOptions{Options: o.Options, Method: sanitizer.Method(method), VerifyAll: verify == verifyAll}, nil
+	return sanitizer.NVMeOptions{Options: o.common, Method: sanitizer.Method(method), VerifyAll: verify == verifyAll}, nil
 }

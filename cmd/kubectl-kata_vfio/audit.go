@@ -18,7 +18,7 @@ import (
 
 // auditing has the flags of the command audit.
 type auditing struct {
-	view
+	view     view
 	files    []string
 	nodeName string
 	failOn   string
@@ -49,13 +49,13 @@ func auditCommand(s *session) *cobra.Command {
 				return err
 			}
 			if len(args) > 0 {
-				a.node = args[0]
+				a.view.want.node = args[0]
 			}
-			a.picture = a.roll
-			return a.show(cmd.Context(), cmd, client)
+			a.view.picture = a.roll
+			return a.view.show(cmd.Context(), cmd, client)
 		},
 	}
-	a.flags(cmd)
+	a.view.printing.flags(cmd)
 	nodeReportFlags(cmd, &a.files, &a.nodeName)
 	cmd.Flags().StringVar(&a.failOn, "fail-on", string(rule.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
@@ -72,7 +72,7 @@ func (a *auditing) check() error {
 	if !slices.Contains(finding.Severities(), rule.Severity(a.failOn)) {
 		return command.Usagef("--fail-on %q: want one of %s", a.failOn, finding.SeverityWords())
 	}
-	return a.printing.check()
+	return a.view.printing.check()
 }
 
 // roll returns the picture of the state, and an error if a check fails.
@@ -82,10 +82,10 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 		return nil, err
 	}
 	nodes := state.Audit(a.reports, all.OfNodes())
-	if a.node != "" {
-		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
-		if len(nodes) == 0 && !a.watch {
-			return nil, &fleet.NotFoundError{Name: "node " + a.node + " that publishes devices or has a report"}
+	if a.view.want.node != "" {
+		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.view.want.node })
+		if len(nodes) == 0 && !a.view.printing.watch {
+			return nil, &fleet.NotFoundError{Name: "node " + a.view.want.node + " that publishes devices or has a report"}
 		}
 	}
 	failing := 0
@@ -97,7 +97,7 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 		}
 	}
 	_, unseen := state.Missing[fleet.Claims]
-	p := auditPicture(nodes, state.Now, unseen, a.format == "wide")
+	p := auditPicture(nodes, state.Now, unseen, a.view.printing.format == "wide")
 	if failing > 0 {
 		return p, &findingsError{severity: a.failOn, failing: failing}
 	}

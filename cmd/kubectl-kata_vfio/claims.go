@@ -17,7 +17,7 @@ import (
 
 func claimsCommand(s *session) *cobra.Command {
 	v := s.view(fleet.Claims, fleet.Pods, tableFormats())
-	v.also = append(v.also, fleet.Classes)
+	v.want.also = append(v.want.also, fleet.Classes)
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "claims",
@@ -32,10 +32,10 @@ func claimsCommand(s *session) *cobra.Command {
 		Example: "  kubectl kata-vfio claims -A --watch\n  kubectl kata-vfio claims -n team-a -o wide",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error {
-			if _, err := labels.Parse(v.labels); err != nil {
-				return command.Usagef("--selector %q: %w", v.labels, err)
+			if _, err := labels.Parse(v.want.labels); err != nil {
+				return command.Usagef("--selector %q: %w", v.want.labels, err)
 			}
-			return v.check()
+			return v.printing.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, namespace, err := s.connect()
@@ -43,10 +43,10 @@ func claimsCommand(s *session) *cobra.Command {
 				return err
 			}
 			if !all {
-				v.namespace = namespace
+				v.want.namespace = namespace
 			}
 			v.picture = func(state *fleet.State) (*picture, error) {
-				p := claimsPicture(state.ClaimRows(), state.Now, all, v.format == "wide")
+				p := claimsPicture(state.ClaimRows(), state.Now, all, v.printing.format == "wide")
 				if !all {
 					p.empty += " in namespace " + namespace + " (-A: in all)"
 				}
@@ -55,8 +55,8 @@ func claimsCommand(s *session) *cobra.Command {
 			return v.show(cmd.Context(), cmd, client)
 		},
 	}
-	v.flags(cmd)
-	cmd.Flags().StringVarP(&v.labels, "selector", "l", "", "claims with these `labels` only, such as app=train")
+	v.printing.flags(cmd)
+	cmd.Flags().StringVarP(&v.want.labels, "selector", "l", "", "claims with these `labels` only, such as app=train")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "claims of all namespaces")
 	return cmd
 }

@@ -27,7 +27,7 @@ func devicesCommand(s *session) *cobra.Command {
 			exitCodes,
 		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices --sort-by .model -o custom-columns=NODE:.node,NAME:.name,MODEL:.model\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE: func(*cobra.Command, []string) error { return v.check() },
+		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, _, err := s.connect()
 			if err != nil {
@@ -35,16 +35,16 @@ func devicesCommand(s *session) *cobra.Command {
 			}
 			v.picture = func(state *fleet.State) (*picture, error) {
 				devices := inPool(state.Devices(), pool)
-				if (v.node != "" || pool != "") && len(devices) == 0 && !v.watch {
-					return nil, &fleet.NotFoundError{Name: "device" + ofNode(v.node) + inThePool(pool)}
+				if (v.want.node != "" || pool != "") && len(devices) == 0 && !v.printing.watch {
+					return nil, &fleet.NotFoundError{Name: "device" + ofNode(v.want.node) + inThePool(pool)}
 				}
-				return devicesPicture(devices, v.format == "wide"), nil
+				return devicesPicture(devices, v.printing.format == "wide"), nil
 			}
 			return v.show(cmd.Context(), cmd, client)
 		},
 	}
-	v.flags(cmd)
-	cmd.Flags().StringVar(&v.node, "node", "", "devices of this node only")
+	v.printing.flags(cmd)
+	cmd.Flags().StringVar(&v.want.node, "node", "", "devices of this node only")
 	cmd.Flags().StringVar(&pool, "pool", "", "devices of this pool only")
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
 	return cmd
@@ -132,26 +132,26 @@ func topologyCommand(s *session) *cobra.Command {
 			exitCodes,
 		Example: "  kubectl kata-vfio topology worker-1",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
-		PreRunE: func(*cobra.Command, []string) error { return v.check() },
+		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, _, err := s.connect()
 			if err != nil {
 				return err
 			}
 			if len(args) > 0 {
-				v.node = args[0]
+				v.want.node = args[0]
 			}
 			v.picture = func(state *fleet.State) (*picture, error) {
 				nodes := state.Nodes()
-				if v.node != "" && !slices.Contains(nodes, v.node) && !v.watch {
-					return nil, &fleet.NotFoundError{Name: "node " + v.node + " that publishes devices"}
+				if v.want.node != "" && !slices.Contains(nodes, v.want.node) && !v.printing.watch {
+					return nil, &fleet.NotFoundError{Name: "node " + v.want.node + " that publishes devices"}
 				}
 				return topologyPicture(nodes, state.Devices()), nil
 			}
 			return v.show(cmd.Context(), cmd, client)
 		},
 	}
-	v.flags(cmd)
+	v.printing.flags(cmd)
 	return cmd
 }
 

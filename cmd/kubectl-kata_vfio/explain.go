@@ -128,7 +128,7 @@ func (e *explainer) view() (*view, lister, error) {
 		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events}, node: e.subject.node, eventsOf: "ResourceClaim", now: e.session.now}
 	case "claim":
 	default:
-		v.pod = e.subject.name
+		v.want.pod = e.subject.name
 	}
 	return v, client, nil
 }
@@ -144,7 +144,7 @@ func (e *explainer) once(cmd *cobra.Command) (*fleet.Explanation, error) {
 		return nil, err
 	}
 	v.warn(cmd.ErrOrStderr(), state)
-	return e.of(state, v.namespace)
+	return e.of(state, v.want.namespace)
 }
 
 func (e *explainer) of(state *fleet.State, namespace string) (*fleet.Explanation, error) {
@@ -167,8 +167,8 @@ func (e *explainer) watch(cmd *cobra.Command, format string) error {
 	}
 	v.warn(cmd.ErrOrStderr(), state)
 	screen := newScreen(cmd.OutOrStdout(), format)
-	return v.follow(cmd.Context(), client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
-		x, err := e.of(s, v.namespace)
+	return v.want.follow(cmd.Context(), client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
+		x, err := e.of(s, v.want.namespace)
 		if missing, ok := errors.AsType[*fleet.NotFoundError](err); ok {
 			return screen.show(&picture{empty: missing.Error() + " yet"})
 		}

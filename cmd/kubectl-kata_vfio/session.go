@@ -126,8 +126,8 @@ func (o *printing) shape(p *picture) (*picture, error) {
 
 // view is a command's picture of the listed objects.
 type view struct {
-	want
-	printing
+	want     want
+	printing printing
 	// picture returns the picture. Its error is the verdict, and is printed after it.
 	picture func(*fleet.State) (*picture, error)
 }
@@ -147,15 +147,15 @@ func (v *view) show(ctx context.Context, cmd *cobra.Command, client lister) erro
 		return err
 	}
 	v.warn(cmd.ErrOrStderr(), state)
-	if !v.watch {
+	if !v.printing.watch {
 		p, verdict := v.draw(state)
 		if p == nil {
 			return verdict
 		}
-		return errors.Join(v.print(cmd.OutOrStdout(), p), verdict)
+		return errors.Join(v.printing.print(cmd.OutOrStdout(), p), verdict)
 	}
-	screen := newScreen(cmd.OutOrStdout(), v.format)
-	return v.follow(ctx, client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
+	screen := newScreen(cmd.OutOrStdout(), v.printing.format)
+	return v.want.follow(ctx, client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
 		p, err := v.draw(s)
 		if p == nil {
 			return err
@@ -170,7 +170,7 @@ func (v *view) draw(state *fleet.State) (*picture, error) {
 	if p == nil {
 		return nil, verdict
 	}
-	p, err := v.shape(p)
+	p, err := v.printing.shape(p)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (v *view) draw(state *fleet.State) (*picture, error) {
 func (v *view) list(ctx context.Context, client lister) (*fleet.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	return v.read(ctx, client)
+	return v.want.read(ctx, client)
 }
 
 // warn names the kinds that are missing from the picture.

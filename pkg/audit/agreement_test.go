@@ -204,7 +204,7 @@ func newRows(n plan.Node) map[pci.Address]*audit.Device {
 	var enter func(nodes []*audit.Node)
 	enter = func(nodes []*audit.Node) {
 		for _, node := range nodes {
-			rows[node.Address] = node.Device
+			rows[node.Device.Address] = node.Device
 			for _, vf := range node.VFs {
 				rows[vf.Address] = vf
 			}

@@ -30,8 +30,8 @@ func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions
 	if done, err := output.Document(w, format, "candidate", c); done || err != nil {
 		return err
 	}
-	p := &page{CandidateOptions: o}
-	p.Width = cmp.Or(p.Width, output.PageWidth)
+	p := &page{options: o}
+	p.options.Width = cmp.Or(p.options.Width, output.PageWidth)
 	p.head(c)
 	p.problems("Solve first: bootstrap changes nothing until then", c.Refusals)
 	p.changes(c)
@@ -40,7 +40,7 @@ func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions
 	p.problems("By hand: bootstrap can't do or verify it", c.ByHand)
 	p.rules("Known only after the reboot: run the audit again", c.Open)
 	p.unknown(c.Unknown)
-	if _, err := io.WriteString(w, p.String()); err != nil {
+	if _, err := io.WriteString(w, p.out.String()); err != nil {
 		return fmt.Errorf("write the candidate: %w", err)
 	}
 	return nil
@@ -48,22 +48,22 @@ func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions
 
 // page is text that grows.
 type page struct {
-	strings.Builder
-	CandidateOptions
+	out     strings.Builder
+	options CandidateOptions
 }
 
 // lines writes text within the width, behind first and indent.
 func (p *page) lines(first, indent, text string) {
-	for i, line := range output.Wrap(output.Visible(text), p.Width-len(indent)) {
+	for i, line := range output.Wrap(output.Visible(text), p.options.Width-len(indent)) {
 		if i > 0 {
 			first = indent
 		}
-		p.WriteString(first + line + "\n")
+		p.out.WriteString(first + line + "\n")
 	}
 }
 
 func (p *page) title(text string) {
-	p.WriteString("\n" + output.Paint(p.Color, output.Bold, text) + "\n")
+	p.out.WriteString("\n" + output.Paint(p.options.Color, output.Bold, text) + "\n")
 }
 
 func (p *page) head(c *Candidate) {
@@ -74,8 +74,8 @@ func (p *page) head(c *Candidate) {
 	case c.Verdict != Fit, c.Undetermined():
 		mark, color = "!", output.Yellow
 	}
-	for _, line := range output.Wrap(mark+" "+output.Visible(c.Subject.Label())+" is "+c.words(), p.Width) {
-		p.WriteString(output.Paint(p.Color, color, line) + "\n")
+	for _, line := range output.Wrap(mark+" "+output.Visible(c.Subject.Label())+" is "+c.words(), p.options.Width) {
+		p.out.WriteString(output.Paint(p.options.Color, color, line) + "\n")
 	}
 	words := []string{"profile " + c.Profile, "blueprint: " + c.Blueprint, c.Subject.Time}
 	if c.Subject.Kernel != "" {
@@ -183,7 +183,9 @@ func (p *page) rules(title string, rules []CandidateRule) {
 	}
 }
 
-func (p *page) hides(s rule.Severity) bool { return p.Show != "" && s.Compare(p.Show) > 0 }
+func (p *page) hides(s rule.Severity) bool {
+	return p.options.Show != "" && s.Compare(p.options.Show) > 0
+}
 
 // remaining has each check once, with the fix of its first finding.
 func (p *page) remaining(found []finding.Finding) {

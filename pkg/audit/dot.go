@@ -115,7 +115,7 @@ func dotKind(d *Device) string {
 }
 
 func edges(b *strings.Builder, parent string, n *Node) {
-	self := n.Address.String()
+	self := n.Device.Address.String()
 	fmt.Fprintf(b, "\t%s -> %s;\n", quote(parent), quote(self))
 	for _, vf := range n.VFs {
 		fmt.Fprintf(b, "\t%s -> %s [style=dashed];\n", quote(self), quote(vf.Address.String()))

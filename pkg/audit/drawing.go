@@ -38,7 +38,7 @@ const (
 
 // Card is one function.
 type Card struct {
-	Rect
+	Box  Rect
 	Kind CardKind
 	// Grade colors the card.
 	Grade Grade
@@ -59,14 +59,14 @@ type Card struct {
 
 // Symbol is a check mark, an exclamation mark or a cross, by its center.
 type Symbol struct {
-	Point
+	Center Point
 	Radius int
 	Grade  Grade
 }
 
 // Area is a part of an HTML page's drawing that is a link.
 type Area struct {
-	Rect
+	Box         Rect
 	Page, Title string
 }
 
@@ -80,7 +80,7 @@ type Link struct {
 
 // Outline surrounds the members of one IOMMU group.
 type Outline struct {
-	Rect
+	Box   Rect
 	Group int
 	Label Text
 	// Title lists the members.

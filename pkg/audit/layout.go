@@ -67,17 +67,17 @@ func (l *layout) root(r Root, x, y int) Rect {
 func (l *layout) node(n *Node, x, y int) Rect {
 	card := l.newCard(n, x, y)
 	l.drawing.Cards = append(l.drawing.Cards, card)
-	box := card.Rect
+	box := card.Box
 	if len(n.VFs) > 0 {
-		box = box.Union(l.vfs(n, card.Rect))
+		box = box.Union(l.vfs(n, card.Box))
 	}
 	switch {
 	case len(n.Children) > 0 && l.narrow:
-		start := Point{x + 8, card.Bottom()}
+		start := Point{x + 8, card.Box.Bottom()}
 		box = box.Union(l.children(n.Children, start, x+8+narrowIndent, box.Bottom()+rowGap))
 	case len(n.Children) > 0:
-		start := Point{card.Right(), y + anchor}
-		box = box.Union(l.children(n.Children, start, card.Right()+columnGap, y))
+		start := Point{card.Box.Right(), y + anchor}
+		box = box.Union(l.children(n.Children, start, card.Box.Right()+columnGap, y))
 	}
 	return box
 }
@@ -97,7 +97,7 @@ func (l *layout) children(nodes []*Node, from Point, x, y int) Rect {
 		} else {
 			run = nodes[i : i+1]
 			placed = l.node(run[0], x, y)
-			l.link(from, Point{x, y + anchor}, l.broken[run[0].Address])
+			l.link(from, Point{x, y + anchor}, l.broken[run[0].Device.Address])
 		}
 		box, y = box.Union(placed), placed.Bottom()
 		i += len(run)
@@ -127,12 +127,12 @@ func chipRun(nodes []*Node) []*Node {
 
 func sameBlock(a, b *Node) bool {
 	if shared(a) || shared(b) {
-		return a.Group != nil && b.Group != nil && *a.Group == *b.Group
+		return a.Device.Group != nil && b.Device.Group != nil && *a.Device.Group == *b.Device.Group
 	}
 	return true
 }
 
-func shared(n *Node) bool { return len(n.GroupMembers) > 1 }
+func shared(n *Node) bool { return len(n.Device.GroupMembers) > 1 }
 
 // chips places a block of chips in rows.
 func (l *layout) chips(run []*Node, from Point, x, y int) Rect {
@@ -141,7 +141,7 @@ func (l *layout) chips(run []*Node, from Point, x, y int) Rect {
 		at := Point{x + i%perRow*(chipWidth+chipGap), y + i/perRow*(chipHeight+chipGap)}
 		card := l.newCard(n, at.X, at.Y)
 		l.drawing.Cards = append(l.drawing.Cards, card)
-		box = box.Union(card.Rect)
+		box = box.Union(card.Box)
 		if i%perRow == 0 {
 			l.link(from, Point{x, at.Y + chipHeight/2}, false)
 		}

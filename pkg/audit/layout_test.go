@@ -43,16 +43,16 @@ func checkDrawing(t *testing.T, inv *audit.Inventory, d *audit.Drawing) {
 func checkCards(t *testing.T, d *audit.Drawing, page audit.Rect) {
 	t.Helper()
 	for i, c := range d.Cards {
-		if !page.Contains(c.Rect) {
-			t.Errorf("%s lies off the page: %+v", c.Device.Address, c.Rect)
+		if !page.Contains(c.Box) {
+			t.Errorf("%s lies off the page: %+v", c.Device.Address, c.Box)
 		}
 		for _, o := range d.Cards[i+1:] {
-			if c.Overlaps(o.Rect) {
+			if c.Box.Overlaps(o.Box) {
 				t.Errorf("cards of %s and %s overlap", c.Device.Address, o.Device.Address)
 			}
 		}
 		for _, text := range c.Texts {
-			if !c.Contains(text.Box()) {
+			if !c.Box.Contains(text.Box()) {
 				t.Errorf("%s: %q sticks out of its card", c.Device.Address, text.Text)
 			}
 		}
@@ -90,20 +90,20 @@ func checkTexts(t *testing.T, d *audit.Drawing, page audit.Rect) {
 func checkOutlines(t *testing.T, d *audit.Drawing, page audit.Rect) {
 	t.Helper()
 	for i, o := range d.Outlines {
-		if !page.Contains(o.Rect) {
+		if !page.Contains(o.Box) {
 			t.Errorf("outline of group %d lies off the page", o.Group)
 		}
 		for _, other := range d.Outlines[i+1:] {
-			if o.Overlaps(other.Rect) {
+			if o.Box.Overlaps(other.Box) {
 				t.Errorf("outlines of groups %d and %d overlap", o.Group, other.Group)
 			}
 		}
 		for _, c := range d.Cards {
 			mine := c.Device.Group != nil && *c.Device.Group == o.Group
 			switch {
-			case o.Overlaps(c.Rect) && !mine:
+			case o.Box.Overlaps(c.Box) && !mine:
 				t.Errorf("outline of group %d touches %s", o.Group, c.Device.Address)
-			case o.Contains(c.Rect) && o.Label.Box().Overlaps(c.Rect):
+			case o.Box.Contains(c.Box) && o.Label.Box().Overlaps(c.Box):
 				t.Errorf("label of group %d lies on %s", o.Group, c.Device.Address)
 			}
 		}
@@ -257,21 +257,21 @@ func checkFolds(t *testing.T, d *audit.Drawing) {
 	t.Helper()
 	page := audit.Rect{W: d.Width, H: d.Height}
 	for i, f := range d.Folds {
-		if !page.Contains(f.Rect) {
-			t.Errorf("fold %d lies off the page: %+v", i, f.Rect)
+		if !page.Contains(f.Box) {
+			t.Errorf("fold %d lies off the page: %+v", i, f.Box)
 		}
 		for _, o := range d.Folds[i+1:] {
-			if f.Overlaps(o.Rect) {
+			if f.Box.Overlaps(o.Box) {
 				t.Errorf("%q and %q overlap", f.Texts[0].Text, o.Texts[0].Text)
 			}
 		}
 		for _, c := range d.Cards {
-			if f.Overlaps(c.Rect) {
+			if f.Box.Overlaps(c.Box) {
 				t.Errorf("%q and %s overlap", f.Texts[0].Text, c.Device.Address)
 			}
 		}
 		for _, text := range f.Texts {
-			if !f.Contains(text.Box()) {
+			if !f.Box.Contains(text.Box()) {
 				t.Errorf("%q sticks out", text.Text)
 			}
 		}
@@ -305,8 +305,8 @@ func TestPhoneShowsGPUs(t *testing.T) {
 		t.Errorf("it is %d pixels wide: texts of 11 pixels shrink to %d on a phone", d.Width, 11*screen/d.Width)
 	}
 	for _, c := range d.Cards {
-		if c.Device.Type == device.GPU && c.Right() > d.Width {
-			t.Errorf("%s is out of sight: %+v", c.Device.Address, c.Rect)
+		if c.Device.Type == device.GPU && c.Box.Right() > d.Width {
+			t.Errorf("%s is out of sight: %+v", c.Device.Address, c.Box)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type Holder struct {
 
 // Tag is a holder's name on a card.
 type Tag struct {
-	Rect
+	Box   Rect
 	Color int
 	Text  Text
 }
@@ -220,7 +220,7 @@ func Inline(d *Drawing) string {
 	}
 	b.texts(d.Texts)
 	b.put("</svg>")
-	return b.String()
+	return b.out.String()
 }
 
 // Definitions returns the marks to which the elements of [Inline] and [Mark] refer. A page has them once.
@@ -229,7 +229,7 @@ func Definitions() string {
 	b.put(`<svg class="definitions" width="0" height="0" aria-hidden="true">`)
 	b.marks()
 	b.put("</svg>")
-	return b.String()
+	return b.out.String()
 }
 
 // Mark returns the mark of a grade as an svg element within a line of text.
@@ -256,7 +256,7 @@ func (b *svg) marks() {
 
 // dot draws a VF in a few bytes, because there are too many for more.
 func (b *svg) dot(c *Card) {
-	x, y := c.X+c.W/2, c.Y+c.H/2
+	x, y := c.Box.X+c.Box.W/2, c.Box.Y+c.Box.H/2
 	for _, t := range c.Tags {
 		b.put(`<use href="#dot-%d" x="%d" y="%d"/>`, t.Color, x, y)
 		b.texts([]Text{t.Text})
@@ -272,6 +272,6 @@ func (b *svg) dot(c *Card) {
 // area draws a link above all VFs of a PF.
 func (b *svg) area(a Area) {
 	b.put(`<a href="%s"><title>%s</title>`, html.EscapeString(a.Page), html.EscapeString(a.Title))
-	b.rect("area", a.Rect, 4)
+	b.rect("area", a.Box, 4)
 	b.put("</a>")
 }

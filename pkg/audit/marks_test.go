@@ -46,7 +46,7 @@ func TestArrangeMarkedIsReadable(t *testing.T) {
 					t.Errorf("%s has %d tags, want %d", c.Device.Address, got, want)
 				}
 				for _, tag := range c.Tags {
-					if !c.Contains(tag.Rect) || !tag.Contains(tag.Text.Box()) {
+					if !c.Box.Contains(tag.Box) || !tag.Box.Contains(tag.Text.Box()) {
 						t.Errorf("%s: the tag %q sticks out of its card, or of its box", c.Device.Address, tag.Text.Text)
 					}
 				}

@@ -46,7 +46,7 @@ func groupCards(cards []Card) [][]Card {
 	}
 	groups := make([][]Card, 0, len(byNumber))
 	for _, group := range byNumber {
-		slices.SortFunc(group, func(a, b Card) int { return cmp.Or(cmp.Compare(a.Y, b.Y), cmp.Compare(a.X, b.X)) })
+		slices.SortFunc(group, func(a, b Card) int { return cmp.Or(cmp.Compare(a.Box.Y, b.Box.Y), cmp.Compare(a.Box.X, b.Box.X)) })
 		groups = append(groups, group)
 	}
 	slices.SortFunc(groups, func(a, b []Card) int { return *a[0].Device.Group - *b[0].Device.Group })
@@ -55,13 +55,13 @@ func groupCards(cards []Card) [][]Card {
 
 // surround boxes one group's cards.
 func surround(group, all []Card) []Outline {
-	boxes := []Rect{group[0].Rect}
+	boxes := []Rect{group[0].Box}
 	for _, c := range group[1:] {
 		last := &boxes[len(boxes)-1]
-		if joined := last.Union(c.Rect); !holdsStranger(joined, group, all) {
+		if joined := last.Union(c.Box); !holdsStranger(joined, group, all) {
 			*last = joined
 		} else if !c.small() {
-			boxes = append(boxes, c.Rect)
+			boxes = append(boxes, c.Box)
 		}
 	}
 	list := make([]Outline, len(boxes))
@@ -74,7 +74,7 @@ func surround(group, all []Card) []Outline {
 func holdsStranger(box Rect, group, all []Card) bool {
 	outer := margin(box)
 	return slices.ContainsFunc(all, func(c Card) bool {
-		return groupNumber(c.Device) != *group[0].Device.Group && outer.Overlaps(c.Rect)
+		return groupNumber(c.Device) != *group[0].Device.Group && outer.Overlaps(c.Box)
 	})
 }
 
@@ -98,7 +98,7 @@ func outline(box Rect, d *Device) Outline {
 	label := Text{Face: Strong, Text: clip(text, Strong, strip), Class: "group"}
 	label.X = rect.Right() - strip + (strip-measureText(label.Text, Strong))/2
 	label.Y = rect.Y + rect.H/2 + 4
-	return Outline{Rect: rect, Group: *d.Group, Label: label, Title: groupTitle(d), Alone: len(d.GroupMembers) == 1}
+	return Outline{Box: rect, Group: *d.Group, Label: label, Title: groupTitle(d), Alone: len(d.GroupMembers) == 1}
 }
 
 // groupTitle lists the members for the tooltip.

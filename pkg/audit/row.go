@@ -12,7 +12,7 @@ import (
 
 // row is one function in a table, with its place in its group.
 type row struct {
-	Device
+	device Device
 	// bracket joins adjacent rows of one group.
 	bracket string
 	// hidden counts members of the group that the table leaves out.
@@ -29,7 +29,7 @@ func (inv *Inventory) rows(bridges bool) []row {
 		if !bridges && d.IsBridge() {
 			continue
 		}
-		rows = append(rows, row{Device: *d})
+		rows = append(rows, row{device: *d})
 		if d.Group != nil {
 			shown[*d.Group]++
 		}
@@ -38,8 +38,8 @@ func (inv *Inventory) rows(bridges bool) []row {
 	for i := range rows {
 		r := &rows[i]
 		r.bracket = r.place(i > 0 && r.sameGroup(&rows[i-1]), i < len(rows)-1 && r.sameGroup(&rows[i+1]))
-		if r.Group != nil {
-			r.hidden = len(r.GroupMembers) - shown[*r.Group]
+		if r.device.Group != nil {
+			r.hidden = len(r.device.GroupMembers) - shown[*r.device.Group]
 		}
 	}
 	return rows
@@ -47,10 +47,10 @@ func (inv *Inventory) rows(bridges bool) []row {
 
 // lead is the lowest address of the function's group.
 func (r *row) lead() pci.Address {
-	if len(r.GroupMembers) == 0 {
-		return r.Address
+	if len(r.device.GroupMembers) == 0 {
+		return r.device.Address
 	}
-	return slices.MinFunc(r.GroupMembers, pci.Address.Compare)
+	return slices.MinFunc(r.device.GroupMembers, pci.Address.Compare)
 }
 
 // place returns the bracket of a row with group mates above and below it.
@@ -67,17 +67,17 @@ func (r *row) place(above, below bool) string {
 }
 
 func (r *row) sameGroup(other *row) bool {
-	return r.Group != nil && other.Group != nil && *r.Group == *other.Group
+	return r.device.Group != nil && other.device.Group != nil && *r.device.Group == *other.device.Group
 }
 
-func (r *row) numa() string { return number(r.NUMANode) }
+func (r *row) numa() string { return number(r.device.NUMANode) }
 
 // group shows the number, and "+1" for a bridge of the group that is not shown.
 func (r *row) group() string {
-	if r.Group == nil {
+	if r.device.Group == nil {
 		return "  -"
 	}
-	text := r.bracket + " " + number(r.Group)
+	text := r.bracket + " " + number(r.device.Group)
 	if r.hidden > 0 {
 		text += fmt.Sprintf("+%d", r.hidden)
 	}
@@ -85,27 +85,27 @@ func (r *row) group() string {
 }
 
 func (r *row) verdict() string {
-	switch r.Grade() {
+	switch r.device.Grade() {
 	case None:
-		if r.IsBridge() {
+		if r.device.IsBridge() {
 			return "-"
 		}
-		if text := r.Waits(); text != "" {
+		if text := r.device.Waits(); text != "" {
 			return "isolated, " + text
 		}
 		return "isolated, in use"
 	case Good:
-		if r.CompanionOf != nil {
-			return "goes with " + r.CompanionOf.String()
+		if r.device.CompanionOf != nil {
+			return "goes with " + r.device.CompanionOf.String()
 		}
-		if r.Assignable() && r.has(rule.NotOurs) {
+		if r.device.Assignable() && r.device.has(rule.NotOurs) {
 			return "isolated, not selected"
 		}
 		return "isolated"
 	case Concern:
-		return "isolated, " + firstCode(r.Grave())
+		return "isolated, " + firstCode(r.device.Grave())
 	case Bad:
-		return r.failedCheck(firstCode(r.Against()))
+		return r.device.failedCheck(firstCode(r.device.Against()))
 	}
 	return ""
 }
@@ -130,62 +130,62 @@ func firstCode(reasons []rule.Verdict) string {
 }
 
 func (r *row) pcieSwitch() string {
-	if r.Switch == nil {
+	if r.device.Switch == nil {
 		return "-"
 	}
-	return r.Switch.String()
+	return r.device.Switch.String()
 }
 
 // near returns the first neighbor, and the number of the others.
 func (r *row) near() string {
-	if r.Near == nil {
+	if r.device.Near == nil {
 		return "-"
 	}
-	text := r.Near.Nearness + " " + r.Near.Addresses[0].String()
-	if more := len(r.Near.Addresses) - 1; more > 0 {
+	text := r.device.Near.Nearness + " " + r.device.Near.Addresses[0].String()
+	if more := len(r.device.Near.Addresses) - 1; more > 0 {
 		text += fmt.Sprintf(" +%d", more)
 	}
 	return text
 }
 
 func (r *row) link() string {
-	if r.Link == nil {
+	if r.device.Link == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s x%d", r.Link.Speed, r.Link.Width)
+	return fmt.Sprintf("%s x%d", r.device.Link.Speed, r.device.Link.Width)
 }
 
 func (r *row) reset() string {
-	if r.Reset == nil {
+	if r.device.Reset == nil {
 		return "-"
 	}
-	return r.Reset.Method
+	return r.device.Reset.Method
 }
 
 func (r *row) sriov() string {
 	switch {
-	case r.PF != nil:
-		return fmt.Sprintf("%d of %d VFs", r.PF.NumVFs, r.PF.TotalVFs)
-	case r.PFAddress != nil:
-		return fmt.Sprintf("VF %d of %s", *r.VFIndex, r.PFAddress)
+	case r.device.PF != nil:
+		return fmt.Sprintf("%d of %d VFs", r.device.PF.NumVFs, r.device.PF.TotalVFs)
+	case r.device.PFAddress != nil:
+		return fmt.Sprintf("VF %d of %s", *r.device.VFIndex, r.device.PFAddress)
 	}
 	return "-"
 }
 
 // used returns the first use of the function by its node, and the number of the others.
 func (r *row) used() string {
-	switch len(r.Uses) {
+	switch len(r.device.Uses) {
 	case 0:
 		return "-"
 	case 1:
-		return r.Uses[0].String()
+		return r.device.Uses[0].String()
 	}
-	return fmt.Sprintf("%s, and %d more", r.Uses[0], len(r.Uses)-1)
+	return fmt.Sprintf("%s, and %d more", r.device.Uses[0], len(r.device.Uses)-1)
 }
 
 // hint is one reason and the functions that have it.
 type hint struct {
-	rule.Verdict
+	verdict  rule.Verdict
 	affected []pci.Address
 }
 
@@ -203,7 +203,7 @@ func (inv *Inventory) hints() []hint {
 			hints = gather(hints, r, d.Address)
 		}
 	}
-	slices.SortStableFunc(hints, func(a, b hint) int { return b.Severity.Compare(a.Severity) })
+	slices.SortStableFunc(hints, func(a, b hint) int { return b.verdict.Severity.Compare(a.verdict.Severity) })
 	return hints
 }
 
@@ -225,12 +225,12 @@ func (d *Device) Grave() []rule.Verdict {
 
 func gather(hints []hint, r rule.Verdict, addr pci.Address) []hint {
 	for i := range hints {
-		if hints[i].Code == r.Code && sameAddress(hints[i].Culprit, r.Culprit) {
+		if hints[i].verdict.Code == r.Code && sameAddress(hints[i].verdict.Culprit, r.Culprit) {
 			hints[i].affected = append(hints[i].affected, addr)
 			return hints
 		}
 	}
-	return append(hints, hint{Verdict: r, affected: []pci.Address{addr}})
+	return append(hints, hint{verdict: r, affected: []pci.Address{addr}})
 }
 
 func sameAddress(a, b *pci.Address) bool {
@@ -240,12 +240,12 @@ func sameAddress(a, b *pci.Address) bool {
 // text returns the hint as indented lines.
 func (h *hint) text(style Style) string {
 	const indent = "          "
-	label := fmt.Sprintf("%-9s ", h.Severity)
+	label := fmt.Sprintf("%-9s ", h.verdict.Severity)
 	width := style.width() - len(indent)
-	body := output.Wrap(output.Visible(h.Text)+h.others(), width)
-	body = append(body, output.Wrap("fix: "+output.Visible(h.Fix), width)...)
+	body := output.Wrap(output.Visible(h.verdict.Text)+h.others(), width)
+	body = append(body, output.Wrap("fix: "+output.Visible(h.verdict.Fix), width)...)
 	color := output.Yellow
-	if h.Severity.Compare(rule.High) <= 0 {
+	if h.verdict.Severity.Compare(rule.High) <= 0 {
 		color = output.Red
 	}
 	return style.paint(color, label) + strings.Join(body, "\n"+indent) + "\n"

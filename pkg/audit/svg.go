@@ -28,7 +28,7 @@ func WriteSVG(w io.Writer, d *Drawing) error {
 	b.put("</svg>")
 	// Texts come from the node, and XML 1.0 forbids most control characters, even as
 	// character references.
-	if _, err := io.WriteString(w, output.VisibleLines(b.String())); err != nil {
+	if _, err := io.WriteString(w, output.VisibleLines(b.out.String())); err != nil {
 		return fmt.Errorf("write drawing: %w", err)
 	}
 	return nil
@@ -60,22 +60,22 @@ func (b *svg) body(d *Drawing) {
 // fold draws the counts of a root bus.
 func (b *svg) fold(f *Fold) {
 	b.put(`<g class="%s">`, gradeClass(f.Grade))
-	b.rect("card", f.Rect, radius(FunctionCard))
-	b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, f.X+8, f.Y, f.H-12)
+	b.rect("card", f.Box, radius(FunctionCard))
+	b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, f.Box.X+8, f.Box.Y, f.Box.H-12)
 	b.texts(f.Texts)
 	b.put("</g>")
 }
 
 // svg gathers the text of a document.
 type svg struct {
-	strings.Builder
+	out strings.Builder
 	// inline is set for a part of an HTML page, which defines the marks once and has
 	// the colors.
 	inline bool
 }
 
 // put writes a line; a Builder takes all.
-func (b *svg) put(format string, args ...any) { _, _ = fmt.Fprintf(b, format+"\n", args...) }
+func (b *svg) put(format string, args ...any) { _, _ = fmt.Fprintf(&b.out, format+"\n", args...) }
 
 func (b *svg) rect(class string, r Rect, radius int) {
 	b.put(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"/>`, class, r.X, r.Y, r.W, r.H, radius)
@@ -101,7 +101,7 @@ func (b *svg) link(l Link) {
 
 func (b *svg) outline(o *Outline) {
 	b.put(`<g><title>%s</title>`, html.EscapeString(o.Title))
-	b.rect(brokenClass("outline", o.Broken), o.Rect, 12)
+	b.rect(brokenClass("outline", o.Broken), o.Box, 12)
 	b.texts([]Text{o.Label})
 	if o.Symbol != nil {
 		b.symbol(*o.Symbol)
@@ -132,12 +132,12 @@ func (b *svg) card(c *Card) {
 		b.put(`<g id="f%s" class="%s"><title>%s</title>`, c.Device.Address.Label(), class, html.EscapeString(c.Title))
 		defer b.put("</g>")
 	}
-	b.rect("card "+[...]string{FunctionCard: "function", BridgeCard: "bridge", Chip: "chip", Cell: "cell", Dot: "dot"}[c.Kind], c.Rect, radius(c.Kind))
+	b.rect("card "+[...]string{FunctionCard: "function", BridgeCard: "bridge", Chip: "chip", Cell: "cell", Dot: "dot"}[c.Kind], c.Box, radius(c.Kind))
 	if c.Kind == FunctionCard || c.Kind == BridgeCard && c.Culprit {
-		b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, c.X+8, c.Y, c.H-12)
+		b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, c.Box.X+8, c.Box.Y, c.Box.H-12)
 	}
 	for _, t := range c.Tags {
-		b.rect(fmt.Sprintf("tag t%d", t.Color), t.Rect, 4)
+		b.rect(fmt.Sprintf("tag t%d", t.Color), t.Box, 4)
 		b.texts([]Text{t.Text})
 	}
 	if c.Symbol != nil {
@@ -168,10 +168,10 @@ func (b *svg) symbol(s Symbol) {
 	}
 	class, scale := gradeClass(s.Grade), float64(s.Radius)/8
 	if b.inline {
-		b.put(`<use href="#mark-%s" transform="translate(%d %d) scale(%.2f)"/>`, class, s.X, s.Y, scale)
+		b.put(`<use href="#mark-%s" transform="translate(%d %d) scale(%.2f)"/>`, class, s.Center.X, s.Center.Y, scale)
 		return
 	}
-	b.put(`<g class="%s" transform="translate(%d %d) scale(%.2f)">%s</g>`, class, s.X, s.Y, scale, mark(s.Grade))
+	b.put(`<g class="%s" transform="translate(%d %d) scale(%.2f)">%s</g>`, class, s.Center.X, s.Center.Y, scale, mark(s.Grade))
 }
 
 // mark draws a mark around the origin, 16 pixels wide.

@@ -47,11 +47,11 @@ type column struct {
 
 func narrow() []column {
 	return []column{
-		{cell: func(r *row) string { return r.Grade().Mark() }, judged: true},
-		{title: "ADDRESS", cell: func(r *row) string { return r.Address.String() }},
-		{title: "TYPE", cell: func(r *row) string { return string(r.Type) }},
-		{title: "DEVICE", cell: func(r *row) string { return r.Product() }, flexible: true},
-		{title: "DRIVER", cell: func(r *row) string { return orDash(r.Driver) }},
+		{cell: func(r *row) string { return r.device.Grade().Mark() }, judged: true},
+		{title: "ADDRESS", cell: func(r *row) string { return r.device.Address.String() }},
+		{title: "TYPE", cell: func(r *row) string { return string(r.device.Type) }},
+		{title: "DEVICE", cell: func(r *row) string { return r.device.Product() }, flexible: true},
+		{title: "DRIVER", cell: func(r *row) string { return orDash(r.device.Driver) }},
 		{title: "NUMA", cell: (*row).numa, right: true},
 		{title: "GROUP", cell: (*row).group},
 		{title: "VERDICT", cell: (*row).verdict, judged: true},
@@ -62,9 +62,9 @@ func wide() []column {
 	cols := narrow()
 	verdict := len(cols) - 1
 	more := []column{
-		{title: "ID", cell: func(r *row) string { return r.Vendor.String() + ":" + r.Function.Device.String() }},
-		{title: "CLASS", cell: func(r *row) string { return r.Class.String() }},
-		{title: "ROOT", cell: func(r *row) string { return orDash(r.Root) }},
+		{title: "ID", cell: func(r *row) string { return r.device.Vendor.String() + ":" + r.device.Function.Device.String() }},
+		{title: "CLASS", cell: func(r *row) string { return r.device.Class.String() }},
+		{title: "ROOT", cell: func(r *row) string { return orDash(r.device.Root) }},
 		{title: "SWITCH", cell: (*row).pcieSwitch},
 		{title: "NEAR", cell: (*row).near},
 		{title: "LINK", cell: (*row).link},
@@ -131,8 +131,8 @@ func (r *row) line(cols []column, style Style) string {
 		if i == len(cols)-1 {
 			cells[i] = strings.TrimRight(cells[i], " ")
 		}
-		if cols[i].judged || r.IsBridge() {
-			cells[i] = style.paint(r.Grade().Color(), cells[i])
+		if cols[i].judged || r.device.IsBridge() {
+			cells[i] = style.paint(r.device.Grade().Color(), cells[i])
 		}
 	}
 	return strings.TrimRight(strings.Join(cells, "  "), " ")

@@ -28,7 +28,7 @@ func (l *layout) newCard(n *Node, x, y int) Card {
 	switch {
 	case isChip(n):
 		return l.entitled(l.chip(n, x, y))
-	case n.IsBridge():
+	case n.Device.IsBridge():
 		return l.entitled(l.bridgeCard(n, x, y))
 	}
 	return l.entitled(l.functionCard(n, x, y))
@@ -46,24 +46,24 @@ func (l *layout) entitled(c Card) Card {
 // isChip reports whether a function gets a small card: it is not of an assignable
 // type, and has no functions below it.
 func isChip(n *Node) bool {
-	return len(n.Children)+len(n.VFs) == 0 && (n.Type == device.Other || n.IsBridge() && len(n.Upstream) == 0 && n.Capabilities.Express == nil)
+	return len(n.Children)+len(n.VFs) == 0 && (n.Device.Type == device.Other || n.Device.IsBridge() && len(n.Device.Upstream) == 0 && n.Device.Capabilities.Express == nil)
 }
 
 func (l *layout) functionCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Grade: l.grade(n.Device, n.Grade()), Device: n.Device}
-	tag := strings.ToUpper(string(n.Type))
+	c := Card{Box: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Grade: l.grade(n.Device, n.Device.Grade()), Device: n.Device}
+	tag := strings.ToUpper(string(n.Device.Type))
 	lines := lines{card: &c, left: textLeft, right: padding}
-	lines.add(Strong, "", n.Address.String())
-	c.Texts = append(c.Texts, Text{c.Right() - padding - measureText(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
-	lines.add(Body, "", n.Product())
+	lines.add(Strong, "", n.Device.Address.String())
+	c.Texts = append(c.Texts, Text{c.Box.Right() - padding - measureText(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
+	lines.add(Body, "", n.Device.Product())
 	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
-	if n.Near != nil {
+	if n.Device.Near != nil {
 		lines.add(Body, "muted", briefNearLine(n.Device))
 	}
-	if s := n.Grade(); s == Bad || s == Concern {
+	if s := n.Device.Grade(); s == Bad || s == Concern {
 		lines.add(Body, gradeClass(s), codeNames(n.Device))
 	}
-	for _, text := range slices.Concat(n.exclusive, []string{n.Waits()}) {
+	for _, text := range slices.Concat(n.Device.exclusive, []string{n.Device.Waits()}) {
 		if text != "" {
 			lines.add(Body, "muted", text)
 		}
@@ -71,10 +71,10 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
 	}
-	for _, h := range l.holders(n.Address) {
+	for _, h := range l.holders(n.Device.Address) {
 		lines.tag(h)
 	}
-	c.H = lines.y - y + padding
+	c.Box.H = lines.y - y + padding
 	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Grade}
 	return c
 }
@@ -88,11 +88,11 @@ type lines struct {
 
 func (ls *lines) add(f Face, class, text string) {
 	if ls.y == 0 {
-		ls.y = ls.card.Y + padding - 4
+		ls.y = ls.card.Box.Y + padding - 4
 	}
 	ls.y += lineHeight
-	width := ls.card.W - ls.left - ls.right
-	ls.card.Texts = append(ls.card.Texts, Text{ls.card.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
+	width := ls.card.Box.W - ls.left - ls.right
+	ls.card.Texts = append(ls.card.Texts, Text{ls.card.Box.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
 }
 
 // tag adds a line that names a holder.
@@ -106,33 +106,33 @@ func (ls *lines) tag(h Holder) {
 }
 
 func (l *layout) bridgeCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Box: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: padding + 6, right: padding}
 	if c.Grade == Bad {
-		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Grade}
+		c.Symbol = &Symbol{Point{c.Box.Right() - padding - 8, y + padding + 6}, 7, c.Grade}
 	}
-	lines.add(Strong, "", n.Address.String())
+	lines.add(Strong, "", n.Device.Address.String())
 	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
-	for _, text := range n.exclusive { // the tooltip has it whole
+	for _, text := range n.Device.exclusive { // the tooltip has it whole
 		lines.add(Small, "muted", text)
 	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Small, "bad", text)
 	}
-	c.H = lines.y - y + padding
+	c.Box.H = lines.y - y + padding
 	return c
 }
 
 func (l *layout) chip(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Box: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.ownGrade(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
-	what := n.Product()
-	if n.IsBridge() {
+	what := n.Device.Product()
+	if n.Device.IsBridge() {
 		what = Kind(n.Device)
 	}
-	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
-	lines.add(Small, "muted", firstText(n.Driver, what))
+	lines.add(Small, "", n.Device.Address.String()+l.ownGroup(n.Device))
+	lines.add(Small, "muted", firstText(n.Device.Driver, what))
 	if c.Grade != None {
 		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Grade}
 	}

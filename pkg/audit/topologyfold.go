@@ -156,7 +156,7 @@ func unfoldedOnly(inv *Inventory, roots []Root) *Inventory {
 
 // Fold is a root bus drawn as its counts.
 type Fold struct {
-	Rect
+	Box   Rect
 	Grade Grade
 	Texts []Text
 }
@@ -174,16 +174,16 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 	box := Rect{x, y, 1, 1}
 	place := func(lines [3]string, grade Grade) {
 		i := len(l.drawing.Folds) - l.foldsBefore
-		f := Fold{Rect: Rect{x + i%foldsPerRow*(foldWidth+foldGap), y + i/foldsPerRow*(foldHeight+foldGap), foldWidth, foldHeight}, Grade: grade}
+		f := Fold{Box: Rect{x + i%foldsPerRow*(foldWidth+foldGap), y + i/foldsPerRow*(foldHeight+foldGap), foldWidth, foldHeight}, Grade: grade}
 		for n, line := range lines {
 			face, class := []Face{Strong, Body, Body}[n], ""
 			if n == 2 && grade == Bad {
 				class = "bad"
 			}
-			f.Texts = append(f.Texts, Text{f.X + 16, f.Y + 16 + n*lineHeight, face, clip(line, face, foldWidth-24), class})
+			f.Texts = append(f.Texts, Text{f.Box.X + 16, f.Box.Y + 16 + n*lineHeight, face, clip(line, face, foldWidth-24), class})
 		}
 		l.drawing.Folds = append(l.drawing.Folds, f)
-		box = box.Union(f.Rect)
+		box = box.Union(f.Box)
 	}
 	l.foldsBefore = len(l.drawing.Folds)
 	for i := range roots[:min(len(roots), maxFolds)] {

@@ -26,7 +26,7 @@ type Root struct {
 
 // Node is one function in the tree.
 type Node struct {
-	*Device
+	Device *Device
 	// Children are the functions below a bridge, by address; VFs whose PF is in
 	// the tree are in its VFs instead, by index.
 	Children []*Node
@@ -62,14 +62,14 @@ func Roots(inv *Inventory) []Root {
 
 // hang puts n below its PF or its lowest bridge, and reports whether it has one.
 func (n *Node) hang(nodes map[pci.Address]*Node) bool {
-	if n.PFAddress != nil {
-		if pf, ok := nodes[*n.PFAddress]; ok {
+	if n.Device.PFAddress != nil {
+		if pf, ok := nodes[*n.Device.PFAddress]; ok {
 			pf.VFs = append(pf.VFs, n.Device)
 			return true
 		}
 	}
 	// The last bridge is the nearest one that the node shows.
-	for _, bridge := range slices.Backward(n.Upstream) {
+	for _, bridge := range slices.Backward(n.Device.Upstream) {
 		if b, ok := nodes[bridge]; ok && b != n {
 			b.Children = append(b.Children, n)
 			return true
@@ -105,8 +105,8 @@ func sorted(roots map[string]*Root) []Root {
 // firstNUMA returns the first NUMA node that a function below states.
 func firstNUMA(nodes []*Node) *int {
 	for _, n := range nodes {
-		if n.NUMANode != nil {
-			return n.NUMANode
+		if n.Device.NUMANode != nil {
+			return n.Device.NUMANode
 		}
 		if below := firstNUMA(n.Children); below != nil {
 			return below
@@ -163,7 +163,7 @@ func Tree(inv *Inventory, detail Detail) []output.Branch {
 }
 
 func (n *Node) branch() output.Branch {
-	t := output.Branch{Text: deviceLine(n.Device), Color: n.Grade().Color()}
+	t := output.Branch{Text: deviceLine(n.Device), Color: n.Device.Grade().Color()}
 	for _, c := range n.Children {
 		t.Below = append(t.Below, c.branch())
 	}

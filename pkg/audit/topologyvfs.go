@@ -50,7 +50,7 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 	}
 	if l.crowded && l.marks != nil {
 		dots := Rect{x, y + 8, box.Right() - x, box.Bottom() - y - 8}
-		l.drawing.Areas = append(l.drawing.Areas, Area{dots, l.marks.Page(n.Address), "the VFs of " + n.Address.String()})
+		l.drawing.Areas = append(l.drawing.Areas, Area{dots, l.marks.Page(n.Device.Address), "the VFs of " + n.Device.Address.String()})
 	}
 	return box
 }
@@ -58,7 +58,7 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 // cell returns the small card of one VF: a mark and, if there is room, its index
 // and group. The letters of its holders are below.
 func (l *layout) cell(vf *Device, at Rect) Card {
-	c := Card{Rect: at, Kind: Cell, Grade: l.grade(vf, vf.Grade()), Device: vf}
+	c := Card{Box: at, Kind: Cell, Grade: l.grade(vf, vf.Grade()), Device: vf}
 	if at.W == dotSize {
 		c.Kind = Dot
 		c.Symbol = &Symbol{Point{at.X + at.W/2, at.Y + at.H/2}, 5, c.Grade}
@@ -102,8 +102,8 @@ func corner(s *Symbol, at Rect) *Symbol {
 // vfCount returns the number of VFs and their groups.
 func vfCount(n *Node) string {
 	text := output.Count(len(n.VFs), "VF")
-	if n.PF != nil {
-		text = fmt.Sprintf("%d of %d VFs", len(n.VFs), n.PF.TotalVFs)
+	if n.Device.PF != nil {
+		text = fmt.Sprintf("%d of %d VFs", len(n.VFs), n.Device.PF.TotalVFs)
 	}
 	groups := map[int]bool{}
 	lowest, highest := 0, 0

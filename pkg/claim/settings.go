@@ -44,7 +44,7 @@ type settings struct {
 
 // parameters are one decoded config entry.
 type parameters struct {
-	v1alpha1.Parameters
+	values v1alpha1.Parameters
 	origin Origin
 	// path is the entry's path in the claim.
 	path string
@@ -92,13 +92,13 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 		return p, errors.New("opaque.parameters is missing")
 	}
 	var err error
-	if p.Parameters, err = v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw); err != nil {
+	if p.values, err = v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw); err != nil {
 		return p, err
 	}
 	// Each field counts, even if the class sets it to the same value: a tenant can't switch off a protection that the
 	// class left at its default.
 	if p.origin == FromClaim {
-		return p, p.Weakens()
+		return p, p.values.Weakens()
 	}
 	return p, nil
 }
@@ -113,7 +113,7 @@ func (s *settings) resolve(d *Device) error {
 			d.ClassParameters = append(d.ClassParameters, c.Opaque.Parameters.Raw)
 		}
 		switch {
-		case p.VFIO != nil:
+		case p.values.VFIO != nil:
 			if err := d.overlayVFIO(p, class.VFIO); err != nil {
 				return fmt.Errorf("%s: %w", p.path, err)
 			}
@@ -133,30 +133,30 @@ func (s *settings) resolve(d *Device) error {
 // the claim can't undo them.
 func (d *Device) overlayVFIO(p parameters, class *v1alpha1.VFIOConfig) error {
 	if p.origin == FromClass {
-		class.Overlay(p.VFIO)
-	} else if err := p.VFIO.Loosens(class); err != nil {
+		class.Overlay(p.values.VFIO)
+	} else if err := p.values.VFIO.Loosens(class); err != nil {
 		return err
 	}
-	d.VFIO.Overlay(p.VFIO)
-	d.note("vfio.", p.VFIO.Fields(), p.origin)
+	d.VFIO.Overlay(p.values.VFIO)
+	d.note("vfio.", p.values.VFIO.Fields(), p.origin)
 	return nil
 }
 
 // overlayVF overlays a VFConfig in the same way.
 func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
 	if p.origin == FromClass {
-		class.Overlay(p.VF)
-	} else if err := p.VF.Loosens(class); err != nil {
+		class.Overlay(p.values.VF)
+	} else if err := p.values.VF.Loosens(class); err != nil {
 		return err
 	}
-	if p.origin == FromClaim && p.VF.MaxTxRate != nil && class.MaxTxRate == nil {
+	if p.origin == FromClaim && p.values.VF.MaxTxRate != nil && class.MaxTxRate == nil {
 		d.OwnMaxTxRate = true
 	}
 	if d.VF == nil {
 		d.VF = &v1alpha1.VFConfig{}
 	}
-	d.VF.Overlay(p.VF)
-	d.note("vf.", p.VF.Fields(), p.origin)
+	d.VF.Overlay(p.values.VF)
+	d.note("vf.", p.values.VF.Fields(), p.origin)
 	return nil
 }
 

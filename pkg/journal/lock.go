@@ -159,7 +159,7 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 		f.close()
 		return heldLock{}, fmt.Errorf("lock %s: %w", f.path, err)
 	}
-	return heldLock{Lock: lock, file: f}, nil
+	return heldLock{lock: lock, file: f}, nil
 }
 
 // open returns the file of a lock: the one that was kept open, unless another caller has it now.
@@ -197,7 +197,7 @@ func (l *Locks) wakeWaiters() {
 
 // heldLock is a lock that this process has.
 type heldLock struct {
-	Lock
+	lock Lock
 
 	file *lockFile
 }
@@ -205,10 +205,10 @@ type heldLock struct {
 // release releases the lock. It removes the file while the lock is still held, so that only the lock's owner removes
 // it.
 func (l *Locks) release(h heldLock) {
-	if h.Transient && !h.Shared {
+	if h.lock.Transient && !h.lock.Shared {
 		_ = unix.Unlink(h.file.path) // Sweep removes a file that stays
 	}
-	if h.Kept && unix.Flock(h.file.fd, unix.LOCK_UN) == nil && l.kept.put(h.Name, h.file) {
+	if h.lock.Kept && unix.Flock(h.file.fd, unix.LOCK_UN) == nil && l.kept.put(h.lock.Name, h.file) {
 		return
 	}
 	h.file.close() // the kernel drops the lock with the descriptor

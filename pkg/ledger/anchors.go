@@ -135,7 +135,7 @@ func (o *object) ofPlugins(where string) []Anchor {
 			continue
 		}
 		for _, a := range FindCheckpoints(d.Data) {
-			if a.Origin == OriginPrefix+node {
+			if a.Checkpoint.Origin == OriginPrefix+node {
 				anchors = append(anchors, a)
 			}
 		}

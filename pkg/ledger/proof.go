@@ -153,12 +153,12 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 		return nil, err
 	}
 	p := &Proof{Version: Version, Key: t.key, Earlier: earlier.Signed, Checkpoint: t.signed}
-	if earlier.Size > t.size {
-		return nil, fmt.Errorf("%w: it has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", ErrForeign, earlier.Size, t.size)
+	if earlier.Checkpoint.Size > t.size {
+		return nil, fmt.Errorf("%w: it has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", ErrForeign, earlier.Checkpoint.Size, t.size)
 	}
-	if earlier.Size > 0 {
-		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Size, t); err != nil {
-			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Size, err)
+	if earlier.Checkpoint.Size > 0 {
+		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Checkpoint.Size, t); err != nil {
+			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Checkpoint.Size, err)
 		}
 	}
 	if _, err := p.Check(t.key); err != nil {

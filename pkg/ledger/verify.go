@@ -164,7 +164,7 @@ func trimNewline(data []byte) []byte {
 // anchors keeps the anchors of this ledger whose signature is valid.
 func (c *check) anchors(all []Anchor) {
 	for _, a := range all {
-		if a.Origin != c.r.Origin {
+		if a.Checkpoint.Origin != c.r.Origin {
 			c.r.Others++
 			continue
 		}
@@ -175,11 +175,11 @@ func (c *check) anchors(all []Anchor) {
 		}
 		c.r.Anchors++
 		if err != nil {
-			c.problem(Problem{Kind: ForeignKey, Seq: a.Size - 1, What: fmt.Sprintf(
-				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Size)})
+			c.problem(Problem{Kind: ForeignKey, Seq: a.Checkpoint.Size - 1, What: fmt.Sprintf(
+				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Checkpoint.Size)})
 			continue
 		}
-		c.roots[a.Size] = append(c.roots[a.Size], a)
+		c.roots[a.Checkpoint.Size] = append(c.roots[a.Checkpoint.Size], a)
 	}
 	if n := len(trusted(all)); n > 0 && c.r.Anchors == 0 {
 		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors belongs to %s", n, c.r.Origin)})
@@ -273,12 +273,12 @@ func (c *check) compare() {
 	delete(c.roots, c.chain.Size)
 	root := c.chain.Root()
 	for _, a := range anchors {
-		if a.Root != root {
-			c.problem(Problem{Kind: Rewritten, Seq: a.Size - 1, What: fmt.Sprintf(
-				"an anchor shows that the first %d events were different: they were rewritten after the anchor was made", a.Size)})
+		if a.Checkpoint.Root != root {
+			c.problem(Problem{Kind: Rewritten, Seq: a.Checkpoint.Size - 1, What: fmt.Sprintf(
+				"an anchor shows that the first %d events were different: they were rewritten after the anchor was made", a.Checkpoint.Size)})
 			continue
 		}
-		c.r.Anchored = max(c.r.Anchored, a.Size)
+		c.r.Anchored = max(c.r.Anchored, a.Checkpoint.Size)
 	}
 }
 
@@ -361,9 +361,9 @@ func (c *check) strangers(all []Anchor) {
 		return
 	}
 	c.r.Anchors = len(all)
-	largest := slices.MaxFunc(all, func(a, b Anchor) int { return int(min(max(a.Size-b.Size, -1), 1)) })
+	largest := slices.MaxFunc(all, func(a, b Anchor) int { return int(min(max(a.Checkpoint.Size-b.Checkpoint.Size, -1), 1)) })
 	c.problem(Problem{Kind: Truncated, Seq: 0, What: fmt.Sprintf(
-		"%d anchors were given, one of %d events of %s, but there are no events and no key that proves their origin", len(all), largest.Size, largest.Origin)})
+		"%d anchors were given, one of %d events of %s, but there are no events and no key that proves their origin", len(all), largest.Checkpoint.Size, largest.Checkpoint.Origin)})
 }
 
 // leftovers returns the names of the ledger's files other than events.

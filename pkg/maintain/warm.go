@@ -61,7 +61,7 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 	}
 	records, _ := m.order.Effects.Journal.List() // a record that can't be read is left alone
 	w := &warming{
-		Maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
+		maintainer: m, how: how, node: n, assessor: plan.NewAssessor(n), layout: device.NewLayout(snap),
 		bound: boundRecords(records, snap), wanted: map[string]bool{}, paired: map[pci.Address]*device.Function{},
 	}
 	for _, p := range n.Selection.Pairs() {
@@ -98,12 +98,12 @@ func boundRecords(records []*journal.Record, snap *device.Snapshot) map[pci.Addr
 
 // warming is one call of KeepWarm.
 type warming struct {
-	*Maintainer
-	how      Warming
-	node     plan.Node
-	assessor *plan.Assessor
-	layout   *device.Layout
-	bound    map[pci.Address]*journal.Record
+	maintainer *Maintainer
+	how        Warming
+	node       plan.Node
+	assessor   *plan.Assessor
+	layout     *device.Layout
+	bound      map[pci.Address]*journal.Record
 	// wanted are the records of the devices that are to be ready.
 	wanted map[string]bool
 	// paired are the GPUs of the VFs that are published with one only.
@@ -188,29 +188,29 @@ func (w *warming) needsReset(rec *journal.Record) bool {
 
 // warm makes one function ready, within the limit for one record. A device that was moved off VFIO is bound again.
 func (w *warming) warm(ctx context.Context, f *device.Function) error {
-	ctx, cancel := w.order.InTime(ctx)
+	ctx, cancel := w.maintainer.order.InTime(ctx)
 	defer cancel()
 	req := &claim.Request{UID: boundID(f), Devices: []claim.Device{{Request: "warm", Name: f.Name(), Address: f.Address}}}
 	req.Devices[0].VFIO.Default()
 	if rec := w.bound[f.Address]; rec != nil {
 		req.UID = rec.ID()
 	}
-	release, err := w.order.Effects.LockClaim(ctx, plan.NewRef(req))
+	release, err := w.maintainer.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := w.order.Effects.Journal.Load(req.UID)
+	rec, err := w.maintainer.order.Effects.Journal.Load(req.UID)
 	switch {
 	case err != nil:
 		return err
 	case rec == nil:
-		rec, err = w.order.Warm(ctx, req)
+		rec, err = w.maintainer.order.Warm(ctx, req)
 	case rec.State == journal.Prepared:
 		work := *rec
 		var stands bool
-		if stands, err = w.order.ReaffirmBound(ctx, &work); !stands && err == nil {
-			rec, err = w.order.Warm(ctx, req)
+		if stands, err = w.maintainer.order.ReaffirmBound(ctx, &work); !stands && err == nil {
+			rec, err = w.maintainer.order.Warm(ctx, req)
 		}
 	default:
 		err = fmt.Errorf("another process has begun to bind or return %s", f.Address)
@@ -269,25 +269,25 @@ func isUnclaimed(n *plan.Node, rec *journal.Record) bool {
 
 // returnOne returns a device to its driver. Under the locks it looks again: a claim may have it by now.
 func (w *warming) returnOne(ctx context.Context, id string) error {
-	ctx, cancel := w.order.InTime(ctx)
+	ctx, cancel := w.maintainer.order.InTime(ctx)
 	defer cancel()
-	release, err := w.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
+	release, err := w.maintainer.order.Effects.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := w.order.Effects.Journal.Load(id)
+	rec, err := w.maintainer.order.Effects.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
 	work := *rec
-	snap, unlock, err := w.order.Effects.LockRecord(ctx, rec)
+	snap, unlock, err := w.maintainer.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if n := w.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
+	if n := w.maintainer.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
 		return nil // an unreadable record may be that of a claim of the device
 	}
-	return w.order.TakeOffLocked(ctx, snap, &work)
+	return w.maintainer.order.TakeOffLocked(ctx, snap, &work)
 }

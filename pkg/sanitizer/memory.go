@@ -18,7 +18,7 @@ import (
 
 // MemoryOptions are the options of [Memory].
 type MemoryOptions struct {
-	Options
+	Options Options
 	// BARs are the windows to wipe. Without them, all prefetchable memory BARs are: reads of those have no side effects
 	// (PCI Local Bus Specification 3.0, 6.2.5.1), while others are registers.
 	BARs []int
@@ -37,21 +37,21 @@ const methodMemory = "FillVerifyZeroVerify"
 // for the device. (A goroutine that waits in a system call, as those of [NVMe] do, is not waited for.)
 func Memory(ctx context.Context, o MemoryOptions) (*sanitize.Result, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	return bounded(ctx, o.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
+	return bounded(ctx, o.Options.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
 }
 
 func (o *MemoryOptions) sanitize(ctx context.Context, p *progress) error {
-	g, err := openGuest(o.Root)
+	g, err := openGuest(o.Options.Root)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = g.close() }() // nothing was written to its files that close could lose
-	f, err := g.pick(o.Device, func(f function) bool { return !f.ofVM() && f.hasMemory() })
+	f, err := g.pick(o.Options.Device, func(f function) bool { return !f.ofVM() && f.hasMemory() })
 	if err != nil {
 		return err
 	}
 	p.update(func(r *sanitize.Result) { r.Device = f.id() })
-	o.Log.Info("found the device", slog.String("function", f.String()))
+	o.Options.Log.Info("found the device", slog.String("function", f.String()))
 	bars, err := o.windows(f)
 	if err != nil {
 		return err
@@ -62,14 +62,14 @@ func (o *MemoryOptions) sanitize(ctx context.Context, p *progress) error {
 	if err := g.enable(ctx, f.address); err != nil {
 		return err
 	}
-	g.measure(ctx, f.address, p, o.Log)
-	all, err := mapAll(o.Root, f, bars)
+	g.measure(ctx, f.address, p, o.Options.Log)
+	all, err := mapAll(o.Options.Root, f, bars)
 	if err != nil {
 		return err
 	}
 	defer all.unmap()
 	o.expect(p, all)
-	return wipe(ctx, p, all, func() bool { return g.offBus(f.address) }, o.Log)
+	return wipe(ctx, p, all, func() bool { return g.offBus(f.address) }, o.Options.Log)
 }
 
 // windows returns the numbers of the BARs to wipe.

@@ -84,9 +84,9 @@ func TestMemoryResults(t *testing.T) {
 		}, sanitize.Unknown, "2 devices to sanitize (0000:00:05.0 (1234:1111, class 038000), 0000:00:06.0 (10de:1eb8"},
 		"one of two": {func(t *testing.T, v vm, o *MemoryOptions) {
 			v.add(other, "10de:1eb8", "030200", registers, prefetchable)
-			o.Device = address(t, display)
+			o.Options.Device = address(t, display)
 		}, sanitize.Clean, ""},
-		"a device that is not there": {func(t *testing.T, _ vm, o *MemoryOptions) { o.Device = address(t, other) }, sanitize.Unknown, "read function 0000:00:06.0"},
+		"a device that is not there": {func(t *testing.T, _ vm, o *MemoryOptions) { o.Options.Device = address(t, other) }, sanitize.Unknown, "read function 0000:00:06.0"},
 		"registers only": {func(_ *testing.T, v vm, _ *MemoryOptions) {
 			v.add(display, "1234:1111", "038000", registers)
 		}, sanitize.Unknown, "no prefetchable memory BAR"},
@@ -111,9 +111,9 @@ func TestMemoryResults(t *testing.T) {
 			v, o := usual(), MemoryOptions{}
 			row.change(t, v, &o)
 			root := v.make(t)
-			named := o.Device
+			named := o.Options.Device
 			o.Options = options(root)
-			o.Device = named
+			o.Options.Device = named
 			r := memory(t, o)
 			expectVerdict(t, r, row.verdict, row.reason)
 			if r.Verdict == sanitize.Clean && !zero(t, root, displayDir+"resource0") {

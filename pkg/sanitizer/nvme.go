@@ -31,8 +31,8 @@ func Methods() []Method { return []Method{Auto, Crypto, UserData, WriteZeroes} }
 
 // NVMeOptions are the options of [NVMe].
 type NVMeOptions struct {
-	Options
-	Method Method
+	Options Options
+	Method  Method
 	// VerifyAll reads all blocks, also after a format.
 	VerifyAll bool
 }
@@ -41,21 +41,21 @@ type NVMeOptions struct {
 // afterwards. Markers in some blocks show that what was written can be read before the erase, and can't be after it. The
 // error is [ErrInterrupted].
 func NVMe(ctx context.Context, o NVMeOptions) (*sanitize.Result, error) {
-	return bounded(ctx, o.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
+	return bounded(ctx, o.Options.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
 }
 
 func (o *NVMeOptions) sanitize(ctx context.Context, p *progress) error {
-	g, err := openGuest(o.Root)
+	g, err := openGuest(o.Options.Root)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = g.close() }() // nothing was written to its files that close could lose
-	f, err := g.pick(o.Device, func(f function) bool { return f.class.Sub() == pci.ClassNVMe })
+	f, err := g.pick(o.Options.Device, func(f function) bool { return f.class.Sub() == pci.ClassNVMe })
 	if err != nil {
 		return err
 	}
 	p.update(func(r *sanitize.Result) { r.Device = f.id() })
-	c, err := openNVMe(ctx, g, o.Root, f)
+	c, err := openNVMe(ctx, g, o.Options.Root, f)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (o *NVMeOptions) erase(ctx context.Context, p *progress, c nvmeController) 
 	if err != nil {
 		return err
 	}
-	o.Log.Info("found the controller", slog.String("model", info.model), slog.String("serial", info.serial), slog.String("firmware", info.firmware))
+	o.Options.Log.Info("found the controller", slog.String("model", info.model), slog.String("serial", info.serial), slog.String("firmware", info.firmware))
 	p.update(func(r *sanitize.Result) {
 		if r.Device != nil {
 			r.Device.Serial = printable(info.serial)
@@ -82,13 +82,13 @@ func (o *NVMeOptions) erase(ctx context.Context, p *progress, c nvmeController) 
 	if err != nil {
 		return err
 	}
-	ids, err := unite(ctx, c, info, o.Log)
+	ids, err := unite(ctx, c, info, o.Options.Log)
 	if err != nil {
 		return err
 	}
 	var all []*erased
 	for _, id := range ids {
-		e := &erased{controller: c, info: info, method: erasure, all: o.VerifyAll || erasure == WriteZeroes, log: o.Log}
+		e := &erased{controller: c, info: info, method: erasure, all: o.VerifyAll || erasure == WriteZeroes, log: o.Options.Log}
 		if err := e.mark(ctx, id); err != nil {
 			return err
 		}

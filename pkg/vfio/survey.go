@@ -19,7 +19,7 @@ import (
 
 // survey looks through the processes of a node.
 type survey struct {
-	*search
+	search *search
 	// hidden counts the processes that could not be looked into; why is the first
 	// one's reason.
 	hidden int
@@ -75,7 +75,7 @@ func (s *survey) hide(pid int, err error) {
 	s.hidden++
 	s.denied = s.denied || errors.Is(err, fs.ErrPermission)
 	if s.why == nil {
-		s.why = uninspectable(s.fs, pid, err)
+		s.why = uninspectable(s.search.fs, pid, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *survey) process(ctx context.Context, pid int) (Usage, error) {
 
 // openFiles enters what the process has open.
 func (s *survey) openFiles(ctx context.Context, pid int, u *Usage) error {
-	err := s.files(ctx, pid, func(o *openFile) error { return s.openFile(o, u) })
+	err := s.search.files(ctx, pid, func(o *openFile) error { return s.openFile(o, u) })
 	slices.Sort(u.Nodes)
 	u.Nodes = slices.Compact(u.Nodes)
 	slices.SortFunc(u.Devices, pci.Address.Compare)
@@ -158,8 +158,8 @@ func (s *survey) openNode(o *openFile, node string, u *Usage) error {
 // number decides. A node that was removed while it was open keeps its name, but its number is no longer known.
 func (s *survey) node(o *openFile, target string) string {
 	name, gone := strings.CutSuffix(target, deleted)
-	if !s.live {
-		if s.names[name] || isNode(name) {
+	if !s.search.live {
+		if s.search.names[name] || isNode(name) {
 			return name
 		}
 		return ""
@@ -168,10 +168,10 @@ func (s *survey) node(o *openFile, target string) string {
 	if !ok {
 		return ""
 	}
-	if node, ok := s.numbers[n]; ok {
+	if node, ok := s.search.numbers[n]; ok {
 		return node
 	}
-	if s.maybe(name, n) && (s.names[name] || gone && isNode(name)) {
+	if s.search.maybe(name, n) && (s.search.names[name] || gone && isNode(name)) {
 		return name
 	}
 	return ""
@@ -213,19 +213,19 @@ func (s *survey) openDevice(o *openFile, u *Usage) error {
 
 // introduce enters who the process is.
 func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
-	who, err := describe(s.fs, p.PID)
+	who, err := describe(s.search.fs, p.PID)
 	if err != nil {
 		return err
 	}
 	p.Comm, p.StartTime, p.Container, p.UID = who.Comm, who.StartTime, who.Container, -1
-	if p.Cgroup, err = s.fs.ReadString(proc + "/cgroup"); err != nil {
+	if p.Cgroup, err = s.search.fs.ReadString(proc + "/cgroup"); err != nil {
 		return err
 	}
-	if status, err := s.fs.ReadString(proc + "/status"); err == nil {
+	if status, err := s.search.fs.ReadString(proc + "/status"); err == nil {
 		p.Parent, p.UID = parseStatus(status)
 	}
-	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // informative only, so it may be missing
-	if text, err := s.patience.read(ctx, s.fs, proc+"/cmdline", maxArguments); err == nil {
+	p.Exe, _ = s.search.fs.ReadLink(proc + "/exe") // informative only, so it may be missing
+	if text, err := s.patience.read(ctx, s.search.fs, proc+"/cmdline", maxArguments); err == nil {
 		p.Arguments = sysfs.ParseArguments(text)
 	}
 	return nil
@@ -262,7 +262,7 @@ var errLongMap = errors.New("its memory map is too long")
 
 // mapped returns the functions whose resource files a process has mapped.
 func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error) {
-	text, err := s.patience.read(ctx, s.fs, proc+"/maps", maxMaps)
+	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
 	if err != nil {
 		return nil, err
 	}
@@ -309,10 +309,10 @@ func parseMapping(line string) (mapping, bool) {
 // isResource reports whether the mapped file is the kernel's and not a file of the same name: all mounts of sysfs
 // have the same inode numbers.
 func (s *survey) isResource(m *mapping) bool {
-	if !s.live {
+	if !s.search.live {
 		return true
 	}
-	info, err := s.fs.Stat(path.Join(sysfs.FunctionPath(m.function), m.file))
+	info, err := s.search.fs.Stat(path.Join(sysfs.FunctionPath(m.function), m.file))
 	if err != nil {
 		return false
 	}

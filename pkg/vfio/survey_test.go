@@ -43,7 +43,7 @@ func TestSurveyOfALiveProcess(t *testing.T) {
 	if u.PID != os.Getpid() || u.Parent != os.Getppid() || u.UID != os.Geteuid() || len(u.Arguments) != len(os.Args) {
 		t.Errorf("it is introduced as %+v", u.Process)
 	}
-	s.live = false
+	s.search.live = false
 	if u, err := s.process(t.Context(), os.Getpid()); err != nil || len(u.Registers) != 1 {
 		t.Errorf("in a copy the name counts: %+v, %v", u, err)
 	}

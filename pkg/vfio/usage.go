@@ -107,7 +107,7 @@ func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 		if seen(err) != nil {
 			s.hide(pid, err)
 		}
-		if s.live && pid == os.Getpid() {
+		if s.search.live && pid == os.Getpid() {
 			u.Nodes = nil
 		}
 		if u.Holds() || len(u.Registers) > 0 {

@@ -153,7 +153,7 @@ func (e *entry) absent() bool {
 }
 
 // isDir reports whether the file is a directory.
-func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.dir }
+func (e *entry) isDir() bool { return e.listed || !e.read && e.attributes != nil && e.attributes.dir }
 
 // known reports whether the file existed, but its content was not read.
 func (e *entry) known() bool { return e.opened && !e.read && !e.link && !e.isDir() }
@@ -240,7 +240,7 @@ func (w *writer) header(name string, kind byte, e *entry) *tar.Header {
 	}
 	h.Linkname = e.target
 	if e.attributes != nil {
-		h.Mode, h.Uid, h.Gid = int64(e.mode), int(e.uid), int(e.gid)
+		h.Mode, h.Uid, h.Gid = int64(e.attributes.mode), int(e.attributes.uid), int(e.attributes.gid)
 	}
 	return h
 }

@@ -135,15 +135,15 @@ func TestLinksAndDevicesOfArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tree.Close() }()
-	if target, err := tree.ReadLink("proc/7/fd/17"); err != nil || target != "/etc/passwd" {
+	if target, err := tree.FS.ReadLink("proc/7/fd/17"); err != nil || target != "/etc/passwd" {
 		t.Errorf("link: %q, %v", target, err)
 	}
 	for _, name := range []string{"proc/7/fd/17", "out", "dev/mem"} {
-		if data, err := tree.ReadFile(name); err == nil {
+		if data, err := tree.FS.ReadFile(name); err == nil {
 			t.Errorf("%s reads %q", name, data)
 		}
 	}
-	info, err := tree.Stat("dev/mem")
+	info, err := tree.FS.Stat("dev/mem")
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 {
 		t.Errorf("dev/mem is %v, %v", info, err)
 	}
@@ -289,8 +289,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = tree.ReadFile("a")
-		_, _ = tree.ReadDir("node")
+		_, _ = tree.FS.ReadFile("a")
+		_, _ = tree.FS.ReadDir("node")
 		if err := tree.Close(); err != nil {
 			t.Error(err)
 		}
@@ -307,10 +307,10 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = tree.ReadFile(name)
-		_, _ = tree.ReadDir(name)
-		_, _ = tree.ReadLink(name)
-		_, _ = tree.Stat(name)
+		_, _ = tree.FS.ReadFile(name)
+		_, _ = tree.FS.ReadDir(name)
+		_, _ = tree.FS.ReadLink(name)
+		_, _ = tree.FS.Stat(name)
 		_ = tree.Close()
 	})
 }

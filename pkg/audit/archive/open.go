@@ -32,7 +32,7 @@ const (
 
 // Tree is an opened archive.
 type Tree struct {
-	*sysfs.FS
+	FS       *sysfs.FS
 	Manifest *Manifest
 
 	dir string

@@ -27,16 +27,16 @@ type Recorder struct {
 
 // entry is the recorded state of one file.
 type entry struct {
-	data    []byte
-	read    bool
-	target  string
-	link    bool
-	names   []string
-	listed  bool
-	opened  bool
-	failed  map[sysfs.Op]error
-	content bool // made by the collector
-	*attributes
+	data       []byte
+	read       bool
+	target     string
+	link       bool
+	names      []string
+	listed     bool
+	opened     bool
+	failed     map[sysfs.Op]error
+	content    bool // made by the collector
+	attributes *attributes
 }
 
 // attributes are a file's type, mode and owner.

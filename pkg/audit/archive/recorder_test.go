@@ -53,10 +53,10 @@ func TestFileThatWasOnlySeenIsNotEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := copied(t, r)
-	if _, err := tree.Stat("etc/seen"); err != nil {
+	if _, err := tree.FS.Stat("etc/seen"); err != nil {
 		t.Errorf("in the copy it is not there: %v", err)
 	}
-	if data, err := tree.ReadFile("etc/seen"); !errors.Is(err, ErrNotCollected) {
+	if data, err := tree.FS.ReadFile("etc/seen"); !errors.Is(err, ErrNotCollected) {
 		t.Errorf("in the copy it reads %q, %v, want %v", data, err, ErrNotCollected)
 	}
 }
@@ -84,10 +84,10 @@ func TestPutAndRewrite(t *testing.T) {
 	r.entry("sys/tenant-a").failed = map[sysfs.Op]error{sysfs.OpRead: errors.New("tenant-a is in the way")}
 	r.Rewrite(func(_ string, data []byte) []byte { return bytes.ReplaceAll(data, []byte("tenant-a"), []byte("t1")) }, func(string) bool { return false })
 	tree := copied(t, r)
-	if text, err := tree.ReadString("kata-vfio/asked.json"); err != nil || text != "the node's" {
+	if text, err := tree.FS.ReadString("kata-vfio/asked.json"); err != nil || text != "the node's" {
 		t.Errorf("the node's file reads %q, %v", text, err)
 	}
-	if text, err := tree.ReadString("kata-vfio/other.json"); err != nil || text != "t1" {
+	if text, err := tree.FS.ReadString("kata-vfio/other.json"); err != nil || text != "t1" {
 		t.Errorf("the program's file reads %q, %v", text, err)
 	}
 	if len(tree.Manifest.Failures) != 1 || tree.Manifest.Failures[0].Path != "sys/t1" || tree.Manifest.Failures[0].Error != "t1 is in the way" {

@@ -57,12 +57,12 @@ func TestWideCopiesFunctionsBehindLinks(t *testing.T) {
 	defer func() { _ = tree.Close() }()
 	for name, want := range map[string]error{"vendor": nil, "enable": fs.ErrNotExist, "p2pmem": fs.ErrNotExist, "rom": archive.ErrNotCollected} {
 		for _, dir := range []string{alias, function} {
-			if _, err := tree.ReadFile(dir + "/" + name); !errors.Is(err, want) {
+			if _, err := tree.FS.ReadFile(dir + "/" + name); !errors.Is(err, want) {
 				t.Errorf("%s/%s: %v, want %v", dir, name, err, want)
 			}
 		}
 	}
-	if target, err := tree.ReadLink(function + "/driver"); err != nil || target != "../../../bus/pci/drivers/vfio-pci" {
+	if target, err := tree.FS.ReadLink(function + "/driver"); err != nil || target != "../../../bus/pci/drivers/vfio-pci" {
 		t.Errorf("the driver's link: %q, %v", target, err)
 	}
 	for _, f := range tree.Manifest.Failures {

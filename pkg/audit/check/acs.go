@@ -77,8 +77,8 @@ func isPort(n *facts.Node, a *pci.Address) bool {
 func portsInside(n *facts.Node) []string {
 	var names []string
 	for _, p := range ports(n) {
-		if redirectsNothing(n, p.Function) {
-			names = append(names, p.Address.String())
+		if redirectsNothing(n, p.function) {
+			names = append(names, p.function.Address.String())
 		}
 	}
 	return names
@@ -108,9 +108,9 @@ func translationBlocked(n *facts.Node) Answer {
 		fix = "enable translation blocking by `pci=config_acs=` on the kernel command line"
 	}
 	return portsThat(n, verb{"doesn't block translated requests", "don't block translated requests"}, ", though no function below has ATS", acsRegisters, func(p *port) bool {
-		acs := p.Capabilities.ACS
+		acs := p.function.Capabilities.ACS
 		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 &&
-			!slices.ContainsFunc(translating, func(f *device.Function) bool { return slices.Contains(f.Upstream, p.Address) })
+			!slices.ContainsFunc(translating, func(f *device.Function) bool { return slices.Contains(f.Upstream, p.function.Address) })
 	}).fix(fix)
 }
 
@@ -118,7 +118,7 @@ func noEgressControl(n *facts.Node) Answer {
 	// With egress control on, the port sends requests to a peer whose bit in the egress vector is clear directly, even
 	// if redirection is on (PCI Express Base 6.12.3).
 	return portsThat(n, verb{"has egress control on", "have egress control on"}, "", acsRegisters, func(p *port) bool {
-		return p.Capabilities.ACS != nil && p.Capabilities.ACS.Control&pci.ACSEgressControl != 0
+		return p.function.Capabilities.ACS != nil && p.function.Capabilities.ACS.Control&pci.ACSEgressControl != 0
 	})
 }
 
@@ -126,7 +126,7 @@ func noEgressControl(n *facts.Node) Answer {
 func errorsContained(n *facts.Node) Answer {
 	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
 	return portsThat(n, verb{"has containment (DPC) off", "have containment (DPC) off"}, "", dpc, func(p *port) bool {
-		return p.Capabilities.DPC != nil && !p.Capabilities.DPC.Enabled
+		return p.function.Capabilities.DPC != nil && !p.function.Capabilities.DPC.Enabled
 	})
 }
 
@@ -149,11 +149,11 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 	all := ports(n)
 	var hidden []*device.Function
 	for _, p := range all {
-		if p.Capabilities.Truncated {
-			hidden = append(hidden, p.Function)
+		if p.function.Capabilities.Truncated {
+			hidden = append(hidden, p.function)
 		}
 		if so(p) {
-			names, seen, below = append(names, p.Address.String()), append(seen, evidence(p.Function)), append(below, p.below...)
+			names, seen, below = append(names, p.function.Address.String()), append(seen, evidence(p.function)), append(below, p.below...)
 		}
 	}
 	switch {
@@ -165,7 +165,7 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 	case len(hidden) > 0:
 		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
-	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
+	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.function)} })
 }
 
 // joinNames lists the first names, and the number of the others.

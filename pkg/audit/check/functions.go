@@ -52,8 +52,8 @@ func upstream(n *facts.Node, f *device.Function) []*device.Function {
 
 // port is a port above functions that tenants have or can get.
 type port struct {
-	*device.Function
-	below []pci.Address
+	function *device.Function
+	below    []pci.Address
 }
 
 // ports returns the ports above such functions, in the order of the functions.
@@ -63,7 +63,7 @@ func ports(n *facts.Node) []*port {
 	for _, f := range assignable(n) {
 		for _, p := range upstream(n, f) {
 			if known[p.Address] == nil {
-				known[p.Address] = &port{Function: p}
+				known[p.Address] = &port{function: p}
 				all = append(all, known[p.Address])
 			}
 			known[p.Address].below = append(known[p.Address].below, f.Address)

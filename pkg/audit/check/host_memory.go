@@ -152,7 +152,7 @@ func bmcUnreachable(n *facts.Node) Answer {
 		if source == "" {
 			return nil
 		}
-		return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source)).seen(class)
+		return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Info.Namespace, c.Info.Pod, source)).seen(class)
 	})
 	return slices.Concat(openInterfaces(n, names), inside, hiddenBundles(listed, "which host paths tenants' containers have")).
 		or(pass("only root of the node can reach the BMC", class))
@@ -174,11 +174,11 @@ func openInterfaces(n *facts.Node, names []string) Answer {
 func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
 	for _, name := range names {
 		node := "/dev/" + name
-		if slices.Contains(c.Devices, node) {
+		if slices.Contains(c.Info.Devices, node) {
 			return node
 		}
 		// The mount of a directory above the node shows the node, too.
-		for _, source := range c.Mounts {
+		for _, source := range c.Info.Mounts {
 			if strings.HasPrefix(node+"/", strings.TrimSuffix("/"+n.Real(source), "/")+"/") {
 				return source
 			}

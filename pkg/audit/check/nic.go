@@ -49,7 +49,7 @@ func neighborChecks() []Check {
 
 // givenVF is a VF of a network card that tenants hold or can get, with the settings that its PF imposes.
 type givenVF struct {
-	*device.Function
+	function *device.Function
 	settings *device.VFSettings
 	uplink   *facts.Uplink
 	seen     facts.Fact
@@ -64,7 +64,7 @@ func (v *givenVF) command() string {
 	if !plainName.MatchString(name) {
 		name = "<PF's interface>"
 	}
-	return fmt.Sprintf("ip link set %s vf %d", name, v.VF.Index)
+	return fmt.Sprintf("ip link set %s vf %d", name, v.function.VF.Index)
 }
 
 // vfVerdict is the fault of one VF. The zero value means that it has none.
@@ -86,19 +86,19 @@ type vfTally struct {
 }
 
 func (t *vfTally) add(v *givenVF, r vfVerdict) {
-	key := v.VF.PF.String() + r.text
+	key := v.function.VF.PF.String() + r.text
 	i, told := t.shared[key]
 	switch {
 	case r.state == "":
 	case r.state == finding.Fail:
-		text := fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
-		t.found = append(t.found, fail(text, configured(v)...).fix(r.fix).on(v.Function)...)
+		text := fmt.Sprintf("VF %d of PF %s %s", v.function.VF.Index, v.function.VF.PF, r.text)
+		t.found = append(t.found, fail(text, configured(v)...).fix(r.fix).on(v.function)...)
 	case told:
-		t.found[i].Devices = append(t.found[i].Devices, v.Address)
+		t.found[i].Devices = append(t.found[i].Devices, v.function.Address)
 	default:
 		t.shared[key] = len(t.found)
-		text := fmt.Sprintf("VFs of PF %s: %s", v.VF.PF, r.text)
-		t.found = append(t.found, say(r.state, text, configured(v)).fix(r.fix).object("PF "+v.VF.PF.String()).reaching(v.Address)...)
+		text := fmt.Sprintf("VFs of PF %s: %s", v.function.VF.PF, r.text)
+		t.found = append(t.found, say(r.state, text, configured(v)).fix(r.fix).object("PF "+v.function.VF.PF.String()).reaching(v.function.Address)...)
 	}
 }
 
@@ -116,7 +116,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 	t := vfTally{shared: map[string]int{}}
 	var judged []*givenVF
 	for _, f := range networkVFs(n) {
-		v := &givenVF{Function: f}
+		v := &givenVF{function: f}
 		if !kind(v) {
 			continue
 		}
@@ -142,7 +142,7 @@ func networkVFs(n *facts.Node) []*device.Function {
 func ethernet(v *givenVF) bool { return !infiniband(v) }
 
 // infiniband reports whether the VF has a GUID instead of a MAC address. Such a VF has no VLANs and no spoof check.
-func infiniband(v *givenVF) bool { return v.Class.Sub() == pci.ClassInfiniBand }
+func infiniband(v *givenVF) bool { return v.function.Class.Sub() == pci.ClassInfiniBand }
 
 func anyVF(*givenVF) bool { return true }
 
@@ -237,7 +237,7 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 		return vfVerdict{state: finding.Fail, text: "has no " + what + " from its PF"}
 	}
 	if other := seen[address]; other != nil {
-		return vfVerdict{state: finding.Fail, text: fmt.Sprintf("has the %s %s of %s", what, address, other.Address)}
+		return vfVerdict{state: finding.Fail, text: fmt.Sprintf("has the %s %s of %s", what, address, other.function.Address)}
 	}
 	seen[address] = v
 	return vfVerdict{}
@@ -249,7 +249,7 @@ func bounded(n *facts.Node) Answer {
 	for _, pf := range givingPFs(n) {
 		crowded[pf.Address] = len(n.Tenants(pf.PF.VFs...)) > 1
 	}
-	shared := func(v *givenVF) bool { return crowded[v.VF.PF] && len(n.TenanciesAt(v.Address)) > 0 }
+	shared := func(v *givenVF) bool { return crowded[v.function.VF.PF] && len(n.TenanciesAt(v.function.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {
 		switch {
 		case v.settings.Rate == nil:
@@ -285,9 +285,9 @@ func asGiven(n *facts.Node) Answer {
 			}
 		}
 	}
-	changed := func(v *givenVF) bool { return want[v.Address] != nil }
+	changed := func(v *givenVF) bool { return want[v.function.Address] != nil }
 	return eachVF(n, changed, func(v *givenVF) vfVerdict {
-		asked := want[v.Address].Want
+		asked := want[v.function.Address].Want
 		var differs []string
 		for _, s := range v.settings.Differ(&asked) {
 			// An address that is still to be generated can't differ.

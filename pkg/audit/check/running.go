@@ -116,17 +116,17 @@ func unprivileged(n *facts.Node) Answer {
 	containers, listed := tenantContainers(n)
 	sandboxes, _ := runtimes.Sandboxes(n)
 	return over(containers, func(c runtimes.Container) Answer {
-		if !c.Privileged || inVM(&c, sandboxes) {
+		if !c.Info.Privileged || inVM(&c, sandboxes) {
 			return nil
 		}
-		return inContainer(n, &c, "privileged", fmt.Sprintf("container %.12s of pod %s/%s is privileged and runs on the node's kernel", c.ID, c.Namespace, c.Pod))
+		return inContainer(n, &c, "privileged", fmt.Sprintf("container %.12s of pod %s/%s is privileged and runs on the node's kernel", c.Info.ID, c.Info.Namespace, c.Info.Pod))
 	}).or(hiddenBundles(listed, "whether tenants' containers are privileged")).or(pass(count(len(containers), "container")+" of tenants", listed...))
 }
 
 // inVM reports whether a container is in a VM of Kata's, by its shim or, if only its bundle is known, by its sandbox.
 func inVM(c *runtimes.Container, sandboxes []runtimes.Sandbox) bool {
-	if c.Runtime != "" {
-		return strings.Contains(path.Base(c.Runtime), "kata")
+	if c.Info.Runtime != "" {
+		return strings.Contains(path.Base(c.Info.Runtime), "kata")
 	}
-	return slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.ID == c.Sandbox })
+	return slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.Kata.ID == c.Info.Sandbox })
 }

@@ -163,30 +163,30 @@ func tenantMounts(n *facts.Node) Answer {
 	}
 	containers, listed := tenantContainers(n)
 	found := over(containers, func(c runtimes.Container) Answer {
-		return over(c.Mounts, func(source string) Answer {
+		return over(c.Info.Mounts, func(source string) Answer {
 			socket := socketBelow(n, source)
 			if socket == "" {
 				return nil
 			}
-			return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Namespace, c.Pod, source, socket))
+			return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Info.Namespace, c.Info.Pod, source, socket))
 		})
 	})
 	passed := pass(count(len(containers), "container") + " of tenants")
 	return showing(found.or(hiddenBundles(listed, "which host paths tenants' containers have")).or(passed), containers, func(c runtimes.Container) []facts.Fact {
-		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Mounts, " "), How: "read"}}
+		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Info.Mounts, " "), How: "read"}}
 	})
 }
 
 // tenantContainers returns the containers in namespaces that have devices, and the facts about all containers.
 func tenantContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	all, listed := runtimes.Containers(n)
-	return slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return len(devicesIn(n, c.Namespace)) == 0 }), listed
+	return slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return len(devicesIn(n, c.Info.Namespace)) == 0 }), listed
 }
 
 // inContainer fails for a mount, device or privilege of a tenant's container.
 func inContainer(n *facts.Node, c *runtimes.Container, has, text string) Answer {
 	return fail(text, facts.Fact{Path: c.Bundle, Value: has, How: "read"}).
-		object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devicesIn(n, c.Namespace)...)
+		object(fmt.Sprintf("pod %s/%s", c.Info.Namespace, c.Info.Pod)).reaching(devicesIn(n, c.Info.Namespace)...)
 }
 
 // hiddenBundles returns unknown with the facts about containers if they don't show all of them, the unavailable ones

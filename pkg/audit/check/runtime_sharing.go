@@ -117,13 +117,13 @@ func knownBlockDevices(n *facts.Node) Answer {
 func mountsDirectVolume(containers []runtimes.Container, volumes []runtimes.DirectVolume, sandbox, number string) bool {
 	return slices.ContainsFunc(volumes, func(v runtimes.DirectVolume) bool {
 		return v.Number == number && slices.ContainsFunc(containers, func(c runtimes.Container) bool {
-			return c.Sandbox == sandbox && slices.Contains(c.Mounts, v.Path)
+			return c.Info.Sandbox == sandbox && slices.Contains(c.Info.Mounts, v.Path)
 		})
 	})
 }
 
 func hasBlockDevice(containers []runtimes.Container, sandbox, number string) bool {
 	return slices.ContainsFunc(containers, func(c runtimes.Container) bool {
-		return c.Sandbox == sandbox && slices.Contains(c.BlockDevices, number)
+		return c.Info.Sandbox == sandbox && slices.Contains(c.Info.BlockDevices, number)
 	})
 }

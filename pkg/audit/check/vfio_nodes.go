@@ -199,7 +199,7 @@ func (k *kernelFault) fixedIn(release string) bool {
 // left out: they are trusted with the node.
 func ownNodes(n *facts.Node) Answer {
 	all, listed := allContainers(n)
-	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Privileged && len(devicesIn(n, c.Namespace)) == 0 })
+	containers := slices.DeleteFunc(slices.Clone(all), func(c runtimes.Container) bool { return c.Info.Privileged && len(devicesIn(n, c.Info.Namespace)) == 0 })
 	return over(containers, func(c runtimes.Container) Answer { return strangeNodes(n, &c) }).
 		or(hiddenBundles(listed, "which containers have VFIO nodes")).or(pass(count(len(containers), "container"), listed...))
 }
@@ -213,7 +213,7 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	}
 	for i := range running.Containers {
 		if c := running.Containers[i]; c.Namespace == "" {
-			containers = append(containers, runtimes.Container{Container: c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
+			containers = append(containers, runtimes.Container{Info: c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
 		}
 	}
 	return containers, listed
@@ -221,8 +221,8 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 
 // strangeNodes fails for each VFIO node of a container whose functions no claim of its namespace has.
 func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
-	own := devicesIn(n, c.Namespace)
-	return over(c.Devices, func(node string) Answer {
+	own := devicesIn(n, c.Info.Namespace)
+	return over(c.Info.Devices, func(node string) Answer {
 		behind := n.Behind(node)
 		// A group's node leads to its main function and to what goes with it.
 		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
@@ -235,8 +235,8 @@ func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 
 // whose names a container by its pod, or by its namespace in containerd.
 func whose(c *runtimes.Container) string {
-	if c.Pod == "" {
-		return fmt.Sprintf("container %s/%.12s of no pod", c.Space, c.ID)
+	if c.Info.Pod == "" {
+		return fmt.Sprintf("container %s/%.12s of no pod", c.Info.Space, c.Info.ID)
 	}
-	return fmt.Sprintf("a container of pod %s/%s", c.Namespace, c.Pod)
+	return fmt.Sprintf("a container of pod %s/%s", c.Info.Namespace, c.Info.Pod)
 }

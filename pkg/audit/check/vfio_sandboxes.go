@@ -24,9 +24,9 @@ const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
 // have it. VFIO-020 reports state whose VM has ended.
 func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
-	running := slices.DeleteFunc(slices.Clone(sandboxes), func(s runtimes.Sandbox) bool { return len(s.Devices) == 0 || isLeft(n, &s) })
+	running := slices.DeleteFunc(slices.Clone(sandboxes), func(s runtimes.Sandbox) bool { return len(s.Kata.Devices) == 0 || isLeft(n, &s) })
 	found := over(running, func(s runtimes.Sandbox) Answer {
-		return over(s.Devices, func(d runtimes.KataDevice) Answer { return notItsOwn(n, &s, d.Address) })
+		return over(s.Kata.Devices, func(d runtimes.KataDevice) Answer { return notItsOwn(n, &s, d.Address) })
 	})
 	found = append(found, damagedStates(asked)...)
 	if len(running) == 0 {
@@ -69,7 +69,7 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 		return false
 	}
 	if id := describeSandbox(rec); id != "" {
-		return id == s.ID
+		return id == s.Kata.ID
 	}
 	ref := rec.Plan.Claim
 	for _, pod := range ref.Pods {
@@ -109,10 +109,10 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 			return nil
 		}
 		var devices []pci.Address
-		for _, d := range s.Devices {
+		for _, d := range s.Kata.Devices {
 			devices = append(devices, d.Address)
 		}
-		return fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, has ended", sandboxName(&s), s.PID), sandboxFacts(s)...).
+		return fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, has ended", sandboxName(&s), s.Kata.PID), sandboxFacts(s)...).
 			object(sandboxName(&s)).held(devices)
 	})
 }
@@ -121,12 +121,12 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 // the VM may just be starting. If processes can't be read, the result is false.
 func isLeft(n *facts.Node, s *runtimes.Sandbox) bool {
 	_, seen := n.Holdings()
-	return seen.OK() && s.VMM == nil && s.PID != 0 && !n.Exists(sysfs.Process(s.PID, "cmdline")).OK()
+	return seen.OK() && s.VMM == nil && s.Kata.PID != 0 && !n.Exists(sysfs.Process(s.Kata.PID, "cmdline")).OK()
 }
 
 // isGone reports whether nothing of the sandbox exists. Its bundle exists before the VM starts.
 func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
-	if slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.ID == id }) {
+	if slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.Kata.ID == id }) {
 		return false
 	}
 	holdings, _ := n.Holdings()
@@ -134,14 +134,14 @@ func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 		return false
 	}
 	containers, _ := runtimes.Containers(n)
-	return !slices.ContainsFunc(containers, func(c runtimes.Container) bool { return c.ID == id })
+	return !slices.ContainsFunc(containers, func(c runtimes.Container) bool { return c.Info.ID == id })
 }
 
 // sandboxFacts returns the evidence that a sandbox exists.
 func sandboxFacts(s runtimes.Sandbox) []facts.Fact {
 	var seen []facts.Fact
-	if s.File != "" {
-		seen = append(seen, facts.Fact{Path: s.File, Value: inGuest(s.Devices), How: "read", Needs: "root"})
+	if s.Kata.File != "" {
+		seen = append(seen, facts.Fact{Path: s.Kata.File, Value: inGuest(s.Kata.Devices), How: "read", Needs: "root"})
 	}
 	if s.VMM != nil {
 		seen = append(seen, s.VMM.Cmdline)
@@ -167,9 +167,9 @@ func inGuest(devices []runtimes.KataDevice) string {
 // sandboxName names a sandbox, with its pod if its bundle has it.
 func sandboxName(s *runtimes.Sandbox) string {
 	if s.Pod == "" {
-		return fmt.Sprintf("sandbox %.12s", s.ID)
+		return fmt.Sprintf("sandbox %.12s", s.Kata.ID)
 	}
-	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.ID, s.Namespace, s.Pod)
+	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.Kata.ID, s.Namespace, s.Pod)
 }
 
 // DescribeKata returns the configuration of the node's Kata, and its sandboxes. It may be called at any time, and
@@ -244,10 +244,10 @@ func described(f facts.Fact) string {
 
 func newKataSandbox(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {
 	view := finding.KataSandbox{
-		ID: s.ID, Namespace: s.Namespace, Pod: s.Pod, Runtime: string(s.Runtime), Hypervisor: s.Hypervisor, PID: s.PID,
+		ID: s.Kata.ID, Namespace: s.Namespace, Pod: s.Pod, Runtime: string(s.Kata.Runtime), Hypervisor: s.Kata.Hypervisor, PID: s.Kata.PID,
 		Running: s.VMM != nil, Devices: []finding.KataSandboxDevice{},
 	}
-	for _, d := range s.Devices {
+	for _, d := range s.Kata.Devices {
 		has := finding.KataSandboxDevice{Address: d.Address, GuestPath: d.GuestPath, Bus: d.Bus, ColdPlugged: d.ColdPlugged, Endpoint: d.Endpoint, Claims: []string{}}
 		for _, t := range n.TenanciesAt(d.Address) {
 			has.Claims = append(has.Claims, t.Claim())

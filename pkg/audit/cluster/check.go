@@ -117,7 +117,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		found := slices.Clone(r.Findings)
+		found := slices.Clone(r.Report.Findings)
 		finding.Apply(o.Waivers, o.Today, found)
 		own = append(own, found...)
 		for j := range found {

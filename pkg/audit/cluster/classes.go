@@ -127,21 +127,21 @@ func promisesKept(s *State) []finding.Finding {
 }
 
 func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
-	if r.Kata == nil {
+	if r.Report.Kata == nil {
 		f := onNode(r.Node, "has a report of an older version, without its handlers")
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}
-	i := slices.IndexFunc(r.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
-	if i < 0 && len(r.Kata.Damaged) > 0 {
-		f := onNode(r.Node, fmt.Sprintf("has a container runtime whose configuration is not understood, so it is unknown whether it has the handler %s: %s", class.Handler, r.Kata.Damaged[0]))
+	i := slices.IndexFunc(r.Report.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
+	if i < 0 && len(r.Report.Kata.Damaged) > 0 {
+		f := onNode(r.Node, fmt.Sprintf("has a container runtime whose configuration is not understood, so it is unknown whether it has the handler %s: %s", class.Handler, r.Report.Kata.Damaged[0]))
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}
 	if i < 0 {
 		return []finding.Finding{onNode(r.Node, fmt.Sprintf("has no handler %s that runs Kata, to which RuntimeClass %s leads", class.Handler, class.Name))}
 	}
-	h := &r.Kata.Handlers[i]
+	h := &r.Report.Kata.Handlers[i]
 	if h.Damaged != "" {
 		f := onNode(r.Node, fmt.Sprintf("has settings of handler %s that are not understood: %s", h.Name, h.Damaged))
 		f.State = finding.Unknown

@@ -73,7 +73,7 @@ func auditedLately(s *State) []finding.Finding {
 		if !s.Nodes[r.Node] {
 			found = append(found, onNode(r.Node, "has a report, but is not in the cluster"))
 		} else if text := r.Untimely(s.Now); text != "" {
-			found = append(found, onNode(r.Node, text, saw("report of "+r.Node, r.Subject.Time)))
+			found = append(found, onNode(r.Node, text, saw("report of "+r.Node, r.Report.Subject.Time)))
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
@@ -91,13 +91,13 @@ func auditsPass(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		silent := r.Summary.States[finding.Unknown] + r.Summary.States[finding.Error]
-		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
-		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Summary.Verdict)))
+		silent := r.Report.Summary.States[finding.Unknown] + r.Report.Summary.States[finding.Error]
+		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Report.Summary.States[finding.Waived])
+		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Report.Summary.Verdict)))
 		switch {
-		case r.Summary.Fails():
+		case r.Report.Summary.Fails():
 			f.Severity = worst(r.Report)
-		case r.Summary.Verdict == finding.Unknown:
+		case r.Report.Summary.Verdict == finding.Unknown:
 			f.State = finding.Unknown
 		default:
 			continue
@@ -167,7 +167,7 @@ func recordsAgree(s *State) []finding.Finding {
 	others := recordedClaims(reports)
 	for i := range reports {
 		r := &reports[i]
-		if r.NodeRecords == nil {
+		if r.Report.NodeRecords == nil {
 			found = append(found, unknown("the report of node "+r.Node+" has no records of claims: an older version wrote it, or it covers only some checks")...)
 			continue
 		}
@@ -177,8 +177,8 @@ func recordsAgree(s *State) []finding.Finding {
 				found = append(found, r.lacks(&h)...)
 			}
 		}
-		for j := range r.NodeRecords.Claims {
-			c := &r.NodeRecords.Claims[j]
+		for j := range r.Report.NodeRecords.Claims {
+			c := &r.Report.NodeRecords.Claims[j]
 			found = append(found, s.outlives(r, c)...)
 			found = append(found, twice(others[c.UID], record{i, r, c})...)
 		}
@@ -195,11 +195,11 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 			saw("ResourceClaim "+h.status.Claim.Name()+" status.devices", h.status.Data.Address))
 		return []finding.Finding{of(owner.Namespace, f)}
 	}
-	i := slices.IndexFunc(r.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(owner.UID) })
+	i := slices.IndexFunc(r.Report.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(owner.UID) })
 	if i < 0 {
 		return at("the node's journal does not know it")
 	}
-	c := &r.NodeRecords.Claims[i]
+	c := &r.Report.NodeRecords.Claims[i]
 	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.status.Data.Address })
 	switch {
 	case h.status.Data.Address != "" && !has:
@@ -233,9 +233,9 @@ type record struct {
 func recordedClaims(reports []nodeReport) map[string][]record {
 	all := map[string][]record{}
 	for i := range reports {
-		if r := &reports[i]; r.NodeRecords != nil {
-			for j := range r.NodeRecords.Claims {
-				c := &r.NodeRecords.Claims[j]
+		if r := &reports[i]; r.Report.NodeRecords != nil {
+			for j := range r.Report.NodeRecords.Claims {
+				c := &r.Report.NodeRecords.Claims[j]
 				all[c.UID] = append(all[c.UID], record{i, r, c})
 			}
 		}
@@ -270,7 +270,7 @@ func before(since string, at time.Time) bool {
 // anchor is a checkpoint that was kept off a node, with the time by which it was
 // made.
 type anchor struct {
-	ledger.Anchor
+	kept ledger.Anchor
 	from string
 	by   time.Time
 }
@@ -290,7 +290,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 			continue
 		}
 		ledgers++
-		anchors := s.checkpoints(r, now.Origin)
+		anchors := s.checkpoints(r, now.Checkpoint.Origin)
 		if len(anchors) == 0 {
 			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
 			f[0].Object = "node " + r.Node
@@ -300,7 +300,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 		anchored++
 		for j := range anchors {
 			if text := anchors[j].contradicts(r, &now); text != "" {
-				f := onNode(r.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].Signed)), saw("report of "+r.Node, ledger.OneLine(now.Signed)))
+				f := onNode(r.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].kept.Signed)), saw("report of "+r.Node, ledger.OneLine(now.Signed)))
 				found = append(found, f)
 			}
 		}
@@ -318,9 +318,9 @@ func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {
-			known := slices.ContainsFunc(all, func(o anchor) bool { return o.Anchor == a }) // a claim's devices have the same
-			if a.Origin == origin && !known {
-				all = append(all, anchor{Anchor: a, from: from, by: by})
+			known := slices.ContainsFunc(all, func(o anchor) bool { return o.kept == a }) // a claim's devices have the same
+			if a.Checkpoint.Origin == origin && !known {
+				all = append(all, anchor{kept: a, from: from, by: by})
 			}
 		}
 	}
@@ -338,21 +338,21 @@ func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
 
 // contradicts says why a checkpoint can't be one of the report's ledger; empty if it can.
 func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
-	v, err := note.NewVerifier(r.NodeRecords.Ledger.Key)
+	v, err := note.NewVerifier(r.Report.NodeRecords.Ledger.Key)
 	if err != nil {
 		return "has no key for its ledger"
 	}
 	if _, err := ledger.OpenCheckpoint(now.Signed, v); err != nil {
 		return "reports a checkpoint that its own key has not signed"
 	}
-	if _, err := ledger.OpenCheckpoint(a.Signed, v); err != nil {
-		return fmt.Sprintf("has signed %d events with another key than its ledger has now", a.Size)
+	if _, err := ledger.OpenCheckpoint(a.kept.Signed, v); err != nil {
+		return fmt.Sprintf("has signed %d events with another key than its ledger has now", a.kept.Checkpoint.Size)
 	}
 	switch {
-	case a.Size == now.Size && a.Root != now.Root:
-		return fmt.Sprintf("has other events now than the %d that it had signed", a.Size)
-	case a.Size > now.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
-		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.Size, now.Size)
+	case a.kept.Checkpoint.Size == now.Checkpoint.Size && a.kept.Checkpoint.Root != now.Checkpoint.Root:
+		return fmt.Sprintf("has other events now than the %d that it had signed", a.kept.Checkpoint.Size)
+	case a.kept.Checkpoint.Size > now.Checkpoint.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
+		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.kept.Checkpoint.Size, now.Checkpoint.Size)
 	}
 	return ""
 }

@@ -54,16 +54,16 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 func agreed(r fleet.NodeReport) (nodeReport, []string) {
 	known := map[string]bool{}
 	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
-	for i := range r.Findings {
-		if r.Findings[i].State == finding.Fail {
-			known[key(&r.Findings[i])] = true
+	for i := range r.Report.Findings {
+		if r.Report.Findings[i].State == finding.Fail {
+			known[key(&r.Report.Findings[i])] = true
 		}
 	}
 	var contradicts []string
 	merged := *r.Report
 	for _, o := range r.Older {
 		at, _ := time.Parse(time.RFC3339, o.Subject.Time)
-		if r.Source != "" && o.Source != "" || r.At.Sub(at) > sameRun {
+		if r.Report.Source != "" && o.Source != "" || r.At.Sub(at) > sameRun {
 			continue
 		}
 		for i := range o.Findings {
@@ -98,7 +98,7 @@ func (s *State) contradictions() []finding.Finding {
 		if _, ids := agreed(r); len(ids) > 0 {
 			found = append(found, onNode(r.Node, fmt.Sprintf(
 				"has reports within %s that contradict each other: %s fails in one and not in the latest, and counts as failed. `kubectl logs --prefix` says which pod wrote a report",
-				sameRun, strings.Join(ids, ", ")), saw("report of "+r.Node, r.Subject.Time)))
+				sameRun, strings.Join(ids, ", ")), saw("report of "+r.Node, r.Report.Subject.Time)))
 		}
 	}
 	return found

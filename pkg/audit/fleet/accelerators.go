@@ -13,7 +13,7 @@ import (
 func accelerators() []requirement {
 	return []requirement{
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "driver_runtime_management", Level: Should,
 				Checked: "All plugins run the DaemonSet's version, and each GPU has the attributes driver, pluginVersion and kataVersion. The GPU's own driver is in the guest.",
 				Commands: []Command{
@@ -31,7 +31,7 @@ func accelerators() []requirement {
 			}, needs: []string{string(Slices), Nodes, DaemonSets}, judge: versions,
 		},
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "gpu_sharing", Level: Should,
 				Checked:  "Nothing: a VM gets whole PCI functions.",
 				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
@@ -43,7 +43,7 @@ func accelerators() []requirement {
 			},
 		},
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "virtualized_accelerator", Level: Should,
 				Checked:  "Nothing: a vGPU is no PCI function of its own.",
 				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},

@@ -15,7 +15,7 @@ import (
 
 func security() []requirement {
 	return []requirement{{
-		Requirement: Requirement{
+		entry: Requirement{
 			ID: "secure_accelerator_access", Level: Must,
 			Checked: "Each claim with a device is Ready, Isolated and Reset, and its pod runs in a VM under the NRI plugin's check. Admission policies refuse other ways to a device. " +
 				"`kata-vfio-audit cluster` passes: its dry runs try these ways.",

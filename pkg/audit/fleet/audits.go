@@ -76,7 +76,7 @@ func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit 
 	}
 	reports, refused := CredibleReports(reports, s.Now)
 	for _, r := range refused {
-		node(r.Subject.Name).untimely(r.Why)
+		node(r.Report.Subject.Name).untimely(r.Why)
 	}
 	for _, r := range LatestReports(reports, s.publishes()) {
 		node(r.Node).reported(&r, onNode[r.Node], known)
@@ -137,9 +137,9 @@ func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 // reported adds the failures in the node's own report. The published devices show which
 // functions belong to which claims.
 func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]*rule.Rule) {
-	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
-	for i := range r.Findings {
-		found := &r.Findings[i]
+	n.Reported, n.Verdict = new(r.At), r.Report.Summary.Verdict
+	for i := range r.Report.Findings {
+		found := &r.Report.Findings[i]
 		if found.State != finding.Fail {
 			continue
 		}

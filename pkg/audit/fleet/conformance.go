@@ -66,7 +66,7 @@ type Command struct {
 
 // requirement is a rule of the profile and how a cluster is judged by it.
 type requirement struct {
-	Requirement
+	entry Requirement
 	// since is the first profile that has the requirement, if older ones do not: "v1.37".
 	since string
 	// needs are the kinds of objects without which the answer is unknown.
@@ -110,7 +110,7 @@ func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 
 // check makes one finding of the judge's observation.
 func (r *requirement) check() check {
-	return check{ID: r.ID, Needs: r.needs, Judge: func(s *ConformanceState) []finding.Finding {
+	return check{ID: r.entry.ID, Needs: r.needs, Judge: func(s *ConformanceState) []finding.Finding {
 		o := r.judge(s)
 		f := finding.Finding{State: finding.Pass, Text: o.reason, Remediation: o.fix}
 		if o.reason != "" {
@@ -125,12 +125,12 @@ func (r *requirement) check() check {
 
 // answered returns the requirement with its result. Without a finding it is another part's.
 func (r *requirement) answered(found []finding.Finding) Requirement {
-	out := r.Requirement
+	out := r.entry
 	out.Evidence, out.Result = []string{}, NotOurs
 	if out.Commands == nil {
 		out.Commands = []Command{}
 	}
-	i := slices.IndexFunc(found, func(f finding.Finding) bool { return f.ID == r.ID })
+	i := slices.IndexFunc(found, func(f finding.Finding) bool { return f.ID == r.entry.ID })
 	if i < 0 {
 		return out
 	}

@@ -56,14 +56,14 @@ type Texts struct {
 
 // explaining is an explanation that grows.
 type explaining struct {
-	*State
+	state   *State
 	known   map[string]*rule.Rule
 	texts   []rule.Text
 	moments []Moment
 }
 
 func (s *State) explaining(texts Texts) *explaining {
-	e := &explaining{State: s, known: map[string]*rule.Rule{}, texts: texts.Codes}
+	e := &explaining{state: s, known: map[string]*rule.Rule{}, texts: texts.Codes}
 	for i := range texts.Rules {
 		e.known[texts.Rules[i].ID] = &texts.Rules[i]
 	}
@@ -169,8 +169,8 @@ func claimNow(s *State, c *cluster.Claim) string {
 // about a former pod of that name.
 func (e *explaining) podVM(namespace, name string, created time.Time) {
 	for _, r := range e.latest() {
-		for i := range r.Kata.Sandboxes {
-			s := &r.Kata.Sandboxes[i]
+		for i := range r.Report.Kata.Sandboxes {
+			s := &r.Report.Kata.Sandboxes[i]
 			if s.Namespace == namespace && s.Pod == name && !r.At.Before(created) {
 				e.vm(&r, s)
 			}
@@ -181,8 +181,8 @@ func (e *explaining) podVM(namespace, name string, created time.Time) {
 // deviceVM describes the VM that has a function of a node.
 func (e *explaining) deviceVM(node, address string) {
 	for _, r := range e.latest() {
-		for i := range r.Kata.Sandboxes {
-			s := &r.Kata.Sandboxes[i]
+		for i := range r.Report.Kata.Sandboxes {
+			s := &r.Report.Kata.Sandboxes[i]
 			if r.Node == node && slices.ContainsFunc(s.Devices, func(d finding.KataSandboxDevice) bool { return strings.EqualFold(d.Address.String(), address) }) {
 				e.vm(&r, s)
 			}
@@ -192,8 +192,8 @@ func (e *explaining) deviceVM(node, address string) {
 
 // latest returns the latest report of each node that has Kata's own view.
 func (e *explaining) latest() []NodeReport {
-	all := LatestReports(e.Reports, e.publishes())
-	return slices.DeleteFunc(all, func(r NodeReport) bool { return r.Kata == nil })
+	all := LatestReports(e.state.Reports, e.state.publishes())
+	return slices.DeleteFunc(all, func(r NodeReport) bool { return r.Report.Kata == nil })
 }
 
 func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {

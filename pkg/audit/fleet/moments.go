@@ -21,7 +21,7 @@ func (e *explaining) add(m Moment) { e.moments = append(e.moments, m) }
 func (e *explaining) claim(c *cluster.Claim) {
 	e.claimOnly(c)
 	for _, a := range c.Ours() {
-		if d := e.row(a.ID); d != nil {
+		if d := e.state.row(a.ID); d != nil {
 			e.device(d)
 		}
 	}
@@ -29,7 +29,7 @@ func (e *explaining) claim(c *cluster.Claim) {
 
 func (e *explaining) claimOnly(listed *cluster.Claim) {
 	of, c := "claim "+listed.Name(), listed.Object
-	row := e.rowClaim(listed)
+	row := e.state.rowClaim(listed)
 	e.add(Moment{At: c.CreationTimestamp.UTC(), Of: of, What: "created"})
 	if c.Status.Allocation != nil {
 		e.allocation(of, c.Status.Allocation, &row)
@@ -58,7 +58,7 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 		got.At, got.What, since = t.UTC(), "allocated", t.Time
 	}
 	e.add(got)
-	if row.State == Allocated && e.Now.Sub(since) > patience {
+	if row.State == Allocated && e.state.Now.Sub(since) > patience {
 		e.add(Moment{
 			Of: of, What: "no word from node " + row.Node, Text: "it does not say that the devices are ready, nor why not", Trouble: true,
 			Fix: "see whether the pod is on the node, and the plugin's pod runs there (`kubectl get pods -A -l app.kubernetes.io/name=kata-vfio -o wide`)",
@@ -69,7 +69,7 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 // onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
 func (e *explaining) onOffer() string {
 	var free, tainted, kept []string
-	for _, of := range gather(e.Devices(), func(d *Device) string { return d.Kind }) {
+	for _, of := range gather(e.state.Devices(), func(d *Device) string { return d.Kind }) {
 		free = append(free, fmt.Sprintf("%d %s", of.count(Free, Unseen), of.key))
 		if n := of.count(Tainted, Quarantined, Sanitizing); n > 0 {
 			tainted = append(tainted, fmt.Sprintf("%d %s", n, of.key))
@@ -82,7 +82,7 @@ func (e *explaining) onOffer() string {
 		return ""
 	}
 	text := "without taints, free or another namespace's: "
-	if e.Namespace == "" && e.Missing[Claims] == "" {
+	if e.state.Namespace == "" && e.state.Missing[Claims] == "" {
 		text = "free: "
 	}
 	text += strings.Join(free, ", ")
@@ -130,7 +130,7 @@ func isBad(c *Condition) bool {
 // pod explains a pod, which may be gone.
 func (e *explaining) pod(namespace, name string) {
 	of, uid := "pod "+namespace+"/"+name, ""
-	if p := e.State.pod(namespace, []string{name}); p != nil {
+	if p := e.state.pod(namespace, []string{name}); p != nil {
 		uid = string(p.UID)
 		e.podVM(namespace, name, p.CreationTimestamp.Time)
 		e.scheduled(of, p)
@@ -143,8 +143,8 @@ func (e *explaining) pod(namespace, name string) {
 // events adds the recorded events of an object. An event that another object has alike is added once. An event
 // of a former object with the same name does not count.
 func (e *explaining) events(of, kind, namespace, name, uid string) {
-	for i := range e.Events {
-		ev := &e.Events[i]
+	for i := range e.state.Events {
+		ev := &e.state.Events[i]
 		about := &ev.InvolvedObject
 		if about.Kind != kind || about.Namespace != namespace || about.Name != name || uid != "" && about.UID != "" && string(about.UID) != uid {
 			continue

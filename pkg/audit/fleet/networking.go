@@ -13,7 +13,7 @@ func networking() []requirement {
 		notOurs("ai_inference", Must, "An implementation of the Gateway API", "kubectl get gatewayclasses"),
 		notOurs("advanced_inference_ingress", Should, "An implementation of the Gateway API Inference Extension", "kubectl get inferencepools -A"),
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "high_performance_networking", Level: Should,
 				Checked: "NICs are published by DRA with what a claim selects by, and a running pod has one beside its cluster network.",
 				Commands: []Command{
@@ -32,7 +32,7 @@ func networking() []requirement {
 
 // notOurs is a requirement that another part of the platform provides.
 func notOurs(id string, level Level, provider, command string) requirement {
-	return requirement{Requirement: Requirement{
+	return requirement{entry: Requirement{
 		ID: id, Level: level, Provider: provider, Checked: "Nothing: no part of it concerns how pods get devices.", Commands: []Command{{command, "..."}},
 	}}
 }

@@ -164,10 +164,10 @@ const (
 
 // NodeReport is the latest report of one node, and those before it.
 type NodeReport struct {
-	*finding.Report
-	Node  string
-	At    time.Time
-	Older []*finding.Report
+	Report *finding.Report
+	Node   string
+	At     time.Time
+	Older  []*finding.Report
 }
 
 // LatestReports returns the latest report of each node, by its name in the cluster. isNode reports whether a name is a
@@ -195,7 +195,7 @@ func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeRe
 // name then.
 func FindNode(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
-		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {
+		if name := strings.TrimPrefix(c.Checkpoint.Origin, ledger.OriginPrefix); isNode(name) {
 			return name
 		}
 	}

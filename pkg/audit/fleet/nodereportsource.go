@@ -48,8 +48,8 @@ func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err e
 
 // RefusedReport is a report that does not count, and why, as words after its node's name.
 type RefusedReport struct {
-	*finding.Report
-	Why string
+	Report *finding.Report
+	Why    string
 }
 
 // CredibleReports separates the reports that can't be true, without reading the cluster: those of pods that wrote reports

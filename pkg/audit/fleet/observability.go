@@ -13,7 +13,7 @@ import (
 func observability() []requirement {
 	return []requirement{
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "accelerator_metrics", Level: Must,
 				Checked: "A running pod with a GPU serves metrics: it has a container port named metrics, or the annotation prometheus.io/scrape. " +
 					"Utilization, memory use, temperature and power draw are known to the GPU's driver only, which runs in the guest: through VFIO the node reads none of them, so the exporter runs in the pod. " +

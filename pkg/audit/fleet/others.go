@@ -17,7 +17,7 @@ func operators() []requirement {
 // of the conformance of Kubernetes itself since 1.35.
 func former() []requirement {
 	return []requirement{{
-		Requirement: Requirement{
+		entry: Requirement{
 			ID: "dra_support", Level: Must, Until: "v1.35",
 			Checked: "The API server serves resource.k8s.io/v1, nodes publish devices of the driver, and DeviceClasses select them.",
 			Commands: []Command{

@@ -15,7 +15,7 @@ import (
 func sandboxing() requirement {
 	return requirement{
 		since: "v1.37",
-		Requirement: Requirement{
+		entry: Requirement{
 			ID: "workload_sandboxing", Level: Should,
 			Checked: "All running pods with devices have a RuntimeClass that exists: the plugin prepares devices only for VMs. None shares a namespace or a directory with the node, " +
 				"or has a privileged container, and a policy refuses tenants' pods that would. Pods without devices are not looked at. " +

@@ -41,7 +41,7 @@ func (e *explaining) missingClass(message string) string {
 		return ""
 	}
 	var names []string
-	for _, c := range e.Cluster.OurClasses() {
+	for _, c := range e.state.Cluster.OurClasses() {
 		names = append(names, c.Name)
 	}
 	if len(names) == 0 {

@@ -15,7 +15,7 @@ import (
 func scheduling() []requirement {
 	return []requirement{
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "gang_scheduling", Level: Must,
 				Checked: "The API server serves an API for groups of pods (Kueue, PodGroup, Volcano), and a running pod with a device belongs to a group or a queue.",
 				Commands: []Command{
@@ -26,7 +26,7 @@ func scheduling() []requirement {
 			}, needs: []string{string(Slices), string(Claims), string(Pods), APIs}, judge: gangs,
 		},
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "cluster_autoscaling", Level: Must,
 				Checked: "An autoscaler reports that it adds a node for a pod with a claim for a GPU (Event TriggeredScaleUp or Nominated). Events last for an hour.",
 				Commands: []Command{
@@ -36,7 +36,7 @@ func scheduling() []requirement {
 			}, needs: []string{string(Slices), string(Claims), string(Pods), string(Events), APIs}, judge: scaleUps,
 		},
 		{
-			Requirement: Requirement{
+			entry: Requirement{
 				ID: "pod_autoscaling", Level: Must,
 				Checked: "The API server serves custom or external metrics, and an active HorizontalPodAutoscaler scales pods with devices.",
 				Commands: []Command{

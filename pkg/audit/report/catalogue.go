@@ -274,12 +274,12 @@ func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o O
 	if format == "md" {
 		return explainMarkdown(w, &e, d)
 	}
-	t := &table{tableStyle: tableStyle{color: o.Color, width: o.width(), wide: true}}
+	t := &table{style: tableStyle{color: o.Color, width: o.width(), wide: true}}
 	t.explain(&e)
 	if d != nil {
 		t.answers(d.visible())
 	}
-	if _, err := io.WriteString(w, t.String()); err != nil {
+	if _, err := io.WriteString(w, t.out.String()); err != nil {
 		return fmt.Errorf("write explanation: %w", err)
 	}
 	return nil
@@ -292,7 +292,7 @@ func (t *table) explain(e *entry) {
 			group = g.Title
 		}
 	}
-	t.WriteString(output.Paint(t.color, output.Bold, e.ID) + "  " + e.Title + "\n\n")
+	t.out.WriteString(output.Paint(t.style.color, output.Bold, e.ID) + "  " + e.Title + "\n\n")
 	t.field("severity", e.Weight())
 	t.field("group", group)
 	t.field("why", e.Why)
@@ -310,7 +310,7 @@ func (t *table) explain(e *entry) {
 
 func (t *table) field(name, text string) {
 	if text != "" && text != "``" {
-		writeColumns(&t.Builder, t.width, []int{10}, name, text)
+		writeColumns(&t.out, t.style.width, []int{10}, name, text)
 	}
 }
 

@@ -25,12 +25,12 @@ func (t *table) failures(g []finding.Finding) {
 	if worst.Exposure != finding.Unexposed && worst.Exposure != "" {
 		title += fmt.Sprintf(" (%s)", worst.Exposure.Words())
 	}
-	t.WriteString("\n")
-	first := output.Paint(t.color, severityColor(worst.Severity), fmt.Sprintf("%-10s", label)) + "  "
+	t.out.WriteString("\n")
+	first := output.Paint(t.style.color, severityColor(worst.Severity), fmt.Sprintf("%-10s", label)) + "  "
 	t.lines(first, strings.Repeat(" ", 12), title)
 	same, shown := sameAdvice(g), t.alike(g)
 	for i, like := range shown {
-		if i == shownOfRule && !t.wide {
+		if i == shownOfRule && !t.style.wide {
 			t.more(len(slices.Concat(shown[i:]...)))
 			break
 		}
@@ -49,7 +49,7 @@ func (t *table) failures(g []finding.Finding) {
 func (t *table) alike(g []finding.Finding) [][]finding.Finding {
 	var gathered [][]finding.Finding
 	for _, f := range g {
-		i := slices.IndexFunc(gathered, func(like []finding.Finding) bool { return !t.wide && isAlike(&like[0], &f) })
+		i := slices.IndexFunc(gathered, func(like []finding.Finding) bool { return !t.style.wide && isAlike(&like[0], &f) })
 		if i < 0 {
 			gathered = append(gathered, nil)
 			i = len(gathered) - 1
@@ -110,7 +110,7 @@ func (t *table) details(f *finding.Finding) {
 
 // list returns the first names, and the number of the others.
 func (t *table) list(names []string) string {
-	if t.wide || len(names) <= shownNames+1 {
+	if t.style.wide || len(names) <= shownNames+1 {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), len(names)-shownNames)
@@ -141,19 +141,19 @@ func (t *table) advice(f *finding.Finding) {
 	}
 	if f.Verify != "" {
 		// A command stays on one line, so that it can be copied.
-		t.WriteString("  by hand: " + f.Verify + "\n")
+		t.out.WriteString("  by hand: " + f.Verify + "\n")
 	}
 }
 
 func (t *table) evidence(f *finding.Finding) {
-	if !t.wide {
+	if !t.style.wide {
 		return
 	}
 	for _, e := range f.Evidence {
-		t.WriteString("      " + evidenceWords(&e) + "\n")
+		t.out.WriteString("      " + evidenceWords(&e) + "\n")
 	}
 	if f.LeftOut > 0 {
-		t.WriteString("      " + leftOutWords(f) + "\n")
+		t.out.WriteString("      " + leftOutWords(f) + "\n")
 	}
 }
 
@@ -190,7 +190,7 @@ func (t *table) unknowns(found []finding.Finding) {
 	slices.Reverse(needs)
 	for _, n := range needs {
 		if n == "" {
-			t.WriteString("  the node does not show it:\n")
+			t.out.WriteString("  the node does not show it:\n")
 		} else {
 			t.lines("  ", "  ", "with "+n+" it could be read:")
 		}
@@ -203,12 +203,12 @@ func (t *table) unknowns(found []finding.Finding) {
 
 func (t *table) unknown(g []finding.Finding) {
 	text := short(&g[0])
-	if len(g) > 1 && !t.wide {
+	if len(g) > 1 && !t.style.wide {
 		text += fmt.Sprintf("; so with %d more", len(g)-1)
 	}
 	t.lines("    ", "      ", text)
 	t.evidence(&g[0])
-	for i := 1; i < len(g) && t.wide; i++ {
+	for i := 1; i < len(g) && t.style.wide; i++ {
 		t.lines("    ", "      ", short(&g[i]))
 		t.evidence(&g[i])
 	}

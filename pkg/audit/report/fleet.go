@@ -107,7 +107,7 @@ func newFleetNode(r *fleet.NodeReport) fleetNode {
 	}
 	before, now := openRules(oldest), openRules(r.Report)
 	return fleetNode{
-		Name: r.Node, From: oldest.Subject.Time, To: r.Subject.Time, Reports: 1 + len(r.Older), Verdict: r.Summary.Verdict,
+		Name: r.Node, From: oldest.Subject.Time, To: r.Report.Subject.Time, Reports: 1 + len(r.Older), Verdict: r.Report.Summary.Verdict,
 		Before: newTally(before), Now: newTally(now), Open: now, New: failsOnly(now, before), Fixed: failsOnly(before, now),
 	}
 }

@@ -25,12 +25,12 @@ type tableStyle struct {
 
 // table is text that grows.
 type table struct {
-	strings.Builder
-	tableStyle
+	out   strings.Builder
+	style tableStyle
 }
 
 func writeTable(w io.Writer, d *Document, style tableStyle) error {
-	t := &table{tableStyle: style}
+	t := &table{style: style}
 	t.verdict(d)
 	for _, g := range byRule(d.in(finding.Fail)) {
 		t.failures(g)
@@ -39,12 +39,12 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 	t.unknowns(d.in(finding.Unknown))
 	t.section("For a person to look at", d.in(finding.Manual))
 	t.waived(d.in(finding.Waived))
-	if t.wide {
+	if t.style.wide {
 		t.section("In order", d.in(finding.Pass))
 		t.section("Nothing here that the check is about", d.in(finding.NotApplicable))
 	}
 	t.totals(&d.Summary)
-	if _, err := io.WriteString(w, t.String()); err != nil {
+	if _, err := io.WriteString(w, t.out.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
@@ -55,7 +55,7 @@ func (t *table) verdict(d *Document) {
 	var mark string
 	var color output.Color
 	switch {
-	case d.Summary.FailsAt(t.failOn):
+	case d.Summary.FailsAt(t.style.failOn):
 		mark, color = "✗", output.Red
 	case d.Summary.Fails():
 		mark, color = "!", output.Yellow
@@ -65,9 +65,9 @@ func (t *table) verdict(d *Document) {
 		mark, color = "?", output.Yellow
 	}
 	name := d.Subject.Label()
-	lines := output.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), t.width)
+	lines := output.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.style.failOn), t.style.width)
 	for _, line := range lines {
-		t.WriteString(output.Paint(t.color, color, line) + "\n")
+		t.out.WriteString(output.Paint(t.style.color, color, line) + "\n")
 	}
 	facts := []string{
 		"profile " + d.Profile, fmt.Sprintf("%s of %s", output.Count(d.Summary.Rules, "check"), output.Count(d.Summary.Devices, "PCI function")), d.Subject.Time,
@@ -127,11 +127,11 @@ func failedWords(s *finding.Summary) string {
 // lines writes text within the width, the first line behind first, the others
 // behind indent.
 func (t *table) lines(first, indent, text string) {
-	for i, line := range output.Wrap(text, t.width-len(indent)) {
+	for i, line := range output.Wrap(text, t.style.width-len(indent)) {
 		if i == 0 {
-			t.WriteString(first + line + "\n")
+			t.out.WriteString(first + line + "\n")
 		} else {
-			t.WriteString(indent + line + "\n")
+			t.out.WriteString(indent + line + "\n")
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (t *table) section(title string, found []finding.Finding) {
 	t.title(title)
 	for _, g := range byRule(found) {
 		for i, f := range g {
-			if i == shownOfRule && !t.wide {
+			if i == shownOfRule && !t.style.wide {
 				t.more(len(g) - i)
 				break
 			}
@@ -158,7 +158,7 @@ func (t *table) section(title string, found []finding.Finding) {
 }
 
 func (t *table) title(text string) {
-	t.WriteString("\n" + output.Paint(t.color, output.Bold, text) + "\n")
+	t.out.WriteString("\n" + output.Paint(t.style.color, output.Bold, text) + "\n")
 }
 
 func short(f *finding.Finding) string {
@@ -174,7 +174,7 @@ func (t *table) waived(found []finding.Finding) {
 		return
 	}
 	t.title("Accepted for a time")
-	for _, same := range byWaiver(found, t.wide) {
+	for _, same := range byWaiver(found, t.style.wide) {
 		f := &same[0]
 		text := about(f) + ": " + f.Text
 		if len(same) > 1 {
@@ -216,10 +216,10 @@ func (t *table) totals(s *finding.Summary) {
 	for _, state := range finding.States() {
 		words = append(words, fmt.Sprintf("%s %d", state, s.RuleStates[state]))
 	}
-	t.WriteString("\n")
+	t.out.WriteString("\n")
 	t.lines("", "", output.Count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
-	if t.hidden > 0 {
-		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", output.Count(t.hidden, "failure")))
+	if t.style.hidden > 0 {
+		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", output.Count(t.style.hidden, "failure")))
 	}
 }
 

@@ -23,9 +23,9 @@ func (m *Managed) Fix(words []string) string { return m.fix(words) }
 
 // managed is a row of the table of such systems.
 type managed struct {
-	kind LoaderKind
-	signs
-	Managed
+	kind  LoaderKind
+	signs signs
+	is    Managed
 }
 
 // signs identify a system. One of them is enough.
@@ -96,7 +96,7 @@ func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 			if l, ok := r.kernelOptions(); s.kind == KernelOptions && ok {
 				return l, true
 			}
-			l := Loader{Kind: s.kind, Managed: &s.Managed, EntryFiles: r.allEntryFiles()}
+			l := Loader{Kind: s.kind, Managed: &s.is, EntryFiles: r.allEntryFiles()}
 			if s.kind == Limine {
 				l.Defaults, l.EntryFiles = r.first(kernelargs.LimineDefaults), []string{kernelargs.LimineConfig}
 			}

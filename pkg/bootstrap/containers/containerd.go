@@ -12,10 +12,10 @@ import (
 
 // containerd is the containerd of one node, and the requirements for it.
 type containerd struct {
-	*wants
-	node node
-	kata *kata
-	at   containerdFiles
+	wants *wants
+	node  node
+	kata  *kata
+	at    containerdFiles
 	// known: a file shows the version of containerd. version is that of the configuration.
 	known   bool
 	version int64
@@ -30,10 +30,10 @@ func containerdWants(n node, k *kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
 	v := n.containerdVersion(c.at.program, containerdBinaries()...)
 	c.known = v.known()
-	c.fact("version", v.String(), v.Source)
-	c.fact("configuration", c.at.main, c.at.main)
+	c.wants.fact("version", v.String(), v.Source)
+	c.wants.fact("configuration", c.at.main, c.at.main)
 	if v.older(2, 0) {
-		c.refuse(rule.VersionTooOld, v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
+		c.wants.refuse(rule.VersionTooOld, v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
 			"Install containerd 2.2 or newer, then run bootstrap again.")
 		return c.wants, nil
 	}
@@ -46,7 +46,7 @@ func containerdWants(n node, k *kata) (*wants, error) {
 // read reads the main file, or returns the needed content if there is none.
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
-		c.refuse(rule.FileWrongType, c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
+		c.wants.refuse(rule.FileWrongType, c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
 			"Replace the link with a file, or add the import to its target: imports = [\""+facts.ContainerdDropIns+"/*.toml\"]")
 		return false
 	}
@@ -56,7 +56,7 @@ func (c *containerd) read() bool {
 		c.text = file.Value
 		return c.parse(file)
 	case file.Status != facts.Absent:
-		c.refuse(rule.FileUnreadable, c.at.main, c.at.main+" can't be read: "+file.Err, "Replace it with a file that root can read.")
+		c.wants.refuse(rule.FileUnreadable, c.at.main, c.at.main+" can't be read: "+file.Err, "Replace it with a file that root can read.")
 		return false
 	}
 	if !c.parseVendor() {
@@ -74,14 +74,14 @@ func (c *containerd) parseVendor() bool {
 	if c.at.vendor != "" {
 		file := c.node.Read(c.at.vendor)
 		if !file.OK() {
-			c.refuse(rule.FileUnreadable, c.at.vendor, "containerd is started with "+c.at.vendor+", which can't be read: "+cause(file), "Correct containerd's service.")
+			c.wants.refuse(rule.FileUnreadable, c.at.vendor, "containerd is started with "+c.at.vendor+", which can't be read: "+cause(file), "Correct containerd's service.")
 			return false
 		}
 		return c.parse(file)
 	}
 	c.versionOf, c.version = c.at.main, 3
 	if !c.known && c.at.distribution == nil { // a distribution whose containerd is older is not supported
-		c.warn(rule.VersionUnknown, c.at.main, "No file shows the version of containerd. Bootstrap writes files of version 3, with which containerd 1 does not start.",
+		c.wants.warn(rule.VersionUnknown, c.at.main, "No file shows the version of containerd. Bootstrap writes files of version 3, with which containerd 1 does not start.",
 			"Make sure that containerd is 2.2 or newer (containerd --version).")
 	}
 	return true
@@ -90,7 +90,7 @@ func (c *containerd) parseVendor() bool {
 func (c *containerd) parse(file facts.Fact) bool {
 	t, err := facts.ParseTable(file)
 	if err != nil {
-		c.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
+		c.wants.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false
 	}
 	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
@@ -101,11 +101,11 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) supported() bool {
 	switch {
 	case c.version < 2:
-		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
+		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
 			"Migrate it: run containerd config migrate > config.new, review the result, and replace the file with it. "+
 				"If you have no settings in it (Docker's package ships it with CRI disabled), start from containerd config default.")
 	case c.version > 4:
-		c.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
+		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
 			"Use version 2, 3 or 4, or a kata-vfio that supports this version.")
 	default:
 		return true
@@ -120,7 +120,7 @@ func (c *containerd) mayBeOld(before *facts.Containerd) bool {
 	if c.known || before.Version > 2 {
 		return false
 	}
-	c.refuse(rule.VersionUnknown, c.versionOf, fmt.Sprintf("%s has version 2, which containerd 1 also reads, and no file shows the version of containerd. "+
+	c.wants.refuse(rule.VersionUnknown, c.versionOf, fmt.Sprintf("%s has version 2, which containerd 1 also reads, and no file shows the version of containerd. "+
 		"Containerd 1 would not start with bootstrap's drop-in, or would ignore it.", c.versionOf),
 		"If containerd is 2.2 or newer (containerd --version), migrate the file to version 3: run containerd config migrate > config.new, review the result, "+
 			"and replace the file with it. Otherwise install containerd 2.2 or newer.")
@@ -148,15 +148,15 @@ func (c *containerd) decide() error {
 		return nil
 	}
 	for _, h := range c.kata.handlers {
-		c.refuseOther(h.name, before.All, ours.All, handlerSection(h.name)...)
+		c.wants.refuseOther(h.name, before.All, ours.All, handlerSection(h.name)...)
 	}
 	dropIn := []byte(text)
 	main, ok := c.imported(dropIn)
-	if !ok || c.refused() {
+	if !ok || c.wants.refused() {
 		return nil
 	}
 	c.check(before, ours, main, dropIn)
-	if !c.refused() {
+	if !c.wants.refused() {
 		c.want(main, dropIn)
 	}
 	return nil
@@ -175,7 +175,7 @@ func (c *containerd) load(main string, dropIn []byte) *facts.Containerd {
 // damaged refuses files that containerd does not start with.
 func (c *containerd) damaged(loaded *facts.Containerd) bool {
 	for _, file := range loaded.Damaged {
-		c.refuse(rule.FileDamaged, file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
+		c.wants.refuse(rule.FileDamaged, file.Path, "containerd would not start with "+file.Path+": "+cause(file), c.repair(file.Path, "Correct the file, or remove it from the imports."))
 	}
 	return len(loaded.Damaged) > 0
 }
@@ -186,7 +186,7 @@ func (c *containerd) disabled(all facts.Table) bool {
 	needed := []string{"cri", facts.CRIBefore, facts.CRIRuntime, "io.containerd.cri.v1.images", facts.NRI}
 	for _, name := range s.List() {
 		if slices.Contains(needed, name) {
-			c.refuse(rule.PluginDisabled, s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
+			c.wants.refuse(rule.PluginDisabled, s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
 				"Remove it from disabled_plugins.")
 			return true
 		}
@@ -202,10 +202,10 @@ func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn [
 	}
 	want := before.All.Clone()
 	want.Merge(ours.All)
-	c.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
+	c.wants.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
 	for _, h := range c.kata.handlers {
 		if h.block && !after.All.Sub(handlerSection(h.name)...).Setting("", "snapshotter").IsSet() {
-			c.warn(rule.SnapshotterMissing, c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
+			c.wants.warn(rule.SnapshotterMissing, c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
 				"Set snapshotter (such as erofs) for the handler "+h.name+" in your own drop-in, and for its images.")
 		}
 	}
@@ -214,10 +214,10 @@ func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn [
 
 // want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
-	c.file(c.at.dropIn, dropIn, c.at.why(c.kata), state.ContainerdRestart)
-	c.restarted(c.node, blueprint.RuntimeContainerd, c.at.dropIn)
+	c.wants.file(c.at.dropIn, dropIn, c.at.why(c.kata), state.ContainerdRestart)
+	c.wants.restarted(c.node, blueprint.RuntimeContainerd, c.at.dropIn)
 	if !c.at.generated {
-		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
+		c.wants.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}
-	c.startsWith(c.at)
+	c.wants.startsWith(c.at)
 }

@@ -94,7 +94,7 @@ func (c *containerd) placeDropIn() bool {
 	c.warnOfImports()
 	t, err := facts.ParseTable(c.node.with(c.at.main, []byte(c.text)).Read(c.at.main))
 	if err != nil {
-		c.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
+		c.wants.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
 		return false
 	}
 	for _, pattern := range t.Setting("", "imports").List() {
@@ -107,7 +107,7 @@ func (c *containerd) placeDropIn() bool {
 	if d.Merges || !c.node.exists(c.at.main) && d.DropIns != "" {
 		return c.importDropIns()
 	}
-	c.refuse(rule.GeneratedFile, c.at.main, fmt.Sprintf("%s is written by %s at each start and imports no directory, so an edit would be lost.", c.at.main, d.Name), c.importFix())
+	c.wants.refuse(rule.GeneratedFile, c.at.main, fmt.Sprintf("%s is written by %s at each start and imports no directory, so an edit would be lost.", c.at.main, d.Name), c.importFix())
 	return false
 }
 
@@ -117,12 +117,12 @@ func (c *containerd) importDropIns() bool {
 	d := c.at.distribution
 	text, err := addImport(c.at.main, c.text, path.Join(d.DropIns, "*.toml"))
 	if err != nil {
-		c.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
+		c.wants.refuse(rule.FileDamaged, c.at.main, err.Error(), c.repair(c.at.main, "Correct the file."))
 		return false
 	}
 	c.text = text
 	if !d.Merges {
-		c.warn(rule.NotStartedYet, c.at.dropIn, fmt.Sprintf("%s did not start on this node yet. Its configuration imports %s/*.toml from %s %s on.", d.Name, d.DropIns, d.Name, d.Since),
+		c.wants.warn(rule.NotStartedYet, c.at.dropIn, fmt.Sprintf("%s did not start on this node yet. Its configuration imports %s/*.toml from %s %s on.", d.Name, d.DropIns, d.Name, d.Since),
 			"Install a release that does, and run kata-vfio-bootstrap verify after its first start.")
 	}
 	return true
@@ -135,7 +135,7 @@ func (c *containerd) warnOfImports() {
 	if !ok || !facts.ImportsTwice(template) {
 		return
 	}
-	c.warn(rule.TemplateImportsTwice, template.Path, fmt.Sprintf("%s has imports and includes the template of %s, which itself has imports from %s %s on. containerd does not start with both.", template.Path, d.Name, d.Name, d.Since),
+	c.wants.warn(rule.TemplateImportsTwice, template.Path, fmt.Sprintf("%s has imports and includes the template of %s, which itself has imports from %s %s on. containerd does not start with both.", template.Path, d.Name, d.Name, d.Since),
 		fmt.Sprintf("Upgrade to %s %s or newer, and remove the line imports from the template before the upgrade restarts %s. Then run bootstrap again.", d.Name, d.Since, d.Name))
 }
 

@@ -121,7 +121,7 @@ func (c *containerd) checkCgroups(all facts.Table) {
 	if s.On() {
 		driver = "systemd"
 	}
-	c.compareCgroups(c.node.kubelet(), driver, s.File, "SystemdCgroup in the options of the handler "+name)
+	c.wants.compareCgroups(c.node.kubelet(), driver, s.File, "SystemdCgroup in the options of the handler "+name)
 }
 
 // compareCgroups warns if the kubelet and the runtime have different cgroup drivers. A kubelet without a setting uses

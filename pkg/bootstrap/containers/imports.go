@@ -166,7 +166,7 @@ func (c *containerd) imported(dropIn []byte) (string, bool) {
 	}
 	main, err := addImport(c.at.main, c.text, c.pattern())
 	if err != nil {
-		c.refuse(rule.ImportMissing, c.at.main, "The import can't be added: "+err.Error(), "Add it yourself: imports = [\""+c.pattern()+"\"]")
+		c.wants.refuse(rule.ImportMissing, c.at.main, "The import can't be added: "+err.Error(), "Add it yourself: imports = [\""+c.pattern()+"\"]")
 		return "", false
 	}
 	return main, c.startedWith()
@@ -183,7 +183,7 @@ func (c *containerd) startedWith() bool {
 			return true
 		}
 	}
-	c.refuse(rule.ImportMissing, c.at.main, fmt.Sprintf("%s exists, but containerd is started with %s, which the file does not import.", c.at.main, c.at.vendor),
+	c.wants.refuse(rule.ImportMissing, c.at.main, fmt.Sprintf("%s exists, but containerd is started with %s, which the file does not import.", c.at.main, c.at.vendor),
 		"Remove it, or add imports = [\""+c.at.vendor+"\"] to it, or start containerd with it.")
 	return false
 }

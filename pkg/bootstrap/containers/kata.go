@@ -74,7 +74,7 @@ func kataWants(n node, o blueprint.Containers) (*wants, *kata, error) {
 		}
 	}
 	if w.refused() {
-		w.Files = nil
+		w.wanted.Files = nil
 	}
 	return w, &k, nil
 }
@@ -162,8 +162,8 @@ func (n node) checkKata(w *wants, flavour blueprint.Flavor, h *handler, text str
 // modules requires modules, each once.
 func (w *wants) modules(all []state.Module) {
 	for _, m := range all {
-		if !slices.Contains(w.Modules, m) {
-			w.Modules = append(w.Modules, m)
+		if !slices.Contains(w.wanted.Modules, m) {
+			w.wanted.Modules = append(w.wanted.Modules, m)
 		}
 	}
 }

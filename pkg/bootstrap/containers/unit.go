@@ -76,7 +76,7 @@ func socketWants(n node) (*wants, error) {
 	} else if err := w.units(dir); err != nil {
 		return nil, err
 	}
-	w.Files = append(w.Files, state.File{
+	w.wanted.Files = append(w.wanted.Files, state.File{
 		Part: w.part, Path: "etc/systemd/system/sockets.target.wants/" + socketUnit, Target: path.Join(dir, socketUnit),
 		Why:  "systemd creates the socket's file at each boot: without it, Kata's Go runtime trusts a pod's annotations",
 		Then: []state.FollowUp{state.UnitsReload, state.SocketStart},

@@ -40,7 +40,7 @@ func Wanted(tree state.Tree, o blueprint.Containers) (state.Wanted, error) {
 		if err != nil {
 			return state.Wanted{}, fmt.Errorf("containers: %w", err)
 		}
-		join(&all, w.Wanted)
+		join(&all, w.wanted)
 	}
 	return all, nil
 }
@@ -73,7 +73,7 @@ func runtimeWants(n node, o blueprint.Containers) (*wants, error) {
 	if err != nil {
 		return nil, err
 	}
-	join(&w.Wanted, engine.Wanted)
+	join(&w.wanted, engine.wanted)
 	return w, nil
 }
 
@@ -109,13 +109,13 @@ func cause(file facts.Fact) string {
 
 // wants collects the requirements of one part.
 type wants struct {
-	part string
-	state.Wanted
+	part   string
+	wanted state.Wanted
 }
 
 // file requires a file with the content.
 func (w *wants) file(path string, content []byte, why string, then ...state.FollowUp) {
-	w.Files = append(w.Files, state.File{
+	w.wanted.Files = append(w.wanted.Files, state.File{
 		Part: w.part, Path: below(path), Content: content, Mode: 0o644, Why: why, Then: then,
 	})
 }
@@ -129,19 +129,19 @@ func (w *wants) refuse(code rule.Code, path, text, fix string) {
 func (w *wants) warn(code rule.Code, path, text, fix string) { w.problem(code, false, path, text, fix) }
 
 func (w *wants) problem(code rule.Code, fatal bool, path, text, fix string) {
-	w.Problems = append(w.Problems, state.Problem{Part: w.part, Code: code, Fatal: fatal, Path: below(path), Text: text, Fix: fix})
+	w.wanted.Problems = append(w.wanted.Problems, state.Problem{Part: w.part, Code: code, Fatal: fatal, Path: below(path), Text: text, Fix: fix})
 }
 
 func (w *wants) fact(name, value, source string) {
 	if source != "" {
 		source = "/" + below(source)
 	}
-	w.Facts = append(w.Facts, state.Fact{Part: w.part, Name: name, Value: value, Source: source})
+	w.wanted.Facts = append(w.wanted.Facts, state.Fact{Part: w.part, Name: name, Value: value, Source: source})
 }
 
 // refused reports whether a problem prevents changes.
 func (w *wants) refused() bool {
-	for _, p := range w.Problems {
+	for _, p := range w.wanted.Problems {
 		if p.Fatal {
 			return true
 		}

@@ -14,7 +14,7 @@ import (
 
 // Container is a container of the node, by its bundle or by what a running containerd says.
 type Container struct {
-	containerd.Container
+	Info containerd.Container
 	// Bundle is the path of the file that says so; where only containerd says so, what it was asked.
 	Bundle string
 }
@@ -43,14 +43,14 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 	}
 	for i := range running.Containers {
 		c := &running.Containers[i]
-		at := slices.IndexFunc(containers, func(b Container) bool { return b.ID == c.ID })
+		at := slices.IndexFunc(containers, func(b Container) bool { return b.Info.ID == c.ID })
 		switch {
 		case at >= 0:
-			initData := containers[at].InitData // a copy of the node holds none
-			containers[at].Container = *c
-			containers[at].InitData = initData
+			initData := containers[at].Info.InitData // a copy of the node holds none
+			containers[at].Info = *c
+			containers[at].Info.InitData = initData
 		case c.Namespace != "":
-			containers = append(containers, Container{Container: *c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
+			containers = append(containers, Container{Info: *c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
 		}
 	}
 	return containers, append(listed, asked)
@@ -70,8 +70,8 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 			case errors.Is(err, fs.ErrNotExist): // it ended since it was listed
 			case err != nil:
 				listed = append(listed, facts.Fact{Path: "/" + file, How: "read", Status: facts.Broken, Err: err.Error()})
-			case c.Namespace != "":
-				c.ID = id
+			case c.Info.Namespace != "":
+				c.Info.ID = id
 				containers = append(containers, c)
 			}
 		}
@@ -89,5 +89,5 @@ func container(n *facts.Node, file string) (Container, error) {
 	if err != nil {
 		return Container{}, fmt.Errorf("read %s: %w", file, err)
 	}
-	return Container{Container: c, Bundle: "/" + file}, nil
+	return Container{Info: c, Bundle: "/" + file}, nil
 }

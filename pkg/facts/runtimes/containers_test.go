@@ -29,7 +29,7 @@ func TestContainersOfEachDistributionAreSeen(t *testing.T) {
 	} {
 		of := files{c.state + bundle: `{"annotations": {"io.kubernetes.cri.sandbox-namespace": "team-a"}}`}.and(c.files)
 		found, _ := runtimes.Containers(node(t, of))
-		seen := slices.ContainsFunc(found, func(c runtimes.Container) bool { return c.Namespace == "team-a" })
+		seen := slices.ContainsFunc(found, func(c runtimes.Container) bool { return c.Info.Namespace == "team-a" })
 		if want := c.state != "run/docker/containerd"; seen != want {
 			t.Errorf("%s: the container in %s is seen: got %t, want %t", about, c.state, seen, want)
 		}

@@ -155,12 +155,12 @@ func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 		}
 		seen = facts.Fact{Path: "/" + file, How: "read"}
 		c, err := container(n, file)
-		if err == nil && c.InitData == "" {
+		if err == nil && c.Info.InitData == "" {
 			seen.Value = "no init data"
 			return false, seen
 		}
 		if err == nil {
-			has, err = holdsPolicy(c.InitData)
+			has, err = holdsPolicy(c.Info.InitData)
 		}
 		if err != nil {
 			seen.Status, seen.Err = facts.Broken, err.Error()

@@ -12,7 +12,7 @@ import (
 type Sandbox struct {
 	// Sandbox has the VMM's PID and the guest paths of devices also where the VMM's
 	// command line alone tells them.
-	KataSandbox
+	Kata KataSandbox
 	// Namespace and Pod are those of its bundle; empty if there is none.
 	Namespace, Pod string
 	// VMM is its process; nil if none is seen.
@@ -39,7 +39,7 @@ func readSandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 	states, asked := ReadKataSandboxes(n)
 	var found []Sandbox
 	for _, s := range states {
-		found = append(found, Sandbox{KataSandbox: s})
+		found = append(found, Sandbox{Kata: s})
 	}
 	vmms := VMMs(n)
 	for i := range vmms {
@@ -49,19 +49,19 @@ func readSandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 	}
 	containers, _ := Containers(n)
 	for _, c := range containers {
-		if i := slices.IndexFunc(found, func(s Sandbox) bool { return s.ID == c.ID }); i >= 0 {
-			found[i].Namespace, found[i].Pod = c.Namespace, c.Pod
+		if i := slices.IndexFunc(found, func(s Sandbox) bool { return s.Kata.ID == c.Info.ID }); i >= 0 {
+			found[i].Namespace, found[i].Pod = c.Info.Namespace, c.Info.Pod
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Sandbox) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(found, func(a, b Sandbox) int { return strings.Compare(a.Kata.ID, b.Kata.ID) })
 	return found, asked
 }
 
 // withVMM adds a VMM to the sandbox that its name says.
 func withVMM(found []Sandbox, v *VMM) []Sandbox {
-	i := slices.IndexFunc(found, func(s Sandbox) bool { return s.ID == v.Sandbox })
+	i := slices.IndexFunc(found, func(s Sandbox) bool { return s.Kata.ID == v.Sandbox })
 	if i < 0 {
-		i, found = len(found), append(found, Sandbox{KataSandbox: KataSandbox{ID: v.Sandbox}})
+		i, found = len(found), append(found, Sandbox{Kata: KataSandbox{ID: v.Sandbox}})
 	}
 	found[i].take(v)
 	return found
@@ -70,26 +70,26 @@ func withVMM(found []Sandbox, v *VMM) []Sandbox {
 // take adds the content of the VMM's command line. The state's PID is kept, so that the two can be compared.
 func (s *Sandbox) take(v *VMM) {
 	s.VMM = v
-	if s.PID == 0 {
-		s.PID = v.PID
+	if s.Kata.PID == 0 {
+		s.Kata.PID = v.PID
 	}
 	for _, p := range v.Passed() {
 		a, err := pci.ParseAddress(p.Address)
 		if err != nil {
 			continue
 		}
-		i := slices.IndexFunc(s.Devices, func(d KataDevice) bool { return d.Address == a })
+		i := slices.IndexFunc(s.Kata.Devices, func(d KataDevice) bool { return d.Address == a })
 		if i < 0 {
-			i, s.Devices = len(s.Devices), append(s.Devices, KataDevice{Address: a})
+			i, s.Kata.Devices = len(s.Kata.Devices), append(s.Kata.Devices, KataDevice{Address: a})
 		}
-		s.Devices[i].ColdPlugged = true
-		if s.Devices[i].Bus == "" {
-			s.Devices[i].Bus = p.Bus
+		s.Kata.Devices[i].ColdPlugged = true
+		if s.Kata.Devices[i].Bus == "" {
+			s.Kata.Devices[i].Bus = p.Bus
 		}
 	}
-	for i := range s.Devices {
-		if s.Devices[i].GuestPath == "" {
-			s.Devices[i].GuestPath = v.GuestPath(s.Devices[i].Bus)
+	for i := range s.Kata.Devices {
+		if s.Kata.Devices[i].GuestPath == "" {
+			s.Kata.Devices[i].GuestPath = v.GuestPath(s.Kata.Devices[i].Bus)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func testFile(tb testing.TB, name string) string {
 // where says of a sandbox's devices where they are.
 func where(s *runtimes.Sandbox) string {
 	var all []string
-	for _, d := range s.Devices {
+	for _, d := range s.Kata.Devices {
 		all = append(all, fmt.Sprintf("%s=%s@%s", d.Address, d.GuestPath, d.Bus))
 	}
 	return strings.Join(all, " ")
@@ -49,7 +49,7 @@ func TestSandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
 		t.Fatalf("there are %+v", found)
 	}
 	s := found[0]
-	if s.Namespace != "team-a" || s.Pod != "train" || s.PID != 951 || s.VMM == nil || s.VMM.PID != 951 {
+	if s.Namespace != "team-a" || s.Pod != "train" || s.Kata.PID != 951 || s.VMM == nil || s.VMM.PID != 951 {
 		t.Errorf("the sandbox is %+v", s)
 	}
 	if want := "0000:21:10.0=05/00@rp0 0000:22:00.0=06/00@rp1 0000:21:10.2=@"; where(&s) != want {
@@ -59,7 +59,7 @@ func TestSandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
 
 func TestVMMWithoutAStateIsASandbox(t *testing.T) {
 	found, _ := runtimes.Sandboxes(node(t, recordedVMM(t)))
-	if len(found) != 1 || found[0].File != "" || found[0].PID != 951 || where(&found[0]) != "0000:21:10.0=05/00@rp0 0000:22:00.0=06/00@rp1" {
+	if len(found) != 1 || found[0].Kata.File != "" || found[0].Kata.PID != 951 || where(&found[0]) != "0000:21:10.0=05/00@rp0 0000:22:00.0=06/00@rp1" {
 		t.Errorf("there are %+v", found)
 	}
 }

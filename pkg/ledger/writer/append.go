@@ -41,16 +41,16 @@ func (w *Writer) Ready(ctx context.Context) error {
 	select {
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
-		return &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+		return &Error{Dir: w.config.Dir, Err: context.Cause(ctx)}
 	}
 	defer func() { <-w.turn }()
 	release, err := w.begun(ctx)
 	if err == nil {
 		release()
-		err = unix.Access(w.Dir, unix.W_OK|unix.X_OK) // the open files don't show a disk that became read-only
+		err = unix.Access(w.config.Dir, unix.W_OK|unix.X_OK) // the open files don't show a disk that became read-only
 	}
 	if err != nil {
-		return &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}
+		return &Error{Dir: w.config.Dir, Err: fmt.Errorf("append: %w", err)}
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (w *Writer) do(ctx context.Context, r *request) error {
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
 		if w.withdraw(r) {
-			return &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+			return &Error{Dir: w.config.Dir, Err: context.Cause(ctx)}
 		}
 		w.turn <- struct{}{} // another goroutine is writing this request; wait for it
 	}
@@ -104,7 +104,7 @@ func (w *Writer) writeAll(ctx context.Context) {
 	err := w.write(ctx, events, durable)
 	signed := w.at.signed
 	if err != nil {
-		err, signed = &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}, ""
+		err, signed = &Error{Dir: w.config.Dir, Err: fmt.Errorf("append: %w", err)}, ""
 		w.observe(events, 0, time.Since(start), err)
 	}
 	for _, r := range batch {
@@ -120,7 +120,7 @@ func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, 
 	for i := range events {
 		o.Types = append(o.Types, events[i].Type)
 	}
-	w.Observe(o)
+	w.config.Observe(o)
 }
 
 // write appends events as one write, and has them and all events before on disk if durable is set.
@@ -183,9 +183,9 @@ func (w *Writer) extend(events []ledger.Event, durable bool) error {
 func (w *Writer) complete(e ledger.Event, at position) ([]byte, error) {
 	e.Version, e.Seq, e.Prev = ledger.Version, at.chain.Size, at.chain.Last
 	e.Time, e.BootTime, e.BootID, e.Elapsed = at.tick.time, at.tick.boot, at.tick.bootID, at.tick.elapsed
-	e.Node, e.Machine = w.Node, w.Machine
+	e.Node, e.Machine = w.config.Node, w.config.Machine
 	if e.Actor == (ledger.Actor{}) {
-		e.Actor = w.Actor
+		e.Actor = w.config.Actor
 	}
 	if w.names != nil {
 		w.names.Hide(&e)

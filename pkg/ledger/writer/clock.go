@@ -49,6 +49,6 @@ func (t tick) then(at time.Time, boot int64, bootID string) tick {
 
 // lookAtClocks returns the present moment. The writer is at the end of the ledger.
 func (w *Writer) lookAtClocks() tick {
-	at, boot := w.Now()
-	return w.at.tick.then(at.UTC().Round(0), boot, w.BootID)
+	at, boot := w.config.Now()
+	return w.at.tick.then(at.UTC().Round(0), boot, w.config.BootID)
 }

@@ -44,7 +44,7 @@ func (w *Writer) makeKey() ([]byte, error) {
 	if len(names) > 0 {
 		return nil, &ledger.DamagedError{File: ledger.PrivateKeyFile, What: "the private key is missing, and the ledger can't be continued without it"}
 	}
-	secret, _, err := note.GenerateKey(rand.Reader, ledger.OriginPrefix+w.Node)
+	secret, _, err := note.GenerateKey(rand.Reader, ledger.OriginPrefix+w.config.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (w *Writer) loadPseudonyms() (*ledger.Pseudonyms, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if !w.Pseudonyms {
+	if !w.config.Pseudonyms {
 		return nil, nil
 	}
 	key := make([]byte, ledger.PseudonymKeySize)

@@ -79,7 +79,7 @@ func (w *Writer) remembered(ctx context.Context, a pci.Address, types []ledger.T
 		return nil, false, nil
 	}
 	if err := w.noteNewer(ctx); err != nil {
-		return nil, true, &Error{Dir: w.Dir, Err: err}
+		return nil, true, &Error{Dir: w.config.Dir, Err: err}
 	}
 	var latest placed
 	for _, t := range types {
@@ -130,7 +130,7 @@ func (w *Writer) note(known map[pci.Address]map[ledger.Type]placed, types []ledg
 			continue
 		}
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil || e.BootID != w.BootID || !slices.Contains(types, e.Type) {
+		if err != nil || e.BootID != w.config.BootID || !slices.Contains(types, e.Type) {
 			continue
 		}
 		at.event = e

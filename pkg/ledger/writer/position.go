@@ -165,7 +165,7 @@ func (w *Writer) newest() (string, error) {
 
 // segments returns the names of all segments, in order.
 func (w *Writer) segments() ([]string, error) {
-	entries, err := os.ReadDir(w.Dir)
+	entries, err := os.ReadDir(w.config.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (w *Writer) begin(c ledger.Chain) error {
 
 // replace writes a file durably, whole or not at all.
 func (w *Writer) replace(name string, data []byte, mode fs.FileMode) error {
-	if err := renameio.WriteFile(w.path(name), data, mode, renameio.WithTempDir(w.Dir), renameio.IgnoreUmask()); err != nil {
+	if err := renameio.WriteFile(w.path(name), data, mode, renameio.WithTempDir(w.config.Dir), renameio.IgnoreUmask()); err != nil {
 		return err
 	}
 	return w.syncDir()
@@ -202,7 +202,7 @@ func (w *Writer) replace(name string, data []byte, mode fs.FileMode) error {
 
 // rotate begins the next segment where this one is full.
 func (w *Writer) rotate() error {
-	if w.at.offset < w.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
+	if w.at.offset < w.config.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
 		return nil
 	}
 	if err := w.flush(); err != nil {
@@ -216,7 +216,7 @@ func (w *Writer) rotate() error {
 
 // history returns the names of the files with events, in order: segments, and the events that stay of dropped ones.
 func (w *Writer) history() ([]string, error) {
-	entries, err := os.ReadDir(w.Dir)
+	entries, err := os.ReadDir(w.config.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -242,15 +242,15 @@ func (w *Writer) backwards(ctx context.Context, look func(name string, data []by
 		return nil
 	}
 	if err != nil {
-		return &Error{Dir: w.Dir, Err: err}
+		return &Error{Dir: w.config.Dir, Err: err}
 	}
 	var buffer []byte
 	for _, name := range slices.Backward(names) {
 		if ctx.Err() != nil {
-			return &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+			return &Error{Dir: w.config.Dir, Err: context.Cause(ctx)}
 		}
 		if buffer, err = w.readFrom(name, 0, buffer); err != nil {
-			return &Error{Dir: w.Dir, Err: err}
+			return &Error{Dir: w.config.Dir, Err: err}
 		}
 		if look(name, buffer) {
 			return nil

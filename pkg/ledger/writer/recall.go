@@ -59,7 +59,7 @@ func (w *Writer) recalled(ctx context.Context, uid string) (events []ledger.Even
 		return nil, false, nil
 	}
 	if err := w.readOn(ctx); err != nil {
-		return nil, true, &Error{Dir: w.Dir, Err: err}
+		return nil, true, &Error{Dir: w.config.Dir, Err: err}
 	}
 	return slices.Clone(w.recall.events[uid]), true, nil
 }
@@ -131,7 +131,7 @@ func (w *Writer) lastIn(data []byte, a pci.Address, types []ledger.Type) *ledger
 			continue
 		}
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
-		if err == nil && e.BootID == w.BootID && e.Concerns(a) && slices.Contains(types, e.Type) {
+		if err == nil && e.BootID == w.config.BootID && e.Concerns(a) && slices.Contains(types, e.Type) {
 			last = e
 		}
 	}
@@ -144,7 +144,7 @@ func (w *Writer) isThisBoot(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
 		if err == nil && e.Type != "" { // not the header
-			return e.BootID == w.BootID
+			return e.BootID == w.config.BootID
 		}
 	}
 	return true

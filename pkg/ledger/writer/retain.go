@@ -33,7 +33,7 @@ type file struct {
 // hashes of the dropped events stay, so that the rest can still be proven. A damaged file is evidence: it stays, with all
 // later ones. The lock is held.
 func (w *Writer) maintain() error {
-	if w.Retain == 0 && w.RetainBytes == 0 {
+	if w.config.Retain == 0 && w.config.RetainBytes == 0 {
 		return nil
 	}
 	files, err := w.files()
@@ -47,7 +47,7 @@ func (w *Writer) maintain() error {
 	for _, f := range files {
 		total += f.size
 	}
-	if w.RetainBytes == 0 || total <= w.RetainBytes {
+	if w.config.RetainBytes == 0 || total <= w.config.RetainBytes {
 		return nil
 	}
 	if err := w.cutToShares(files, total); err != nil {
@@ -75,7 +75,7 @@ func (w *Writer) files() ([]file, error) {
 
 // dropOld drops the files that are older than the retention, and returns the others.
 func (w *Writer) dropOld(files []file) ([]file, error) {
-	if w.Retain == 0 {
+	if w.config.Retain == 0 {
 		return files, nil
 	}
 	var buffer []byte
@@ -85,10 +85,10 @@ func (w *Writer) dropOld(files []file) ([]file, error) {
 			return nil, err
 		}
 		last := lastEvent(buffer)
-		if last == nil || time.Duration(w.lookAtClocks().elapsed-last.Elapsed) <= w.Retain {
+		if last == nil || time.Duration(w.lookAtClocks().elapsed-last.Elapsed) <= w.config.Retain {
 			break
 		}
-		if cut, err := w.cut(files[0].name, nil, fmt.Sprintf("after %s", w.Retain)); err != nil || !cut {
+		if cut, err := w.cut(files[0].name, nil, fmt.Sprintf("after %s", w.config.Retain)); err != nil || !cut {
 			return files, err
 		}
 		files = files[1:]
@@ -148,7 +148,7 @@ func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
 func (w *Writer) sound(name string) (first int64, leaves []byte, lines [][]byte, err error) {
 	if ledger.IsKept(name) {
 		first = ledger.FirstSeq(name)
-		lines, damage, err := ledger.ReadKept(os.DirFS(w.Dir), first)
+		lines, damage, err := ledger.ReadKept(os.DirFS(w.config.Dir), first)
 		if err != nil || damage != nil {
 			return 0, nil, nil, err
 		}

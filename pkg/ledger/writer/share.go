@@ -142,8 +142,8 @@ func (w *Writer) cutToShares(files []file, total int64) error {
 			sum[t] += n
 		}
 	}
-	share := fairShare(sum, w.RetainBytes)
-	why := fmt.Sprintf("because all events have %d bytes, and the limit is %d, of which each namespace has a share of %d", total, w.RetainBytes, share)
+	share := fairShare(sum, w.config.RetainBytes)
+	why := fmt.Sprintf("because all events have %d bytes, and the limit is %d, of which each namespace has a share of %d", total, w.config.RetainBytes, share)
 	for i, f := range files[:len(files)-1] {
 		over := slices.Sorted(maps.Keys(used[i].by))
 		over = slices.DeleteFunc(over, func(t tenant) bool { return sum[t] <= share })

@@ -92,7 +92,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Writer appends to a ledger. Its methods may be called from several goroutines.
 type Writer struct {
-	Config
+	config Config
 
 	mu    sync.Mutex // guards queue
 	queue []*request
@@ -128,15 +128,15 @@ type request struct {
 // New returns a writer that opens the ledger when it first appends: a plugin without a history yet can work, and
 // whatever needs an event fails with the reason.
 func New(c Config) *Writer {
-	w := &Writer{Config: c, turn: make(chan struct{}, 1)}
-	if w.SegmentBytes == 0 {
-		w.SegmentBytes = DefaultSegmentBytes
+	w := &Writer{config: c, turn: make(chan struct{}, 1)}
+	if w.config.SegmentBytes == 0 {
+		w.config.SegmentBytes = DefaultSegmentBytes
 	}
-	if w.Now == nil {
-		w.Now = now
+	if w.config.Now == nil {
+		w.config.Now = now
 	}
-	if w.Observe == nil {
-		w.Observe = func(Write) {}
+	if w.config.Observe == nil {
+		w.config.Observe = func(Write) {}
 	}
 	return w
 }
@@ -183,10 +183,10 @@ func (w *Writer) ready() error {
 // lock takes the ledger's lock, which all processes share.
 func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	if w.locks == nil {
-		if err = journal.MakeDir(w.Dir); err != nil {
+		if err = journal.MakeDir(w.config.Dir); err != nil {
 			return nil, err
 		}
-		if w.locks, err = journal.NewLocks(w.Dir); err != nil {
+		if w.locks, err = journal.NewLocks(w.config.Dir); err != nil {
 			return nil, err
 		}
 	}
@@ -204,11 +204,11 @@ func (w *Writer) Checkpoint() string {
 	return ""
 }
 
-func (w *Writer) path(name string) string { return filepath.Join(w.Dir, name) }
+func (w *Writer) path(name string) string { return filepath.Join(w.config.Dir, name) }
 
 // syncDir makes the directory's entries durable.
 func (w *Writer) syncDir() error {
-	d, err := os.Open(w.Dir)
+	d, err := os.Open(w.config.Dir)
 	if err != nil {
 		return err
 	}

@@ -87,21 +87,21 @@ func Configure(ctx context.Context, devices []Device, opts Options) (*Report, er
 	if opts.SysRoot == "" {
 		opts.SysRoot = "/sys"
 	}
-	r := &run{Options: opts, kernel: k, targets: targets}
+	r := &run{options: opts, kernel: k, targets: targets}
 	if err := r.find(ctx); err != nil {
 		return nil, err
 	}
 	err = r.configure(ctx)
-	if err == nil && !r.DryRun {
+	if err == nil && !r.options.DryRun {
 		err = r.await(ctx)
 	}
 	err = errors.Join(err, r.observe(ctx))
-	return newReport(targets, r.DryRun), err
+	return newReport(targets, r.options.DryRun), err
 }
 
 // run is one call of Configure.
 type run struct {
-	Options
+	options Options
 	kernel  *kernel
 	targets []*target
 }
@@ -132,13 +132,13 @@ func (r *run) change(ctx context.Context, t *target, what string, do func() erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if r.DryRun {
+	if r.options.DryRun {
 		return nil
 	}
 	if err := do(); err != nil {
 		return t.errorf("%s: %w", what, explain(err))
 	}
-	r.Log.InfoContext(ctx, "changed", slog.String("interface", t.result.Name.Value), slog.String("what", what))
+	r.options.Log.InfoContext(ctx, "changed", slog.String("interface", t.result.Name.Value), slog.String("what", what))
 	return nil
 }
 

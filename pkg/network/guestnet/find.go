@@ -25,7 +25,7 @@ const (
 func (r *run) find(ctx context.Context) error {
 	var links []link
 	var missing []string
-	found, err := poll(ctx, r.Wait, r.Log, func() (string, error) {
+	found, err := poll(ctx, r.options.Wait, r.options.Log, func() (string, error) {
 		var err error
 		if links, err = r.kernel.links(ctx); err != nil {
 			return "", err
@@ -40,7 +40,7 @@ func (r *run) find(ctx context.Context) error {
 		return fmt.Errorf("find the interfaces: %w", err)
 	}
 	if !found {
-		return &NotFoundError{Missing: missing, Seen: describe(links), Wait: r.Wait}
+		return &NotFoundError{Missing: missing, Seen: describe(links), Wait: r.options.Wait}
 	}
 	return nil
 }
@@ -49,16 +49,16 @@ func (r *run) find(ctx context.Context) error {
 func (r *run) match(links []link) (missing []string, err error) {
 	owner := map[int]*target{}
 	for _, t := range r.targets {
-		found, how, err := t.pick(links, r.SysRoot)
+		found, how, err := t.pick(links, r.options.SysRoot)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t, err)
+			return nil, fmt.Errorf("%s: %w", t.device, err)
 		}
 		if found == nil {
-			missing = append(missing, fmt.Sprintf("%s (%s)", t.Device, t.sought()))
+			missing = append(missing, fmt.Sprintf("%s (%s)", t.device, t.device.sought()))
 			continue
 		}
 		if other := owner[found.index]; other != nil {
-			return nil, inputErrorf("interface %s is that of both %s and %s", found, other.Device, t.Device)
+			return nil, inputErrorf("interface %s is that of both %s and %s", found, other.device, t.device)
 		}
 		owner[found.index] = t
 		t.found(*found, how)
@@ -68,22 +68,22 @@ func (r *run) match(links []link) (missing []string, err error) {
 
 // pick returns the target's interface, or nil if it does not exist.
 func (t *target) pick(links []link, sysRoot string) (found *link, how string, err error) {
-	if t.MAC != nil {
+	if t.device.MAC != nil {
 		if found, err = only(links, func(l *link) bool {
-			return bytes.Equal(l.mac, t.MAC) || bytes.Equal(l.permanent, t.MAC)
+			return bytes.Equal(l.mac, t.device.MAC) || bytes.Equal(l.permanent, t.device.MAC)
 		}); found != nil || err != nil {
 			return found, byMAC, err
 		}
 	}
-	if t.PortGUID != nil {
-		if found, err = only(links, func(l *link) bool { return bytes.Equal(l.portGUID(), t.PortGUID) }); found != nil || err != nil {
+	if t.device.PortGUID != nil {
+		if found, err = only(links, func(l *link) bool { return bytes.Equal(l.portGUID(), t.device.PortGUID) }); found != nil || err != nil {
 			return found, byGUID, err
 		}
 	}
-	if t.PCI == nil {
+	if t.device.PCI == nil {
 		return nil, "", nil
 	}
-	names, err := listInterfaces(sysRoot, *t.PCI)
+	names, err := listInterfaces(sysRoot, *t.device.PCI)
 	if err != nil {
 		return nil, "", err
 	}
@@ -140,12 +140,12 @@ func describe(links []link) []string {
 func (t *target) found(l link, how string) {
 	t.link = l
 	t.result = Interface{
-		Claim: t.Claim, Request: t.Request, Device: t.Name,
+		Claim: t.device.Claim, Request: t.device.Request, Device: t.device.Name,
 		FoundBy: how, MAC: l.mac.String(), PCI: l.pci, Carrier: l.carrier,
 		Name: Setting[string]{Value: l.name}, MTU: Setting[int]{Value: l.mtu}, Up: Setting[bool]{Value: l.up},
 		Addresses: []Address{}, Routes: []RouteResult{}, Rules: []RuleResult{},
 	}
 	if how == byPCI && l.pci == "" {
-		t.result.PCI = t.PCI.String()
+		t.result.PCI = t.device.PCI.String()
 	}
 }

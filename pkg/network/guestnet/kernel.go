@@ -157,7 +157,7 @@ func (k *kernel) setUp(index int) error { return k.handle.LinkSetUp(device(index
 
 // address is the current state of an interface's address.
 type address struct {
-	netip.Prefix
+	prefix               netip.Prefix
 	tentative, duplicate bool
 }
 
@@ -203,7 +203,7 @@ func toIPNet(p netip.Prefix) *net.IPNet {
 
 // hop is the current state of one hop of a route.
 type hop struct {
-	Route
+	route Route
 	index int  // the interface
 	own   bool // made by the kernel itself
 }

@@ -12,7 +12,7 @@ import (
 
 // errorf returns an error about the target's interface.
 func (t *target) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s, interface %s: %w", t.Device, &t.link, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s, interface %s: %w", t.device, &t.link, fmt.Errorf(format, args...))
 }
 
 // rename renames the interfaces. An interface whose name another target needs gets a temporary name first, so that two
@@ -28,7 +28,7 @@ func (r *run) rename(ctx context.Context) error {
 		}
 	}
 	for _, t := range r.targets {
-		if !t.renames() || !slices.ContainsFunc(r.targets, func(o *target) bool { return o.Network.Interface == t.link.name }) {
+		if !t.renames() || !slices.ContainsFunc(r.targets, func(o *target) bool { return o.device.Network.Interface == t.link.name }) {
 			continue
 		}
 		aside := fmt.Sprintf("kata-vfio%d", t.link.index)
@@ -46,12 +46,12 @@ func (r *run) rename(ctx context.Context) error {
 
 // renames reports whether the target's interface gets another name.
 func (t *target) renames() bool {
-	return t.Network.Interface != "" && t.Network.Interface != t.link.name
+	return t.device.Network.Interface != "" && t.device.Network.Interface != t.link.name
 }
 
 // checkName refuses a name if an interface that keeps it exists.
 func (r *run) checkName(t *target, links []link) error {
-	name := t.Network.Interface
+	name := t.device.Network.Interface
 	i := slices.IndexFunc(links, func(l link) bool { return l.name == name || slices.Contains(l.altNames, name) })
 	if !t.renames() || i < 0 {
 		return nil
@@ -68,12 +68,12 @@ func (r *run) renameOne(ctx context.Context, t *target) error {
 	if !t.renames() {
 		return nil
 	}
-	name := t.Network.Interface
+	name := t.device.Network.Interface
 	if err := r.change(ctx, t, "rename to "+name, func() error { return r.kernel.setName(t.link.index, name) }); err != nil {
 		return err
 	}
 	t.result.Name.change(name)
-	if r.DryRun {
+	if r.options.DryRun {
 		return nil
 	}
 	// It may have been taken down to be renamed.
@@ -83,7 +83,7 @@ func (r *run) renameOne(ctx context.Context, t *target) error {
 }
 
 func (r *run) setMTU(ctx context.Context, t *target) error {
-	asked := t.Network.MTU
+	asked := t.device.Network.MTU
 	if asked == nil || *asked == t.link.mtu {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (r *run) setUp(ctx context.Context, t *target) error {
 
 // await waits for the links, then for the addresses, which need the links.
 func (r *run) await(ctx context.Context) error {
-	if !r.NoWaitLink {
+	if !r.options.NoWaitLink {
 		if err := r.awaitLinks(ctx); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (r *run) await(ctx context.Context) error {
 
 func (r *run) awaitLinks(ctx context.Context) error {
 	var down []string
-	done, err := poll(ctx, r.Wait, r.Log, func() (string, error) {
+	done, err := poll(ctx, r.options.Wait, r.options.Log, func() (string, error) {
 		down = nil
 		for _, t := range r.targets {
 			l, err := r.kernel.link(ctx, t.link.index)
@@ -138,7 +138,7 @@ func (r *run) awaitLinks(ctx context.Context) error {
 		return "link of " + strings.Join(down, ", "), nil
 	})
 	if err == nil && !done {
-		return &NoLinkError{Interfaces: down, Wait: r.Wait}
+		return &NoLinkError{Interfaces: down, Wait: r.options.Wait}
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (r *run) addAddresses(ctx context.Context, t *target) error {
 		return t.errorf("%w", err)
 	}
 	for _, asked := range t.addresses {
-		i := slices.IndexFunc(present, func(a address) bool { return a.Prefix == asked })
+		i := slices.IndexFunc(present, func(a address) bool { return a.prefix == asked })
 		missing := i < 0 || present[i].duplicate
 		if i >= 0 && missing {
 			if err := r.change(ctx, t, "remove duplicate address "+asked.String(), func() error {
@@ -180,7 +180,7 @@ func (r *run) addAddress(ctx context.Context, t *target, prefix netip.Prefix) er
 // detection does not end there.
 func (r *run) awaitAddresses(ctx context.Context) error {
 	var tentative []string
-	done, err := poll(ctx, r.Wait, r.Log, func() (string, error) {
+	done, err := poll(ctx, r.options.Wait, r.options.Log, func() (string, error) {
 		tentative = nil
 		for _, t := range r.targets {
 			more, err := r.tentative(ctx, t)
@@ -195,7 +195,7 @@ func (r *run) awaitAddresses(ctx context.Context) error {
 		return "duplicate address detection of " + strings.Join(tentative, ", "), nil
 	})
 	if err == nil && !done {
-		return fmt.Errorf("duplicate address detection of %s has not ended after %v; wait longer", strings.Join(tentative, ", "), r.Wait)
+		return fmt.Errorf("duplicate address detection of %s has not ended after %v; wait longer", strings.Join(tentative, ", "), r.options.Wait)
 	}
 	return err
 }
@@ -214,11 +214,11 @@ func (r *run) tentative(ctx context.Context, t *target) ([]string, error) {
 	var tentative []string
 	for _, a := range present {
 		switch {
-		case !slices.Contains(t.addresses, a.Prefix):
+		case !slices.Contains(t.addresses, a.prefix):
 		case a.duplicate:
-			return nil, t.errorf("another host on the link has %s already (duplicate address detection failed); take it from one of the two", a.Addr())
+			return nil, t.errorf("another host on the link has %s already (duplicate address detection failed); take it from one of the two", a.prefix.Addr())
 		case a.tentative && l.carrier:
-			tentative = append(tentative, a.String())
+			tentative = append(tentative, a.prefix.String())
 		}
 	}
 	return tentative, nil
@@ -248,17 +248,17 @@ func (r *run) addRoutes(ctx context.Context, t *target) error {
 // has reports whether the route exists. Another route in its place is an error, because the kernel has one route to a
 // network for each metric.
 func (t *target) has(present []hop, asked Route) (bool, error) {
-	if slices.ContainsFunc(present, func(h hop) bool { return h.Route == asked && h.index == t.link.index }) {
+	if slices.ContainsFunc(present, func(h hop) bool { return h.route == asked && h.index == t.link.index }) {
 		return true, nil
 	}
 	i := slices.IndexFunc(present, func(h hop) bool {
-		return h.To == asked.To && h.Table == asked.Table && h.Metric == asked.Metric
+		return h.route.To == asked.To && h.route.Table == asked.Table && h.route.Metric == asked.Metric
 	})
 	if i < 0 {
 		return false, nil
 	}
 	return false, t.errorf("add route %s: another route to it has metric %d (%s, on interface number %d); use another metric, or another table",
-		asked, asked.Metric, present[i].Route, present[i].index)
+		asked, asked.Metric, present[i].route, present[i].index)
 }
 
 func (r *run) addRoute(ctx context.Context, t *target, asked Route) error {
@@ -301,7 +301,7 @@ func (r *run) observe(ctx context.Context) error {
 		t.result.Unmanaged = t.unmanaged(addresses, hops, rules)
 		for i := range t.result.Addresses {
 			a := &t.result.Addresses[i]
-			a.Tentative = slices.ContainsFunc(addresses, func(p address) bool { return p.Prefix == a.Address && p.tentative })
+			a.Tentative = slices.ContainsFunc(addresses, func(p address) bool { return p.prefix == a.Address && p.tentative })
 		}
 		errs = append(errs, linkErr, err)
 	}
@@ -312,13 +312,13 @@ func (r *run) observe(ctx context.Context) error {
 func (t *target) unmanaged(addresses []address, hops []hop, rules []Rule) Unmanaged {
 	u := Unmanaged{Addresses: []netip.Prefix{}, Routes: []Route{}, Rules: []Rule{}}
 	for _, a := range addresses {
-		if !slices.Contains(t.addresses, a.Prefix) && !a.Addr().IsLinkLocalUnicast() {
-			u.Addresses = append(u.Addresses, a.Prefix)
+		if !slices.Contains(t.addresses, a.prefix) && !a.prefix.Addr().IsLinkLocalUnicast() {
+			u.Addresses = append(u.Addresses, a.prefix)
 		}
 	}
 	for _, h := range hops {
-		if h.index == t.link.index && !h.own && !slices.Contains(t.routes, h.Route) {
-			u.Routes = append(u.Routes, h.Route)
+		if h.index == t.link.index && !h.own && !slices.Contains(t.routes, h.route) {
+			u.Routes = append(u.Routes, h.route)
 		}
 	}
 	for _, rule := range rules {

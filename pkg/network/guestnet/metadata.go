@@ -56,7 +56,7 @@ func ReadMetadata(dir string) ([]Device, error) {
 // entry is one of the driver's devices in the metadata.
 type entry struct {
 	claim, request string
-	metadata.Device
+	published      metadata.Device
 }
 
 // readEntries reads the driver's devices below dir, which may not exist.
@@ -102,7 +102,7 @@ func readFile(root *os.Root, file string) ([]entry, error) {
 		request, _, _ := strings.Cut(r.Name, "/")
 		for _, d := range r.Devices {
 			if d.Driver == v1alpha1.DriverName {
-				entries = append(entries, entry{claim: path.Base(path.Dir(path.Dir(file))), request: request, Device: d})
+				entries = append(entries, entry{claim: path.Base(path.Dir(path.Dir(file))), request: request, published: d})
 			}
 		}
 	}
@@ -112,26 +112,26 @@ func readFile(root *os.Root, file string) ([]entry, error) {
 // networked reports whether the device has a network to configure.
 func (e *entry) networked() bool {
 	_, asked := e.attribute(v1alpha1.AttrGuestNetwork)
-	return asked || e.NetworkData != nil && e.NetworkData.HardwareAddress != ""
+	return asked || e.published.NetworkData != nil && e.published.NetworkData.HardwareAddress != ""
 }
 
 // attribute returns an attribute by its name, with or without the driver's domain.
 func (e *entry) attribute(name resourceapi.QualifiedName) (resourceapi.DeviceAttribute, bool) {
-	if a, ok := e.Attributes[name]; ok {
+	if a, ok := e.published.Attributes[name]; ok {
 		return a, true
 	}
-	a, ok := e.Attributes[v1alpha1.DriverName+"/"+name]
+	a, ok := e.published.Attributes[v1alpha1.DriverName+"/"+name]
 	return a, ok
 }
 
 // device returns the entry's Device. With an error it has at least its names.
 func (e *entry) device() (*Device, error) {
-	d := &Device{Claim: e.claim, Request: e.request, Name: e.Pool + "/" + e.Name}
+	d := &Device{Claim: e.claim, Request: e.request, Name: e.published.Pool + "/" + e.published.Name}
 	if err := e.network(&d.Network); err != nil {
 		return d, err
 	}
-	if e.NetworkData != nil && e.NetworkData.HardwareAddress != "" {
-		mac, err := parseMAC(e.NetworkData.HardwareAddress)
+	if e.published.NetworkData != nil && e.published.NetworkData.HardwareAddress != "" {
+		mac, err := parseMAC(e.published.NetworkData.HardwareAddress)
 		if err != nil {
 			return d, fmt.Errorf("networkData.hardwareAddress: %w", err)
 		}
@@ -174,8 +174,8 @@ func (e *entry) network(n *v1alpha1.GuestNetwork) error {
 		if err := decodeNetwork(*attr.StringValue, n); err != nil {
 			return fmt.Errorf("attribute %s: %w", v1alpha1.AttrGuestNetwork, err)
 		}
-	case e.NetworkData != nil:
-		n.Interface, n.Addresses = e.NetworkData.InterfaceName, e.NetworkData.IPs
+	case e.published.NetworkData != nil:
+		n.Interface, n.Addresses = e.published.NetworkData.InterfaceName, e.published.NetworkData.IPs
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ const (
 
 // target is a device with its network in the kernel's terms, its interface, and the changes so far.
 type target struct {
-	*Device
+	device    *Device
 	addresses []netip.Prefix
 	routes    []Route
 	rules     []Rule
@@ -36,7 +36,7 @@ func newTargets(devices []Device) ([]*target, error) {
 	var problems []string
 	for i := range devices {
 		d := &devices[i]
-		targets[i] = &target{Device: d}
+		targets[i] = &target{device: d}
 		if err := targets[i].read(); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", d, err))
 		}
@@ -54,10 +54,10 @@ func newTargets(devices []Device) ([]*target, error) {
 
 // read sets addresses, routes and rules.
 func (t *target) read() error {
-	if t.MAC == nil && t.PortGUID == nil && t.PCI == nil {
+	if t.device.MAC == nil && t.device.PortGUID == nil && t.device.PCI == nil {
 		return &v1alpha1.InvalidError{Kind: "device", Problems: []v1alpha1.Problem{{Text: "no MAC, port GUID or PCI address is known"}}}
 	}
-	if err := t.Network.Validate(); err != nil {
+	if err := t.device.Network.Validate(); err != nil {
 		return err
 	}
 	var p problems
@@ -81,7 +81,7 @@ func (p problems) err() error {
 }
 
 func (t *target) readAddresses(p *problems) {
-	for i, text := range t.Network.Addresses {
+	for i, text := range t.device.Network.Addresses {
 		path := fmt.Sprintf("addresses[%d]", i)
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -94,8 +94,8 @@ func (t *target) readAddresses(p *problems) {
 			p.add(path, "%s is not an address that an interface can have", text)
 		case slices.Contains(t.addresses, prefix):
 			p.add(path, "%s appears twice", text)
-		case addr.Is6() && t.Network.MTU != nil && *t.Network.MTU < minMTUv6:
-			p.add("mtu", "%d is too small for the IPv6 address %s; want at least %d", *t.Network.MTU, text, minMTUv6)
+		case addr.Is6() && t.device.Network.MTU != nil && *t.device.Network.MTU < minMTUv6:
+			p.add("mtu", "%d is too small for the IPv6 address %s; want at least %d", *t.device.Network.MTU, text, minMTUv6)
 		}
 		t.addresses = append(t.addresses, prefix)
 	}
@@ -103,12 +103,12 @@ func (t *target) readAddresses(p *problems) {
 
 func (t *target) readRoutes(p *problems) {
 	table := mainTable
-	if own := t.Network.Table; own != nil {
+	if own := t.device.Network.Table; own != nil {
 		table = *own
 		t.readTable(p, table)
 	}
-	for i := range t.Network.Routes {
-		r, err := newRoute(&t.Network.Routes[i], table)
+	for i := range t.device.Network.Routes {
+		r, err := newRoute(&t.device.Network.Routes[i], table)
 		if err != nil {
 			p.add(fmt.Sprintf("routes[%d]", i), "%v", err)
 			continue

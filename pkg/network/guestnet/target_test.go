@@ -65,7 +65,7 @@ func TestPermanentMACFindsAnInterfaceToo(t *testing.T) {
 	permanent, current := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	links := []link{{index: 1, name: "eth0", mac: net.HardwareAddr{2, 0, 0, 0, 0, 3}}, {index: 2, name: "eth1", mac: current, permanent: permanent}}
 	for _, mac := range []net.HardwareAddr{permanent, current} {
-		target := &target{Device: &Device{MAC: mac}}
+		target := &target{device: &Device{MAC: mac}}
 		found, how, err := target.pick(links, t.TempDir())
 		if err != nil || found == nil || found.name != "eth1" || how != byMAC {
 			t.Errorf("%s: found %v by %q, err %v", mac, found, how, err)
@@ -91,7 +91,7 @@ func TestPortGUIDFindsAnInterface(t *testing.T) {
 		"two that could be it": {[]link{ipoib(2, "ib1", guid), ipoib(3, "ib0", guid)}, "", "several interfaces could be it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			target := &target{Device: &Device{PortGUID: guid}}
+			target := &target{device: &Device{PortGUID: guid}}
 			found, how, err := target.pick(c.links, t.TempDir())
 			if c.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fail) {

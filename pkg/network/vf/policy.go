@@ -105,9 +105,9 @@ func (p *Policy) Look(ctx context.Context, pf pci.Address, index int) (*Seen, er
 		return nil, err
 	}
 	seen := &Seen{State: state, policy: p, link: link, index: index}
-	for i := range link.VFs {
+	for i := range link.link.VFs {
 		for _, s := range device.VFAddresses() {
-			if value := link.VFs[i].Settings.Value(s); i != index && value != "" {
+			if value := link.link.VFs[i].Settings.Value(s); i != index && value != "" {
 				seen.Others = append(seen.Others, value)
 			}
 		}
@@ -121,9 +121,9 @@ func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, erro
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Counters, len(link.VFs))
-	for i := range link.VFs {
-		all[i] = link.VFs[i].Counters
+	all := make([]Counters, len(link.link.VFs))
+	for i := range link.link.VFs {
+		all[i] = link.link.VFs[i].Counters
 	}
 	return all, nil
 }
@@ -135,7 +135,7 @@ func (p *Policy) Uplink(ctx context.Context, pf pci.Address) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link.Link, nil
+	return link.link, nil
 }
 
 // Mode returns the mode of the PF's eswitch, or "" if its driver has none.
@@ -195,7 +195,7 @@ const NoGUID = "00:00:00:00:00:00:00:00"
 func (l *uplink) refused(index int, s device.VFSetting, want *device.VFSettings, err error) *SettingError {
 	return &SettingError{
 		PF: l.pf, Index: index, Setting: s, Want: want.Value(s), Err: err,
-		NoCarrier: !l.Carrier, Switchdev: l.mode.Switchdev(), Representor: l.VFs[index].Representor(),
+		NoCarrier: !l.link.Carrier, Switchdev: l.mode.Switchdev(), Representor: l.link.VFs[index].Representor(),
 	}
 }
 
@@ -246,7 +246,7 @@ func (p *Policy) verify(ctx context.Context, pf pci.Address, index int, want *de
 
 // write writes one setting. It sets the MAC at the VF's port, if there is one.
 func (p *Policy) write(ctx context.Context, l *uplink, index int, s device.VFSetting, to *device.VFSettings) error {
-	port := l.VFs[index].Port
+	port := l.link.VFs[index].Port
 	return again(ctx, func() error {
 		if s == device.VFMAC && port != nil && port.MAC != "" {
 			return p.Switches.SetMAC(ctx, handle(l.pf), port.Index, to.MAC)
@@ -280,7 +280,7 @@ func again(ctx context.Context, request func() error) error {
 
 // uplink is a PF's interface and eswitch as they were read.
 type uplink struct {
-	*Link
+	link   *Link
 	pf     pci.Address
 	number int
 	mode   Mode
@@ -300,7 +300,7 @@ func (p *Policy) uplink(ctx context.Context, pf pci.Address) (*uplink, error) {
 	if !s.Mode.Switchdev() {
 		return l, nil
 	}
-	if err := l.Connect(s.Ports); err != nil {
+	if err := l.link.Connect(s.Ports); err != nil {
 		return nil, fmt.Errorf("PF %s: %w", pf, err)
 	}
 	return l, nil
@@ -315,14 +315,14 @@ func (p *Policy) link(ctx context.Context, pf pci.Address) (*uplink, error) {
 		return nil, err
 	}
 	err = again(ctx, func() error {
-		l.Link, err = p.Links.Read(ctx, l.number)
+		l.link, err = p.Links.Read(ctx, l.number)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("PF %s: %w", pf, err)
 	}
-	if l.Parent != "" && l.Parent != pf.String() {
-		return nil, fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", l.number, l.Name, l.Parent, pf)
+	if l.link.Parent != "" && l.link.Parent != pf.String() {
+		return nil, fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", l.number, l.link.Name, l.link.Parent, pf)
 	}
 	return l, nil
 }
@@ -331,10 +331,10 @@ func handle(pf pci.Address) Handle { return Handle{Bus: "pci", Name: pf.String()
 
 // vf returns the VF with an index. VFs can disappear between two reads.
 func (l *uplink) vf(index int) (*State, error) {
-	if index < 0 || index >= len(l.VFs) {
-		return nil, fmt.Errorf("PF %s has %d VFs and none of index %d", l.pf, len(l.VFs), index)
+	if index < 0 || index >= len(l.link.VFs) {
+		return nil, fmt.Errorf("PF %s has %d VFs and none of index %d", l.pf, len(l.link.VFs), index)
 	}
-	return &l.VFs[index], nil
+	return &l.link.VFs[index], nil
 }
 
 // number returns the index of the PF's interface.

@@ -97,7 +97,7 @@ func (d *Devlink) ports(ctx context.Context, h Handle) ([]Port, error) {
 			return nil, err
 		}
 		if p.handle == h && p.flavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && !p.external {
-			ports = append(ports, p.Port)
+			ports = append(ports, p.port)
 		}
 	}
 	return ports, nil
@@ -174,7 +174,7 @@ const (
 
 // port is a Port with the fields that decide whether it belongs to a VF of a device.
 type port struct {
-	Port
+	port    Port
 	handle  Handle
 	flavour uint16
 	// external is set for a port of another host on the same eswitch, as on a DPU.
@@ -231,11 +231,11 @@ func (p *port) take(a *syscall.NetlinkRouteAttr) error {
 	case nl.DEVLINK_ATTR_DEV_NAME:
 		p.handle.Name = nl.BytesToString(a.Value)
 	case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
-		p.Representor = nl.BytesToString(a.Value)
+		p.port.Representor = nl.BytesToString(a.Value)
 	case nl.DEVLINK_ATTR_PORT_INDEX:
 		w, err := words(a, 1)
 		if err == nil {
-			p.Index = w[0]
+			p.port.Index = w[0]
 		}
 		return err
 	case nl.DEVLINK_ATTR_PORT_FLAVOUR:
@@ -244,7 +244,7 @@ func (p *port) take(a *syscall.NetlinkRouteAttr) error {
 		}
 	case attrPCIVFNumber:
 		if !short {
-			p.VF = int(binary.NativeEndian.Uint16(a.Value))
+			p.port.VF = int(binary.NativeEndian.Uint16(a.Value))
 		}
 	case attrExternal:
 		p.external = len(a.Value) > 0 && a.Value[0] != 0
@@ -257,12 +257,12 @@ func (p *port) take(a *syscall.NetlinkRouteAttr) error {
 func (p *port) takeFunction(data []byte) error {
 	attrs, err := nl.ParseRouteAttr(data)
 	if err != nil {
-		return fmt.Errorf("parse the function of port %d: %w", p.Index, err)
+		return fmt.Errorf("parse the function of port %d: %w", p.port.Index, err)
 	}
 	for _, a := range attrs {
 		const length = 6 // of an Ethernet port; others have other lengths
 		if a.Attr.Type == nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR && len(a.Value) == length {
-			p.MAC = net.HardwareAddr(a.Value).String()
+			p.port.MAC = net.HardwareAddr(a.Value).String()
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &port{
-		Port:   Port{Index: 131, VF: 3, Representor: "ens1f0npf0vf3", MAC: "02:00:5e:10:00:01"},
+		port:   Port{Index: 131, VF: 3, Representor: "ens1f0npf0vf3", MAC: "02:00:5e:10:00:01"},
 		handle: Handle{Bus: "pci", Name: "0000:3b:00.0"}, flavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(port{})); diff != "" {
