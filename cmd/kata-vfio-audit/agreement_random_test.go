@@ -68,7 +68,7 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 		n.t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	known, err := opened.PlanNode(n.Scan())
+	known, err := opened.Preparer.PlanNode(n.Scan())
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		_, err = opened.Plan(n.t.Context(), request)
+		_, err = opened.Preparer.Plan(n.t.Context(), request)
 		tainted, foreseen := len(want[a]) > 0, len(c.Device.Taints) > 0
 		if refused := err != nil; tainted != foreseen || refused != tainted && !heldOnly(err) {
 			n.t.Errorf("%s: plan says %v, its slice has the taints %v, preflight the taints %v", a, err, want[a], c.Device.Taints)

@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
@@ -43,6 +44,34 @@ type pluginNode struct {
 	window uint64
 }
 
+// openedNode decides over the devices of a node. It implements [dra.PublishedNode].
+type openedNode struct {
+	node   *pluginNode
+	opened *parts.Node
+	gate   func(pci.Address) []rule.Failure
+}
+
+func (o openedNode) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	known, err := o.opened.Preparer.PlanNode(snap)
+	known.Attempted = o.node.attempted
+	return known, err
+}
+
+func (o openedNode) Failing(a pci.Address) []rule.Failure {
+	return append(o.gate(a), o.node.failing[a]...)
+}
+
+func (o openedNode) Drains(snap *device.Snapshot) []maintain.Draining {
+	drains, err := o.opened.Maintainer.DrainsIn(snap)
+	if err != nil {
+		o.node.t.Fatal(err)
+	}
+	return drains
+}
+
+func (openedNode) Lost() map[string]string    { return nil }
+func (openedNode) Versions() publish.Versions { return publish.Versions{} }
+
 // slices publishes the node as the plugin does, and returns the taints of the functions
 // that are published by themselves.
 func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
@@ -52,17 +81,10 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 		n.t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	p := dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: opened.PlanNode, Records: opened.Journal.List, Health: dra.NewHealth(), Metrics: metrics.New(opened.Journal.List, func() int { return 0 })})
-	failing := n.gate()
-	p.Failing = func(a pci.Address) []rule.Failure { return append(failing(a), n.failing[a]...) }
-	p.Attempts = func() map[pci.Address]rule.Code { return n.attempted }
-	p.Drains = func(s *device.Snapshot) []maintain.Draining {
-		drains, err := opened.DrainsIn(s)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		return drains
-	}
+	p := dra.NewPublisher(dra.PublisherConfig{
+		NodeName: "worker-1", Node: openedNode{n, opened, n.gate()}, Records: opened.Parts.Journal, Health: dra.NewHealth(),
+		Metrics: metrics.New(opened.Parts.Journal, func() int { return 0 }),
+	})
 	var written written
 	s := n.Scan()
 	if err := p.Publish(n.t.Context(), &written, s); err != nil {

@@ -159,7 +159,7 @@ func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *aud
 
 // planOne makes the plan. It fails without the journal, which has the owners of devices.
 func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, error) {
-	_, problems := n.Journal.List()
+	_, problems := n.Parts.Journal.List()
 	for _, err := range problems {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, readable(err)
@@ -168,14 +168,14 @@ func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, 
 	if err := warn(cmd, n); err != nil {
 		return nil, err
 	}
-	return n.Plan(cmd.Context(), req)
+	return n.Preparer.Plan(cmd.Context(), req)
 }
 
 func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Request) error {
 	if err := warn(cmd, n); err != nil {
 		return err
 	}
-	rec, err := n.Prepare(cmd.Context(), req)
+	rec, err := n.Preparer.Prepare(cmd.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Requ
 
 // warn writes to stderr if the node's config does not fit the node: a rule that matches nothing can be the reason for a refusal.
 func warn(cmd *cobra.Command, n *node.Node) error {
-	snap, err := n.Inventory.Snapshot(cmd.Context())
+	snap, err := n.Parts.Inventory.Snapshot(cmd.Context())
 	if err != nil {
 		return err
 	}

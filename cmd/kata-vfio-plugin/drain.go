@@ -154,7 +154,7 @@ func showDrain(cmd *cobra.Command, opts *options, d journal.Drain) error {
 	if err != nil {
 		return err
 	}
-	state, err := n.WouldDrain(cmd.Context(), d)
+	state, err := n.Maintainer.WouldDrain(cmd.Context(), d)
 	if err == nil {
 		err = printDraining(cmd.OutOrStdout(), opts.output, state, true)
 	}
@@ -163,7 +163,7 @@ func showDrain(cmd *cobra.Command, opts *options, d journal.Drain) error {
 
 // drain drains, waits, and prints the state.
 func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wait time.Duration) error {
-	state, err := n.Drain(cmd.Context(), d, operator())
+	state, err := n.Maintainer.Drain(cmd.Context(), d, operator())
 	if err != nil {
 		return drainError(err)
 	}
@@ -178,12 +178,12 @@ func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wai
 
 // undrain ends one drain, and prints whether another includes the device.
 func undrain(cmd *cobra.Command, format string, n *node.Node, a pci.Address, reason string) error {
-	named, was, err := n.Undrain(cmd.Context(), a, reason, operator())
+	named, was, err := n.Maintainer.Undrain(cmd.Context(), a, reason, operator())
 	if err != nil {
 		return err
 	}
 	v := undrainedView{Address: named, Undrained: was}
-	with, still, err := n.DrainedWith(cmd.Context(), a)
+	with, still, err := n.Maintainer.DrainedWith(cmd.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Drain
 		select {
 		case <-over.Done():
 		case <-tick.C:
-			next, err := n.FinishDrain(ctx, state.Drain)
+			next, err := n.Maintainer.FinishDrain(ctx, state.Drain)
 			if err != nil {
 				return nil, err
 			}

@@ -39,11 +39,11 @@ func (o *options) exclusiveDomains(ctx context.Context, published *facts.Publish
 }
 
 func domainsOf(ctx context.Context, n *node.Node) ([]plan.DomainState, error) {
-	snap, err := n.Inventory.Snapshot(ctx)
+	snap, err := n.Parts.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known, err := n.PlanNode(snap)
+	known, err := n.Preparer.PlanNode(snap)
 	if err != nil {
 		return nil, err
 	}

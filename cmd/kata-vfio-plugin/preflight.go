@@ -74,11 +74,11 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	snap, err := n.Inventory.Snapshot(cmd.Context())
+	snap, err := n.Parts.Inventory.Snapshot(cmd.Context())
 	if err != nil {
 		return err
 	}
-	known, err := n.PlanNode(snap)
+	known, err := n.Preparer.PlanNode(snap)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []plugin.Cand
 
 func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c plugin.Candidate) (devicePlan, error) {
 	one := devicePlan{Device: c.Device.Name, Pool: c.Pool}
-	pl, err := n.Plan(ctx, req)
+	pl, err := n.Preparer.Plan(ctx, req)
 	var refused *rule.RefusedError
 	switch {
 	case errors.As(err, &refused):

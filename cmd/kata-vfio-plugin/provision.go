@@ -46,14 +46,14 @@ func (o *options) provision(cmd *cobra.Command, dryRun bool) ([]plan.Provision, 
 		if err != nil {
 			return nil, err
 		}
-		provisions, err := n.Provisions(cmd.Context())
+		provisions, err := n.Maintainer.Provisions(cmd.Context())
 		return provisions, errors.Join(err, n.Close())
 	}
 	n, err := o.open(o.progress(cmd.ErrOrStderr()))
 	if err != nil {
 		return nil, err
 	}
-	provisions, err := n.Provision(cmd.Context())
+	provisions, err := n.Maintainer.Provision(cmd.Context())
 	return provisions, errors.Join(err, n.Close())
 }
 

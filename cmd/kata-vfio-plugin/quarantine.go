@@ -226,7 +226,7 @@ func (o *options) clearSteps(rec *journal.Record, snap *device.Snapshot, without
 }
 
 func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, at locations, how maintain.Clearance) error {
-	proofs, err := n.Clear(cmd.Context(), rec.ID(), how)
+	proofs, err := n.Maintainer.Clear(cmd.Context(), rec.ID(), how)
 	if errors.Is(err, maintain.ErrNotQuarantined) {
 		return &command.UsageError{Err: err}
 	}

@@ -38,7 +38,7 @@ func unprepareCommand(opts *options) *cobra.Command {
 				return err
 			}
 			if leave {
-				err = n.LeaveAddresses(cmd.Context(), args[0])
+				err = n.Preparer.LeaveAddresses(cmd.Context(), args[0])
 			}
 			if err == nil {
 				err = unprepareOne(cmd, opts.output, n, args[0])
@@ -109,7 +109,7 @@ func (o *options) ahead(rec *journal.Record) []plan.Step {
 func (o *options) boot(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
 func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
-	release, err := n.Unprepare(cmd.Context(), uid)
+	release, err := n.Preparer.Unprepare(cmd.Context(), uid)
 	if err != nil {
 		return err
 	}

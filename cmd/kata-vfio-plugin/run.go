@@ -119,7 +119,7 @@ func (r *runOptions) validate() error {
 	if r.plugin.OTLP != "" && !isHTTP(r.plugin.OTLP) {
 		return command.Usagef("--otlp-endpoint %q: want a URL, such as http://collector:4317, or https for TLS", r.plugin.OTLP)
 	}
-	if err := r.plugin.Metrics.Validate(); err != nil {
+	if err := r.plugin.Metrics.Serving.Validate(); err != nil {
 		return err
 	}
 	return r.audit.validate()
@@ -137,6 +137,6 @@ const garbagePercent = 50
 
 // registerMetrics registers the flags that say how `run` serves metrics, and to which clients.
 func registerMetrics(f *pflag.FlagSet, m *plugin.Scraping) {
-	m.AddFlags(f, "the node's devices, its failing\nchecks and the traffic of each VF")
+	m.Serving.AddFlags(f, "the node's devices, its failing\nchecks and the traffic of each VF")
 	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic, for every client that may read the metrics")
 }

@@ -54,11 +54,11 @@ func templateCommand(opts *options) *cobra.Command {
 }
 
 func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string) error {
-	snap, err := n.Inventory.Snapshot(cmd.Context())
+	snap, err := n.Parts.Inventory.Snapshot(cmd.Context())
 	if err != nil {
 		return err
 	}
-	known, err := n.PlanNode(snap)
+	known, err := n.Preparer.PlanNode(snap)
 	if err != nil {
 		return err
 	}

@@ -147,6 +147,26 @@ func (r Reserves) each(act func(Reserve) error) error {
 	return err
 }
 
+// Space is the free space on the disk of a directory.
+type Space struct {
+	Dir string
+	// Free is the number of bytes that are free for files, unless Err says why it is unknown.
+	Free int64
+	Err  error
+}
+
+// Space measures the disks of the directories, with one directory for each disk. It leaves out a disk that can't be found: claims are
+// refused with that reason.
+func (r Reserves) Space() []Space {
+	dirs, _ := r.Disks()
+	all := make([]Space, len(dirs))
+	for i, dir := range dirs {
+		free, err := Reserve{Dir: dir, Free: r.Free}.free()
+		all[i] = Space{Dir: dir, Free: free, Err: err}
+	}
+	return all
+}
+
 // Disks returns one directory for each disk, in order. After an error it returns the known ones.
 func (r Reserves) Disks() (dirs []string, err error) {
 	disk := r.Disk

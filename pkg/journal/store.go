@@ -138,6 +138,11 @@ func (s *Store) Load(id string) (*Record, error) {
 	return r, err
 }
 
+// Lister lists the records of a journal; [Store] implements it.
+type Lister interface {
+	List() ([]*Record, []error)
+}
+
 // List returns all readable records by ID, and a [FileError] for each that is
 // not. Records are shared with later callers: don't change them.
 func (s *Store) List() ([]*Record, []error) {

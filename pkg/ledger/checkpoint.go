@@ -100,7 +100,7 @@ func openOwn(signed string, v note.Verifier) (Checkpoint, error) {
 
 // Anchor is a signed checkpoint that was kept off the node.
 type Anchor struct {
-	Checkpoint Checkpoint
+	Checkpoint
 	// Signed is the note; its signatures are not verified yet.
 	Signed string
 	// From is where it was found: an object or a file; empty if the caller knows.

@@ -29,10 +29,15 @@ var (
 // back without anybody noticing.
 const mostInterrupted = 3
 
+// StageMarks returns the marks of functions that are not sanitized, by address.
+func (m *Maintainer) StageMarks() ([]journal.SanitizeMark, error) {
+	return m.order.Effects.Journal.Unsanitized()
+}
+
 // EndedStages returns the marks with a stage that no longer has its device and is not decided yet, by address. Call
 // [Maintainer.ConcludeStage] for each.
 func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
-	marks, err := m.order.Effects.Journal.Unsanitized()
+	marks, err := m.StageMarks()
 	if err != nil {
 		return nil, err
 	}

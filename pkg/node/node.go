@@ -68,8 +68,8 @@ type NodeConfig struct {
 	HolderWait time.Duration
 	// Observe is called for each step; it may be nil.
 	Observe func(effects.Event)
-	// Trace is called for each call for a claim; it may be nil. See [prepare.Config].
-	Trace func(ctx context.Context, c prepare.Call) (traced context.Context, end func(prepare.Result))
+	// Tracer follows the calls for claims; it may be nil. See [prepare.Config].
+	Tracer prepare.Tracer
 	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
 	// Failing returns the ids of the failed checks that count for a function; it may be nil. It is called for claims, not
@@ -89,19 +89,17 @@ const (
 
 // Node is an opened node. The caller closes it.
 type Node struct {
-	*prepare.Preparer
-	*maintain.Maintainer
-	effects.Parts
+	Preparer   *prepare.Preparer
+	Maintainer *maintain.Maintainer
+	Parts      effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control
 	// History is the node's ledger; nil like Kernel.
 	History *writer.Writer
-	// Counters returns what a PF has counted for each of its VFs; nil like Kernel.
-	Counters func(ctx context.Context, pf pci.Address) ([]vf.Counters, error)
-	// Uplink returns a PF's interface; nil like Kernel.
-	Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
+	// PFs are the node's physical functions with their VFs; nil like Kernel.
+	PFs *vf.Policy
 
 	writer *control.RootWriter
 }
@@ -166,9 +164,20 @@ func Look(c NodeConfig) (*Node, error) {
 func (n *Node) join(c *NodeConfig, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
 		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
-		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Trace: c.Trace,
+		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Tracer: c.Tracer,
 	})
-	n.Maintainer = maintain.New(n.Order(), e)
+	n.Maintainer = maintain.New(n.Preparer.Order(), e)
+}
+
+// MarkEarlier is that of [prepare.Preparer].
+func (n *Node) MarkEarlier(ctx context.Context) error { return n.Preparer.MarkEarlier(ctx) }
+
+// SweepSpecs is that of [prepare.Preparer].
+func (n *Node) SweepSpecs(ctx context.Context) ([]string, error) { return n.Preparer.SweepSpecs(ctx) }
+
+// GiveBackOrphans is that of [maintain.Maintainer].
+func (n *Node) GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error) {
+	return n.Maintainer.GiveBackOrphans(ctx)
 }
 
 // Recover is that of [prepare.Preparer], with what [maintain.Maintainer] does after it.
@@ -177,7 +186,7 @@ func (n *Node) Recover(ctx context.Context) (*prepare.Recovery, error) {
 	if err != nil {
 		return r, err
 	}
-	return r, n.AfterRecover(ctx, r)
+	return r, n.Maintainer.AfterRecover(ctx, r)
 }
 
 // Open opens the node for work, and makes the directories it writes to.
@@ -192,22 +201,22 @@ func Open(c NodeConfig) (*Node, error) {
 	if n.writer, err = control.NewWriter(c.Root); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
-	n.Kernel = control.New(n.writer, n.FS, c.WriteLimit)
-	n.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, n.exclude)
-	n.Holders = vfio.NewProcesses(n.FS)
-	policy := c.policy(n.FS)
-	n.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
-	n.Interfaces = &podnet.Attacher{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
-	n.Addresses = &podnet.Plugins{Dirs: c.binDirs(), Limit: podnet.DefaultLimit}
-	n.History = c.history(n.FS)
-	n.Ledger = n.History
-	n.join(&c, policy)
+	n.Kernel = control.New(n.writer, n.Parts.FS, c.WriteLimit)
+	n.Parts.Executor = bind.New(n.Parts.FS, n.Kernel, bind.Modprobe{Root: c.Root}, n.exclude)
+	n.Parts.Holders = vfio.NewProcesses(n.Parts.FS)
+	n.PFs = c.policy(n.Parts.FS)
+	n.Parts.VFs = n.PFs
+	n.Parts.Interfaces = &podnet.Attacher{FS: n.Parts.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
+	n.Parts.Addresses = &podnet.Plugins{Dirs: c.binDirs(), Limit: podnet.DefaultLimit}
+	n.History = c.history(n.Parts.FS)
+	n.Parts.Ledger = n.History
+	n.join(&c, n.PFs)
 	return n, nil
 }
 
 // exclude is [bind.Exclude] on the node.
 func (n *Node) exclude(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error) {
-	x, err := vfio.Exclude(ctx, n.FS, set)
+	x, err := vfio.Exclude(ctx, n.Parts.FS, set)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -262,7 +271,7 @@ func (c *NodeConfig) places(to *effects.Parts) error {
 
 // Close gives back what Open or Look took.
 func (n *Node) Close() error {
-	err := n.FS.Close()
+	err := n.Parts.FS.Close()
 	if n.writer != nil {
 		err = errors.Join(err, n.writer.Close())
 	}

@@ -73,12 +73,30 @@ func (s *service) openMonitor() error {
 	}
 	c := &s.config.Checks
 	s.monitor = NewMonitor(MonitorConfig{
-		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, all, s.log).read, Checks: check.Checks(all), Counts: c.Counts,
-		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
-		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
+		FS: s.node.Parts.FS, Node: monitoredNode{s, c.waivers(s.config.Node.Root, all, s.log)}, Profile: c.Profile,
+		Checks: check.Checks(all), Counts: c.Counts, Ledger: s.node.History, Metrics: s.metrics, Changes: s.changes, Log: s.log,
 		Every: s.config.ChecksEvery, Pause: DefaultMonitorPause,
 	})
 	return nil
+}
+
+// monitoredNode is the service's node as its monitor reads it. It implements [MonitoredNode].
+type monitoredNode struct {
+	service *service
+	waivers *waiverFile
+}
+
+// Offered implements [MonitoredNode].
+func (n monitoredNode) Offered(snap *device.Snapshot) []pci.Address {
+	return offered(n.service.node.Node, snap)
+}
+
+// Waivers implements [MonitoredNode].
+func (n monitoredNode) Waivers(ctx context.Context) []finding.Waiver { return n.waivers.read(ctx) }
+
+// Refresh implements [MonitoredNode].
+func (n monitoredNode) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return n.service.watcher.Refresh(ctx, addrs)
 }
 
 // failing returns the checks that fail for a function, none before the monitor's first look.

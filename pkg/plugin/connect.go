@@ -16,7 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // findServer returns how to reach the API server.
@@ -67,45 +66,37 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
+	s.client = client
 	recorder, err := dra.NewRecorder(ctx, client, s.config.Node.Name)
 	if err != nil {
 		return err
 	}
 	attempts := &dra.Attempts{
-		Kept: dra.AttemptsKept, Changed: s.wake, Held: s.lookForLost, Blocked: func(a pci.Address) bool { return s.isBlocked(ctx, a) },
+		Kept: dra.AttemptsKept, Changes: s.changes, Holders: holders{ctx, s},
 	}
 	s.publisher = dra.NewPublisher(dra.PublisherConfig{
-		Node: s.config.Node.Name, Planned: s.node.PlanNode, Records: s.node.Journal.List, Health: health, Metrics: s.metrics,
-		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Lost: s.lost, Versions: s.versions,
-		Existing: func(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
-			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
-		},
-		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
-			return dra.ClaimedDevices(ctx, client, s.config.Node.Name)
-		},
-		MayAsk: func(ctx context.Context) (bool, error) { return dra.MayListClaims(ctx, client) },
-		Spread: dra.StartSpread, Changed: s.wake,
+		NodeName: s.config.Node.Name, Node: publishedNode{s}, Records: s.node.Parts.Journal, Health: health, Metrics: s.metrics, Attempts: attempts,
+		Cluster: dra.ClusterDevices{Client: client, Node: s.config.Node.Name}, Spread: dra.StartSpread, Changes: s.changes,
 	})
 	s.outbox = dra.NewOutbox(client, s.config.Node.Name, filepath.Join(filepath.Dir(s.config.Node.JournalDir()), "events.json"), s.log)
 	s.reporter = dra.NewReporter(dra.ReporterConfig{
-		Client: client, Recorder: recorder, Log: s.log, Final: s.outbox, Anchor: s.node.History.Checkpoint, Uplink: s.node.Uplink,
+		Client: client, Recorder: recorder, Log: s.log, Final: s.outbox, Ledger: s.node.History, Uplink: s.node.PFs.Uplink,
 	})
 	s.stages = &StageWatch{
-		Devices: s.node, Client: client, Sanitizers: s.config.Node.Sanitizers, Marks: s.node.Journal.Unsanitized, Reporter: s.reporter,
-		Node: s.config.Node.Name, Log: s.log, Observe: s.metrics.ObserveStage, Changed: s.wake,
+		Devices: s.node.Maintainer, Client: client, Sanitizers: s.config.Node.Sanitizers, Reporter: s.reporter,
+		Node: s.config.Node.Name, Log: s.log, Metrics: s.metrics, Changes: s.changes,
 	}
 	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}
 	s.plugin = dra.NewPlugin(dra.PluginConfig{
-		Client:     client,
-		Claims:     s.node.Preparer,
-		Twins:      s.twins(client),
-		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
-		Tenants:    s.tenants(client),
-		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
-		Confirmed: func(uid string) { s.withdrawn(uid, "") },
-		Attempts:  attempts, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: s.fatal,
+		Client:    client,
+		Claims:    s.node.Preparer,
+		Twins:     s.twins(client),
+		Gate:      &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
+		Tenants:   s.tenants(client),
+		Publisher: s.publisher, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log,
+		Losses: s.losses(), Attempts: attempts, Changes: s.changes, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,
@@ -167,7 +158,7 @@ func (s *service) listen(ctx context.Context) error {
 
 // listenMetrics opens the port of metrics.
 func (s *service) listenMetrics(ctx context.Context) (*serving.Server, error) {
-	return s.config.Metrics.Serve(ctx, s.metrics.Registry, s.config.Node.Name, s.log, func() (kubernetes.Interface, error) {
+	return s.config.Metrics.Serving.Serve(ctx, s.metrics.Registry, s.config.Node.Name, s.log, func() (kubernetes.Interface, error) {
 		return newReviewClient(s.config.Kubeconfig, s.metrics)
 	})
 }

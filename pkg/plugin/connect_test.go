@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // reviewer is an API server whose reviews are all positive, and its kubeconfig.
@@ -42,7 +42,7 @@ func reviewer(t *testing.T) (*httptest.Server, string) {
 
 // noMetrics are the metrics of a node without a claim.
 func noMetrics() *metrics.Metrics {
-	return metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 })
+	return metrics.New(plugintest.NoRecords{}, func() int { return 0 })
 }
 
 // served is where a service with the flags serves metrics.
@@ -50,7 +50,7 @@ func served(t *testing.T, m serving.Scraping, kubeconfig string) string {
 	t.Helper()
 	m.Listen = "127.0.0.1:0"
 	s := &service{
-		config: Config{Node: node.NodeConfig{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: Scraping{Scraping: m}}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
+		config: Config{Node: node.NodeConfig{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: Scraping{Serving: m}}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
 	}
 	server, err := s.listenMetrics(t.Context())
 	if err != nil {
@@ -108,8 +108,8 @@ func TestRunClosesMetrics(t *testing.T) {
 func TestRunNeedsItsCertificateAndAPIServer(t *testing.T) {
 	_, kubeconfig := reviewer(t)
 	for want, config := range map[string]Config{
-		"read the certificate for metrics": {Kubeconfig: kubeconfig, Metrics: Scraping{Scraping: serving.Scraping{Listen: "127.0.0.1:0", CertFile: "testdata/nothing", KeyFile: "testdata/nothing"}}},
-		"find the API server":              {Kubeconfig: "testdata/nothing.yaml", Metrics: Scraping{Scraping: serving.Scraping{Listen: "127.0.0.1:0"}}},
+		"read the certificate for metrics": {Kubeconfig: kubeconfig, Metrics: Scraping{Serving: serving.Scraping{Listen: "127.0.0.1:0", CertFile: "testdata/nothing", KeyFile: "testdata/nothing"}}},
+		"find the API server":              {Kubeconfig: "testdata/nothing.yaml", Metrics: Scraping{Serving: serving.Scraping{Listen: "127.0.0.1:0"}}},
 	} {
 		s := &service{config: config, log: slog.New(slog.DiscardHandler), metrics: noMetrics()}
 		if server, err := s.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

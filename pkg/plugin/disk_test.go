@@ -7,21 +7,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
+
+// disks measures disks.
+type disks func() []journal.Space
+
+func (d disks) Space() []journal.Space { return d() }
 
 // TestScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
 func TestScarceDiskIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	free, err := int64(plugin.ScarceDisk), error(nil)
 	w := plugin.DiskWatch{
-		Dirs: func() []string { return []string{"/var/lib/kata-vfio", "/ledger"} },
-		Free: func(dir string) (int64, error) {
-			if dir == "/ledger" {
-				return free, err
-			}
-			return 40 << 30, nil
-		},
+		Disks: disks(func() []journal.Space {
+			return []journal.Space{{Dir: "/var/lib/kata-vfio", Free: 40 << 30}, {Dir: "/ledger", Free: free, Err: err}}
+		}),
 		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	for i, step := range []struct {

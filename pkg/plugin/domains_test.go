@@ -40,8 +40,8 @@ func TestFragmentationIsCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = n.Close() })
-			s := &service{node: n, log: slog.New(slog.DiscardHandler), metrics: metrics.New(n.Journal.List, func() int { return 0 })}
-			snap, err := n.Inventory.Snapshot(t.Context())
+			s := &service{node: n, log: slog.New(slog.DiscardHandler), metrics: metrics.New(n.Parts.Journal, func() int { return 0 })}
+			snap, err := n.Parts.Inventory.Snapshot(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

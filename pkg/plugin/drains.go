@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
@@ -20,24 +19,17 @@ import (
 // reads one directory that does not exist.
 const drainEvery = 2 * time.Second
 
-// drains returns the node's drains by a snapshot. The watch logs marks that can't be read, and Prepare refuses
-// claims because of them.
-func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
-	drains, _ := s.node.DrainsIn(snap)
-	return drains
-}
-
 // watchMetricsOfDrains adds the drains to the metrics.
 func (s *service) watchMetricsOfDrains(ctx context.Context) {
 	s.metrics.WatchDrains(func() map[pci.Address]rule.Code {
-		drains, _ := s.node.Drains(ctx)
+		drains, _ := s.node.Maintainer.Drains(ctx)
 		return dra.DrainStates(drains)
 	})
 }
 
 // watchDrains follows drains until ctx ends.
 func (s *service) watchDrains(ctx context.Context) error {
-	watch := DrainWatch{Devices: s.node, Reporter: s.reporter, Node: s.config.Node.Name, Log: s.log, Changed: s.wake}
+	watch := DrainWatch{Devices: s.node.Maintainer, Reporter: s.reporter, Node: s.config.Node.Name, Log: s.log, Changes: s.changes}
 	return every(ctx, drainEvery, watch.Look)
 }
 
@@ -54,8 +46,8 @@ type DrainWatch struct {
 	Reporter *dra.Reporter
 	Node     string
 	Log      *slog.Logger
-	// Changed is called when devices must be published again; it must not block.
-	Changed func()
+	// Changes is woken when devices must be published again.
+	Changes dra.Waker
 
 	// known are the drains of the last look; nil before the first, which reports nothing because an earlier instance
 	// has.
@@ -92,7 +84,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 	changed := w.report(ctx, now, drains)
 	w.known = now
 	if changed {
-		w.Changed()
+		w.Changes.Wake()
 	}
 }
 

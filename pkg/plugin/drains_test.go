@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
@@ -29,18 +28,14 @@ func TestDrainIsSeenAndTold(t *testing.T) {
 	n.Kernel.AddGPU(0x3b)
 	const name = "gpu-0000-62-00-0"
 	n.Prepare("uid-1", name)
-	n.Publisher.Drains = func(snap *device.Snapshot) []maintain.Draining {
-		drains, _ := n.Claims.DrainsIn(snap)
-		return drains
-	}
 	n.Metrics.WatchDrains(func() map[pci.Address]rule.Code {
 		drains, _ := n.Claims.Drains(t.Context())
 		return dra.DrainStates(drains)
 	})
-	events, changes := &plugintest.EventLog{}, 0
+	events, changes := &plugintest.EventLog{}, plugintest.NewWakes()
 	watch := plugin.DrainWatch{
 		Devices: n.Claims, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(),
-		Changed: func() { changes++ },
+		Changes: changes,
 	}
 	var r plugintest.Recorder
 	look := func(wantChanges int, taints []string, states map[string]float64) {
@@ -56,8 +51,8 @@ func TestDrainIsSeenAndTold(t *testing.T) {
 		if states != nil {
 			got, _ = metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_drained")
 		}
-		if diff := cmp.Diff(states, got); diff != "" || changes != wantChanges {
-			t.Errorf("%d changes, want %d; metrics (-want +got):\n%s", changes, wantChanges, diff)
+		if diff := cmp.Diff(states, got); diff != "" || len(changes) != wantChanges {
+			t.Errorf("%d changes, want %d; metrics (-want +got):\n%s", len(changes), wantChanges, diff)
 		}
 	}
 	look(0, []string{}, nil)
@@ -112,17 +107,17 @@ func TestDrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	events, changes, devices := &plugintest.EventLog{}, 0, &flaky{Claims: n.Claims}
+	events, changes, devices := &plugintest.EventLog{}, plugintest.NewWakes(), &flaky{Claims: n.Claims}
 	watch := plugin.DrainWatch{
 		Devices: devices, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(),
-		Changed: func() { changes++ },
+		Changes: changes,
 	}
 	for _, devices.broken = range []bool{false, true, false} {
 		watch.Look(t.Context())
 	}
 	events.Want(t)
-	if changes != 1 {
-		t.Errorf("%d changes, want the first look's", changes)
+	if len(changes) != 1 {
+		t.Errorf("%d changes, want the first look's", len(changes))
 	}
 }
 
@@ -132,7 +127,7 @@ func TestUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 	pf, vfs := n.Kernel.AddNIC(0x21, 2)
 	events := &plugintest.EventLog{}
 	watch := plugin.DrainWatch{
-		Devices: n.Claims, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(), Changed: func() {},
+		Devices: n.Claims, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(), Changes: plugintest.NewWakes(),
 	}
 	for _, d := range []journal.Drain{{Address: vfs[0], Reason: "tenant"}, {Address: pf, Reason: "cable"}} {
 		if _, err := n.Claims.Drain(t.Context(), d, ledger.Operator{}); err != nil {

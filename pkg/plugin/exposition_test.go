@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
@@ -84,21 +85,19 @@ func busyNode(t *testing.T) *plugintest.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Reopen(func(c *prepare.Config) { c.Ledger = history })
+	n.Reopen(func(c *prepare.Config) { c.Parts.Ledger = history })
 	links := vftest.New(t, n.FS, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
-	n.Metrics.WatchVFs(n.Records.List, (&vf.Policy{FS: n.FS, Links: links}).Counters, true)
+	n.Metrics.WatchVFs(n.Records, &vf.Policy{FS: n.FS, Links: links}, true)
 	n.Metrics.ShowBuild(metrics.Build{Version: "v0.1.0", Revision: "0123abc", GoVersion: "go1.26"})
 	n.Metrics.WatchNRI(func() bool { return true })
-	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
+	n.Metrics.WatchDisks(oneDisk{})
 	(&plugin.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
 	n.Metrics.ObserveWarm([]maintain.WarmPool{{Rule: "rule 1 (gpus)", Want: 2, Ready: []pci.Address{broken}}})
 	n.Metrics.ObserveFragmented(map[isolation.DomainKind]int{isolation.SwitchDomain: 3, isolation.NodeDomain: 0})
 	n.Metrics.ObserveLost([]metrics.LostDevice{{Device: "gpu-0000-3b-00-0", Namespace: "team-a", Claim: "train", For: time.Hour}})
 	n.Metrics.WatchReadiness(n.Health.Ready)
-	n.Metrics.WatchBootstrap(func() (*state.Record, error) {
-		return state.NewRecord(time.Now(), "gpu-pool", "changes needed", []state.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
-	})
+	n.Metrics.WatchBootstrap(changedNode{})
 
 	good, bad, absent := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3c-00-0"), plugintest.Allocated("uid-3", "gpu-0000-ee-00-0")
 	network := plugintest.Allocated("uid-4", "vf-"+vfs[0].Label())
@@ -156,4 +155,18 @@ func series(text string) []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// oneDisk is a disk with room.
+type oneDisk struct{}
+
+func (oneDisk) Space() []journal.Space {
+	return []journal.Space{{Dir: "/var/lib/kata-vfio", Free: 40 << 30}}
+}
+
+// changedNode is a node of which bootstrap found that it needs changes.
+type changedNode struct{}
+
+func (changedNode) Read() (*state.Record, error) {
+	return state.NewRecord(time.Now(), "gpu-pool", "changes needed", []state.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
 }

@@ -34,11 +34,11 @@ func TestDeviceLostBetweenSandboxesIsReported(t *testing.T) {
 			k := &plugintest.Kubelet{T: t, Client: plugintest.Cluster(c), Events: &plugintest.EventLog{}}
 			reporter := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: plugintest.Quiet()})
 			go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
-			changes := 0
-			s := &plugin.HandOvers{Claims: n.Claims, Reporter: reporter, Changed: func() { changes++ }}
+			changes := plugintest.NewWakes()
+			s := &plugin.HandOvers{Claims: n.Claims, Reporter: reporter, Changes: changes}
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
-			if err := s.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "first"}); err != nil || changes > 0 {
-				t.Fatalf("HandOver = %v with %d changes", err, changes)
+			if err := s.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "first"}); err != nil || len(changes) > 0 {
+				t.Fatalf("HandOver = %v with %d changes", err, len(changes))
 			}
 			n.Kernel.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return 0, unix.EIO })
 			for range 2 {
@@ -46,8 +46,8 @@ func TestDeviceLostBetweenSandboxesIsReported(t *testing.T) {
 					t.Fatal("the device is not quarantined")
 				}
 			}
-			if changes != 1 {
-				t.Errorf("the publisher was told %d times, want once", changes)
+			if len(changes) != 1 {
+				t.Errorf("the publisher was told %d times, want once", len(changes))
 			}
 			want := []string{"Ready=False (Quarantined)", "Reset=False (Quarantined)"}
 			if diff := cmp.Diff(want, plugintest.Conditions(k.Status(c)[0])); diff != "" {

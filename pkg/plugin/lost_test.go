@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
@@ -41,28 +42,24 @@ func ghost(t *testing.T) *plugintest.Node {
 }
 
 // repairs looks for the lost claims of a node whose API server has none.
-func repairs(n *plugintest.Node, withdrawn map[string]string) *plugin.Repair {
+func repairs(n *plugintest.Node, withdrawn lossesByUID) *plugin.Repair {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
 	return &plugin.Repair{
-		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, NameTenants: true,
-		Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
+		Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, NameTenants: true,
+		Claims: unprepares(func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 			_, err := n.Claims.UnprepareIf(ctx, ref.UID, check)
 			return err
-		},
-		Withdrawn: func(uid, why string) {
-			if withdrawn[uid] = why; why == "" {
-				delete(withdrawn, uid)
-			}
-		},
-		Alive: func(p journal.Process) bool { return p.PID == 4711 }, Metrics: n.Metrics, Log: plugintest.Quiet(), Now: time.Now,
+		}),
+		Losses: withdrawn,
+		Alive:  func(p journal.Process) bool { return p.PID == 4711 }, Metrics: n.Metrics, Log: plugintest.Quiet(), Now: time.Now,
 		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}),
 	}
 }
 
 // TestDeviceOfALostClaimIsTainted: at the first look, as long as the VM has it, and nothing else is.
 func TestDeviceOfALostClaimIsTainted(t *testing.T) {
-	n, r, withdrawn := ghost(t), &plugintest.Recorder{}, map[string]string{}
-	n.Publisher.Lost = func() map[string]string { return withdrawn }
+	n, r, withdrawn := ghost(t), &plugintest.Recorder{}, lossesByUID{}
+	n.Facts.Losses = withdrawn
 	published := func(when string, taints ...string) {
 		t.Helper()
 		n.Publish(r)
@@ -92,9 +89,8 @@ func TestDeviceOfALostClaimIsTainted(t *testing.T) {
 // TestDeviceThatAnotherClaimHasIsTainted: one victim shows it to the scheduler, for as long as the record lasts, and a look for lost claims
 // follows at once.
 func TestDeviceThatAnotherClaimHasIsTainted(t *testing.T) {
-	n, r, asked := ghost(t), &plugintest.Recorder{}, 0
-	attempts := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() {}, Held: func() { asked++ }}
-	n.Publisher.Attempts = attempts.Failing
+	n, r, asked := ghost(t), &plugintest.Recorder{}, new(looks)
+	n.Attempts.Holders = asked
 	req, err := claim.Decode(plugintest.Allocated("uid-victim", "gpu-0000-3b-00-0"), "kata-vfio.dev")
 	if err != nil {
 		t.Fatal(err)
@@ -102,10 +98,10 @@ func TestDeviceThatAnotherClaimHasIsTainted(t *testing.T) {
 	if _, err = n.Claims.Prepare(t.Context(), req); err == nil {
 		t.Fatal("the victim got the device")
 	}
-	attempts.Failed(err)
+	n.Attempts.Failed(err)
 	n.Publish(r)
-	if taints := r.Devices(); len(taints["gpu-0000-3b-00-0"]) != 1 || len(taints["gpu-0000-3c-00-0"]) != 0 || asked != 1 {
-		t.Errorf("the taints are %v; looked %d times", taints, asked)
+	if taints := r.Devices(); len(taints["gpu-0000-3b-00-0"]) != 1 || len(taints["gpu-0000-3c-00-0"]) != 0 || *asked != 1 {
+		t.Errorf("the taints are %v; looked %d times", taints, *asked)
 	}
 	if _, err := n.Claims.UnprepareIf(t.Context(), "uid-1", nil); err != nil {
 		t.Fatal(err)
@@ -116,9 +112,15 @@ func TestDeviceThatAnotherClaimHasIsTainted(t *testing.T) {
 	}
 }
 
+// looks counts the looks for lost claims.
+type looks int
+
+func (*looks) Blocks(pci.Address) bool { return false }
+func (l *looks) LookForLost()          { *l++ }
+
 // TestRefusedClaimsMakeTheRepairLook: soon, but not for each of them.
 func TestRefusedClaimsMakeTheRepairLook(t *testing.T) {
-	repair := repairs(plugintest.New(t), map[string]string{}) // its reporter's queue outlives a bubble
+	repair := repairs(plugintest.New(t), lossesByUID{}) // its reporter's queue outlives a bubble
 	synctest.Test(t, func(t *testing.T) {
 		looks, soon := 0, make(chan struct{}, 1)
 		repair.Soon, repair.Orphans = soon, counted(func() { looks++ })

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -23,31 +24,45 @@ import (
 // MonitorConfig says what a monitor checks, and where it reports.
 type MonitorConfig struct {
 	FS      *sysfs.FS
+	Node    MonitoredNode
 	Profile finding.Profile
-	// Waivers returns the failures that are accepted now; nil if there is none.
-	Waivers func(context.Context) []finding.Waiver
 	// Checks are asked: see [check.Checks].
 	Checks []check.Check
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
 	Counts rule.Severity
-	// Assignable returns the functions that tenants can get. Functions that a claim or a VFIO driver has count in any
-	// case.
-	Offered func(*device.Snapshot) []pci.Address
-	// Refresh returns the node's latest snapshot with the functions at the addresses
-	// read again. The kernel sends no uevent when a register of a port changes: whoever
-	// publishes devices by the same snapshots has to learn of the change here.
-	Refresh func(context.Context, []pci.Address) (*device.Snapshot, error)
-	// Append writes to the node's ledger; Observe gets every result; Changed of
-	// what fails for a device being another now. None may wait for the monitor.
-	Append  func(context.Context, ...ledger.Event) (string, error)
-	Observe func([]finding.Finding)
-	Changed func()
+	// Ledger records what begins and stops failing, and Metrics count all findings of each look. Changes is woken when another check
+	// fails for a device. None may wait for the monitor.
+	Ledger  MonitorLedger
+	Metrics FindingMetrics
+	Changes dra.Waker
 	Log     *slog.Logger
 	// Every is how often it checks if no event reports a change (parameters of
 	// modules and registers of ports change without one), and Pause how long it
 	// lets changes gather.
 	Every, Pause time.Duration
+}
+
+// MonitoredNode is what a monitor reads of its node besides the file system.
+type MonitoredNode interface {
+	// Offered returns the functions that tenants can get. Functions that a claim or a VFIO driver has count in any case.
+	Offered(snap *device.Snapshot) []pci.Address
+	// Waivers returns the failures that are accepted now.
+	Waivers(ctx context.Context) []finding.Waiver
+	// Refresh returns the node's latest snapshot with the functions at the addresses read again. The kernel sends no
+	// uevent when a register of a port changes: whoever publishes devices by the same snapshots has to learn of the
+	// change here.
+	Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
+}
+
+// MonitorLedger is the node's ledger; [writer.Writer] implements it.
+type MonitorLedger interface {
+	Append(ctx context.Context, events ...ledger.Event) (string, error)
+}
+
+// FindingMetrics count findings; [metrics.Metrics] implements it.
+type FindingMetrics interface {
+	ObserveAudit(findings []finding.Finding)
 }
 
 // lookRest is how many times as long as its last look took the monitor waits before one
@@ -67,7 +82,7 @@ const (
 //
 // Failing may be called at any time, Look and Run by one goroutine.
 type Monitor struct {
-	MonitorConfig
+	config    MonitorConfig
 	vpds      *facts.VPDs
 	published published
 	took      time.Duration     // the last look
@@ -79,7 +94,7 @@ type Monitor struct {
 
 // NewMonitor returns a monitor that has not looked yet: nothing fails.
 func NewMonitor(c MonitorConfig) *Monitor {
-	return &Monitor{MonitorConfig: c, vpds: facts.NewVPDs(), now: &check.Failures{}}
+	return &Monitor{config: c, vpds: facts.NewVPDs(), now: &check.Failures{}}
 }
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
@@ -92,7 +107,7 @@ func (m *Monitor) Failing(a pci.Address) []rule.Failure {
 
 // Run looks whenever a snapshot comes, and every once in a while, until ctx ends.
 func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) error {
-	every := time.NewTicker(m.Every)
+	every := time.NewTicker(m.config.Every)
 	defer every.Stop()
 	var snap *device.Snapshot
 	var due <-chan time.Time
@@ -102,7 +117,7 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 			return nil
 		case snap = <-snapshots:
 			if due == nil {
-				due = time.After(max(m.Pause, lookRest*m.took))
+				due = time.After(max(m.config.Pause, lookRest*m.took))
 			}
 			continue
 		case <-every.C:
@@ -124,9 +139,9 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	}
 	begin := time.Now()
 	defer func() { m.took = time.Since(begin) }()
-	fresh, err := m.Refresh(ctx, bridges(snap))
+	fresh, err := m.config.Node.Refresh(ctx, bridges(snap))
 	if err != nil {
-		m.Log.WarnContext(ctx, "checks go by the ports as they were", slog.Any("err", err))
+		m.config.Log.WarnContext(ctx, "checks go by the ports as they were", slog.Any("err", err))
 		fresh = snap
 	}
 	if fresh.Stale != "" {
@@ -134,12 +149,12 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	}
 	at := time.Now()
 	found, now := m.look(ctx, fresh, at)
-	m.Observe(found)
+	m.config.Metrics.ObserveAudit(found)
 	before := m.conclude(now)
 	m.publish(ctx, now, at)
 	if !same(before, now) {
 		m.log(ctx, before, now, found)
-		m.Changed()
+		m.config.Changes.Wake()
 	}
 }
 
@@ -153,9 +168,9 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 	if len(news) == 0 {
 		return found, now
 	}
-	fresh, err := inventory.Rescan(ctx, m.FS, snap, news)
+	fresh, err := inventory.Rescan(ctx, m.config.FS, snap, news)
 	if err != nil {
-		m.Log.WarnContext(ctx, "checks go by functions as they were", slog.Any("err", err))
+		m.config.Log.WarnContext(ctx, "checks go by functions as they were", slog.Any("err", err))
 		return found, now
 	}
 	again, found := m.ask(ctx, fresh, at)
@@ -164,18 +179,11 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 
 // ask asks the checks of a node that is as the snapshot says.
 func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
-	n := facts.New(m.FS, snap)
+	n := facts.New(m.config.FS, snap)
 	n.KeepVPDs(m.vpds)
-	n.SetPublished(m.Offered(snap))
-	m.enforced = check.Enforcement{Profile: m.Profile, Counts: m.Counts, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.Checks}
+	n.SetPublished(m.config.Node.Offered(snap))
+	m.enforced = check.Enforcement{Profile: m.config.Profile, Counts: m.config.Counts, Waivers: m.config.Node.Waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.config.Checks}
 	return n, m.enforced.Ask(n)
-}
-
-func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
-	if m.Waivers == nil {
-		return nil
-	}
-	return m.Waivers(ctx)
 }
 
 // conclude replaces the outcome and returns the one before.
@@ -192,8 +200,8 @@ func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time
 	if len(events) == 0 {
 		return
 	}
-	if _, err := m.Append(ctx, events...); err != nil {
-		m.Log.WarnContext(ctx, "the ledger has not recorded the checks", slog.Any("err", err))
+	if _, err := m.config.Ledger.Append(ctx, events...); err != nil {
+		m.config.Log.WarnContext(ctx, "the ledger has not recorded the checks", slog.Any("err", err))
 		return
 	}
 	m.published.outcome = now
@@ -210,7 +218,7 @@ func (m *Monitor) log(ctx context.Context, before, now *check.Failures, findings
 			continue
 		}
 		i := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.ID == id && f.State == finding.Fail })
-		m.Log.WarnContext(ctx, "check fails", slog.String("check", id), slog.String("severity", string(findings[i].Severity)),
+		m.config.Log.WarnContext(ctx, "check fails", slog.String("check", id), slog.String("severity", string(findings[i].Severity)),
 			slog.String("problem", findings[i].Text), slog.String("fix", findings[i].Remediation), slog.String("more", "kata-vfio-audit explain "+id))
 	}
 	var passing []string
@@ -220,7 +228,7 @@ func (m *Monitor) log(ctx context.Context, before, now *check.Failures, findings
 		}
 	}
 	if len(passing) > 0 {
-		m.Log.InfoContext(ctx, "checks pass again", slog.String("checks", strings.Join(passing, " ")))
+		m.config.Log.InfoContext(ctx, "checks pass again", slog.String("checks", strings.Join(passing, " ")))
 	}
 }
 

@@ -25,24 +25,28 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/test/board"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // scene is a board with a monitor, and what that told.
 type scene struct {
 	*plugin.Monitor
-	t       *testing.T
-	tree    *board.Tree
-	fs      *sysfs.FS
-	first   *device.Snapshot
-	told    []string
-	changes int
-	states  map[string]finding.State
-	broken  error // of the ledger
+	t      *testing.T
+	tree   *board.Tree
+	fs     *sysfs.FS
+	first  *device.Snapshot
+	told   []string
+	states map[string]finding.State
+	broken error // of the ledger
+	// waivers and refreshes, which may be nil, replace the scene's own.
+	waivers   func() []finding.Waiver
+	refreshes func(context.Context, []pci.Address) (*device.Snapshot, error)
+	changed   plugintest.Wakes
 }
 
-func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*plugin.MonitorConfig)) *scene {
+func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*scene, *plugin.MonitorConfig)) *scene {
 	t.Helper()
-	s := &scene{t: t, tree: build(t)}
+	s := &scene{t: t, tree: build(t), changed: plugintest.NewWakes()}
 	s.tree.KeepBaseline()
 	var err error
 	if s.fs, err = sysfs.Open(s.tree.Root()); err != nil {
@@ -58,18 +62,18 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*plu
 		t.Fatal(err)
 	}
 	c := plugin.MonitorConfig{
-		FS: s.fs, Checks: check.Checks(all), Profile: profile, Counts: rule.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
-		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
+		FS: s.fs, Checks: check.Checks(all), Profile: profile, Counts: rule.High, Node: s, Ledger: s, Metrics: s,
+		Changes: s.changed, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {
-		change(&c)
+		change(s, &c)
 	}
 	s.Monitor = plugin.NewMonitor(c)
 	return s
 }
 
-// offered is every GPU and VF.
-func offered(snap *device.Snapshot) []pci.Address {
+// Offered is every GPU and VF.
+func (s *scene) Offered(snap *device.Snapshot) []pci.Address {
 	var all []pci.Address
 	for i := range snap.Functions {
 		if f := &snap.Functions[i]; f.Type == device.GPU || f.Type == device.VFType {
@@ -79,7 +83,14 @@ func offered(snap *device.Snapshot) []pci.Address {
 	return all
 }
 
-func (s *scene) append(_ context.Context, events ...ledger.Event) (string, error) {
+func (s *scene) Waivers(context.Context) []finding.Waiver {
+	if s.waivers == nil {
+		return nil
+	}
+	return s.waivers()
+}
+
+func (s *scene) Append(_ context.Context, events ...ledger.Event) (string, error) {
 	if s.broken != nil {
 		return "", s.broken
 	}
@@ -94,14 +105,21 @@ func (s *scene) append(_ context.Context, events ...ledger.Event) (string, error
 	return "", nil
 }
 
-func (s *scene) observe(findings []finding.Finding) {
+func (s *scene) ObserveAudit(findings []finding.Finding) {
 	s.states = map[string]finding.State{}
 	for _, f := range slices.Backward(findings) { // the worst of each rule stays
 		s.states[f.ID] = f.State
 	}
 }
 
-func (s *scene) refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+func (s *scene) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	if s.refreshes != nil {
+		return s.refreshes(ctx, addrs)
+	}
+	return s.rescanned(ctx, addrs)
+}
+
+func (s *scene) rescanned(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 	return inventory.Rescan(ctx, s.fs, s.first, addrs)
 }
 
@@ -158,15 +176,15 @@ func TestFailureOfTheNodeCountsForAllAndEnds(t *testing.T) {
 	s.wantFailing("gpu0", "IOM-003")
 	s.wantFailing("nic0/vf3", "IOM-003")
 	s.wantTold("audit failed IOM-003")
-	if s.changes != 1 || s.states["IOM-003"] != finding.Fail {
-		t.Errorf("%d changes, IOM-003 is %s", s.changes, s.states["IOM-003"])
+	if len(s.changed) != 1 || s.states["IOM-003"] != finding.Fail {
+		t.Errorf("%d changes, IOM-003 is %s", len(s.changed), s.states["IOM-003"])
 	}
 	s.tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "N")
 	s.look()
 	s.wantFailing("gpu0")
 	s.wantTold("audit ok ")
-	if s.changes != 2 {
-		t.Errorf("%d changes", s.changes)
+	if len(s.changed) != 2 {
+		t.Errorf("%d changes", len(s.changed))
 	}
 }
 
@@ -199,12 +217,12 @@ func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 // Failures below the severity, waived ones, and advice count against nobody.
 func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 	withoutIOMMU := func(t *board.Tree) { t.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y") }
-	for name, change := range map[string]func(*plugin.MonitorConfig){
-		"off": func(c *plugin.MonitorConfig) { c.Counts = finding.Off },
-		"waived": func(c *plugin.MonitorConfig) {
-			c.Waivers = waivers("9999-12-31")
+	for name, change := range map[string]func(*scene, *plugin.MonitorConfig){
+		"off": func(_ *scene, c *plugin.MonitorConfig) { c.Counts = finding.Off },
+		"waived": func(s *scene, _ *plugin.MonitorConfig) {
+			s.waivers = waivers("9999-12-31")
 		},
-		"profile": func(c *plugin.MonitorConfig) {
+		"profile": func(_ *scene, c *plugin.MonitorConfig) {
 			c.Profile = finding.Profile{Name: "x", Severities: map[string]rule.Severity{"IOM-003": rule.Medium}}
 		},
 	} {
@@ -217,8 +235,8 @@ func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 		})
 	}
 	t.Run("expired waiver", func(t *testing.T) {
-		s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
-			c.Waivers = waivers("2020-01-01")
+		s := newScene(t, board.Server, func(s *scene, _ *plugin.MonitorConfig) {
+			s.waivers = waivers("2020-01-01")
 		})
 		withoutIOMMU(s.tree)
 		s.look()
@@ -226,8 +244,8 @@ func TestMonitorIgnoresWaivedAndLowFindings(t *testing.T) {
 	})
 }
 
-func waivers(until string) func(context.Context) []finding.Waiver {
-	return func(context.Context) []finding.Waiver {
+func waivers(until string) func() []finding.Waiver {
+	return func() []finding.Waiver {
 		return []finding.Waiver{{Rule: "IOM-003", Scope: "*", Until: until}}
 	}
 }
@@ -283,8 +301,8 @@ func TestSnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 func TestClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
 	asked := 0
 	var between func()
-	s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
-		c.Waivers = func(context.Context) []finding.Waiver {
+	s := newScene(t, board.Server, func(s *scene, _ *plugin.MonitorConfig) {
+		s.waivers = func() []finding.Waiver {
 			if asked++; asked == 1 && between != nil {
 				between()
 			}
@@ -344,12 +362,21 @@ func TestLedgerMayFailForAWhile(t *testing.T) {
 	s.wantTold("audit failed IOM-003")
 }
 
+// counters count looks, and what the ledger is told.
+type counters struct{ looks, told atomic.Int32 }
+
+func (c *counters) ObserveAudit([]finding.Finding) { c.looks.Add(1) }
+
+func (c *counters) Append(context.Context, ...ledger.Event) (string, error) {
+	c.told.Add(1)
+	return "", nil
+}
+
 // Run gathers changes, looks again by itself, and lets the ledger see that it does.
 func TestRunLooksAtChangesAndEveryOnceInAWhile(t *testing.T) {
-	var looks, told atomic.Int32
-	s := newScene(t, board.Server, func(c *plugin.MonitorConfig) {
-		c.Observe, c.Every = func([]finding.Finding) { looks.Add(1) }, 5*time.Hour
-		c.Append = func(context.Context, ...ledger.Event) (string, error) { told.Add(1); return "", nil }
+	var count counters
+	s := newScene(t, board.Server, func(_ *scene, c *plugin.MonitorConfig) {
+		c.Metrics, c.Ledger, c.Every = &count, &count, 5*time.Hour
 	})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -372,8 +399,8 @@ func TestRunLooksAtChangesAndEveryOnceInAWhile(t *testing.T) {
 		} {
 			time.Sleep(step.wait)
 			synctest.Wait()
-			if looks.Load() != step.looks || told.Load() != step.told {
-				t.Errorf("after another %v: %d looks and %d told, want %d and %d", step.wait, looks.Load(), told.Load(), step.looks, step.told)
+			if count.looks.Load() != step.looks || count.told.Load() != step.told {
+				t.Errorf("after another %v: %d looks and %d told, want %d and %d", step.wait, count.looks.Load(), count.told.Load(), step.looks, step.told)
 			}
 		}
 		cancel()
@@ -408,7 +435,7 @@ func addManager(t *board.Tree, vpd string) {
 // every minute. Where another device comes to the address, they are read again.
 func TestProductDataAreReadOnce(t *testing.T) {
 	var reads atomic.Int64
-	s := newScene(t, blackwell, func(c *plugin.MonitorConfig) {
+	s := newScene(t, blackwell, func(_ *scene, c *plugin.MonitorConfig) {
 		c.FS = c.FS.WithTap(func(a sysfs.Access) {
 			if strings.HasSuffix(a.Path, "/vpd") {
 				reads.Add(1)

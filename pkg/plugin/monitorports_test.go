@@ -34,8 +34,8 @@ func TestLookKeepsPortsOfTheInventoryUpToDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var watcher *inventory.Watcher
-		s := newScene(t, board.Switch, func(c *plugin.MonitorConfig) {
-			c.Refresh = func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+		s := newScene(t, board.Switch, func(s *scene, _ *plugin.MonitorConfig) {
+			s.refreshes = func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 				return watcher.Refresh(ctx, addrs)
 			}
 		})
@@ -84,7 +84,7 @@ func TestLooksWithoutAFreshSnapshot(t *testing.T) {
 	var stale string
 	var broken error
 	s := newScene(t, board.Server, nil)
-	whole := s.refresh
+	whole := s.rescanned
 	refresh := func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 		snap, err := whole(ctx, addrs)
 		if err != nil {
@@ -94,7 +94,7 @@ func TestLooksWithoutAFreshSnapshot(t *testing.T) {
 		changed.Stale = stale
 		return &changed, broken
 	}
-	s.Refresh = refresh
+	s.refreshes = refresh
 	s.tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 	stale = "the scan failed"
 	s.look()

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -38,9 +39,9 @@ const (
 // repair looks for orphans until ctx ends.
 func (s *service) repair(ctx context.Context) error {
 	repair := Repair{
-		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.withdrawn, Soon: s.heldByLost,
-		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
-		NameTenants: !s.config.Metrics.Open || s.config.Metrics.Tenants,
+		Client: s.client, Node: s.config.Node.Name, Records: s.node.Parts.Journal, Orphans: s.node, Claims: s.plugin, Losses: s.losses(), Soon: s.heldByLost,
+		Alive: func(p journal.Process) bool { return isAlive(s.node.Parts.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+		NameTenants: !s.config.Metrics.Serving.Open || s.config.Metrics.Tenants,
 	}
 	return repair.Run(ctx)
 }
@@ -64,21 +65,32 @@ func (r *Repair) Run(ctx context.Context) error {
 	}
 }
 
-// withdrawn notes why a claim's prepared devices are not its own at the API server, or that they are: no sandbox gets them, and no new
-// claim.
-func (s *service) withdrawn(uid, why string) {
-	if s.sandboxes.table.Withdraw(uid, why) {
-		s.wake()
+// losses keeps losses in the table of sandboxes. It implements [dra.Losses].
+type losses struct {
+	table   *podres.Table
+	changes changes
+}
+
+// losses returns the losses of the node's claims.
+func (s *service) losses() losses { return losses{s.sandboxes.table, s.changes} }
+
+// Note implements [dra.Losses].
+func (l losses) Note(uid, why string) {
+	if l.table.Withdraw(uid, why) {
+		l.changes.Wake()
 	}
 }
 
-// lost returns why claims no longer have their prepared devices, by UID.
-func (s *service) lost() map[string]string { return s.sandboxes.table.Withdrawn() }
+// holders looks what has functions. It implements [dra.Holders].
+type holders struct {
+	ctx     context.Context // of the service: a timer looks, and no call
+	service *service
+}
 
-// lookForLost makes the repair look soon. It never blocks.
-func (s *service) lookForLost() {
+// LookForLost makes the repair look soon. It never blocks.
+func (h holders) LookForLost() {
 	select {
-	case s.heldByLost <- struct{}{}:
+	case h.service.heldByLost <- struct{}{}:
 	default: // it is due already
 	}
 }
@@ -86,13 +98,13 @@ func (s *service) lookForLost() {
 // blockedLimit limits the look whether a process has a function in use.
 const blockedLimit = 30 * time.Second
 
-// isBlocked reports whether a function or one of its disks is in use by a process, as Prepare sees it, or whether that is unknown.
-func (s *service) isBlocked(ctx context.Context, a pci.Address) bool {
-	ctx, cancel := context.WithTimeout(ctx, blockedLimit)
+// Blocks reports whether a function or one of its disks is in use by a process, as Prepare sees it, or whether that is unknown.
+func (h holders) Blocks(a pci.Address) bool {
+	ctx, cancel := context.WithTimeout(h.ctx, blockedLimit)
 	defer cancel()
-	snap, err := s.watcher.Snapshot(ctx)
+	snap, err := h.service.watcher.Snapshot(ctx)
 	if err == nil {
-		err = s.node.Order().Effects.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
+		err = h.service.node.Preparer.Order().Effects.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
 	}
 	return err != nil
 }
@@ -124,6 +136,12 @@ type Orphans interface {
 	GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error)
 }
 
+// ReleasedClaims unprepares claims; [dra.Plugin] implements it.
+type ReleasedClaims interface {
+	// Release unprepares a claim, unless the check returns an error. It calls the check with the claim's lock held.
+	Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
+}
+
 // Repair compares the journal with the claims at the API server, the CDI specs and the kernel's bindings, and removes or
 // gives back what is certainly an orphan. It reports and leaves alone what may still be in use, or is unknown. It is not
 // safe for concurrent use.
@@ -134,14 +152,11 @@ type Orphans interface {
 type Repair struct {
 	Client  kubernetes.Interface
 	Node    string
-	Records func() ([]*journal.Record, []error)
+	Records journal.Lister
 	Orphans Orphans
-	// Release unprepares a claim, unless the check returns an error. It calls the check with the claim's lock held.
-	// [dra.Plugin.Release] implements it.
-	Release func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
-	// Withdrawn, which may be nil, is called with a claim's UID and why the prepared devices are not allocated to the claim,
-	// so that no sandbox gets them. The reason is empty if they are, or if nothing is prepared.
-	Withdrawn func(uid, why string)
+	Claims  ReleasedClaims
+	// Losses, which may be nil, gets each claim that has lost its devices, or has them again.
+	Losses dra.Losses
 	// Soon, which may be nil, makes Run look soon, because a claim was refused a device that another one has.
 	Soon <-chan struct{}
 	// NameTenants: the metrics name the namespaces and claims of lost devices.
@@ -204,7 +219,7 @@ func (r *Repair) repaired(ctx context.Context, kind, name, what string, err erro
 // claims unprepares the claims that certainly lost their devices, and returns those that may have. If the API server
 // does not answer for a claim, the result of the last look stays.
 func (r *Repair) claims(ctx context.Context) map[string]string {
-	records, _ := r.Records() // a metric counts unreadable records, and nothing can repair them
+	records, _ := r.Records.List() // a metric counts unreadable records, and nothing can repair them
 	if r.isOurCluster(ctx, records) {
 		r.judge(ctx, records)
 	}
@@ -233,7 +248,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 			}
 		}
 		if err == nil {
-			r.reportWithdrawn(id, why)
+			r.noteLoss(id, why)
 		}
 		if err != nil || why == "" {
 			continue
@@ -248,7 +263,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	}
 	for id := range r.lost {
 		if _, still := lost[id]; !still {
-			r.reportWithdrawn(id, "")
+			r.noteLoss(id, "")
 		}
 	}
 	r.lost, r.claimsLeft = lost, left
@@ -283,10 +298,10 @@ func (r *Repair) allocations() *dra.Allocations {
 	return &dra.Allocations{Client: r.Client, Node: r.Node}
 }
 
-// reportWithdrawn calls Withdrawn if there is one.
-func (r *Repair) reportWithdrawn(uid, why string) {
-	if r.Withdrawn != nil {
-		r.Withdrawn(uid, why)
+// noteLoss notes a loss, if anybody asks.
+func (r *Repair) noteLoss(uid, why string) {
+	if r.Losses != nil {
+		r.Losses.Note(uid, why)
 	}
 }
 
@@ -301,7 +316,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 	case s != nil && r.Alive(s.VMM):
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
-	err := r.Release(ctx, ref, r.stillLost)
+	err := r.Claims.Release(ctx, ref, r.stillLost)
 	if errors.Is(err, dra.ErrAllocatedAgain) {
 		return ""
 	}
@@ -327,7 +342,7 @@ func (r *Repair) stillLost(ctx context.Context, rec *journal.Record) error {
 
 // isQuarantined reports whether a claim's release ended in a quarantine, which is not an error.
 func (r *Repair) isQuarantined(uid string) bool {
-	records, _ := r.Records()
+	records, _ := r.Records.List()
 	return slices.ContainsFunc(records, func(rec *journal.Record) bool { return rec.ID() == uid && rec.State == journal.Quarantined })
 }
 

@@ -94,11 +94,11 @@ func TestOrphanClaims(t *testing.T) {
 			}
 			now, released, events := time.Now(), "", &plugintest.EventLog{}
 			repair := plugin.Repair{
-				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims,
-				Release: func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
+				Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims,
+				Claims: unprepares(func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
 					released = ref.UID
 					return nil
-				},
+				}),
 				Alive:    func(p journal.Process) bool { return p.PID == 4711 },
 				Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
 			}
@@ -117,6 +117,22 @@ func TestOrphanClaims(t *testing.T) {
 				t.Errorf("%v left, %d events; want %v", found, events.Count(""), tt.left)
 			}
 		})
+	}
+}
+
+// unprepares unprepares claims.
+type unprepares func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
+
+func (u unprepares) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
+	return u(ctx, ref, check)
+}
+
+// lossesByUID has the latest loss of each claim.
+type lossesByUID map[string]string
+
+func (l lossesByUID) Note(uid, why string) {
+	if l[uid] = why; why == "" {
+		delete(l, uid)
 	}
 }
 
@@ -144,12 +160,12 @@ func TestWithdrawnAllocation(t *testing.T) {
 			gpu := n.Kernel.AddGPU(0x3b)
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, reallocated())
-			now, events, withdrawn := time.Now(), &plugintest.EventLog{}, map[string]string{}
+			now, events, withdrawn := time.Now(), &plugintest.EventLog{}, lossesByUID{}
 			repair := plugin.Repair{
-				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
+				Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 				Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
-				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
-				Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
+				Losses: withdrawn,
+				Claims: unprepares(func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 					if again {
 						if err := client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), "team-a"); err != nil {
 							t.Fatal(err)
@@ -157,7 +173,7 @@ func TestWithdrawnAllocation(t *testing.T) {
 					}
 					_, err := n.Claims.UnprepareIf(ctx, ref.UID, check)
 					return err
-				},
+				}),
 			}
 			repair.Look(t.Context())
 			if withdrawn["uid-1"] != "its allocation was withdrawn" || n.Driver(gpu) != "vfio-pci" {
@@ -200,7 +216,7 @@ func TestConfirm(t *testing.T) {
 			if tt.fail != nil {
 				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
 			}
-			err := (&dra.Allocations{Client: client, Node: "worker-1", Load: n.Records.Load}).Confirm(t.Context(), "uid-1")
+			err := (&dra.Allocations{Client: client, Node: "worker-1", Journal: n.Records}).Confirm(t.Context(), "uid-1")
 			if (err != nil) != (tt.words != "") || err != nil && !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("Confirm = %v, want %q", err, tt.words)
 			}
@@ -220,11 +236,11 @@ func TestGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	})
 	now, released := time.Now(), 0
 	repair := plugin.Repair{
-		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
-		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
+		Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
+		Claims: unprepares(func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			released++
 			return nil
-		},
+		}),
 		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	for _, there = range []bool{false, true, false} {
@@ -262,7 +278,7 @@ func TestOutageChangesNothing(t *testing.T) {
 		return a.GetResource().Resource == down, nil, errors.New("no route to host")
 	})
 	repair := plugin.Repair{
-		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
+		Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
@@ -286,7 +302,7 @@ func TestOrphansThatCannotBeRepairedAreCounted(t *testing.T) {
 	n := plugintest.New(t)
 	client, events := fake.NewClientset(), &plugintest.EventLog{}
 	repair := plugin.Repair{
-		Client: client, Node: "worker-1", Records: n.Records.List, Metrics: n.Metrics, Log: plugintest.Quiet(),
+		Client: client, Node: "worker-1", Records: n.Records, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Orphans:  orphanList{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
 		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: time.Now,
 	}
@@ -307,8 +323,8 @@ func TestClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 	now, log := time.Now(), &bytes.Buffer{}
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
 	repair := plugin.Repair{
-		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
+		Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Claims: unprepares(func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			rec, err := n.Records.Load("uid-1")
 			if err != nil {
 				return err
@@ -316,7 +332,7 @@ func TestClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 			own := *rec
 			own.State = journal.Quarantined
 			return n.Records.Save(&own)
-		},
+		}),
 		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())

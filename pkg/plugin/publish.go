@@ -18,7 +18,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
@@ -35,7 +37,7 @@ func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
 	return Publishing{
-		Publisher: s.publisher, Slices: s.helper, Changed: s.changed, Log: s.log, Before: s.checkConfig, After: s.published,
+		Publisher: s.publisher, Slices: s.helper, Changed: s.changes.publish, Log: s.log, Before: s.checkConfig, After: s.published,
 	}.Follow(ctx, snapshots)
 }
 
@@ -87,6 +89,35 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 	return err.Error()
 }
 
+// publishedNode decides over the devices of the service's node. It implements [dra.PublishedNode].
+type publishedNode struct{ service *service }
+
+// PlanNode implements [dra.PublishedNode].
+func (n publishedNode) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	return n.service.node.Preparer.PlanNode(snap)
+}
+
+// Failing implements [dra.PublishedNode].
+func (n publishedNode) Failing(a pci.Address) []rule.Failure { return n.service.monitor.Failing(a) }
+
+// Drains implements [dra.PublishedNode]. The watch logs marks that can't be read, and Prepare refuses claims because of them.
+func (n publishedNode) Drains(snap *device.Snapshot) []maintain.Draining {
+	drains, _ := n.service.node.Maintainer.DrainsIn(snap)
+	return drains
+}
+
+// Lost implements [dra.PublishedNode].
+func (n publishedNode) Lost() map[string]string { return n.service.sandboxes.table.Withdrawn() }
+
+// Versions implements [dra.PublishedNode]. A record of bootstrap that can't be read has no version; metrics and alerts report it.
+func (n publishedNode) Versions() publish.Versions {
+	v := publish.Versions{Plugin: metrics.ReadBuild().Version}
+	if r, err := n.service.bootstrap.Read(); err == nil {
+		v.Kata = r.Kata
+	}
+	return v
+}
+
 // published is called after each publication.
 func (s *service) published(ctx context.Context, snap *device.Snapshot) {
 	s.note(ctx, snap)
@@ -123,16 +154,6 @@ func (s *service) reportNotReady(ctx context.Context, why *plan.NotReady) {
 	s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeWarning, rule.ClaimsRefused, "Publish", "all new claims are refused, and all devices tainted: "+text)
 }
 
-// versions returns the versions of the plugin and of Kata. A record of bootstrap that can't be read has none; metrics and alerts
-// report it.
-func (s *service) versions() publish.Versions {
-	v := publish.Versions{Plugin: metrics.ReadBuild().Version}
-	if r, err := s.verified(); err == nil {
-		v.Kata = r.Kata
-	}
-	return v
-}
-
 // checkConfig logs the problems of the node config on this node whenever they change.
 func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	problems := nodeconfig.Select(s.node.Node, snap).Problems()
@@ -148,9 +169,16 @@ func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// wake makes the publisher publish again, and devices be kept warm. It never blocks.
-func (s *service) wake() {
-	for _, c := range []chan struct{}{s.changed, s.claimed} {
+// changes wakes the publisher, and what keeps devices warm. It implements [dra.Waker].
+type changes struct{ publish, warm chan struct{} }
+
+func newChanges() changes {
+	return changes{publish: make(chan struct{}, 1), warm: make(chan struct{}, 1)}
+}
+
+// Wake makes the publisher publish again, and devices be kept warm. It never blocks.
+func (c changes) Wake() {
+	for _, c := range []chan struct{}{c.publish, c.warm} {
 		select {
 		case c <- struct{}{}:
 		default: // it is due already

@@ -88,7 +88,7 @@ func (r *Recovery) run(ctx context.Context) error {
 // startRecovery begins the recovery, after which VFs are provisioned and functions of policy bound are bound.
 func (s *service) startRecovery(ctx context.Context, g *errgroup.Group) error {
 	s.recordStart(ctx)
-	s.vfs = &ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
+	s.vfs = &ProvisionWatch{VFs: s.node.Maintainer, Metrics: s.metrics, Log: s.log}
 	s.recovery = &Recovery{Node: s.node, Then: s.vfs.Start, Patience: recoveryPatience, Log: s.log}
 	return s.recovery.Begin(ctx, g)
 }

@@ -53,46 +53,59 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	if err != nil {
 		return err
 	}
-	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Load: s.node.Journal.Load}
-	claims := &HandOvers{Claims: s.node.Preparer, Reporter: s.reporter, Changed: s.wake}
+	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Journal: s.node.Parts.Journal}
+	claims := &HandOvers{Claims: s.node.Preparer, Reporter: s.reporter, Changes: s.changes}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
-		Reserve:   func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
-		Confirm:   s.confirm(allocations),
-		Observe:   func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
-		Intercept: s.tracer.Unary,
+		Cluster: &sandboxClaims{service: s, allocations: allocations}, Requests: s.metrics, Intercept: s.tracer.Unary,
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
 		Assignments: table, Claims: claims, Socket: s.config.NRI, Log: s.log,
-		Host: nri.Kernel{FS: s.node.FS, Files: nri.NewFinder(s.config.Node.Root)},
+		Host: nri.Kernel{FS: s.node.Parts.FS, Files: nri.NewFinder(s.config.Node.Root)},
 		Rules: nri.Rules{
 			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.config.ExemptNamespaces, ColdPlug: !s.config.Node.HotPlug,
 		},
-		Observe: s.hookEnded,
-		Report:  s.podRefused,
+		Observer: runtimeCalls{s},
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
 }
 
-// confirm returns [dra.Allocations.Confirm] that also notes a loss, so that no new claim gets the devices.
-func (s *service) confirm(a *dra.Allocations) func(context.Context, string) error {
-	return func(ctx context.Context, uid string) error {
-		err := a.Confirm(ctx, uid)
-		if lost, ok := errors.AsType[*dra.WithdrawnError](err); ok {
-			s.withdrawn(uid, lost.Why)
-		}
-		return err
+// sandboxClaims are the claims at the API server whose devices sandboxes get. It implements [podres.Cluster].
+type sandboxClaims struct {
+	service     *service
+	allocations *dra.Allocations
+}
+
+// Reserve implements [podres.Cluster].
+func (c *sandboxClaims) Reserve(ctx context.Context, claim plan.Ref) error {
+	return c.service.plugin.Reserve(ctx, claim)
+}
+
+// Confirm is [dra.Allocations.Confirm]. It also notes a loss, so that no new claim gets the devices.
+func (c *sandboxClaims) Confirm(ctx context.Context, uid string) error {
+	err := c.allocations.Confirm(ctx, uid)
+	if lost, ok := errors.AsType[*dra.WithdrawnError](err); ok {
+		c.service.losses().Note(uid, lost.Why)
+	}
+	return err
+}
+
+// runtimeCalls counts and reports what the runtime asks through NRI. It implements [nri.Observer].
+type runtimeCalls struct{ service *service }
+
+// HookEnded counts a call of the runtime. The work that NRI starts has its own spans.
+func (c runtimeCalls) HookEnded(hook string, took time.Duration, err error) {
+	c.service.metrics.ObserveRequest("nri/"+hook, took, err)
+	if hook != "HandOver" && hook != "Renew" {
+		c.service.tracer.Hook(hook, took, err)
 	}
 }
 
-// hookEnded counts a call of the runtime. The work that NRI starts has its own spans.
-func (s *service) hookEnded(hook string, took time.Duration, err error) {
-	s.metrics.ObserveRequest("nri/"+hook, took, err)
-	if hook != "HandOver" && hook != "Renew" {
-		s.tracer.Hook(hook, took, err)
-	}
+// Refused reports a refusal in an Event of the pod.
+func (c runtimeCalls) Refused(r nri.Refusal) {
+	c.service.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, r.Verdict.Code, r.Err().Error())
 }
 
 // assignments returns the table of the devices' claims in this boot of the node.
@@ -106,17 +119,12 @@ func (s *service) assignments(ctx context.Context) (*podres.Table, error) {
 		return nil, err
 	}
 	return podres.NewTable(podres.TableConfig{
-		Journal: s.node.Journal, Specs: specs, BootID: snap.Host.BootID, Node: s.config.Node.Name,
+		Journal: s.node.Parts.Journal, Specs: specs, BootID: snap.Host.BootID, Node: s.config.Node.Name,
 		JournalDir: s.config.Node.JournalDir(), SpecsDir: s.cdiDir(),
 	}), nil
 }
 
 func (s *service) cdiDir() string { return filepath.Join(s.config.Node.Root, s.config.Node.CDIDir) }
-
-// podRefused reports a refusal by NRI in an Event of the pod.
-func (s *service) podRefused(r nri.Refusal) {
-	s.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, r.Verdict.Code, r.Err().Error())
-}
 
 // runSandboxes serves both until ctx ends.
 func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
@@ -152,8 +160,8 @@ type HandedClaims interface {
 type HandOvers struct {
 	Claims   HandedClaims
 	Reporter *dra.Reporter
-	// Changed is called when devices must be published again; it must not block.
-	Changed func()
+	// Changes is woken when devices must be published again.
+	Changes dra.Waker
 }
 
 // HandOver implements [HandedClaims].
@@ -177,5 +185,5 @@ func (s *HandOvers) observe(err error) {
 		return
 	}
 	s.Reporter.Lost(q)
-	s.Changed()
+	s.Changes.Wake()
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
@@ -69,7 +69,7 @@ type Config struct {
 
 // Scraping says where metrics are served, to which clients, and which metrics.
 type Scraping struct {
-	serving.Scraping
+	Serving serving.Scraping
 	// Tenants adds claims and their namespaces to the labels.
 	Tenants bool
 }
@@ -93,14 +93,15 @@ type service struct {
 	fatal  context.CancelCauseFunc
 
 	node      *node.Node
+	client    kubernetes.Interface
 	watcher   *inventory.Watcher
 	metrics   *metrics.Metrics
 	tracer    *Tracer
 	publisher *dra.Publisher
 	monitor   *Monitor
 	notes     *RunFiles
-	// verified returns the record of bootstrap's last verify.
-	verified func() (*state.Record, error)
+	// bootstrap has the record of bootstrap's last verify.
+	bootstrap bootstrapRecord
 
 	probes    *serving.Server // nil without probes
 	scrapes   *serving.Server
@@ -119,8 +120,8 @@ type service struct {
 	recovery *Recovery
 	// problems of the node's config were logged last.
 	problems []rule.Verdict
-	// changed wakes the publisher after a claim, and claimed what keeps devices warm.
-	changed, claimed chan struct{}
+	// changes wakes the publisher and what keeps devices warm.
+	changes changes
 	// heldByLost wakes what looks for claims that lost their devices.
 	heldByLost chan struct{}
 }
@@ -132,7 +133,7 @@ func (s *service) start(ctx context.Context) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
-	s.changed, s.claimed, s.heldByLost = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	s.changes, s.heldByLost = newChanges(), make(chan struct{}, 1)
 	health := dra.NewHealth()
 	if err := s.listenProbes(ctx, health); err != nil {
 		return err
@@ -218,30 +219,36 @@ func (s *service) openNode(ctx context.Context) error {
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
 		}
-		s.verified = func() (*state.Record, error) { return state.ReadRecord(fs) }
-		s.metrics.WatchBootstrap(s.verified)
+		s.bootstrap = bootstrapRecord{fs}
+		s.metrics.WatchBootstrap(s.bootstrap)
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}
 	s.config.Node.Failing = s.failing
 	s.config.Node.Served = func(ctx context.Context) error { return podres.Served(ctx, s.config.PodResources) }
-	s.metrics = metrics.New(s.config.Node.Records().List, s.stuck)
+	s.metrics = metrics.New(s.config.Node.Records(), s.stuck)
 	s.metrics.ShowBuild(metrics.ReadBuild())
-	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
+	s.metrics.WatchDisks(s.config.Node.Reserves())
 	s.config.Node.Ledger.Observe = s.metrics.ObserveLedger
 	s.config.Node.Observe = func(e effects.Event) {
 		s.metrics.Observe(e)
 		s.tracer.Observe(e)
 	}
-	s.config.Node.Trace = s.tracer.Call
+	s.config.Node.Tracer = s.tracer
 	var err error
 	if s.node, err = node.Open(s.config.Node); err != nil {
 		return err
 	}
-	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.config.Metrics.Tenants)
+	s.metrics.WatchVFs(s.node.Parts.Journal, s.node.PFs, s.config.Metrics.Tenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil
 }
+
+// bootstrapRecord is the file with the result of bootstrap's last verify.
+type bootstrapRecord struct{ fs *sysfs.FS }
+
+// Read implements [metrics.BootstrapRecord].
+func (b bootstrapRecord) Read() (*state.Record, error) { return state.ReadRecord(b.fs) }
 
 // stuck counts the writes that are past their deadline, for the metrics.
 func (s *service) stuck() int {

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 )
@@ -30,6 +31,7 @@ const podLimit = 10 * time.Second
 
 // SanitizedDevices decides ended stages; [maintain.Maintainer] implements it.
 type SanitizedDevices interface {
+	StageMarks() ([]journal.SanitizeMark, error)
 	EndedStages() ([]journal.SanitizeMark, error)
 	Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error)
 	ConcludeStage(ctx context.Context, ended *journal.SanitizeMark, outcome sanitize.Outcome, image string) error
@@ -43,15 +45,12 @@ type StageWatch struct {
 	Client  kubernetes.Interface
 	// Sanitizers are the cluster's; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
-	// Marks returns the node's marks.
-	Marks    func() ([]journal.SanitizeMark, error)
-	Reporter *dra.Reporter
-	Node     string
-	Log      *slog.Logger
-	// Observe is called with each decided stage: its profile, verdict and time; nil if nobody asks.
-	Observe func(profile string, verdict sanitize.Verdict, took time.Duration)
-	// Changed is called when devices must be published again; it must not block.
-	Changed func()
+	Reporter   *dra.Reporter
+	Node       string
+	Log        *slog.Logger
+	Metrics    *metrics.Metrics
+	// Changes is woken when devices must be published again.
+	Changes dra.Waker
 
 	seen   string // the marks of the last look
 	logged string
@@ -81,7 +80,7 @@ func (w *StageWatch) Look(ctx context.Context) {
 
 // follow has the devices published again if the marks changed, also by a command in another process.
 func (w *StageWatch) follow() error {
-	marks, err := w.Marks()
+	marks, err := w.Devices.StageMarks()
 	if err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func (w *StageWatch) follow() error {
 	}
 	if string(now) != w.seen {
 		w.seen = string(now)
-		w.Changed()
+		w.Changes.Wake()
 	}
 	return nil
 }
@@ -218,8 +217,8 @@ func digest(imageID string) string {
 // all the time.
 func (w *StageWatch) report(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome) {
 	since, err := time.Parse(time.RFC3339, mark.Stage.Since)
-	if err == nil && w.Observe != nil {
-		w.Observe(mark.Stage.Profile, outcome.Verdict, time.Since(since))
+	if err == nil {
+		w.Metrics.ObserveStage(mark.Stage.Profile, outcome.Verdict, time.Since(since))
 	}
 	about := []any{
 		slog.Any("pci", mark.Address), slog.String("profile", mark.Stage.Profile), slog.String("pod", mark.Stage.Claim.Namespace+"/"+mark.Stage.Pod),

@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -31,11 +32,17 @@ const (
 
 // stagedDevices is a node with one ended stage. It notes what is concluded.
 type stagedDevices struct {
-	marks     []journal.SanitizeMark
-	accepted  []sanitize.Measurement
-	err       error
-	concluded []sanitize.Outcome
-	images    []string
+	// unsanitized are marks without an ended stage.
+	unsanitized []journal.SanitizeMark
+	marks       []journal.SanitizeMark
+	accepted    []sanitize.Measurement
+	err         error
+	concluded   []sanitize.Outcome
+	images      []string
+}
+
+func (d *stagedDevices) StageMarks() ([]journal.SanitizeMark, error) {
+	return slices.Concat(d.marks, d.unsanitized), nil
 }
 
 func (d *stagedDevices) EndedStages() ([]journal.SanitizeMark, error) { return d.marks, nil }
@@ -90,9 +97,8 @@ func newStageWatch(devices *stagedDevices, pods ...runtime.Object) (*plugin.Stag
 	return &plugin.StageWatch{
 		Devices: devices, Client: client,
 		Sanitizers: &v1alpha1.Sanitizers{Profiles: []v1alpha1.Sanitizer{{Name: "memory", Image: stageImage, Args: []string{"memory"}, Firmware: v1alpha1.FirmwareRequire}}},
-		Marks:      func() ([]journal.SanitizeMark, error) { return devices.marks, nil },
 		Reporter:   dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}),
-		Node:       "worker-1", Log: plugintest.Quiet(), Changed: func() {},
+		Node:       "worker-1", Log: plugintest.Quiet(), Metrics: metrics.New(plugintest.NoRecords{}, func() int { return 0 }), Changes: plugintest.NewWakes(),
 	}, events
 }
 
@@ -187,17 +193,17 @@ func TestStageWaitsForItsAnswer(t *testing.T) {
 func TestChangedMarksArePublished(t *testing.T) {
 	devices := &stagedDevices{}
 	watch, _ := newStageWatch(devices)
-	changes := 0
-	watch.Changed = func() { changes++ }
+	changes := plugintest.NewWakes()
+	watch.Changes = changes
 	watch.Look(t.Context())
-	first := changes
+	first := len(changes)
 	watch.Look(t.Context())
 	mark := stagedMark()
 	mark.Stage = nil
-	watch.Marks = func() ([]journal.SanitizeMark, error) { return []journal.SanitizeMark{mark}, nil }
+	devices.unsanitized = []journal.SanitizeMark{mark}
 	watch.Look(t.Context())
 	watch.Look(t.Context())
-	if first > 1 || changes != first+1 {
-		t.Errorf("got %d publications, %d of the first look, want one more than that", changes, first)
+	if first > 1 || len(changes) != first+1 {
+		t.Errorf("got %d publications, %d of the first look, want one more than that", len(changes), first)
 	}
 }

@@ -23,7 +23,7 @@ func TestKubeletsTraceReachesTheReset(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Intercept = tracer.Unary
-	n.Reopen(func(c *prepare.Config) { c.Observe, c.Trace = tracer.Observe, tracer.Call })
+	n.Reopen(func(c *prepare.Config) { c.Parts.Observe, c.Tracer = tracer.Observe, tracer })
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	k := plugintest.Serve(t, n, n.Claims, "", c)
 	service := drapb.NewDRAPluginClient(k.Dial(filepath.Join(k.Dir, "plugin/dra.sock")))

@@ -30,8 +30,8 @@ func (s *service) keepWarm(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(warmEvery)
 	defer tick.Stop()
-	watch := WarmWatch{Devices: s.node, Metrics: s.metrics, Log: s.log}
-	return watch.Follow(ctx, snapshots, s.claimed, tick.C)
+	watch := WarmWatch{Devices: s.node.Maintainer, Metrics: s.metrics, Log: s.log}
+	return watch.Follow(ctx, snapshots, s.changes.warm, tick.C)
 }
 
 // WarmDevices keeps devices warm; [maintain.Maintainer] implements it.

@@ -35,7 +35,7 @@ func (l *warmLooks) KeepWarm(_ context.Context, how maintain.Warming) ([]maintai
 func TestWarmWatchLooksAfterChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := &warmLooks{}
-		w := &plugin.WarmWatch{Devices: looks, Metrics: metrics.New(noRecords, func() int { return 0 }), Log: slog.New(slog.DiscardHandler)}
+		w := &plugin.WarmWatch{Devices: looks, Metrics: metrics.New(plugintest.NoRecords{}, func() int { return 0 }), Log: slog.New(slog.DiscardHandler)}
 		snapshots, claimed, tick := make(chan *device.Snapshot), make(chan struct{}), make(chan time.Time)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

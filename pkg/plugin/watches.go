@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // every calls look now and then after each pause, until ctx ends. A call that takes longer than the pause
@@ -95,7 +95,7 @@ const statusEvery = time.Minute
 
 // syncStatuses updates the status of prepared claims until ctx ends.
 func (s *service) syncStatuses(ctx context.Context) error {
-	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Journal.List, Attributes: s.publisher.Attributes}
+	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Parts.Journal, Attributes: s.publisher.Attributes}
 	return EverySpread(ctx, statusEvery, statuses.Look)
 }
 
@@ -147,16 +147,9 @@ func verifyTwice(ctx context.Context, dir fs.FS) (*ledger.Report, error) {
 // diskEvery is the pause between two looks at the free space on the plugin's disks.
 const diskEvery = time.Minute
 
-// disks returns a directory on each disk of the journal and the ledger. It leaves out a disk that can't be read:
-// claims are refused with that reason.
-func (s *service) disks() []string {
-	dirs, _ := s.config.Node.Reserves().Disks()
-	return dirs
-}
-
 // watchDisk warns of a disk that is nearly full, until ctx ends.
 func (s *service) watchDisk(ctx context.Context) error {
-	watch := DiskWatch{Dirs: s.disks, Free: journal.FreeBytes, Log: s.log}
+	watch := DiskWatch{Disks: s.config.Node.Reserves(), Log: s.log}
 	return every(ctx, diskEvery, watch.Look)
 }
 
@@ -166,24 +159,20 @@ const ScarceDisk = 256 << 20
 
 // DiskWatch warns while a disk of the plugin's state is nearly full. It is not safe for concurrent use.
 type DiskWatch struct {
-	// Dirs returns a directory on each disk.
-	Dirs func() []string
-	// Free returns how many bytes are free on a directory's disk.
-	Free func(dir string) (int64, error)
-	Log  *slog.Logger
+	Disks metrics.Disks
+	Log   *slog.Logger
 
 	logged map[string]string // the problem that was logged last, by directory
 }
 
 // Look looks once, and logs new problems.
 func (w *DiskWatch) Look(ctx context.Context) {
-	for _, dir := range w.Dirs() {
-		w.lookAt(ctx, dir)
+	for _, disk := range w.Disks.Space() {
+		w.lookAt(ctx, disk.Dir, disk.Free, disk.Err)
 	}
 }
 
-func (w *DiskWatch) lookAt(ctx context.Context, dir string) {
-	free, err := w.Free(dir)
+func (w *DiskWatch) lookAt(ctx context.Context, dir string, free int64, err error) {
 	switch {
 	case err != nil && w.isNew(dir, "unknown"):
 		w.Log.WarnContext(ctx, "the free space on the plugin's disk is unknown", slog.String("dir", dir), slog.Any("err", err))

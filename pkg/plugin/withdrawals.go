@@ -22,7 +22,7 @@ func (s *service) settleOnce(ctx context.Context, last string) string {
 		s.log.InfoContext(ctx, "no claim has the withdrawn device", slog.String("device", d.Name), slog.String("pool", d.Pool))
 	}
 	if len(released) > 0 {
-		s.wake()
+		s.changes.Wake()
 		last = ""
 	}
 	switch {

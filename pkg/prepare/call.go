@@ -19,7 +19,13 @@ const (
 	CallRenew     CallKind = "renew"
 )
 
-// Call is one call for a claim, for [Config.Trace].
+// Tracer follows the calls for claims.
+type Tracer interface {
+	// Call is called when a call begins. The call's work gets the context that it returns, and end is called with the result.
+	Call(ctx context.Context, c Call) (traced context.Context, end func(Result))
+}
+
+// Call is one call for a claim.
 type Call struct {
 	Kind CallKind
 	// Claim has only its UID, except in a Prepare.
@@ -39,8 +45,8 @@ type Result struct {
 
 // begun reports a call that begins.
 func (c *Config) begun(ctx context.Context, call Call) (traced context.Context, end func(Result)) {
-	if c.Trace == nil {
+	if c.Tracer == nil {
 		return ctx, func(Result) {}
 	}
-	return c.Trace(ctx, call)
+	return c.Tracer.Call(ctx, call)
 }

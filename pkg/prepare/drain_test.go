@@ -283,7 +283,7 @@ func TestEndThatIsOvertakenTakesNothingAway(t *testing.T) {
 		w.mustPrepare(w.request(other, gpu))
 		overtaken = true
 	}}
-	plugin := w.plugin(nil, func(c *prepare.Config) { c.Locks = locks })
+	plugin := w.plugin(nil, func(c *prepare.Config) { c.Parts.Locks = locks })
 	if _, err := plugin.FinishDrains(t.Context()); err != nil || !overtaken {
 		t.Fatalf("FinishDrains = %v, overtaken: %t", err, overtaken)
 	}

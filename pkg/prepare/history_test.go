@@ -167,7 +167,7 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 			for i := range 4 {
 				w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x3c+i))))
 			}
-			silent := w.plugin(nil, func(c *prepare.Config) { c.Ledger = nil })
+			silent := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = nil })
 			if err := silent.HandOver(t.Context(), "claim-1", journal.Sandbox{ID: "first"}); err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 				w.k.Reboot()
 			}
 			counted := &countedLedger{Ledger: w.writer()}
-			p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = counted })
+			p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = counted })
 			r, err := p.Recover(t.Context())
 			if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Undone) != 4 || len(r.Quarantined) != 1 {
 				t.Fatalf("recovery %+v, %v", r, err)
@@ -217,7 +217,7 @@ func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	} {
 		w := newWorld(t)
 		gpu := w.k.AddGPU(0x3b)
-		p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = fullLedger{c.Ledger, full} })
+		p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = fullLedger{c.Parts.Ledger, full} })
 		err := run(w, p, gpu)
 		if _, ok := errors.AsType[*effects.EvidenceError](err); !ok || !errors.Is(err, full) {
 			t.Errorf("%s: %v", name, err)

@@ -109,7 +109,7 @@ func (p patient) Wait(ctx context.Context, holders []vfio.Holder) error { return
 func (w *world) waiter(wait func(context.Context, []vfio.Holder) error) *plugin {
 	return w.plugin(nil, func(c *prepare.Config) {
 		c.HolderWait = time.Hour
-		c.Holders = patient{vfio.NewProcesses(w.fs), wait}
+		c.Parts.Holders = patient{vfio.NewProcesses(w.fs), wait}
 	})
 }
 

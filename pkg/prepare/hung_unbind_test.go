@@ -129,7 +129,7 @@ func TestHungUnbindThatBeginsBeforeTheLock(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, w *world) {
 		gpu := w.k.AddGPU(0x3b)
 		w.mustPrepare(w.request(uid, gpu))
-		p := w.plugin(nil, func(c *prepare.Config) { c.Locks = lateLocks{c.Locks, func() { w.unbindByHand(gpu) }} })
+		p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Locks = lateLocks{c.Parts.Locks, func() { w.unbindByHand(gpu) }} })
 		gate := make(chan struct{})
 		w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true, Remove: func(pci.Address) { <-gate }})
 		as[*effects.LockedError](t, asKubelet(t, p))

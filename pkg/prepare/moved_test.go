@@ -131,7 +131,7 @@ func TestHolderThatNoProcessShows(t *testing.T) {
 		if used.Address != gpu || used.Open != w.groupNode(gpu) || len(w.k.Resets()) > 0 || w.driver(gpu) != "vfio-pci" {
 			t.Errorf("in use: %+v, %d resets, driver %q", used, len(w.k.Resets()), w.driver(gpu))
 		}
-		deaf := func(c *prepare.Config) { c.Holders = deafHolders{c.Holders} }
+		deaf := func(c *prepare.Config) { c.Parts.Holders = deafHolders{c.Parts.Holders} }
 		if _, err := w.plugin(nil, deaf).Unprepare(t.Context(), uid); err == nil || len(w.k.Resets()) > 0 {
 			t.Errorf("a plugin that did not ask: %v, %d resets; want that the reset does not begin", err, len(w.k.Resets()))
 		}
@@ -151,7 +151,7 @@ func TestProcessThatCannotBeInspected(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	blind := func(c *prepare.Config) {
-		c.Holders = blindHolders{c.Holders}
+		c.Parts.Holders = blindHolders{c.Parts.Holders}
 	}
 	_, err := w.plugin(nil, blind).Prepare(t.Context(), w.request(uid, gpu))
 	if unknown, ok := errors.AsType[*vfio.UninspectableError](err); !ok || unknown.PID != nobody {

@@ -82,7 +82,7 @@ func TestUserComesBeforeTheUnbind(t *testing.T) {
 	w.k.AddNVIDIANodes()
 	before := w.state()
 	holds := sync.OnceFunc(func() { w.k.Hold("/dev/nvidia-uvm", nobody, "train", container) })
-	p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = lateUser{c.Ledger, holds} })
+	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = lateUser{c.Parts.Ledger, holds} })
 	_, err := p.Prepare(t.Context(), w.request(uid, gpu))
 	as[*effects.InUseError](t, err)
 	for _, write := range w.k.Writes() {

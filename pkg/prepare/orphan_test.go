@@ -236,7 +236,7 @@ func TestSpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	w.lost(uid)
-	plugin := w.plugin(nil, func(c *prepare.Config) { c.Specs = brokenSpecs{c.Specs} })
+	plugin := w.plugin(nil, func(c *prepare.Config) { c.Parts.Specs = brokenSpecs{c.Parts.Specs} })
 	if removed, err := plugin.SweepSpecs(t.Context()); len(removed) > 0 || !errors.Is(err, unix.EROFS) {
 		t.Errorf("SweepSpecs = %v, %v", removed, err)
 	}
@@ -257,7 +257,7 @@ func TestOrphansReadTheLedgerOnce(t *testing.T) {
 	}
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x60))) // a ledger
 	counted := &countedLedger{Ledger: w.writer()}
-	p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = counted })
+	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = counted })
 	for look := range 3 {
 		orphans, err := p.GiveBackOrphans(t.Context())
 		if err != nil || len(orphans) != len(gpus) || !strings.Contains(orphans[0].Why, "bound by hand") {

@@ -65,13 +65,13 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 // holdings returns the record that holds each function. Records of other boots hold nothing, except for a quarantine: a
 // restart of the machine (perhaps by kexec) does not prove that the device is clean.
 func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
-	records, errs := p.config.Journal.List()
+	records, errs := p.config.Parts.Journal.List()
 	return journal.Holdings(records, snap), journal.Damaged(errs)
 }
 
 // needsReset returns the functions that are marked as not proven clean.
 func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, error) {
-	marks, err := p.config.Journal.NeedsReset()
+	marks, err := p.config.Parts.Journal.NeedsReset()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (p *Planning) needsReset(snap *device.Snapshot) (map[pci.Address]bool, erro
 
 // Drained returns which functions are out of use, and why, for plans.
 func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error) {
-	marks, err := p.config.Journal.Drains()
+	marks, err := p.config.Parts.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +93,11 @@ func (p *Planning) addSanitizing(n *plan.Node) error {
 	if !n.Selection.Sanitizes() {
 		return nil
 	}
-	marks, err := p.config.Journal.Unsanitized()
+	marks, err := p.config.Parts.Journal.Unsanitized()
 	if err != nil {
 		return err
 	}
-	proofs, err := p.config.Journal.Sanitized()
+	proofs, err := p.config.Parts.Journal.Sanitized()
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, err
 	if len(grown) == 0 {
 		return grown, nil
 	}
-	marks, err := p.config.Journal.FatalErrors()
+	marks, err := p.config.Parts.Journal.FatalErrors()
 	if err != nil {
 		return grown, err
 	}

@@ -38,7 +38,7 @@ import (
 
 // Config says how a Preparer works, and with what.
 type Config struct {
-	effects.Parts
+	Parts effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// NodeName is the node's name in the cluster. If it is empty, a claim's pools are not compared with the node's.
@@ -62,9 +62,8 @@ type Config struct {
 	// RecoverLimit limits the recovery of one record: an instance that was killed in a write that hangs in the kernel
 	// keeps its claim's lock, and the other claims must not wait for it. Zero means no limit.
 	RecoverLimit time.Duration
-	// Trace, which may be nil, is called when a call begins. The call's work gets the context that it returns, and end is
-	// called with the result.
-	Trace func(ctx context.Context, c Call) (traced context.Context, end func(Result))
+	// Tracer may be nil.
+	Tracer Tracer
 }
 
 // Preparer prepares and unprepares claims. Its methods may be called from

@@ -61,7 +61,7 @@ func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
 		change func(*prepare.Config)
 		want   rule.Code
 	}{
-		"full disk":        {change: func(c *prepare.Config) { c.Room = &disk{full: true} }, want: rule.DiskFull},
+		"full disk":        {change: func(c *prepare.Config) { c.Parts.Room = &disk{full: true} }, want: rule.DiskFull},
 		"damaged ledger":   {spoil: (*world).damageLedger, want: rule.NoEvidence},
 		"no CDI directory": {spoil: func(w *world) { w.removeDir(filepath.Dir(w.specs.File("x"))) }, want: rule.CDINotWritable},
 		"no journal":       {spoil: func(w *world) { w.removeDir(filepath.Dir(w.recordFile("x"))) }, want: rule.StateNotWritable},

@@ -32,7 +32,7 @@ func TestFullDiskRefusesNewClaimsOnly(t *testing.T) {
 	gpu, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	before := w.state()
 	d := &disk{}
-	p := w.plugin(nil, func(c *prepare.Config) { c.Room = d })
+	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Room = d })
 	if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
 		t.Fatal(err)
 	}

@@ -85,11 +85,11 @@ func (s *soak) restart() {
 		s.t.Fatal(err)
 	}
 	s.p = s.plugin(nil, func(c *prepare.Config) {
-		c.Ledger = writer.New(writer.Config{
+		c.Parts.Ledger = writer.New(writer.Config{
 			Dir: s.history, Node: "node-1", BootID: boot, Actor: ledger.Actor{Component: "test"},
 			SegmentBytes: soakSegment, RetainBytes: soakLedger,
 		})
-		c.Observe = func(effects.Event) {}
+		c.Parts.Observe = func(effects.Event) {}
 	})
 	r, err := s.p.Recover(s.t.Context())
 	if err != nil || len(r.Unfinished) > 0 {

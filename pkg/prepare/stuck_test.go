@@ -166,7 +166,7 @@ func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))
-	p := w.plugin(nil, func(c *prepare.Config) { c.Inventory = lockedInventory{c.Inventory, gpu} })
+	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Inventory = lockedInventory{c.Parts.Inventory, gpu} })
 	_, err := p.Unprepare(t.Context(), uid)
 	if e := as[*effects.LockedError](t, err); e.Address != gpu {
 		t.Errorf("locked: %s", e.Address)

@@ -64,9 +64,9 @@ func runningVM(t *testing.T, n *scripted) *daemon.Repair {
 		t.Fatal(err)
 	}
 	return &daemon.Repair{
-		Client: n.client, Node: n.name, Records: n.records.List, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Release: n.driver.Release,
+		Client: n.client, Node: n.name, Records: n.records, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Claims: n.driver,
 		Alive: func(journal.Process) bool { return true }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		Withdrawn: func(uid, why string) { n.withdrawn[uid] = why },
+		Losses: n.withdrawn,
 	}
 }
 

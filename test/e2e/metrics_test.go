@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestMetricsAreForThoseWithTheChartsRole: tokens of ServiceAccounts, reviewed by a real API server with the
@@ -70,7 +71,7 @@ func servedMetrics(t *testing.T, reviews kubernetes.Interface, log io.Writer) st
 		t.Fatal(err)
 	}
 	guard := serving.NewGuard(reviews, slog.New(slog.NewTextHandler(log, nil)))
-	metrics := metrics.New(noRecords, nothingStuck)
+	metrics := metrics.New(plugintest.NoRecords{}, nothingStuck)
 	server, err := serving.Listen(t.Context(), "127.0.0.1:0", serving.Metrics(metrics.Registry, guard), certificates)
 	if err != nil {
 		t.Fatal(err)

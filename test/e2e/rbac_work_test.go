@@ -21,9 +21,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // publishes has the plugin create, change and delete its node's slices.
@@ -71,7 +71,7 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 		Client: plugin, NodeName: node, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
 		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
 	}.Register(t.Context(), dra.NewPlugin(dra.PluginConfig{
-		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: metrics.New(noRecords, nothingStuck), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
+		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: metrics.New(plugintest.NoRecords{}, nothingStuck), Changes: plugintest.NewWakes(), Fatal: func(err error) { t.Error(err) },
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -79,8 +79,6 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 	t.Cleanup(helper.Stop)
 	return helper
 }
-
-func noRecords() ([]*journal.Record, []error) { return nil, nil }
 
 func nothingStuck() int { return 0 }
 

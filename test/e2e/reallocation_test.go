@@ -126,11 +126,11 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 	}
 	deletePod(t, p, ns, "again")
 	claim := withdrawn(t, p, ns, "one")
-	now, told := time.Now(), map[string]string{}
+	now, told := time.Now(), lossesByUID{}
 	repair := daemon.Repair{
-		Client: n.client, Node: n.name, Records: n.records.List, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Release: n.driver.Release,
+		Client: n.client, Node: n.name, Records: n.records, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Claims: n.driver,
 		Alive: func(journal.Process) bool { return false }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return now }, Withdrawn: func(uid, why string) { told[uid] = why },
+		Now: func() time.Time { return now }, Losses: told,
 	}
 	repair.Look(t.Context())
 	if told[string(claim.UID)] != "its allocation was withdrawn" || n.boundTo(0x3c) != "vfio-pci" {

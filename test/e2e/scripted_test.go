@@ -24,17 +24,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // scripted is a node of the control plane whose kernel is scripted, with the plugin's own code and
@@ -51,7 +56,7 @@ type scripted struct {
 	metrics *metrics.Metrics
 	kubelet drapb.DRAPluginClient
 	// withdrawn says why claims lost their devices, by UID, as a repair tells it.
-	withdrawn map[string]string
+	withdrawn lossesByUID
 	publisher *dra.Publisher
 	helper    *kubeletplugin.Helper
 	// config is the node config, and tenants looks up the tenants of claims; nil without exclusive domains.
@@ -69,7 +74,7 @@ func addScripted(t *testing.T, p *controlplane.ControlPlane, name string, buses 
 func addConfigured(t *testing.T, p *controlplane.ControlPlane, n *scripted, buses ...uint8) *scripted {
 	t.Helper()
 	addNode(t, p, n.name)
-	n.t, n.kernel, n.client, n.withdrawn = t, sysfstest.New(t), client(t, p, controlplane.Admin()), map[string]string{}
+	n.t, n.kernel, n.client, n.withdrawn = t, sysfstest.New(t), client(t, p, controlplane.Admin()), lossesByUID{}
 	for _, bus := range buses {
 		n.kernel.AddGPU(bus)
 	}
@@ -97,7 +102,7 @@ func (n *scripted) prepares() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.metrics = metrics.New(n.records.List, nothingStuck)
+	n.metrics = metrics.New(n.records, nothingStuck)
 	n.claims = prepare.New(prepare.Config{
 		Parts: effects.Parts{
 			FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
@@ -106,6 +111,23 @@ func (n *scripted) prepares() {
 		Node: n.config, NodeName: n.name, UndoLimit: 10 * time.Second,
 	})
 }
+
+// lossesByUID has why claims lost their devices.
+type lossesByUID map[string]string
+
+// Note implements [dra.Losses].
+func (l lossesByUID) Note(uid, why string) { l[uid] = why }
+
+// scriptedFacts decides over the devices of a scripted node. It implements [dra.PublishedNode].
+type scriptedFacts struct{ node *scripted }
+
+func (f scriptedFacts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	return f.node.claims.PlanNode(snap)
+}
+func (scriptedFacts) Failing(pci.Address) []rule.Failure          { return nil }
+func (scriptedFacts) Drains(*device.Snapshot) []maintain.Draining { return nil }
+func (f scriptedFacts) Lost() map[string]string                   { return f.node.withdrawn }
+func (scriptedFacts) Versions() publish.Versions                  { return publish.Versions{} }
 
 // serves registers the plugin, dials it as a kubelet, and publishes the node's devices.
 func (n *scripted) serves() {
@@ -120,13 +142,12 @@ func (n *scripted) serves() {
 	}
 	health := dra.NewHealth()
 	n.publisher = dra.NewPublisher(dra.PublisherConfig{
-		Node: n.name, Planned: n.claims.PlanNode, Records: n.records.List, Health: health, Metrics: n.metrics,
-		Lost: func() map[string]string { return n.withdrawn },
+		NodeName: n.name, Node: scriptedFacts{n}, Records: n.records, Health: health, Metrics: n.metrics,
 	})
 	n.driver = dra.NewPlugin(dra.PluginConfig{
 		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}}, Tenants: n.tenants,
-		Attributes: n.publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
-		Changed: func() {}, Fatal: func(err error) { n.t.Error(err) },
+		Publisher: n.publisher, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
+		Changes: plugintest.NewWakes(), Fatal: func(err error) { n.t.Error(err) },
 	})
 	n.helper, err = dra.Kubelet{
 		Client: n.client, NodeName: n.name, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),

@@ -28,7 +28,7 @@ type Kubelet struct {
 	Helper  *kubeletplugin.Helper
 	Client  *fake.Clientset
 	Events  *EventLog
-	Changed chan struct{}
+	Changed Wakes
 	Fatal   chan error
 }
 
@@ -40,7 +40,7 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	k := &Kubelet{T: t, Dir: dir, Client: Cluster(objects...), Events: &EventLog{}, Changed: make(chan struct{}, 100), Fatal: make(chan error, 1)}
+	k := &Kubelet{T: t, Dir: dir, Client: Cluster(objects...), Events: &EventLog{}, Changed: NewWakes(), Fatal: make(chan error, 1)}
 	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 	}
 	k.Plugin = dra.NewPlugin(dra.PluginConfig{
 		Twins:  twins,
-		Client: k.Client, Claims: claims, Gate: Gate(k.Client), Attributes: n.Publisher.Attributes, Health: n.Health, Reporter: reporter, Metrics: n.Metrics, Log: Quiet(),
-		Changed: func() { k.Changed <- struct{}{} }, Fatal: func(err error) { k.Fatal <- err },
+		Client: k.Client, Claims: claims, Gate: Gate(k.Client), Publisher: n.Publisher, Health: n.Health, Reporter: reporter, Metrics: n.Metrics, Log: Quiet(),
+		Changes: k.Changed, Fatal: func(err error) { k.Fatal <- err },
 	})
 	k.Helper, err = dra.Kubelet{
 		Client: k.Client, NodeName: "worker-1", PodUID: podUID, PluginDir: filepath.Join(dir, "plugin"),

@@ -34,6 +34,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -52,6 +54,8 @@ type Node struct {
 	Health    *dra.Health
 	Metrics   *metrics.Metrics
 	Publisher *dra.Publisher
+	Facts     *Facts
+	Attempts  *dra.Attempts
 	Links     *vftest.Links
 	Policy    *vf.Policy
 	// Twins, which may be nil, returns what looks after shared devices.
@@ -81,7 +85,7 @@ func New(t *testing.T) *Node {
 	}
 	n.Links = vftest.New(t, n.FS, vftest.Igb())
 	n.Policy = &vf.Policy{FS: n.FS, Links: n.Links, Switches: n.Links.Switches()}
-	n.Metrics = metrics.New(n.Records.List, func() int { return 0 })
+	n.Metrics = metrics.New(n.Records, func() int { return 0 })
 	n.Config = prepare.Config{
 		Parts: effects.Parts{
 			FS: n.FS, Inventory: scanner{n.FS}, Locks: locks,
@@ -92,10 +96,63 @@ func New(t *testing.T) *Node {
 		Node: nodeconfig.Default(), NodeName: "worker-1", UndoLimit: 10 * time.Second,
 	}
 	n.Reopen(func(*prepare.Config) {})
-	planNode := func(snap *device.Snapshot) (plan.Node, error) { return n.Claims.PlanNode(snap) }
-	n.Publisher = dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: planNode, Records: n.Records.List, Health: n.Health, Metrics: n.Metrics})
+	n.Facts = &Facts{node: n}
+	n.Attempts = &dra.Attempts{Kept: dra.AttemptsKept, Changes: NewWakes()}
+	n.Publisher = dra.NewPublisher(dra.PublisherConfig{
+		NodeName: "worker-1", Node: n.Facts, Records: n.Records, Health: n.Health, Metrics: n.Metrics, Attempts: n.Attempts,
+	})
 	return n
 }
+
+// Facts are what decides over the node's devices. It implements [dra.PublishedNode].
+type Facts struct {
+	node *Node
+	// Selects, which may be nil, selects the published functions in place of the config that claims are planned with.
+	Selects *v1alpha1.NodeConfig
+	// Fails are the checks that fail, by function, Losses the claims that lost their devices, and Software the versions.
+	Fails    map[pci.Address][]rule.Failure
+	Losses   map[string]string
+	Software publish.Versions
+}
+
+// PlanNode implements [dra.PublishedNode].
+func (f *Facts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	known, err := f.node.Claims.PlanNode(snap)
+	if f.Selects != nil {
+		known.Selection = nodeconfig.Select(f.Selects, snap)
+	}
+	return known, err
+}
+
+// Failing implements [dra.PublishedNode].
+func (f *Facts) Failing(a pci.Address) []rule.Failure { return f.Fails[a] }
+
+// Drains implements [dra.PublishedNode].
+func (f *Facts) Drains(snap *device.Snapshot) []maintain.Draining {
+	drains, _ := f.node.Claims.DrainsIn(snap)
+	return drains
+}
+
+// Lost implements [dra.PublishedNode].
+func (f *Facts) Lost() map[string]string { return f.Losses }
+
+// Versions implements [dra.PublishedNode].
+func (f *Facts) Versions() publish.Versions { return f.Software }
+
+// Wakes counts wakes. It implements [dra.Waker].
+type Wakes chan struct{}
+
+// NewWakes returns wakes with room for many.
+func NewWakes() Wakes { return make(Wakes, 10000) }
+
+// Wake implements [dra.Waker].
+func (w Wakes) Wake() { w <- struct{}{} }
+
+// NoRecords is the journal of a node that never had a claim.
+type NoRecords struct{}
+
+// List implements [journal.Lister].
+func (NoRecords) List() ([]*journal.Record, []error) { return nil, nil }
 
 // Claims is all that works on a node's claims and functions.
 type Claims struct {

@@ -16,22 +16,22 @@ import (
 // admit checks the claim against the gate and, if it has shared GPUs, against the claims of other drivers. It looks up the claim's tenant
 // for the plan.
 func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error {
-	if err := d.Gate.Admit(ctx, req); err != nil {
+	if err := d.config.Gate.Admit(ctx, req); err != nil {
 		return err
 	}
-	if d.Tenants != nil {
+	if d.config.Tenants != nil {
 		var err error
-		if req.Tenant, err = d.Tenants.Tenant(ctx, req); err != nil {
+		if req.Tenant, err = d.config.Tenants.Tenant(ctx, req); err != nil {
 			return err
 		}
 	}
-	if d.Twins == nil {
+	if d.config.Twins == nil {
 		return nil
 	}
-	if err := d.Twins.Reserved(ctx, c, req); err != nil {
+	if err := d.config.Twins.Reserved(ctx, c, req); err != nil {
 		return err
 	}
-	err := d.Twins.Free(ctx, req)
+	err := d.config.Twins.Free(ctx, req)
 	if refused, ok := errors.AsType[*rule.RefusedError](err); ok && refused.Has(rule.TwinInUse) {
 		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
 	}
@@ -45,8 +45,8 @@ func refuse(req *claim.Request, code rule.Code, text, fix string) error {
 
 // refused writes a refusal to the ledger, and returns its error.
 func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) error {
-	if _, decided := errors.AsType[*rule.RefusedError](cause); decided && d.Refused != nil {
-		return errors.Join(cause, d.Refused(ctx, req, cause))
+	if _, decided := errors.AsType[*rule.RefusedError](cause); decided {
+		return errors.Join(cause, d.config.Claims.Refused(ctx, req, cause))
 	}
 	return cause
 }

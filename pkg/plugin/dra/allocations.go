@@ -18,13 +18,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
+// Journal has the records of claims; [journal.Store] implements it.
+type Journal interface {
+	// Load returns a claim's record, nil if there is none.
+	Load(uid string) (*journal.Record, error)
+}
+
 // Allocations compares prepared devices with the claim's allocation at the API server.
 type Allocations struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Load returns a claim's record, nil if there is none.
-	Load func(uid string) (*journal.Record, error)
+	// Journal is for [Allocations.Confirm] alone.
+	Journal Journal
 }
 
 // confirmLimit bounds [Allocations.Confirm]: Kata's Rust shim waits 10 s for its devices.
@@ -105,7 +111,7 @@ func inPools(devices []claim.Device) string {
 func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
-	rec, err := a.Load(uid)
+	rec, err := a.Journal.Load(uid)
 	if err != nil || rec == nil || len(rec.Plan.Claim.Pods) == 0 {
 		return err
 	}

@@ -23,18 +23,17 @@ import (
 )
 
 // anchored gives a reporter a ledger, and returns its checkpoint.
-func anchored(t *testing.T, r *dra.Reporter) string {
+func anchored(t *testing.T) (w *writer.Writer, signed string) {
 	t.Helper()
 	w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := w.Append(t.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK})
+	signed, err = w.Append(t.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Anchor = w.Checkpoint
-	return signed
+	return w, signed
 }
 
 // wantAnchor checks that a text has the checkpoint as a reader of it finds it.
@@ -49,8 +48,8 @@ func wantAnchor(t *testing.T, where, text, signed string) {
 func TestLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 	c, log := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), &plugintest.EventLog{}
 	client := plugintest.Cluster(c)
-	r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: log, Log: plugintest.Quiet()})
-	signed := anchored(t, r)
+	w, signed := anchored(t)
+	r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: log, Log: plugintest.Quiet(), Ledger: w})
 	rec := &journal.Record{Plan: plan.Plan{
 		Claim: plan.Ref{UID: "uid-1"}, Devices: []plan.Device{{Name: "gpu-0000-3b-00-0", Pool: "node-1"}},
 	}}
@@ -76,8 +75,8 @@ func TestLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 // However much there is to say, the checkpoint is whole.
 func TestLongNoteKeepsTheCheckpoint(t *testing.T) {
 	log := &plugintest.EventLog{}
-	r := dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet()})
-	signed := anchored(t, r)
+	w, signed := anchored(t)
+	r := dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet(), Ledger: w})
 	var devices []plan.Device
 	for i := range 90 {
 		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1/kata-vfio.dev"})
@@ -95,24 +94,31 @@ func TestLongNoteKeepsTheCheckpoint(t *testing.T) {
 	}
 }
 
+// refusals has the refusals that the gate records.
+type refusals struct {
+	*plugintest.Claims
+	told []string
+}
+
+func (r *refusals) Refused(_ context.Context, req *claim.Request, cause error) error {
+	r.told = append(r.told, req.UID+" "+string(rule.Classify(cause)))
+	return nil
+}
+
 // The gate's refusals are told to the ledger, as those of package prepare are.
 func TestGatesRefusalIsToldToTheLedger(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
-	k := plugintest.Serve(t, n, n.Claims, "", c)
-	var told []string
-	k.Plugin.Refused = func(_ context.Context, req *claim.Request, cause error) error {
-		told = append(told, req.UID+" "+string(rule.Classify(cause)))
-		return nil
-	}
+	claims := &refusals{Claims: n.Claims}
+	k := plugintest.Serve(t, n, claims, "", c)
 	if err := k.Client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), c.Namespace, c.Status.ReservedFor[0].Name); err != nil {
 		t.Fatal(err)
 	}
 	if answer := k.Prepare(c)["uid-1"]; answer.Error == "" {
 		t.Fatal("prepared")
 	}
-	if len(told) != 1 || !strings.HasPrefix(told[0], "uid-1 ") {
-		t.Errorf("told %q", told)
+	if len(claims.told) != 1 || !strings.HasPrefix(claims.told[0], "uid-1 ") {
+		t.Errorf("told %q", claims.told)
 	}
 }

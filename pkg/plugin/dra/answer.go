@@ -13,7 +13,7 @@ import (
 func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
 	first := &parts[0]
 	out := kubeletplugin.Device{Requests: []string{first.Request}, PoolName: first.Pool, DeviceName: first.Published()}
-	if attrs := d.Attributes(first.Published()); attrs != nil {
+	if attrs := d.config.Publisher.Attributes(first.Published()); attrs != nil {
 		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
 	}
 	for i := range parts {

@@ -14,21 +14,27 @@ import (
 // scheduler chooses others. Attempts are kept in memory only. It is safe for concurrent use.
 //
 // A process has the function open, or one of its disks is in exclusive use: the function counts after two failures, until a claim is
-// prepared, or until Blocked says that the reason has ended, since no claim would notice that. Another claim has the function: the
+// prepared, or until Holders say that the reason has ended, since no claim would notice that. Another claim has the function: the
 // scheduler takes it for free, and would give it to each claim that comes. It counts at once, until the record of that claim has ended,
 // which [plan.NewAssessor] knows.
 type Attempts struct {
 	// Kept is how long a function stays tainted after the latest failure, or look.
 	Kept time.Duration
-	// Changed is called when a taint ends.
-	Changed func()
-	// Blocked, which may be nil, reports whether a process still has the function or one of its disks in use, after the time Kept.
-	Blocked func(pci.Address) bool
-	// Held, which may be nil, is called when a claim was refused since another claim has the function. It must not block.
-	Held func()
+	// Changes is woken when a taint ends.
+	Changes Waker
+	// Holders, which may be nil, knows what has the functions.
+	Holders Holders
 
 	mu     sync.Mutex // guards failed
 	failed map[pci.Address]attempt
+}
+
+// Holders knows what keeps functions from claims.
+type Holders interface {
+	// Blocks reports whether a process has the function or one of its disks in use. It is asked after the time Kept.
+	Blocks(a pci.Address) bool
+	// LookForLost is called when a claim was refused since another claim has the function, which may have lost it. It must not block.
+	LookForLost()
 }
 
 // AttemptsKept is the time after which the plugin looks again whether a claim may get the function.
@@ -57,8 +63,8 @@ func (t *Attempts) Failed(err error) {
 		return
 	}
 	t.note(a, code)
-	if code == rule.HeldByLostClaim && t.Held != nil {
-		t.Held()
+	if code == rule.HeldByLostClaim && t.Holders != nil {
+		t.Holders.LookForLost()
 	}
 }
 
@@ -92,13 +98,13 @@ func (t *Attempts) expire(a pci.Address) {
 	if !ok || was.code == rule.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
 		return
 	}
-	// Blocked looks at processes, so the lock is not held. replace compares the attempt again.
-	if was.isTaint() && t.Blocked != nil && t.Blocked(a) {
+	// Holders look at processes, so the lock is not held. replace compares the attempt again.
+	if was.isTaint() && t.Holders != nil && t.Holders.Blocks(a) {
 		t.replace(a, was, attempt{was.code, was.times, time.Now(), t.putOff(a, was.end)})
 		return
 	}
 	t.replace(a, was, attempt{})
-	t.Changed()
+	t.Changes.Wake()
 }
 
 func (t *Attempts) attempt(a pci.Address) (attempt, bool) {

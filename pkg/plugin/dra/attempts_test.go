@@ -3,7 +3,6 @@ package dra_test
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,20 +48,20 @@ func TestAttempts(t *testing.T) {
 		"another claim's before":    {func(a *dra.Attempts) { a.Failed(ofAnother); a.Succeeded([]pci.Address{gpu}) }, none},
 		"another claim's companion": {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]rule.Code{audio: rule.HeldByLostClaim}},
 		"in use still": {func(a *dra.Attempts) {
-			a.Blocked = func(pci.Address) bool { return true }
+			a.Holders = blocking(func() bool { return true })
 			a.Failed(inUse)
 			a.Failed(inUse)
 			time.Sleep(24 * time.Hour)
 		}, held},
 		"in use for an hour": {func(a *dra.Attempts) {
 			begin := time.Now()
-			a.Blocked = func(pci.Address) bool { return time.Since(begin) < time.Hour }
+			a.Holders = blocking(func() bool { return time.Since(begin) < time.Hour })
 			a.Failed(inUse)
 			a.Failed(inUse)
 			time.Sleep(2 * time.Hour)
 		}, none},
 		"once, and in use still": {func(a *dra.Attempts) {
-			a.Blocked = func(pci.Address) bool { return true }
+			a.Holders = blocking(func() bool { return true })
 			a.Failed(inUse)
 			time.Sleep(time.Hour)
 		}, none},
@@ -70,7 +69,7 @@ func TestAttempts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() {}}
+				a := &dra.Attempts{Kept: dra.AttemptsKept, Changes: plugintest.NewWakes()}
 				tt.do(a)
 				synctest.Wait()
 				if diff := cmp.Diff(tt.want, a.Failing()); diff != "" {
@@ -83,20 +82,26 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// blocking says whether a process has each function.
+type blocking func() bool
+
+func (b blocking) Blocks(pci.Address) bool { return b() }
+func (blocking) LookForLost()              {}
+
 // TestManyAttemptsEndOnce: a pod that waits is retried every few seconds.
 func TestManyAttemptsEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends atomic.Int32
-		a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() { ends.Add(1) }}
+		ends := plugintest.NewWakes()
+		a := &dra.Attempts{Kept: dra.AttemptsKept, Changes: ends}
 		for range 100 {
 			a.Failed(&effects.InUseError{Address: pci.Address{Bus: 0x3b}})
 			time.Sleep(5 * time.Second)
 		}
-		if time.Sleep(dra.AttemptsKept - 10*time.Second); ends.Load() != 0 {
+		if time.Sleep(dra.AttemptsKept - 10*time.Second); len(ends) != 0 {
 			t.Error("the taint ends before its time")
 		}
-		if time.Sleep(time.Hour); ends.Load() != 1 {
-			t.Errorf("the end is announced %d times, want once", ends.Load())
+		if time.Sleep(time.Hour); len(ends) != 1 {
+			t.Errorf("the end is announced %d times, want once", len(ends))
 		}
 	})
 }
@@ -106,7 +111,9 @@ func TestFailedAttemptIsATaint(t *testing.T) {
 	n := plugintest.New(t)
 	_, audio := n.Kernel.AddGPUWithAudio(0x62, 15)
 	n.Kernel.AddGPU(0x3b)
-	n.Publisher.Attempts = func() map[pci.Address]rule.Code { return map[pci.Address]rule.Code{audio: rule.InUse} }
+	for range 2 {
+		n.Attempts.Failed(&effects.InUseError{Address: audio})
+	}
 	var r plugintest.Recorder
 	n.Publish(&r)
 	want := map[string][]string{"gpu-0000-62-00-0": {"not-preparable"}, "gpu-0000-3b-00-0": {}}

@@ -17,13 +17,6 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 	bad := n.Kernel.AddGPU(0x3b)
 	n.Kernel.AddGPU(0x3c)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
-	var failing []rule.Failure
-	n.Publisher.Failing = func(a pci.Address) []rule.Failure {
-		if a == bad {
-			return failing
-		}
-		return nil
-	}
 	good := map[string][]string{"gpu-0000-3b-00-0": {}, "gpu-0000-3c-00-0": {}}
 	for _, step := range []struct {
 		failing []rule.Failure
@@ -33,7 +26,7 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 		{[]rule.Failure{{ID: "ACS-017", Severity: rule.High}}, map[string][]string{"gpu-0000-3b-00-0": {"audit"}, "gpu-0000-3c-00-0": {}}},
 		{nil, good},
 	} {
-		failing = step.failing
+		n.Facts.Fails = map[pci.Address][]rule.Failure{bad: step.failing}
 		n.Publish(r)
 		if diff := cmp.Diff(step.want, r.Devices()); diff != "" {
 			t.Errorf("with %v (-want +got):\n%s", step.failing, diff)

@@ -14,21 +14,17 @@ import (
 
 // describe collects the facts for publishing. After an error no device is judged.
 func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
-	known, err := p.Planned(snap)
-	if p.Failing != nil {
-		known.Failing = p.failing
-	}
-	if p.Attempts != nil {
-		known.Attempted = p.Attempts()
+	known, err := p.config.Node.PlanNode(snap)
+	known.Failing = p.failing
+	if p.config.Attempts != nil {
+		known.Attempted = p.config.Attempts.Failing()
 	}
 	n := &publish.Node{
-		Name: p.Node, Snapshot: snap, Selection: known.Selection, FormerNames: p.formerNames,
+		Name: p.config.NodeName, Snapshot: snap, Selection: known.Selection, FormerNames: p.formerNames,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
-	if p.Versions != nil {
-		n.Versions = p.Versions()
-	}
-	records, unread := p.Records() // a metric counts unreadable records, and the assessments refuse devices that these can hold
+	n.Versions = p.config.Node.Versions()
+	records, unread := p.config.Records.List() // a metric counts unreadable records, and the assessments refuse devices that these can hold
 	p.addLost(&known, records)
 	addrs := p.enter(n, records)
 	p.withdrawals.locked(func(w *publish.Withdrawals) { w.Enter(n, p.withdrawals.in(staleTime), len(unread) > 0) })
@@ -50,10 +46,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 // addLost adds the functions of claims that lost them at the API server, and have them still on the node. The scheduler takes them for
 // free.
 func (p *Publisher) addLost(known *plan.Node, records []*journal.Record) {
-	if p.Lost == nil {
-		return
-	}
-	lost := p.Lost()
+	lost := p.config.Node.Lost()
 	for _, rec := range records {
 		if _, ok := lost[rec.ID()]; !ok {
 			continue
@@ -81,7 +74,7 @@ func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
 // failing returns the IDs of the checks that fail for a function.
 func (p *Publisher) failing(a pci.Address) []string {
 	var ids []string
-	for _, f := range p.Failing(a) {
+	for _, f := range p.config.Node.Failing(a) {
 		ids = append(ids, f.ID)
 	}
 	return ids
@@ -89,10 +82,7 @@ func (p *Publisher) failing(a pci.Address) []string {
 
 // drain adds the drained functions.
 func (p *Publisher) drain(n *publish.Node) {
-	if p.Drains == nil {
-		return
-	}
-	for _, d := range p.Drains(n.Snapshot) {
+	for _, d := range p.config.Node.Drains(n.Snapshot) {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
@@ -108,12 +98,9 @@ func (p *Publisher) drain(n *publish.Node) {
 
 // audit adds the checks that fail for the devices, allocated ones included.
 func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
-	if p.Failing == nil {
-		return
-	}
 	for _, a := range addrs {
 		h := n.Health[a]
-		h.Failing = p.Failing(a)
+		h.Failing = p.config.Node.Failing(a)
 		n.Health[a] = h
 	}
 }

@@ -77,7 +77,7 @@ func usePlugin(t *testing.T, n *plugintest.Node, script string) {
 	n.Reopen(func(c *prepare.Config) {
 		c.Node = &v1alpha1.NodeConfig{AddressPools: []v1alpha1.AddressPool{{Name: "tenants", IPAM: []byte(`{"type":"scripted"}`)}}}
 		c.Node.Default()
-		c.Addresses = &podnet.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
+		c.Parts.Addresses = &podnet.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
 	})
 }
 

@@ -62,8 +62,8 @@ func claimNamed(name string) kubeletplugin.NamespacedObject {
 
 // finalReporter returns a reporter with an outbox, which run until ctx ends.
 func finalReporter(ctx context.Context, server *eventServer, file string) *dra.Reporter {
-	outbox, r := dra.NewOutbox(server, "worker-1", file, plugintest.Quiet()), dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
-	r.Final = outbox
+	outbox := dra.NewOutbox(server, "worker-1", file, plugintest.Quiet())
+	r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet(), Final: outbox})
 	for _, run := range []func(context.Context) error{outbox.Run, r.Run} {
 		go func() { _ = run(ctx) }() // they have no error to return
 	}

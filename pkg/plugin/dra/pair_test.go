@@ -11,10 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -25,12 +22,7 @@ func pairs(n *plugintest.Node) (string, pci.Address) {
 	_, _, vfs := n.Kernel.AddGPUAndNIC(0x39, 2)
 	config := &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch}
 	config.Default()
-	planned := func(snap *device.Snapshot) (plan.Node, error) {
-		known, err := n.Claims.PlanNode(snap)
-		known.Selection = nodeconfig.Select(config, snap)
-		return known, err
-	}
-	n.Publisher = dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: planned, Records: n.Records.List, Health: n.Health, Metrics: n.Metrics})
+	n.Facts.Selects = config
 	return "gpu-0000-3b-00-0-vf-" + vfs[1].Label(), vfs[1]
 }
 

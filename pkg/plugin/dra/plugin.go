@@ -30,6 +30,19 @@ type Claims interface {
 	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
 	// UnprepareIf unprepares a claim, unless the check, which may be nil, returns an error. It returns that error.
 	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (prepare.Release, error)
+	// Refused writes to the ledger that the gate refuses a claim.
+	Refused(ctx context.Context, req *claim.Request, cause error) error
+}
+
+// Losses notes, by UID, why the devices that are prepared for a claim are not its own at the API server, so that no sandbox and no new
+// claim gets them. The reason is empty if they are its own, or if nothing is prepared.
+type Losses interface {
+	Note(uid, why string)
+}
+
+// Waker wakes what publishes devices and what keeps them warm, because they may have changed. Wake must not block.
+type Waker interface {
+	Wake()
 }
 
 // Attributes returns the attributes of a device for a container, under their names in ResourceSlices; nil if the device is
@@ -47,8 +60,7 @@ type Exclusion interface {
 	Free(ctx context.Context, req *claim.Request) error
 }
 
-// PluginConfig holds what a Plugin works with. Fields are required, unless they say otherwise. The functions must not block,
-// except Refused for a short time.
+// PluginConfig holds what a Plugin works with. Fields are required, unless they say otherwise.
 type PluginConfig struct {
 	Client kubernetes.Interface
 	Claims Claims
@@ -56,30 +68,27 @@ type PluginConfig struct {
 	// Tenants looks up the tenants of claims; nil if the node has no exclusive domains.
 	Tenants *Tenants
 	// Twins, which may be nil, looks after shared devices.
-	Twins      Exclusion
-	Attributes Attributes
-	Health     *Health
-	Reporter   *Reporter
-	Metrics    *metrics.Metrics
-	Log        *slog.Logger
-	// Refused, which may be nil, writes the gate's refusal of a claim to the ledger.
-	Refused func(ctx context.Context, req *claim.Request, cause error) error
-	// Confirmed, which may be nil, is called with the UID of a claim whose allocated devices are prepared.
-	Confirmed func(uid string)
+	Twins Exclusion
+	// Publisher has the devices' attributes, and writes a slice again that could not be written. It is nil for a plugin that
+	// prepares no claims.
+	Publisher *Publisher
+	Health    *Health
+	Reporter  *Reporter
+	Metrics   *metrics.Metrics
+	Log       *slog.Logger
+	// Losses, which may be nil, gets each claim whose allocated devices are prepared.
+	Losses Losses
 	// Attempts, which may be nil, notes the result of each Prepare.
 	Attempts *Attempts
-	// Changed is called after each call of the kubelet, because claims change the published devices.
-	Changed func()
-	// Unpublished, which may be nil, is called when a slice could not be written and another attempt can succeed soon. It must
-	// not block.
-	Unpublished func()
-	// Fatal ends the plugin with a cause.
+	// Changes is woken after each call of the kubelet, because claims change the published devices.
+	Changes Waker
+	// Fatal ends the plugin with a cause. It must not block.
 	Fatal func(error)
 }
 
 // Plugin implements [kubeletplugin.DRAPlugin].
 type Plugin struct {
-	PluginConfig
+	config PluginConfig
 	// running is read-locked by each call that changes the node.
 	running sync.RWMutex
 }
@@ -87,7 +96,7 @@ type Plugin struct {
 var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)
 
 // NewPlugin returns the plugin.
-func NewPlugin(c PluginConfig) *Plugin { return &Plugin{PluginConfig: c} }
+func NewPlugin(c PluginConfig) *Plugin { return &Plugin{config: c} }
 
 // answerTime is the part of the kubelet's deadline that is reserved for the answer: an error that names a holder helps more
 // than "deadline exceeded".
@@ -129,7 +138,7 @@ func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		})
 	}
 	wg.Wait()
-	d.Changed()
+	d.config.Changes.Wake()
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = results[i]
@@ -146,19 +155,19 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*jo
 	if err := d.admit(ctx, c, req); err != nil {
 		return nil, d.refused(ctx, req, err)
 	}
-	rec, err := d.Claims.Prepare(ctx, req)
+	rec, err := d.config.Claims.Prepare(ctx, req)
 	// A claim of the other driver can have been allocated while the devices were bound.
-	if err == nil && d.Twins != nil {
-		if err := d.Twins.Free(ctx, req); err != nil {
+	if err == nil && d.config.Twins != nil {
+		if err := d.config.Twins.Free(ctx, req); err != nil {
 			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
 		}
 	}
 	switch {
-	case d.Attempts == nil:
+	case d.config.Attempts == nil:
 	case err != nil:
-		d.Attempts.Failed(err)
+		d.config.Attempts.Failed(err)
 	default:
-		d.Attempts.Succeeded(rec.Plan.Addresses())
+		d.config.Attempts.Succeeded(rec.Plan.Addresses())
 	}
 	return rec, err
 }
@@ -168,19 +177,19 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*jo
 func (d *Plugin) answer(
 	ctx context.Context, c *resourceapi.ResourceClaim, took time.Duration, rec *journal.Record, err error, holders []claim.Pod,
 ) kubeletplugin.PrepareResult {
-	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
-	d.Metrics.ObservePrepare(string(c.UID), took, string(rule.Classify(err)))
+	log := d.config.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
+	d.config.Metrics.ObservePrepare(string(c.UID), took, string(rule.Classify(err)))
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
-		d.Reporter.Refused(c, err, holders)
+		d.config.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
-	d.Metrics.ObserveStart(rec.Plan.IsWarm())
-	if d.Confirmed != nil {
-		d.Confirmed(string(c.UID))
+	d.config.Metrics.ObserveStart(rec.Plan.IsWarm())
+	if d.config.Losses != nil {
+		d.config.Losses.Note(string(c.UID), "")
 	}
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
-	d.Reporter.Prepared(ctx, c, rec, d.Attributes)
+	d.config.Reporter.Prepared(ctx, c, rec, d.config.Publisher.Attributes)
 	result := kubeletplugin.PrepareResult{}
 	for _, parts := range rec.Plan.Allocated() {
 		result.Devices = append(result.Devices, d.device(&rec.Plan, parts))
@@ -193,7 +202,7 @@ func (d *Plugin) answer(
 func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
-	c, err := d.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	c, err := d.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("look at claim %s: %w", ref, err)
 	}
@@ -218,7 +227,7 @@ func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		wg.Go(func() { errs[i] = d.unprepare(ctx, c, nil) })
 	}
 	wg.Wait()
-	d.Changed()
+	d.config.Changes.Wake()
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = errs[i]
@@ -228,22 +237,22 @@ func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // unprepare unprepares one claim if the check, which may be nil, allows it. It logs the result once.
 func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
-	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
+	log := d.config.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
-	release, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
+	release, err := d.config.Claims.UnprepareIf(ctx, string(c.UID), check)
 	if errors.Is(err, ErrAllocatedAgain) {
 		return err
 	}
-	d.Metrics.ObserveUnprepare(string(c.UID), time.Since(begin), err)
+	d.config.Metrics.ObserveUnprepare(string(c.UID), time.Since(begin), err)
 	var quarantined *prepare.QuarantinedError
 	switch {
 	case errors.As(err, &quarantined):
 		log.ErrorContext(ctx, "device quarantined", slog.Any("err", err))
-		d.Reporter.Quarantined(c, quarantined)
+		d.config.Reporter.Quarantined(c, quarantined)
 		return nil
 	case err != nil:
 		log.ErrorContext(ctx, "claim not unprepared", slog.Any("err", err))
-		d.Reporter.NotUnprepared(c, err)
+		d.config.Reporter.NotUnprepared(c, err)
 		return err
 	}
 	if !release.Known {
@@ -251,7 +260,7 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		return nil
 	}
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(release.Proofs)))
-	d.Reporter.Unprepared(c, len(release.Proofs))
+	d.config.Reporter.Unprepared(c, len(release.Proofs))
 	return nil
 }
 
@@ -259,7 +268,7 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
-	defer d.Changed()
+	defer d.config.Changes.Wake()
 	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, UID: types.UID(ref.UID),
 	}, check)
@@ -268,23 +277,23 @@ func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.C
 // HandleError handles errors in the background. The helper retries the publishing of slices; a gRPC server that failed ends the
 // plugin.
 func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
-	d.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
+	d.config.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
 	if dropped := droppedFields(err); dropped != nil {
-		d.Health.Withdraw(dropped)
-		d.Changed()
+		d.config.Health.Withdraw(dropped)
+		d.config.Changes.Wake()
 		return
 	}
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		d.Fatal(err)
+		d.config.Fatal(err)
 		return
 	}
-	d.Metrics.CountUnpublished()
-	if d.Unpublished != nil && transient(err) {
-		d.Unpublished()
+	d.config.Metrics.CountUnpublished()
+	if d.config.Publisher != nil && transient(err) {
+		d.config.Publisher.Retry()
 	}
 }
 
 // WatchHealthStatus streams the health of all published devices.
 func (d *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	return d.Health.Stream(ctx, reports)
+	return d.config.Health.Stream(ctx, reports)
 }

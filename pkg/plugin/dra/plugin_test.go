@@ -25,6 +25,8 @@ func (slow) Prepare(ctx context.Context, _ *claim.Request) (*journal.Record, err
 	return nil, context.Cause(ctx)
 }
 
+func (slow) Refused(context.Context, *claim.Request, error) error { return nil }
+
 func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *journal.Record) error) (prepare.Release, error) {
 	<-ctx.Done()
 	return prepare.Release{}, context.Cause(ctx)
@@ -39,8 +41,8 @@ func TestAnswerComesInTime(t *testing.T) {
 		reporter := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 		d := dra.NewPlugin(dra.PluginConfig{
-			Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changed: func() {}, Fatal: func(error) {},
-			Reporter: reporter, Metrics: metrics.New(noRecords, func() int { return 0 }),
+			Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changes: plugintest.NewWakes(), Fatal: func(error) {},
+			Reporter: reporter, Metrics: metrics.New(plugintest.NoRecords{}, func() int { return 0 }),
 		})
 		for name, call := range map[string]func(context.Context) error{
 			"prepare": func(ctx context.Context) error {

@@ -17,8 +17,8 @@ import (
 
 // poolDevice is a device together with the name of its pool.
 type poolDevice struct {
-	resourceapi.Device
-	pool string
+	device resourceapi.Device
+	pool   string
 }
 
 // devices returns the devices of all pools.
@@ -63,8 +63,8 @@ func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 func newHealth(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
 	var all []kubeletplugin.DeviceHealth
 	for _, d := range devices(pools) {
-		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
-		if why := ailments(&d.Device); len(why) > 0 {
+		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.device.Name, Health: kubeletplugin.HealthStatusHealthy}
+		if why := ailments(&d.device); len(why) > 0 {
 			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(why)
 		}
 		all = append(all, h)
@@ -88,7 +88,7 @@ func taintWords(taints []resourceapi.DeviceTaint) string {
 func counted(pools map[string]publish.Pool) []metrics.Device {
 	var all []metrics.Device
 	for _, d := range devices(pools) {
-		parts, err := device.ParseParts(d.Name)
+		parts, err := device.ParseParts(d.device.Name)
 		if err != nil {
 			continue
 		}
@@ -96,7 +96,7 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 		if len(parts) > 1 {
 			kind = device.PairType
 		}
-		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.Device)) == 0})
+		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.device)) == 0})
 	}
 	return all
 }

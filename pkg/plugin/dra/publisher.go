@@ -32,36 +32,46 @@ type Slices interface {
 
 // PublisherConfig holds what a Publisher works with. The first five fields are required.
 type PublisherConfig struct {
-	// Node is the node's name.
-	Node string
-	// Planned returns the node that Prepare plans with ([prepare.Preparer.PlanNode]), on which devices are judged.
-	Planned func(*device.Snapshot) (plan.Node, error)
-	Records func() ([]*journal.Record, []error)
-	Health  *Health
-	Metrics *metrics.Metrics
-	// Failing returns the checks that count and fail for a function.
-	Failing func(pci.Address) []rule.Failure
-	// Drains returns the node's drains.
-	Drains func(*device.Snapshot) []maintain.Draining
-	// Attempts returns the functions that failed attempts taint.
-	Attempts func() map[pci.Address]rule.Code
-	// Lost returns why claims no longer have their prepared devices at the API server, by UID.
-	Lost func() map[string]string
-	// Versions returns the versions of the node's software. It is called for each Publish.
-	Versions func() publish.Versions
-	// Existing returns the devices in the node's slices ([PublishedDevices]). Nothing is published until it has succeeded
-	// once.
-	Existing func(context.Context) (map[publish.Allocated]publish.Listed, error)
-	// Claimed returns the node's devices that claims have ([ClaimedDevices]). Without it, and while it fails, no device that
-	// was on offer leaves its slice.
-	Claimed func(context.Context) (map[publish.Allocated]bool, error)
-	// MayAsk reports whether Claimed is permitted ([MayListClaims]). It is called once, if the node's slices are in pools with names that
-	// an earlier version gave. Without the right these names stay, because no device could ever leave them.
-	MayAsk func(context.Context) (bool, error)
-	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changed,
-	// which is required with it, is called after the pause, for another Publish.
+	// NodeName is the node's name.
+	NodeName string
+	Node     PublishedNode
+	Records  journal.Lister
+	Health   *Health
+	Metrics  *metrics.Metrics
+	// Attempts, which may be nil, has the functions that failed attempts taint.
+	Attempts *Attempts
+	// Cluster, which may be nil, has the devices in the node's slices and claims. Nothing is published until it has named those in
+	// slices once. Without it, and while it does not answer, no device that was on offer leaves its slice.
+	Cluster Cluster
+	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changes,
+	// which is required with it, is woken after the pause, for another Publish.
 	Spread  time.Duration
-	Changed func()
+	Changes Waker
+}
+
+// PublishedNode is what decides over the devices of a node, besides the snapshot and the journal. It is asked for each Publish.
+type PublishedNode interface {
+	// PlanNode returns the node that Prepare plans with ([prepare.Preparer.PlanNode]), on which devices are judged.
+	PlanNode(snap *device.Snapshot) (plan.Node, error)
+	// Failing returns the checks that count and fail for a function.
+	Failing(a pci.Address) []rule.Failure
+	// Drains returns the node's drains.
+	Drains(snap *device.Snapshot) []maintain.Draining
+	// Lost returns why claims no longer have their prepared devices at the API server, by UID.
+	Lost() map[string]string
+	// Versions returns the versions of the node's software.
+	Versions() publish.Versions
+}
+
+// Cluster is what the API server has of a node's devices; [ClusterDevices] implements it.
+type Cluster interface {
+	// Published returns the devices in the node's slices.
+	Published(ctx context.Context) (map[publish.Allocated]publish.Listed, error)
+	// Claimed returns the node's devices that claims have.
+	Claimed(ctx context.Context) (map[publish.Allocated]bool, error)
+	// MayListClaims reports whether Claimed is permitted. It is asked once, if the node's slices are in pools with names that an
+	// earlier version gave. Without the right these names stay, because no device could ever leave them.
+	MayListClaims(ctx context.Context) (bool, error)
 }
 
 // StartSpread lets a thousand plugins that start together load an API server as evenly as their writes allow. It is short compared to a node's boot,
@@ -70,7 +80,7 @@ const StartSpread = 10 * time.Second
 
 // Publisher makes ResourceSlices from snapshots and records, and publishes them when they change.
 type Publisher struct {
-	PublisherConfig
+	config PublisherConfig
 
 	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards due, seeded, formerNames and last
 	due        time.Time  // the end of the pause before the first request
@@ -92,7 +102,7 @@ type Publisher struct {
 
 // NewPublisher returns a publisher that has published nothing.
 func NewPublisher(c PublisherConfig) *Publisher {
-	return &Publisher{PublisherConfig: c, withdrawals: newWithdrawals()}
+	return &Publisher{config: c, withdrawals: newWithdrawals()}
 }
 
 // Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again.
@@ -110,12 +120,12 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	described, unknown := p.describe(snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // before a withdrawal, for claims that are already allocated
-	if p.Health.Withdrawn() != nil {
+	if p.config.Health.Withdrawn() != nil {
 		pools = publish.Empty(described)
 	}
-	p.Health.Set(newHealth(pools), snap.Stale)
-	p.Health.Refuse(p.Published().NotReady)
-	p.Metrics.ObserveDevices(counted(pools))
+	p.config.Health.Set(newHealth(pools), snap.Stale)
+	p.config.Health.Refuse(p.Published().NotReady)
+	p.config.Metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
 	}
@@ -127,12 +137,12 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		return unknown
 	}
 	err := slices.PublishResources(ctx, resources(pools))
-	p.Metrics.ObservePublish(time.Since(start), err)
+	p.config.Metrics.ObservePublish(time.Since(start), err)
 	if err != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)
 	}
 	p.last = pools
-	p.Health.Published()
+	p.config.Health.Published()
 	return unknown
 }
 
@@ -155,10 +165,10 @@ func (p *Publisher) retries() bool {
 
 // waits reports whether the pause before the first request lasts. The first call begins it.
 func (p *Publisher) waits() bool {
-	if p.Spread > 0 && p.due.IsZero() {
-		pause := rand.N(p.Spread)
+	if p.config.Spread > 0 && p.due.IsZero() {
+		pause := rand.N(p.config.Spread)
 		p.due = time.Now().Add(pause)
-		time.AfterFunc(pause, p.Changed)
+		time.AfterFunc(pause, p.config.Changes.Wake)
 	}
 	return time.Now().Before(p.due)
 }
@@ -174,7 +184,7 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 func (p *Publisher) learn(pools map[string]publish.Pool) {
 	known := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, d := range devices(pools) {
-		known[d.Name] = d.Attributes
+		known[d.device.Name] = d.device.Attributes
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +230,7 @@ func (p *Publisher) Published() facts.Published {
 	}
 	slices.SortFunc(functions, pci.Address.Compare)
 	return facts.Published{
-		NodeName: p.Node, Devices: slices.Compact(functions),
+		NodeName: p.config.NodeName, Devices: slices.Compact(functions),
 		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted, NotReady: p.unwritten.notReady,
 		HotPlug: p.unwritten.hotPlug, HotPlugWindow: p.unwritten.window,
 	}

@@ -46,10 +46,9 @@ func TestPublishOnChangeOnly(t *testing.T) {
 func TestPublishAgainForAnotherVersion(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	n.Kernel.AddGPU(0x3b)
-	versions := publish.Versions{Plugin: "v0.1.0"}
-	n.Publisher.Versions = func() publish.Versions { return versions }
+	n.Facts.Software.Plugin = "v0.1.0"
 	n.Publish(r)
-	versions.Kata = "4.1.0"
+	n.Facts.Software.Kata = "4.1.0"
 	n.Publish(r)
 	n.Publish(r)
 	if len(r.Published) != 2 {
@@ -83,7 +82,7 @@ func TestPublishAgainWhatTheHelperCouldNotWrite(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	n.Kernel.AddGPU(0x3b)
 	n.Publish(r)
-	d := dra.NewPlugin(dra.PluginConfig{Log: plugintest.Quiet(), Metrics: n.Metrics, Unpublished: n.Publisher.Retry})
+	d := dra.NewPlugin(dra.PluginConfig{Log: plugintest.Quiet(), Metrics: n.Metrics, Publisher: n.Publisher})
 	for want, err := range []error{
 		1: apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("not of this node")), 2: errors.New("connection refused"),
 	} {
@@ -219,13 +218,13 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	n.Kernel.AddGPU(0x3b)
 	n.Publish(r)
-	woken := 0
+	woken := plugintest.NewWakes()
 	d := dra.NewPlugin(dra.PluginConfig{
-		Health: n.Health, Metrics: n.Metrics, Log: plugintest.Quiet(), Changed: func() { woken++ }, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
+		Health: n.Health, Metrics: n.Metrics, Log: plugintest.Quiet(), Changes: woken, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
 	})
 	d.HandleError(t.Context(), fmt.Errorf("sync: %w", dropped()), "publishing")
-	if woken != 1 {
-		t.Errorf("the publisher was woken %d times", woken)
+	if len(woken) != 1 {
+		t.Errorf("the publisher was woken %d times", len(woken))
 	}
 	n.Publish(r)
 	if len(r.Devices()) != 0 || len(r.Published[1].Pools["worker-1/kata-vfio.dev"].Slices) != 1 {
@@ -247,7 +246,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 func TestHandleError(t *testing.T) {
 	n := plugintest.New(t)
 	var fatal error
-	d := dra.NewPlugin(dra.PluginConfig{Health: n.Health, Metrics: n.Metrics, Log: plugintest.Quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
+	d := dra.NewPlugin(dra.PluginConfig{Health: n.Health, Metrics: n.Metrics, Log: plugintest.Quiet(), Changes: plugintest.NewWakes(), Fatal: func(err error) { fatal = err }})
 	d.HandleError(t.Context(), fmt.Errorf("update: %w", kubeletplugin.ErrRecoverable), "publishing")
 	if fatal != nil {
 		t.Errorf("fatal: %v", fatal)

@@ -238,7 +238,7 @@ func assigned(rec *journal.Record) string {
 // the journal with the claims. It also follows the links of their VFs. It is not safe for concurrent use.
 type StatusSync struct {
 	Reporter   *Reporter
-	Records    func() ([]*journal.Record, []error)
+	Records    journal.Lister
 	Attributes Attributes
 
 	// current are the claims whose status is correct, by UID, with the preparation and links that it shows.
@@ -250,14 +250,14 @@ type StatusSync struct {
 // Look reads the prepared claims whose status is not known to be correct, and reports those whose status is not. If the API
 // server does not answer, the next Look continues.
 func (s *StatusSync) Look(ctx context.Context) {
-	records, _ := s.Records() // a metric counts unreadable records
+	records, _ := s.Records.List() // a metric counts unreadable records
 	told, away := map[types.UID]string{}, error(nil)
 	for _, rec := range records {
 		uid := types.UID(rec.Plan.Claim.UID)
 		if rec.Kind != journal.Claim || rec.State != journal.Prepared {
 			continue
 		}
-		links := s.Reporter.Uplink.links(ctx, rec)
+		links := s.Reporter.config.Uplink.links(ctx, rec)
 		state := rec.Since + linkWords(links)
 		if done, known := s.current[uid]; known && done == state {
 			told[uid] = done
@@ -282,7 +282,7 @@ func (s *StatusSync) Look(ctx context.Context) {
 // VFs. It skips a claim that does not exist, and keeps the status of a later refusal.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
-	c, err := s.Reporter.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	c, err := s.Reporter.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
@@ -302,7 +302,7 @@ func (s *StatusSync) log(ctx context.Context, err error) {
 		problem = err.Error()
 	}
 	if problem != "" && problem != s.problem && ctx.Err() == nil {
-		s.Reporter.Log.WarnContext(ctx, "the status of prepared claims is unknown; will try again", slog.Any("err", err))
+		s.Reporter.config.Log.WarnContext(ctx, "the status of prepared claims is unknown; will try again", slog.Any("err", err))
 	}
 	s.problem = problem
 }

@@ -41,6 +41,12 @@ type Recorder interface {
 	Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string)
 }
 
+// Ledger is the node's ledger; [writer.Writer] implements it.
+type Ledger interface {
+	// Checkpoint returns the latest signed checkpoint.
+	Checkpoint() string
+}
+
 // ReporterConfig holds what a Reporter works with. The first three fields are required.
 type ReporterConfig struct {
 	Client   kubernetes.Interface
@@ -48,8 +54,8 @@ type ReporterConfig struct {
 	Log      *slog.Logger
 	// Final records how a claim ended, which no later look can report again; nil means Recorder.
 	Final Recorder
-	// Anchor returns the latest signed checkpoint of the node's ledger, which reports include.
-	Anchor func() string
+	// Ledger, which may be nil, has the latest signed checkpoint, which reports include.
+	Ledger Ledger
 	// Uplink returns the interface of a PF, from which the links of its VFs are reported.
 	Uplink Uplink
 }
@@ -58,7 +64,7 @@ type ReporterConfig struct {
 // claim and its pod. It never blocks its caller, and its errors never fail a claim: it retries for a while what the
 // API server does not accept, then logs it. After that [StatusSync] restores the status of prepared claims.
 type Reporter struct {
-	ReporterConfig
+	config ReporterConfig
 
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 	// ration bounds the Events for refusals in one namespace.
@@ -75,10 +81,10 @@ const tries = 17
 func NewReporter(c ReporterConfig) *Reporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](100*time.Millisecond, time.Minute)
 	return &Reporter{
-		ReporterConfig: c,
-		queue:          workqueue.NewTypedRateLimitingQueue[types.UID](varied{limiter}),
-		ration:         &prepare.Ration{Burst: 50, Pause: 6 * time.Second},
-		latest:         map[types.UID]*report{},
+		config: c,
+		queue:  workqueue.NewTypedRateLimitingQueue[types.UID](varied{limiter}),
+		ration: &prepare.Ration{Burst: 50, Pause: 6 * time.Second},
+		latest: map[types.UID]*report{},
 	}
 }
 
@@ -94,7 +100,7 @@ func (v varied) When(uid types.UID) time.Duration {
 
 // Prepared reports a claim whose devices are ready, and warns of VFs without a link. It reads the interfaces of their PFs.
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
-	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
+	anchor, links := r.anchor(), r.config.Uplink.links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, reservedPods(c), corev1.EventTypeNormal, rule.Prepared, "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
 	r.warnOfLinks(ctx, c, rec, links)
@@ -108,7 +114,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 		if !has || !link.isLost() {
 			continue
 		}
-		r.Log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
+		r.config.Log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
 			slog.Any("pci", a), slog.String("why", link.message))
 		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, reservedPods(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
 	}
@@ -129,10 +135,10 @@ func takenBack(resets int) string {
 }
 
 func (r *Reporter) anchor() string {
-	if r.Anchor == nil {
+	if r.config.Ledger == nil {
 		return ""
 	}
-	return r.Anchor()
+	return r.config.Ledger.Checkpoint()
 }
 
 // withAnchor adds a signed checkpoint to an Event's note, and shortens the note so that the whole checkpoint fits.
@@ -196,7 +202,7 @@ func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason rule.Code,
 
 // report records an Event on the claim and on each of its pods.
 func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType string, reason rule.Code, action, note string) {
-	r.reportBy(r.Recorder, c, namespace, pods, eventType, reason, action, note)
+	r.reportBy(r.config.Recorder, c, namespace, pods, eventType, reason, action, note)
 }
 
 // reportBy is report with another recorder.
@@ -215,17 +221,17 @@ func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace st
 }
 
 func (r *Reporter) final() Recorder {
-	if r.Final == nil {
-		return r.Recorder
+	if r.config.Final == nil {
+		return r.config.Recorder
 	}
-	return r.Final
+	return r.config.Final
 }
 
 // longestNote is the limit for an Event's note (events.k8s.io/v1).
 const longestNote = 1024
 
 func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
-	r.Recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
+	r.config.Recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
 }
 
 func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {
@@ -284,7 +290,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 	}
 	r.mu.Unlock()
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		r.Log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
+		r.config.Log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
 			slog.String("uid", string(uid)), slog.Any("err", err))
 	}
 }
@@ -293,7 +299,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
-	claims := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
+	claims := r.config.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
 	err := claimstatus.Write(ctx, claims, fieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
 	})

@@ -14,11 +14,14 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -38,12 +41,30 @@ func (w *writes) PublishResources(context.Context, resourceslice.DriverResources
 	return nil
 }
 
-func (w *writes) existing(context.Context) (map[publish.Allocated]publish.Listed, error) {
+// Published implements [dra.Cluster].
+func (w *writes) Published(context.Context) (map[publish.Allocated]publish.Listed, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[int(time.Since(w.begin).Seconds())]++
 	return nil, nil
 }
+
+// Claimed implements [dra.Cluster].
+func (w *writes) Claimed(context.Context) (map[publish.Allocated]bool, error) { return nil, nil }
+
+// MayListClaims implements [dra.Cluster].
+func (w *writes) MayListClaims(context.Context) (bool, error) { return true, nil }
+
+// bare is a node of which only the snapshot decides.
+type bare struct{}
+
+func (bare) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	return plan.Node{Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
+}
+func (bare) Failing(pci.Address) []rule.Failure          { return nil }
+func (bare) Drains(*device.Snapshot) []maintain.Draining { return nil }
+func (bare) Lost() map[string]string                     { return nil }
+func (bare) Versions() publish.Versions                  { return publish.Versions{} }
 
 // TestPublisherSpreadsTheFirstWritesOfManyNodes, and asks nothing before. Claims do not wait.
 func TestPublisherSpreadsTheFirstWritesOfManyNodes(t *testing.T) {
@@ -54,16 +75,13 @@ func TestPublisherSpreadsTheFirstWritesOfManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writes{begin: time.Now(), by: make([]int, 11), asked: make([]int, 11)}
 		for range nodes {
-			changed := make(chan struct{}, 1)
+			changed, health := plugintest.NewWakes(), dra.NewHealth()
 			p := dra.NewPublisher(dra.PublisherConfig{
-				Node: "worker-1", Records: noRecords, Health: dra.NewHealth(), Metrics: metrics.New(noRecords, func() int { return 0 }),
-				Planned: func(snap *device.Snapshot) (plan.Node, error) {
-					return plan.Node{Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
-				},
-				Existing: w.existing, Spread: dra.StartSpread, Changed: func() { changed <- struct{}{} },
+				NodeName: "worker-1", Node: bare{}, Records: plugintest.NoRecords{}, Health: health, Metrics: metrics.New(plugintest.NoRecords{}, func() int { return 0 }),
+				Cluster: w, Spread: dra.StartSpread, Changes: changed,
 			})
 			publishTo(t, p, w, snap)
-			if p.Attributes("gpu-0000-3b-00-0") == nil || p.Health.Ready() == "" {
+			if p.Attributes("gpu-0000-3b-00-0") == nil || health.Ready() == "" {
 				t.Fatal("a claim has to wait for the first write, or the plugin is ready before it")
 			}
 			go func() {
@@ -109,8 +127,8 @@ func TestPrepareAsksLessOftenTheLongerTheAPIServerIsAway(t *testing.T) {
 			reporter := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 			go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 			d := dra.NewPlugin(dra.PluginConfig{
-				Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changed: func() {}, Fatal: func(error) {},
-				Reporter: reporter, Metrics: metrics.New(noRecords, func() int { return 0 }),
+				Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changes: plugintest.NewWakes(), Fatal: func(error) {},
+				Reporter: reporter, Metrics: metrics.New(plugintest.NoRecords{}, func() int { return 0 }),
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 			results, _ := d.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")})

@@ -61,6 +61,11 @@ func lookEachMinute(t *testing.T, statuses *dra.StatusSync, minutes int) {
 	}
 }
 
+// checkpoint is the latest one of a ledger.
+type checkpoint string
+
+func (c checkpoint) Checkpoint() string { return string(c) }
+
 // TestStatusIsWrittenAfterHoursWithoutTheAPIServer, with its anchor, by the instance that prepared the claim and by the next one, once.
 func TestStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
@@ -71,10 +76,9 @@ func TestStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			server := newAwayServer(c)
 			start := func() (*dra.Reporter, *dra.StatusSync) {
-				r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
-				r.Anchor = func() string { return "checkpoint" }
+				r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet(), Ledger: checkpoint("checkpoint")})
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
-				return r, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
+				return r, &dra.StatusSync{Reporter: r, Records: n.Records, Attributes: n.Publisher.Attributes}
 			}
 			r, statuses := start()
 			server.away = true
@@ -128,7 +132,7 @@ func TestStatusThatNeedsNoWriting(t *testing.T) {
 				server := newAwayServer(c)
 				r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
-				lookEachMinute(t, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}, 10)
+				lookEachMinute(t, &dra.StatusSync{Reporter: r, Records: n.Records, Attributes: n.Publisher.Attributes}, 10)
 				if server.writes != 0 || server.asked > 1 {
 					t.Errorf("%d writes and %d questions, want none and one", server.writes, server.asked)
 				}

@@ -57,7 +57,7 @@ const podsLimit = 5 * time.Second
 
 // sharedDevice is a device of a claim that another driver publishes too.
 type sharedDevice struct {
-	*claim.Device
+	device *claim.Device
 	driver string
 }
 
@@ -68,9 +68,9 @@ func (t *Twins) Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req 
 		return err
 	}
 	for _, d := range shared {
-		if !isReserved(c, d.Pool, d.Name) {
+		if !isReserved(c, d.device.Pool, d.device.Name) {
 			return refuse(req, rule.TwinNotReserved,
-				fmt.Sprintf("device %s is shared with driver %s, and kata-vfio-controller has not reserved it for the claim", d.Name, d.driver),
+				fmt.Sprintf("device %s is shared with driver %s, and kata-vfio-controller has not reserved it for the claim", d.device.Name, d.driver),
 				"check that kata-vfio-controller runs (chart: sharedPool.enabled), and that the pod has no spec.nodeName, which skips the scheduler; then delete the pod and create it again")
 		}
 	}
@@ -133,18 +133,18 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 	isTwin := func(name publish.Allocated) bool {
 		// A device that is in no slice now can be this GPU: its pool may be in the middle of an update.
 		addresses, published := known[name]
-		return !published || slices.Contains(addresses, d.Address.String())
+		return !published || slices.Contains(addresses, d.device.Address.String())
 	}
 	claims, err := t.claims(ctx)
 	if err != nil {
-		return fmt.Errorf("claim %s/%s: look for claims with GPU %s: %w", req.Namespace, req.Name, d.Address, err)
+		return fmt.Errorf("claim %s/%s: look for claims with GPU %s: %w", req.Namespace, req.Name, d.device.Address, err)
 	}
 	taken := t.claimed(claims, d.driver, isTwin)
 	if taken != nil {
 		return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
 	}
 	if taken, err = t.used(ctx, d.driver, isTwin, monitored(claims)); err != nil {
-		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have GPU %s (its pod-resources API must answer): %w", req.Namespace, req.Name, d.Address, err)
+		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have GPU %s (its pod-resources API must answer): %w", req.Namespace, req.Name, d.device.Address, err)
 	}
 	if taken != nil {
 		return inUse(req, d, fmt.Sprintf("a pod on this node has device %s of pool %s", taken.Name, taken.Pool))
@@ -154,7 +154,7 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 
 // inUse refuses a claim. It does not name the claim that has the GPU, which may be another tenant's.
 func inUse(req *claim.Request, d sharedDevice, what string) error {
-	return refuse(req, rule.TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.Address, d.driver, what),
+	return refuse(req, rule.TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.device.Address, d.driver, what),
 		"delete the pod and create it again, so that the scheduler allocates another GPU, or waits for this one")
 }
 

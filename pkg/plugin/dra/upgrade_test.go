@@ -15,7 +15,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -29,7 +28,7 @@ func (l *leaving) former() {
 	}
 	last.Pools = pools
 	l.restart()
-	l.Publisher.MayAsk = func(ctx context.Context) (bool, error) { return dra.MayListClaims(ctx, l.client) }
+	l.asks = true
 }
 
 // places are the pools in which the latest slices have the device, with its taints.

@@ -81,10 +81,12 @@ func TestStatusFollowsTheLink(t *testing.T) {
 		n.Prepare("uid-1", name)
 		c := plugintest.Allocated("uid-1", name)
 		server, uplink := newAwayServer(c), n.Policy.Uplink
-		r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
-		r.Uplink = func(ctx context.Context, pf pci.Address) (*vf.Link, error) { return uplink(ctx, pf) }
+		r := dra.NewReporter(dra.ReporterConfig{
+			Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet(),
+			Uplink: func(ctx context.Context, pf pci.Address) (*vf.Link, error) { return uplink(ctx, pf) },
+		})
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
-		statuses := &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
+		statuses := &dra.StatusSync{Reporter: r, Records: n.Records, Attributes: n.Publisher.Attributes}
 		var changed time.Time
 		for i, c := range []struct {
 			change func()
@@ -131,8 +133,7 @@ func TestVFWithoutAMACHasNoLinkCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		server, events := newAwayServer(c), &plugintest.EventLog{}
-		r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: events, Log: plugintest.Quiet()})
-		r.Uplink = n.Policy.Uplink
+		r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: events, Log: plugintest.Quiet(), Uplink: n.Policy.Uplink})
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		r.Prepared(t.Context(), c, rec, n.Publisher.Attributes)
 		synctest.Wait()

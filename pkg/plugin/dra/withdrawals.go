@@ -65,15 +65,15 @@ func (w *withdrawals) locked(f func(*publish.Withdrawals)) {
 
 // seed reads once the devices that an earlier instance published.
 func (p *Publisher) seed(ctx context.Context) error {
-	if p.seeded || p.Existing == nil {
+	if p.seeded || p.config.Cluster == nil {
 		return nil
 	}
-	before, err := p.Existing(ctx)
+	before, err := p.config.Cluster.Published(ctx)
 	if err != nil {
 		return err
 	}
-	if publish.HaveFormerNames(before) && p.MayAsk != nil {
-		may, err := p.MayAsk(ctx)
+	if publish.HaveFormerNames(before) {
+		may, err := p.config.Cluster.MayListClaims(ctx)
 		if err != nil {
 			return err
 		}
@@ -91,10 +91,10 @@ func (p *Publisher) seed(ctx context.Context) error {
 func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
 	var open, due publish.Question
 	p.withdrawals.locked(func(w *publish.Withdrawals) { open = w.Open(p.withdrawals.in(0)) })
-	if len(open) == 0 || p.Existing == nil || p.Claimed == nil || p.Health.Withdrawn() != nil {
+	if len(open) == 0 || p.config.Cluster == nil || p.config.Health.Withdrawn() != nil {
 		return nil, nil
 	}
-	listed, err := p.Existing(ctx)
+	listed, err := p.config.Cluster.Published(ctx)
 	if err != nil {
 		return nil, unsettled(open, err)
 	}
@@ -105,7 +105,7 @@ func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
-	claimed, err := p.Claimed(ctx)
+	claimed, err := p.config.Cluster.Claimed(ctx)
 	if err != nil {
 		p.withdrawals.locked(func(w *publish.Withdrawals) { w.Postpone(due, p.withdrawals.in(listAgain)) })
 		return nil, unsettled(due, err)
@@ -131,14 +131,21 @@ func unsettled(q publish.Question, err error) error {
 	return fmt.Errorf("%s: can't find out whether a claim has it, so it stays in its ResourceSlice: %w%s", strings.Join(names, ", "), err, fix)
 }
 
-// PublishedDevices reads the devices in the node's slices from the API server.
-func PublishedDevices(ctx context.Context, client kubernetes.Interface, node string) (map[publish.Allocated]publish.Listed, error) {
+// ClusterDevices asks the API server for a node's devices.
+type ClusterDevices struct {
+	Client kubernetes.Interface
+	// Node is the node's name.
+	Node string
+}
+
+// Published implements [Cluster].
+func (d ClusterDevices) Published(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
 	ours := fields.Set{
-		resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName, resourceapi.ResourceSliceSelectorNodeName: node,
+		resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName, resourceapi.ResourceSliceSelectorNodeName: d.Node,
 	}
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
-	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: ours.String()})
+	list, err := d.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: ours.String()})
 	if err != nil {
 		return nil, fmt.Errorf("read the node's ResourceSlices: %w", err)
 	}
@@ -149,20 +156,20 @@ func PublishedDevices(ctx context.Context, client kubernetes.Interface, node str
 	return all, nil
 }
 
-// ClaimedDevices lists the claims of the cluster and returns the node's devices that they have. All pages are of one moment after the
-// call. The plugin keeps no claim and watches none: each watch would send every node all tenants' claims.
-func ClaimedDevices(ctx context.Context, client kubernetes.Interface, node string) (map[publish.Allocated]bool, error) {
+// Claimed implements [Cluster]: it lists the claims of the cluster. All pages are of one moment after the call. The plugin keeps no
+// claim and watches none: each watch would send every node all tenants' claims.
+func (d ClusterDevices) Claimed(ctx context.Context) (map[publish.Allocated]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimsLimit)
 	defer cancel()
 	all := map[publish.Allocated]bool{}
 	// Without a resourceVersion the first page is not from an old cache, and the others are of its version.
 	for page := (metav1.ListOptions{Limit: claimsPage}); ; {
-		list, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, page)
+		list, err := d.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, page)
 		if err != nil {
 			return nil, fmt.Errorf("list claims: %w", err)
 		}
 		for i := range list.Items {
-			addDevices(all, &list.Items[i], node)
+			addDevices(all, &list.Items[i], d.Node)
 		}
 		if page.Continue = list.Continue; page.Continue == "" {
 			return all, nil
@@ -170,11 +177,11 @@ func ClaimedDevices(ctx context.Context, client kubernetes.Interface, node strin
 	}
 }
 
-// MayListClaims reports whether the plugin has the right to list the cluster's claims. It asks for one claim.
-func MayListClaims(ctx context.Context, client kubernetes.Interface) (bool, error) {
+// MayListClaims implements [Cluster]. It asks for one claim.
+func (d ClusterDevices) MayListClaims(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
-	switch _, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1}); {
+	switch _, err := d.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1}); {
 	case apierrors.IsForbidden(err):
 		return false, nil
 	case err != nil:

@@ -17,10 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -36,6 +34,10 @@ type leaving struct {
 	// err is the API server's answer to a list of claims, and lists counts them.
 	err   error
 	lists int
+	// asks: whether claims may be listed is the API server's answer, and not taken for granted.
+	asks bool
+	// away is why the API server does not answer which slices there are.
+	away error
 	// accepted is what the API server has of the slices; nil for all that was published.
 	accepted *plugintest.Recorder
 }
@@ -59,13 +61,29 @@ func newLeaving(t *testing.T, claims ...runtime.Object) *leaving {
 // restart replaces the publisher by one that knows what the API server has.
 func (l *leaving) restart() {
 	l.Publisher = dra.NewPublisher(dra.PublisherConfig{
-		Node: "worker-1", Records: l.Records.List, Health: l.Health, Metrics: l.Metrics,
-		Planned:  func(snap *device.Snapshot) (plan.Node, error) { return l.Claims.PlanNode(snap) },
-		Existing: func(context.Context) (map[publish.Allocated]publish.Listed, error) { return l.listed(), nil },
-		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
-			return dra.ClaimedDevices(ctx, l.client, "worker-1")
-		},
+		NodeName: "worker-1", Node: l.Facts, Records: l.Records, Health: l.Health, Metrics: l.Metrics, Cluster: leavingCluster{l},
 	})
+}
+
+// leavingCluster is the API server of a node that a GPU leaves.
+type leavingCluster struct{ *leaving }
+
+func (c leavingCluster) Published(context.Context) (map[publish.Allocated]publish.Listed, error) {
+	if c.away != nil {
+		return nil, c.away
+	}
+	return c.listed(), nil
+}
+
+func (c leavingCluster) Claimed(ctx context.Context) (map[publish.Allocated]bool, error) {
+	return dra.ClusterDevices{Client: c.client, Node: "worker-1"}.Claimed(ctx)
+}
+
+func (c leavingCluster) MayListClaims(ctx context.Context) (bool, error) {
+	if !c.asks {
+		return true, nil
+	}
+	return dra.ClusterDevices{Client: c.client, Node: "worker-1"}.MayListClaims(ctx)
 }
 
 // listed is what the API server has of the slices.
@@ -242,13 +260,12 @@ func TestRestartDropsNoDevice(t *testing.T) {
 	l := newLeaving(t)
 	l.Kernel.Remove(l.gone)
 	l.restart()
-	existing, away := l.Publisher.Existing, errors.New("connection refused")
-	l.Publisher.Existing = func(context.Context) (map[publish.Allocated]publish.Listed, error) { return nil, away }
+	l.away = errors.New("connection refused")
 	before := len(l.Published)
-	if err := l.Publisher.Publish(t.Context(), &l.Recorder, l.Snapshot()); !errors.Is(err, away) || len(l.Published) != before {
+	if err := l.Publisher.Publish(t.Context(), &l.Recorder, l.Snapshot()); !errors.Is(err, l.away) || len(l.Published) != before {
 		t.Errorf("Publish = %v, published %d times more", err, len(l.Published)-before)
 	}
-	l.Publisher.Existing = existing
+	l.away = nil
 	l.Publish(&l.Recorder)
 	l.want(true, 0)
 }
@@ -270,7 +287,7 @@ func TestClaimedDevicesAreOfOneMoment(t *testing.T) {
 		}
 		return true, pages[o.Continue], nil
 	})
-	got, err := dra.ClaimedDevices(t.Context(), client, "worker-1")
+	got, err := dra.ClusterDevices{Client: client, Node: "worker-1"}.Claimed(t.Context())
 	want := map[publish.Allocated]bool{
 		{Pool: "worker-1/kata-vfio.dev", Name: goneGPU}: true, {Pool: "worker-1/kata-vfio.dev/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"}: true,
 	}

@@ -12,11 +12,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
+type recordFile func() (*state.Record, error)
+
+func (f recordFile) Read() (*state.Record, error) { return f() }
+
 func TestMetricsServeBootstrapResult(t *testing.T) {
 	var record *state.Record
 	var err error
 	m := empty()
-	m.WatchBootstrap(func() (*state.Record, error) { return record, err })
+	m.WatchBootstrap(recordFile(func() (*state.Record, error) { return record, err }))
 	outcomes := func() map[string]float64 {
 		set, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_bootstrap_outcome")
 		return set

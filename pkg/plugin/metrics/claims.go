@@ -72,15 +72,14 @@ func (m *Metrics) ObserveUnprepare(uid string, took time.Duration, err error) {
 // recordCollector counts the journal's records for each scrape, because another instance of the plugin may write some
 // too.
 type recordCollector struct {
-	records func() ([]*journal.Record, []error)
-	now     func() time.Time
+	records journal.Lister
 	count   *prometheus.Desc
 	oldest  *prometheus.Desc
 }
 
-func newRecordCollector(records func() ([]*journal.Record, []error)) *recordCollector {
+func newRecordCollector(records journal.Lister) *recordCollector {
 	return &recordCollector{
-		records: records, now: time.Now,
+		records: records,
 		count: prometheus.NewDesc("kata_vfio_records",
 			"Records of the journal by state (preparing, prepared, releasing, cleaned, quarantined, damaged).", []string{"state"}, nil),
 		oldest: prometheus.NewDesc("kata_vfio_unfinished_record_seconds",
@@ -96,7 +95,7 @@ func (c *recordCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
-	records, errs := c.records()
+	records, errs := c.records.List()
 	count := map[string]int{"damaged": len(errs)}
 	for _, s := range []journal.State{journal.Preparing, journal.Prepared, journal.Releasing, journal.Cleaned, journal.Quarantined} {
 		count[string(s)] = 0
@@ -122,23 +121,22 @@ func (c *recordCollector) age(r *journal.Record) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return c.now().Sub(since)
+	return time.Since(since)
 }
 
 // failingCollector measures for how long claims can't be unprepared. The journal does not show
 // it: while a process has a device open, its claim stays prepared.
 type failingCollector struct {
-	records func() ([]*journal.Record, []error)
-	now     func() time.Time
+	records journal.Lister
 	desc    *prometheus.Desc
 
 	mu    sync.Mutex           // guards since
 	since map[string]time.Time // the first failure of the claims whose latest try failed, by UID
 }
 
-func newFailingCollector(records func() ([]*journal.Record, []error)) *failingCollector {
+func newFailingCollector(records journal.Lister) *failingCollector {
 	return &failingCollector{
-		records: records, now: time.Now, since: map[string]time.Time{},
+		records: records, since: map[string]time.Time{},
 		desc: prometheus.NewDesc("kata_vfio_unprepare_failing_seconds",
 			"How long ago the first of the failures was to take back the claim that fails for longest, by the state in which that leaves it (preparing, prepared, releasing, cleaned); 0 where none fails.",
 			[]string{"state"}, nil),
@@ -153,7 +151,7 @@ func (c *failingCollector) note(uid string, err error) {
 	if err == nil {
 		delete(c.since, uid)
 	} else if _, failing := c.since[uid]; !failing {
-		c.since[uid] = c.now()
+		c.since[uid] = time.Now()
 	}
 }
 
@@ -162,14 +160,14 @@ func (c *failingCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 // Collect implements [prometheus.Collector]. A claim without a record, or in quarantine, has ended.
 func (c *failingCollector) Collect(ch chan<- prometheus.Metric) {
-	records, _ := c.records()
+	records, _ := c.records.List()
 	longest := map[journal.State]time.Duration{journal.Preparing: 0, journal.Prepared: 0, journal.Releasing: 0, journal.Cleaned: 0}
 	c.mu.Lock()
 	left := map[string]time.Time{}
 	for _, rec := range records {
 		since, failing := c.since[rec.ID()]
 		if age, unfinished := longest[rec.State]; failing && unfinished {
-			longest[rec.State] = max(age, c.now().Sub(since))
+			longest[rec.State] = max(age, time.Since(since))
 			left[rec.ID()] = since
 		}
 	}

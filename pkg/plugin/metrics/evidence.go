@@ -103,11 +103,17 @@ func (m *Metrics) ObserveAudit(findings []finding.Finding) {
 // unreadable is the outcome if bootstrap's record can't be read.
 const unreadable = "unreadable"
 
-// WatchBootstrap adds the result of bootstrap's last verify. It calls read, which returns bootstrap's record, for each
-// scrape. If the record does not exist (fs.ErrNotExist), there are no series. Call it once.
-func (m *Metrics) WatchBootstrap(read func() (*state.Record, error)) {
+// BootstrapRecord is where bootstrap leaves the result of its last verify.
+type BootstrapRecord interface {
+	// Read returns an error that wraps fs.ErrNotExist if there is no record.
+	Read() (*state.Record, error)
+}
+
+// WatchBootstrap adds the result of bootstrap's last verify, which is read for each scrape. Without a record there are no series.
+// Call it once.
+func (m *Metrics) WatchBootstrap(record BootstrapRecord) {
 	m.Registry.MustRegister(&bootstrapCollector{
-		read: read,
+		record: record,
 		outcome: prometheus.NewDesc("kata_vfio_bootstrap_outcome",
 			"1 for what bootstrap found when it last compared the node with its blueprint: fit, changes needed, reboot needed, can't be made fit, unknown where the look failed, or unreadable where what was found can't be read.",
 			[]string{"blueprint", "outcome"}, nil),
@@ -120,7 +126,7 @@ func (m *Metrics) WatchBootstrap(read func() (*state.Record, error)) {
 }
 
 type bootstrapCollector struct {
-	read                     func() (*state.Record, error)
+	record                   BootstrapRecord
 	outcome, drift, verified *prometheus.Desc
 }
 
@@ -133,7 +139,7 @@ func (c *bootstrapCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *bootstrapCollector) Collect(ch chan<- prometheus.Metric) {
-	r, err := c.read()
+	r, err := c.record.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -29,9 +29,9 @@ type Metrics struct {
 	fragmented *prometheus.GaugeVec
 }
 
-// New returns the metrics. Records returns the journal's records, stuck the number of writes that
+// New returns the metrics of a node with the records. stuck returns the number of writes that
 // are still in the kernel past their deadline.
-func New(records func() ([]*journal.Record, []error), stuck func() int) *Metrics {
+func New(records journal.Lister, stuck func() int) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{

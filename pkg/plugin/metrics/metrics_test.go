@@ -18,16 +18,26 @@ import (
 )
 
 // noRecords is the journal of a node that never had a claim.
-func noRecords() ([]*journal.Record, []error) { return nil, nil }
+type noRecords struct{}
+
+func (noRecords) List() ([]*journal.Record, []error) { return nil, nil }
+
+// journalOf is a journal that has the records and errors.
+type journalOf struct {
+	records []*journal.Record
+	errs    []error
+}
+
+func (j journalOf) List() ([]*journal.Record, []error) { return j.records, j.errs }
 
 // empty are the metrics of such a node.
-func empty() *metrics.Metrics { return metrics.New(noRecords, func() int { return 0 }) }
+func empty() *metrics.Metrics { return metrics.New(noRecords{}, func() int { return 0 }) }
 
 // TestTroubleIsCounted: an alert can be set on damaged records and on writes
 // that hang.
 func TestTroubleIsCounted(t *testing.T) {
 	late := &journal.Record{State: journal.Releasing, Since: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}
-	m := metrics.New(func() ([]*journal.Record, []error) { return []*journal.Record{late}, []error{journal.ErrDamaged} }, func() int { return 2 })
+	m := metrics.New(journalOf{[]*journal.Record{late}, []error{journal.ErrDamaged}}, func() int { return 2 })
 	records, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_records")
 	stuck, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_stuck_writes")
 	if records["damaged"] != 1 || stuck[""] != 2 {
@@ -106,15 +116,16 @@ func TestChecksAreCounted(t *testing.T) {
 	}
 }
 
+type disks func() []journal.Space
+
+func (d disks) Space() []journal.Space { return d() }
+
 // TestFreeBytesThatAreNotKnown are not a number, which no alert compares.
 func TestFreeBytesThatAreNotKnown(t *testing.T) {
 	m, err := empty(), errors.New("no such file or directory")
-	m.WatchDisks(func() []string { return []string{"/state", "/ledger"} }, func(dir string) (int64, error) {
-		if dir == "/state" {
-			return 7, nil
-		}
-		return 8, err
-	})
+	m.WatchDisks(disks(func() []journal.Space {
+		return []journal.Space{{Dir: "/state", Free: 7}, {Dir: "/ledger", Free: 8, Err: err}}
+	}))
 	if all, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_state_free_bytes"); len(all) != 2 || !math.IsNaN(all["/ledger"]) || all["/state"] != 7 {
 		t.Errorf("got %v, want NaN of one", all)
 	}

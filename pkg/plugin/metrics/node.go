@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -149,17 +150,20 @@ func (c *drainCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// WatchDisks adds a gauge of the free bytes on the disks of the plugin's state, with one directory
-// for each disk. Call it once.
-func (m *Metrics) WatchDisks(dirs func() []string, free func(dir string) (int64, error)) {
-	m.Registry.MustRegister(&diskCollector{dirs: dirs, free: free, desc: prometheus.NewDesc("kata_vfio_state_free_bytes",
+// Disks measures the free space on the disks of the plugin's state; [journal.Reserves] implements it.
+type Disks interface {
+	Space() []journal.Space
+}
+
+// WatchDisks adds a gauge of the free bytes on the disks, which are measured for each scrape. Call it once.
+func (m *Metrics) WatchDisks(disks Disks) {
+	m.Registry.MustRegister(&diskCollector{disks: disks, desc: prometheus.NewDesc("kata_vfio_state_free_bytes",
 		"Bytes that are free on the disks of the plugin's journal and ledger. Claims are refused when one is full.", []string{"directory"}, nil)})
 }
 
 type diskCollector struct {
-	dirs func() []string
-	free func(dir string) (int64, error)
-	desc *prometheus.Desc
+	disks Disks
+	desc  *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -167,11 +171,11 @@ func (c *diskCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 // Collect implements [prometheus.Collector]. An unknown number is NaN, with which no alert's comparison is true.
 func (c *diskCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, dir := range c.dirs() {
+	for _, disk := range c.disks.Space() {
 		value := math.NaN()
-		if bytes, err := c.free(dir); err == nil {
-			value = float64(bytes)
+		if disk.Err == nil {
+			value = float64(disk.Free)
 		}
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, dir)
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, disk.Dir)
 	}
 }

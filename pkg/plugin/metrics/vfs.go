@@ -15,12 +15,18 @@ import (
 // countLimit bounds the time in which one scrape asks all PFs.
 const countLimit = 5 * time.Second
 
+// PFs count the traffic of their VFs; [vf.Policy] implements it.
+type PFs interface {
+	// Counters returns what a PF has counted for each of its VFs.
+	Counters(ctx context.Context, pf pci.Address) ([]vf.Counters, error)
+}
+
 // WatchVFs adds the traffic of prepared claims' VFs, as their PFs count it: the counters in a VM
 // are the guest's own. A VF whose counters are all zero is left out, because the kernel reports
 // zeros for a driver without counters too (rtnl_fill_vfinfo in net/core/rtnetlink.c). The labels
 // name claims and namespaces only if tenants is set. Call it once.
-func (m *Metrics) WatchVFs(records func() ([]*journal.Record, []error), counters func(context.Context, pci.Address) ([]vf.Counters, error), tenants bool) {
-	m.Registry.MustRegister(&vfCollector{records: records, counters: counters, tenants: tenants, descs: vfDescs(tenants)})
+func (m *Metrics) WatchVFs(records journal.Lister, pfs PFs, tenants bool) {
+	m.Registry.MustRegister(&vfCollector{records: records, pfs: pfs, tenants: tenants, descs: vfDescs(tenants)})
 }
 
 // vfDesc is one kind of counter.
@@ -53,10 +59,10 @@ func vfDescs(tenants bool) []vfDesc {
 
 // vfCollector asks the PFs for each scrape.
 type vfCollector struct {
-	records  func() ([]*journal.Record, []error)
-	counters func(context.Context, pci.Address) ([]vf.Counters, error)
-	tenants  bool // whether labels name claims and namespaces
-	descs    []vfDesc
+	records journal.Lister
+	pfs     PFs
+	tenants bool // whether labels name claims and namespaces
+	descs   []vfDesc
 }
 
 // Describe implements [prometheus.Collector].
@@ -71,7 +77,7 @@ func (c *vfCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countLimit)
 	defer cancel()
-	records, _ := c.records() // [recordCollector] counts unreadable records
+	records, _ := c.records.List() // [recordCollector] counts unreadable records
 	asked := map[pci.Address][]vf.Counters{}
 	for _, rec := range records {
 		if rec.State != journal.Prepared {
@@ -84,7 +90,7 @@ func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 			}
 			counted, ok := asked[*fn.PF]
 			if !ok {
-				counted, _ = c.counters(ctx, *fn.PF)
+				counted, _ = c.pfs.Counters(ctx, *fn.PF)
 				asked[*fn.PF] = counted
 			}
 			if fn.VF.Index < len(counted) && counted[fn.VF.Index] != (vf.Counters{}) {

@@ -22,6 +22,16 @@ func TestVFTraffic(t *testing.T) {
 	t.Run("without", func(t *testing.T) { checkTraffic(t, false, " 0000:21:02.0 0000:21:00.0") })
 }
 
+// pfs count, except one that does not answer.
+type pfs struct{ mute pci.Address }
+
+func (p pfs) Counters(_ context.Context, a pci.Address) ([]vf.Counters, error) {
+	if a == p.mute {
+		return nil, errors.New("no answer")
+	}
+	return []vf.Counters{{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, TxDropped: 7}, {}, {RxBytes: 1}}, nil
+}
+
 // checkTraffic checks the series of the one VF that has counted, with these values of labels.
 func checkTraffic(t *testing.T, tenants bool, of string) {
 	t.Helper()
@@ -33,12 +43,7 @@ func checkTraffic(t *testing.T, tenants bool, of string) {
 		withVF("uid-4", journal.Prepared, mute, 0),
 	}
 	m := empty()
-	m.WatchVFs(func() ([]*journal.Record, []error) { return records, nil }, func(_ context.Context, a pci.Address) ([]vf.Counters, error) {
-		if a == mute {
-			return nil, errors.New("no answer")
-		}
-		return []vf.Counters{{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, TxDropped: 7}, {}, {RxBytes: 1}}, nil
-	}, tenants)
+	m.WatchVFs(journalOf{records: records}, pfs{mute}, tenants)
 	got := map[string]float64{}
 	for _, f := range metricstest.Ours(t, m.Registry) {
 		for _, metric := range f.GetMetric() {

@@ -19,8 +19,8 @@ type hooks struct {
 	cfg  *Config
 	work *worker
 	live *sandboxes
-	// synchronized is called when the runtime has synchronized.
-	synchronized func()
+	// conn is the connection that the hooks answer.
+	conn *connection
 }
 
 // RunPodSandbox refuses a sandbox that does not match its pod's claims, and records each sandbox
@@ -127,17 +127,17 @@ func (h *hooks) observe(hook string, start time.Time, err *error) {
 	h.cfg.observe(hook, time.Since(start), *err)
 }
 
-// observe calls Observe if there is one.
+// observe calls the observer, if there is one.
 func (c *Config) observe(hook string, took time.Duration, err error) {
-	if c.Observe != nil {
-		c.Observe(hook, took, err)
+	if c.Observer != nil {
+		c.Observer.HookEnded(hook, took, err)
 	}
 }
 
-// report calls Report if there is one.
+// report reports a refusal to the observer, if there is one.
 func (c *Config) report(r *Refusal) {
-	if c.Report != nil {
-		c.Report(*r)
+	if c.Observer != nil {
+		c.Observer.Refused(*r)
 	}
 }
 
@@ -171,7 +171,7 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 		// Not in the call, which the runtime gives two seconds for all containers: volumes can hang.
 		h.work.background(func(ctx context.Context) { h.inspect(ctx, pods, containers) })
 	}
-	h.synchronized()
+	h.conn.synchronized.Store(true)
 	return nil, nil
 }
 

@@ -180,7 +180,7 @@ func TestRunningMountsAreReported(t *testing.T) {
 	r.pods, r.containers = []*api.PodSandbox{pod("p1", "s1"), pod("p2", "s2"), pod("p3", "s3")}, []*api.Container{deleted, device, unread}
 	r.start()
 	reports := make(chan nri.Refusal, 10)
-	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
+	p, _ := n.run(r, func(c *nri.Config) { c.Observer = observer(reports) })
 	r.ready(p)
 	for _, want := range []struct {
 		code rule.Code

@@ -129,7 +129,7 @@ func within(limit time.Duration, ended <-chan error) error {
 // With the failure policy the runtime fails a request that the plugin does not answer in time. A
 // runtime before NRI 0.12.4 ignores the policy and continues without the plugin.
 func (p *Plugin) stub(conn *connection, work *worker) (stub.Stub, error) {
-	h := &hooks{cfg: &p.cfg, work: work, live: &p.live, synchronized: func() { conn.synchronized.Store(true) }}
+	h := &hooks{cfg: &p.cfg, work: work, live: &p.live, conn: conn}
 	return stub.New(h,
 		stub.WithPluginName(Name), stub.WithPluginIdx(index), stub.WithConnection(conn),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
@@ -189,7 +189,7 @@ type Claims interface {
 	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
 }
 
-// Config is what a [Plugin] works with. Only Observe and Report may be nil.
+// Config is what a [Plugin] works with. Only Observer may be nil.
 type Config struct {
 	Assignments Assignments
 	Claims      Claims
@@ -198,13 +198,18 @@ type Config struct {
 	// Socket is the runtime's NRI socket, "/var/run/nri/nri.sock".
 	Socket string
 	Log    *slog.Logger
-	// Observe counts a call of the runtime under its name in NRI, and the work that follows under
-	// "HandOver" and "Renew". The error of a refused call is the refusal. Observe must be safe for
-	// concurrent use and must not block.
-	Observe func(hook string, took time.Duration, err error)
-	// Report is called for each refusal, and for each running container with a device that it must
-	// not have. Report must be safe for concurrent use and must not block.
-	Report func(Refusal)
+	// Observer is told what the plugin does and refuses.
+	Observer Observer
+}
+
+// Observer observes the plugin. Its methods must be safe for concurrent use and must not block.
+type Observer interface {
+	// HookEnded counts a call of the runtime under its name in NRI, and the work that follows under
+	// "HandOver" and "Renew". The error of a refused call is the refusal.
+	HookEnded(hook string, took time.Duration, err error)
+	// Refused is called for each refusal, and for each running container with a device that it must
+	// not have.
+	Refused(r Refusal)
 }
 
 // logger passes on the stub's log. The stub logs each connection at level info, which is debug here.

@@ -7,8 +7,8 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
@@ -20,16 +20,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
+// observer has the reported refusals.
+type observer chan nri.Refusal
+
+func (observer) HookEnded(string, time.Duration, error) {}
+func (o observer) Refused(r nri.Refusal)                { o <- r }
+
 func TestRuntimeRefusesSandboxes(t *testing.T) {
 	n, r := tenants(t), startRuntime(t)
-	var reports atomic.Int32
-	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(nri.Refusal) { reports.Add(1) } })
+	reports := make(chan nri.Refusal, 10)
+	p, _ := n.run(r, func(c *nri.Config) { c.Observer = observer(reports) })
 	r.ready(p)
 	runc := pod("p1", "s1")
 	runc.RuntimeHandler = "runc"
 	err := r.nri.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: runc})
-	if err == nil || !strings.Contains(err.Error(), "(HandlerNotAllowed)") || reports.Load() != 1 {
-		t.Errorf("RunPodSandbox = %v with %d reports, want one HandlerNotAllowed", err, reports.Load())
+	if err == nil || !strings.Contains(err.Error(), "(HandlerNotAllowed)") || len(reports) != 1 {
+		t.Errorf("RunPodSandbox = %v with %d reports, want one HandlerNotAllowed", err, len(reports))
 	}
 	if err := r.nri.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod("p1", "s1")}); err != nil {
 		t.Errorf("RunPodSandbox under the right handler = %v", err)
@@ -198,7 +204,7 @@ func TestRunningContainersWithForeignDevicesAreReported(t *testing.T) {
 	r.pods, r.containers = []*api.PodSandbox{pod("p1", "s1"), pod("p2", "s2")}, []*api.Container{stolen, good}
 	r.start()
 	reports := make(chan nri.Refusal, 10)
-	p, _ := n.run(r, func(c *nri.Config) { c.Report = func(r nri.Refusal) { reports <- r } })
+	p, _ := n.run(r, func(c *nri.Config) { c.Observer = observer(reports) })
 	r.ready(p)
 	if got := <-reports; got.Verdict.Code != rule.NodeOfOthersClaim || got.Pod.UID != "p1" || len(reports) != 0 {
 		t.Errorf("report %v and %d more, want one NodeOfOthersClaim of p1", got.Err().Error(), len(reports))

@@ -41,9 +41,7 @@ type job struct {
 // The worker drops the remaining jobs when it stops. That is safe: a record names its sandbox until
 // a reset has succeeded, so the next Synchronize, the next hand-over or Unprepare resets the device.
 type worker struct {
-	claims  Claims
-	log     *slog.Logger
-	observe func(hook string, took time.Duration, err error)
+	cfg *Config
 
 	ctx  context.Context // of all jobs
 	stop context.CancelFunc
@@ -60,7 +58,7 @@ type queue struct {
 }
 
 func newWorker(ctx context.Context, cfg *Config) *worker {
-	w := &worker{claims: cfg.Claims, log: cfg.Log, observe: cfg.observe, queues: map[string]*queue{}}
+	w := &worker{cfg: cfg, queues: map[string]*queue{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w
 }
@@ -81,7 +79,7 @@ func (w *worker) add(j job) {
 	// StopPodSandbox and RemovePodSandbox both queue the reset of one sandbox.
 	case q.jobs[len(q.jobs)-1].same(j):
 	case len(q.jobs) >= maxJobs:
-		w.log.Error("too many sandboxes wait for the devices of one claim; the next hand-over resets them",
+		w.cfg.Log.Error("too many sandboxes wait for the devices of one claim; the next hand-over resets them",
 			slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID))
 	default:
 		q.jobs = append(q.jobs, j)
@@ -150,7 +148,7 @@ func (w *worker) do(j job, more <-chan struct{}) {
 			return
 		}
 		err := w.try(j)
-		log := w.log.With(slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID), slog.String("job", j.name()))
+		log := w.cfg.Log.With(slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID), slog.String("job", j.name()))
 		switch {
 		case err == nil:
 			log.Info("done")
@@ -173,11 +171,11 @@ func (w *worker) try(j job) error {
 	start := time.Now()
 	var err error
 	if j.renew {
-		_, err = w.claims.Renew(ctx, j.claim, j.sandbox.ID)
+		_, err = w.cfg.Claims.Renew(ctx, j.claim, j.sandbox.ID)
 	} else {
-		err = w.claims.HandOver(ctx, j.claim, j.sandbox)
+		err = w.cfg.Claims.HandOver(ctx, j.claim, j.sandbox)
 	}
-	w.observe(j.name(), time.Since(start), err)
+	w.cfg.observe(j.name(), time.Since(start), err)
 	return err
 }
 

@@ -90,7 +90,7 @@ func BenchmarkGet(b *testing.B) {
 	w.lists(dynamic("c1", gpu))
 	w.startKubelet()
 	p := &phases{times: map[string][]time.Duration{}}
-	w.confirm = cluster(b, p)
+	w.confirm = apiServer(b, p)
 	cfg := w.config()
 	cfg.Kubelet, cfg.Assignments = timedKubelet{cfg.Kubelet, p}, timedTable{cfg.Assignments, p}
 	cfg.Peers, cfg.Claims = timedPeers{cfg.Peers, p}, timedClaims{cfg.Claims, p}
@@ -115,8 +115,8 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// cluster asks a server on loopback about a claim, as the API server is asked, on a connection that is kept.
-func cluster(b *testing.B, p *phases) func(context.Context, string) error {
+// apiServer asks a server on loopback about a claim, as the API server is asked, on a connection that is kept.
+func apiServer(b *testing.B, p *phases) func(context.Context, string) error {
 	b.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.URL.Path) }))
 	b.Cleanup(server.Close)

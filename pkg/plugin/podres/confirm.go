@@ -20,7 +20,7 @@ type confirmation struct {
 
 // askEarly asks about the claims of the pod with the UID, which may be empty. What it starts ends with ctx.
 func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
-	if s.cfg.Confirm == nil || podUID == "" {
+	if s.cfg.Cluster == nil || podUID == "" {
 		return nil
 	}
 	view, err := s.cfg.Assignments.View()
@@ -33,7 +33,7 @@ func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
 		early[a.Claim.UID] = answer
 		go func() {
 			asked := time.Now()
-			answer <- confirmation{asked, s.cfg.Confirm(ctx, a.Claim.UID)}
+			answer <- confirmation{asked, s.cfg.Cluster.Confirm(ctx, a.Claim.UID)}
 		}()
 	}
 	return early
@@ -41,7 +41,7 @@ func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
 
 // confirm returns the cluster's errors about all claims. It asks about those that it was not asked about a moment ago.
 func (s *Server) confirm(ctx context.Context, own []*Assignment, early confirmations) error {
-	if s.cfg.Confirm == nil {
+	if s.cfg.Cluster == nil {
 		return nil
 	}
 	return inParallel(own, func(a *Assignment) error {
@@ -50,6 +50,6 @@ func (s *Server) confirm(ctx context.Context, own []*Assignment, early confirmat
 				return c.err
 			}
 		}
-		return s.cfg.Confirm(ctx, a.Claim.UID)
+		return s.cfg.Cluster.Confirm(ctx, a.Claim.UID)
 	})
 }

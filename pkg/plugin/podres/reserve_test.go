@@ -1,7 +1,6 @@
 package podres_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func TestPodFollowsAnotherOnTheSameClaim(t *testing.T) {
 	w.startKubelet()
 	cfg := w.config()
 	asked := 0
-	cfg.Reserve = func(_ context.Context, c plan.Ref) error {
+	w.reserve = func(c plan.Ref) error {
 		asked++
 		if c.UID != "c1" {
 			t.Errorf("asked to reserve %v", c)
@@ -57,7 +56,7 @@ func TestClaimThatCantGoOver(t *testing.T) {
 			w.lists(dynamic("c1", gpu))
 			w.startKubelet()
 			cfg := w.config()
-			cfg.Reserve = func(context.Context, plan.Ref) error { return reserve() }
+			w.reserve = func(plan.Ref) error { return reserve() }
 			w.start(cfg)
 			answer, err := w.get()
 			if err == nil || !strings.Contains(err.Error(), "db-0 (UID p0)") {

@@ -47,6 +47,21 @@ type Claims interface {
 	HandOver(ctx context.Context, claimUID string, to journal.Sandbox) error
 }
 
+// Cluster asks the API server about prepared claims.
+type Cluster interface {
+	// Reserve prepares a claim again for the pod that has it reserved now, or returns why not. The kubelet does not do so
+	// when a pod replaces one that was deleted by force, with the same claim.
+	Reserve(ctx context.Context, c plan.Ref) error
+	// Confirm returns an error if the prepared devices are no longer allocated to the claim. It must answer within
+	// seconds.
+	Confirm(ctx context.Context, claimUID string) error
+}
+
+// Requests counts requests by name; [metrics.Metrics] implements it. It must be safe for concurrent use.
+type Requests interface {
+	ObserveRequest(name string, took time.Duration, err error)
+}
+
 // Peers returns which sandbox a shim is starting; [Bundles] implements it.
 type Peers interface {
 	Sandbox(pid int) (PeerSandbox, error)
@@ -72,15 +87,10 @@ type Config struct {
 	KubeletLimit time.Duration
 	// StopLimit bounds the calls in progress when the server stops; 0 means 10 s.
 	StopLimit time.Duration
-	// Reserve, which may be nil, prepares a claim again for the pod that has it reserved now, or returns
-	// why not. The kubelet does not do so when a pod replaces one that was deleted by force, with the
-	// same claim.
-	Reserve func(ctx context.Context, c plan.Ref) error
-	// Confirm, which may be nil, returns an error if the prepared devices are no longer allocated to the claim. It must
-	// answer within seconds.
-	Confirm func(ctx context.Context, claimUID string) error
-	// Observe, which may be nil, is called at the end of each Get. It must be safe for concurrent use.
-	Observe func(took time.Duration, err error)
+	// Cluster, which may be nil, is asked about claims whose devices a VM gets.
+	Cluster Cluster
+	// Requests, which may be nil, counts each Get.
+	Requests Requests
 	// Intercept, which may be nil, wraps each call.
 	Intercept grpc.UnaryServerInterceptor
 }
@@ -143,8 +153,8 @@ func (s *Server) Get(
 	pod := podName{req.GetPodNamespace(), req.GetPodName()}
 	log := s.cfg.Log.With(slog.String("pod", pod.String()))
 	answer, err := s.get(ctx, pod, log)
-	if s.cfg.Observe != nil {
-		s.cfg.Observe(time.Since(began), err)
+	if s.cfg.Requests != nil {
+		s.cfg.Requests.ObserveRequest("pod-resources/Get", time.Since(began), err)
 	}
 	if err != nil {
 		log.ErrorContext(ctx, "devices refused", slog.Any("err", err))
@@ -192,10 +202,10 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 // claim again for this pod, and answers once more.
 func (s *Server) decide(ctx context.Context, q *question) ([]*Assignment, error) {
 	own, err := s.decideNow(q)
-	if err == nil || q.others == nil || s.cfg.Reserve == nil {
+	if err == nil || q.others == nil || s.cfg.Cluster == nil {
 		return own, err
 	}
-	if why := s.cfg.Reserve(ctx, q.others.Claim); why != nil {
+	if why := s.cfg.Cluster.Reserve(ctx, q.others.Claim); why != nil {
 		return nil, refused(codes.FailedPrecondition, "%s (it can't be prepared again for this pod: %v)", status.Convert(err).Message(), why)
 	}
 	return s.decideNow(q)

@@ -515,11 +515,16 @@ func TestOtherCallsPassThrough(t *testing.T) {
 	}
 }
 
+// requests observes the requests for devices.
+type requests func(took time.Duration, err error)
+
+func (r requests) ObserveRequest(_ string, took time.Duration, err error) { r(took, err) }
+
 func TestEachGetIsObserved(t *testing.T) {
 	w := newWorld(t)
 	var seen []string
 	cfg := w.config()
-	cfg.Observe = func(took time.Duration, err error) { seen = append(seen, fmt.Sprint(took > 0, status.Code(err))) }
+	cfg.Requests = requests(func(took time.Duration, err error) { seen = append(seen, fmt.Sprint(took > 0, status.Code(err))) })
 	w.startKubelet()
 	w.start(cfg)
 	if _, err := w.get(); err != nil {

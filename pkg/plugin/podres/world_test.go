@@ -57,6 +57,8 @@ type world struct {
 	shim    shim
 	claims  claims
 	log     lockedBuffer
+	// reserve prepares a claim again; nil if no claim needs it.
+	reserve func(plan.Ref) error
 	// confirm is the cluster's word on a claim; nil if there is none.
 	confirm func(context.Context, string) error
 	// limit is how long the server waits for the kubelet: long where it must
@@ -164,7 +166,7 @@ func (w *world) config() podres.Config {
 		JournalDir: filepath.Join(w.dir, "journal"), SpecsDir: filepath.Join(w.dir, "cdi"),
 	})
 	return podres.Config{
-		Assignments: table, Confirm: w.confirm,
+		Assignments: table, Cluster: cluster{w},
 		Claims: &w.claims, Kubelet: client, Peers: &w.shim, Resolver: resolver,
 		Log:   slog.New(slog.NewTextHandler(&w.log, nil)),
 		Owner: uint32(os.Geteuid()), KubeletLimit: w.limit,
@@ -355,4 +357,21 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// cluster is the API server of a world.
+type cluster struct{ w *world }
+
+func (c cluster) Reserve(_ context.Context, ref plan.Ref) error {
+	if c.w.reserve == nil {
+		return nil
+	}
+	return c.w.reserve(ref)
+}
+
+func (c cluster) Confirm(ctx context.Context, uid string) error {
+	if c.w.confirm == nil {
+		return nil
+	}
+	return c.w.confirm(ctx, uid)
 }

@@ -122,7 +122,7 @@ func open(ctx context.Context, a pci.Address) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, err := n.Inventory.Snapshot(ctx)
+	snap, err := n.Parts.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -149,14 +149,14 @@ func (b *bench) observe(e effects.Event) {
 func (b *bench) prepare(ctx context.Context) (took, durable time.Duration, err error) {
 	b.durable, b.phases = 0, map[effects.Phase]time.Duration{}
 	begin := time.Now()
-	if _, err := b.node.Prepare(ctx, b.req); err != nil {
+	if _, err := b.node.Preparer.Prepare(ctx, b.req); err != nil {
 		return 0, 0, err
 	}
 	took, durable = time.Since(begin), b.durable
 	if os.Getenv("PHASES") != "" {
 		fmt.Println(took, b.phases)
 	}
-	_, err = b.node.Unprepare(ctx, b.req.UID)
+	_, err = b.node.Preparer.Unprepare(ctx, b.req.UID)
 	return took, durable, err
 }
 

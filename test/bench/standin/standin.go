@@ -23,11 +23,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
 
@@ -65,15 +67,15 @@ type StandIn struct {
 	publisher *dra.Publisher
 	reporter  *dra.Reporter
 	outbox    *dra.Outbox
-	changed   chan struct{}
+	changed   wakes
 	log       *slog.Logger
 }
 
 // Run runs a stand-in until ctx ends. It logs nothing.
 func Run(ctx context.Context, c Config) error {
 	ctx = klog.NewContext(ctx, logr.Discard())
-	s := &StandIn{Config: c, changed: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
-	s.metrics = metrics.New(s.records, func() int { return 0 })
+	s := &StandIn{Config: c, changed: make(wakes, 1), log: slog.New(slog.DiscardHandler)}
+	s.metrics = metrics.New(journalOf(s.Records), func() int { return 0 })
 	if err := s.connect(ctx); err != nil {
 		return fmt.Errorf("stand-in of %s: %w", c.Node, err)
 	}
@@ -119,21 +121,16 @@ func (s *StandIn) connect(ctx context.Context) error {
 func (s *StandIn) plugin() *dra.Plugin {
 	health := dra.NewHealth()
 	c := dra.PublisherConfig{
-		Node: s.Node, Planned: s.planned, Records: s.records, Health: health, Metrics: s.metrics,
-		Existing: func(ctx context.Context) (map[publish.Allocated]publish.Listed, error) {
-			return dra.PublishedDevices(ctx, s.client, s.Node)
-		},
-		Claimed: func(ctx context.Context) (map[publish.Allocated]bool, error) {
-			return dra.ClaimedDevices(ctx, s.client, s.Node)
-		},
+		NodeName: s.Node, Node: facts{s.Node}, Records: journalOf(s.Records), Health: health, Metrics: s.metrics,
+		Cluster: dra.ClusterDevices{Client: s.client, Node: s.Node}, Changes: s.changed,
 	}
 	if !s.Together {
-		c.Spread, c.Changed = s.Spread, s.wake
+		c.Spread = s.Spread
 	}
 	s.publisher = dra.NewPublisher(c)
 	return dra.NewPlugin(dra.PluginConfig{
-		Client: s.client, Gate: &dra.Gate{Client: s.client, NodeName: s.Node}, Attributes: s.publisher.Attributes, Health: health,
-		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Changed: s.wake, Unpublished: s.publisher.Retry, Fatal: func(error) {},
+		Client: s.client, Gate: &dra.Gate{Client: s.client, NodeName: s.Node}, Publisher: s.publisher, Health: health,
+		Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Changes: s.changed, Fatal: func(error) {},
 	})
 }
 
@@ -141,9 +138,9 @@ func (s *StandIn) plugin() *dra.Plugin {
 func (s *StandIn) serve(ctx context.Context, published dra.Slices, plug *dra.Plugin) error {
 	snapshots := make(chan *device.Snapshot, 1)
 	snapshots <- Snapshot()
-	statuses := &dra.StatusSync{Reporter: s.reporter, Records: s.records, Attributes: s.publisher.Attributes}
+	statuses := &dra.StatusSync{Reporter: s.reporter, Records: journalOf(s.Records), Attributes: s.publisher.Attributes}
 	repair := &plugin.Repair{
-		Client: s.client, Node: s.Node, Records: s.records, Orphans: noOrphans{}, Release: plug.Release,
+		Client: s.client, Node: s.Node, Records: journalOf(s.Records), Orphans: noOrphans{}, Claims: plug,
 		Alive: func(journal.Process) bool { return true }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -176,18 +173,42 @@ func each(ctx context.Context, pause time.Duration, look func(context.Context)) 
 	}
 }
 
-func (s *StandIn) wake() {
+// wakes wakes the publisher. It implements [dra.Waker].
+type wakes chan struct{}
+
+// Wake implements [dra.Waker].
+func (w wakes) Wake() {
 	select {
-	case s.changed <- struct{}{}:
+	case w <- struct{}{}:
 	default: // it is due already
 	}
 }
 
-func (s *StandIn) records() ([]*journal.Record, []error) { return s.Records, nil }
+// journalOf is a journal with the records.
+type journalOf []*journal.Record
 
-func (s *StandIn) planned(snap *device.Snapshot) (plan.Node, error) {
-	return plan.Node{Name: s.Node, Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
+// List implements [journal.Lister].
+func (j journalOf) List() ([]*journal.Record, []error) { return j, nil }
+
+// facts decides over the devices of a stand-in's node. It implements [dra.PublishedNode].
+type facts struct{ node string }
+
+// PlanNode implements [dra.PublishedNode].
+func (f facts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	return plan.Node{Name: f.node, Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
 }
+
+// Failing implements [dra.PublishedNode].
+func (facts) Failing(pci.Address) []rule.Failure { return nil }
+
+// Drains implements [dra.PublishedNode].
+func (facts) Drains(*device.Snapshot) []maintain.Draining { return nil }
+
+// Lost implements [dra.PublishedNode].
+func (facts) Lost() map[string]string { return nil }
+
+// Versions implements [dra.PublishedNode].
+func (facts) Versions() publish.Versions { return publish.Versions{} }
 
 // Snapshot is the first rail of a simulated node: a GPU, and a PF with its VFs.
 func Snapshot() *device.Snapshot {

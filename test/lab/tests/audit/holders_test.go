@@ -34,11 +34,11 @@ func give(t *testing.T, n *node.Node, tenant string, addresses ...string) {
 	t.Helper()
 	req := stage.Request(t, tenant, addresses...)
 	req.Namespace = tenant
-	if _, err := n.Prepare(t.Context(), req); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := n.Unprepare(context.WithoutCancel(t.Context()), tenant); err != nil {
+		if _, err := n.Preparer.Unprepare(context.WithoutCancel(t.Context()), tenant); err != nil {
 			t.Error(err)
 		}
 	})
@@ -51,7 +51,7 @@ func handOver(t *testing.T, n *node.Node, uid string, vmm int) {
 	if vmm != 0 {
 		to.VMM = journal.Process{PID: vmm, StartTime: startTime(t, vmm)}
 	}
-	if err := n.HandOver(t.Context(), uid, to); err != nil {
+	if err := n.Preparer.HandOver(t.Context(), uid, to); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -112,7 +112,7 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 		if at == 0 {
 			must(t, small.fill())
 		}
-		_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+		_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 		if err != nil {
 			failed++
 			stage.Says(t, err, "/"+places.StateDir)
@@ -144,14 +144,14 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 	tried := 0
 	for at, more := 0, true; more; at += step() { // until nothing is left to fail at
 		tried++
-		if _, err := stage.OpenPlain(t, places.NodeConfig()).Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
+		if _, err := stage.OpenPlain(t, places.NodeConfig()).Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 			t.Fatal(err)
 		}
 		n, reached := attempt(t, places, at, small.fill)
 		if at == 0 {
 			must(t, small.fill())
 		}
-		if _, err := n.Unprepare(t.Context(), uid); err != nil {
+		if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 			failed++
 			stage.Says(t, err, "no space left on device", "/"+places.StateDir)
 			if at == 0 {
@@ -174,7 +174,7 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 // unprepared takes the claim off the node, and checks that nothing is left, unfinished files included.
 func unprepared(t *testing.T, n *node.Node, small disk, places victim.Places, before map[string]plan.Binding) {
 	t.Helper()
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Errorf("Unprepare when there is room again: %v", err)
 	}
 	stage.Unchanged(t, before)
@@ -192,7 +192,7 @@ func TestFullCDIDirectory(t *testing.T) {
 	must(t, small.fill())
 	before := stage.Bindings(t)
 	n := stage.Open(t, places.NodeConfig())
-	_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+	_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 	stage.Says(t, err, "no space left on device", "/"+places.CDIDir)
 	oneLine(t, err, "no space left")
 	stage.Unchanged(t, before)

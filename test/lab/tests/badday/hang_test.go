@@ -76,10 +76,10 @@ func scanComesBack(t *testing.T, limit time.Duration) {
 func worksMeanwhile(t *testing.T) {
 	t.Helper()
 	n := stage.Open(t, stage.Config())
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU2)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU2)); err != nil {
 		t.Errorf("another device, meanwhile: %v", err)
 	}
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Errorf("another device, meanwhile: %v", err)
 	}
 }
@@ -145,13 +145,13 @@ func TestHeldByVFIOAlready(t *testing.T) {
 	kernel.Bind(t, topology.GPU0, "vfio-pci")
 	letGo := hold(t, exec.CommandContext(t.Context(), "sh", "-c", `exec 3<>"$0" && echo held && read word`, vfioNode(t, topology.GPU0)))
 	n := stage.Open(t, stage.Config())
-	_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+	_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 	stage.Says(t, err, topology.GPU0, "in use by sh (pid ", "stop it")
 	letGo()
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Error(err)
 	}
 }

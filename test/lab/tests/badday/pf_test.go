@@ -45,7 +45,7 @@ func (s *pfStage) request(t *testing.T, cfg v1alpha1.VFConfig) *claim.Request {
 
 func (s *pfStage) prepare(t *testing.T, cfg v1alpha1.VFConfig) {
 	t.Helper()
-	if _, err := s.Prepare(t.Context(), s.request(t, cfg)); err != nil {
+	if _, err := s.Preparer.Prepare(t.Context(), s.request(t, cfg)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,10 +58,10 @@ func tenants() v1alpha1.VFConfig {
 // staysPending checks that the claim could not be taken back, and says why in one line.
 func (s *pfStage) staysPending(t *testing.T, words ...string) {
 	t.Helper()
-	_, err := s.Unprepare(t.Context(), uid)
+	_, err := s.Preparer.Unprepare(t.Context(), uid)
 	stage.Says(t, err, append(words, topology.PF0)...)
 	oneLine(t, err, words[0])
-	rec, err := s.Journal.Load(uid)
+	rec, err := s.Parts.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Cleaned {
 		t.Fatalf("the record is %+v, %v; want it cleaned and kept", rec, err)
 	}
@@ -73,7 +73,7 @@ func (s *pfStage) staysPending(t *testing.T, words ...string) {
 // isBack takes the claim back, and checks that all is as it was before.
 func (s *pfStage) isBack(t *testing.T) {
 	t.Helper()
-	if _, err := s.Unprepare(t.Context(), uid); err != nil {
+	if _, err := s.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 	stage.Unchanged(t, s.bindings)
@@ -87,7 +87,7 @@ func TestPFWithoutALink(t *testing.T) {
 	t.Run("at Prepare", func(t *testing.T) {
 		s := openPF(t)
 		run(t, "ip", "link", "set", s.pf, "down")
-		_, err := s.Prepare(t.Context(), s.request(t, tenants()))
+		_, err := s.Preparer.Prepare(t.Context(), s.request(t, tenants()))
 		stage.Says(t, err, "txRate", "has no link", "bring the PF's link up", topology.PF0)
 		stage.Empty(t, s.Node)
 		without := tenants()
@@ -137,7 +137,7 @@ func TestPFIsInAnotherNamespace(t *testing.T) {
 	t.Run("at Prepare", func(t *testing.T) {
 		s := openPF(t)
 		away(t, s)
-		_, err := s.Prepare(t.Context(), s.request(t, tenants()))
+		_, err := s.Preparer.Prepare(t.Context(), s.request(t, tenants()))
 		stage.Says(t, err, "no network interface on this node", "move its interface back", topology.PF0)
 		stage.Empty(t, s.Node)
 		back(t, s)
@@ -162,14 +162,14 @@ func TestPFLosesItsDriver(t *testing.T) {
 	s.prepare(t, tenants())
 	kernel.Write(t, kernel.Path(topology.PF0, "driver/unbind"), topology.PF0)
 	t.Cleanup(func() { kernel.Write(t, "/sys/bus/pci/drivers/igb/bind", topology.PF0) })
-	_, err := s.Prepare(t.Context(), req)
+	_, err := s.Preparer.Prepare(t.Context(), req)
 	stage.Says(t, err, s.vf, "delete its pod")
 	r, err := s.Recover(t.Context())
 	if err != nil || len(r.Unfinished) != 1 {
 		t.Fatalf("Recover = %+v, %v; want the claim unfinished", r, err)
 	}
 	stage.Says(t, r.Unfinished[0], s.vf, "delete its pod")
-	release, err := s.Unprepare(t.Context(), uid)
+	release, err := s.Preparer.Unprepare(t.Context(), uid)
 	if err != nil || len(release.Proofs) > 0 {
 		t.Errorf("Unprepare = %+v, %v; want no proof of what is gone", release.Proofs, err)
 	}

@@ -26,18 +26,18 @@ import (
 func TestHolderInAContainer(t *testing.T) {
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 		t.Fatal(err)
 	}
 	letGo := holdElsewhere(t, stage.Nodes(t, uid)[0])
-	_, err := n.Unprepare(t.Context(), uid)
+	_, err := n.Preparer.Unprepare(t.Context(), uid)
 	stage.Says(t, err, topology.GPU0, "in use by sh (pid ")
 	var used *effects.InUseError
 	if !errors.As(err, &used) || !hides(t, used.Holders[0].PID) {
 		t.Errorf("Unprepare = %v; want an InUseError with the pid of this namespace", err)
 	}
 	letGo()
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 	stage.Unchanged(t, before)
@@ -97,7 +97,7 @@ func TestDriverTakesItBack(t *testing.T) {
 				kernel.Write(t, "/sys/bus/pci/drivers_probe", topology.GPU0)
 			}
 			n := stage.Open(t, c)
-			_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+			_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 			if times == 1 && err != nil {
 				t.Error(err)
 			}
@@ -108,7 +108,7 @@ func TestDriverTakesItBack(t *testing.T) {
 			if left == times {
 				t.Error("nobody took it back")
 			}
-			if _, err := n.Unprepare(context.WithoutCancel(t.Context()), uid); err != nil {
+			if _, err := n.Preparer.Unprepare(context.WithoutCancel(t.Context()), uid); err != nil {
 				t.Error(err)
 			}
 			stage.Unchanged(t, before)
@@ -123,23 +123,23 @@ func TestModulesAreLoaded(t *testing.T) {
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
 	req := stage.Request(t, uid, topology.GPU0)
-	p, err := n.Plan(t.Context(), req)
+	p, err := n.Preparer.Plan(t.Context(), req)
 	must(t, err)
 	if len(p.Steps) == 0 || p.Steps[0].Operation != plan.Load {
 		t.Errorf("the plan's steps are %v, want a load first", p.Steps)
 	}
 	t.Setenv("PATH", "/nowhere")
-	_, err = n.Prepare(t.Context(), req)
+	_, err = n.Preparer.Prepare(t.Context(), req)
 	stage.Says(t, err, "there is no modprobe here", "load it on the node")
 	stage.Unchanged(t, before)
 	t.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-	if _, err := n.Prepare(t.Context(), req); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	if got := kernel.Driver(t, topology.GPU0); got != "vfio-pci" {
 		t.Errorf("%s is on %q", topology.GPU0, got)
 	}
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 	stage.Unchanged(t, before)
@@ -152,11 +152,11 @@ func TestOriginalDriverWasUnloaded(t *testing.T) {
 	c := stage.Config()
 	c.Node = stage.Everything("pf")
 	n := stage.Open(t, c)
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.NIC0)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.NIC0)); err != nil {
 		t.Fatal(err)
 	}
 	run(t, "modprobe", "-r", "e1000e")
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Error(err)
 	}
 	stage.Unchanged(t, before)
@@ -167,11 +167,11 @@ func TestOriginalDriverWasUnloaded(t *testing.T) {
 func TestOriginalModuleHasAnotherName(t *testing.T) {
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 		t.Fatal(err)
 	}
 	run(t, "modprobe", "-r", "bochs")
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Error(err)
 	}
 	stage.Unchanged(t, before)
@@ -186,7 +186,7 @@ func TestBlacklistedVFIO(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(file) })
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
-	_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+	_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 	stage.Says(t, err, "load module vfio_pci", "/bin/false")
 	var step *bind.StepError
 	if !errors.As(err, &step) || step.Step.Operation != plan.Load {

@@ -19,14 +19,14 @@ func TestVFsRemoved(t *testing.T) {
 	n := stage.Open(t, stage.Config())
 	vf := topology.VF(topology.PF0, 1)
 	req := stage.Request(t, uid, vf, topology.GPU0)
-	if _, err := n.Prepare(t.Context(), req); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	kernel.Write(t, kernel.Path(topology.PF0, "sriov_numvfs"), "0")
 	before := stage.Bindings(t)
-	_, err := n.Prepare(t.Context(), req)
+	_, err := n.Preparer.Prepare(t.Context(), req)
 	stage.Says(t, err, vf, "delete its pod")
-	release, err := n.Unprepare(t.Context(), uid)
+	release, err := n.Preparer.Unprepare(t.Context(), uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +50,13 @@ func TestVanishesOnTheWayIn(t *testing.T) {
 	for at := 1; at <= points; at += step() {
 		tried++
 		n, _ := attempt(t, victim.Places{}, at, remove)
-		_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
+		_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 		if err != nil {
 			failed++
 			stage.Says(t, err, topology.GPU0)
 			stage.Empty(t, n)
 		}
-		if _, err := n.Unprepare(t.Context(), uid); err != nil {
+		if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 			t.Error(err)
 		}
 		stage.Empty(t, n)
@@ -75,10 +75,10 @@ func TestVanishesOnTheWayOut(t *testing.T) {
 	const points = 11
 	for at := 1; at <= points; at += step() {
 		n, _ := attempt(t, victim.Places{}, at, remove)
-		if _, err := stage.OpenPlain(t, stage.Config()).Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
+		if _, err := stage.OpenPlain(t, stage.Config()).Preparer.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Unprepare(t.Context(), uid); err != nil {
+		if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 			t.Error(err)
 		}
 		stage.Empty(t, n)

@@ -31,39 +31,39 @@ func TestDrain(t *testing.T) {
 	home := kernel.Driver(t, vf)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if _, err := n.Unprepare(ctx, "standing-"+stage.Address(t, vf).Label()); err != nil {
+		if _, err := n.Preparer.Unprepare(ctx, "standing-"+stage.Address(t, vf).Label()); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(before, stage.Bindings(t)); diff != "" {
 			t.Errorf("at the end (-before +after):\n%s", diff)
 		}
 	})
-	if err := n.BindByPolicy(t.Context()); err != nil {
+	if err := n.Maintainer.BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	req := stage.Request(t, "holder", vf)
 	mustPrepare(t, n, req)
 	by := ledger.Operator{Sudo: "alice"}
-	state, err := n.Drain(t.Context(), journal.Drain{Address: stage.Address(t, topology.PF0), Reason: "cable"}, by)
+	state, err := n.Maintainer.Drain(t.Context(), journal.Drain{Address: stage.Address(t, topology.PF0), Reason: "cable"}, by)
 	if err != nil || state.Done() || len(state.Holders) != 1 || !state.Has(stage.Address(t, vf)) {
 		t.Fatalf("Drain = %+v, %v; want it held by the claim", state, err)
 	}
-	if _, err := n.Prepare(t.Context(), req); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), req); err != nil {
 		t.Errorf("the holder's repetition: %v", err)
 	}
-	_, err = n.Prepare(t.Context(), stage.Request(t, "other", vf))
+	_, err = n.Preparer.Prepare(t.Context(), stage.Request(t, "other", vf))
 	if refused := asRefusal(t, err); !refused.Has(rule.Drained) {
 		t.Errorf("another claim: %v", err)
 	}
 	mustUnprepare(t, n, "holder")
-	states, err := n.FinishDrains(t.Context())
+	states, err := n.Maintainer.FinishDrains(t.Context())
 	if err != nil || len(states) != 1 || !states[0].Done() {
 		t.Fatalf("FinishDrains = %+v, %v", states, err)
 	}
 	if got := kernel.Driver(t, vf); got != home {
 		t.Errorf("%s is on %q, want %q", vf, got, home)
 	}
-	if _, was, err := n.Undrain(t.Context(), stage.Address(t, vf), "cable replaced", by); err != nil || !was {
+	if _, was, err := n.Maintainer.Undrain(t.Context(), stage.Address(t, vf), "cable replaced", by); err != nil || !was {
 		t.Fatalf("Undrain = %t, %v", was, err)
 	}
 	if got := kernel.Driver(t, vf); got != "vfio-pci" {

@@ -57,7 +57,7 @@ func onPF0(t *testing.T, vfs string) {
 
 func handOver(t *testing.T, n *node.Node, sandbox, netns string) {
 	t.Helper()
-	if err := n.HandOver(t.Context(), "endpoint", journal.Sandbox{ID: sandbox, NetNS: netns}); err != nil {
+	if err := n.Preparer.HandOver(t.Context(), "endpoint", journal.Sandbox{ID: sandbox, NetNS: netns}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,10 +101,10 @@ func TestPhysicalEndpointReachesItsVM(t *testing.T) {
 		if got, err := vm.Ping(t.Context(), "10.9.8.20", 5); err != nil || got.Received == 0 {
 			t.Errorf("ping: %+v, %v", got, err)
 		}
-		_, err = n.Unprepare(t.Context(), "endpoint")
+		_, err = n.Preparer.Unprepare(t.Context(), "endpoint")
 		stage.Says(t, err, vf, "in use")
 	})
-	if _, err := n.Renew(t.Context(), "endpoint", "first"); err != nil { // Kata left it on vfio-pci
+	if _, err := n.Preparer.Renew(t.Context(), "endpoint", "first"); err != nil { // Kata left it on vfio-pci
 		t.Fatal(err)
 	}
 	if driver := kernel.Driver(t, vf); driver != "igbvf" {

@@ -129,7 +129,7 @@ func checkForgedFrames(t *testing.T, n *node.Node, from, same, other *tenantVM) 
 // it, igb_tx_pkt_switch in hw/net/igb_core.c reads the loopback bit alone.
 func checkSpoofCheck(t *testing.T, n *node.Node, left bool) {
 	t.Helper()
-	state, _, err := n.VFs.Read(t.Context(), stage.Address(t, topology.PF0), 0)
+	state, _, err := n.Parts.VFs.Read(t.Context(), stage.Address(t, topology.PF0), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

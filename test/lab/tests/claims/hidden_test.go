@@ -42,7 +42,7 @@ func TestHiddenHolderKeepsItsDevice(t *testing.T) {
 	}
 	_ = unix.Close(group)
 	before := stage.Bindings(t)
-	release, err := n.Unprepare(context.WithoutCancel(t.Context()), "hidden")
+	release, err := n.Preparer.Unprepare(context.WithoutCancel(t.Context()), "hidden")
 	if used, ok := errors.AsType[*effects.InUseError](err); !ok || used.Open == "" || len(release.Proofs) > 0 {
 		t.Errorf("with the group open: %d resets, %v; want it in use", len(release.Proofs), err)
 	}
@@ -52,7 +52,7 @@ func TestHiddenHolderKeepsItsDevice(t *testing.T) {
 	_ = unix.Close(pair[0])
 	_ = unix.Close(pair[1]) // drops what is in flight
 	for range 50 {
-		if _, err = n.Unprepare(context.WithoutCancel(t.Context()), "hidden"); !effects.IsUse(err) {
+		if _, err = n.Preparer.Unprepare(context.WithoutCancel(t.Context()), "hidden"); !effects.IsUse(err) {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)

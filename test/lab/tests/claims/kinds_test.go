@@ -118,10 +118,10 @@ func TestBoundByPolicy(t *testing.T) {
 	before := stage.Bindings(t)
 	n := open(t, cfg)
 	snap := stage.Scan(t)
-	if err := n.BindByPolicy(t.Context()); err != nil {
+	if err := n.Maintainer.BindByPolicy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	records, _ := n.Journal.List()
+	records, _ := n.Parts.Journal.List()
 	if len(records) < 3 {
 		t.Errorf("%d standing records; want one for each GPU that can be bound", len(records))
 	}
@@ -152,7 +152,7 @@ func TestKeptWarm(t *testing.T) {
 	cfg.Default()
 	before := stage.Bindings(t)
 	n := open(t, cfg)
-	pools, err := n.KeepWarm(t.Context(), maintain.Warming{})
+	pools, err := n.Maintainer.KeepWarm(t.Context(), maintain.Warming{})
 	if err != nil || len(pools) != 1 || len(pools[0].Ready) != 1 {
 		t.Fatalf("KeepWarm = %+v, %v; want %s ready", pools, err, topology.GPU0)
 	}
@@ -165,7 +165,7 @@ func TestKeptWarm(t *testing.T) {
 		t.Errorf("after the claim %s is on %q; want vfio-pci", topology.GPU0, got)
 	}
 	cfg.Devices[0].Warm = v1alpha1.Share{}
-	if _, err := n.KeepWarm(t.Context(), maintain.Warming{Return: true}); err != nil {
+	if _, err := n.Maintainer.KeepWarm(t.Context(), maintain.Warming{Return: true}); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, stage.Bindings(t)); diff != "" {

@@ -100,7 +100,7 @@ func TestVFsAreProvisioned(t *testing.T) {
 		t.Helper()
 		cfg := &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: kernel.Interface(t, topology.PF0), Count: &count}}}
 		cfg.Default()
-		all, err := open(t, cfg).Provision(t.Context())
+		all, err := open(t, cfg).Maintainer.Provision(t.Context())
 		if err != nil || len(all) != 1 {
 			t.Fatalf("Provision = %+v, %v", all, err)
 		}

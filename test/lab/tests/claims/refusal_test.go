@@ -47,7 +47,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := open(t, tt.cfg)
 			before := stage.Bindings(t)
-			_, err := n.Prepare(t.Context(), stage.Request(t, "refused", tt.ask))
+			_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, "refused", tt.ask))
 			if refused := asRefusal(t, err); !refused.Has(tt.want) {
 				t.Errorf("refused with %+v; want %s", refused.Verdicts, tt.want)
 			}
@@ -67,13 +67,13 @@ func TestRefusals(t *testing.T) {
 // TestBridgeUnboundMakesItViable follows the refusal's own advice.
 func TestBridgeUnboundMakesItViable(t *testing.T) {
 	n := open(t, stage.Everything("other"))
-	_, err := n.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
+	_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
 	asRefusal(t, err)
 	kernel.Write(t, kernel.Path(topology.Bridge0, "driver/unbind"), topology.Bridge0)
 	t.Cleanup(func() { kernel.Write(t, "/sys/bus/pci/drivers_probe", topology.Bridge0) })
 	n = open(t, stage.Everything("other"))
 	before := stage.Bindings(t)
-	_, err = n.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
+	_, err = n.Preparer.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
 	if refused := asRefusal(t, err); !refused.Has(rule.GroupMateNotSelected) || !strings.Contains(err.Error(), topology.NIC1) {
 		t.Errorf("refused with %+v; want %s for %s, which the config does not name", refused.Verdicts, rule.GroupMateNotSelected, topology.NIC1)
 	}

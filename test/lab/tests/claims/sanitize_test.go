@@ -187,7 +187,7 @@ func refuse(t *testing.T, n *node.Node, address string) {
 	t.Helper()
 	req := stage.Request(t, "refused", address)
 	req.Namespace = "tenant-c"
-	_, err := n.Prepare(t.Context(), req)
+	_, err := n.Preparer.Prepare(t.Context(), req)
 	if refused := asRefusal(t, err); !refused.Has(rule.NotSanitized) {
 		t.Errorf("%s: got %v, want a refusal with %s", address, refused, rule.NotSanitized)
 	}
@@ -254,7 +254,7 @@ func stageRequest(t *testing.T, s *v1alpha1.Sanitizers, profile, address string)
 // conclude decides the only ended stage by what the sanitizer left.
 func conclude(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, ended end) sanitize.Outcome {
 	t.Helper()
-	marks, err := n.EndedStages()
+	marks, err := n.Maintainer.EndedStages()
 	if err != nil || len(marks) != 1 {
 		t.Fatalf("ended stages: got %+v, %v, want one", marks, err)
 	}
@@ -262,7 +262,7 @@ func conclude(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, ended end) sani
 	outcome := sanitize.Decide(expected(t, n, p, mark), sanitize.Observed{
 		ImageID: p.Image, Terminated: true, ExitCode: ended.code, Message: ended.message,
 	})
-	if err := n.ConcludeStage(t.Context(), mark, outcome, p.Digest()); err != nil {
+	if err := n.Maintainer.ConcludeStage(t.Context(), mark, outcome, p.Digest()); err != nil {
 		t.Fatal(err)
 	}
 	return outcome
@@ -271,7 +271,7 @@ func conclude(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, ended end) sani
 // expected is what the plugin knows of a stage before its end.
 func expected(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, mark *journal.SanitizeMark) sanitize.Expected {
 	t.Helper()
-	accepted, err := n.Accepted(mark)
+	accepted, err := n.Maintainer.Accepted(mark)
 	if err != nil {
 		t.Fatal(err)
 	}

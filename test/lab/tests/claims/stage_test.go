@@ -28,7 +28,7 @@ func open(t *testing.T, cfg *v1alpha1.NodeConfig) *node.Node {
 func mustPrepare(t *testing.T, n *node.Node, req *claim.Request) *journal.Record {
 	t.Helper()
 	begin := time.Now()
-	rec, err := n.Prepare(t.Context(), req)
+	rec, err := n.Preparer.Prepare(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func mustPrepare(t *testing.T, n *node.Node, req *claim.Request) *journal.Record
 // mustUnprepare unprepares and logs the resets.
 func mustUnprepare(t *testing.T, n *node.Node, uid string) {
 	t.Helper()
-	release, err := n.Unprepare(context.WithoutCancel(t.Context()), uid)
+	release, err := n.Preparer.Unprepare(context.WithoutCancel(t.Context()), uid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestClaimReachesTheVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkVM(t, vm)
-	again, err := n.Prepare(t.Context(), req)
+	again, err := n.Preparer.Prepare(t.Context(), req)
 	if err != nil {
 		t.Errorf("Prepare while the VM runs: %v; want the same answer", err)
 	}
@@ -129,7 +129,7 @@ func TestUnprepareWaitsForTheVM(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.Unprepare(context.WithoutCancel(t.Context()), "wait")
+		_, err := n.Preparer.Unprepare(context.WithoutCancel(t.Context()), "wait")
 		ended <- err
 	}()
 	select {

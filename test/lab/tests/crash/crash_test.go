@@ -114,7 +114,7 @@ func setUp(t *testing.T, o victim.Orders) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stage.OpenPlain(t, stage.Config()).Prepare(t.Context(), req); err != nil {
+	if _, err := stage.OpenPlain(t, stage.Config()).Preparer.Prepare(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -140,7 +140,7 @@ func (s *tally) tryPoint(t *testing.T, o victim.Orders, before map[string]plan.B
 		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
 	}
 	wholeOrGone(t, n, where, before)
-	if _, err := n.Unprepare(t.Context(), o.UID); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), o.UID); err != nil {
 		t.Fatalf("%s: Unprepare after Recover: %v", where, err)
 	}
 	stage.Unchanged(t, before)
@@ -157,7 +157,7 @@ func (s *tally) tryPoint(t *testing.T, o victim.Orders, before map[string]plan.B
 // note counts the state of the record that the victim left.
 func (s *tally) note(t *testing.T, n *node.Node) {
 	t.Helper()
-	rec, err := n.Journal.Load(uid)
+	rec, err := n.Parts.Journal.Load(uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,11 +182,11 @@ func (s *tally) report(t *testing.T) {
 // wholeOrGone checks the two ends that a claim may come to.
 func wholeOrGone(t *testing.T, n *node.Node, where string, before map[string]plan.Binding) {
 	t.Helper()
-	rec, err := n.Journal.Load(uid)
+	rec, err := n.Parts.Journal.Load(uid)
 	if err != nil {
 		t.Fatalf("%s: %v", where, err)
 	}
-	specs, err := n.Specs.Claims()
+	specs, err := n.Parts.Specs.Claims()
 	if err != nil {
 		t.Fatalf("%s: %v", where, err)
 	}

@@ -47,7 +47,7 @@ func besideNeighbor(t *testing.T, sum *tally, o victim.Orders, before map[string
 	req := stage.Request(t, neighbor, topology.VF(topology.PF0, 1))
 	prepared := make(chan error, 1)
 	go func() {
-		_, err := n.Prepare(context.WithoutCancel(t.Context()), req)
+		_, err := n.Preparer.Prepare(context.WithoutCancel(t.Context()), req)
 		prepared <- err
 	}()
 	fate, err := victim.Run(t.Context(), o)
@@ -68,7 +68,7 @@ func besideNeighbor(t *testing.T, sum *tally, o victim.Orders, before map[string
 		t.Errorf("Recover = %+v, %v; want the neighbor kept", r, err)
 	}
 	for _, id := range []string{uid, neighbor} {
-		if _, err := n.Unprepare(t.Context(), id); err != nil {
+		if _, err := n.Preparer.Unprepare(t.Context(), id); err != nil {
 			t.Errorf("Unprepare %s: %v", id, err)
 		}
 		if id == uid {
@@ -88,14 +88,14 @@ func TestRivalOfAKilledClaim(t *testing.T) {
 	req := stage.Request(t, neighbor, topology.GPU0)
 	impatient, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	_, err := n.Prepare(impatient, req)
+	_, err := n.Preparer.Prepare(impatient, req)
 	stage.Says(t, err, "lock", "held by another claim's work")
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the error is %v, want the context's", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := n.Prepare(context.WithoutCancel(t.Context()), req)
+		_, err := n.Preparer.Prepare(context.WithoutCancel(t.Context()), req)
 		refused <- err
 	}()
 	kill()
@@ -112,13 +112,13 @@ func TestRivalOfAKilledClaim(t *testing.T) {
 // settleBoth unprepares the victim's claim, and shows that the rival's can be had then.
 func settleBoth(t *testing.T, n *node.Node, rival string) {
 	t.Helper()
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Prepare(t.Context(), stage.Request(t, rival, topology.GPU0)); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, rival, topology.GPU0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Unprepare(t.Context(), rival); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), rival); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func timeOf(t *testing.T, o victim.Orders) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stage.OpenPlain(t, stage.Config()).Unprepare(t.Context(), o.UID); err != nil {
+	if _, err := stage.OpenPlain(t, stage.Config()).Preparer.Unprepare(t.Context(), o.UID); err != nil {
 		t.Fatal(err)
 	}
 	stage.Unchanged(t, before)

@@ -75,10 +75,10 @@ func OpenPlain(t *testing.T, c node.NodeConfig) *node.Node {
 // Empty checks that the node has no record and no CDI spec, and no remains of either.
 func Empty(t *testing.T, n *node.Node) {
 	t.Helper()
-	if records, errs := n.Journal.List(); len(records) > 0 || len(errs) > 0 {
+	if records, errs := n.Parts.Journal.List(); len(records) > 0 || len(errs) > 0 {
 		t.Errorf("the journal is not empty: %v, %v", records, errs)
 	}
-	if uids, err := n.Specs.Claims(); err != nil || len(uids) > 0 {
+	if uids, err := n.Parts.Specs.Claims(); err != nil || len(uids) > 0 {
 		t.Errorf("CDI specs are left: %v, %v", uids, err)
 	}
 }
@@ -93,7 +93,7 @@ func VFs(t *testing.T, n *node.Node) []string {
 	}
 	var all []string
 	for index := range count {
-		state, _, err := n.VFs.Read(t.Context(), pf, index)
+		state, _, err := n.Parts.VFs.Read(t.Context(), pf, index)
 		if err != nil {
 			t.Fatal(err)
 		}

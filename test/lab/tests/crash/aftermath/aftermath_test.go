@@ -52,7 +52,7 @@ func TestAfterReset(t *testing.T) {
 	want, before := expected(t), stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
 	rec := load(t, n, want)
-	if specs, err := n.Specs.Claims(); err != nil || len(specs) > 0 {
+	if specs, err := n.Parts.Specs.Claims(); err != nil || len(specs) > 0 {
 		t.Errorf("CDI specs before Recover: %v, %v", specs, err)
 	}
 	r, err := n.Recover(t.Context())
@@ -97,7 +97,7 @@ func checkFiles(t *testing.T, want victim.Aftermath, rec *journal.Record) {
 // load checks the record of another boot, nil if none is expected.
 func load(t *testing.T, n *node.Node, want victim.Aftermath) *journal.Record {
 	t.Helper()
-	rec, err := n.Journal.Load(want.UID)
+	rec, err := n.Parts.Journal.Load(want.UID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func upTo(last journal.State) []journal.State {
 // prepareAnew prepares the same claim in this boot, with this boot's group.
 func prepareAnew(t *testing.T, n *node.Node, want victim.Aftermath, old *journal.Record) {
 	t.Helper()
-	rec, err := n.Prepare(t.Context(), stage.Request(t, want.UID, want.Addresses...))
+	rec, err := n.Preparer.Prepare(t.Context(), stage.Request(t, want.UID, want.Addresses...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func prepareAnew(t *testing.T, n *node.Node, want victim.Aftermath, old *journal
 	if path := stage.Nodes(t, want.UID)[0]; path != stage.WantNode(t, want.Addresses[0]) {
 		t.Errorf("the CDI spec names %s, want %s", path, stage.WantNode(t, want.Addresses[0]))
 	}
-	if _, err := n.Unprepare(t.Context(), want.UID); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), want.UID); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,14 +161,14 @@ func TestAfterUnplug(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := n.Journal.Load(want.UID)
+	rec, err := n.Parts.Journal.Load(want.UID)
 	if err != nil || rec == nil {
 		t.Fatalf("the record is %v, %v", rec, err)
 	}
 	req.Devices = stage.Devices(rec)
-	_, err = n.Prepare(t.Context(), req)
+	_, err = n.Preparer.Prepare(t.Context(), req)
 	stage.Says(t, err, gone.String(), "delete its pod")
-	release, err := n.Unprepare(t.Context(), want.UID)
+	release, err := n.Preparer.Unprepare(t.Context(), want.UID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,10 +188,10 @@ func TestAfterUnplug(t *testing.T) {
 func works(t *testing.T, n *node.Node, other pci.Address) {
 	t.Helper()
 	const uid = "another"
-	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, other.String())); err != nil {
+	if _, err := n.Preparer.Prepare(t.Context(), stage.Request(t, uid, other.String())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Unprepare(t.Context(), uid); err != nil {
+	if _, err := n.Preparer.Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 }

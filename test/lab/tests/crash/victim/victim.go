@@ -104,7 +104,7 @@ func run(text string) error {
 	if err != nil {
 		return err
 	}
-	if policy, ok := n.VFs.(*vf.Policy); ok {
+	if policy, ok := n.Parts.VFs.(*vf.Policy); ok {
 		policy.Links = &links{Links: policy.Links, wrote: func() { stop.event(effects.Event{Phase: PhaseSetting}) }}
 	}
 	if err := o.carryOut(n); err != nil {
@@ -118,7 +118,7 @@ func (o *Orders) carryOut(n *node.Node) error {
 	ctx := context.Background()
 	switch o.Act {
 	case Prepare:
-		snap, err := n.Inventory.Snapshot(ctx)
+		snap, err := n.Parts.Inventory.Snapshot(ctx)
 		if err != nil {
 			return err
 		}
@@ -126,10 +126,10 @@ func (o *Orders) carryOut(n *node.Node) error {
 		if err != nil {
 			return err
 		}
-		_, err = n.Prepare(ctx, req)
+		_, err = n.Preparer.Prepare(ctx, req)
 		return err
 	case Unprepare:
-		_, err := n.Unprepare(ctx, o.UID)
+		_, err := n.Preparer.Unprepare(ctx, o.UID)
 		return err
 	case Recover:
 		r, err := n.Recover(ctx)

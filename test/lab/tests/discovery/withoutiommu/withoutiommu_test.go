@@ -43,7 +43,7 @@ func TestNothingIsIsolated(t *testing.T) {
 func TestPrepareRefuses(t *testing.T) {
 	before := stage.Bindings(t)
 	n := stage.Open(t, stage.Config())
-	_, err := n.Prepare(t.Context(), stage.Request(t, "0f8fad5b", topology.GPU0))
+	_, err := n.Preparer.Prepare(t.Context(), stage.Request(t, "0f8fad5b", topology.GPU0))
 	stage.Says(t, err, topology.GPU0, "IOMMU", "intel_iommu=on")
 	if _, ok := errors.AsType[*rule.RefusedError](err); !ok {
 		t.Errorf("got %v; want a refusal", err)
