@@ -74,12 +74,14 @@ func DrainReasons(drains []Drain, snap *device.Snapshot) map[pci.Address]string 
 func (s *Store) marksDrain() marks[Drain] { return marks[Drain]{s, drains()} }
 
 func drains() markKind[Drain] {
-	return markKind[Drain]{
-		dir: "drained", what: "mark as drained", of: "drained",
-		address:    func(d *Drain) pci.Address { return d.Address },
-		identity:   func(d *Drain) device.Identity { return d.Identity },
-		unreadable: func(a pci.Address, path string) Drain { return Drain{Address: a, Reason: unreadable(path)} },
-	}
+	return markKind[Drain]{dir: "drained", what: "mark as drained", of: "drained"}
+}
+
+func (d Drain) markedAt() pci.Address     { return d.Address }
+func (d Drain) markedAs() device.Identity { return d.Identity }
+
+func (Drain) unreadable(a pci.Address, path string) Drain {
+	return Drain{Address: a, Reason: unreadable(path)}
 }
 
 // MarkDrained writes a mark durably: when it returns nil, the mark survives a power failure. It replaces an existing

@@ -21,13 +21,16 @@ type FatalErrors struct {
 func (s *Store) marksFatalErrors() marks[FatalErrors] { return marks[FatalErrors]{s, fatalErrors()} }
 
 func fatalErrors() markKind[FatalErrors] {
-	return markKind[FatalErrors]{
-		dir: "fatal-errors", what: "account for fatal errors", of: "without new fatal errors",
-		address:    func(m *FatalErrors) pci.Address { return m.Address },
-		identity:   func(*FatalErrors) device.Identity { return device.Identity{} },              // a new one takes the place of an old one
-		unreadable: func(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }, // accounts for none
-	}
+	return markKind[FatalErrors]{dir: "fatal-errors", what: "account for fatal errors", of: "without new fatal errors"}
 }
+
+func (m FatalErrors) markedAt() pci.Address { return m.Address }
+
+// markedAs is unknown, so that a new mark takes the place of an old one.
+func (FatalErrors) markedAs() device.Identity { return device.Identity{} }
+
+// unreadable returns a mark that accounts for no error.
+func (FatalErrors) unreadable(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }
 
 // MarkFatalErrors writes a mark durably and replaces an existing one.
 func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }

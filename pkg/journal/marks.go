@@ -20,25 +20,29 @@ import (
 
 // marks are the files of one directory below the journal's: one for each marked function, named by the address that it
 // had. They outlive claims' records and reboots.
-type marks[M any] struct {
+type marks[M mark[M]] struct {
 	store *Store
 	markKind[M]
 }
 
+// mark is what is written about one function.
+type mark[M any] interface {
+	// markedAt returns the address that the function had, and markedAs its identity; empty if it is unknown.
+	markedAt() pci.Address
+	markedAs() device.Identity
+	// unreadable returns the mark of a function whose file can't be read. It ignores its receiver.
+	unreadable(a pci.Address, path string) M
+}
+
 // markKind describes one kind of marks.
-type markKind[M any] struct {
+type markKind[M mark[M]] struct {
 	// dir is the directory's name. In errors, what describes the mark ("mark as unclean"), and of the marked functions
 	// ("not clean").
 	dir, what, of string
-	// address returns the address that the function of a mark had, and identity its identity; empty if it is unknown.
-	address  func(*M) pci.Address
-	identity func(*M) device.Identity
-	// unreadable returns the mark of a function whose file can't be read.
-	unreadable func(a pci.Address, path string) M
 }
 
 // file is the file of a mark.
-type file[M any] struct {
+type file[M mark[M]] struct {
 	name string
 	mark M
 }
@@ -61,9 +65,9 @@ func MarkAddress(name string) (pci.Address, bool) {
 // concerns reports whether the mark in a file marks the function: by its identity, or by the address if an identity is
 // unknown.
 func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) bool {
-	marked := k.identity(&f.mark)
+	marked := f.mark.markedAs()
 	if marked == (device.Identity{}) || id == (device.Identity{}) {
-		return k.address(&f.mark) == a
+		return f.mark.markedAt() == a
 	}
 	return marked.Match(id) == device.Agrees
 }
@@ -71,14 +75,14 @@ func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) boo
 // put writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of the same
 // function.
 func (k marks[M]) put(m M) error {
-	a := k.address(&m)
+	a := m.markedAt()
 	files, err := k.files(disk{}, k.store.dir)
 	if err != nil {
 		return err
 	}
 	name := freeName(files, a)
 	for i := range files {
-		if at, _ := MarkAddress(files[i].name); at == a && k.concerns(&files[i], a, k.identity(&m)) {
+		if at, _ := MarkAddress(files[i].name); at == a && k.concerns(&files[i], a, m.markedAs()) {
 			name = files[i].name
 		}
 	}
@@ -86,7 +90,7 @@ func (k marks[M]) put(m M) error {
 }
 
 // freeName returns a name for the mark of a function at an address.
-func freeName[M any](files []file[M], a pci.Address) string {
+func freeName[M mark[M]](files []file[M], a pci.Address) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(files, func(f file[M]) bool { return f.name == name })
 	}
@@ -98,7 +102,7 @@ func freeName[M any](files []file[M], a pci.Address) string {
 }
 
 func (k marks[M]) write(name string, m M) error {
-	what := k.what + " " + k.address(&m).String()
+	what := k.what + " " + m.markedAt().String()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -129,8 +133,8 @@ func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err
 // liftElsewhere removes the marks of a function that are at other addresses than a. An unknown identity has none.
 func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
 	_, err := k.liftIf(a, func(f *file[M]) bool {
-		marked := k.identity(&f.mark)
-		return k.address(&f.mark) != a && marked != (device.Identity{}) && id != (device.Identity{}) && marked.Match(id) == device.Agrees
+		marked := f.mark.markedAs()
+		return f.mark.markedAt() != a && marked != (device.Identity{}) && id != (device.Identity{}) && marked.Match(id) == device.Agrees
 	})
 	return err
 }
@@ -191,7 +195,7 @@ func (k markKind[M]) files(from Files, journal string) ([]file[M], error) {
 			found = append(found, file[M]{name: name, mark: m})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b file[M]) int { return k.address(&a.mark).Compare(k.address(&b.mark)) })
+	slices.SortStableFunc(found, func(a, b file[M]) int { return a.mark.markedAt().Compare(b.mark.markedAt()) })
 	return found, nil
 }
 
@@ -202,7 +206,7 @@ func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool
 		return m, false
 	}
 	if err != nil {
-		return k.unreadable(a, path), true
+		return m.unreadable(a, path), true
 	}
 	return k.decode(path, data, a), true
 }
@@ -210,8 +214,8 @@ func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool
 // decode returns the mark in a file whose name has the address. A file with other content marks the function at that
 // address.
 func (k markKind[M]) decode(path string, data []byte, a pci.Address) (m M) {
-	if json.Unmarshal(data, &m) != nil || k.address(&m) != a {
-		return k.unreadable(a, path)
+	if json.Unmarshal(data, &m) != nil || m.markedAt() != a {
+		return m.unreadable(a, path)
 	}
 	return m
 }

@@ -16,8 +16,35 @@ import (
 // the blocks. While it can't be filled, no new claim begins. If the disk is full, it is freed for the end of a claim.
 type Reserve struct {
 	Dir string
-	// Free returns how many bytes of the directory's disk are free; nil asks the kernel.
-	Free func(dir string) (int64, error)
+	// Disks are the machine's; nil asks the kernel.
+	Disks Disks
+}
+
+// Disks are the disks of directories.
+type Disks interface {
+	// Free returns how many bytes of a directory's disk are free.
+	Free(dir string) (int64, error)
+	// Number returns the device number of a directory's disk.
+	Number(dir string) (uint64, error)
+}
+
+// kernelDisks asks the kernel. It implements [Disks].
+type kernelDisks struct{}
+
+// Free returns how many bytes the disk of a directory has for its files.
+func (kernelDisks) Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("look how much of the disk of %s is free: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Number implements [Disks].
+func (kernelDisks) Number(dir string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(dir, &st)
+	return st.Dev, err
 }
 
 const (
@@ -101,36 +128,18 @@ func (r Reserve) Spend() error {
 func (r Reserve) path() string { return filepath.Join(r.Dir, reserveName) }
 
 func (r Reserve) free() (int64, error) {
-	if r.Free != nil {
-		return r.Free(r.Dir)
+	if r.Disks == nil {
+		return kernelDisks{}.Free(r.Dir)
 	}
-	return FreeBytes(r.Dir)
-}
-
-// FreeBytes returns how many bytes the disk of a directory has for its files.
-func FreeBytes(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("look how much of the disk of %s is free: %w", dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil
-}
-
-// findDisk returns the device number of the disk of a directory.
-func findDisk(dir string) (uint64, error) {
-	var st unix.Stat_t
-	err := unix.Stat(dir, &st)
-	return st.Dev, err
+	return r.Disks.Free(r.Dir)
 }
 
 // Reserves reserve space on the disks of several directories: a [Reserve] on each disk, in the first of its
 // directories. A directory that does not exist yet has none. The code that fails to create it reports that.
 type Reserves struct {
 	Dirs []string
-	// Free is that of [Reserve].
-	Free func(dir string) (int64, error)
-	// Disk returns the number of a directory's disk; nil asks the kernel.
-	Disk func(dir string) (uint64, error)
+	// On are the disks that the directories are on; nil asks the kernel.
+	On Disks
 }
 
 // Fill creates all reserves. It returns a [FullError] for each disk without space.
@@ -142,7 +151,7 @@ func (r Reserves) Spend() error { return r.each(Reserve.Spend) }
 func (r Reserves) each(act func(Reserve) error) error {
 	dirs, err := r.Disks()
 	for _, dir := range dirs {
-		err = errors.Join(err, act(Reserve{Dir: dir, Free: r.Free}))
+		err = errors.Join(err, act(Reserve{Dir: dir, Disks: r.On}))
 	}
 	return err
 }
@@ -161,7 +170,7 @@ func (r Reserves) Space() []Space {
 	dirs, _ := r.Disks()
 	all := make([]Space, len(dirs))
 	for i, dir := range dirs {
-		free, err := Reserve{Dir: dir, Free: r.Free}.free()
+		free, err := Reserve{Dir: dir, Disks: r.On}.free()
 		all[i] = Space{Dir: dir, Free: free, Err: err}
 	}
 	return all
@@ -169,13 +178,13 @@ func (r Reserves) Space() []Space {
 
 // Disks returns one directory for each disk, in order. After an error it returns the known ones.
 func (r Reserves) Disks() (dirs []string, err error) {
-	disk := r.Disk
-	if disk == nil {
-		disk = findDisk
+	on := r.On
+	if on == nil {
+		on = kernelDisks{}
 	}
 	seen := map[uint64]bool{}
 	for _, dir := range r.Dirs {
-		number, diskErr := disk(dir)
+		number, diskErr := on.Number(dir)
 		if errors.Is(diskErr, fs.ErrNotExist) {
 			continue
 		}

@@ -17,8 +17,9 @@ import (
 // TestReserve: it has its blocks while there is room, no claim begins when there is
 // hardly any, and it is given up for claims that end.
 func TestReserve(t *testing.T) {
-	free := int64(1 << 30)
-	r := journal.Reserve{Dir: t.TempDir(), Free: func(string) (int64, error) { return free, nil }}
+	dir := t.TempDir()
+	d := &disks{free: map[string]int64{dir: 1 << 30}}
+	r := journal.Reserve{Dir: dir, Disks: d}
 	blocks := func() int64 {
 		info, err := os.Stat(filepath.Join(r.Dir, "reserve"))
 		if err != nil {
@@ -34,9 +35,9 @@ func TestReserve(t *testing.T) {
 	if err := r.Spend(); err != nil || blocks() == 0 {
 		t.Errorf("Spend with room left: %v, %d bytes; want the reserve kept", err, blocks())
 	}
-	free = 1 << 20
+	d.free[dir] = 1 << 20
 	err := r.Fill()
-	if full, ok := errors.AsType[*journal.FullError](err); !ok || full.Free != free {
+	if full, ok := errors.AsType[*journal.FullError](err); !ok || full.Free != 1<<20 {
 		t.Errorf("Fill on a full disk: %v; want a FullError", err)
 	}
 	for range 2 {
@@ -44,7 +45,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("Spend: %v, %d bytes; want it gone", err, blocks())
 		}
 	}
-	free = 1 << 30
+	d.free[dir] = 1 << 30
 	if err := r.Fill(); err != nil || blocks() == 0 {
 		t.Errorf("Fill when there is room again: %v, %d bytes", err, blocks())
 	}
@@ -62,16 +63,16 @@ func newDisks(t *testing.T, ledgerDisk uint64) (*disks, journal.Reserves) {
 	d := &disks{state: t.TempDir(), ledger: t.TempDir()}
 	d.number = map[string]uint64{d.state: 1, d.ledger: ledgerDisk}
 	d.free = map[string]int64{d.state: 1 << 30, d.ledger: 1 << 30}
-	return d, journal.Reserves{
-		Dirs: []string{d.state, d.ledger},
-		Free: func(dir string) (int64, error) { return d.free[dir], nil },
-		Disk: func(dir string) (uint64, error) {
-			if n, ok := d.number[dir]; ok {
-				return n, nil
-			}
-			return 0, fs.ErrNotExist
-		},
+	return d, journal.Reserves{Dirs: []string{d.state, d.ledger}, On: d}
+}
+
+func (d *disks) Free(dir string) (int64, error) { return d.free[dir], nil }
+
+func (d *disks) Number(dir string) (uint64, error) {
+	if n, ok := d.number[dir]; ok {
+		return n, nil
 	}
+	return 0, fs.ErrNotExist
 }
 
 // reserved returns which directories have a reserve: the state's, the ledger's.

@@ -67,12 +67,14 @@ func (m *ResetMark) isProven(id device.Identity) bool {
 func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }
 
 func resetMarkKind() markKind[ResetMark] {
-	return markKind[ResetMark]{
-		dir: "unclean", what: "mark as unclean", of: "not clean",
-		address:    func(m *ResetMark) pci.Address { return m.Address },
-		identity:   func(m *ResetMark) device.Identity { return m.Identity },
-		unreadable: func(a pci.Address, path string) ResetMark { return ResetMark{Address: a, Why: unreadable(path)} },
-	}
+	return markKind[ResetMark]{dir: "unclean", what: "mark as unclean", of: "not clean"}
+}
+
+func (m ResetMark) markedAt() pci.Address     { return m.Address }
+func (m ResetMark) markedAs() device.Identity { return m.Identity }
+
+func (ResetMark) unreadable(a pci.Address, path string) ResetMark {
+	return ResetMark{Address: a, Why: unreadable(path)}
 }
 
 // DecodeResetMark returns the mark in a file whose name has an address, as by [MarkAddress]. A mark that can't be read

@@ -133,15 +133,15 @@ func (s *Store) sanitizeMarks() marks[SanitizeMark] {
 }
 
 func sanitizeMarkKind() markKind[SanitizeMark] {
-	return markKind[SanitizeMark]{
-		dir: UnsanitizedDir, what: "mark as not sanitized", of: "not sanitized",
-		address:  func(m *SanitizeMark) pci.Address { return m.Address },
-		identity: func(m *SanitizeMark) device.Identity { return m.Identity },
-		unreadable: func(a pci.Address, path string) SanitizeMark {
-			// Nobody knows whose data the function has, or whether a stage failed: only an operator can say.
-			return SanitizeMark{Address: a, Failed: &FailedStage{Verdict: sanitize.Unknown, Reason: unreadable(path)}}
-		},
-	}
+	return markKind[SanitizeMark]{dir: UnsanitizedDir, what: "mark as not sanitized", of: "not sanitized"}
+}
+
+func (m SanitizeMark) markedAt() pci.Address     { return m.Address }
+func (m SanitizeMark) markedAs() device.Identity { return m.Identity }
+
+// unreadable returns a mark whose stage failed: nobody knows whose data the function has, so only an operator can say.
+func (SanitizeMark) unreadable(a pci.Address, path string) SanitizeMark {
+	return SanitizeMark{Address: a, Failed: &FailedStage{Verdict: sanitize.Unknown, Reason: unreadable(path)}}
 }
 
 // DecodeSanitizeMark returns the mark in a file with the base name; an error if it can't be read, or is not a mark.
@@ -241,13 +241,15 @@ func (s *Store) sanitizeProofs() marks[SanitizeProof] {
 }
 
 func sanitizeProofKind() markKind[SanitizeProof] {
-	return markKind[SanitizeProof]{
-		dir: SanitizedDir, what: "note as sanitized", of: "sanitized",
-		address:  func(p *SanitizeProof) pci.Address { return p.Address },
-		identity: func(p *SanitizeProof) device.Identity { return p.Identity },
-		// A proof that can't be read proves nothing.
-		unreadable: func(a pci.Address, _ string) SanitizeProof { return SanitizeProof{Address: a, Spoiled: true} },
-	}
+	return markKind[SanitizeProof]{dir: SanitizedDir, what: "note as sanitized", of: "sanitized"}
+}
+
+func (p SanitizeProof) markedAt() pci.Address     { return p.Address }
+func (p SanitizeProof) markedAs() device.Identity { return p.Identity }
+
+// unreadable returns a proof that proves nothing.
+func (SanitizeProof) unreadable(a pci.Address, _ string) SanitizeProof {
+	return SanitizeProof{Address: a, Spoiled: true}
 }
 
 // DecodeSanitizeProof returns the proof in a file whose name has an address, as by [MarkAddress]. One that can't be read
