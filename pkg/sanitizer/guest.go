@@ -37,7 +37,7 @@ const writeLimit = 30 * time.Second
 type guest struct {
 	fs      *sysfs.FS
 	control *control.Control
-	close   func() error
+	writer  *control.RootWriter
 }
 
 // openGuest opens the kernel whose files are below root.
@@ -50,11 +50,10 @@ func openGuest(root string) (*guest, error) {
 	if err != nil {
 		return nil, errors.Join(err, fs.Close())
 	}
-	return &guest{
-		fs: fs, control: control.New(writer, fs, writeLimit),
-		close: func() error { return errors.Join(fs.Close(), writer.Close()) },
-	}, nil
+	return &guest{fs: fs, control: control.New(writer, fs, writeLimit), writer: writer}, nil
 }
+
+func (g *guest) close() error { return errors.Join(g.fs.Close(), g.writer.Close()) }
 
 // MakeWritable makes the VM's /sys writable for the container: runtimes mount it read-only for containers that are not
 // privileged. It needs CAP_SYS_ADMIN, as do the attribute enable and NVMe's admin commands.

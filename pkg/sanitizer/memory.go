@@ -111,21 +111,23 @@ func wipe(ctx context.Context, p *progress, all windows, offBus func() bool, log
 	if err != nil {
 		return err
 	}
-	type pass struct {
-		name string
-		run  func(*window) error
-	}
 	fill := func(base, i uint64) uint64 { return pattern(seed, base+i) }
 	zero := func(_, _ uint64) uint64 { return 0 }
-	for _, step := range []pass{
-		{"fill", func(w *window) error { return w.fill(ctx, fill) }},
-		{"verify the pattern", func(w *window) error { return w.verify(ctx, fill) }},
-		{"write zeros", func(w *window) error { return w.fill(ctx, zero) }},
-		{"verify the zeros", func(w *window) error { return w.verify(ctx, zero) }},
+	for _, step := range []struct {
+		name     string
+		verifies bool
+		content  expected
+	}{
+		{"fill", false, fill}, {"verify the pattern", true, fill},
+		{"write zeros", false, zero}, {"verify the zeros", true, zero},
 	} {
 		for _, w := range all {
 			log.Info(step.name, slog.String("window", w.name), slog.Uint64("bytes", w.bytes()))
-			if err := w.pass(step.name, step.run, offBus); err != nil {
+			run := w.fill
+			if step.verifies {
+				run = w.verify
+			}
+			if err := w.pass(step.name, func() error { return run(ctx, step.content) }, offBus); err != nil {
 				return err
 			}
 		}
@@ -138,9 +140,9 @@ func wipe(ctx context.Context, p *progress, all windows, offBus func() bool, log
 
 // pass runs a pass on the window, and notes the first mismatch. A device that answers all ones everywhere is no longer
 // there: nothing can be said about its memory.
-func (w *window) pass(name string, run func(*window) error, offBus func() bool) error {
+func (w *window) pass(name string, run func() error, offBus func() bool) error {
 	begun := time.Now()
-	err := run(w)
+	err := run()
 	w.spent += time.Since(begun)
 	wrong, ok := errors.AsType[*mismatchError](err)
 	switch {

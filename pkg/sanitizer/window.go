@@ -31,7 +31,15 @@ type window struct {
 	spent time.Duration
 	// dirty is the first thing that was wrong.
 	dirty string
-	unmap func()
+	// mapping is the mapped part of the BAR's file; nil if the memory is not a device's.
+	mapping []byte
+}
+
+// unmap ends the access to the memory.
+func (w *window) unmap() {
+	if w.mapping != nil {
+		_ = unix.Munmap(w.mapping)
+	}
 }
 
 func (w *window) bytes() uint64 { return w.memory.count() * wordSize }
@@ -156,7 +164,7 @@ func mapBAR(path string, start, size uint64) (w *window, err error) {
 	}
 	// A memory BAR has a size and an address that are multiples of 16 (PCI Local Bus Specification 3.0, 6.2.5.1).
 	mapped := mappedWords(unsafe.Slice((*uint64)(unsafe.Pointer(&data[within])), size/wordSize))
-	return &window{memory: mapped, unmap: func() { _ = unix.Munmap(data) }}, nil
+	return &window{memory: mapped, mapping: data}, nil
 }
 
 // mappedWords is mapped memory of a device. An atomic access is one access of its size, which the compiler neither splits

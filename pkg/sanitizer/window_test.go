@@ -131,7 +131,7 @@ func skip(m *lying, word uint64) func(i, v uint64) {
 func windowsOf(memories []words) (all windows) {
 	var base uint64
 	for i, m := range memories {
-		all = append(all, &window{name: "bar" + string(rune('0'+i)), memory: m, base: base, unmap: func() {}})
+		all = append(all, &window{name: "bar" + string(rune('0'+i)), memory: m, base: base})
 		base += m.count()
 	}
 	return all
