@@ -9,6 +9,8 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
+	"io"
 	"io/fs"
 	"time"
 
@@ -86,16 +88,17 @@ type Engine struct {
 	// Chart is the version of the Helm chart that runs the engine, or empty.
 	Chart string
 
-	// Release closes the files that the engine was opened with. It may be nil.
-	Release func() error
+	// Opened are what the engine was opened with, in the order in which Close closes it.
+	Opened []io.Closer
 }
 
 // Close releases the node.
 func (e *Engine) Close() error {
-	if e.Release == nil {
-		return nil
+	var errs []error
+	for _, c := range e.Opened {
+		errs = append(errs, c.Close())
 	}
-	return e.Release()
+	return errors.Join(errs...)
 }
 
 // bootID names the running boot; empty for an image.

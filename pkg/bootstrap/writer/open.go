@@ -6,6 +6,7 @@ package writer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -32,7 +33,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 		return nil, errors.Join(err, tree.Close())
 	}
 	e.Tree, e.Files = tree, files
-	e.Release = func() error { return errors.Join(files.Close(), tree.Close()) }
+	e.Opened = []io.Closer{files, tree}
 	if !e.Live {
 		if chrootTools {
 			e.Tools = command{root: absolute}
@@ -43,8 +44,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	releaseRest := e.Release
 	e.Attributes, e.Disks, e.Tools = attributes, vfio.NewProcesses(tree), command{root: "/"}
-	e.Release = func() error { return errors.Join(attributes.Close(), releaseRest()) }
+	e.Opened = []io.Closer{attributes, files, tree}
 	return e, nil
 }
