@@ -62,7 +62,7 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 		n.t.Fatal(err)
 	}
 	opened, err := parts.Look(parts.NodeConfig{
-		Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", Failing: failing,
+		Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", Checks: failing,
 	})
 	if err != nil {
 		n.t.Fatal(err)

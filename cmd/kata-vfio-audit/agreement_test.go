@@ -104,13 +104,13 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 func (n *pluginNode) gate() func(pci.Address) []rule.Failure {
 	n.t.Helper()
 	fsys, _ := n.Read()
-	ids, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	failures, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return func(a pci.Address) []rule.Failure {
 		var all []rule.Failure
-		for _, id := range ids(a) {
+		for _, id := range failures.IDs(a) {
 			all = append(all, rule.Failure{ID: id, Severity: rule.High})
 		}
 		return all

@@ -120,11 +120,11 @@ type opened struct {
 	root string
 	// manifest is nil for a node.
 	manifest *archive.Manifest
-	close    func() error
+	closer   io.Closer
 }
 
 // Close releases the node, and removes unpacked files.
-func (o *opened) Close() error { return o.close() }
+func (o *opened) Close() error { return o.closer.Close() }
 
 func (t *tree) open() (*opened, error) {
 	if archive.Is(t.root) {
@@ -132,13 +132,13 @@ func (t *tree) open() (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &opened{fs: a.FS, root: t.root, manifest: a.Manifest, close: a.Close}, nil
+		return &opened{fs: a.FS, root: t.root, manifest: a.Manifest, closer: a}, nil
 	}
 	fs, err := sysfs.Open(t.root)
 	if err != nil {
 		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib, or an archive of `collect`", err)
 	}
-	return &opened{fs: fs, root: t.root, close: fs.Close}, nil
+	return &opened{fs: fs, root: t.root, closer: fs}, nil
 }
 
 // scan reads the node's functions and, in parallel, their names.

@@ -128,8 +128,12 @@ func (o *options) askChecks(ctx context.Context, checks *auditing) error {
 	if err != nil {
 		return &command.UsageError{Err: err}
 	}
-	o.node.Failing, err = checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
-	return errors.Join(err, fsys.Close())
+	failures, err := checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
+	if err != nil {
+		return errors.Join(err, fsys.Close())
+	}
+	o.node.Checks = failures
+	return fsys.Close()
 }
 
 func (o *options) lookResolved() (*node.Node, error) {

@@ -55,8 +55,8 @@ type NodeConfig struct {
 	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
 	// fields about the node itself are filled in.
 	Ledger writer.Config
-	// Served returns why no server gives a claim's devices to VMs; nil if no VM asks. See [prepare.Config].
-	Served func(ctx context.Context) error
+	// Server gives a claim's devices to VMs; nil if no VM asks. See [prepare.Config].
+	Server prepare.Server
 	// HotPlug says that VMs get their functions while they run. See [plan.Node].
 	HotPlug bool
 	// HotPlugWindow is how much memory space VMs have for a function that they get while they run; 0 where they boot with it. See
@@ -67,14 +67,14 @@ type NodeConfig struct {
 	// HolderWait is how long Unprepare waits for holders to end.
 	HolderWait time.Duration
 	// Observe is called for each step; it may be nil.
-	Observe func(effects.Event)
+	Observe effects.Observer
 	// Tracer follows the calls for claims; it may be nil. See [prepare.Config].
 	Tracer prepare.Tracer
 	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
-	// Failing returns the ids of the failed checks that count for a function; it may be nil. It is called for claims, not
-	// when the node is opened.
-	Failing func(pci.Address) []string
+	// Checks has the failed checks that count for a function; it may be nil. It is asked for claims, not when the node is
+	// opened.
+	Checks prepare.Checks
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (effects.Inventory, error)
 }
@@ -163,7 +163,7 @@ func Look(c NodeConfig) (*Node, error) {
 // join makes what works with the node's parts.
 func (n *Node) join(c *NodeConfig, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
-		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Failing: c.Failing, Served: c.Served, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
+		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Checks: c.Checks, Server: c.Server, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Tracer: c.Tracer,
 	})
 	n.Maintainer = maintain.New(n.Preparer.Order(), e)

@@ -32,11 +32,11 @@ type Checks struct {
 	Waivers string
 }
 
-// Gate runs the checks of the node below root once. It returns the checks that fail for a function, for
-// [node.NodeConfig.Failing], so that the node refuses what the daemon would refuse now.
-func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (func(pci.Address) []string, error) {
+// Gate runs the checks of the node below root once. It returns those that fail, for [node.NodeConfig.Checks], so that the node
+// refuses what the daemon would refuse now.
+func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (*check.Failures, error) {
 	if c.Counts == finding.Off {
-		return func(pci.Address) []string { return nil }, nil
+		return &check.Failures{}, nil
 	}
 	snap, err := inventory.Scan(ctx, fsys)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, all, slog.New(slog.DiscardHandler)).read(ctx),
 		Today: time.Now().UTC().Format(time.DateOnly), Checks: check.Checks(all),
 	}
-	return g.Judge(n).IDs, nil
+	return g.Judge(n), nil
 }
 
 // offered returns the functions that tenants can get according to the node config.
@@ -99,12 +99,15 @@ func (n monitoredNode) Refresh(ctx context.Context, addrs []pci.Address) (*devic
 	return n.service.watcher.Refresh(ctx, addrs)
 }
 
-// failing returns the checks that fail for a function, none before the monitor's first look.
-func (s *service) failing(a pci.Address) []string {
-	if s.monitor == nil {
+// monitoredChecks are the checks of the service's monitor. It implements [prepare.Checks].
+type monitoredChecks struct{ service *service }
+
+// IDs implements [prepare.Checks]: no check fails before the monitor's first look.
+func (c monitoredChecks) IDs(a pci.Address) []string {
+	if c.service.monitor == nil {
 		return nil
 	}
-	return check.ListIDs(s.monitor.Failing(a))
+	return check.ListIDs(c.service.monitor.Failing(a))
 }
 
 // judge runs the checks before anything is published.

@@ -81,7 +81,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Kernel.AddGPU(0x3b)
 	broken := n.Kernel.AddGPU(0x3c)
 	pf, vfs := n.Kernel.AddNIC(0x21, 2)
-	history, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "worker-1", Observe: n.Metrics.ObserveLedger})
+	history, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "worker-1", Metrics: n.Metrics})
 	if err != nil {
 		t.Fatal(err)
 	}

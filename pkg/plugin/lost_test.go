@@ -50,8 +50,8 @@ func repairs(n *plugintest.Node, withdrawn lossesByUID) *plugin.Repair {
 			_, err := n.Claims.UnprepareIf(ctx, ref.UID, check)
 			return err
 		}),
-		Losses: withdrawn,
-		Alive:  func(p journal.Process) bool { return p.PID == 4711 }, Metrics: n.Metrics, Log: plugintest.Quiet(), Now: time.Now,
+		Losses:    withdrawn,
+		Processes: onlyRuns(4711), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: time.Now,
 		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}),
 	}
 }
@@ -75,7 +75,7 @@ func TestDeviceOfALostClaimIsTainted(t *testing.T) {
 	if len(found) != 1 {
 		t.Errorf("the metrics have %v", found)
 	}
-	repair.Alive = func(journal.Process) bool { return false }
+	repair.Processes = onlyRuns(0)
 	now := time.Now().Add(time.Hour)
 	repair.Now = func() time.Time { return now }
 	repair.Look(t.Context())

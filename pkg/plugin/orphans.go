@@ -40,7 +40,7 @@ const (
 func (s *service) repair(ctx context.Context) error {
 	repair := Repair{
 		Client: s.client, Node: s.config.Node.Name, Records: s.node.Parts.Journal, Orphans: s.node, Claims: s.plugin, Losses: s.losses(), Soon: s.heldByLost,
-		Alive: func(p journal.Process) bool { return isAlive(s.node.Parts.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+		Processes: nodeProcesses{s.node.Parts.FS}, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 		NameTenants: !s.config.Metrics.Serving.Open || s.config.Metrics.Tenants,
 	}
 	return repair.Run(ctx)
@@ -109,13 +109,16 @@ func (h holders) Blocks(a pci.Address) bool {
 	return err != nil
 }
 
-// isAlive reports whether a process still exists. It returns true if that can't be read.
-func isAlive(fs *sysfs.FS, p journal.Process) bool {
-	start, err := nri.Kernel{FS: fs}.StartTime(p.PID)
+// nodeProcesses are the processes of a node. It implements [Processes].
+type nodeProcesses struct{ fs *sysfs.FS }
+
+// IsAlive implements [Processes]. It returns true if that can't be read.
+func (n nodeProcesses) IsAlive(p journal.Process) bool {
+	start, err := nri.Kernel{FS: n.fs}.StartTime(p.PID)
 	if err == nil {
 		return start == p.StartTime
 	}
-	there, err := fs.Exists(fmt.Sprintf("proc/%d", p.PID))
+	there, err := n.fs.Exists(fmt.Sprintf("proc/%d", p.PID))
 	return err != nil || there
 }
 
@@ -134,6 +137,11 @@ const orphanGrace = 10 * time.Minute
 type Orphans interface {
 	SweepSpecs(ctx context.Context) ([]string, error)
 	GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error)
+}
+
+// Processes knows which processes of the node still run.
+type Processes interface {
+	IsAlive(p journal.Process) bool
 }
 
 // ReleasedClaims unprepares claims; [dra.Plugin] implements it.
@@ -161,11 +169,10 @@ type Repair struct {
 	Soon <-chan struct{}
 	// NameTenants: the metrics name the namespaces and claims of lost devices.
 	NameTenants bool
-	// Alive reports whether a process still exists.
-	Alive    func(journal.Process) bool
-	Reporter *dra.Reporter
-	Metrics  *metrics.Metrics
-	Log      *slog.Logger
+	Processes   Processes
+	Reporter    *dra.Reporter
+	Metrics     *metrics.Metrics
+	Log         *slog.Logger
 	// Now returns the time with a monotonic clock reading.
 	Now func() time.Time
 
@@ -313,7 +320,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 		return why + ", and it was prepared by hand: run `kata-vfio-plugin unprepare " + ref.UID + "` if it is not needed"
 	case s != nil && s.VMM.PID == 0:
 		return why + ", and it is unknown whether sandbox " + s.ID + " still has it"
-	case s != nil && r.Alive(s.VMM):
+	case s != nil && r.Processes.IsAlive(s.VMM):
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
 	err := r.Claims.Release(ctx, ref, r.stillLost)

@@ -99,8 +99,8 @@ func TestOrphanClaims(t *testing.T) {
 					released = ref.UID
 					return nil
 				}),
-				Alive:    func(p journal.Process) bool { return p.PID == 4711 },
-				Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
+				Processes: onlyRuns(4711),
+				Reporter:  dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
 			}
 			repair.Look(t.Context())
 			if released != "" {
@@ -279,7 +279,7 @@ func TestOutageChangesNothing(t *testing.T) {
 	})
 	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
-		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
+		Processes: allRun{}, Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
 	now = now.Add(time.Hour)
@@ -342,3 +342,13 @@ func TestClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 		t.Errorf("logged %s", text)
 	}
 }
+
+// onlyRuns is the process ID of the one process that runs.
+type onlyRuns int
+
+func (o onlyRuns) IsAlive(p journal.Process) bool { return p.PID == int(o) }
+
+// allRun is a node on which each process runs.
+type allRun struct{}
+
+func (allRun) IsAlive(journal.Process) bool { return true }

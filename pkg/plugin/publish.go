@@ -37,7 +37,7 @@ func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
 	return Publishing{
-		Publisher: s.publisher, Slices: s.helper, Changed: s.changes.publish, Log: s.log, Before: s.checkConfig, After: s.published,
+		Publisher: s.publisher, Slices: s.helper, Changed: s.changes.publish, Log: s.log, Observer: s,
 	}.Follow(ctx, snapshots)
 }
 
@@ -48,8 +48,14 @@ type Publishing struct {
 	// Changed wakes it, for example after a claim.
 	Changed <-chan struct{}
 	Log     *slog.Logger
-	// Before and After, which may be nil, are called with each snapshot.
-	Before, After func(context.Context, *device.Snapshot)
+	// Observer, which may be nil, gets each snapshot.
+	Observer PublishObserver
+}
+
+// PublishObserver looks at each snapshot before and after it is published.
+type PublishObserver interface {
+	BeforePublish(ctx context.Context, snap *device.Snapshot)
+	AfterPublish(ctx context.Context, snap *device.Snapshot)
 }
 
 // Follow publishes each snapshot, and the latest one again when something changed and after each pause, until ctx ends.
@@ -67,12 +73,12 @@ func (p Publishing) Follow(ctx context.Context, snapshots <-chan *device.Snapsho
 		if snap == nil {
 			continue
 		}
-		if p.Before != nil {
-			p.Before(ctx, snap)
+		if p.Observer != nil {
+			p.Observer.BeforePublish(ctx, snap)
 		}
 		unpublished = p.once(ctx, snap, unpublished)
-		if p.After != nil {
-			p.After(ctx, snap)
+		if p.Observer != nil {
+			p.Observer.AfterPublish(ctx, snap)
 		}
 	}
 }
@@ -118,8 +124,8 @@ func (n publishedNode) Versions() publish.Versions {
 	return v
 }
 
-// published is called after each publication.
-func (s *service) published(ctx context.Context, snap *device.Snapshot) {
+// AfterPublish implements [PublishObserver].
+func (s *service) AfterPublish(ctx context.Context, snap *device.Snapshot) {
 	s.note(ctx, snap)
 	s.countDomains(ctx, snap)
 }
@@ -154,8 +160,8 @@ func (s *service) reportNotReady(ctx context.Context, why *plan.NotReady) {
 	s.reporter.NodeEvent(s.config.Node.Name, corev1.EventTypeWarning, rule.ClaimsRefused, "Publish", "all new claims are refused, and all devices tainted: "+text)
 }
 
-// checkConfig logs the problems of the node config on this node whenever they change.
-func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
+// BeforePublish implements [PublishObserver]: it logs the problems of the node config on this node whenever they change.
+func (s *service) BeforePublish(ctx context.Context, snap *device.Snapshot) {
 	problems := nodeconfig.Select(s.node.Node, snap).Problems()
 	same := func(a, b rule.Verdict) bool { return a.Sentence() == b.Sentence() }
 	if slices.EqualFunc(problems, s.problems, same) {

@@ -224,12 +224,11 @@ func (s *service) openNode(ctx context.Context) error {
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}
-	s.config.Node.Failing = s.failing
-	s.config.Node.Served = func(ctx context.Context) error { return podres.Served(ctx, s.config.PodResources) }
+	s.config.Node.Checks, s.config.Node.Server = monitoredChecks{s}, podres.Socket(s.config.PodResources)
 	s.metrics = metrics.New(s.config.Node.Records(), s.stuck)
 	s.metrics.ShowBuild(metrics.ReadBuild())
 	s.metrics.WatchDisks(s.config.Node.Reserves())
-	s.config.Node.Ledger.Observe = s.metrics.ObserveLedger
+	s.config.Node.Ledger.Metrics = s.metrics
 	s.config.Node.Observe = func(e effects.Event) {
 		s.metrics.Observe(e)
 		s.tracer.Observe(e)

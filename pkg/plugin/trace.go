@@ -49,7 +49,7 @@ func (c *TraceConfig) enabled() bool {
 // Tracer makes OpenTelemetry spans of the plugin's work on claims, and exports them by OTLP over gRPC. It is safe for concurrent use.
 type Tracer struct {
 	tracer   trace.Tracer
-	shutdown func(context.Context) error
+	exporter SpanExporter
 
 	mu       sync.Mutex // guards all below
 	active   map[string][]trace.Span
@@ -77,13 +77,19 @@ func OpenTracer(ctx context.Context, c TraceConfig) (*Tracer, error) {
 		return nil, errors.Join(fmt.Errorf("describe the plugin in its spans: %w", err), exporter.Shutdown(ctx))
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(from))
-	return NewTracer(provider, provider.Shutdown), nil
+	return NewTracer(provider, provider), nil
 }
 
-// NewTracer returns a tracer with a provider. shutdown, which may be nil, sends the remaining spans.
-func NewTracer(provider trace.TracerProvider, shutdown func(context.Context) error) *Tracer {
+// SpanExporter sends spans; [sdktrace.TracerProvider] implements it.
+type SpanExporter interface {
+	// Shutdown sends the remaining spans.
+	Shutdown(ctx context.Context) error
+}
+
+// NewTracer returns a tracer with a provider. exporter may be nil.
+func NewTracer(provider trace.TracerProvider, exporter SpanExporter) *Tracer {
 	return &Tracer{
-		tracer: provider.Tracer(traceScope), shutdown: shutdown, active: map[string][]trace.Span{}, prepared: map[string]trace.SpanContext{},
+		tracer: provider.Tracer(traceScope), exporter: exporter, active: map[string][]trace.Span{}, prepared: map[string]trace.SpanContext{},
 	}
 }
 
@@ -93,12 +99,12 @@ const closeLimit = 5 * time.Second
 // Close sends the remaining spans. Errors go to OpenTelemetry's error handler: an absent collector is not an error of
 // the plugin.
 func (t *Tracer) Close(ctx context.Context) {
-	if t.shutdown == nil {
+	if t.exporter == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
-	if err := t.shutdown(ctx); err != nil {
+	if err := t.exporter.Shutdown(ctx); err != nil {
 		otel.Handle(fmt.Errorf("send the last spans: %w", err))
 	}
 }

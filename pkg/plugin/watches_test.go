@@ -43,7 +43,7 @@ func TestProcessIsAliveUntilItIsCertainlyGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = fs.Close() }()
-			if got := isAlive(fs, journal.Process{PID: 4711, StartTime: tt.start}); got != tt.alive {
+			if got := (nodeProcesses{fs}).IsAlive(journal.Process{PID: 4711, StartTime: tt.start}); got != tt.alive {
 				t.Errorf("alive: %t, want %t", got, tt.alive)
 			}
 		})

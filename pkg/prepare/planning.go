@@ -46,6 +46,10 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 	if p.config.Node != nil {
 		pools = p.config.Node.AddressPools
 	}
+	var failing func(pci.Address) []string
+	if p.config.Checks != nil {
+		failing = p.config.Checks.IDs
+	}
 	return plan.Node{
 		Name:      p.config.NodeName,
 		Snapshot:  snap,
@@ -55,7 +59,7 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 
 		AddressPools: pools,
 		Stages:       p.stages(),
-		Failing:      p.config.Failing,
+		Failing:      failing,
 
 		HotPlug:       p.config.HotPlug,
 		HotPlugWindow: p.config.HotPlugWindow,

@@ -45,11 +45,10 @@ type Config struct {
 	NodeName string
 	// Sanitizers are the profiles that the node config's rules name; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
-	// Failing returns the IDs of the audit's failed checks that count for a function, which no claim gets then; nil if
-	// no audit runs.
-	Failing func(pci.Address) []string
-	// Served returns why no server passes a claim's devices to VMs; nil for a node without such a server.
-	Served func(ctx context.Context) error
+	// Checks are the audit's; nil if no audit runs.
+	Checks Checks
+	// Server passes a claim's devices to VMs; nil for a node without one.
+	Server Server
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
 	// HotPlugWindow is [plan.Node]'s.
@@ -64,6 +63,18 @@ type Config struct {
 	RecoverLimit time.Duration
 	// Tracer may be nil.
 	Tracer Tracer
+}
+
+// Checks are the audit's checks of a node; [check.Failures] implements it.
+type Checks interface {
+	// IDs returns the IDs of the failed checks that count for a function, which no claim gets then.
+	IDs(a pci.Address) []string
+}
+
+// Server passes the devices of claims to VMs; [podres.Socket] implements it.
+type Server interface {
+	// Served returns why the server does not answer; nil if it does.
+	Served(ctx context.Context) error
 }
 
 // Preparer prepares and unprepares claims. Its methods may be called from

@@ -14,8 +14,6 @@ const maxNamespaces = 4096
 type Ration struct {
 	Burst int
 	Pause time.Duration
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*bucket
@@ -52,7 +50,7 @@ func (r *Ration) Return(namespace string, leftOut int) {
 
 // bucket returns a namespace's bucket, refilled. The lock is held.
 func (r *Ration) bucket(namespace string) *bucket {
-	now := r.clock()
+	now := time.Now()
 	b := r.buckets[namespace]
 	if b == nil {
 		r.makeRoom(now)
@@ -80,11 +78,4 @@ func (r *Ration) makeRoom(now time.Time) {
 	if len(r.buckets) >= maxNamespaces {
 		clear(r.buckets)
 	}
-}
-
-func (r *Ration) clock() time.Time {
-	if r.Now == nil {
-		return time.Now()
-	}
-	return r.Now()
 }

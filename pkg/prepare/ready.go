@@ -90,10 +90,10 @@ func obstacleIn(usual rule.Code, err error) rule.Code {
 
 // served returns a [NotReadyError] if a VM would not get the devices of a claim.
 func (o *Order) served(ctx context.Context) error {
-	if o.Config.Served == nil {
+	if o.Config.Server == nil {
 		return nil
 	}
-	if err := o.Config.Served(ctx); err != nil {
+	if err := o.Config.Server.Served(ctx); err != nil {
 		return &NotReadyError{Obstacle: rule.PodResourcesNotServed, Err: err}
 	}
 	return nil

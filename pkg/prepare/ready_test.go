@@ -66,7 +66,7 @@ func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
 		"no CDI directory": {spoil: func(w *world) { w.removeDir(filepath.Dir(w.specs.File("x"))) }, want: rule.CDINotWritable},
 		"no journal":       {spoil: func(w *world) { w.removeDir(filepath.Dir(w.recordFile("x"))) }, want: rule.StateNotWritable},
 		"no server for Kata": {
-			change: func(c *prepare.Config) { c.Served = func(context.Context) error { return errors.New("no server") } },
+			change: func(c *prepare.Config) { c.Server = noServer{} },
 			want:   rule.PodResourcesNotServed,
 		},
 	} {
@@ -118,3 +118,8 @@ func TestDamagedRecordTaintsWhatItMayOwn(t *testing.T) {
 		t.Errorf("a claim of another device: %v", err)
 	}
 }
+
+// noServer is a server that does not answer.
+type noServer struct{}
+
+func (noServer) Served(context.Context) error { return errors.New("no server") }

@@ -65,7 +65,7 @@ func runningVM(t *testing.T, n *scripted) *daemon.Repair {
 	}
 	return &daemon.Repair{
 		Client: n.client, Node: n.name, Records: n.records, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Claims: n.driver,
-		Alive: func(journal.Process) bool { return true }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Processes: allRun(true), Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		Losses: n.withdrawn,
 	}
 }
@@ -111,3 +111,8 @@ func isTainted(ctx context.Context, admin *kubernetes.Clientset, node, device st
 	}
 	return errors.New("it is not")
 }
+
+// allRun says that each process of the node runs, or that none does.
+type allRun bool
+
+func (a allRun) IsAlive(journal.Process) bool { return bool(a) }

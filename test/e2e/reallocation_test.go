@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	daemon "github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -129,7 +128,7 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 	now, told := time.Now(), lossesByUID{}
 	repair := daemon.Repair{
 		Client: n.client, Node: n.name, Records: n.records, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Claims: n.driver,
-		Alive: func(journal.Process) bool { return false }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
+		Processes: allRun(false), Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now }, Losses: told,
 	}
 	repair.Look(t.Context())

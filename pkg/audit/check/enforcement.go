@@ -51,9 +51,7 @@ func (g *Enforcement) Judge(n *facts.Node) *Failures {
 
 // Weigh returns those of the findings that count, without the failures of functions that wait is true for.
 func (g *Enforcement) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
-	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waived: func(rule string, a pci.Address) bool {
-		return finding.WaivedFor(g.Waivers, g.Today, rule, a)
-	}}
+	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waivers: g.Waivers, today: g.Today}
 	static := g.staticRules()
 	for i := range findings {
 		f := &findings[i]
@@ -96,8 +94,9 @@ type Failures struct {
 	Node []rule.Failure
 	// Devices are those of functions.
 	Devices map[pci.Address][]rule.Failure
-	// waived reports whether a failure of the whole node is accepted for one function; nil if there is none.
-	waived func(rule string, a pci.Address) bool
+	// waivers of the day accept failures of the whole node for some functions.
+	waivers []finding.Waiver
+	today   string
 }
 
 func (f *Failures) sort() {
@@ -118,7 +117,7 @@ func (f *Failures) Of(a pci.Address) []rule.Failure {
 
 // nodeFor returns the failures of the whole node that count for a function.
 func (f *Failures) nodeFor(a pci.Address) []rule.Failure {
-	isWaived := func(failure rule.Failure) bool { return f.waived != nil && f.waived(failure.ID, a) }
+	isWaived := func(failure rule.Failure) bool { return finding.WaivedFor(f.waivers, f.today, failure.ID, a) }
 	if !slices.ContainsFunc(f.Node, isWaived) {
 		return f.Node
 	}

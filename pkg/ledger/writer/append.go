@@ -120,7 +120,9 @@ func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, 
 	for i := range events {
 		o.Types = append(o.Types, events[i].Type)
 	}
-	w.config.Observe(o)
+	if w.config.Metrics != nil {
+		w.config.Metrics.ObserveLedger(o)
+	}
 }
 
 // write appends events as one write, and has them and all events before on disk if durable is set.

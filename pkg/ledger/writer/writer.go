@@ -49,8 +49,14 @@ type Config struct {
 	Pseudonyms bool
 	// Now returns the time and CLOCK_BOOTTIME in nanoseconds; nil is the kernel's.
 	Now func() (time.Time, int64)
-	// Observe is called after each write, also a failed one; it may be nil. It must not block.
-	Observe func(Write)
+	// Metrics may be nil.
+	Metrics Metrics
+}
+
+// Metrics count writes.
+type Metrics interface {
+	// ObserveLedger is called after each write, also a failed one. It must not block.
+	ObserveLedger(w Write)
 }
 
 // DefaultSegmentBytes is the size of a segment: some ten thousand events.
@@ -134,9 +140,6 @@ func New(c Config) *Writer {
 	}
 	if w.config.Now == nil {
 		w.config.Now = now
-	}
-	if w.config.Observe == nil {
-		w.config.Observe = func(Write) {}
 	}
 	return w
 }

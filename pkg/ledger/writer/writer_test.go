@@ -302,10 +302,15 @@ func TestLedgerThatWasMovedAwayIsRefused(t *testing.T) {
 	wantReasons(t, c.Dir, "other")
 }
 
+// counted gets each write.
+type counted func(writer.Write)
+
+func (c counted) ObserveLedger(o writer.Write) { c(o) }
+
 func TestAppendsThatComeTogetherAreOneWrite(t *testing.T) {
 	c := config(t)
 	var writes []int
-	c.Observe = func(o writer.Write) { writes = append(writes, len(o.Types)) }
+	c.Metrics = counted(func(o writer.Write) { writes = append(writes, len(o.Types)) })
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		var once sync.Once

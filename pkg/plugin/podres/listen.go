@@ -171,10 +171,13 @@ func (s *Server) takeBack(ctx context.Context, path string) net.Listener {
 	return l
 }
 
-// Served returns an error if no server answers Kata at path.
-func Served(ctx context.Context, path string) error {
-	if !answered(ctx, path) {
-		return fmt.Errorf("no server answers Kata on %s, so a VM would not get its devices: see the plugin's log", path)
+// Socket is the path of a socket on which Kata asks for devices.
+type Socket string
+
+// Served returns an error if no server answers Kata on the socket.
+func (s Socket) Served(ctx context.Context) error {
+	if !answered(ctx, string(s)) {
+		return fmt.Errorf("no server answers Kata on %s, so a VM would not get its devices: see the plugin's log", s)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (s *StandIn) serve(ctx context.Context, published dra.Slices, plug *dra.Plu
 	statuses := &dra.StatusSync{Reporter: s.reporter, Records: journalOf(s.Records), Attributes: s.publisher.Attributes}
 	repair := &plugin.Repair{
 		Client: s.client, Node: s.Node, Records: journalOf(s.Records), Orphans: noOrphans{}, Claims: plug,
-		Alive: func(journal.Process) bool { return true }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+		Processes: allRun{}, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -239,3 +239,9 @@ type noOrphans struct{}
 
 func (noOrphans) SweepSpecs(context.Context) ([]string, error)               { return nil, nil }
 func (noOrphans) GiveBackOrphans(context.Context) ([]maintain.Orphan, error) { return nil, nil }
+
+// allRun is a node on which each process runs.
+type allRun struct{}
+
+// IsAlive implements [plugin.Processes].
+func (allRun) IsAlive(journal.Process) bool { return true }
