@@ -22,7 +22,7 @@ import (
 // had. They outlive claims' records and reboots.
 type marks[M mark[M]] struct {
 	store *Store
-	markKind[M]
+	kind  markKind[M]
 }
 
 // mark is what is written about one function.
@@ -76,13 +76,13 @@ func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) boo
 // function.
 func (k marks[M]) put(m M) error {
 	a := m.markedAt()
-	files, err := k.files(disk{}, k.store.dir)
+	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
 		return err
 	}
 	name := freeName(files, a)
 	for i := range files {
-		if at, _ := MarkAddress(files[i].name); at == a && k.concerns(&files[i], a, m.markedAs()) {
+		if at, _ := MarkAddress(files[i].name); at == a && k.kind.concerns(&files[i], a, m.markedAs()) {
 			name = files[i].name
 		}
 	}
@@ -102,12 +102,12 @@ func freeName[M mark[M]](files []file[M], a pci.Address) string {
 }
 
 func (k marks[M]) write(name string, m M) error {
-	what := k.what + " " + m.markedAt().String()
+	what := k.kind.what + " " + m.markedAt().String()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return k.store.putIn(k.dir, name, what, append(data, '\n'))
+	return k.store.putIn(k.kind.dir, name, what, append(data, '\n'))
 }
 
 // putIn writes a file durably into a directory of the store. Errors name it by what.
@@ -127,7 +127,7 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 
 // lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error.
 func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
-	return k.liftIf(a, func(f *file[M]) bool { return k.concerns(f, a, id) })
+	return k.liftIf(a, func(f *file[M]) bool { return k.kind.concerns(f, a, id) })
 }
 
 // liftElsewhere removes the marks of a function that are at other addresses than a. An unknown identity has none.
@@ -141,7 +141,7 @@ func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
 
 // liftIf removes the marks that are meant durably, and returns the files of all others. Errors name the address.
 func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []file[M], err error) {
-	files, err := k.files(disk{}, k.store.dir)
+	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []fil
 			others = append(others, files[i])
 			continue
 		}
-		path := filepath.Join(k.store.dir, k.dir, files[i].name)
+		path := filepath.Join(k.store.dir, k.kind.dir, files[i].name)
 		err := unix.Unlink(path) // os.Remove would also try rmdir
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
@@ -159,11 +159,11 @@ func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []fil
 	if len(others) == len(files) {
 		return others, nil
 	}
-	return others, syncDir(filepath.Join(k.store.dir, k.dir))
+	return others, syncDir(filepath.Join(k.store.dir, k.kind.dir))
 }
 
 // all returns the marks by address. An unreadable file still marks its function.
-func (k marks[M]) all() ([]M, error) { return k.in(disk{}, k.store.dir) }
+func (k marks[M]) all() ([]M, error) { return k.kind.in(disk{}, k.store.dir) }
 
 // in returns the marks of the journal in a directory.
 func (k markKind[M]) in(from Files, journal string) ([]M, error) {

@@ -265,10 +265,10 @@ func (s *Store) Sanitized() ([]SanitizeProof, error) { return s.sanitizeProofs()
 // proof is not an error.
 func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
 	proofs := s.sanitizeProofs()
-	files, err := proofs.files(disk{}, s.dir)
+	files, err := proofs.kind.files(disk{}, s.dir)
 	for i := range files {
 		p := &files[i].mark
-		if p.Spoiled || !proofs.concerns(&files[i], a, id) {
+		if p.Spoiled || !proofs.kind.concerns(&files[i], a, id) {
 			continue
 		}
 		p.Spoiled = true
