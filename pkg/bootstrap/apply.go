@@ -223,10 +223,10 @@ func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() erro
 // intend records a change in the journal before it is made.
 func (e *Engine) intend(j *Journal, c *change) error {
 	for _, version := range []struct {
-		state.Image
+		image   state.Image
 		content []byte
 	}{{c.was.Image, c.was.Content}, {c.to, c.content}} {
-		if version.Kind == state.RegularFile {
+		if version.image.Kind == state.RegularFile {
 			if err := e.keep(version.content); err != nil {
 				return err
 			}

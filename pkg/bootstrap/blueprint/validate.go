@@ -155,14 +155,14 @@ func (d *decoder) checkContainers(o *Containers) {
 
 func (d *decoder) checkVersions(v *Versions) {
 	for _, pin := range []struct {
-		name string
-		Version
+		name    string
+		version Version
 	}{{"kernel", v.Kernel}, {"containerd", v.Containerd}, {"crio", v.CRIO}, {"kata", v.Kata}, {"chart", v.Chart}} {
-		if pin.Exact != "" && pin.Minimum != "" {
+		if pin.version.Exact != "" && pin.version.Minimum != "" {
 			d.at("versions."+pin.name, "use either exact or minimum")
 		}
-		if pin.Minimum != "" && len(numbers(pin.Minimum)) == 0 {
-			d.at("versions."+pin.name+".minimum", "%q is not a version", pin.Minimum)
+		if pin.version.Minimum != "" && len(numbers(pin.version.Minimum)) == 0 {
+			d.at("versions."+pin.name+".minimum", "%q is not a version", pin.version.Minimum)
 		}
 	}
 }
