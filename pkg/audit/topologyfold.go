@@ -203,7 +203,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 
 // RootDrawing is the drawing of one root bus, for a page that shows it on demand.
 type RootDrawing struct {
-	Root
+	Root    Root
 	Drawing *Drawing
 	// Types and Grades count its functions, and Worst is the worst verdict.
 	Types, Grades string

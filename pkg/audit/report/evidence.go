@@ -95,11 +95,11 @@ func (d *Evidence) Write(w io.Writer, format string) error {
 }
 
 // lines gathers lines.
-type evidenceText struct{ strings.Builder }
+type evidenceText struct{ out strings.Builder }
 
 // line adds a line. Text from the ledger can't begin another line, and has no effect on a terminal.
 func (p *evidenceText) line(format string, args ...any) {
-	p.WriteString(output.Visible(fmt.Sprintf(format, args...)) + "\n")
+	p.out.WriteString(output.Visible(fmt.Sprintf(format, args...)) + "\n")
 }
 
 func (d *Evidence) writeText(w io.Writer) error {
@@ -116,7 +116,7 @@ func (d *Evidence) writeText(w io.Writer) error {
 		p.line("%s  refused      claim %s: %s", facts.Stamp(r.Time), facts.ClaimName(&r.Claim), r.Reason)
 	}
 	p.ledger(&d.Ledger)
-	_, err := io.WriteString(w, p.String())
+	_, err := io.WriteString(w, p.out.String())
 	if err != nil {
 		return fmt.Errorf("write evidence: %w", err)
 	}

@@ -123,7 +123,7 @@ func (f *Fleet) Totals() (before, now int) {
 
 // fleetView is the input of the page's template.
 type fleetView struct {
-	*Fleet
+	Fleet       *Fleet
 	From, To    string
 	Before, Now int
 	Style       template.CSS

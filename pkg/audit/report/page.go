@@ -169,7 +169,7 @@ func (v *answerView) parts() []link {
 	var list []link
 	for _, part := range []struct {
 		there bool
-		link
+		link  link
 	}{
 		{v.Timeline != nil, link{"timeline", "Timeline"}},
 		{len(v.Tenancies) > 0, link{"tenancies", "Tenancies"}},

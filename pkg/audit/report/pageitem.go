@@ -219,7 +219,7 @@ type pageGroup struct {
 
 // asked is a rule and its findings.
 type asked struct {
-	rule.Rule
+	Rule  rule.Rule
 	Items []item
 }
 

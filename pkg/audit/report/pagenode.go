@@ -46,7 +46,7 @@ type function struct {
 
 // reference is an item that a function is named by.
 type reference struct {
-	*item
+	Item *item
 	// Direct is set if a finding is about the function itself, rather than has
 	// it in reach.
 	Direct bool
@@ -67,7 +67,7 @@ type hop struct {
 
 // rootBus is a root bus that is drawn on demand.
 type rootBus struct {
-	audit.RootDrawing
+	Drawing audit.RootDrawing
 	Picture template.HTML
 }
 
@@ -145,7 +145,7 @@ func newFunction(d *audit.Device, refs []reference, who *tenants) function {
 // Bad reports whether the function itself has a failure, or a failure puts it in reach of another tenant.
 func (f *function) Bad() bool {
 	return f.failing() || slices.ContainsFunc(f.Findings, func(r reference) bool {
-		return r.State == finding.Fail && r.Exposure == finding.CrossTenant
+		return r.Item.State == finding.Fail && r.Item.Exposure == finding.CrossTenant
 	})
 }
 
@@ -226,11 +226,11 @@ func newReferences(findings []finding.Finding, items []item) map[pci.Address][]r
 		}
 		about, ok := aboutDevice(f)
 		if ok {
-			refer(refs, about, reference{item: byAnchor[makeAnchor(f)], Direct: true})
+			refer(refs, about, reference{Item: byAnchor[makeAnchor(f)], Direct: true})
 		}
 		for _, a := range f.Devices {
 			if !ok || a != about {
-				refer(refs, a, reference{item: byAnchor[makeAnchor(f)]})
+				refer(refs, a, reference{Item: byAnchor[makeAnchor(f)]})
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func newReferences(findings []finding.Finding, items []item) map[pci.Address][]r
 func weigh(refs map[pci.Address][]reference, failOn rule.Severity) {
 	for _, list := range refs {
 		for i := range list {
-			list[i].Counts = list[i].State == finding.Fail && (failOn == "" || list[i].Severity.Compare(failOn) <= 0)
+			list[i].Counts = list[i].Item.State == finding.Fail && (failOn == "" || list[i].Item.Severity.Compare(failOn) <= 0)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func weigh(refs map[pci.Address][]reference, failOn rule.Severity) {
 func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
 	list := refs[a]
 	for i := range list {
-		if list[i].item == r.item {
+		if list[i].Item == r.Item {
 			list[i].Direct = list[i].Direct || r.Direct
 			return
 		}
@@ -270,7 +270,7 @@ func newMarks(findings []finding.Finding, refs map[pci.Address][]reference, who 
 		var ids []string
 		for _, r := range list {
 			if r.Direct && r.Counts {
-				ids = append(ids, r.Rule.ID)
+				ids = append(ids, r.Item.Rule.ID)
 			}
 		}
 		if len(ids) > 0 {

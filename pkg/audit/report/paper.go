@@ -25,7 +25,7 @@ type paperTable struct {
 
 // paperRow is a rule in a state.
 type paperRow struct {
-	*item
+	Item *item
 	Text string
 	// At names the objects of the findings, and Beyond counts the others.
 	At     string
@@ -62,7 +62,7 @@ func (t *paperTable) add(it *item, most int) {
 		t.Left++
 		return
 	}
-	row := paperRow{item: it, Text: it.Rule.Title}
+	row := paperRow{Item: it, Text: it.Rule.Title}
 	if len(it.Findings) > 0 {
 		row.Text = shorten(it.Findings[0].Text, maxPaperText)
 	}

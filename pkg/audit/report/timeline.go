@@ -37,14 +37,14 @@ func (l *lane) Stay() int { return l.Y + barHeight - stayHeight }
 
 // resetMark is a reset and its place in the drawing.
 type resetMark struct {
-	*Reset
-	X int
+	Reset *Reset
+	X     int
 }
 
 // bar is one tenancy.
 type bar struct {
-	tenancyOf
-	X, W int
+	Tenancy tenancyOf
+	X, W    int
 	// Label is the text that fits into it.
 	Label string
 	// Stays are its times in VMs.
@@ -97,7 +97,7 @@ func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 	}
 	for i := range t.Rows {
 		for _, r := range t.Rows[i].Resets {
-			t.Proven, t.Unproven = t.Proven || r.Proven, t.Unproven || !r.Proven
+			t.Proven, t.Unproven = t.Proven || r.Reset.Proven, t.Unproven || !r.Reset.Proven
 		}
 	}
 	t.Undrawn = len(left)
@@ -115,7 +115,7 @@ func sortedTenancies(list []Tenancy) []Tenancy {
 // resets marks those of a tenancy whose time is known, each once.
 func (l *lane) resets(held *Tenancy, first, last time.Time) {
 	for _, r := range []*Reset{held.ResetBefore, held.ResetAfter} {
-		same := func(o resetMark) bool { return o.At.Equal(r.At) }
+		same := func(o resetMark) bool { return o.Reset.At.Equal(r.At) }
 		if r == nil || r.At.IsZero() || r.At.Before(first) || r.At.After(last) || slices.ContainsFunc(l.Resets, same) {
 			continue
 		}
@@ -184,7 +184,7 @@ func newBar(t tenancyOf, first, last time.Time) bar {
 	if to.IsZero() {
 		to = last
 	}
-	b := bar{tenancyOf: t, X: place(from, first, last)}
+	b := bar{Tenancy: t, X: place(from, first, last)}
 	b.W = max(3, place(to, first, last)-b.X)
 	b.Label = fitting(b.W-8, t.Who.Letter+" "+t.Name(), t.Who.Letter)
 	if t.Ledger != nil {
