@@ -88,6 +88,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Reopen(func(c *prepare.Config) { c.Parts.Ledger = history })
 	links := vftest.New(t, n.FS, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
+	n.Metrics.WatchQuarantines(n.Records, true)
 	n.Metrics.WatchVFs(n.Records, &vf.Policy{FS: n.FS, Links: links}, true)
 	n.Metrics.ShowBuild(metrics.Build{Version: "v0.1.0", Revision: "0123abc", GoVersion: "go1.26"})
 	n.Metrics.WatchNRI(func() bool { return true })

@@ -41,7 +41,7 @@ func (s *service) repair(ctx context.Context) error {
 	repair := Repair{
 		Client: s.client, Node: s.config.Node.Name, Records: s.node.Parts.Journal, Orphans: s.node, Claims: s.plugin, Losses: s.losses(), Soon: s.heldByLost,
 		Processes: nodeProcesses{s.node.Parts.FS}, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
-		NameTenants: !s.config.Metrics.Serving.Open || s.config.Metrics.Tenants,
+		NameTenants: s.namesTenants(),
 	}
 	return repair.Run(ctx)
 }
@@ -69,6 +69,11 @@ func (r *Repair) Run(ctx context.Context) error {
 type losses struct {
 	table   *podres.Table
 	changes changes
+}
+
+// namesTenants reports whether metrics may name namespaces and claims.
+func (s *service) namesTenants() bool {
+	return !s.config.Metrics.Serving.Open || s.config.Metrics.Tenants
 }
 
 // losses returns the losses of the node's claims.

@@ -238,6 +238,7 @@ func (s *service) openNode(ctx context.Context) error {
 	if s.node, err = node.Open(s.config.Node); err != nil {
 		return err
 	}
+	s.metrics.WatchQuarantines(s.node.Parts.Journal, s.namesTenants())
 	s.metrics.WatchVFs(s.node.Parts.Journal, s.node.PFs, s.config.Metrics.Tenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil

@@ -103,25 +103,16 @@ func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
 	oldest := map[string]time.Duration{string(journal.Preparing): 0, string(journal.Releasing): 0, string(journal.Cleaned): 0}
 	for _, r := range records {
 		count[string(r.State)]++
-		if age, unfinished := oldest[string(r.State)]; unfinished {
-			oldest[string(r.State)] = max(age, c.age(r))
+		if longest, unfinished := oldest[string(r.State)]; unfinished {
+			oldest[string(r.State)] = max(longest, age(r))
 		}
 	}
 	for state, n := range count {
 		ch <- prometheus.MustNewConstMetric(c.count, prometheus.GaugeValue, float64(n), state)
 	}
-	for state, age := range oldest {
-		ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, age.Seconds(), state)
+	for state, longest := range oldest {
+		ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, longest.Seconds(), state)
 	}
-}
-
-// age returns how long a record has been in its state, or 0 if that is unknown.
-func (c *recordCollector) age(r *journal.Record) time.Duration {
-	since, err := time.Parse(time.RFC3339, r.Since)
-	if err != nil {
-		return 0
-	}
-	return time.Since(since)
 }
 
 // failingCollector measures for how long claims can't be unprepared. The journal does not show
