@@ -26,7 +26,7 @@ import (
 
 // TestExclusiveDomains: claims of two tenants come and go on two nodes, each of which belongs to one tenant at a time. The real scheduler
 // goes by taints that are published late, so that claims of both tenants are allocated on one node. No node ever has devices of both, and
-// every claim gets its device in the end. KATA_VFIO_SCHEDULES says how many claims there are, up to 3,000, KATA_VFIO_SEED repeats an order.
+// every claim gets its device in the end. KATA_VFIO_SCHEDULES says how many claims there are, up to 3,000 and 300, KATA_VFIO_SEED repeats an order.
 func TestExclusiveDomains(t *testing.T) {
 	p := cluster(t)
 	apply(t, p, "default", movingClass)
@@ -46,7 +46,7 @@ func TestExclusiveDomains(t *testing.T) {
 	// Where domains are reserved, no pod is bound to a node on which the plugin would refuse it. The scheduler looks at a reservation
 	// every 5 seconds, so that the claims are fewer.
 	t.Run("TheSchedulerWaitsForTheDomain", func(t *testing.T) {
-		n := min(1000, fromEnvironment(t, "KATA_VFIO_SCHEDULES", 10))
+		n := min(300, fromEnvironment(t, "KATA_VFIO_SCHEDULES", 10))
 		systemNamespace(t, p)
 		applyController(t, p, reserving, mutating("v1")...)
 		t.Cleanup(func() {
