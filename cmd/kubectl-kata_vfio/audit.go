@@ -125,6 +125,8 @@ func auditPicture(nodes []fleet.NodeAudit, now time.Time, unseen, wide bool) *pi
 	}
 	if wide {
 		p.titles = append(p.titles, "FIX")
+	} else {
+		p.least = []string{"BY", ageTitle, "TAINT", "CLAIMS", "DEVICES"}
 	}
 	for i := range nodes {
 		n := &nodes[i]

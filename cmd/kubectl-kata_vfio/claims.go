@@ -72,6 +72,9 @@ func claimsPicture(claims []fleet.Claim, now time.Time, namespaces, wide bool) *
 	if namespaces {
 		p.titles = append([]string{"NAMESPACE"}, p.titles...)
 	}
+	if !wide {
+		p.least = []string{"NETWORK", "VM", "CONDITIONS", "AGE", "POD"}
+	}
 	if wide {
 		p.titles = append(p.titles, "FUNCTIONS", "LEDGER")
 	}

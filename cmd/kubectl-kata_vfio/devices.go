@@ -83,6 +83,9 @@ func devicesPicture(devices []fleet.Device, wide bool) *picture {
 		}{devices},
 		titles: []string{"NODE", "DEVICE", "ADDRESS", "KIND", "ROOT", "NUMA", "STATE", "ISOLATED", "HEALTH", "AUDIT"},
 	}
+	if !wide {
+		p.least = []string{"ROOT", "NUMA", "KIND", "AUDIT", "ADDRESS", "HEALTH", "ISOLATED"} // a device's name has its kind and address
+	}
 	if wide {
 		p.titles = append(p.titles, "SWITCH", "GROUP", "PF", "MODEL", "DRIVER", "RESET", "POOL")
 	}

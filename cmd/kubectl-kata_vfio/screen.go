@@ -44,6 +44,7 @@ func (r *redrawn) show(p *picture) error {
 	if _, rows, err := term.GetSize(int(r.to.Fd())); err == nil && rows > 2 {
 		height = rows
 	}
+	p.cut = true // wrapOff
 	lines := fit(p.lines(output.TableWidth(r.to), output.Colorful(r.to)), height)
 	if _, err := io.WriteString(r.to, clear+wrapOff+strings.Join(lines, "\n")+"\n"+wrapOn); err != nil {
 		return fmt.Errorf("draw: %w", err)
@@ -187,7 +188,11 @@ type picture struct {
 	what     string
 	document any
 	titles   []string
-	rows     []row
+	// least are titles of columns that a narrow terminal goes without, the least important first.
+	least []string
+	// cut is that of the table.
+	cut  bool
+	rows []row
 	// drawing takes the place of the table.
 	drawing []output.Branch
 	// text takes the place of the table: it is wrapped, and no table.
@@ -218,7 +223,7 @@ func cells(texts ...string) []output.Cell {
 }
 
 func (p *picture) table() *output.Table {
-	t := &output.Table{}
+	t := &output.Table{Least: p.least, Cut: p.cut}
 	if !p.bare {
 		t.Titles = p.titles
 	}

@@ -166,7 +166,7 @@ func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
 
 // nodesTable is a line for each node.
 func nodesTable(st *fleet.Status) *output.Table {
-	p := &picture{titles: []string{"NODE", "PLUGIN", "VERSION", "BOOTSTRAP", "DEVICES", "FREE", "CLAIMED", "OTHERS"}}
+	p := &picture{titles: []string{"NODE", "PLUGIN", "VERSION", "BOOTSTRAP", "DEVICES", "FREE", "CLAIMED", "OTHERS"}, least: []string{"DEVICES", "BOOTSTRAP", "VERSION"}}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
 		c := cells(n.Node, n.Plugin, orDash(n.PluginVersion), orDash(n.Bootstrap), fmt.Sprint(n.Devices), fmt.Sprint(n.Free), fmt.Sprint(n.Claimed), orDash(others(n)))

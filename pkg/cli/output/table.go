@@ -20,22 +20,97 @@ type Cell struct {
 type Table struct {
 	Titles []string
 	Rows   [][]Cell
+	// Least are titles of columns that a narrow terminal goes without, the least important first.
+	Least []string
+	// Cut says that the terminal cuts long lines at its edge, so that rows need not become lists.
+	Cut bool
 }
 
 // gap is the space between two columns, the same as kubectl's.
 const gap = 3
 
-// Lines returns the titles, if any, and the rows, as lines without newlines. If they are longer than limit, the widest
-// texts with several words are wrapped; 0 means no limit.
+// Lines returns the titles, if any, and the rows, as lines without newlines. If they are longer than limit, columns of Least are left out,
+// then the widest texts with several words are wrapped. If that is not enough, each row is a list of its cells, so that the terminal never
+// breaks a line. 0 means no limit.
 func (t *Table) Lines(limit int, color bool) []string {
+	t, left := t.within(limit)
 	widths := t.Widths(nil)
 	rows := wrapped(t.Rows, widths, limit, gap)
-	lines := make([]string, 0, len(rows)+1)
+	if limit > 0 && width(widths, gap) > limit && len(t.Titles) > 0 && !t.Cut {
+		return t.lists(limit, color)
+	}
+	lines := make([]string, 0, len(rows)+2)
 	if len(t.Titles) > 0 {
 		lines = append(lines, t.Head(widths, color))
 	}
 	for _, row := range rows {
 		lines = append(lines, Line(row, widths, color))
+	}
+	if len(left) > 0 && !t.Cut { // a screen that is redrawn has no line to spare
+		lines = append(lines, "")
+		lines = append(lines, Wrap("left out, as the terminal is too narrow: "+strings.Join(left, ", "), limit)...)
+	}
+	return lines
+}
+
+// width returns how wide rows are.
+func width(widths []int, gap int) int {
+	sum := gap * (len(widths) - 1)
+	for _, w := range widths {
+		sum += w
+	}
+	return sum
+}
+
+// within returns the table without the columns of Least that have no room, and their titles. Where texts can be wrapped, a column has room.
+func (t *Table) within(limit int) (fits *Table, left []string) {
+	fits = t
+	for _, title := range t.Least {
+		least := leastWidths(fits.Rows, fits.Widths(nil))
+		for i := range min(len(least), len(fits.Titles)) {
+			least[i] = max(least[i], utf8.RuneCountInString(fits.Titles[i]))
+		}
+		column := slices.Index(fits.Titles, title)
+		if limit == 0 || width(least, gap) <= limit || column < 0 {
+			continue
+		}
+		fits, left = fits.without(column), append(left, title)
+	}
+	return fits, left
+}
+
+// without returns the table without a column.
+func (t *Table) without(column int) *Table {
+	less := &Table{Cut: t.Cut, Titles: slices.Delete(slices.Clone(t.Titles), column, column+1)}
+	for _, row := range t.Rows {
+		if column < len(row) {
+			row = slices.Delete(slices.Clone(row), column, column+1)
+		}
+		less.Rows = append(less.Rows, row)
+	}
+	return less
+}
+
+// lists returns each row as a list: a cell in a line, after its title.
+func (t *Table) lists(limit int, color bool) []string {
+	indent := 0
+	for _, title := range t.Titles {
+		indent = max(indent, utf8.RuneCountInString(title))
+	}
+	var lines []string
+	for n, row := range t.Rows {
+		if n > 0 {
+			lines = append(lines, "")
+		}
+		for i, cell := range row {
+			for k, text := range Wrap(Visible(cell.Text), max(limit-indent-2, minProse)) {
+				title := ""
+				if k == 0 && i < len(t.Titles) {
+					title = t.Titles[i]
+				}
+				lines = append(lines, Paint(color, Bold, title)+strings.Repeat(" ", indent-utf8.RuneCountInString(title)+2)+Paint(color, cell.Color, text))
+			}
+		}
 	}
 	return lines
 }
