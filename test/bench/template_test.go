@@ -34,6 +34,9 @@ func TestExamplesScaleFromZero(t *testing.T) {
 		"gpu-and-vf-nearest.yaml":       {none, none}, // by pcieSwitch
 		"gpu-and-vf-network.yaml":       {"gpu vf", none},
 		"gpu-and-vf-same-root.yaml":     {"gpu vf", none},
+		"gpu-deployment.yaml":           {"gpu", "gpu"},
+		"gpu-job.yaml":                  {"gpu", "gpu"},
+		"gpu-notebook.yaml":             {"gpu", "gpu"},
 		"gpu-pod.yaml":                  {none, none}, // by isolated
 		"gpu-vf-pair.yaml":              {"gpu-vf", none},
 		"queue/job.yaml":                {"gpu gpu", "gpu gpu"},

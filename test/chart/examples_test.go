@@ -36,7 +36,7 @@ func TestExamplesShowTheirDevices(t *testing.T) {
 	}
 }
 
-// podsOf are the pods of an example.
+// podsOf are the pods of an example, those of Jobs, Deployments and StatefulSets included.
 func podsOf(t *testing.T, file string) (pods []corev1.Pod) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -45,16 +45,25 @@ func podsOf(t *testing.T, file string) (pods []corev1.Pod) {
 	}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
-		var pod corev1.Pod
-		err := decoder.Decode(&pod)
+		var object struct {
+			Kind string
+			Spec struct {
+				corev1.PodSpec
+				Template struct{ Spec corev1.PodSpec }
+			}
+		}
+		err := decoder.Decode(&object)
 		if errors.Is(err, io.EOF) {
 			return pods
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if pod.Kind == "Pod" {
-			pods = append(pods, pod)
+		switch object.Kind {
+		case "Pod":
+			pods = append(pods, corev1.Pod{Spec: object.Spec.PodSpec})
+		case "Job", "Deployment", "StatefulSet":
+			pods = append(pods, corev1.Pod{Spec: object.Spec.Template.Spec})
 		}
 	}
 }
