@@ -202,6 +202,8 @@ type Claim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
+	// Tenant is the ID of the claim's tenant, if the node had exclusive domains when it was prepared. It does not tell a name.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // BindingUID is how the UIDs of bindings without a claim begin: by policy "bound", or to keep a device warm.

@@ -4,10 +4,7 @@ package plugin
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -23,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
@@ -262,8 +260,8 @@ func (s *service) stuck() int {
 // refused with the reason, but the node's devices are still published.
 func (s *service) recordStart(ctx context.Context) {
 	e := ledger.Event{Type: ledger.Start, Result: ledger.OK}
-	if config, err := json.Marshal(s.node.Node); err == nil {
-		e.Config = fmt.Sprintf("%x", sha256.Sum256(config))
+	if digest, err := nodeconfig.Digest(s.node.Node); err == nil {
+		e.Config = digest
 	}
 	signed, err := s.node.History.Append(ctx, e)
 	if err != nil {

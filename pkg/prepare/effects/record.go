@@ -173,7 +173,7 @@ func (set *Set) End(ctx context.Context, rec *journal.Record, code, why string) 
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func ledgerClaim(c plan.Ref) *ledger.Claim {
-	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name}
+	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Tenant: c.Tenant}
 }
 
 func ledgerPods(c plan.Ref) []ledger.Pod {
