@@ -57,13 +57,18 @@ func decided(n *facts.Node, exclusive []plan.DomainState, at pci.Address, below 
 	return true
 }
 
-// exclusiveDomains judges the exclusive domains that are not switches.
+// exclusiveDomains judges the exclusive domains that are not switches, and what the ledger says of the past of all.
 func exclusiveDomains(n *facts.Node) Answer {
 	if unread := n.Domains().Unread; !unread.Known() {
 		return unknown("which domains of the hardware are exclusive, and which tenants have them", unread)
 	}
 	others := domainsWhere(n, func(d *plan.DomainState) bool { return d.Domain.Kind != isolation.SwitchDomain })
-	return judgeDomains(n, others).or(notApplicable("no rule of the node config makes a card, a NUMA node or another domain exclusive"))
+	all := n.Domains().All
+	var met Answer
+	for i := range all { // switches, too: ACS-019 is for the plugin, which does not read the whole ledger
+		met = append(met, metBefore(n, &all[i])...)
+	}
+	return append(met, judgeDomains(n, others)...).or(notApplicable("no rule of the node config makes a card, a NUMA node or another domain exclusive"))
 }
 
 func domainsWhere(n *facts.Node, so func(*plan.DomainState) bool) []plan.DomainState {
@@ -110,6 +115,32 @@ func severalTenants(n *facts.Node, d *plan.DomainState) Answer {
 		}
 	}
 	return nil
+}
+
+// metBefore reports, by the ledger, tenants that came into a domain which another tenant had, once for the domain.
+func metBefore(n *facts.Node, d *plan.DomainState) Answer {
+	var met []facts.Sharing
+	for _, m := range n.Sharings() {
+		if m.Domain == d.Domain {
+			met = append(met, m)
+		}
+	}
+	if len(met) == 0 {
+		return nil
+	}
+	m := &met[0]
+	text := fmt.Sprintf("the exclusive domain %s had two tenants: claim %s got %s at %s, while claim %s had %s", d.Domain, claimWords(m.Second), m.Second.Device.Address,
+		m.Since(), claimWords(m.First), m.First.Device.Address)
+	if len(met) > 1 {
+		text += fmt.Sprintf("; and %d more times", len(met)-1)
+	}
+	_, from := n.Ledger()
+	from.Value = fmt.Sprintf("events %v and %v", m.First.Events, m.Second.Events)
+	return fail(text, from, n.Domains().Config).object(d.Domain.String()).reaching(m.First.Device.Address, m.Second.Device.Address).weighs(rule.High)
+}
+
+func claimWords(t *facts.PastTenancy) string {
+	return fmt.Sprintf("%s/%s of tenant %s", t.Claim.Namespace, t.Claim.Name, t.Claim.Tenant)
 }
 
 // tenancyWords says whose each function is: "0000:23:00.0 is tenant 0123456789abcdef's".

@@ -2,14 +2,18 @@ package check_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -62,6 +66,53 @@ func all(plants ...func(*board.Tree)) func(*board.Tree) {
 	}
 }
 
+// tenure is a claim's time with a function, by the ledger.
+type tenure struct {
+	claim, tenant, device string // the device's name in the board
+	ended                 bool   // before the next begins
+}
+
+// pastOf makes the switch exclusive, releases all claims, and has the ledger say who had what since the plugin's start with the config; before
+// says what was before that.
+func pastOf(before []tenure, since ...tenure) func(*board.Tree) {
+	return func(t *board.Tree) {
+		t.TB.Helper()
+		exclusive(t, "Switch")
+		for _, c := range []string{"t1/left", "t2/right"} {
+			namespace, name, _ := strings.Cut(c, "/")
+			t.Delete("var/lib/kata-vfio/journal/" + record(t, namespace, name).ID() + ".json")
+		}
+		text, err := os.ReadFile(t.Path("etc/kata-vfio/node.yaml"))
+		if err != nil {
+			t.TB.Fatal(err)
+		}
+		config, err := v1alpha1.DecodeNodeConfig(text)
+		if err != nil {
+			t.TB.Fatal(err)
+		}
+		digest, err := nodeconfig.Digest(config)
+		if err != nil {
+			t.TB.Fatal(err)
+		}
+		t.Record(tenures(t, before)...)
+		t.Record(ledger.Event{Type: ledger.Start, Config: digest})
+		t.Record(tenures(t, since)...)
+	}
+}
+
+func tenures(t *board.Tree, all []tenure) []ledger.Event {
+	var events []ledger.Event
+	for _, one := range all {
+		claim := &ledger.Claim{UID: "past-" + one.claim, Namespace: "t", Name: one.claim, Tenant: one.tenant}
+		devices := []ledger.Device{{Address: t.Devices[one.device]}}
+		events = append(events, ledger.Event{Type: ledger.Prepare, Claim: claim, Devices: devices})
+		if one.ended {
+			events = append(events, ledger.Event{Type: ledger.Unprepare, Claim: claim, Devices: devices})
+		}
+	}
+	return events
+}
+
 func exclusiveFaults() []fault {
 	of := func(id, about string, state finding.State, plant func(*board.Tree)) fault {
 		return fault{rule: id, about: about, board: board.Switch, state: state, plant: plant}
@@ -77,6 +128,12 @@ func exclusiveFaults() []fault {
 		of("ACS-009", "a namespace that was created again", finding.Fail, all(ofTenants("Card", blue, red), created, redirectsNothing)),
 		of("ACS-020", "two tenants below an exclusive root port", finding.Fail, ofTenants("RootPort", blue, red)),
 		of("ACS-020", "one tenant on an exclusive node", finding.Pass, ofTenants("Node", blue, blue)),
+		of("ACS-020", "two tenants were below an exclusive switch before", finding.Fail, pastOf(nil, tenure{"a", blue, "left", false}, tenure{"b", red, "right", false})),
+		of("ACS-020", "one tenant was below it after the other", finding.NotApplicable, pastOf(nil, tenure{"a", blue, "left", true}, tenure{"b", red, "right", true})),
+		of("ACS-020", "two claims of one tenant were below it", finding.NotApplicable, pastOf(nil, tenure{"a", blue, "left", false}, tenure{"b", blue, "right", false})),
+		of("ACS-020", "two tenants were below it before it was exclusive", finding.NotApplicable, pastOf([]tenure{{"a", blue, "left", false}, {"b", red, "right", false}})),
+		of("ACS-020", "the other tenant came after it was exclusive", finding.Fail, pastOf([]tenure{{"a", blue, "left", false}}, tenure{"b", red, "right", true})),
+		of("ACS-020", "a claim without the ID of its tenant was below it", finding.NotApplicable, pastOf(nil, tenure{"a", "", "left", false}, tenure{"b", red, "right", true})),
 		of("VFIO-024", "a free device that is kept for a tenant", finding.Pass, ofTenants("Node", blue, blue)),
 		of("ACS-020", "a damaged record", finding.Unknown, func(t *board.Tree) {
 			exclusive(t, "Node")

@@ -1,0 +1,108 @@
+package facts
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Sharing is a time when two tenants had functions of one exclusive domain, by the ledger.
+type Sharing struct {
+	Domain isolation.ExclusiveDomain
+	// First had its function when Second came.
+	First, Second *PastTenancy
+}
+
+// Since is when the second tenant came, RFC 3339 in UTC.
+func (s *Sharing) Since() string { return s.Second.From.UTC().Format(time.RFC3339) }
+
+// Sharings returns, by the ledger, when a tenant got a function in an exclusive domain of another tenant, since the present node config applies.
+// Functions are placed by what is at their addresses now. Tenancies without the tenant's ID, and functions that are gone or others
+// now, are left out: nothing can be proven about them.
+func (n *Node) Sharings() []Sharing {
+	type key struct{}
+	return Memo(n, key{}, n.sharings)
+}
+
+func (n *Node) sharings() []Sharing {
+	history, since := n.sinceConfig()
+	planned, _ := n.Planned()
+	made := plan.MakeDomains(planned.Snapshot, planned.Selection)
+	if history == nil || made == nil {
+		return nil
+	}
+	var found []Sharing
+	for i, second := range history.Tenancies {
+		if second.From.Before(since) || second.Claim.Tenant == "" || second.Undone {
+			continue
+		}
+		for _, first := range history.Tenancies[:i] {
+			if first.Claim.Tenant == "" || first.Claim.Tenant == second.Claim.Tenant || first.Undone || !first.At(second.From) {
+				continue
+			}
+			if d, ok := sharedDomain(n.Snapshot, made, &first.Device, &second.Device); ok {
+				found = append(found, Sharing{d, first, second})
+			}
+		}
+	}
+	return found
+}
+
+// sinceConfig returns the history of the ledger, and since when the present node config applies: since the first of the last starts of the plugin
+// with its digest. The history is nil if that is unknown.
+func (n *Node) sinceConfig() (*History, time.Time) {
+	report, _ := n.Ledger()
+	digest, err := nodeconfig.Digest(n.offer.config)
+	if report == nil || err != nil {
+		return nil, time.Time{}
+	}
+	history, since := &History{}, time.Time{}
+	for entry, err := range ledger.Events(&ledgerFiles{fs: n.fs}) {
+		if err != nil || entry.Event.Seq >= report.Size {
+			continue // it is among the report's problems
+		}
+		switch e := entry.Event; {
+		case e.Type != ledger.Start:
+		case e.Config != digest:
+			since = time.Time{}
+		case since.IsZero():
+			since = e.Time
+		}
+		history.Add(entry.Event)
+	}
+	if since.IsZero() {
+		return nil, since
+	}
+	return history, since
+}
+
+// sharedDomain returns an exclusive domain that both functions are in.
+func sharedDomain(s *device.Snapshot, made *plan.MadeDomains, a, b *ledger.Device) (isolation.ExclusiveDomain, bool) {
+	first, second := sameFunction(s, a), sameFunction(s, b)
+	if first == nil || second == nil {
+		return isolation.ExclusiveDomain{}, false
+	}
+	of, _ := made.Around(first)
+	and, _ := made.Around(second)
+	for _, d := range of {
+		if slices.Contains(and, d) {
+			return d, true
+		}
+	}
+	return isolation.ExclusiveDomain{}, false
+}
+
+// sameFunction returns what is at the address of a function of the ledger now; nil if it is gone, or another device.
+func sameFunction(s *device.Snapshot, d *ledger.Device) *device.Function {
+	f, ok := s.Function(d.Address)
+	if !ok || d.Vendor != (pci.ID(0)) && (f.Vendor != d.Vendor || f.Device != d.Device) {
+		return nil
+	}
+	return f
+}
