@@ -68,7 +68,7 @@ func TestBootstrapInstallsTheHandlerOfTheRuntimeClassForNICs(t *testing.T) {
 		nicClass + "bootstrap: {enabled: true}":                                                                  true,
 		nicClass + "bootstrap: {enabled: true, blueprint: {name: pool, containers: {runtime: CRI-O, kata: rs}}}": true,
 		nicClass + "bootstrap: {enabled: true, blueprint: {containers: {runtime: None}}}":                        false,
-		otherName + "bootstrap: {enabled: true, blueprint: {containers: {hotPlug: true}}}":                       false,
+		otherName + hotPlug + "plugin: {extraArgs: [--hot-plug]}":                                                false,
 	} {
 		text := object[corev1.ConfigMap](t, render(t, values), "ConfigMap", bootstrapName).Data["blueprint.yaml"]
 		got, err := blueprint.Parse([]byte(text))

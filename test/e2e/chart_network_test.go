@@ -21,8 +21,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 )
 
-// scrapers are values that admit a Prometheus.
-const scrapers = "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"
+const (
+	// scrapers are values of network policies that admit a Prometheus.
+	scrapers = "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"
+	// prometheus is its account, for metrics.readers.
+	prometheus = "[{kind: ServiceAccount, name: prometheus, namespace: monitoring}]"
+)
 
 // networkRenderings are those of values that say who watches the plugin and who talks to it.
 func networkRenderings() map[string]rendering {
@@ -36,7 +40,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"a ServiceMonitor": {
-			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}}\n" + scrapers, offline: true,
+			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}, readers: " + prometheus + "}\n" + scrapers, offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ServiceMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"targetLabel":"node"`, `"scheme":"https"`,
 					`"insecureSkipVerify":true`, `"bearerTokenFile":"/var/run/secrets/kubernetes.io/serviceaccount/token"`)
@@ -45,7 +49,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"metrics with a certificate": {
-			values: "metrics: {serviceMonitor: {enabled: true}, tls: {secretName: cert}, tokenSecret: {name: scraper}}\n" + scrapers, offline: true,
+			values: "metrics: {serviceMonitor: {enabled: true}, tls: {secretName: cert}, tokenSecret: {name: scraper}, readers: " + prometheus + "}\n" + scrapers, offline: true,
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ServiceMonitor", plugin, `"ca":{"secret":{"key":"ca.crt","name":"cert"}}`, `"serverName":"kata-vfio-plugin.kata-vfio-system.svc"`,
 					`"credentials":{"key":"token","name":"scraper"}`)
@@ -56,7 +60,7 @@ func networkRenderings() map[string]rendering {
 			},
 		},
 		"metrics that are closed": {
-			values: "metrics: {readers: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]}",
+			values: "metrics: {readers: " + prometheus + "}",
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ClusterRole", "kata-vfio-metrics-reader", `"rules":[{"nonResourceURLs":["/metrics"],"verbs":["get"]}]`)
 				has(t, got, "ClusterRoleBinding", "kata-vfio-metrics-reader", `"kind":"ServiceAccount","name":"prometheus","namespace":"monitoring"`)

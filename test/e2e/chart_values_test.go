@@ -171,11 +171,56 @@ func TestSchemaRefuses(t *testing.T) {
 		"tenancy: {reserveDomains: true}":                                                                  "set tenancy.enabled",
 		"sharedPool: {replicas: 0}":                                                                        "minimum",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}":                    "add gpu.example.com to sharedPool.drivers",
+		"metrics: {serviceMonitor: {enabled: true}}\n" + scrapers:                                          "metrics.readers is empty: the plugin would refuse each scrape",
+		"nodeConfig: {source: Node, devices: [{match: {types: [gpu]}}]}":                                   "nodeConfig.devices is set, and nodeConfig.source is Node",
+		"nodeConfig: {source: Node, devices: []}":                                                          "nodeConfig.devices is set, and nodeConfig.source is Node",
+		"nodeConfig: {source: Node, virtualFunctions: [{pf: eth0, count: 1}]}":                             "nodeConfig.virtualFunctions is set, and nodeConfig.source is Node",
+		"nodeConfig: {source: Node, addressPools: [{name: a, ipam: {type: host-local}}]}":                  "nodeConfig.addressPools is set, and nodeConfig.source is Node",
+		hotPlug: "add --hot-plug to plugin.extraArgs",
+		hotPlug + "plugin: {extraArgs: [--hot-plug=false, --hot-plug-window=0]}": "add --hot-plug to plugin.extraArgs",
+		early:                               boundByNone,
+		early + "nodeConfig: {devices: []}": boundByNone,
+		early + "nodeConfig: {devices: [{match: {types: [gpu]}, policy: onDemand}]}":                                           boundByNone,
+		early + "nodeConfig: {devices: [{match: {types: [gpu]}, exclude: true}]}":                                              boundByNone,
+		early + "nodeConfig: {devices: [{match: {addresses: ['0000:3c:00.0']}, policy: bound}]}":                               boundByNone,
+		early + "nodeConfig: {devices: [{match: {addresses: ['0000:3B:00.0']}}, {match: {vendors: ['10de']}, policy: bound}]}": boundByNone,
 	} {
 		t.Run(values, func(t *testing.T) {
 			t.Parallel()
 			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("want a refusal with %q, got %v\n%s", want, err, text)
+			}
+		})
+	}
+}
+
+const (
+	hotPlug = "bootstrap: {enabled: true, blueprint: {containers: {hotPlug: true}}}\n"
+	early   = "bootstrap: {enabled: true, blueprint: {kernel: {earlyBinding: true}, vfio: {keepOff: ['0000:3b:00.0']}}}\n"
+	// boundByNone is the refusal of a function that is bound early, and by no rule.
+	boundByNone = "names 0000:3b:00.0 in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it"
+)
+
+// Values that agree are rendered: the refusals of TestSchemaRefuses are about contradictions only.
+func TestChartAcceptsValuesThatAgree(t *testing.T) {
+	for _, values := range []string{
+		"metrics: {serviceMonitor: {enabled: true}, readers: [{kind: ServiceAccount, name: a, namespace: b}]}\n" + scrapers,
+		"nodeConfig: {source: Node, devices: null}",
+		hotPlug + "plugin: {extraArgs: [--hot-plug]}",
+		hotPlug + "plugin: {extraArgs: [--holder-wait=20s, --hot-plug=true]}",
+		strings.Replace(hotPlug, "enabled: true", "enabled: false", 1),
+		early + "nodeConfig: {source: Node}",
+		early + "nodeConfig: {devices: [{match: {types: [gpu]}, policy: bound}]}",
+		early + "nodeConfig: {devices: [{match: {addresses: ['0000:3B:00.0']}, policy: bound}]}",
+		early + "nodeConfig: {devices: [{match: {addresses: ['0000:3c:00.0']}}, {match: {vendors: ['10de']}, policy: bound}]}",
+		// The function may be none of the first rule.
+		early + "nodeConfig: {devices: [{match: {types: [vf]}}, {match: {types: [gpu]}, policy: bound}]}",
+		strings.Replace(early, "earlyBinding: true", "earlyBinding: false", 1),
+	} {
+		t.Run(values, func(t *testing.T) {
+			t.Parallel()
+			if _, err := template(t, values); err != nil {
+				t.Error(err)
 			}
 		})
 	}

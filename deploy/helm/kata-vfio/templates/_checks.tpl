@@ -19,15 +19,87 @@
 {{- include "kata-vfio.checkSanitizers" . }}
 {{- include "kata-vfio.checkTenancy" . }}
 {{- include "kata-vfio.checkScrapers" . }}
+{{- include "kata-vfio.checkNodeConfig" . }}
+{{- if .Values.bootstrap.enabled }}
+{{- include "kata-vfio.checkHotPlug" . }}
+{{- include "kata-vfio.checkEarlyBinding" . }}
+{{- end }}
 {{- end }}
 
-{{/* Whether the network policies admit a Prometheus that is told to scrape. */}}
+{{/* Whether each value of the node config gets to the nodes. */}}
+{{- define "kata-vfio.checkNodeConfig" -}}
+{{- $config := .Values.nodeConfig }}
+{{- if eq $config.source "Node" }}
+{{- range list "devices" "virtualFunctions" "addressPools" }}
+{{- $value := index $config . }}
+{{- if or $value (and (eq . "devices") (kindIs "slice" $value)) }}
+{{- fail (printf "nodeConfig.%s is set, and nodeConfig.source is Node: plugins read /etc/kata-vfio/node.yaml of their nodes only, and would ignore it; write it there, or set nodeConfig.source to ConfigMap" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the plugin permits what bootstrap's handlers do. */}}
+{{- define "kata-vfio.checkHotPlug" -}}
+{{- if dig "containers" "hotPlug" false .Values.bootstrap.blueprint }}
+{{- $permitted := false }}
+{{- range .Values.plugin.extraArgs }}
+{{- if regexMatch "^--hot-plug(=(1|t|T|true|True|TRUE))?$" . }}
+{{- $permitted = true }}
+{{- end }}
+{{- end }}
+{{- if not $permitted }}
+{{- fail "bootstrap.blueprint.containers.hotPlug is true, and plugin.extraArgs has no --hot-plug: the plugin would refuse containers with devices (NotInSandbox), because their VMs boot without them; add --hot-plug to plugin.extraArgs" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether functions that are bound in the initial RAM file system are bound in the node config too. Bootstrap itself can read
+only the node's own file. The chart knows no functions: it refuses where no rule can make one bound. */}}
+{{- define "kata-vfio.checkEarlyBinding" -}}
+{{- $blueprint := .Values.bootstrap.blueprint }}
+{{- if and (eq .Values.nodeConfig.source "ConfigMap") (dig "kernel" "earlyBinding" false $blueprint) }}
+{{- range dig "vfio" "keepOff" list $blueprint }}
+{{- if not (include "kata-vfio.mayBeBound" (list . $.Values.nodeConfig.devices)) }}
+{{- fail (printf "bootstrap.blueprint has kernel.earlyBinding and names %s in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it: with onDemand, the node would lack the function's driver while no claim has it; set policy: bound in its rule, or remove kernel.earlyBinding" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty if a function can be bound, from (list address rules): the first rule that matches decides, and one without the address may
+match, unless it names others. */}}
+{{- define "kata-vfio.mayBeBound" -}}
+{{- $address := index . 0 | lower }}
+{{- $decided := false }}
+{{- range index . 1 }}
+{{- $addresses := list }}
+{{- range .match.addresses }}
+{{- $addresses = append $addresses (lower .) }}
+{{- end }}
+{{- $named := has $address $addresses }}
+{{- if and (not $decided) (or $named (not $addresses)) }}
+{{- if and (eq (toString .policy) "bound") (not .exclude) }}
+{{- $decided = true }}true
+{{- else if and $named (eq (len .match) 1) }}
+{{- $decided = true }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether network policies and the plugin admit a Prometheus that is told to scrape. */}}
 {{- define "kata-vfio.checkScrapers" -}}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
 {{- range list "podMonitor" "serviceMonitor" }}
 {{- if (index $.Values.metrics .).enabled }}
 {{- fail (printf "metrics.%s is enabled, and networkPolicy.metricsFrom is empty, so that nobody reaches metrics: add Prometheus, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}" .) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.metrics }}
+{{- if and .serviceMonitor.enabled (not .open) (not .readers) }}
+{{- fail "metrics.serviceMonitor is enabled, and metrics.readers is empty: the plugin would refuse each scrape (403), and KataVFIOPluginDown would fire for all nodes; add Prometheus' account, such as {kind: ServiceAccount, name: prometheus-k8s, namespace: monitoring}" }}
 {{- end }}
 {{- end }}
 {{- end }}
