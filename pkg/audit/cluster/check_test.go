@@ -411,6 +411,42 @@ func TestEachFaultIsFound(t *testing.T) {
 	}
 }
 
+// A slice that is out of place is described with what is out of place, and the fix is for that: no plugin writes the slice of a missing
+// node again.
+func TestStrayedSliceIsExplained(t *testing.T) {
+	for name, c := range map[string]struct {
+		plant     func(*world)
+		text, fix string
+	}{
+		"another node's pool": {
+			func(s *world) { s.Slices[0].Spec.Pool.Name = "n2" },
+			`slice s1 of node "n1" is in pool "n2", which is not the node's`, "delete the slice; the plugin of an existing node writes its own again",
+		},
+		"a node that does not exist": {
+			func(s *world) { s.Nodes = map[string]bool{"n2": true} },
+			`slice s1 offers devices of node "n1", and the cluster has no Node of that name`, "if the node was removed: `kubectl delete resourceslice s1`",
+		},
+		"no node": {
+			func(s *world) { s.Slices[0].Spec.NodeName, s.Slices[0].Spec.AllNodes = nil, new(true) },
+			"slice s1 names no node", "`kubectl delete resourceslice s1`; find in the API server's audit log who created it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good()
+			c.plant(s)
+			for _, f := range judge(s).Findings {
+				if f.ID == "K8S-011" && f.Object == "ResourceSlice s1" {
+					if !strings.Contains(f.Text, c.text) || !strings.HasPrefix(f.Remediation, c.fix) {
+						t.Errorf("%s\nfix: %s", f.Text, f.Remediation)
+					}
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}
+
 // claimless adds a pod without claims and without the annotation, in a namespace that is not a tenant's.
 func claimless(class string) func(*world) {
 	return func(s *world) {

@@ -43,20 +43,30 @@ func (s *State) published(judge func(d *cluster.Device) *finding.Finding) []find
 
 func knownPools(s *State) []finding.Finding {
 	return s.published(func(d *cluster.Device) *finding.Finding {
-		var why string
-		switch {
-		case d.Node == "":
-			why = "names no node"
-		case !s.Nodes[d.Node]:
-			why = fmt.Sprintf("is of node %q, which does not exist", d.Node)
-		case d.ID.Pool != d.Node && !strings.HasPrefix(d.ID.Pool, d.Node+"/"):
-			why = fmt.Sprintf("of node %q is in pool %q, which is not the node's", d.Node, d.ID.Pool)
-		default:
+		why, fix := s.strayed(d)
+		if why == "" {
 			return nil
 		}
 		f := fail("ResourceSlice "+d.Slice, "slice "+d.Slice+" "+why)
+		f.Remediation = fix
 		return &f
 	})
+}
+
+// strayed returns the reason why a device's slice belongs to no existing node and its pool, and the fix. The reason is empty if the
+// slice does belong to them, and the fix if it is the rule's.
+func (s *State) strayed(d *cluster.Device) (why, fix string) {
+	remove := "`kubectl delete resourceslice " + d.Slice + "`"
+	switch {
+	case d.Node == "":
+		return "names no node, and the driver publishes devices of one node only", remove + "; find in the API server's audit log who created it"
+	case !s.Nodes[d.Node]:
+		return fmt.Sprintf("offers devices of node %q, and the cluster has no Node of that name, so that no pod can get them", d.Node),
+			"if the node was removed: " + remove + ". If it should be in the cluster: find out from its kubelet's log why it is not; its plugin publishes again after it joins"
+	case d.ID.Pool != d.Node && !strings.HasPrefix(d.ID.Pool, d.Node+"/"):
+		return fmt.Sprintf("of node %q is in pool %q, which is not the node's", d.Node, d.ID.Pool), ""
+	}
+	return "", ""
 }
 
 // knownAttributes names the nodes whose devices have attributes that the driver does not publish, with the first device of each.
