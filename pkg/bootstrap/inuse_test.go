@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -71,6 +73,15 @@ func TestKeepOffTakesNothingThatTheNodeNeeds(t *testing.T) {
 			k.Add(sysfstest.Function{Address: a, Vendor: 0x1022, Device: 0x14b5, Class: 0x080600})
 			return a
 		}, "it is an IOMMU"},
+		"the GPU of the boot console": {func(k *sysfstest.Kernel) pci.Address {
+			k.AddConsole()
+			return addScreen(k)
+		}, "which drives the boot console"},
+		"a PF with VFs": {func(k *sysfstest.Kernel) pci.Address {
+			a, _ := k.AddNIC(0x5e, 2)
+			return a
+		}, "it is a PF with VFs enabled (2)"},
+		"a GPU that could drive the console, and does not": {addScreen, ""},
 		"a GPU": {func(k *sysfstest.Kernel) pci.Address { return k.AddGPU(0x3b) }, ""},
 		"a spare NIC": {func(k *sysfstest.Kernel) pci.Address {
 			a, _ := k.AddNIC(0x5e, 0)
@@ -101,6 +112,43 @@ func TestKeepOffTakesNothingThatTheNodeNeeds(t *testing.T) {
 			if !ok || planned || !strings.Contains(refused.Error(), "vfio.keepOff names "+a.String()) || !strings.Contains(refused.Error(), c.want) ||
 				!strings.Contains(refused.Error(), "remove "+a.String()+" from vfio.keepOff") {
 				t.Errorf("planned %t, error %v", planned, err)
+			}
+		})
+	}
+}
+
+// addScreen adds the GPU on which the firmware shows its messages.
+func addScreen(k *sysfstest.Kernel) pci.Address {
+	k.AddRootPort(0x3b)
+	gpu := sysfstest.GPU(pci.Address{Bus: 0x3b})
+	gpu.Class, gpu.BootVGA = 0x030000, true
+	k.Add(gpu)
+	return gpu.Address
+}
+
+// With the blueprint's permission the node gives its screen up, and nothing else that it needs.
+func TestAllowBootConsolePermitsTheConsoleOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		add   func(*sysfstest.Kernel) pci.Address
+		fatal bool
+		want  string
+	}{
+		"the boot console": {addScreen, false, "which drives the boot console"},
+		"a mounted disk": {func(k *sysfstest.Kernel) pci.Address {
+			a := k.AddNVMe(0x41)
+			k.AddMount("nvme0n1", "/")
+			return a
+		}, true, "block device nvme0n1 is mounted on /"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			k.AddConsole()
+			a := c.add(k)
+			p := onKernel(t, k).plan(parse(t, fmt.Sprintf("vfio: {keepOff: ['%s'], allowBootConsole: true}\n", a)))
+			planned := slices.ContainsFunc(p.Settings, func(s bootstrap.SettingPlan) bool { return strings.Contains(s.Path, a.String()) })
+			i := slices.IndexFunc(p.Problems, func(p state.Problem) bool { return strings.Contains(p.Text, c.want) })
+			if i < 0 || p.Problems[i].Fatal != c.fatal || planned == c.fatal {
+				t.Errorf("planned %t, problems %+v", planned, p.Problems)
 			}
 		})
 	}

@@ -107,6 +107,9 @@ type VFIO struct {
 	// KeepOff are functions that vendor drivers must not bind: their driver_override is vfio-pci from boot on. They are
 	// listed by address, because an ID matches every function of a model.
 	KeepOff []pci.Address `json:"keepOff,omitempty"`
+	// AllowBootConsole permits KeepOff to name the function that drives the boot console, whose screen then shows nothing
+	// more once the kernel has started.
+	AllowBootConsole bool `json:"allowBootConsole,omitempty"`
 }
 
 // Network configures the node's network managers.

@@ -31,6 +31,9 @@ func (d *decoder) validate(b *Blueprint) {
 	}
 	d.checkKernel(&b.Kernel, len(b.VFIO.KeepOff) > 0)
 	d.checkKeepOff(b.VFIO.KeepOff, b.VirtualFunctions)
+	if b.VFIO.AllowBootConsole && len(b.VFIO.KeepOff) == 0 {
+		d.at("vfio.allowBootConsole", "has no effect without functions in vfio.keepOff")
+	}
 	d.checkVFs(b.VirtualFunctions)
 	d.checkContainers(&b.Containers)
 	d.checkVersions(&b.Versions)

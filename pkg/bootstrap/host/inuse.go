@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -24,36 +25,49 @@ type DiskUse struct {
 }
 
 // KeepInUse returns a blueprint that takes no function which the running node needs: a disk that is mounted, a NIC with
-// the node's address, a bridge. Each of them in vfio.keepOff is a fatal problem, because the next boot would come up
-// without it. So is a disk whose use can't be verified.
+// the node's address, the boot console, a bridge, and whatever else the plugin never takes. Each of them in vfio.keepOff is
+// a fatal problem, because the next boot would come up without it. So is a disk whose use can't be verified.
 func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot, disks map[pci.Address]DiskUse) (*blueprint.Blueprint, []state.Problem) {
 	n := &node{blueprint: b}
 	free := *b
 	free.VFIO.KeepOff = slices.DeleteFunc(slices.Clone(b.VFIO.KeepOff), func(a pci.Address) bool {
 		f, there := s.Function(a)
-		return there && (n.needed(f, disks[a].Used) || n.unverified(f, disks[a].Unknown))
+		return there && (n.needed(s, f, disks[a].Used) || n.drivesConsole(f) || n.unverified(f, disks[a].Unknown))
 	})
 	return &free, n.wanted.Problems
 }
 
-// needed reports whether the node needs a function, and records the problem. The boot console alone does not make it
-// needed: a node without its screen still boots.
-func (n *node) needed(f *device.Function, disk string) bool {
-	code, why, fix := needs(f, disk)
-	shown := slices.ContainsFunc(f.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
-	switch {
-	case why != "":
+// needed reports whether the node needs a function for more than its screen, and records the problem.
+func (n *node) needed(s *device.Snapshot, f *device.Function, disk string) bool {
+	code, why, fix := needs(s, f, disk)
+	if why != "" {
 		n.problem(state.Problem{
-			Part: udevPart, Code: code, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s, and the next boot would come up without it", f.Address, why),
+			Part: udevPart, Code: code, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s", f.Address, why),
 			Fix: fmt.Sprintf("remove %s from vfio.keepOff%s", f.Address, fix),
-		})
-	case shown:
-		n.problem(state.Problem{
-			Part: udevPart, Code: rule.DrivesConsole, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
-			Fix: "make sure that you reach the node by network or serial console, or make another GPU the first display in the firmware setup",
 		})
 	}
 	return why != ""
+}
+
+// drivesConsole reports whether the node would lose its screen without the blueprint's permission, and records the
+// problem. With the permission, the problem is a warning: a node without its screen still boots. A frame buffer of the
+// firmware that no console is on is a warning too.
+func (n *node) drivesConsole(f *device.Function) bool {
+	isConsole := func(u device.Use) bool { return u.Kind == device.UseConsole }
+	if !slices.ContainsFunc(f.Uses, isConsole) {
+		return false
+	}
+	fatal := !n.blueprint.VFIO.AllowBootConsole && slices.ContainsFunc(f.Uses, func(u device.Use) bool { return isConsole(u) && u.Detail == "" })
+	p := state.Problem{
+		Part: udevPart, Code: rule.DrivesConsole, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
+		Fix: "make sure that you reach the node by network or serial console, or make another GPU the first display in the firmware setup",
+	}
+	if fatal {
+		p.Fatal = true
+		p.Fix = fmt.Sprintf("make another GPU the first display in the firmware setup, or remove %s from vfio.keepOff. If you reach the node by network or serial console, you can give up its screen: set vfio.allowBootConsole to true", f.Address)
+	}
+	n.problem(p)
+	return fatal
 }
 
 // unverified reports whether a disk's use is unknown, and records the problem.
@@ -68,8 +82,8 @@ func (n *node) unverified(f *device.Function, why string) bool {
 }
 
 // needs returns the reason why the node needs a function, and the steps to assign it anyway. why is empty if the node
-// does not need it.
-func needs(f *device.Function, disk string) (code rule.Code, why, fix string) {
+// does not need it, apart from the boot console.
+func needs(s *device.Snapshot, f *device.Function, disk string) (code rule.Code, why, fix string) {
 	var uses []string
 	for _, u := range f.Uses {
 		if u.Kind != device.UseConsole {
@@ -83,13 +97,30 @@ func needs(f *device.Function, disk string) (code rule.Code, why, fix string) {
 		}
 		uses = append(uses, disk)
 	}
+	const lost = ", and the next boot would come up without it"
 	switch {
 	case f.IsBridge():
-		return rule.Bridge, "it is a bridge (class " + f.Class.String() + ")", ""
+		return rule.Bridge, "it is a bridge (class " + f.Class.String() + ")" + lost, ""
 	case f.Class.Sub() == classIOMMU:
-		return code, "it is an IOMMU", ""
+		return code, "it is an IOMMU" + lost, ""
 	case len(uses) > 0:
-		return code, "the node uses it: " + strings.Join(uses, ", "), ", or move what uses it elsewhere first"
+		return code, "the node uses it: " + strings.Join(uses, ", ") + lost, ", or move what uses it elsewhere first"
+	}
+	if why := unusedYetForbidden(s, f.Address); why != "" {
+		return code, why, ", or end that use first"
 	}
 	return "", "", ""
+}
+
+// unusedYetForbidden returns the reason why the plugin never takes a function that the node itself does not use: tenants
+// may have its VFs, or its PF. It is empty if there is none.
+func unusedYetForbidden(s *device.Snapshot, a pci.Address) string {
+	unused := &device.Snapshot{Functions: slices.Clone(s.Functions)}
+	if f, there := unused.Function(a); there {
+		f.Uses = nil
+	}
+	if choice := nodeconfig.Select(nil, unused).Choice(a); choice.Forbidden {
+		return choice.Why
+	}
+	return ""
 }
