@@ -141,7 +141,23 @@ func (p *page) problems(title string, problems []state.Problem) {
 	p.title(title)
 	for i := range problems {
 		p.lines("  ", "  ", problems[i].WithCode())
-		p.lines("    fix: ", "         ", problems[i].Fix)
+		p.fix(problems[i].Fix)
+	}
+}
+
+// fix writes bootstrap's fix of a problem. It may end with lines of a configuration file, such as Talos' machine config, whose
+// indentation is part of it.
+func (p *page) fix(text string) {
+	first, rest, _ := strings.Cut(strings.TrimRight(text, "\n"), "\n")
+	const indent = "         "
+	p.lines("    fix: ", indent, first)
+	for line := range strings.Lines(rest) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, " ") {
+			p.out.WriteString(indent + output.Visible(line) + "\n")
+			continue
+		}
+		p.lines(indent, indent, line)
 	}
 }
 
