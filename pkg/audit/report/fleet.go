@@ -53,9 +53,11 @@ type tally struct {
 // fleetCell is a group of rules on a node.
 type fleetCell struct {
 	// Worst is the worst severity that fails; empty if none does.
-	Worst    rule.Severity `json:"worst,omitempty"`
-	Fails    int           `json:"fails"`
-	NoAnswer int           `json:"noAnswer"`
+	Worst rule.Severity `json:"worst,omitempty"`
+	// OfWorst counts the rules that fail with that severity, and Fails all.
+	OfWorst  int `json:"ofWorst"`
+	Fails    int `json:"fails"`
+	NoAnswer int `json:"noAnswer"`
 }
 
 // openRule is a rule that fails or has no answer.
@@ -176,6 +178,9 @@ func (n *fleetNode) fill(groups []string) {
 		c.Fails++
 		if c.Worst == "" {
 			c.Worst = o.Severity // the worst comes first
+		}
+		if o.Severity == c.Worst {
+			c.OfWorst++
 		}
 	}
 }

@@ -46,8 +46,39 @@ func TestWorstComesFirstWithItsTrend(t *testing.T) {
 	if bad.Trend() != "3 → 2 ▼" || !slices.Equal(bad.New, []string{"ACS-002"}) || !slices.Equal(bad.Fixed, []string{"IOM-001", "IOM-002"}) {
 		t.Errorf("trend %q, new %q, fixed %q", bad.Trend(), bad.New, bad.Fixed)
 	}
-	if bad.Open[0].Findings != 2 || bad.Cells[0].Text() != "2C" || f.Nodes[1].Cells[2].Text() != "?1" || f.Nodes[1].Trend() != "" {
+	if bad.Open[0].Findings != 2 || bad.Cells[0].Text() != "1C+1" || f.Nodes[1].Cells[2].Text() != "?1" || f.Nodes[1].Trend() != "" {
 		t.Errorf("nodes %+v", f.Nodes)
+	}
+}
+
+// TestTrendFollowsTheWorstSeverity: a node that gets worse is not called better because less severe checks pass.
+func TestTrendFollowsTheWorstSeverity(t *testing.T) {
+	of := func(critical, high, low int) (all []finding.Finding) {
+		for s, n := range map[rule.Severity]int{rule.Critical: critical, rule.High: high, rule.Low: low} {
+			for i := range n {
+				all = append(all, fails(fmt.Sprintf("ACS-%s%d", s, i), s))
+			}
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		before, now []finding.Finding
+		trend, cell string
+	}{
+		"fewer, and four are critical now":      {of(0, 1, 9), of(4, 1, 4), "10 → 9 ▲ (critical 0 → 4)", "4C+5"},
+		"as many, and one is critical now":      {of(0, 2, 0), of(1, 1, 0), "2 → 2 ▲ (critical 0 → 1)", "1C+1"},
+		"more, and the critical one is fixed":   {of(1, 0, 0), of(0, 1, 2), "1 → 3 ▼ (critical 1 → 0)", "1H+2"},
+		"more of the worst":                     {of(1, 0, 3), of(2, 0, 3), "4 → 5 ▲", "2C+3"},
+		"fewer of the worst":                    {of(1, 3, 0), of(1, 2, 0), "4 → 3 ▼", "1C+2"},
+		"fewer of the worst and more of others": {of(0, 1, 1), of(0, 0, 2), "2 → 2 ▼ (high 1 → 0)", "2L"},
+		"the same":                              {of(0, 1, 3), of(0, 1, 3), "4 → 4 =", "1H+3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &report.NewFleet([]*finding.Report{reportOf("a", monday, c.before...), reportOf("a", tuesday, c.now...)}, report.Period{}).Nodes[0]
+			if n.Trend() != c.trend || n.Cells[0].Text() != c.cell {
+				t.Errorf("trend %q, cell %q, want %q, %q", n.Trend(), n.Cells[0].Text(), c.trend, c.cell)
+			}
+		})
 	}
 }
 

@@ -54,26 +54,49 @@ func (f *Fleet) writeTable(w io.Writer, width int) error {
 	return nil
 }
 
-// Trend compares the failing rules of the oldest and the latest report; empty for a node with one report.
+// Trend compares the failing rules of the oldest and the latest report; empty for a node with one report. The worst severity
+// whose number changes decides: a node with fewer failures got worse if one of them is critical now. That number is added where the
+// sum does not show it.
 func (n *fleetNode) Trend() string {
 	if n.Reports < 2 {
 		return ""
 	}
-	sign := "="
-	switch {
-	case n.Now.Fails > n.Before.Fails:
-		sign = "▲"
-	case n.Now.Fails < n.Before.Fails:
-		sign = "▼"
+	sum := n.Now.Fails - n.Before.Fails
+	text := fmt.Sprintf("%d → %d ", n.Before.Fails, n.Now.Fails)
+	for _, s := range finding.Severities() {
+		before, now := n.Before.Failed[s], n.Now.Failed[s]
+		switch {
+		case now == before:
+		case cmp.Compare(sum, 0) == cmp.Compare(now, before):
+			return text + sign(now-before)
+		default:
+			return text + fmt.Sprintf("%s (%s %d → %d)", sign(now-before), s, before, now)
+		}
 	}
-	return fmt.Sprintf("%d → %d %s", n.Before.Fails, n.Now.Fails, sign)
+	return text + sign(0)
 }
 
-// Text is the number of failing rules with the worst severity's letter, and a question mark with those without an answer.
+// sign is the direction of a change in the number of failures.
+func sign(change int) string {
+	switch {
+	case change > 0:
+		return "▲"
+	case change < 0:
+		return "▼"
+	}
+	return "="
+}
+
+// Text is the number of the worst failing rules with the letter of their severity, "+" and the number of the less severe ones, and
+// a question mark with those without an answer: "1H+3 ?2".
 func (c fleetCell) Text() string {
 	var parts []string
 	if c.Fails > 0 {
-		parts = append(parts, fmt.Sprintf("%d%.1s", c.Fails, strings.ToUpper(string(c.Worst))))
+		text := fmt.Sprintf("%d%.1s", c.OfWorst, strings.ToUpper(string(c.Worst)))
+		if less := c.Fails - c.OfWorst; less > 0 {
+			text += fmt.Sprintf("+%d", less)
+		}
+		parts = append(parts, text)
 	}
 	if c.NoAnswer > 0 {
 		parts = append(parts, fmt.Sprintf("?%d", c.NoAnswer))
