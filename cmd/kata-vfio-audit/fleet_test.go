@@ -14,7 +14,7 @@ func TestFleetReadsWhatNodeWrites(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "gpu-node-07.json"), []byte(report), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for format, prefix := range map[string]string{"html": "<!DOCTYPE html>", "table": "NODE ", "json": "{\n", "yaml": "groups:"} {
+	for format, prefix := range map[string]string{"html": "<!DOCTYPE html>", "table": "NODE ", "json": "{\n", "yaml": "checks:"} {
 		stdout, _, err := execute(t, "fleet", dir, "-o", format)
 		if err != nil || !strings.HasPrefix(stdout, prefix) || !strings.Contains(stdout, "gpu-node-07") {
 			t.Errorf("%s: err = %v, output begins %.80q", format, err, stdout)

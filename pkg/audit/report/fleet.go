@@ -21,6 +21,17 @@ type Fleet struct {
 	Groups []string `json:"groups"`
 	// Nodes are the worst first.
 	Nodes []fleetNode `json:"nodes"`
+	// Checks are those that fail now, the worst first, then by the number of nodes.
+	Checks []fleetCheck `json:"checks"`
+}
+
+// fleetCheck is a rule, and the nodes on which it fails now.
+type fleetCheck struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Severity is the worst one: profiles may differ by node.
+	Severity rule.Severity `json:"severity"`
+	Nodes    []string      `json:"nodes"`
 }
 
 // fleetNode is one node's posture.
@@ -97,7 +108,33 @@ func NewFleet(reports []*finding.Report, in Period) *Fleet {
 		f.Nodes[i].fill(f.Groups)
 	}
 	slices.SortStableFunc(f.Nodes, func(a, b fleetNode) int { return a.compare(&b) })
+	f.Checks = failingChecks(f.Nodes)
 	return f
+}
+
+func failingChecks(nodes []fleetNode) []fleetCheck {
+	all, at := []fleetCheck{}, map[string]int{}
+	for i := range nodes {
+		for _, o := range nodes[i].Open {
+			if o.State != finding.Fail {
+				continue
+			}
+			j, ok := at[o.ID]
+			if !ok {
+				j, at[o.ID] = len(all), len(all)
+				all = append(all, fleetCheck{ID: o.ID, Title: o.Title, Severity: o.Severity})
+			}
+			c := &all[j]
+			if o.Severity.Compare(c.Severity) < 0 {
+				c.Severity = o.Severity
+			}
+			c.Nodes = append(c.Nodes, nodes[i].Name)
+		}
+	}
+	slices.SortFunc(all, func(a, b fleetCheck) int {
+		return cmp.Or(a.Severity.Compare(b.Severity), len(b.Nodes)-len(a.Nodes), cmp.Compare(a.ID, b.ID))
+	})
+	return all
 }
 
 func newFleetNode(r *fleet.NodeReport) fleetNode {

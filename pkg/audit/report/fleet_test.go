@@ -82,6 +82,38 @@ func TestTrendFollowsTheWorstSeverity(t *testing.T) {
 	}
 }
 
+// TestFleetIsShownByCheck: a fault of all nodes is one row, in place of one on each node.
+func TestFleetIsShownByCheck(t *testing.T) {
+	var reports []*finding.Report
+	for i := range 12 {
+		list := []finding.Finding{fails("ACS-004", rule.Medium), fails("ACS-004", rule.Medium), {ID: "RT-001", State: finding.Unknown, Severity: rule.High}}
+		if i == 11 {
+			list = append(list, fails("IOM-001", rule.Critical))
+		}
+		reports = append(reports, reportOf(fmt.Sprintf("n%02d", i), monday, list...))
+	}
+	f := report.NewFleet(reports, report.Period{})
+	var ids []string
+	for i := range f.Checks {
+		ids = append(ids, fmt.Sprintf("%s %s %d", f.Checks[i].ID, f.Checks[i].Severity, len(f.Checks[i].Nodes)))
+	}
+	if want := []string{"IOM-001 critical 1", "ACS-004 medium 12"}; !slices.Equal(ids, want) {
+		t.Errorf("checks %q, want %q", ids, want)
+	}
+	for format, want := range map[string]string{
+		"table": "ACS-004  medium    12 of 12  title of ACS-004",
+		"html":  "ACS-004 title of ACS-004</th><td>12 of 12: n11, n00, n01, n02, n03, n04, n05, n06 and 4 more</td>",
+	} {
+		var b bytes.Buffer
+		if err := f.Write(&b, format, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s lacks %q:\n%s", format, want, b.String())
+		}
+	}
+}
+
 func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 	const nasty = `"><script>alert(1)</script>`
 	var reports []*finding.Report

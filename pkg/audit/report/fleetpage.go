@@ -42,6 +42,7 @@ func (f *Fleet) writeTable(w io.Writer, width int) error {
 		rows = append(rows, row)
 	}
 	lines := output.Columns(rows, width)
+	lines = append(lines, f.checkLines(width)...)
 	if len(f.Unseen) > 0 {
 		unseen := output.Visible("No report " + f.Chosen.String() + ": " + strings.Join(f.Unseen, ", "))
 		lines = append(append(lines, ""), output.Wrap(unseen, cmp.Or(width, math.MaxInt))...)
@@ -52,6 +53,19 @@ func (f *Fleet) writeTable(w io.Writer, width int) error {
 		}
 	}
 	return nil
+}
+
+// checkLines lists the failing checks with the number of their nodes.
+func (f *Fleet) checkLines(width int) []string {
+	if len(f.Checks) == 0 {
+		return nil
+	}
+	rows := [][]string{{"CHECK", "SEVERITY", "NODES", "TITLE"}}
+	for i := range f.Checks {
+		c := &f.Checks[i]
+		rows = append(rows, []string{output.Visible(c.ID), string(c.Severity), fmt.Sprintf("%d of %d", len(c.Nodes), len(f.Nodes)), output.Visible(c.Title)})
+	}
+	return append([]string{""}, output.Columns(rows, width)...)
 }
 
 // Trend compares the failing rules of the oldest and the latest report; empty for a node with one report. The worst severity
@@ -113,6 +127,18 @@ func (c fleetCell) Class() string {
 		return "h-unknown"
 	}
 	return "h-none"
+}
+
+// shownNodes is the number of nodes that the page names for each check; `-o json` has all.
+const shownNodes = 8
+
+// Some names the first nodes, the worst ones.
+func (c *fleetCheck) Some() string {
+	text := strings.Join(c.Nodes[:min(len(c.Nodes), shownNodes)], ", ")
+	if more := len(c.Nodes) - shownNodes; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // Failing counts the nodes on which a check fails.
