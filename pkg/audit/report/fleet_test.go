@@ -82,6 +82,17 @@ func TestTrendFollowsTheWorstSeverity(t *testing.T) {
 	}
 }
 
+// TestFleetCountsVerdicts: a node that passes at its --fail-on is not among those that fail.
+func TestFleetCountsVerdicts(t *testing.T) {
+	passes := reportOf("passes", monday, fails("HOST-003", rule.Low))
+	passes.FailOn = rule.High
+	passes.Finish()
+	f := report.NewFleet([]*finding.Report{passes, reportOf("fails", monday, fails("ACS-001", rule.High))}, report.Period{})
+	if got := f.Failing(); got != 1 {
+		t.Errorf("%d nodes fail, want 1: %+v", got, f.Nodes)
+	}
+}
+
 // TestFleetIsShownByCheck: a fault of all nodes is one row, in place of one on each node.
 func TestFleetIsShownByCheck(t *testing.T) {
 	var reports []*finding.Report

@@ -141,10 +141,10 @@ func (c *fleetCheck) Some() string {
 	return text
 }
 
-// Failing counts the nodes on which a check fails.
+// Failing counts the nodes whose reports say that they fail, with the severity of `node --fail-on`.
 func (f *Fleet) Failing() (n int) {
 	for i := range f.Nodes {
-		if f.Nodes[i].Now.Fails > 0 {
+		if f.Nodes[i].Verdict == finding.Fail {
 			n++
 		}
 	}
