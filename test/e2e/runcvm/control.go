@@ -67,11 +67,15 @@ func (v vm) serve(ctx context.Context, a *asked) (stop func() error, err error) 
 	}), nil
 }
 
-// serve answers one connection after the other: a VM does one thing at a time.
+// serve answers one connection after the other: a VM does one thing at a time. At its end the socket is closed.
 func (a *asked) serve(ctx context.Context, listener net.Listener) error {
+	defer listener.Close() // the end of ctx may have closed it already
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close() // nobody was answered on it
+			}
 			return nil
 		}
 		if err != nil {
