@@ -179,7 +179,7 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		typed("plain-pair-1", "gpu-vf"), placed("placed-gpu-1", "gpu"), placed("placed-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
-		if name != tenantExample {
+		if name != tenantExample && !slices.Contains(workloadExamples(), name) {
 			apply(t, p, ns, text)
 		}
 	}
@@ -200,6 +200,50 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
 		t.Errorf("the pods' devices differ (-want +got):\n%s", diff)
 	}
+}
+
+// workloadExamples are the examples whose pods a controller makes.
+func workloadExamples() []string {
+	return []string{"gpu-job.yaml", "gpu-deployment.yaml", "gpu-notebook.yaml"}
+}
+
+// TestSchedulerGivesEachPodOfAWorkloadAGPU: each pod that a Job, a Deployment or a StatefulSet makes has a claim of its own.
+func TestSchedulerGivesEachPodOfAWorkloadAGPU(t *testing.T) {
+	const node, home = "e2e-workloads", `{apiVersion: v1, kind: PersistentVolume, metadata: {name: e2e-workloads}, spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /tmp/e2e-workloads}}}`
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	admin := client(t, p, controlplane.Admin())
+	addFitNode(t, p, node)
+	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node,
+		typed("gpu-1", "gpu"), typed("gpu-2", "gpu"), typed("gpu-3", "gpu"), typed("gpu-4", "gpu"),
+	))
+	apply(t, p, ns, home)
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if err := admin.CoreV1().PersistentVolumes().Delete(context.Background(), node, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	all := examples(t)
+	for _, name := range workloadExamples() {
+		apply(t, p, ns, all[name])
+	}
+	until(t, "four pods have a GPU each", func(ctx context.Context) error {
+		list, err := admin.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		devices := map[string]bool{}
+		for i := range list.Items {
+			if given := list.Items[i].Status.Allocation; given != nil {
+				devices[given.Devices.Results[0].Device] = true
+			}
+		}
+		if left := waiting(ctx, admin, ns); len(devices) != 4 || left != "" {
+			return fmt.Errorf("%d GPUs are given; %s", len(devices), left)
+		}
+		return nil
+	})
 }
 
 // typed is a device that has its type for an attribute, full one with all that the examples ask for.
