@@ -25,9 +25,6 @@ import (
 // replaces what the same manager applied before.
 const domainsManager = Name + "-domains"
 
-// unregistered is how long a claim waits before it is looked at again whose namespace has no tenant ID yet.
-const unregistered = 2 * time.Second
-
 // reservations answers the claims whose pods wait for exclusive domains. The conditions in their status are all its state.
 type reservations struct {
 	controller *Controller
@@ -129,7 +126,8 @@ func hasDeviceOn(o *resourceapi.ResourceClaim, node string) bool {
 	})
 }
 
-// answer writes the answers to the claims of a node, up to the first that fails, and reports whether all were written.
+// answer writes the answers to the claims of a node, up to the first that fails. It reports whether all were written
+// and no claim waits for its tenant.
 func (r *reservations) answer(ctx context.Context, v *domainsView) bool {
 	answers := v.reserve()
 	for i := range answers {
@@ -142,12 +140,8 @@ func (r *reservations) answer(ctx context.Context, v *domainsView) bool {
 		}
 		r.done(ctx, &answers[i])
 	}
-	for _, c := range v.contenders() {
-		if answerTo(c.claim) == unanswered && !v1alpha1.IsTenantID(c.tenant) {
-			r.queue.AddAfter(v.node, unregistered)
-		}
-	}
-	return true
+	// Nothing wakes the node when a namespace is registered, so it is looked at again, with growing pauses: each look lists all claims.
+	return !slices.ContainsFunc(v.contenders(), func(c contender) bool { return answerTo(c.claim) == unanswered && !v1alpha1.IsTenantID(c.tenant) })
 }
 
 // write sets a condition of all devices of a claim that wait. The write carries the claim's UID and resource version, so that the API server
