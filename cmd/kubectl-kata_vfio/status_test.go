@@ -18,7 +18,7 @@ import (
 func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 	c := client(append(sampleObjects(t), objectsOf(t, "testdata/parts.yaml")...))
 	stdout, stderr, code := ask(t, c, "status")
-	if code != exitFindings || !strings.Contains(stderr, "needs attention: 9 problems") {
+	if code != exitFindings || !strings.Contains(stderr, "needs attention: 10 problems") {
 		t.Errorf("exit code %d, want %d: %s", code, exitFindings, stderr)
 	}
 	golden.Compare(t, "status.txt", stdout)
@@ -55,6 +55,17 @@ func TestStatusOfAHealthyCluster(t *testing.T) {
 	stdout, _, _ = ask(t, c, "status", "-o", "json")
 	if got := documentOf[fleet.Status](t, stdout); len(got.Nodes) != 1 || got.Nodes[0].Plugin != "ready" || got.Nodes[0].PluginVersion != "1.2.3" || got.Nodes[0].Free != 1 || len(got.Problems) != 0 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestStatusShowsPodsThatAreOnNoNode: the scheduler has found no place for the plugin's pod, whose node publishes nothing.
+func TestStatusShowsPodsThatAreOnNoNode(t *testing.T) {
+	objects := healthy(t)
+	d := objects[1].(*appsv1.DaemonSet)
+	d.Status.DesiredNumberScheduled, d.Status.UpdatedNumberScheduled = 2, 2
+	stdout, _, code := ask(t, client(objects), "status")
+	if code != exitFindings || !strings.Contains(stdout, "✗ kata-vfio-plugin: 1 of 2 nodes have no pod that is ready") {
+		t.Errorf("exit code %d, want %d and the pod that is missing:\n%s", code, exitFindings, stdout)
 	}
 }
 

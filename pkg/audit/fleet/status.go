@@ -99,7 +99,11 @@ func (st *Status) add(subject, text, fix string) {
 func (st *Status) parts(s *State) {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		st.part(PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedOf(d)})
+		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedOf(d)}
+		st.part(p)
+		if p.Ready < p.Desired && !p.isRolling() { // a pod that is on no node yet is in no line of the nodes
+			st.add(d.Name, fmt.Sprintf("%d of %d nodes have no pod that is ready", p.Desired-p.Ready, p.Desired), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
+		}
 	}
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
