@@ -16,7 +16,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
@@ -84,34 +83,6 @@ func (l losses) Note(uid, why string) {
 	if l.table.Withdraw(uid, why) {
 		l.changes.Wake()
 	}
-}
-
-// holders looks what has functions. It implements [dra.Holders].
-type holders struct {
-	ctx     context.Context // of the service: a timer looks, and no call
-	service *service
-}
-
-// LookForLost makes the repair look soon. It never blocks.
-func (h holders) LookForLost() {
-	select {
-	case h.service.heldByLost <- struct{}{}:
-	default: // it is due already
-	}
-}
-
-// blockedLimit limits the look whether a process has a function in use.
-const blockedLimit = 30 * time.Second
-
-// Blocks reports whether a function or one of its disks is in use by a process, as Prepare sees it, or whether that is unknown.
-func (h holders) Blocks(a pci.Address) bool {
-	ctx, cancel := context.WithTimeout(h.ctx, blockedLimit)
-	defer cancel()
-	snap, err := h.service.watcher.Snapshot(ctx)
-	if err == nil {
-		err = h.service.node.Preparer.Order().Effects.Untaken(ctx, snap, plan.Ref{}, []pci.Address{a})
-	}
-	return err != nil
 }
 
 // nodeProcesses are the processes of a node. It implements [Processes].

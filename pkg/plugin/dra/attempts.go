@@ -22,7 +22,7 @@ type Attempts struct {
 	Kept time.Duration
 	// Changes is woken when a taint ends.
 	Changes Waker
-	// Holders, which may be nil, knows what has the functions.
+	// Holders find out what has the functions. nil: nobody does, and a taint ends after Kept.
 	Holders Holders
 
 	mu     sync.Mutex // guards failed
