@@ -55,10 +55,6 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	}
 	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Journal: s.node.Parts.Journal}
 	claims := &HandOvers{Claims: s.node.Preparer, Reporter: s.reporter, Changes: s.changes}
-	s.sandboxes.podres = podres.New(podres.Config{
-		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
-		Cluster: &sandboxClaims{service: s, allocations: allocations}, Requests: s.metrics, Intercept: s.tracer.Unary,
-	})
 	s.sandboxes.nri = nri.New(nri.Config{
 		Assignments: table, Claims: claims, Socket: s.config.NRI, Log: s.log,
 		Host: nri.Kernel{FS: s.node.Parts.FS, Files: nri.NewFinder(s.config.Node.Root)},
@@ -66,6 +62,10 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.config.ExemptNamespaces, ColdPlug: !s.config.Node.HotPlug,
 		},
 		Observer: runtimeCalls{s},
+	})
+	s.sandboxes.podres = podres.New(podres.Config{
+		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
+		Cluster: &sandboxClaims{service: s, allocations: allocations}, Renewer: s.sandboxes.nri, Requests: s.metrics, Intercept: s.tracer.Unary,
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)

@@ -49,6 +49,7 @@ type Plugin struct {
 	cfg  Config
 	live sandboxes
 	conn atomic.Pointer[connection] // the latest
+	work atomic.Pointer[worker]     // of the latest Run
 }
 
 // New returns a plugin that is not connected.
@@ -61,10 +62,19 @@ func (p *Plugin) Connected() bool {
 	return c != nil && c.synchronized.Load() && !c.isClosed()
 }
 
+// RenewLater resets a claim's devices in the background after the sandbox that had them, and tries again until that succeeds. It does
+// nothing if another sandbox has the devices by then, or if the plugin does not run: the next hand-over or Unprepare resets them.
+func (p *Plugin) RenewLater(claimUID, sandboxID string) {
+	if work := p.work.Load(); work != nil {
+		work.add(job{claim: claimUID, sandbox: journal.Sandbox{ID: sandboxID}, renew: true})
+	}
+}
+
 // Run serves the runtime until ctx ends, and connects again when the connection is lost. It returns
 // after the work in progress. Do not call it again before it has returned.
 func (p *Plugin) Run(ctx context.Context) {
 	work := newWorker(ctx, &p.cfg)
+	p.work.Store(work)
 	defer work.wait()
 	var logged string // the last failure in the log
 	for redial := firstRedial; ; redial = min(2*redial, lastRedial) {

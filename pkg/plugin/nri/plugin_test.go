@@ -115,6 +115,20 @@ func TestTwoInstancesDoNotGetInEachOthersWay(t *testing.T) {
 	}
 }
 
+func TestRenewLaterResetsInTheBackground(t *testing.T) {
+	n, r := tenants(t), startRuntime(t)
+	p, work := n.run(r, nil)
+	r.ready(p)
+	p.RenewLater("c1", "s0")
+	// The first connection resets what sandboxes had that no longer exist.
+	for got, want := "", "Renew c1 s0"; got != want; got = work.next() {
+	}
+}
+
+func TestRenewLaterWithoutRunIsDropped(t *testing.T) {
+	nri.New(nri.Config{}).RenewLater("c1", "s0") // does not panic
+}
+
 func TestSandboxIsEnteredAndItsDevicesAreResetAfterIt(t *testing.T) {
 	n, r := tenants(t), startRuntime(t)
 	n.process("4711")

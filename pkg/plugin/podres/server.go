@@ -47,6 +47,11 @@ type Claims interface {
 	HandOver(ctx context.Context, claimUID string, to journal.Sandbox) error
 }
 
+// Renewer resets a claim's devices in the background after a sandbox that had them; [nri.Plugin] implements it.
+type Renewer interface {
+	RenewLater(claimUID, sandboxID string)
+}
+
 // Cluster asks the API server about prepared claims.
 type Cluster interface {
 	// Reserve prepares a claim again for the pod that has it reserved now, or returns why not. The kubelet does not do so
@@ -89,6 +94,8 @@ type Config struct {
 	StopLimit time.Duration
 	// Cluster, which may be nil, is asked about claims whose devices a VM gets.
 	Cluster Cluster
+	// Renewer, which may be nil, goes on with a reset whose caller has given up.
+	Renewer Renewer
 	// Requests, which may be nil, counts each Get.
 	Requests Requests
 	// Intercept, which may be nil, wraps each call.
@@ -140,7 +147,8 @@ func (s *Server) GetAllocatableResources(
 // Get returns what to plug into a pod's VM: its prepared devices, each once, then what the kubelet
 // lists and the node's CDI specs resolve. Physical endpoints are not included, because Kata finds them
 // in the pod's network namespace. Get first hands the devices over to the sandbox, which resets those
-// that another sandbox of the pod had. It blocks until that is done or the caller cancels.
+// that another sandbox of the pod had. It blocks until that is done or the caller cancels; the reset then goes
+// on, and the pod's next sandbox finds the devices clean.
 //
 // Get can be repeated. After any error the VM must not start. The code is PermissionDenied for a caller
 // that may not ask, or asks for another pod; Unavailable if another try can succeed;
@@ -235,7 +243,22 @@ func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
 // handOver hands over all claims in parallel and returns all errors. The failure of one claim does not
 // interrupt the reset of another.
 func (s *Server) handOver(ctx context.Context, own []*Assignment, to journal.Sandbox) error {
-	return inParallel(own, func(a *Assignment) error { return s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
+	return inParallel(own, func(a *Assignment) error {
+		err := s.cfg.Claims.HandOver(ctx, a.Claim.UID, to)
+		if err != nil && ctx.Err() != nil {
+			s.renewLater(a, to.ID)
+		}
+		return err
+	})
+}
+
+// renewLater has the devices reset that a former sandbox of the pod had, although the new sandbox's shim has given up. Kata's Rust runtime
+// waits ten seconds, and on a busy node a reset with its proof takes longer: if each next sandbox of the pod had to begin it again, none
+// would get the devices.
+func (s *Server) renewLater(a *Assignment, sandboxID string) {
+	if s.cfg.Renewer != nil && a.Sandbox != nil && a.Sandbox.ID != sandboxID {
+		s.cfg.Renewer.RenewLater(a.Claim.UID, a.Sandbox.ID)
+	}
 }
 
 // inParallel calls do for all claims in parallel and returns all errors.
