@@ -133,6 +133,21 @@ func (c *Claim) HasOurs() bool {
 	return slices.ContainsFunc(c.Allocated, func(a Allocated) bool { return a.ID.IsOurs() })
 }
 
+// Tolerations returns what all requests of the claim tolerate, also those of alternatives.
+func (c *Claim) Tolerations() []resourceapi.DeviceToleration {
+	var all []resourceapi.DeviceToleration
+	for i := range c.Object.Spec.Devices.Requests {
+		r := &c.Object.Spec.Devices.Requests[i]
+		if r.Exactly != nil {
+			all = append(all, r.Exactly.Tolerations...)
+		}
+		for j := range r.FirstAvailable {
+			all = append(all, r.FirstAvailable[j].Tolerations...)
+		}
+	}
+	return all
+}
+
 // Owned returns the devices that the claim has to itself. Those with adminAccess are left out: such a claim allocates nothing.
 func (c *Claim) Owned() []ID {
 	var ids []ID

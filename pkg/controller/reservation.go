@@ -132,7 +132,7 @@ func (v *domainsView) answer(c *contender, holders []contender) (r reservation, 
 	}
 	for i := range holders {
 		h := &holders[i]
-		if shared := overlap(c.domains, h.domains); shared != "" && h.tenant != c.tenant {
+		if shared := isolation.Overlap(c.domains, h.domains); shared != "" && h.tenant != c.tenant {
 			return taken(c, fmt.Sprintf("another tenant's claim was first in %s", shared)), false
 		}
 	}
@@ -144,21 +144,6 @@ func taken(c *contender, why string) reservation {
 		c.claim, v1alpha1.ConditionDomainTaken, true, rule.DomainTaken,
 		"the exclusive domains of the allocated devices are not free: " + why + "; the scheduler looks for other devices",
 	}
-}
-
-// overlap returns a domain that two claims on a node share, "" if there is none. The whole node overlaps with each of its domains.
-func overlap(a, b []string) string {
-	for _, x := range a {
-		for _, y := range b {
-			if x == y || x == string(isolation.NodeDomain) {
-				return y
-			}
-			if y == string(isolation.NodeDomain) {
-				return x
-			}
-		}
-	}
-	return ""
 }
 
 func unique(keys []string) []string {

@@ -63,6 +63,22 @@ func (d ExclusiveDomain) Key() string {
 	return string(d.Kind) + "/" + d.Name
 }
 
+// Overlap returns a domain that two devices of a node share, by [ExclusiveDomain.Key], and "" if there is none. The whole node overlaps
+// with each of its domains.
+func Overlap(a, b []string) string {
+	for _, x := range a {
+		for _, y := range b {
+			if x == y || x == string(NodeDomain) {
+				return y
+			}
+			if y == string(NodeDomain) {
+				return x
+			}
+		}
+	}
+	return ""
+}
+
 // unknownNUMA is the name of the domain of all functions whose NUMA node the firmware does not say. They may be on any
 // node, so they are one domain.
 const unknownNUMA = "unknown"

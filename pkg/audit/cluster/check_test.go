@@ -267,7 +267,9 @@ func judge(s *world) *finding.Report {
 }
 
 func TestGoodClusterPasses(t *testing.T) {
-	r := judge(good())
+	s := good()
+	exclusive(s)
+	r := judge(s)
 	for _, f := range r.Findings {
 		if f.State != finding.Pass && f.Text != "no node's report was given (--node-report)" {
 			t.Errorf("%s %s: %s", f.ID, f.State, f.Text)
@@ -347,6 +349,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-031", "a claim that was allocated from one", func(s *world) {
 			s.Claims[0].Status.Allocation.Devices.Results[0].SkipNodeOperations = []resourceapi.SkipNodeOperation{"NodeUnprepareResources"}
 		}, "claim t1/gpu"},
+		{"K8S-033", "two tenants", func(s *world) { exclusive(s); joined(s, "t2", blueTenant) }, "claim t2/late"},
+		{"K8S-033", "a free device without taint", func(s *world) { exclusive(s); s.Slices[0].Spec.Devices[1].Taints = nil }, "node n1"},
 		{"K8S-030", "an attribute of another type", func(s *world) {
 			s.Slices[0].Spec.Devices[0].Attributes["isolated"] = resourceapi.DeviceAttribute{StringValue: new("true")}
 		}, "node n1"},
