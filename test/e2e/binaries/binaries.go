@@ -42,11 +42,14 @@ const (
 )
 
 // Modules are all modules.
-func Modules() []Module { return []Module{Kube, Containerd, Runc, Helm, CNI, Image, Kueue} }
+func Modules() []Module { return append(OfNode(), Kueue) }
+
+// OfNode are the modules of a cluster with a node: all that a control plane, a node and its pods run.
+func OfNode() []Module { return []Module{Kube, Containerd, Runc, Helm, CNI, Image} }
 
 // Config is what to build.
 type Config struct {
-	// Modules are the modules whose commands are needed; all of them if there are none.
+	// Modules are the modules whose commands are needed.
 	Modules []Module
 	// Progress takes lines about what is being built, and since when; nil drops them. Nothing is written where the
 	// cache has all.
@@ -56,9 +59,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if len(c.Modules) == 0 {
-		c.Modules = Modules()
-	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}

@@ -149,7 +149,7 @@ func onLoopback(ctx context.Context, name string) error {
 
 func (n *Node) start(ctx context.Context) error {
 	begin := time.Now()
-	set, err := binaries.Ensure(ctx, binaries.Config{Progress: n.config.Progress})
+	set, err := binaries.Ensure(ctx, binaries.Config{Modules: binaries.OfNode(), Progress: n.config.Progress})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func startBuild(ctx context.Context) *build {
 	b := &build{done: make(chan struct{})}
 	go func() {
 		defer close(b.done)
-		_, b.err = binaries.Ensure(ctx, binaries.Config{Progress: b, Nice: true})
+		_, b.err = binaries.Ensure(ctx, binaries.Config{Modules: binaries.OfNode(), Progress: b, Nice: true})
 	}()
 	return b
 }
