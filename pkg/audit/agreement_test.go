@@ -164,7 +164,7 @@ func (c *tally) try(t *testing.T, s *device.Snapshot) {
 
 func everything() *v1alpha1.NodeConfig {
 	return &v1alpha1.NodeConfig{
-		Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "other"}}}},
+		Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "accelerator", "other"}}}},
 		Pairing: v1alpha1.PairingSwitch,
 	}
 }

@@ -184,7 +184,7 @@ func (d *Device) Grade() Grade {
 }
 
 // Assignable reports whether the function is of a kind that is given to VMs: a
-// GPU, PF, VF or NVMe drive.
+// GPU, PF, VF, NVMe drive or accelerator.
 func (d *Device) Assignable() bool {
 	return d.Type != device.Other && d.Type != device.Bridge
 }

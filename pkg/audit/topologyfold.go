@@ -95,6 +95,7 @@ func (t grades) typeWords() string {
 		{device.VFType, "VF", "VFs"},
 		{device.GPUVF, "VF of a GPU", "VFs of GPUs"},
 		{device.NVMe, "NVMe drive", "NVMe drives"},
+		{device.Accelerator, "accelerator", "accelerators"},
 		{device.Other, "other", "others"},
 	} {
 		switch n := t.types[kind.of]; n {

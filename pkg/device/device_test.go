@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,10 +41,13 @@ func TestClassify(t *testing.T) {
 		{"NVMe controller", 0x010802, "", false, false, device.NVMe},
 		{"NVMe controller with SR-IOV", 0x010802, "", true, false, device.NVMe},
 		{"VF of an NVMe controller", 0x010802, "", false, true, device.NVMe},
-		{"VF of a crypto accelerator", 0x0b4000, "", false, true, device.Other},
+		{"VF of a crypto accelerator", 0x0b4000, "", false, true, device.Accelerator},
 		{"VF of an InfiniBand controller", 0x020700, "", false, true, device.VFType},
 		{"SATA controller", 0x010601, "", false, false, device.Other},
-		{"crypto accelerator with SR-IOV", 0x0b4000, "", true, false, device.PFType},
+		{"crypto accelerator with SR-IOV", 0x0b4000, "", true, false, device.Accelerator},
+		{"crypto accelerator", 0x0b4000, "", false, false, device.Accelerator},
+		{"security processor", 0x108000, "", false, false, device.Other},
+		{"storage adapter with SR-IOV", 0x010700, "", true, false, device.PFType},
 		{"NVSwitch", 0x068000, pci.HeaderNormal, false, false, device.Other},
 		{"NVSwitch in a capture without configuration space", 0x068000, "", false, false, device.Other},
 		{"switch port of the class of other bridges", 0x068000, pci.HeaderBridge, false, false, device.Bridge},
@@ -68,9 +72,10 @@ func TestClassify(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, f := range map[string]device.Function{
-		"gpu-0000-3b-00-0": {Type: device.GPU, Address: addr(t, "0000:3b:00.0")},
-		"vf-0000-5e-10-7":  {Type: device.VFType, Address: addr(t, "0000:5e:10.7")},
-		"pf-10000-e1-00-0": {Type: device.PFType, Address: addr(t, "10000:e1:00.0")},
+		"gpu-0000-3b-00-0":         {Type: device.GPU, Address: addr(t, "0000:3b:00.0")},
+		"vf-0000-5e-10-7":          {Type: device.VFType, Address: addr(t, "0000:5e:10.7")},
+		"pf-10000-e1-00-0":         {Type: device.PFType, Address: addr(t, "10000:e1:00.0")},
+		"accelerator-0000-b1-01-0": {Type: device.Accelerator, Address: addr(t, "0000:b1:01.0")},
 	} {
 		if got := f.Name(); got != name {
 			t.Errorf("name of %s %v is %q, want %q", f.Type, f.Address, got, name)
@@ -83,6 +88,36 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"", "gpu", "gpu-", "gpu-0000-3b-00", "0000-3b-00-0", "tpu-0000-3b-00-0", "bridge-0000-3b-00-0", "gpu-0000:3b:00.0"} {
 		if typ, a, err := device.ParseName(name); err == nil {
 			t.Errorf("ParseName(%q) = %q, %v; want an error", name, typ, a)
+		}
+	}
+}
+
+// TestFormerNames keeps the names under which earlier versions published a function, and takes no other.
+func TestFormerNames(t *testing.T) {
+	at := addr(t, "0000:b1:00.0")
+	for name, c := range map[string]struct {
+		f    device.Function
+		want []string
+	}{
+		"accelerator": {device.Function{Type: device.Accelerator, Address: at}, []string{"accelerator", "other"}},
+		"its VF":      {device.Function{Type: device.Accelerator, Address: at, VF: &device.VF{}}, []string{"accelerator", "other"}},
+		"its PF":      {device.Function{Type: device.Accelerator, Address: at, PF: &device.PF{}}, []string{"accelerator", "pf"}},
+		"NIC's VF":    {device.Function{Type: device.VFType, Address: at, VF: &device.VF{}}, []string{"vf"}},
+		"GPU's VF":    {device.Function{Type: device.GPUVF, Address: at, VF: &device.VF{}}, []string{"gpuvf"}},
+		"other":       {device.Function{Type: device.Other, Address: at}, []string{"other"}},
+	} {
+		var got []string
+		for _, kind := range device.Types() {
+			if c.f.HasName(string(kind) + "-" + at.Label()) {
+				got = append(got, string(kind))
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s has the names of the types %q, want %q", name, got, c.want)
+		}
+		if c.f.HasName(c.f.Name() + "0") {
+			t.Errorf("%s has the name of another address", name)
 		}
 	}
 }

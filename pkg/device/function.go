@@ -15,24 +15,26 @@ import (
 // Type is the operator's name for a kind of function.
 type Type string
 
-// The types. A NIC, NVMe or accelerator with SR-IOV is a PF. A virtual function has the type of its purpose: [VFType] is
-// one of a NIC.
+// The types follow the purpose of a function, of PFs and VFs alike. [PFType] and [VFType] are a NIC and its VF, and
+// [PFType] is also a function of a class without a type of its own that has SR-IOV.
 const (
-	GPU    Type = "gpu"
-	PFType Type = "pf"
-	VFType Type = "vf"
-	GPUVF  Type = "gpuvf"
-	NVMe   Type = "nvme"
-	Bridge Type = "bridge"
-	Other  Type = "other"
+	GPU         Type = "gpu"
+	PFType      Type = "pf"
+	VFType      Type = "vf"
+	GPUVF       Type = "gpuvf"
+	NVMe        Type = "nvme"
+	Accelerator Type = "accelerator"
+	Bridge      Type = "bridge"
+	Other       Type = "other"
 )
 
 // Types lists every type, in the order in which they are shown.
-func Types() []Type { return []Type{GPU, PFType, VFType, GPUVF, NVMe, Bridge, Other} }
+func Types() []Type { return []Type{GPU, PFType, VFType, GPUVF, NVMe, Accelerator, Bridge, Other} }
 
 // Classify returns the type of a function from its class, its header and its SR-IOV role. A display, 3D or processing
 // accelerator is a GPU even if it has SR-IOV itself, and its VFs are of type GPUVF. A network controller without SR-IOV
-// is a PF too: it is the whole physical function. An NVSwitch, and a VF for encryption or compression, are of type Other.
+// is a PF too: it is the whole physical function. Co-processors, for encryption or compression, are accelerators. An NVSwitch
+// is of type Other, and so is an encryption controller (class 10): most of them are security processors of the platform.
 func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 	switch {
 	case isVF:
@@ -45,6 +47,8 @@ func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 		return PFType
 	case class.Sub() == pci.ClassNVMe:
 		return NVMe
+	case class.Sub() == pci.ClassCoprocessor:
+		return Accelerator
 	case isPF:
 		return PFType
 	default:
@@ -60,6 +64,8 @@ func classifyVF(class pci.Class) Type {
 		return GPUVF
 	case class.Sub() == pci.ClassNVMe:
 		return NVMe
+	case class.Sub() == pci.ClassCoprocessor:
+		return Accelerator
 	default:
 		return Other
 	}
@@ -245,6 +251,24 @@ func (f *Function) onLink() bool {
 // Name is the function's device name in ResourceSlices, a DNS label:
 // "gpu-0000-3b-00-0".
 func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label() }
+
+// HasName reports whether name is the function's device name, or the one that earlier versions gave it. Claims that were
+// allocated by that name keep it.
+func (f *Function) HasName(name string) bool {
+	former := f.formerType()
+	return name == f.Name() || former != "" && name == string(former)+"-"+f.Address.Label()
+}
+
+// formerType returns the type that earlier versions gave the function, which had no accelerators; empty if it is the same.
+func (f *Function) formerType() Type {
+	switch {
+	case f.Type != Accelerator:
+		return ""
+	case f.PF != nil:
+		return PFType
+	}
+	return Other
+}
 
 // CanReset reports whether the kernel offers the reset method for f.
 func (f *Function) CanReset(method string) bool {

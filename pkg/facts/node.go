@@ -174,10 +174,10 @@ func fact(name, value, how string, err error) Fact {
 }
 
 // Functions returns the functions of the given types, by address; without types the assignable ones: GPUs and their VFs,
-// PFs, VFs and NVMe drives.
+// PFs, VFs, NVMe drives and accelerators.
 func (n *Node) Functions(types ...device.Type) []*device.Function {
 	if len(types) == 0 {
-		types = []device.Type{device.GPU, device.PFType, device.VFType, device.GPUVF, device.NVMe}
+		types = []device.Type{device.GPU, device.PFType, device.VFType, device.GPUVF, device.NVMe, device.Accelerator}
 	}
 	var found []*device.Function
 	for i := range n.Snapshot.Functions {

@@ -66,6 +66,7 @@ const (
 	ClassOtherBridge = 0x0680 // an NVSwitch, a non-transparent bridge
 	ClassUSB         = 0x0c03
 	ClassSerialOther = 0x0c80 // USB Type-C UCSI of a GPU
+	ClassCoprocessor = 0x0b40 // an accelerator for encryption or compression, such as Intel's QuickAssist
 	BaseStorage      = 0x01
 	BaseNetwork      = 0x02
 	BaseDisplay      = 0x03

@@ -81,7 +81,7 @@ func (c *candidate) present() *rule.Verdict {
 	}
 	// PCI addresses are reused: after a card is replaced or the bus is renumbered, another function can have this
 	// address. The name contains the type and so detects the change.
-	if f.Name() != c.claimed.Name {
+	if !f.HasName(c.claimed.Name) {
 		return &rule.Verdict{
 			Code: rule.WrongType, Driver: f.Driver,
 			Text: fmt.Sprintf("%s is now a %s (%s:%s, class %s)", f.Address, f.Type, f.Vendor, f.Device, f.Class),

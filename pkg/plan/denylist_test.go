@@ -59,7 +59,7 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 			}
 			n := node(s)
 			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-				{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf", "other"}}},
+				{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf", "accelerator", "other"}}},
 			}}, s)
 			req := asking(s, c.function.Address)
 			req.Devices[0].VFIO.AllowUnisolated, req.Devices[0].VFIO.Reset = new(true), v1alpha1.ResetSkip

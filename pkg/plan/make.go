@@ -216,7 +216,7 @@ type candidate struct {
 func newCandidate(m *maker, d *claim.Device) *candidate {
 	c := &candidate{maker: m, claimed: d}
 	f, ok := m.node.Snapshot.Function(d.Address)
-	if !ok || f.Name() != d.Name {
+	if !ok || !f.HasName(d.Name) {
 		return c
 	}
 	c.f, c.choice, c.all = f, m.node.Selection.Choice(f.Address), assignmentSet(m.node.Snapshot, f)

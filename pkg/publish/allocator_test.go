@@ -112,7 +112,7 @@ func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.Resource
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
 		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
-	lister := classes{"gpu", "pf", "vf", "gpu-vf", "nvme", "other"}
+	lister := classes{"gpu", "pf", "vf", "gpuvf", "gpu-vf", "nvme", "accelerator", "other"}
 	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, slices, cache)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ const (
 // doesn't apply or is not known is absent, so selectors need optional access:
 // an error on one device fails the scheduling of the pod cluster-wide.
 const (
-	// AttrType is the device type: gpu, pf, vf, gpuvf, nvme, other, and gpu-vf for a pair. The other attributes of a pair
+	// AttrType is the device type: gpu, pf, vf, gpuvf, nvme, accelerator, other, and gpu-vf for a pair. The other attributes of a pair
 	// are its GPU's, except for AttrPF, AttrVFIndex and AttrRDMA, and for AttrIsolated and AttrAuditSeverity,
 	// which cover both.
 	AttrType resourceapi.QualifiedName = "type"

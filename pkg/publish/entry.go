@@ -144,6 +144,9 @@ func allocated(n *Node, a Allocated) *entry {
 	e := &entry{name: a.Name, kind: parts[0].Type, addr: parts[0].Address, pool: a.Pool}
 	e.f = e.present(n, &parts[0])
 	if len(parts) == 1 {
+		if e.f != nil {
+			e.kind = e.f.Type // the name may be one with a former type
+		}
 		e.staysShared(n)
 		return e
 	}
@@ -159,7 +162,7 @@ func allocated(n *Node, a Allocated) *entry {
 // be withdrawn because of it.
 func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	f, ok := n.Snapshot.Function(p.Address)
-	if !ok || f.Name() != p.Name {
+	if !ok || !f.HasName(p.Name) {
 		e.withdrawn = rule.Gone
 		return nil
 	}
@@ -178,7 +181,7 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 func (e *entry) leave(n *Node) {
 	switch {
 	case e.withdrawn != "":
-	case device.IsFormerPool(e.pool) != n.FormerNames:
+	case device.IsFormerPool(e.pool) != n.FormerNames, e.f != nil && e.vf == nil && e.f.Name() != e.name:
 		e.withdrawn = rule.Renamed
 	default:
 		e.withdrawn = rule.Moved

@@ -26,7 +26,7 @@ func addr(t testing.TB, text string) pci.Address {
 // everything is a config by which all that may be taken is ours.
 func everything() *v1alpha1.NodeConfig {
 	return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "other"}}},
+		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "accelerator", "other"}}},
 	}}
 }
 
@@ -88,6 +88,7 @@ const (
 	audio  pci.Class = 0x040300
 	nic    pci.Class = 0x020000
 	nvme   pci.Class = 0x010802
+	crypto pci.Class = 0x0b4000
 	bridge pci.Class = 0x060400
 )
 

@@ -124,6 +124,44 @@ func TestOrderIsBestIsolatedFirst(t *testing.T) {
 	}
 }
 
+// TestFormerTypeKeepsItsName: earlier versions had no accelerators. A claim's device keeps the name that it was allocated by, and is not
+// on offer under another one.
+func TestFormerTypeKeepsItsName(t *testing.T) {
+	pool := "worker-1/kata-vfio.dev/pf-0000-b1-00-0"
+	former, current := publish.Allocated{Pool: pool, Name: "other-0000-b1-01-0"}, publish.Allocated{Pool: pool, Name: "accelerator-0000-b1-01-0"}
+	renamed := []string{publish.TaintWithdrawn + "=Renamed"}
+	for name, test := range map[string]struct {
+		held, lingering []publish.Allocated
+		want            map[string][]string // taints by device
+	}{
+		"fresh":             {nil, nil, map[string][]string{current.Name: nil}},
+		"held before":       {[]publish.Allocated{former}, []publish.Allocated{former}, map[string][]string{former.Name: nil}},
+		"perhaps a claim's": {nil, []publish.Allocated{former}, map[string][]string{former.Name: renamed}},
+		"held since":        {[]publish.Allocated{current}, []publish.Allocated{current}, map[string][]string{current.Name: nil}},
+		"held both ways":    {[]publish.Allocated{former}, []publish.Allocated{former, current}, map[string][]string{former.Name: nil, current.Name: {publish.TaintWithdrawn + "=Moved"}}},
+	} {
+		pf, vf := function(t, "0000:b1:00.0", crypto, 1), function(t, "0000:b1:01.0", crypto, 2)
+		pf.PF, vf.VF = &device.PF{TotalVFs: 16, NumVFs: 1}, &device.VF{PF: pf.Address}
+		n := nodeOf(pf, vf)
+		n.Allocated, n.Lingering = test.held, test.lingering
+		got := map[string][]string{}
+		for _, s := range publish.Pools(n)[pool].Slices {
+			for _, d := range s.Devices {
+				got[d.Name] = nil
+				for _, taint := range d.Taints {
+					got[d.Name] = append(got[d.Name], taint.Key+"="+taint.Value)
+				}
+				if kind := d.Attributes[publish.AttrType].StringValue; kind == nil || *kind != "accelerator" {
+					t.Errorf("%s: type of %s is %v, want accelerator", name, d.Name, kind)
+				}
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func TestAllocatedDevices(t *testing.T) {
 	fresh := func() *publish.Node {
 		return nodeOf(append(pfWith(t, "0000:5e:00.0", 7, 1, 10), hopper(t, "0000:3b:00.0", 1))...)

@@ -38,9 +38,12 @@ func randomNode(t *testing.T, r *rand.Rand) *publish.Node {
 			functions = append(functions, pfWith(t, fmt.Sprintf("0000:%02x:00.0", bus+0x21), 4, r.IntN(5), group())...)
 		}
 	}
+	if r.IntN(4) > 0 {
+		functions = append(functions, function(t, "0000:08:00.0", crypto, group()))
+	}
 	n := nodeOf(functions...)
 	var types []string
-	for _, name := range []string{"gpu", "pf", "vf", "other"} {
+	for _, name := range []string{"gpu", "pf", "vf", "accelerator", "other"} {
 		if r.IntN(4) > 0 {
 			types = append(types, name)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -15,17 +17,46 @@ import (
 // An upgraded cluster is one in which an earlier version of the plugin has published, and the version under test takes over. Until then,
 // and after a downgrade, the earlier version knows its own names of pools only.
 
-// describePools is what the plugin publishes, of the version that runs.
+// poolsOf is what the plugin publishes, of the version that runs. The earlier one had no accelerators: they were of type other.
 func (c *cluster) poolsOf(n *publish.Node) map[string]publish.Pool {
 	if !c.earlier {
 		return publish.Pools(n)
 	}
-	foreign := func(a publish.Allocated) bool { return !device.IsFormerPool(a.Pool) }
 	own := *n
 	own.FormerNames = true
-	own.Allocated = slices.DeleteFunc(slices.Clone(n.Allocated), foreign)
-	own.Lingering = slices.DeleteFunc(slices.Clone(n.Lingering), foreign)
-	return publish.Pools(&own)
+	own.Allocated, own.Lingering = knownEarlier(n.Allocated), knownEarlier(n.Lingering)
+	own.Consumed = map[publish.Allocated][]resourceapi.DeviceCounterConsumption{}
+	for a, consumed := range n.Consumed {
+		own.Consumed[publish.Allocated{Pool: a.Pool, Name: typed(a.Name, "other", "accelerator")}] = consumed
+	}
+	pools := publish.Pools(&own)
+	for _, p := range pools {
+		for _, s := range p.Slices {
+			for i := range s.Devices {
+				s.Devices[i].Name = typed(s.Devices[i].Name, "accelerator", "other")
+			}
+		}
+	}
+	return pools
+}
+
+// knownEarlier returns the devices in pools that the earlier version knows, by the names that this version gives them.
+func knownEarlier(all []publish.Allocated) []publish.Allocated {
+	var known []publish.Allocated
+	for _, a := range all {
+		if device.IsFormerPool(a.Pool) {
+			known = append(known, publish.Allocated{Pool: a.Pool, Name: typed(a.Name, "other", "accelerator")})
+		}
+	}
+	return known
+}
+
+// typed returns the name of the cluster's accelerator with another type, and any other name as it is.
+func typed(name, from, to string) string {
+	if name == from+"-0000-05-00-0" {
+		return to + "-0000-05-00-0"
+	}
+	return name
 }
 
 // upgrade replaces the earlier version. While both run, the earlier one may write its slices again.
@@ -51,11 +82,16 @@ func (c *cluster) upgrade() string {
 // newUpgrade is a cluster in which the earlier version has published.
 func newUpgrade(t *testing.T, seed uint64, b breach) *cluster {
 	c := newCluster(t, seed, b)
+	c.begin()
+	return c
+}
+
+// begin has the earlier version publish.
+func (c *cluster) begin() {
 	c.earlier, c.plugin = true, publish.Withdrawals{}
 	c.publish()
 	c.accept()
 	c.look()
-	return c
 }
 
 // TestUpgradeGivesNothingAwayTwice: claims have devices from pools with former names, or get them while the plugin is replaced, and the
@@ -83,6 +119,38 @@ func TestUpgradeGivesNothingAwayTwice(t *testing.T) {
 	}
 	t.Logf("at the end claims have %d devices by former names of pools, and %d by the current ones", former, current)
 	if former < runs/4 || current < runs/2 {
+		t.Error("that tests nothing")
+	}
+}
+
+// TestUpgradeKeepsNamesOfFormerTypes: the same for an accelerator, which had the name of another type. Its hardware and config stay as they
+// are, so that only the upgrade renames it.
+func TestUpgradeKeepsNamesOfFormerTypes(t *testing.T) {
+	const runs = 60
+	former, current := 0, 0
+	for seed := range uint64(runs) {
+		c := newCluster(t, seed, noBreach)
+		c.still, c.vfs, c.types = true, [2]int{}, []string{"accelerator", "gpu"}
+		c.begin()
+		why := c.run(40)
+		if why == "" {
+			c.events = append(c.events, c.upgrade())
+			why = c.run(200)
+		}
+		if why != "" {
+			t.Fatalf("seed %d: %s, after %d events:\n%s", seed, why, len(c.events), strings.Join(c.events, "\n"))
+		}
+		for _, b := range c.booked {
+			switch b.device.Name {
+			case "other-0000-05-00-0":
+				former++
+			case "accelerator-0000-05-00-0":
+				current++
+			}
+		}
+	}
+	t.Logf("at the end claims have %d accelerators by the former name, and %d by the current one", former, current)
+	if former < 5 || current < 5 {
 		t.Error("that tests nothing")
 	}
 }

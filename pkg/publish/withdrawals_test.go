@@ -71,6 +71,8 @@ type cluster struct {
 	types   []string
 	pairing v1alpha1.Pairing
 	quotas  bool
+	// still is set while neither hardware nor config changes.
+	still bool
 
 	plugin  publish.Withdrawals
 	handed  *offer // latest of the plugin, nil once the API server has it
@@ -106,6 +108,9 @@ func (c *cluster) node() *publish.Node {
 	add(function(c.t, "0000:01:00.0", gpu3D, 1), function(c.t, "0000:01:00.1", audio, 2)) // companions
 	add(function(c.t, "0000:02:00.0", gpu3D, 3), function(c.t, "0000:03:00.0", nvme, 3))  // one group
 	add(function(c.t, "0000:04:00.0", gpu3D, 4))
+	if slices.Contains(c.types, "accelerator") {
+		add(function(c.t, "0000:05:00.0", crypto, 5))
+	}
 	for i, n := range c.vfs {
 		functions := pfWith(c.t, fmt.Sprintf("0000:%02x:00.0", 0x21+i), 4, n, 20*(i+1))
 		for _, f := range functions[1:] {
@@ -151,6 +156,9 @@ func (c *cluster) step() string {
 
 // change changes hardware or config.
 func (c *cluster) change() string {
+	if c.still {
+		return "no change"
+	}
 	switch c.r.IntN(5) {
 	case 4:
 		c.quotas = !c.quotas
@@ -229,7 +237,11 @@ func (c *cluster) look() string {
 
 // schedule lets the scheduler allocate a device for a claim. It knows what it has allocated.
 func (c *cluster) schedule() string {
-	kind := []string{"gpu", "gpu", "vf", "pf", "gpu-vf", "gpu-vf", "nvme", "other"}[c.r.IntN(8)]
+	kinds := []string{"gpu", "gpu", "vf", "pf", "gpu-vf", "gpu-vf", "nvme", "other"}
+	if c.still {
+		kinds = c.types
+	}
+	kind := kinds[c.r.IntN(len(kinds))]
 	for _, a := range allocateFrom(c.t, c.cache, c.seen.slices, c.devices(), claimFor(kind)) {
 		c.unmet(a)
 		c.booked = append(c.booked, &booking{device: a, latest: c.now + bindTime, mates: map[publish.Allocated]bool{}})

@@ -269,8 +269,8 @@ const (
 	Gone Code = "Gone"
 	// Moved: the device will be published in another pool or as a pair.
 	Moved Code = "Moved"
-	// Renamed: the device will be published in a pool with another name: an earlier version named its pool
-	// (device.IsFormerPool).
+	// Renamed: the device will be published under another name or in a pool with another name: an earlier version named it
+	// or its pool (device.Function.HasName, device.IsFormerPool).
 	Renamed Code = "Renamed"
 	// ClaimsRefused: the node refuses all new claims from now on.
 	ClaimsRefused Code = "ClaimsRefused"

@@ -120,7 +120,7 @@ type DeviceRule struct {
 // DeviceMatch is a condition for functions. Every set field must match, and at least one must be set. A list matches if
 // one of its entries does.
 type DeviceMatch struct {
-	// Types are device types: gpu, pf, vf (of a NIC), gpuvf, nvme, other.
+	// Types are device types: gpu, pf, vf (of a NIC), gpuvf, nvme, accelerator, other.
 	Types []string `json:"types,omitempty"`
 	// Vendors and Devices are ids of four hexadecimal digits. Devices needs
 	// Vendors, since a device id means something only to its vendor.
@@ -300,7 +300,9 @@ const (
 )
 
 // matchTypes returns the device types that a rule may name: all except bridges, which are never assigned.
-func matchTypes() []string { return []string{typeGPU, "pf", typeVF, "gpuvf", "nvme", "other"} }
+func matchTypes() []string {
+	return []string{typeGPU, "pf", typeVF, "gpuvf", "nvme", "accelerator", "other"}
+}
 
 // isClassPrefix reports whether text is the first two, four or six digits of
 // a class code.

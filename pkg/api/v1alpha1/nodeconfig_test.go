@@ -111,7 +111,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"no match":        {nodeHead + "devices:\n- name: a\n", "NodeConfig: devices[0].match: empty; set at least one of types,"},
 		"empty match":     {rule("{}"), "NodeConfig: devices[0].match: empty; set at least one of types,"},
 		"empty list":      {rule("{types: []}"), "NodeConfig: devices[0].match.types: the list is empty, so that the rule matches nothing; remove it or fill it"},
-		"bad type":        {rule("{types: [bridge]}"), `NodeConfig: devices[0].match.types[0]: "bridge" is not one of gpu, pf, vf, gpuvf, nvme, other`},
+		"bad type":        {rule("{types: [bridge]}"), `NodeConfig: devices[0].match.types[0]: "bridge" is not one of gpu, pf, vf, gpuvf, nvme, accelerator, other`},
 		"empty type":      {rule(`{types: [""]}`), `NodeConfig: devices[0].match.types[0]: "" is not one of gpu,`},
 		"bad class":       {rule(`{classes: ["3"]}`), `NodeConfig: devices[0].match.classes[0]: "3" is not a class; want the first two, four or six hexadecimal digits`},
 		"class with 0x":   {rule(`{classes: ["0x0302"]}`), `NodeConfig: devices[0].match.classes[0]: "0x0302" is not a class`},
@@ -154,7 +154,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"bad handler": {nodeHead + "allowedHandlers: [Kata]\n", `NodeConfig: allowedHandlers[0]: "Kata" is not a RuntimeClass handler`},
 		"all at once": {
 			nodeHead + "devices:\n- {match: {types: [x], classes: [z]}}\n- {match: {}}\n",
-			`NodeConfig: devices[0].match.types[0]: "x" is not one of gpu, pf, vf, gpuvf, nvme, other; devices[0].match.classes[0]: "z" is not a class; ` +
+			`NodeConfig: devices[0].match.types[0]: "x" is not one of gpu, pf, vf, gpuvf, nvme, accelerator, other; devices[0].match.classes[0]: "z" is not a class; ` +
 				`want the first two, four or six hexadecimal digits of the class code such as "0302"; devices[1].match: empty;`,
 		},
 	}

@@ -29,7 +29,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 	m := nodeMetrics{
 		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_devices",
-			Help: "Published devices by type (gpu, pf, vf, gpuvf, nvme, other) and health (healthy, unhealthy).",
+			Help: "Published devices by type (gpu, pf, vf, gpuvf, nvme, accelerator, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_orphans",
