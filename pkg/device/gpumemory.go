@@ -2,6 +2,9 @@ package device
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
+// vendorAMD is the id of AMD's GPUs.
+const vendorAMD pci.ID = 0x1002
+
 // model is a vendor and device id.
 type model struct{ vendor, device pci.ID }
 
@@ -9,7 +12,7 @@ type model struct{ vendor, device pci.ID }
 // sheets). A GPU's BARs don't say it: they are a power of two, and often larger or much smaller. Models that share an id and differ
 // in memory are not listed.
 func gpuGiB(id model) uint64 {
-	const nvidia, amd, intel = 0x10de, 0x1002, 0x8086
+	const nvidia, amd, intel = 0x10de, vendorAMD, 0x8086
 	switch id {
 	case model{nvidia, 0x2901}: // B200
 		return 180
@@ -67,4 +70,22 @@ func (f *Function) GPUMemory() (size uint64, known bool) {
 		}
 	}
 	return size, false
+}
+
+// GPUMemory returns the memory of a GPU, as [Function.GPUMemory] does, or of a VF of one. That of a VF is known where the vendor
+// says how its driver divides a model's memory: AMD's gim has 1 VF or 8 alike ones on an MI300X. It is 0 for other VFs, whose BARs
+// don't say it.
+func (s *Snapshot) GPUMemory(f *Function) (size uint64, known bool) {
+	if f.Type != GPUVF || f.VF == nil {
+		return f.GPUMemory()
+	}
+	pf, ok := s.Function(f.VF.PF)
+	if !ok || pf.PF == nil || (model{pf.Vendor, pf.Device}) != (model{vendorAMD, 0x74a1}) {
+		return 0, false
+	}
+	switch pf.PF.NumVFs {
+	case 1, 8:
+		return gpuGiB(model{pf.Vendor, pf.Device}) << 30 / uint64(pf.PF.NumVFs), true
+	}
+	return 0, false
 }

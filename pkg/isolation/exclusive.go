@@ -89,7 +89,7 @@ func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (Excl
 	name, ok := "", true
 	switch kind {
 	case CardDomain:
-		name = physical(s, f).Card().String()
+		name = s.Card(f).String()
 	case PFDomain:
 		name = physical(s, f).Address.String()
 	case SwitchDomain:

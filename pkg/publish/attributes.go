@@ -50,6 +50,11 @@ const (
 	AttrPortSpeed resourceapi.QualifiedName = "portSpeed"
 	// AttrMemorySource says where [CapacityMemory] comes from: "model" or "bar". See [device.Function.GPUMemory].
 	AttrMemorySource resourceapi.QualifiedName = "memorySource"
+	// AttrBoundary is what separates the device from other tenants of its card, in the word of its vendor: "device" of a whole
+	// function, "hardwareSlice" or "scheduler" of a VF. A pair has that of its GPU. See [device.Boundary].
+	AttrBoundary resourceapi.QualifiedName = "boundary"
+	// AttrCard is the address that identifies the card: a PF and its VFs have the same. See [device.Snapshot.Card].
+	AttrCard resourceapi.QualifiedName = "card"
 	// AttrDriver is the kernel driver that is bound now.
 	AttrDriver resourceapi.QualifiedName = "driver"
 	// AttrIOMMUGroup is the group's number in this boot (int).
@@ -100,7 +105,7 @@ const AttrSharedWith resourceapi.QualifiedName = "sharedWith"
 // published as "Node", the domain that has all of them.
 const AttrExclusiveDomains resourceapi.QualifiedName = "exclusiveDomains"
 
-// CapacityMemory is a GPU's memory in bytes.
+// CapacityMemory is the memory of a GPU, or of a VF of one, in bytes.
 const CapacityMemory resourceapi.QualifiedName = "memory"
 
 // attributeSet collects attributes and leaves out unknown ones.
@@ -125,7 +130,7 @@ func (s attributeSet) flag(name resourceapi.QualifiedName, v bool) {
 }
 
 // usualAttributes is how many a device usually has: a map that grows to it is made several times.
-const usualAttributes = 22
+const usualAttributes = 24
 
 // attributes returns all known attributes of a device. If its function no longer exists, only its name provides any.
 func attributes(n *Node, e *entry) attributeSet {
@@ -147,12 +152,12 @@ func attributes(n *Node, e *entry) attributeSet {
 	return s
 }
 
-// isBrief reports whether the device is a VF of which the node config wants few attributes published. A node has many of them.
+// isBrief reports whether the device is a NIC's VF of which the node config wants few attributes published. A node has many of them.
 func isBrief(n *Node, e *entry) bool { return published(n, e) != nil }
 
 // published returns which attributes of a device are published, by the node config; nil for all.
 func published(n *Node, e *entry) func(resourceapi.QualifiedName) bool {
-	if e.f == nil || e.f.VF == nil || e.vf != nil {
+	if e.f == nil || e.f.Type != device.VFType || e.vf != nil {
 		return nil
 	}
 	switch n.Selection.VFAttributes() {
@@ -210,7 +215,9 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 	if f.VF == nil {
 		s.text(AttrVendorName, f.VendorName)
 	}
-	if size, known := f.GPUMemory(); size > 0 {
+	s.text(AttrBoundary, string(n.Snapshot.Boundary(f)))
+	s.text(AttrCard, n.Snapshot.Card(f).String())
+	if size, known := n.Snapshot.GPUMemory(f); size > 0 {
 		s.text(AttrMemorySource, map[bool]string{true: "model", false: "bar"}[known])
 	}
 	s.nic(n, f)
@@ -339,7 +346,7 @@ func linkSpeed(l *device.Link) (int, bool) {
 
 // capacity returns a GPU's memory, and the sizes of the memory BARs in bytes, as bar0, bar2, ...: what a VM needs address space
 // for.
-func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	var all map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 	for _, bar := range f.BARs {
 		if bar.IO || bar.Size == 0 || bar.Size > 1<<62 {
@@ -350,7 +357,7 @@ func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.Devi
 		}
 		all[capacityOfBAR(bar.Index)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
 	}
-	if size, _ := f.GPUMemory(); all != nil && size > 0 && size <= 1<<62 {
+	if size, _ := n.Snapshot.GPUMemory(f); all != nil && size > 0 && size <= 1<<62 {
 		all[CapacityMemory] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(size), resource.BinarySI)}
 	}
 	return all

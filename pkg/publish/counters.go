@@ -195,7 +195,7 @@ func (n *Node) quota(l *device.Layout, unit []*entry) map[string]resourceapi.Cou
 	}
 	gpus, memory, known := 0, uint64(0), true
 	for f := range unitGPUs(n, l, l.Unit(unit[i].addr)) {
-		size, sure := f.GPUMemory()
+		size, sure := n.Snapshot.GPUMemory(f)
 		gpus, memory, known = gpus+1, memory+size, known && sure
 	}
 	quota := counters(gpusCounter, max(gpus, 1))

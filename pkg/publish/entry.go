@@ -267,7 +267,8 @@ func (n *Node) judgment(a pci.Address) isolation.Judgment { return n.Assessments
 func newDevice(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
 	if e.f != nil && !isBrief(n, e) {
-		d.Capacity = capacity(e.f)
+		d.Capacity = capacity(n, e.f)
+		fit(&d)
 	}
 	n.Versions.addTo(&d, e)
 	if e.isShared() {
@@ -281,4 +282,11 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 		d.BindingFailureConditions = append(d.BindingFailureConditions, v1alpha1.ConditionDomainTaken)
 	}
 	return d
+}
+
+// fit removes the sizes of BARs, the last one first, for which the API server has no room: it would refuse the whole slice.
+func fit(d *resourceapi.Device) {
+	for i := bars - 1; i >= 0 && len(d.Attributes)+len(d.Capacity) > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; i-- {
+		delete(d.Capacity, capacityOfBAR(i))
+	}
 }
