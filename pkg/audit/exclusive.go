@@ -80,7 +80,7 @@ func (d *Device) keptFor() string {
 			return ""
 		}
 	}
-	if len(d.Reasons) > 0 || d.has(rule.NotOurs) {
+	if len(d.Reasons) > 0 || d.isLeftOut() {
 		return ""
 	}
 	return tenant

@@ -222,21 +222,26 @@ func (d *Device) explained(r *rule.Verdict) bool {
 	switch r.Code {
 	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset, rule.ConfigSpaceDead:
 		return len(d.Reasons) > 0
-	case rule.NotOurs:
+	case rule.NotOurs, rule.GPUNotSliced:
 		return true
 	case rule.GroupMateNotSelected:
-		return d.has(rule.NotOurs) && len(d.Reasons) > 0
+		return d.isLeftOut() && len(d.Reasons) > 0
 	case rule.OtherOfIOMMUGroup: // matters only if a claim could have the function otherwise
-		return d.has(rule.NotOurs) || d.has(rule.Forbidden) || d.has(rule.GroupNotViable)
+		return d.isLeftOut() || d.has(rule.Forbidden) || d.has(rule.PFStaysOnHost) || d.has(rule.GroupNotViable)
 	default:
 		return false
 	}
 }
 
+// isLeftOut reports whether the node config does not select the function, or does not permit slices of its GPU.
+func (d *Device) isLeftOut() bool { return d.has(rule.NotOurs) || d.has(rule.GPUNotSliced) }
+
 // InUse reports whether the function must not be taken, regardless of the node config: the node uses it, or it has VFs, or
-// its PF may be a tenant's.
+// its PF may be a tenant's, or it is a PF that stays on its host driver.
 func (d *Device) InUse() bool {
-	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool { return r.Code == rule.Forbidden && r.Culprit == nil })
+	return slices.ContainsFunc(d.Refusals, func(r rule.Verdict) bool {
+		return (r.Code == rule.Forbidden || r.Code == rule.PFStaysOnHost) && r.Culprit == nil
+	})
 }
 
 // isSanitizing reports whether the stage, and perhaps an exclusive domain, is all that keeps the function from claims.
@@ -253,7 +258,7 @@ func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	var all []*Device
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		if d.IsBridge() || d.InUse() || d.has(rule.NotOurs) {
+		if d.IsBridge() || d.InUse() || d.isLeftOut() {
 			continue
 		}
 		if slices.ContainsFunc(d.Against(), func(r rule.Verdict) bool {

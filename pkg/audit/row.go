@@ -93,10 +93,16 @@ func (r *row) verdict() string {
 		if text := r.device.Waits(); text != "" {
 			return "isolated, " + text
 		}
+		if r.device.has(rule.PFStaysOnHost) {
+			return "isolated, stays on host"
+		}
 		return "isolated, in use"
 	case Good:
 		if r.device.CompanionOf != nil {
 			return "goes with " + r.device.CompanionOf.String()
+		}
+		if r.device.has(rule.GPUNotSliced) {
+			return "isolated, not sliced"
 		}
 		if r.device.Assignable() && r.device.has(rule.NotOurs) {
 			return "isolated, not selected"

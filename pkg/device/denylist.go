@@ -20,10 +20,16 @@ func (f *Function) IsDenylisted() bool {
 }
 
 // ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
-// driver has made a VFIO device, or is NVIDIA's on a VF of a GPU, which is a part of vGPU and works with that driver only.
+// driver has made a VFIO device, or the function is a VGPU.
 func (f *Function) ServesVFIO() bool {
-	if f.Driver == "" || IsVFIO(f.Driver) {
+	if IsVFIO(f.Driver) {
 		return false
 	}
-	return f.Children.VFIO != "" || f.Type == GPUVF && f.Vendor == pci.VendorNVIDIA && f.Driver == "nvidia"
+	return f.Driver != "" && f.Children.VFIO != "" || f.isVGPU()
+}
+
+// isVGPU reports whether the function is a VF of an NVIDIA GPU, which works with NVIDIA's driver only: vfio-pci refuses it, and
+// without the driver it is of no use until the VFs are made again.
+func (f *Function) isVGPU() bool {
+	return f.Type == GPUVF && f.Vendor == pci.VendorNVIDIA && (f.Driver == "nvidia" || f.Driver == "")
 }

@@ -17,6 +17,8 @@ type rules struct {
 	list []deviceRule
 	// standard is set for the default rules. If they don't fit the node, that is not a mistake in its config.
 	standard bool
+	// slices permit slices of GPUs.
+	slices []sliceRule
 }
 
 // deviceRule is one rule of the config with its matches.
@@ -43,9 +45,9 @@ func newRules(cfg *v1alpha1.NodeConfig) *rules {
 			Match:  v1alpha1.DeviceMatch{Types: []string{string(device.GPU), string(device.VFType)}},
 			Policy: v1alpha1.PolicyOnDemand,
 		}
-		return &rules{list: []deviceRule{{DeviceRule: gpusAndVFs, label: "default"}}, standard: true}
+		return &rules{list: []deviceRule{{DeviceRule: gpusAndVFs, label: "default"}}, standard: true, slices: newSliceRules(cfg)}
 	}
-	set := &rules{list: make([]deviceRule, len(cfg.Devices))}
+	set := &rules{list: make([]deviceRule, len(cfg.Devices)), slices: newSliceRules(cfg)}
 	for i := range cfg.Devices {
 		set.list[i] = deviceRule{DeviceRule: &cfg.Devices[i], label: label(i, cfg.Devices[i].Name)}
 	}
@@ -62,9 +64,9 @@ func label(i int, name string) string {
 
 // choose lets the first rule that matches f decide.
 func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
-	why := forbidden(s, f)
+	code, why := forbidden(s, f)
 	decided := set.first(s, f)
-	choice := Choice{Forbidden: why != "", Why: why}
+	choice := Choice{Forbidden: why != "", Why: why, Code: code}
 	if decided != nil {
 		choice.Rule, choice.Name = decided.label, decided.Name
 	}
@@ -76,6 +78,8 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		choice.Why = set.unmatched(f)
 	case decided.Exclude:
 		choice.Why = decided.label + " of the node config excludes it"
+	case set.unsliced(s, f) != "":
+		choice.Why, choice.Code = set.unsliced(s, f), rule.GPUNotSliced
 	default:
 		choice.Ours = true
 		choice.Policy = cmp.Or(decided.Policy, v1alpha1.PolicyOnDemand)
@@ -116,10 +120,10 @@ func (set *rules) unmatched(f *device.Function) string {
 // problems reports where the rules didn't fit, once choose has seen every
 // function.
 func (set *rules) problems(s *device.Snapshot) []rule.Verdict {
+	all := set.sliceProblems(s)
 	if set.standard {
-		return nil
+		return all
 	}
-	var all []rule.Verdict
 	for i := range set.list {
 		all = append(all, set.list[i].problems(s)...)
 	}

@@ -39,6 +39,21 @@ type Choice struct {
 	// Forbidden is true when the function must never be taken, whatever the
 	// config says (DESIGN "What may be taken"); Why names the reason.
 	Forbidden bool `json:"forbidden,omitempty"`
+	// Code is that of Why if there is a code of its own for it; see [Choice.Against].
+	Code rule.Code `json:"code,omitempty"`
+}
+
+// Against returns the code of the reason why the function is not ours; empty when it is.
+func (c *Choice) Against() rule.Code {
+	switch {
+	case c.Ours:
+		return ""
+	case c.Code != "":
+		return c.Code
+	case c.Forbidden:
+		return rule.Forbidden
+	}
+	return rule.NotOurs
 }
 
 // Default returns the config of a node without one: its rules select every display, 3D and processing accelerator
@@ -124,19 +139,22 @@ func problem(label, text, fix string) rule.Verdict {
 }
 
 // forbidden returns why f must never be taken, whatever the config says, as
-// [Choice.Why] puts it; empty when it may be.
-func forbidden(s *device.Snapshot, f *device.Function) string {
+// [Choice.Code] and [Choice.Why] put it; empty when it may be.
+func forbidden(s *device.Snapshot, f *device.Function) (rule.Code, string) {
+	why := ""
 	switch {
 	case f.IsBridge():
-		return "it is a bridge"
+		why = "it is a bridge"
 	case len(f.Uses) > 0 && !f.IsReserved(): // plan refuses claims for a reserved one
-		return uses(f)
+		why = uses(f)
+	case f.StaysOnHost() != "":
+		return rule.PFStaysOnHost, f.StaysOnHost()
 	case f.PF != nil && f.PF.NumVFs > 0:
-		return fmt.Sprintf("it is a PF with VFs enabled (%d), which binding it would destroy", f.PF.NumVFs)
+		why = fmt.Sprintf("it is a PF with VFs enabled (%d), which binding it would destroy", f.PF.NumVFs)
 	case f.VF != nil:
-		return ofTenantsPF(s, f)
+		why = ofTenantsPF(s, f)
 	}
-	return ""
+	return "", why
 }
 
 // uses lists what the node itself needs f for.

@@ -121,18 +121,30 @@ func (c *candidate) selected() *rule.Verdict {
 	// The node's own use counts first, even if a rule selects the function.
 	case c.choice.Forbidden:
 		return &rule.Verdict{
-			Code: rule.Forbidden, Driver: c.f.Driver,
+			Code: c.choice.Against(), Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) must not be taken: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
-			Fix:  cmp.Or(c.f.UseFix(), "stop that use first") + ", or claim another device",
+			Fix:  c.useFix() + ", or claim another device",
 		}
 	case !c.choice.Ours:
+		fix := "to give it to kata-vfio, add it to the node config (kind NodeConfig, devices[].match)"
+		if c.choice.Code == rule.GPUNotSliced {
+			fix = "to permit slices of that GPU, name it in the node config (kind NodeConfig, gpuSlices[].match), or claim a whole GPU"
+		}
 		return &rule.Verdict{
-			Code: rule.NotOurs, Driver: c.f.Driver,
+			Code: c.choice.Against(), Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) does not belong to kata-vfio: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
-			Fix:  "to give it to kata-vfio, add it to the node config (kind NodeConfig, devices[].match)",
+			Fix:  fix,
 		}
 	}
 	return nil
+}
+
+// useFix returns what ends the reason for which the function must not be taken.
+func (c *candidate) useFix() string {
+	if c.choice.Code == rule.PFStaysOnHost {
+		return "claim one of its VFs"
+	}
+	return cmp.Or(c.f.UseFix(), "stop that use first")
 }
 
 // Retakeable refuses to take a function back from a host driver for a record that has it, if the node now needs the
@@ -284,7 +296,7 @@ func (c *candidate) acceptedByVFIO() *rule.Verdict {
 		case device.IsVFIO(t.f.Driver):
 		case t.f.ServesVFIO():
 			return c.mate(t.f, rule.DriverServesVFIO,
-				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", t.f.Driver, t.f.Address),
+				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
 				"assign the whole GPU, or exclude its VFs by a rule of the node config; kata-vfio does not assign vGPUs")
 		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
 			return c.mate(t.f, rule.OnVFIODenylist,

@@ -46,21 +46,28 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 		"the same id of another vendor":            {function: vfOf(amd, 0x37c9, quick, "")},
 		"DSA":                                      {function: vfOf(intel, 0x0b25, 0x088000, "idxd"), want: rule.OnVFIODenylist},
 		"vGPU":                                     {function: vfOf(nvidia, 0x2330, display, "nvidia"), want: rule.DriverServesVFIO},
-		"VF of an NVIDIA GPU without a driver":     {function: vfOf(nvidia, 0x2330, display, "")},
+		"VF of an NVIDIA GPU without a driver":     {function: vfOf(nvidia, 0x2330, display, ""), want: rule.DriverServesVFIO},
 		"VF of an AMD GPU":                         {function: vfOf(amd, 0x74b5, 0x120000, "")},
 		"a driver that has made a VFIO device":     {function: served, want: rule.DriverServesVFIO},
 		"a whole NVIDIA GPU with NVIDIA's driver":  {function: mateOf(nvidia, display, "nvidia", 0, 0)},
 		"a VF of an NVIDIA NIC on its host driver": {function: vfOf(0x15b3, 0x101e, 0x020000, "mlx5_core")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := assemble([]device.Function{c.function})
+			functions := []device.Function{c.function}
+			if c.function.VF != nil {
+				pf := on(c.function.VF.PF, c.function.Class, "host", 69)
+				pf.PF = &device.PF{TotalVFs: 8, NumVFs: 1, VFs: []pci.Address{c.function.Address}}
+				functions = append(functions, pf)
+			}
+			s := assemble(functions)
 			if c.host != nil {
 				c.host(&s.Host)
 			}
 			n := node(s)
-			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-				{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf", "accelerator", "other"}}},
-			}}, s)
+			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{
+				Devices:   []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf", "accelerator", "other"}}}},
+				GPUSlices: []v1alpha1.GPUSliceRule{{Match: v1alpha1.GPUMatch{Addresses: []pci.Address{{Bus: 0xb0}}}}},
+			}, s)
 			req := asking(s, c.function.Address)
 			req.Devices[0].VFIO.AllowUnisolated, req.Devices[0].VFIO.Reset = new(true), v1alpha1.ResetSkip
 			_, err := plan.Make(req, n)

@@ -170,6 +170,23 @@ func TestMakeRefuses(t *testing.T) {
 		"not ours": {
 			ask: audio, want: rule.NotOurs, names: []string{"0000:62:00.1", "snd_hda_intel", "node config"},
 		},
+		"a PF that stays on its host driver": {
+			ask: gpuAddr, want: rule.PFStaysOnHost, names: []string{"0000:3b:00.0", "gim", "claim one of its VFs"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				f, _ := s.Function(gpuAddr)
+				f.Driver = "gim"
+				n.Selection = nodeconfig.Select(nil, s)
+			},
+		},
+		"a slice of a GPU that no rule names": {
+			ask: nicVF, want: rule.GPUNotSliced, names: []string{"0000:21:10.0", "slice of GPU 0000:21:00.0", "gpuSlices"},
+			change: func(s *device.Snapshot, r *claim.Request, n *plan.Node) {
+				f, _ := s.Function(nicVF)
+				f.Class, f.Type = 0x030200, device.GPUVF
+				r.Devices[0].Name = f.Name()
+				n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpuvf"}}}}}, s)
+			},
+		},
 		"the console": {
 			ask: hostVGA, want: rule.Forbidden, names: []string{"0000:04:00.0", "console"},
 		},

@@ -36,7 +36,8 @@ func (c *candidate) matesTakeable() *rule.Verdict {
 	if first == nil {
 		return c.withVMD()
 	}
-	return c.mate(first, rule.Forbidden, strings.Join(texts, "; "), "stop that use first, or claim another device")
+	choice := c.node.Selection.Choice(first.Address)
+	return c.mate(first, choice.Against(), strings.Join(texts, "; "), "stop that use first, or claim another device")
 }
 
 // withVMD refuses a function behind VMD if its assignment set contains VMD and a rule selects VMD: binding VMD would

@@ -34,7 +34,7 @@ func joinMates(v *rule.Verdict, others []rule.Verdict) {
 // the function. The refusal does not depend on this node's present state then.
 func HoldsForItsKind(code rule.Code) bool {
 	switch code {
-	case rule.GroupNotViable, rule.NotIsolated, rule.FailsAudit, rule.NoReset, rule.BackendUnavailable, rule.OnVFIODenylist, rule.DriverServesVFIO, rule.BARsUnassigned, rule.BARReserved, rule.GroupMateNotSelected, rule.HotPlugWindowTooSmall:
+	case rule.GroupNotViable, rule.NotIsolated, rule.FailsAudit, rule.NoReset, rule.BackendUnavailable, rule.OnVFIODenylist, rule.DriverServesVFIO, rule.PFStaysOnHost, rule.GPUNotSliced, rule.BARsUnassigned, rule.BARReserved, rule.GroupMateNotSelected, rule.HotPlugWindowTooSmall:
 		return true
 	default:
 		return false

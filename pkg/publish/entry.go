@@ -168,10 +168,8 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	}
 	switch choice := n.Selection.Choice(p.Address); {
 	case e.withdrawn != "":
-	case choice.Forbidden:
-		e.withdrawn = rule.Forbidden
 	case !choice.Ours:
-		e.withdrawn = rule.NotOurs
+		e.withdrawn = choice.Against()
 	}
 	return f
 }

@@ -25,9 +25,12 @@ func addr(t testing.TB, text string) pci.Address {
 
 // everything is a config by which all that may be taken is ours.
 func everything() *v1alpha1.NodeConfig {
-	return &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "accelerator", "other"}}},
-	}}
+	return &v1alpha1.NodeConfig{
+		Devices: []v1alpha1.DeviceRule{
+			{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "gpuvf", "nvme", "accelerator", "other"}}},
+		},
+		GPUSlices: []v1alpha1.GPUSliceRule{{Match: v1alpha1.GPUMatch{Vendors: []pci.ID{0x1002, 0x10de, 0x8086}}}},
+	}
 }
 
 // nodeOf returns a node of the functions where each is in the group that its

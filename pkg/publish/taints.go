@@ -37,7 +37,7 @@ const (
 	// TaintNodeNotReady is on all devices of a node that refuses all new claims; the value says why ([rule.Verdict.Obstacle]).
 	TaintNodeNotReady = v1alpha1.DriverName + "/node-not-ready"
 	// TaintWithdrawn is on a device that is no longer offered and may be a claim's. The value says why: Forbidden,
-	// NotOurs, Gone, Moved, [WithdrawnRenamed].
+	// PFStaysOnHost, NotOurs, GPUNotSliced, Gone, Moved, [WithdrawnRenamed].
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
 
@@ -145,7 +145,7 @@ func (l *taintList) explains(code rule.Code, notIsolated bool) bool {
 	switch code {
 	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset:
 		return notIsolated
-	case rule.NotOurs, rule.Forbidden, rule.WrongType, rule.Absent:
+	case rule.NotOurs, rule.GPUNotSliced, rule.Forbidden, rule.PFStaysOnHost, rule.WrongType, rule.Absent:
 		return l.has(TaintWithdrawn)
 	default:
 		return false

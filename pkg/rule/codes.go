@@ -61,8 +61,12 @@ const (
 	WrongType Code = "WrongType"
 	// NotOurs: the node's config leaves the function alone.
 	NotOurs Code = "NotOurs"
+	// GPUNotSliced: the function is a VF of a GPU, and the node's config does not permit slices of that GPU.
+	GPUNotSliced Code = "GPUNotSliced"
 	// Forbidden: the node itself needs the function.
 	Forbidden Code = "Forbidden"
+	// PFStaysOnHost: the function is a PF whose vendor has it stay on its host driver.
+	PFStaysOnHost Code = "PFStaysOnHost"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
 	// HeldByLostClaim: a claim still has the function on the node, but is no longer at the API server, so the scheduler

@@ -139,6 +139,27 @@ func plainRenderings() map[string]rendering {
 				}
 			},
 		},
+		"classes by what a function is": {
+			values: "deviceClasses: {nvme: {enabled: true}, accelerator: {enabled: true}}",
+			check: func(t *testing.T, got rendered) {
+				const own = "device.driver == 'kata-vfio.dev' && device.attributes['kata-vfio.dev']"
+				for name, want := range map[string]string{
+					"gpu-slice": own + ".?type.orValue('') == 'gpuvf' && device.attributes['kata-vfio.dev'].?boundary.orValue('') in ['hardwareSlice', 'scheduler']",
+					"nvme":      own + ".?type.orValue('') == 'nvme'", "accelerator": own + ".?type.orValue('') == 'accelerator'",
+				} {
+					class := object[resourcev1.DeviceClass](t, got, "DeviceClass", name+".kata-vfio.dev")
+					if got := class.Spec.Selectors[0].CEL.Expression; got != want {
+						t.Errorf("DeviceClass %s selects by %q, want %q", name, got, want)
+					}
+				}
+			},
+		},
+		"slices of GPUs": {
+			values: "nodeConfig: {devices: [{match: {types: [gpuvf]}}], gpuSlices: [{match: {vendors: [\"1002\"]}}]}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ConfigMap", plugin, "gpuSlices:")
+			},
+		},
 		"classes with aliases": {
 			values: "deviceClasses: {gpu: {alias: true, namespaces: [team-a], vfio: {reset: Skip}}, gpu-vf: {enabled: false, alias: true}}",
 			check: func(t *testing.T, got rendered) {
@@ -314,7 +335,7 @@ func plainRenderings() map[string]rendering {
 			values: "deviceClasses: {gpu: {enabled: false}}", check: lacks("DeviceClass", "gpu.kata-vfio.dev"),
 		},
 		"without classes": {
-			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}, gpu-vf: {enabled: false}}", check: lacks("DeviceClass", ""),
+			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}, gpu-vf: {enabled: false}, gpu-slice: {enabled: false}}", check: lacks("DeviceClass", ""),
 		},
 		"a RuntimeClass of another name": {
 			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}\nallowedRuntimeClasses: [vm]\nnodeConfig: {allowedHandlers: [vm-gpu]}",

@@ -50,6 +50,9 @@ type NodeConfig struct {
 	// Devices are tried in order; the first match decides. kata-vfio does not take a function that no rule matches. Nil
 	// (not set) selects the default rules; an empty list selects no function.
 	Devices []DeviceRule `json:"devices,omitzero"`
+	// GPUSlices permit slices of GPUs, which are their VFs: a rule of Devices takes a VF of a GPU only if a rule here matches
+	// the GPU. Without one, no GPU is sliced.
+	GPUSlices []GPUSliceRule `json:"gpuSlices,omitempty"`
 	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
 	// devices. Default: ["kata-gpu"].
 	AllowedHandlers []string `json:"allowedHandlers,omitempty"`
@@ -195,6 +198,7 @@ func (c *NodeConfig) Validate() error {
 		}
 		seen[rule.Name] = i
 	}
+	c.checkSlices(&p)
 	c.checkHandlers(&p)
 	c.checkVFs(&p)
 	c.checkPools(&p)

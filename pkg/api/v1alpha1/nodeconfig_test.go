@@ -101,7 +101,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"repeated key":    {nodeHead + "kind: NodeConfig\n", `key "kind" already set`},
 		"another kind":    {"apiVersion: resource.kata-vfio.dev/v1alpha1\nkind: VFConfig\n", `NodeConfig: kind: "VFConfig" is not NodeConfig`},
 		"another version": {"apiVersion: v1\nkind: ConfigMap\n", `NodeConfig: apiVersion: "v1" is not a version that this plugin reads; it reads resource.kata-vfio.dev/v1alpha1`},
-		"unknown field":   {nodeHead + "device: []\n", "NodeConfig: device: no such field; the fields here are apiVersion, kind, devices, allowedHandlers"},
+		"unknown field":   {nodeHead + "device: []\n", "NodeConfig: device: no such field; the fields here are apiVersion, kind, devices, gpuSlices, allowedHandlers"},
 		"unknown deeper":  {rule("{vendor: [10de]}"), "NodeConfig: devices[0].match.vendor: no such field; the fields here are types, vendors, devices, classes, addresses, pfNames"},
 		"no list":         {nodeHead + "devices: {}\n", "NodeConfig: devices: {} is not a list"},
 		"null entry":      {nodeHead + "devices:\n- \n", "NodeConfig: devices[0]: null is not a list entry; remove it"},

@@ -199,7 +199,7 @@ func (m *Mask) reserveKeys(data []byte) {
 // or not, it can't be replaced everywhere.
 const vocabulary = `
 	kata-vfio.dev gpu.kata-vfio.dev vf.kata-vfio.dev pf.kata-vfio.dev resource.kata-vfio.dev/v1alpha1 vfio.kata-vfio.dev
-	gpu-vf.kata-vfio.dev accelerator.kata-vfio.dev accelerator-vf.kata-vfio.dev
+	gpu-vf.kata-vfio.dev gpu-slice.kata-vfio.dev nvme.kata-vfio.dev accelerator.kata-vfio.dev accelerator-vf.kata-vfio.dev
 	kata-vfio-plugin kata-vfio-audit kata-vfio-bootstrap kata-vfio-guestnet kata-vfio-system kata-gpu kata-containers
 	var/lib/kata-vfio/journal/unclean var/lib/kata-vfio/journal/drained var/lib/kata-vfio/journal/unsanitized var/lib/kata-vfio/journal/sanitized
 	var/lib/kata-vfio/ledger run/kata-vfio etc/kata-vfio

@@ -16,6 +16,11 @@
 {{- end }}
 {{- end }}
 {{- include "kata-vfio.checkShared" . }}
+{{- with .Values.deviceClasses }}
+{{- if and .gpu.enabled .gpu.alias .accelerator.enabled }}
+{{- fail "deviceClasses.gpu.alias and deviceClasses.accelerator.enabled both make the DeviceClass accelerator.kata-vfio.dev: set one of them to false" }}
+{{- end }}
+{{- end }}
 {{- include "kata-vfio.checkSanitizers" . }}
 {{- include "kata-vfio.checkTenancy" . }}
 {{- include "kata-vfio.checkScrapers" . }}
@@ -30,7 +35,7 @@
 {{- define "kata-vfio.checkNodeConfig" -}}
 {{- $config := .Values.nodeConfig }}
 {{- if eq $config.source "Node" }}
-{{- range list "devices" "virtualFunctions" "addressPools" }}
+{{- range list "devices" "gpuSlices" "virtualFunctions" "addressPools" }}
 {{- $value := index $config . }}
 {{- if or $value (and (eq . "devices") (kindIs "slice" $value)) }}
 {{- fail (printf "nodeConfig.%s is set, and nodeConfig.source is Node: plugins read /etc/kata-vfio/node.yaml of their nodes only, and would ignore it; write it there, or set nodeConfig.source to ConfigMap" .) }}
