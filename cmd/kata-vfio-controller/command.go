@@ -11,12 +11,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-const long = "kata-vfio-controller does what one node can't see. It has three tasks, and does those that it has flags for.\n\n" +
+const long = "kata-vfio-controller does what one node can't see. It has four tasks, and does those that it has flags for.\n\n" +
 	"--shared-driver: it keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and one in\n" +
 	"a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the other. A\n" +
 	"claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the scheduler\n" +
@@ -26,6 +27,8 @@ const long = "kata-vfio-controller does what one node can't see. It has three ta
 	"--tenants: it registers the tenants of exclusive domains. Each Namespace gets a random ID in the ConfigMap kata-vfio-tenants;\n" +
 	"with --tenant-label, the Namespaces with one value of the label share one. With --reserve-domains, it also\n" +
 	"answers claims whose pods wait for their exclusive domains (reserveDomains in node configs), before the scheduler binds them.\n\n" +
+	"--classes: it publishes in the ConfigMap kata-vfio-classes which DeviceClasses tenants have, what each gives and how many devices\n" +
+	"are free, for `kubectl kata-vfio classes`.\n\n" +
 	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs or reserved\n" +
 	"domains and devices that wait for their stage wait, claims of new Namespaces are refused, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
 	"Exit codes:\n" +
@@ -45,8 +48,8 @@ type options struct {
 func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE] [--tenants]",
-		Short: "Keep shared GPUs from two consumers, run sanitizing stages, and register tenants",
+		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE] [--tenants] [--classes]",
+		Short: "Keep shared GPUs from two consumers, run sanitizing stages, register tenants, and publish DeviceClasses for tenants",
 		Long:  long,
 		Example: `  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system
   kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug
@@ -69,7 +72,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.daemon.Tenants, "tenants", false, "register the tenants of exclusive domains in the ConfigMap "+v1alpha1.TenantsConfigMap)
 	f.StringVar(&o.daemon.TenantLabel, "tenant-label", "", "label of Namespaces: those with the same value are one tenant; others, and all without the flag, are tenants by themselves")
 	f.BoolVar(&o.daemon.ReserveDomains, "reserve-domains", false, "reserve exclusive domains before pods are bound, where a rule of the node config has reserveDomains")
-	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease and of the tenants' ConfigMap (default: $POD_NAMESPACE)")
+	f.BoolVar(&o.daemon.Classes, "classes", false, "publish what tenants may know of DeviceClasses in the ConfigMap "+cluster.ClassesConfigMap+", which must exist")
+	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease and of the ConfigMaps (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
 	serving.AddProbeSocket(f, &o.daemon.Probes)
@@ -131,8 +135,8 @@ func (o *options) validate() error {
 		return err
 	}
 	switch {
-	case len(o.daemon.Drivers) == 0 && o.sanitizers == "" && !o.daemon.Tenants:
-		return command.Usagef("--shared-driver, --sanitizers and --tenants are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, or register tenants")
+	case len(o.daemon.Drivers) == 0 && o.sanitizers == "" && !o.daemon.Tenants && !o.daemon.Classes:
+		return command.Usagef("--shared-driver, --sanitizers, --tenants and --classes are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, register tenants, or publish DeviceClasses")
 	case o.daemon.TenantLabel != "" && !o.daemon.Tenants:
 		return command.Usagef("--tenant-label says which Namespaces are one tenant, and --tenants is missing: set both or neither")
 	case o.daemon.ReserveDomains && !o.daemon.Tenants:

@@ -51,7 +51,7 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no task":                {[]string{"--namespace", "n"}, "--shared-driver, --sanitizers and --tenants are missing"},
+		"no task":                {[]string{"--namespace", "n"}, "--shared-driver, --sanitizers, --tenants and --classes are missing"},
 		"no file of sanitizers":  {[]string{"--namespace", "n", "--sanitizers", "testdata/none"}, "read the sanitizing stages"},
 		"a file of another kind": {[]string{"--namespace", "n", "--sanitizers", file(t, "kind: NodeConfig")}, "sanitizing stages"},
 		"an image by tag":        {[]string{"--namespace", "n", "--sanitizers", file(t, strings.Replace(sanitizers, "@sha256:", ":", 1))}, "has no digest"},

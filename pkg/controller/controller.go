@@ -1,6 +1,7 @@
 // Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
 // driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
-// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, and reserves these before pods are bound.
+// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, reserves these before pods are bound, and publishes which DeviceClasses
+// tenants have.
 // Packages twin and stage decide about the first two; this package decides about tenants, reads, writes and elects a leader.
 package controller
 
@@ -24,7 +25,7 @@ import (
 // Name is the controller's name: of its lease, in managed fields and in Events.
 const Name = "kata-vfio-controller"
 
-// Config is what a [Controller] works with. All fields but Drivers, Sanitizers and Tenancy are required.
+// Config is what a [Controller] works with. All fields but Drivers, Sanitizers, Tenancy and ClassesNamespace are required.
 type Config struct {
 	Client kubernetes.Interface
 	// Drivers are the DRA drivers that share GPUs with kata-vfio; none if no GPU is shared.
@@ -32,7 +33,10 @@ type Config struct {
 	// Sanitizers are the sanitizing stages; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
 	// Tenancy says who is a tenant; nil if no tenants are registered.
-	Tenancy  *Tenancy
+	Tenancy *Tenancy
+	// ClassesNamespace has the ConfigMap [cluster.ClassesConfigMap]; empty if no view of DeviceClasses is published.
+	ClassesNamespace string
+
 	Recorder events.EventRecorder
 	Metrics  *Metrics
 	Log      *slog.Logger
@@ -40,7 +44,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Controller decides about the GPUs of nodes, about stages, tenants and exclusive domains. Watch follows the API server, and Lead acts. Of several controllers one
+// Controller decides about the GPUs of nodes, about stages, tenants, exclusive domains and DeviceClasses. Watch follows the API server, and Lead acts. Of several controllers one
 // is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
 type Controller struct {
 	config Config
@@ -49,10 +53,12 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
-	// stages is nil without sanitizers, tenants without a tenancy, and reservations if it reserves no domains.
+	// stages is nil without sanitizers, tenants without a tenancy, reservations if it reserves no domains, and classes if no view of
+	// them is published.
 	stages       *stages
 	tenants      *tenants
 	reservations *reservations
+	classes      *classViews
 }
 
 // New returns a controller. It sends no request.
@@ -72,6 +78,9 @@ func New(c Config) (*Controller, error) {
 		if c.Tenancy.Reserve {
 			ctl.reservations = newReservations(ctl)
 		}
+	}
+	if c.ClassesNamespace != "" {
+		ctl.classes = newClassViews(ctl)
 	}
 	if err := ctl.informers.open(ctl); err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
@@ -108,7 +117,7 @@ func (c *Controller) Lead(ctx context.Context) {
 			return
 		}
 	}
-	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil), slog.Bool("reservations", c.reservations != nil))
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil), slog.Bool("reservations", c.reservations != nil), slog.Bool("classes", c.classes != nil))
 	var wg sync.WaitGroup
 	if c.shares() {
 		wg.Go(func() { c.keepTwins(ctx) })
@@ -121,6 +130,9 @@ func (c *Controller) Lead(ctx context.Context) {
 	}
 	if c.reservations != nil {
 		wg.Go(func() { c.reservations.run(ctx) })
+	}
+	if c.classes != nil {
+		wg.Go(func() { c.classes.run(ctx) })
 	}
 	wg.Wait()
 }

@@ -37,8 +37,10 @@ type Daemon struct {
 	TenantLabel string
 	// ReserveDomains is that of [Tenancy].
 	ReserveDomains bool
-	Log            *slog.Logger
-	// Namespace has the lease and the tenants' IDs, and Identity is its holder's name: the pod's.
+	// Classes says that a view of DeviceClasses is published in Namespace.
+	Classes bool
+	Log     *slog.Logger
+	// Namespace has the lease, the tenants' IDs and the view of DeviceClasses, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes  string
@@ -73,7 +75,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	c, err := New(Config{
-		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
+		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), ClassesNamespace: d.classes(), Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
 	})
 	if err != nil {
 		return err
@@ -107,6 +109,14 @@ func (d *Daemon) tenancy() *Tenancy {
 		return nil
 	}
 	return &Tenancy{Namespace: d.Namespace, Label: d.TenantLabel, Reserve: d.ReserveDomains}
+}
+
+// classes returns the namespace of the view of DeviceClasses; empty if there is none.
+func (d *Daemon) classes() string {
+	if !d.Classes {
+		return ""
+	}
+	return d.Namespace
 }
 
 // client returns a client with a rate limit of its own. Objects are smaller in protobuf.

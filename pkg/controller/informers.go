@@ -34,10 +34,11 @@ const (
 // informers cache what the controller decides on.
 type informers struct {
 	slices     []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
-	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared, without sanitizers and without reservations
+	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared, without sanitizers, reservations and a view of classes
 	rules      cache.SharedIndexInformer   // nil if no GPU is shared
 	pods       cache.SharedIndexInformer   // those of stages; nil without sanitizers
-	namespaces cache.SharedIndexInformer   // nil without a tenancy
+	namespaces cache.SharedIndexInformer   // nil without a tenancy and a view of classes
+	classes    cache.SharedIndexInformer   // nil without a view of classes
 }
 
 // ruleLabels selects the controller's rules.
@@ -57,12 +58,12 @@ func stageLabels() string {
 
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
-	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c))
+	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openClasses(c))
 }
 
 // openDevices makes the informers of slices and claims.
 func (i *informers) openDevices(c *Controller) error {
-	if !c.shares() && c.stages == nil && c.reservations == nil {
+	if !c.shares() && c.stages == nil && c.reservations == nil && c.classes == nil {
 		return nil
 	}
 	client := c.config.Client
@@ -105,15 +106,27 @@ func (i *informers) openPods(c *Controller) error {
 
 // openNamespaces makes the informer of namespaces.
 func (i *informers) openNamespaces(c *Controller) error {
-	if c.tenants == nil {
+	if c.tenants == nil && c.classes == nil {
 		return nil
 	}
 	i.namespaces = coreinformers.NewNamespaceInformer(c.config.Client, 0, cache.Indexers{})
 	if err := i.namespaces.SetTransform(slimNamespace); err != nil {
 		return err
 	}
+	if c.tenants == nil {
+		return nil
+	}
 	_, err := i.namespaces.AddEventHandler(handler(func(*corev1.Namespace) { c.tenants.wake() }))
 	return err
+}
+
+// openClasses makes the informer of DeviceClasses.
+func (i *informers) openClasses(c *Controller) error {
+	if c.classes == nil {
+		return nil
+	}
+	i.classes = resourceinformers.NewDeviceClassInformer(c.config.Client, 0, cache.Indexers{})
+	return nil
 }
 
 // slim drops what the controller does not read of a claim. Most claims are of other drivers, and are kept in memory.
@@ -188,7 +201,7 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 
 // named returns the informers by the resource.
 func (i *informers) named() map[string]cache.SharedIndexInformer {
-	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces}
+	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces, "DeviceClasses": i.classes}
 	maps.DeleteFunc(named, func(_ string, one cache.SharedIndexInformer) bool { return one == nil })
 	for n, s := range i.slices {
 		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s

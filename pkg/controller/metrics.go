@@ -31,6 +31,8 @@ type Metrics struct {
 	domainAnswers   *prometheus.CounterVec
 	domainConflicts *prometheus.CounterVec
 	domainFailures  *prometheus.CounterVec
+
+	classFailures prometheus.Counter
 }
 
 // NewMetrics returns metrics that count nothing yet.
@@ -65,6 +67,7 @@ func NewMetrics() *Metrics {
 			"Answers about exclusive domains that the API server refused because the claim had changed. They are decided again.", "action"),
 		domainFailures: counter("kata_vfio_domain_failures_total", "Answers about exclusive domains, and lists for them, that failed for another reason. They are tried again.", "action"),
 	}
+	m.classFailures = prometheus.NewCounter(prometheus.CounterOpts{Name: "kata_vfio_class_view_failures_total", Help: "Writes of the view of DeviceClasses that failed. They are tried again."})
 	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.tenantConflicts, m.tenantFailures, m.domainAnswers, m.domainConflicts, m.domainFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -75,6 +78,9 @@ func NewMetrics() *Metrics {
 func (m *Metrics) watch(c *Controller) {
 	if c.stages != nil {
 		m.Registry.MustRegister(newStageCollector(c.stages))
+	}
+	if c.classes != nil {
+		m.Registry.MustRegister(m.classFailures)
 	}
 	if c.tenants != nil {
 		m.Registry.MustRegister(newTenantCollector(c.tenants))

@@ -363,6 +363,22 @@ func plainRenderings() map[string]rendering {
 				has(t, got, "ClusterRoleBinding", "kata-vfio-view", `"name":"gpu: operators"`, `"namespace":"monitoring"`)
 			},
 		},
+		"tenants see their classes": {
+			values: "kubectl: {classes: {enabled: true, readers: [{kind: Group, name: tenants}]}}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--classes"`)
+				has(t, got, "ClusterRole", controller.Name, `"resources":["deviceclasses"],"verbs":["list","watch"]`, `"resources":["namespaces"],"verbs":["list","watch"]`)
+				has(t, got, "Role", controller.Name, `"resourceNames":["kata-vfio-classes"],"resources":["configmaps"],"verbs":["patch"]`)
+				hasNot(t, got, "Role", controller.Name, `"resources":["configmaps"],"verbs":["create"]`)
+				has(t, got, "Role", "kata-vfio-classes", `"resourceNames":["kata-vfio-classes"],"resources":["configmaps"],"verbs":["get"]`)
+				has(t, got, "RoleBinding", "kata-vfio-classes", `"kind":"Group","name":"tenants"`)
+				has(t, got, "ConfigMap", "kata-vfio-classes")
+			},
+		},
+		"tenants see no classes": {check: func(t *testing.T, got rendered) {
+			lacks("ConfigMap", "kata-vfio-classes")(t, got)
+			lacks("Role", "kata-vfio-classes")(t, got)
+		}},
 		"nobody may see":    {values: "kubectl: {enabled: false}", check: lacks("ClusterRole", "kata-vfio-view")},
 		"no audit of nodes": {values: "audit: {enabled: true, probe: {enabled: false}}", check: lacks("DaemonSet", "kata-vfio-audit-node")},
 	}

@@ -36,6 +36,11 @@ kata-vfio.dev/vfio
 kata-vfio-tenants
 {{- end }}
 
+{{/* The ConfigMap with what tenants may know of DeviceClasses. */}}
+{{- define "kata-vfio.classes" -}}
+kata-vfio-classes
+{{- end }}
+
 {{/* The taint of devices in a tenant's domain. */}}
 {{- define "kata-vfio.tenantTaint" -}}
 {{ include "kata-vfio.driver" . }}/tenant
@@ -64,6 +69,12 @@ metadata:
   labels: {{- include "kata-vfio.labels" $root | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $name }}}
 subjects:
+{{- include "kata-vfio.subjects" . }}
+{{- end }}
+{{- end }}
+
+{{/* The subjects of a binding. */}}
+{{- define "kata-vfio.subjects" -}}
 {{- range . }}
 - kind: {{ .kind }}
   name: {{ .name | quote }}
@@ -72,7 +83,6 @@ subjects:
   {{- else }}
   apiGroup: rbac.authorization.k8s.io
   {{- end }}
-{{- end }}
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,231 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+)
+
+// classViews publishes what tenants may know of DeviceClasses. It looks at fixed times, and not when something changes: who reads the
+// view learns no moment at which a claim came or went.
+type classViews struct {
+	controller *Controller
+	// namespace has the ConfigMap. The chart makes and removes it, so that this program needs no right to create one.
+	namespace string
+	compiler  interface {
+		CompileCELExpression(expression string, options cel.Options) cel.CompilationResult
+	}
+	// matches has which devices of a slice match a class, for as long as neither changes.
+	matches map[matchKey]match
+	// said is the view that was written last, without its time, and saidAt when.
+	said   string
+	saidAt time.Time
+}
+
+// matchKey names a class and a slice, each as it is.
+type matchKey struct{ class, classVersion, slice, sliceVersion string }
+
+// match is which devices of a slice match a class, and whether a selector fails on one.
+type match struct {
+	devices map[string]bool
+	fails   bool
+}
+
+// Times of the view. A change is written within classesEvery, and the time of the view is renewed in classesRenewed, so that its readers
+// see whether the controller still runs.
+const (
+	classesEvery   = time.Minute
+	classesRenewed = 10 * time.Minute
+)
+
+// classesManager is the field manager of the view.
+const classesManager = "kata-vfio-classes"
+
+func newClassViews(c *Controller) *classViews {
+	return &classViews{controller: c, namespace: c.config.ClassesNamespace, compiler: cel.GetCompiler(cel.Features{}), matches: map[matchKey]match{}}
+}
+
+// run publishes until ctx ends.
+func (v *classViews) run(ctx context.Context) {
+	for {
+		v.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(classesEvery):
+		}
+	}
+}
+
+// round publishes the view if it has changed, or if its time is old. A write that fails is tried again in the next round.
+func (v *classViews) round(ctx context.Context) {
+	view := v.view(ctx)
+	text, err := view.Encode()
+	now := v.controller.config.Now()
+	if err != nil || text == v.said && now.Sub(v.saidAt) < classesRenewed {
+		return
+	}
+	view.Updated = now.UTC().Format(time.RFC3339)
+	limited, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
+	defer cancel()
+	if err := v.write(limited, view); err != nil {
+		if ctx.Err() == nil {
+			v.controller.config.Metrics.classFailures.Inc()
+			v.controller.config.Log.WarnContext(ctx, "the view of DeviceClasses is not published: tenants see the former one", slog.Any("err", err))
+		}
+		return
+	}
+	v.said, v.saidAt = text, now
+}
+
+// write changes the view, and nothing else of the ConfigMap.
+func (v *classViews) write(ctx context.Context, view *cluster.ClassView) error {
+	text, err := view.Encode()
+	if err != nil {
+		return fmt.Errorf("encode the view: %w", err)
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{cluster.ClassesKey: text}})
+	if err != nil {
+		return fmt.Errorf("encode the view: %w", err)
+	}
+	_, err = v.controller.config.Client.CoreV1().ConfigMaps(v.namespace).Patch(ctx, cluster.ClassesConfigMap, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: classesManager})
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", v.namespace, cluster.ClassesConfigMap, err)
+	}
+	return nil
+}
+
+// view returns the view of what is cached now, without its time.
+func (v *classViews) view(ctx context.Context) *cluster.ClassView {
+	i := &v.controller.informers
+	model, slices := &cluster.Cluster{}, stored[*resourceapi.ResourceSlice](i.slices[0].GetIndexer())
+	addAll(model, slices)
+	addAll(model, stored[*resourceapi.ResourceClaim](i.claims.GetIndexer()))
+	addAll(model, stored[*resourceapi.DeviceClass](i.classes.GetIndexer()))
+	view := &cluster.ClassView{Classes: []cluster.ClassOffer{}, Grants: []string{}}
+	excluded, kept := v.ruledOut(), map[matchKey]match{}
+	for _, class := range model.OurClasses() {
+		offer := cluster.NewClassOffer(class)
+		matching := map[cluster.ID]bool{}
+		for _, s := range slices {
+			m := v.match(ctx, class, s, kept)
+			offer.SelectorFails = offer.SelectorFails || m.fails
+			for name := range m.devices {
+				matching[cluster.ID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Name: name}] = true
+			}
+		}
+		count(&offer, model, matching, excluded)
+		view.Classes = append(view.Classes, offer)
+		view.Grants = append(view.Grants, v.grants(class)...)
+	}
+	v.matches = kept
+	sortGrants(view)
+	return view
+}
+
+// count counts the devices that match, and those of them that are free. Where a selector fails, no claim gets one.
+func count(offer *cluster.ClassOffer, model *cluster.Cluster, matching, excluded map[cluster.ID]bool) {
+	free := 0
+	for _, p := range model.Pools() {
+		for _, d := range p.Devices {
+			if matching[d.ID] {
+				offer.Matching(d)
+			}
+		}
+		free += model.FreeAtOnce(p, func(d *cluster.Device) bool { return matching[d.ID] && !excluded[d.ID] })
+	}
+	if offer.SelectorFails {
+		free = 0
+	}
+	offer.SetFree(free)
+}
+
+// grants are the keys of the namespaces that a class names.
+func (v *classViews) grants(class *resourceapi.DeviceClass) (keys []string) {
+	if class.Annotations[v1alpha1.AnnotationNamespaces] == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(class.Annotations[v1alpha1.AnnotationNamespaces], ",") {
+		if name = strings.TrimSpace(name); name == v1alpha1.AllNamespaces {
+			continue
+		}
+		object, known, err := v.controller.informers.namespaces.GetIndexer().GetByKey(name)
+		if n, ok := object.(*corev1.Namespace); ok && known && err == nil {
+			keys = append(keys, cluster.GrantKey(class.Name, string(n.UID)))
+		}
+	}
+	return keys
+}
+
+// sortGrants puts the grants in an order that says nothing.
+func sortGrants(view *cluster.ClassView) {
+	slices.Sort(view.Grants)
+	view.Grants = slices.Compact(view.Grants)
+}
+
+// ruledOut are the devices that a DeviceTaintRule of the controller keeps claims from: those that another driver's claims have.
+func (v *classViews) ruledOut() map[cluster.ID]bool {
+	out := map[cluster.ID]bool{}
+	if v.controller.informers.rules == nil {
+		return out
+	}
+	for _, r := range stored[*resourceapi.DeviceTaintRule](v.controller.informers.rules.GetIndexer()) {
+		if s := r.Spec.DeviceSelector; s != nil && s.Driver != nil && s.Pool != nil && s.Device != nil {
+			out[cluster.ID{Driver: *s.Driver, Pool: *s.Pool, Name: *s.Device}] = true
+		}
+	}
+	return out
+}
+
+// match asks the class's selectors about the devices of a slice, as the scheduler does, or remembers what they said.
+func (v *classViews) match(ctx context.Context, class *resourceapi.DeviceClass, s *resourceapi.ResourceSlice, kept map[matchKey]match) match {
+	key := matchKey{class.Name, class.ResourceVersion, s.Name, s.ResourceVersion}
+	m, known := v.matches[key]
+	if !known {
+		m = v.evaluate(ctx, class, s)
+	}
+	kept[key] = m
+	return m
+}
+
+func (v *classViews) evaluate(ctx context.Context, class *resourceapi.DeviceClass, s *resourceapi.ResourceSlice) match {
+	m := match{devices: map[string]bool{}}
+	var selectors []cel.CompilationResult
+	for _, sel := range class.Spec.Selectors {
+		if sel.CEL == nil {
+			continue
+		}
+		compiled := v.compiler.CompileCELExpression(sel.CEL.Expression, cel.Options{})
+		if compiled.Error != nil {
+			return match{fails: true}
+		}
+		selectors = append(selectors, compiled)
+	}
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		matches := true
+		for _, sel := range selectors {
+			yes, _, err := sel.DeviceMatches(ctx, cel.Device{Driver: s.Spec.Driver, Attributes: d.Attributes, Capacity: d.Capacity})
+			m.fails = m.fails || err != nil
+			matches = matches && yes && err == nil
+		}
+		if matches {
+			m.devices[d.Name] = true
+		}
+	}
+	return m
+}
