@@ -78,6 +78,12 @@ func TestREADMEShowsWhatCommandsPrint(t *testing.T) {
 	}
 }
 
+// What a tenant looks at before the first pod.
+func TestREADMEShowsWhatTenantsSee(t *testing.T) {
+	const readme = "cmd/kubectl-kata_vfio/README.md"
+	follow(t, publishing(t), stepsOf(t, readme, "See what you may ask for", 1)[0])
+}
+
 // The root README shows a part of the sample.
 func TestREADMEShowsTheTopology(t *testing.T) {
 	section := docs.Section(t, "README.md", "What you see")

@@ -40,5 +40,8 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*fleet.NotFoundError](err); ok {
 		return exitNotFound
 	}
+	if _, ok := errors.AsType[*noViewError](err); ok {
+		return exitNotFound
+	}
 	return command.ExitCode(err)
 }

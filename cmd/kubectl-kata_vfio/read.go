@@ -43,6 +43,7 @@ type want struct {
 // lister reads the cluster: kube.Client is one.
 type lister interface {
 	List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error
+	Get(ctx context.Context, namespace, name string, object runtime.Object) error
 	Watch(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error)
 	ServerVersion(ctx context.Context) (*version.Info, error)
 	Resources(ctx context.Context) ([]schema.GroupResource, error)
@@ -88,7 +89,7 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 		return kindOf{client, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, "", "", fleet.ComponentSelector}
 	case fleet.Deployments:
 		return kindOf{client, &appsv1.Deployment{}, &appsv1.DeploymentList{}, "", "", fleet.ComponentSelector}
-	case fleet.Events:
+	case fleet.Events, fleet.Namespaces, fleet.ClassViews:
 	}
 	selector := ""
 	if w.eventsOf != "" {
@@ -179,6 +180,9 @@ type forbiddenError struct {
 
 func (e *forbiddenError) Error() string {
 	text := fmt.Sprintf("you may not list %s: %v; ", e.kind, e.err)
+	if e.kind == fleet.ClassViews {
+		return text + "either the cluster's admin has not switched the view on (values: kubectl.classes.enabled), or you are none of its readers (kubectl.classes.readers)"
+	}
 	if e.kind == fleet.Slices {
 		return text + "the chart's ClusterRole kata-vfio-view grants it (values: kubectl.viewers); for your namespace's claims the role view is " +
 			"enough: `kubectl kata-vfio claims -n NAMESPACE`"

@@ -27,6 +27,9 @@ const (
 	// Components are the pods of kata-vfio itself.
 	Components  Kind = "pods of kata-vfio"
 	Deployments Kind = "deployments"
+	// Namespaces and ClassViews are read by name, and no rows are made from them.
+	Namespaces Kind = "namespaces"
+	ClassViews Kind = "the view of DeviceClasses"
 )
 
 // State has the listed objects, including those of other drivers. It must be complete before the first question, because

@@ -161,6 +161,15 @@ func (c *Client) List(ctx context.Context, namespace string, list runtime.Object
 	return r.VersionedParams(&o, c.params).Do(ctx).Into(list)
 }
 
+// Get fills an object with the one of the name. Without a namespace it is one of the cluster.
+func (c *Client) Get(ctx context.Context, namespace, name string, object runtime.Object) error {
+	r, err := c.request(rest.Interface.Get, namespace, object)
+	if err != nil {
+		return err
+	}
+	return r.Name(name).Do(ctx).Into(object)
+}
+
 // Watch watches the objects that [Client.List] lists.
 func (c *Client) Watch(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error) {
 	r, err := c.request(rest.Interface.Get, namespace, list)

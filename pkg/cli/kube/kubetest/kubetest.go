@@ -86,6 +86,19 @@ func (c *Client) List(_ context.Context, namespace string, list runtime.Object, 
 	return selectLabels(list, o.LabelSelector)
 }
 
+// Get fills an object.
+func (c *Client) Get(_ context.Context, namespace, name string, object runtime.Object) error {
+	resource, _, err := findResource(object)
+	if err != nil {
+		return err
+	}
+	answer, err := c.Clientset.Invokes(testing.NewGetAction(resource, namespace, name), object)
+	if err != nil {
+		return err
+	}
+	return fill(object, answer)
+}
+
 // selectLabels keeps the objects with the labels, as an API server does and the clientset's tracker does not.
 func selectLabels(list runtime.Object, selector string) error {
 	wanted, err := labels.Parse(selector)
