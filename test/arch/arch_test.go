@@ -50,7 +50,7 @@ func layers() [][]string {
 			"audit/archive", "cluster", "facts", "ledger/writer", "plugin/podpolicy", "plugin/podres", "prepare/effects",
 		},
 		{ // the order of steps; fleets
-			"audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/stage", "controller/twin", "facts/runtimes", "prepare",
+			"audit/fleet", "bootstrap/boot", "bootstrap/containers", "controller/stage", "controller/twin", "facts/runtimes", "lint", "prepare",
 		},
 		{ // functions outside a claim; what runtimes are set up to do
 			"audit/check", "audit/cluster", "bootstrap/host", "controller", "maintain", "plugin/nri",
@@ -73,7 +73,7 @@ func pure() []string {
 	return []string{
 		"pci", "rule", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
 		"sysfs/kernelargs", "plugin/podpolicy", "cluster", "controller/twin", "controller/stage", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/boot", "bootstrap/host",
-		"sanitize",
+		"sanitize", "lint",
 	}
 }
 
@@ -127,7 +127,7 @@ func TestCoreKnowsNoAudit(t *testing.T) {
 
 // TestPackagesStayFew refuses a package that has no reason to be one. Doubles, named ...test, don't count.
 func TestPackagesStayFew(t *testing.T) {
-	const most, deepest = 63, 12
+	const most, deepest = 64, 12
 	var packages int
 	for _, layer := range layers() {
 		for _, name := range layer {

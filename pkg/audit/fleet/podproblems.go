@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // containers adds what keeps the containers of a pod from running, and how those that failed have ended.
@@ -48,7 +50,7 @@ func (e *explaining) ended(of, container string, t *corev1.ContainerStateTermina
 // unusedClaims adds the claims that the pod has and no container names: Kubernetes prepares them, and gives them to none.
 func (e *explaining) unusedClaims(of string, p *corev1.Pod) {
 	for _, ref := range p.Spec.ResourceClaims {
-		if slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return uses(&c, ref.Name) }) {
+		if cluster.NamesClaim(&p.Spec, ref.Name) {
 			continue
 		}
 		e.add(Moment{
@@ -56,10 +58,6 @@ func (e *explaining) unusedClaims(of string, p *corev1.Pod) {
 			Fix: fmt.Sprintf("create the pod again, with `resources: {claims: [{name: %s}]}` in the container that is to have the devices", ref.Name),
 		})
 	}
-}
-
-func uses(c *corev1.Container, claim string) bool {
-	return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == claim })
 }
 
 // scheduled adds why no node is found for a pod.
