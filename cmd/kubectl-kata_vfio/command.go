@@ -15,7 +15,7 @@ import (
 
 // Exit codes, as the help documents them.
 const (
-	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, or `status` shows a problem.
+	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, `status` shows a problem, or `lint` finds one.
 	exitFindings = 3
 	// exitForbidden: the user may not list the objects that the command shows.
 	exitForbidden = 4
@@ -28,7 +28,7 @@ const exitCodes = "Exit codes:\n" +
 	"  1  the API server could not be reached, or the output could not be written\n" +
 	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
 	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown;\n" +
-	"     status: something needs attention\n" +
+	"     status: something needs attention; lint: the cluster would refuse something\n" +
 	"  4  you may not list what the command shows\n" +
 	"  5  there is no such claim, pod, node or device; classes: the cluster publishes no view of its DeviceClasses"
 
@@ -51,7 +51,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
 		statusCommand(s), devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
-		classesCommand(s),
+		classesCommand(s), lintCommand(s),
 		completionCommand(),
 	)
 	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())

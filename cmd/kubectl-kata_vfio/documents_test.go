@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,10 +79,16 @@ func TestREADMEShowsWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-// What a tenant looks at before the first pod.
+// What a tenant does before the first pod: the classes of the sample, and a pod without its RuntimeClass.
 func TestREADMEShowsWhatTenantsSee(t *testing.T) {
 	const readme = "cmd/kubectl-kata_vfio/README.md"
 	follow(t, publishing(t), stepsOf(t, readme, "See what you may ask for", 1)[0])
+	step := stepsOf(t, readme, "Check manifests before you apply them", 1)[0]
+	t.Chdir(filepath.Dir(badPod(t)))
+	stdout, _, code := ask(t, client(nil), "lint", "-f", "pod.yaml")
+	if err := docs.Match(step.Output, stdout); err != nil || code != exitFindings {
+		t.Errorf("exit code %d, want %d: %v", code, exitFindings, err)
+	}
 }
 
 // The root README shows a part of the sample.

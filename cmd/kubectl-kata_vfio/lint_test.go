@@ -1,0 +1,124 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/lint"
+)
+
+const (
+	goodPod = "../../deploy/examples/gpu-pod.yaml"
+	// chartPolicies are those that lint asks without a cluster.
+	chartPolicies = "../../pkg/lint/policies.yaml"
+)
+
+// badPod is the example without its RuntimeClass, in a file.
+func badPod(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(goodPod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(name, []byte(strings.Replace(string(text), "  runtimeClassName: kata-gpu\n", "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestLintNeedsNoCluster, and its exit code says whether anything would be refused.
+func TestLintNeedsNoCluster(t *testing.T) {
+	bad := badPod(t)
+	stdout, stderr, code := ask(t, client(nil), "lint", "-f", goodPod)
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "2 objects checked, 0 problems") {
+		t.Errorf("a good pod: exit code %d, stderr %q:\n%s", code, stderr, stdout)
+	}
+	stdout, stderr, code = ask(t, client(nil), "lint", "-f", bad)
+	if code != exitFindings || !strings.Contains(stderr, "1 problem") {
+		t.Errorf("a bad pod: exit code %d, want %d: %s", code, exitFindings, stderr)
+	}
+	if !strings.Contains(stdout, "pod.yaml:24: Pod/gpu") || !strings.Contains(stdout, "→ set `runtimeClassName: kata-gpu`") {
+		t.Errorf("got no line of the fault, or no fix:\n%s", stdout)
+	}
+	stdout, _, code = ask(t, client(nil), "lint", "-f", filepath.Dir(bad), "-f", goodPod, "-o", "json")
+	if got := documentOf[lint.Report](t, stdout); code != exitFindings || got.Checked != 4 || len(got.Problems) != 1 || got.Problems[0].Code != "NoRuntimeClass" || got.Problems[0].Line != 24 {
+		t.Errorf("a directory and a file: exit code %d, got %+v", code, got)
+	}
+}
+
+// TestLintRefusesWhatItCantRead with the exit code of a wrong command line.
+func TestLintRefusesWhatItCantRead(t *testing.T) {
+	empty := t.TempDir()
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no file":           {nil, "-f is missing"},
+		"a missing file":    {[]string{"-f", filepath.Join(empty, "a.yaml")}, "no such file"},
+		"an empty folder":   {[]string{"-f", empty}, "has no .yaml"},
+		"no policies":       {[]string{"-f", goodPod, "--policies", goodPod}, "no ValidatingAdmissionPolicy"},
+		"no such policies":  {[]string{"-f", goodPod, "--policies", filepath.Join(empty, "p.yaml")}, "read the policies"},
+		"an unknown format": {[]string{"-f", goodPod, "-o", "wide"}, "wide"},
+	} {
+		if _, stderr, code := ask(t, client(nil), append([]string{"lint"}, c.args...)...); code != 2 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d and %q, want 2 and %q", name, code, stderr, c.want)
+		}
+	}
+}
+
+// TestLintAsksTheCluster: its policies, its classes, and whether the namespace is a tenant's.
+func TestLintAsksTheCluster(t *testing.T) {
+	bad := badPod(t)
+	policies := admissionObjects(t)
+	namespace := func(labels map[string]string) runtime.Object {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "uid-a", Labels: labels}}
+	}
+	tenant := map[string]string{"kata-vfio.dev/tenant": ""}
+	for name, c := range map[string]struct {
+		objects []runtime.Object
+		want    []string
+	}{
+		"a tenant's namespace":     {slices.Concat(policies, []runtime.Object{namespace(tenant)}), []string{"ClassUnknown", "NoRuntimeClass"}},
+		"a namespace of no tenant": {slices.Concat(policies, []runtime.Object{namespace(nil)}), []string{"ClassUnknown"}},
+		"no policies":              {[]runtime.Object{namespace(tenant)}, []string{"ClassUnknown"}},
+	} {
+		stdout, _, code := ask(t, client(c.objects), "lint", "--cluster", "-f", bad, "-o", "json")
+		var got []string
+		for _, p := range documentOf[lint.Report](t, stdout).Problems {
+			got = append(got, string(p.Code))
+		}
+		if code != exitFindings || !slices.Equal(got, c.want) {
+			t.Errorf("%s: exit code %d and %q, want %d and %q", name, code, got, exitFindings, c.want)
+		}
+	}
+}
+
+// admissionObjects are the chart's policies as a cluster has them.
+func admissionObjects(t *testing.T) (objects []runtime.Object) {
+	t.Helper()
+	text, err := os.ReadFile(chartPolicies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		var object runtime.Object = &admissionv1.ValidatingAdmissionPolicy{}
+		if strings.Contains(part, "kind: ValidatingAdmissionPolicyBinding") {
+			object = &admissionv1.ValidatingAdmissionPolicyBinding{}
+		}
+		if err := yaml.Unmarshal([]byte(part), object); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
