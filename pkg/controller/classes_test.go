@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
@@ -263,4 +267,46 @@ func TestViewIsWrittenSeldom(t *testing.T) {
 	v.claim("a", "gpu-0000-02-00-0")
 	round("without the ConfigMap, which is the chart's to create", 0)
 	round("as that write failed", 0)
+}
+
+// TestLeaderPublishesTheView at fixed times, with no other right than to read what it counts and to patch the view.
+func TestLeaderPublishesTheView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newViewing(t)
+		v.config.Now = time.Now
+		class := v.class("gpu.kata-vfio.dev", "team-a", typeIs("gpu"))
+		team := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "uid-a"}}
+		for _, o := range []runtime.Object{class, team, v.node("a", "NVIDIA L40S", gpu(1), gpu(2))} {
+			if err := v.client.Tracker().Add(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { v.Watch(ctx) })
+		wg.Go(func() { v.Lead(ctx) })
+		defer wg.Wait()
+		defer stop()
+		written := func() (got []string) {
+			for _, a := range v.client.Actions() {
+				if verb := a.GetVerb(); verb != "list" && verb != "watch" {
+					got = append(got, verb+" "+a.GetResource().Resource)
+				}
+			}
+			v.client.ClearActions()
+			return got
+		}
+		for _, c := range []struct {
+			wait time.Duration
+			want []string
+		}{{soon, []string{"patch configmaps"}}, {classesRenewed - 2*classesEvery, nil}, {2 * classesEvery, []string{"patch configmaps"}}} {
+			after(c.wait)
+			if got := written(); !slices.Equal(got, c.want) {
+				t.Errorf("after %s: got %q, want %q", c.wait, got, c.want)
+			}
+		}
+		if got := v.NotReady(); got != "" {
+			t.Errorf("not ready: %q", got)
+		}
+	})
 }
