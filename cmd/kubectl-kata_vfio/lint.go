@@ -81,6 +81,8 @@ func lintCommand(s *session) *cobra.Command {
 // lint checks the files.
 func (s *session) lint(cmd *cobra.Command, l *linting) (*lint.Report, error) {
 	linter := &lint.Linter{}
+	// A kubeconfig is not needed: without one that can be read, the namespace is "default".
+	linter.NamespaceName, _ = s.kube.Namespace()
 	var err error
 	if l.policies != "" {
 		linter.Policies, err = readPolicies(l.policies)

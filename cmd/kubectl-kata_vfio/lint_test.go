@@ -76,6 +76,20 @@ func TestLintRefusesWhatItCantRead(t *testing.T) {
 	}
 }
 
+// TestLintKnowsTheNamespace by the flag, for a DeviceClass among the files.
+func TestLintKnowsTheNamespace(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "class.yaml")
+	class := "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu.kata-vfio.dev, annotations: {kata-vfio.dev/namespaces: team-b}}\nspec: {}\n"
+	if err := os.WriteFile(name, []byte(class), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]int{"team-a": exitFindings, "team-b": 0} {
+		if stdout, _, code := ask(t, client(nil), "lint", "-n", namespace, "-f", goodPod, "-f", name); code != want {
+			t.Errorf("namespace %s: exit code %d, want %d:\n%s", namespace, code, want, stdout)
+		}
+	}
+}
+
 // TestLintAsksTheCluster: its policies, its classes, and whether the namespace is a tenant's.
 func TestLintAsksTheCluster(t *testing.T) {
 	bad := badPod(t)

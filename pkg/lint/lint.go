@@ -47,8 +47,10 @@ type Report struct {
 type Linter struct {
 	// Policies are those that requests would meet.
 	Policies *Policies
-	// Namespace is the one that the objects are for; nil for any namespace of a tenant.
+	// Namespace is the one that the objects are for; nil if nothing but its name is known. It is then taken for a tenant's.
 	Namespace *corev1.Namespace
+	// NamespaceName is that of a namespace of which nothing else is known; empty for "default".
+	NamespaceName string
 	// Classes are the cluster's DeviceClasses. With AllClasses there are no others of ours.
 	Classes    []*resourceapi.DeviceClass
 	AllClasses bool
@@ -133,7 +135,7 @@ func (l *Linter) namespace() *corev1.Namespace {
 	if l.Namespace != nil {
 		return l.Namespace
 	}
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: l.Policies.tenantLabels()}}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(l.NamespaceName, metav1.NamespaceDefault), Labels: l.Policies.tenantLabels()}}
 }
 
 // fault is why an object is refused.
