@@ -56,7 +56,7 @@ func TestAPIServerTakesEveryRendering(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings(), networkRenderings()} {
+	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings(), networkRenderings(), poolRenderings()} {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -257,7 +257,7 @@ func valuesSchema(t *testing.T) schema {
 // The schema has the fields of the plugin's own API, no more and no fewer.
 func TestSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 	s := valuesSchema(t)
-	nodeConfig := maps.Clone(s.Properties["nodeConfig"].Properties)
+	nodeConfig := maps.Clone(s.Defs["NodeConfig"].Properties)
 	delete(nodeConfig, "source") // where the chart takes it from
 	for name, one := range map[string]struct {
 		got  map[string]schema

@@ -115,7 +115,13 @@ func incidents() map[string][]node {
 			{`up{job="kata-vfio-system/kata-vfio-plugin", node="a"}`: "1x60 0x60"},
 			{`up{job="kata-vfio-plugin", node="b"}`: "0x120"}, // as a ServiceMonitor names it
 		},
-		"KataVFIOPluginMissing": {{`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin"}`: "3x60 2x60"}},
+		"KataVFIOPluginMissing": {
+			{`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin"}`: "3x60 2x60"},
+			{ // of a pool
+				`kube_daemonset_status_desired_number_scheduled{daemonset="kata-vfio-plugin-hgx"}`: "3x120",
+				`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin-hgx"}`:             "3x60 2x60",
+			},
+		},
 		"KataVFIOClaimStuck": {
 			{`kata_vfio_unfinished_record_seconds{node="a", state="releasing"}`: "0x60 0+60x60"},
 			{`kata_vfio_unprepare_failing_seconds{node="a", state="prepared"}`: "0x60 0+60x60"},

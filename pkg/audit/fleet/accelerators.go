@@ -69,14 +69,16 @@ func versions(s *ConformanceState) observation {
 	}
 	slices.Sort(unknown)
 	unknown = slices.Compact(unknown)
-	rolling := slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return !rolledOut(&d) })
+	rolling := slices.IndexFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return !rolledOut(&d) })
 	switch {
 	case len(gpus) == 0:
 		seen.reason, seen.fix = noGPU()
-	case len(s.DaemonSets) == 0:
-		seen.reason, seen.fix = "the plugin's DaemonSet is not there", "install the chart"
-	case rolling:
-		seen.reason, seen.fix = "the plugin's DaemonSet is not rolled out", "wait for `kubectl rollout status daemonset/kata-vfio-plugin`, or see its pods"
+	case !slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Status.DesiredNumberScheduled > 0 }):
+		seen.reason, seen.fix = "no DaemonSet of the plugin runs on a node", "install the chart, and label nodes kata-vfio.dev/node=true"
+	case rolling >= 0:
+		d := &s.DaemonSets[rolling]
+		seen.reason = fmt.Sprintf("DaemonSet %s is not rolled out", d.Name)
+		seen.fix = fmt.Sprintf("wait for `kubectl rollout status -n %s daemonset/%s`, or see its pods", d.Namespace, d.Name)
 	case len(unknown) > 0:
 		seen.reason = "GPUs lack the driver's, the plugin's or Kata's version on " + list(unknown)
 		seen.fix = "run `kata-vfio-bootstrap verify --record` on these nodes, or enable the chart's bootstrap; use a release of the plugin"
@@ -88,12 +90,12 @@ func noGPU() (reason, fix string) {
 	return "no node publishes a GPU", "label a node with GPUs kata-vfio.dev/node=true, and see `kubectl kata-vfio devices`"
 }
 
-// rolledOut reports whether all pods of a DaemonSet are ready and of its latest version.
+// rolledOut reports whether all pods of a DaemonSet are ready and of its latest version. That of a pool without nodes has none.
 func rolledOut(d *appsv1.DaemonSet) bool {
 	want := d.Status.DesiredNumberScheduled
 	// An earlier generation's status may be complete while the new pods do not exist
 	// yet, so `kubectl rollout status` compares it too.
-	return d.Status.ObservedGeneration >= d.Generation && want > 0 && d.Status.UpdatedNumberScheduled == want && d.Status.NumberReady == want
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled == want && d.Status.NumberReady == want
 }
 
 func rollouts(sets []appsv1.DaemonSet) []string {

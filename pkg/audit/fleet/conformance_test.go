@@ -61,6 +61,17 @@ func TestRequirementsOfEachProfile(t *testing.T) {
 	}
 }
 
+// TestPoolWithoutNodes: the DaemonSet of a pool that has no node yet has no pod, and is rolled out.
+func TestPoolWithoutNodes(t *testing.T) {
+	p := complete()
+	p.DaemonSets = append(p.DaemonSets, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "kata-vfio-plugin-flex"}})
+	for _, q := range fleet.JudgeConformance(p.state(), newest()).Requirements {
+		if q.ID == "driver_runtime_management" && q.Result != fleet.Shown {
+			t.Errorf("%s is %s (%s)", q.ID, q.Result, q.Reason)
+		}
+	}
+}
+
 // TestCompletePlatform: each requirement with its level and the result, in the profile's order.
 func TestCompletePlatform(t *testing.T) {
 	r := fleet.JudgeConformance(complete().state(), newest())
@@ -111,10 +122,10 @@ func TestNotShown(t *testing.T) {
 		"no device":              {func(s *state) { s.Fleet.Slices = nil }, "dra_support", "no node publishes a device"},
 		"no class":               {func(s *state) { s.DeviceClasses = s.DeviceClasses[1:] }, "dra_support", "there is no DeviceClass of kata-vfio"},
 		"no GPU":                 {func(s *state) { s.Fleet.Slices = s.Fleet.Slices[1:] }, "driver_runtime_management", "no node publishes a GPU"},
-		"no DaemonSet":           {func(s *state) { s.DaemonSets = nil }, "driver_runtime_management", "DaemonSet is not there"},
+		"no DaemonSet":           {func(s *state) { s.DaemonSets = nil }, "driver_runtime_management", "no DaemonSet of the plugin runs on a node"},
 		"an old plugin":          {func(s *state) { s.DaemonSets[0].Status.UpdatedNumberScheduled = 0 }, "driver_runtime_management", "not rolled out"},
 		"a rollout not seen":     {func(s *state) { s.DaemonSets[0].Generation++ }, "driver_runtime_management", "not rolled out"},
-		"no node":                {func(s *state) { s.DaemonSets[0].Status = appsv1.DaemonSetStatus{ObservedGeneration: 2} }, "driver_runtime_management", "not rolled out"},
+		"no node":                {func(s *state) { s.DaemonSets[0].Status = appsv1.DaemonSetStatus{ObservedGeneration: 2} }, "driver_runtime_management", "no DaemonSet of the plugin runs on a node"},
 		"no version of Kata":     {func(s *state) { delete(s.Fleet.Slices[0].Spec.Devices[0].Attributes, "kataVersion") }, "driver_runtime_management", "version on worker-1"},
 		"no nodes":               {func(s *state) { s.Missing[fleet.Nodes] = "it is not permitted" }, "driver_runtime_management", "nodes could not be listed: it is not permitted"},
 		"VFs without attributes": {func(s *state) { s.Fleet.Slices[1].Spec.Devices[0].Attributes = nil }, "high_performance_networking", "no node publishes a NIC"},

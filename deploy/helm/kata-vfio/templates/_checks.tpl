@@ -1,12 +1,7 @@
 {{/* Values that must agree. The schema checks each value by itself. */}}
 {{- define "kata-vfio.checkValues" -}}
 {{- with .Values.runtimeClass }}
-{{- if .enabled }}
-{{- include "kata-vfio.checkRuntimeClass" (list . "runtimeClass" $) }}
-{{- end }}
 {{- if .nic.enabled }}
-{{- include "kata-vfio.checkRuntimeClass" (list .nic "runtimeClass.nic" $) }}
-{{- include "kata-vfio.checkNICHandler" $ }}
 {{- if and .enabled (eq .name .nic.name) }}
 {{- fail (printf "runtimeClass.name and runtimeClass.nic.name are both %s: set two names" .name) }}
 {{- end }}
@@ -24,10 +19,54 @@
 {{- include "kata-vfio.checkSanitizers" . }}
 {{- include "kata-vfio.checkTenancy" . }}
 {{- include "kata-vfio.checkScrapers" . }}
+{{- include "kata-vfio.checkPools" . }}
+{{- $pools := dict }}
+{{- include "kata-vfio.setPools" (list $pools .) }}
+{{- range $pools.roots }}
+{{- include "kata-vfio.checkNodes" . }}
+{{- end }}
+{{- end }}
+
+{{/* The values of a pool's nodes, which may differ from another pool's. */}}
+{{- define "kata-vfio.checkNodes" -}}
+{{- with .Values.runtimeClass }}
+{{- if .enabled }}
+{{- include "kata-vfio.checkRuntimeClass" (list . "runtimeClass" $) }}
+{{- end }}
+{{- if .nic.enabled }}
+{{- include "kata-vfio.checkRuntimeClass" (list .nic "runtimeClass.nic" $) }}
+{{- include "kata-vfio.checkNICHandler" $ }}
+{{- end }}
+{{- end }}
 {{- include "kata-vfio.checkNodeConfig" . }}
+{{- include "kata-vfio.checkRules" . }}
 {{- if .Values.bootstrap.enabled }}
 {{- include "kata-vfio.checkHotPlug" . }}
 {{- include "kata-vfio.checkEarlyBinding" . }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the cluster has what the rules of a node config need. */}}
+{{- define "kata-vfio.checkRules" -}}
+{{- if eq .Values.nodeConfig.source "ConfigMap" }}
+{{- $in := include "kata-vfio.inPool" . }}
+{{- $pool := .Values.sharedPool }}
+{{- $sanitizers := .Values.sanitizers.profiles | default dict }}
+{{- range .Values.nodeConfig.devices }}
+{{- if and .sharedWith (not (and $pool.enabled (has .sharedWith $pool.drivers))) }}
+{{- fail (printf "%snodeConfig.devices shares GPUs with %s, and sharedPool does not: their pods would wait for the controller; set sharedPool.enabled, and add %s to sharedPool.drivers" $in .sharedWith .sharedWith) }}
+{{- end }}
+{{- $rule := .sanitize | default dict }}
+{{- if and .sanitize (not (hasKey $sanitizers $rule.profile)) }}
+{{- fail (printf "%snodeConfig.devices names the sanitizer %s, and sanitizers.profiles does not have it: no claim would get the devices; add the profile" $in $rule.profile) }}
+{{- end }}
+{{- if and .exclusive (not $.Values.tenancy.enabled) }}
+{{- fail (printf "%snodeConfig.devices has a rule with exclusive: %s, and tenancy.enabled is false: nobody would know who is a tenant, and no claim would get the devices; set tenancy.enabled" $in (toJson .exclusive)) }}
+{{- end }}
+{{- if and .reserveDomains (not $.Values.tenancy.reserveDomains) }}
+{{- fail (printf "%snodeConfig.devices has a rule with reserveDomains, and tenancy.reserveDomains is false: pods would wait for an answer that nobody gives; set tenancy.reserveDomains" $in) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -38,7 +77,7 @@
 {{- range list "devices" "gpuSlices" "virtualFunctions" "addressPools" }}
 {{- $value := index $config . }}
 {{- if or $value (and (eq . "devices") (kindIs "slice" $value)) }}
-{{- fail (printf "nodeConfig.%s is set, and nodeConfig.source is Node: plugins read /etc/kata-vfio/node.yaml of their nodes only, and would ignore it; write it there, or set nodeConfig.source to ConfigMap" .) }}
+{{- fail (printf "%snodeConfig.%s is set, and nodeConfig.source is Node: plugins read /etc/kata-vfio/node.yaml of their nodes only, and would ignore it; write it there, or set nodeConfig.source to ConfigMap" (include "kata-vfio.inPool" $) .) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -54,7 +93,7 @@
 {{- end }}
 {{- end }}
 {{- if not $permitted }}
-{{- fail "bootstrap.blueprint.containers.hotPlug is true, and plugin.extraArgs has no --hot-plug: the plugin would refuse containers with devices (NotInSandbox), because their VMs boot without them; add --hot-plug to plugin.extraArgs" }}
+{{- fail (printf "%sbootstrap.blueprint.containers.hotPlug is true, and plugin.extraArgs has no --hot-plug: the plugin would refuse containers with devices (NotInSandbox), because their VMs boot without them; add --hot-plug to plugin.extraArgs" (include "kata-vfio.inPool" .)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -66,7 +105,7 @@ only the node's own file. The chart knows no functions: it refuses where no rule
 {{- if and (eq .Values.nodeConfig.source "ConfigMap") (dig "kernel" "earlyBinding" false $blueprint) }}
 {{- range dig "vfio" "keepOff" list $blueprint }}
 {{- if not (include "kata-vfio.mayBeBound" (list . $.Values.nodeConfig.devices)) }}
-{{- fail (printf "bootstrap.blueprint has kernel.earlyBinding and names %s in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it: with onDemand, the node would lack the function's driver while no claim has it; set policy: bound in its rule, or remove kernel.earlyBinding" .) }}
+{{- fail (printf "%sbootstrap.blueprint has kernel.earlyBinding and names %s in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it: with onDemand, the node would lack the function's driver while no claim has it; set policy: bound in its rule, or remove kernel.earlyBinding" (include "kata-vfio.inPool" $) .) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -118,13 +157,6 @@ match, unless it names others. */}}
 {{- if and $pool.enabled (semverCompare "<1.37.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "sharedPool.enabled is true, and the cluster has Kubernetes %s: sharing needs DeviceTaintRules of 1.37" .Capabilities.KubeVersion.Version) }}
 {{- end }}
-{{- if eq .Values.nodeConfig.source "ConfigMap" }}
-{{- range .Values.nodeConfig.devices }}
-{{- if and .sharedWith (not (and $pool.enabled (has .sharedWith $pool.drivers))) }}
-{{- fail (printf "nodeConfig.devices shares GPUs with %s, and sharedPool does not: their pods would wait for the controller; set sharedPool.enabled, and add %s to sharedPool.drivers" .sharedWith .sharedWith) }}
-{{- end }}
-{{- end }}
-{{- end }}
 {{- end }}
 
 {{/* Whether the stages can run, and rules name sanitizers that exist: the plugin would refuse their devices. */}}
@@ -139,14 +171,6 @@ match, unless it names others. */}}
 {{- fail (printf "sanitizers.profiles.%s.runtimeClass is %s, and allowedRuntimeClasses is %s: the plugin gives devices to VMs only; add the name to allowedRuntimeClasses" $name $class (toJson $.Values.allowedRuntimeClasses)) }}
 {{- end }}
 {{- end }}
-{{- if eq .Values.nodeConfig.source "ConfigMap" }}
-{{- range .Values.nodeConfig.devices }}
-{{- $rule := .sanitize | default dict }}
-{{- if and .sanitize (not (hasKey ($sanitizers.profiles | default dict) $rule.profile)) }}
-{{- fail (printf "nodeConfig.devices names the sanitizer %s, and sanitizers.profiles does not have it: no claim would get the devices; add the profile" $rule.profile) }}
-{{- end }}
-{{- end }}
-{{- end }}
 {{- end }}
 
 {{/* Whether tenants are known where domains belong to one, and their claims can get their domains' devices. */}}
@@ -156,16 +180,6 @@ match, unless it names others. */}}
 {{- end }}
 {{- if and .Values.tenancy.reserveDomains (not .Values.tenancy.enabled) }}
 {{- fail "tenancy.reserveDomains is true, and tenancy.enabled is false: nobody would know for whom to reserve domains; set tenancy.enabled" }}
-{{- end }}
-{{- if eq .Values.nodeConfig.source "ConfigMap" }}
-{{- range .Values.nodeConfig.devices }}
-{{- if and .exclusive (not $.Values.tenancy.enabled) }}
-{{- fail (printf "nodeConfig.devices has a rule with exclusive: %s, and tenancy.enabled is false: nobody would know who is a tenant, and no claim would get the devices; set tenancy.enabled" (toJson .exclusive)) }}
-{{- end }}
-{{- if and .reserveDomains (not $.Values.tenancy.reserveDomains) }}
-{{- fail "nodeConfig.devices has a rule with reserveDomains, and tenancy.reserveDomains is false: pods would wait for an answer that nobody gives; set tenancy.reserveDomains" }}
-{{- end }}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -178,7 +192,7 @@ match, unless it names others. */}}
 {{- fail (printf "%s.name is %s, and allowedRuntimeClasses is %s: the admission policies would refuse its pods; add the name to allowedRuntimeClasses" $path $class.name (toJson $values.allowedRuntimeClasses)) }}
 {{- end }}
 {{- if and (eq $values.nodeConfig.source "ConfigMap") (not (has $class.handler $values.nodeConfig.allowedHandlers)) }}
-{{- fail (printf "%s.handler is %s, and nodeConfig.allowedHandlers is %s: the plugin would refuse the claims of its pods; add the handler to nodeConfig.allowedHandlers" $path $class.handler (toJson $values.nodeConfig.allowedHandlers)) }}
+{{- fail (printf "%s%s.handler is %s, and nodeConfig.allowedHandlers is %s: the plugin would refuse the claims of its pods; add the handler to nodeConfig.allowedHandlers" (include "kata-vfio.inPool" (index . 2)) $path $class.handler (toJson $values.nodeConfig.allowedHandlers)) }}
 {{- end }}
 {{- end }}
 
@@ -187,10 +201,10 @@ match, unless it names others. */}}
 {{- if include "kata-vfio.nicHandler" . }}
 {{- $containers := .Values.bootstrap.blueprint.containers | default dict }}
 {{- if and (hasKey $containers "nicHandler") (not $containers.nicHandler) }}
-{{- fail "runtimeClass.nic.enabled is true, and bootstrap.blueprint.containers.nicHandler is false: no node would have the handler kata-vfio; remove nicHandler from the blueprint" }}
+{{- fail (printf "%sruntimeClass.nic.enabled is true, and bootstrap.blueprint.containers.nicHandler is false: no node would have the handler kata-vfio; remove nicHandler from the blueprint" (include "kata-vfio.inPool" .)) }}
 {{- end }}
 {{- if $containers.hotPlug }}
-{{- fail "runtimeClass.nic.enabled is true, and bootstrap.blueprint.containers.hotPlug is true: the handler kata-vfio plugs devices when the VM starts; use one of them" }}
+{{- fail (printf "%sruntimeClass.nic.enabled is true, and bootstrap.blueprint.containers.hotPlug is true: the handler kata-vfio plugs devices when the VM starts; use one of them" (include "kata-vfio.inPool" .)) }}
 {{- end }}
 {{- end }}
 {{- end }}

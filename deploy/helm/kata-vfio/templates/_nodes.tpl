@@ -1,5 +1,5 @@
 {{/*
-Nodes of a DaemonSet from (list nodeSelector root). With NFD, the label that an admin sets isn't needed: labels of the hardware take
+Nodes of a DaemonSet from (list nodeSelector root), or (list nodeSelector root component) for one of a pool. With NFD, the label that an admin sets isn't needed: labels of the hardware take
 its place. NFD has no label for the IOMMU. The plugin and bootstrap check that themselves.
 */}}
 {{- define "kata-vfio.nodes" -}}
@@ -13,6 +13,12 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- $affinity := deepCopy $root.Values.plugin.affinity }}
 {{- if $nfd }}
 {{- $affinity = merge $affinity (include "kata-vfio.nfdAffinity" $root | fromYaml) }}
+{{- end }}
+{{- if and (gt (len .) 2) $root.Pool }}
+{{- $apart := get $affinity "podAntiAffinity" | default dict }}
+{{- $required := get $apart "requiredDuringSchedulingIgnoredDuringExecution" | default list }}
+{{- $required = append $required (include "kata-vfio.apartFromOtherPools" (list (index . 2) $root) | fromYaml) }}
+{{- $_ := set $affinity "podAntiAffinity" (set $apart "requiredDuringSchedulingIgnoredDuringExecution" $required) }}
 {{- end }}
 {{- with $affinity }}
 affinity: {{- toYaml . | nindent 2 }}
