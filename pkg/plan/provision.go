@@ -16,6 +16,8 @@ type Provision struct {
 	Rule string `json:"rule"`
 	// PF is the PF's address; zero if the node has no such PF.
 	PF pci.Address `json:"pf,omitzero"`
+	// Absent is whether the node has no such PF, and the rule is optional.
+	Absent bool `json:"absent,omitempty"`
 	// Have and Want are numbers of VFs.
 	Have int `json:"have"`
 	Want int `json:"want"`
@@ -63,6 +65,8 @@ func (p *Provision) String() string {
 		name = fmt.Sprintf("PF %s (%s)", p.PF, p.Rule)
 	}
 	switch {
+	case p.Absent:
+		return name + ": not on this node, and its rule is optional"
 	case p.Refused != "":
 		return fmt.Sprintf("%s: %s; %s", name, p.Refused, p.Fix)
 	case p.Right():
@@ -120,7 +124,11 @@ func (p *Provision) refuseSecond(before []Provision) {
 func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) Provision {
 	p := Provision{Rule: rule.PF, Want: *rule.Count}
 	pf := FindPF(n.Snapshot, rule.PF)
-	if pf == nil {
+	switch {
+	case pf == nil && rule.Optional:
+		p.Absent, p.Want = true, 0
+		return p
+	case pf == nil:
 		p.Refused, p.Fix = "this node has no such PF", "load the PF's driver if the rule names an interface, or correct virtualFunctions of the node config; `kata-vfio-audit devices` lists this node's functions"
 		return p
 	}

@@ -68,6 +68,7 @@ func TestProvisions(t *testing.T) {
 			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).PF.UnassignedBARs = []int{0, 3} },
 		},
 		"no such PF":              {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8)}, refused: "no such PF"},
+		"no PF, and none needed":  {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8), Optional: true}},
 		"a function that is none": {rule: v1alpha1.VFRule{PF: gpuAddr.String(), Count: new(8)}, refused: "no such PF"},
 		"a VF is a claim's":       {rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, change: held, refused: "VF 0000:21:10.0 is held by claim uid-2"},
 		"a VF is on vfio-pci": {
@@ -146,6 +147,14 @@ func TestProvisionWaitsForAVFThatIsInUse(t *testing.T) {
 		if got.Waits != tt.waits {
 			t.Errorf("%s: %+v, want that it waits: %t", name, got, tt.waits)
 		}
+	}
+}
+
+// TestRuleForOtherBoards: a node without the PF of an optional rule is as the rule wants it, and says so.
+func TestRuleForOtherBoards(t *testing.T) {
+	got := plan.Provisions([]v1alpha1.VFRule{{PF: "ens9", Count: new(8), Optional: true}}, node(fixture()), nil)[0]
+	if want := "PF ens9: not on this node, and its rule is optional"; !got.Absent || !got.Right() || got.String() != want {
+		t.Errorf("%q (%+v), want %q and nothing to do", got.String(), got, want)
 	}
 }
 

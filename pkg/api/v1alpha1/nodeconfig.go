@@ -80,6 +80,8 @@ type VFRule struct {
 	Count *int `json:"count"`
 	// EswitchMode is the mode of the PF's eswitch. If empty, the mode is unchanged.
 	EswitchMode EswitchMode `json:"eswitchMode,omitempty"`
+	// Optional makes a node without the PF as it should be, so that one rule serves different boards.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // EswitchMode is the mode of the NIC's switch (eswitch), which connects a PF's VFs with each other and with the wire.

@@ -27,6 +27,9 @@ func (n *node) physicalFunctions() []physicalFunction {
 	var all []physicalFunction
 	for i, asked := range n.blueprint.VirtualFunctions {
 		address, ok := n.findAddress(asked)
+		if asked.Optional && (!ok || n.lacks(address)) {
+			continue
+		}
 		if !ok {
 			n.problem(state.Problem{
 				Part: vfPart, Code: rule.Absent, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, asked.PF),
@@ -56,6 +59,12 @@ func (n *node) findAddress(asked v1alpha1.VFRule) (pci.Address, bool) {
 	return address, err == nil
 }
 
+// lacks reports whether the running node has no such function. An image has none.
+func (n *node) lacks(a pci.Address) bool {
+	_, there := n.text(vfPart, function(a, "uevent"))
+	return n.platform.Live && !there
+}
+
 // line returns the rest of the first line with a prefix.
 func line(text, prefix string) string {
 	for l := range strings.Lines(text) {
@@ -74,7 +83,7 @@ func function(a pci.Address, attribute string) string {
 // never changes the running number of VFs: only the plugin knows whether a VF is in use (`kata-vfio-plugin
 // provision`).
 func (n *node) judge(pf *physicalFunction, name string) {
-	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
+	if n.lacks(pf.address) {
 		n.problem(state.Problem{
 			Part: vfPart, Code: rule.Absent, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, but the node has no such function", name),
 			Fix: "correct the blueprint (`kata-vfio-audit devices` lists functions); if the function exists, enable its slot in the firmware setup",
