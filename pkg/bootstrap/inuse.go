@@ -24,16 +24,17 @@ type Disks interface {
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 }
 
-// keepInUse returns the blueprint without functions that the node needs, and a problem for each of them. An image
-// without the node's /sys does not show what it will use.
+// keepInUse returns the blueprint with the functions that vfio.keepOff names and vfio.keepOffMatching selects, without
+// those that the node needs, and a problem for each of these. An image without the node's /sys does not show what it
+// will use, or which functions match.
 func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*blueprint.Blueprint, []state.Problem) {
-	if len(b.VFIO.KeepOff) == 0 {
+	if !b.VFIO.KeepsOff() {
 		return b, nil
 	}
 	snapshot, err := inventory.Scan(ctx, e.Tree)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return b, nil // without PCI functions, package host reports each one as missing
+		return b, host.Unmatched(b) // without PCI functions, package host reports each one as missing
 	case err != nil:
 		none := *b
 		none.VFIO.KeepOff = nil
@@ -43,12 +44,13 @@ func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*bluepr
 		}}
 	}
 	disks := map[pci.Address]host.DiskUse{}
-	for _, a := range b.VFIO.KeepOff {
-		if f, there := snapshot.Function(a); there && len(f.Children.Block) > 0 {
-			disks[a] = e.diskUse(ctx, f)
+	kept := host.Kept(b, snapshot)
+	for _, k := range kept {
+		if f, there := snapshot.Function(k.Address); there && len(f.Children.Block) > 0 {
+			disks[k.Address] = e.diskUse(ctx, f)
 		}
 	}
-	return host.KeepInUse(b, snapshot, disks)
+	return host.KeepInUse(b, kept, snapshot, disks)
 }
 
 // diskUse returns how the node uses a function's disks according to the kernel or, if it can't be asked, according to

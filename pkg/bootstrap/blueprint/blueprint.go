@@ -67,7 +67,7 @@ type Kernel struct {
 	// it.
 	Arguments []string    `json:"arguments,omitempty"`
 	HugePages []HugePages `json:"hugePages,omitempty"`
-	// EarlyBinding keeps vendor drivers off the functions of [VFIO.KeepOff] in the initial RAM file system already.
+	// EarlyBinding keeps vendor drivers off the functions of [VFIO.KeepOff] and [VFIO.KeepOffMatching] in the initial RAM file system already.
 	// Their policy in the node config must be "bound".
 	EarlyBinding bool `json:"earlyBinding,omitempty"`
 }
@@ -107,7 +107,10 @@ type VFIO struct {
 	// KeepOff are functions that vendor drivers must not bind: their driver_override is vfio-pci from boot on. They are
 	// listed by address, because an ID matches every function of a model.
 	KeepOff []pci.Address `json:"keepOff,omitempty"`
-	// AllowBootConsole permits KeepOff to name the function that drives the boot console, whose screen then shows nothing
+	// KeepOffMatching selects more such functions, as rules of a node config do: the functions that the node has when
+	// bootstrap runs, apart from those that it uses. A match without a function is for other boards.
+	KeepOffMatching []v1alpha1.DeviceMatch `json:"keepOffMatching,omitempty"`
+	// AllowBootConsole permits KeepOff and KeepOffMatching to include the function that drives the boot console, whose screen then shows nothing
 	// more once the kernel has started.
 	AllowBootConsole bool `json:"allowBootConsole,omitempty"`
 }
@@ -128,6 +131,9 @@ type Versions struct {
 	// node has it.
 	Chart Version `json:"chart"`
 }
+
+// KeepsOff reports whether the blueprint may keep drivers off functions.
+func (v *VFIO) KeepsOff() bool { return len(v.KeepOff)+len(v.KeepOffMatching) > 0 }
 
 // Version is a required version: an exact one or a minimum.
 type Version struct {

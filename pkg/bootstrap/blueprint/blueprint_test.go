@@ -26,6 +26,7 @@ kernel:
   earlyBinding: true
 vfio:
   keepOff: ["0000:3b:00.0"]
+  keepOffMatching: [{types: [gpu], vendors: ["1002"]}]
   allowBootConsole: true
 virtualFunctions:
 - {pf: ens1f0np0, count: 8}
@@ -45,7 +46,7 @@ labels: {}
 			IOMMU: blueprint.IOMMUOn, Arguments: []string{"efi=disable_early_pci_dma"}, EarlyBinding: true,
 			HugePages: []blueprint.HugePages{{Size: "1Gi", Count: 64, Node: new(0)}, {Size: "1Gi", Count: 64, Node: new(1)}},
 		},
-		VFIO:             blueprint.VFIO{KeepOff: []pci.Address{{Bus: 0x3b}}, AllowBootConsole: true},
+		VFIO:             blueprint.VFIO{KeepOff: []pci.Address{{Bus: 0x3b}}, KeepOffMatching: []v1alpha1.DeviceMatch{{Types: []string{"gpu"}, Vendors: []pci.ID{0x1002}}}, AllowBootConsole: true},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}},
 		Network:          blueprint.Network{LeaveVFsAlone: new(false)},
 		Containers:       blueprint.Containers{Runtime: blueprint.RuntimeCRIO},
@@ -112,6 +113,10 @@ func TestBlueprintErrorsNameTheLine(t *testing.T) {
 		{"hot plug with the handler for NICs", head + "containers: {nicHandler: true, hotPlug: true}\n", "containers.nicHandler: the handler kata-vfio plugs devices when the VM starts"},
 		{"early binding of nothing", head + "kernel: {earlyBinding: true}\n", "has no effect without functions"},
 		{"a console for nothing", head + "vfio: {allowBootConsole: true}\n", "vfio.allowBootConsole: has no effect without functions"},
+		{"a match of nothing", head + "vfio:\n  keepOffMatching:\n  - {}\n", "line 5: vfio.keepOffMatching[0]: empty; set at least one of types"},
+		{"a match of an unknown type", head + "vfio: {keepOffMatching: [{types: [gpus]}]}\n", `vfio.keepOffMatching[0].types[0]: "gpus" is not one of gpu, pf`},
+		{"a match of VFs", head + "vfio: {keepOffMatching: [{types: [gpu, vf]}]}\n", "vfio.keepOffMatching[0].types[1]: VFs appear after boot"},
+		{"a match of a PF's VFs", head + "vfio: {keepOffMatching: [{pfNames: [eth0]}]}\n", "vfio.keepOffMatching[0].pfNames: VFs appear after boot"},
 		{"bad address", head + "vfio: {keepOff: [3b]}\n", "vfio.keepOff[0]"},
 		{"PF of virtualFunctions", head + "vfio: {keepOff: ['0000:5e:00.0']}\nvirtualFunctions: [{pf: '0000:5e:00.0', count: 4}]\n", "0000:5e:00.0 is a PF of virtualFunctions"},
 		{"address twice", head + "vfio: {keepOff: ['0000:3b:00.0', '0000:3b:00.0']}\n", "duplicate address"},

@@ -114,7 +114,7 @@ func (d *decoder) object(path string, n *yaml.Node, dst reflect.Value) {
 		case known:
 			d.value(at, value, dst.Field(index))
 		case at == "vfio.ids":
-			d.add(key.Line, at, "no such field: IDs match every function of the model, including ones that are added later; list addresses in vfio.keepOff instead")
+			d.add(key.Line, at, "no such field: IDs match every function of the model, including ones that are added later; list addresses in vfio.keepOff instead, or set vfio.keepOffMatching")
 		default:
 			d.add(key.Line, at, "no such field; the fields here are %s", strings.Join(names(dst.Type()), ", "))
 		}

@@ -29,10 +29,11 @@ func (d *decoder) validate(b *Blueprint) {
 	if b.Kind != Kind {
 		d.at("kind", "want %s", Kind)
 	}
-	d.checkKernel(&b.Kernel, len(b.VFIO.KeepOff) > 0)
+	d.checkKernel(&b.Kernel, b.VFIO.KeepsOff())
 	d.checkKeepOff(b.VFIO.KeepOff, b.VirtualFunctions)
-	if b.VFIO.AllowBootConsole && len(b.VFIO.KeepOff) == 0 {
-		d.at("vfio.allowBootConsole", "has no effect without functions in vfio.keepOff")
+	d.checkKeepOffMatching(b.VFIO.KeepOffMatching)
+	if b.VFIO.AllowBootConsole && !b.VFIO.KeepsOff() {
+		d.at("vfio.allowBootConsole", "has no effect without functions in vfio.keepOff or vfio.keepOffMatching")
 	}
 	d.checkVFs(b.VirtualFunctions)
 	d.checkContainers(&b.Containers)
@@ -55,7 +56,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 		d.checkHugePages(k.HugePages, i, pages)
 	}
 	if k.EarlyBinding && !keepsOff {
-		d.at("kernel.earlyBinding", "has no effect without functions in vfio.keepOff")
+		d.at("kernel.earlyBinding", "has no effect without functions in vfio.keepOff or vfio.keepOffMatching")
 	}
 }
 
@@ -136,6 +137,28 @@ func (d *decoder) checkKeepOff(all []pci.Address, rules []v1alpha1.VFRule) {
 		}
 		if slices.Contains(all[:i], a) {
 			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "duplicate address %s", a)
+		}
+	}
+}
+
+// checkKeepOffMatching validates the matches as in a node config. None may be for VFs only, which appear after boot.
+func (d *decoder) checkKeepOffMatching(all []v1alpha1.DeviceMatch) {
+	for i := range all {
+		path := fmt.Sprintf("vfio.keepOffMatching[%d]", i)
+		err := (&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: all[i]}}}).Validate()
+		if invalid, ok := asInvalid(err); ok {
+			for _, p := range invalid.Problems {
+				d.at(path+strings.TrimPrefix(p.Path, "devices[0].match"), "%s", p.Text)
+			}
+		}
+		const ofVFs = "VFs appear after boot, and virtualFunctions keeps host drivers off them; remove it"
+		if len(all[i].PFNames) > 0 {
+			d.at(path+".pfNames", ofVFs)
+		}
+		for j, kind := range all[i].Types {
+			if kind == "vf" || kind == "gpuvf" {
+				d.at(fmt.Sprintf("%s.types[%d]", path, j), ofVFs)
+			}
 		}
 	}
 }

@@ -24,26 +24,30 @@ type DiskUse struct {
 	Unknown string
 }
 
-// KeepInUse returns a blueprint that takes no function which the running node needs: a disk that is mounted, a NIC with
-// the node's address, the boot console, a bridge, and whatever else the plugin never takes. Each of them in vfio.keepOff is
-// a fatal problem, because the next boot would come up without it. So is a disk whose use can't be verified.
-func KeepInUse(b *blueprint.Blueprint, s *device.Snapshot, disks map[pci.Address]DiskUse) (*blueprint.Blueprint, []state.Problem) {
+// KeepInUse returns a blueprint whose vfio.keepOff has the functions of [Kept], and none that the running node needs: a disk
+// that is mounted, a NIC with the node's address, the boot console, a bridge, and whatever else the plugin never takes. Each
+// of them that vfio.keepOff names is a fatal problem, because the next boot would come up without it. So is a disk whose use
+// can't be verified. One that only a match selects is left to the node, with a warning.
+func KeepInUse(b *blueprint.Blueprint, kept []KeptFunction, s *device.Snapshot, disks map[pci.Address]DiskUse) (*blueprint.Blueprint, []state.Problem) {
 	n := &node{blueprint: b}
 	free := *b
-	free.VFIO.KeepOff = slices.DeleteFunc(slices.Clone(b.VFIO.KeepOff), func(a pci.Address) bool {
-		f, there := s.Function(a)
-		return there && (n.needed(s, f, disks[a].Used) || n.drivesConsole(f) || n.unverified(f, disks[a].Unknown))
-	})
+	free.VFIO.KeepOff = nil
+	for _, k := range kept {
+		f, there := s.Function(k.Address)
+		if there && (n.needed(s, f, k, disks[k.Address].Used) || n.drivesConsole(f, k) || n.unverified(k, disks[k.Address].Unknown)) {
+			continue
+		}
+		free.VFIO.KeepOff = append(free.VFIO.KeepOff, k.Address)
+	}
 	return &free, n.wanted.Problems
 }
 
 // needed reports whether the node needs a function for more than its screen, and records the problem.
-func (n *node) needed(s *device.Snapshot, f *device.Function, disk string) bool {
+func (n *node) needed(s *device.Snapshot, f *device.Function, k KeptFunction, disk string) bool {
 	code, why, fix := needs(s, f, disk)
 	if why != "" {
 		n.problem(state.Problem{
-			Part: udevPart, Code: code, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but %s", f.Address, why),
-			Fix: fmt.Sprintf("remove %s from vfio.keepOff%s", f.Address, fix),
+			Part: udevPart, Code: code, Fatal: k.named(), Text: fmt.Sprintf("%s %s, but %s", k.by(), f.Address, why), Fix: k.without() + fix,
 		})
 	}
 	return why != ""
@@ -52,30 +56,30 @@ func (n *node) needed(s *device.Snapshot, f *device.Function, disk string) bool 
 // drivesConsole reports whether the node would lose its screen without the blueprint's permission, and records the
 // problem. With the permission, the problem is a warning: a node without its screen still boots. A frame buffer of the
 // firmware that no console is on is a warning too.
-func (n *node) drivesConsole(f *device.Function) bool {
+func (n *node) drivesConsole(f *device.Function, k KeptFunction) bool {
 	isConsole := func(u device.Use) bool { return u.Kind == device.UseConsole }
 	if !slices.ContainsFunc(f.Uses, isConsole) {
 		return false
 	}
-	fatal := !n.blueprint.VFIO.AllowBootConsole && slices.ContainsFunc(f.Uses, func(u device.Use) bool { return isConsole(u) && u.Detail == "" })
+	leave := !n.blueprint.VFIO.AllowBootConsole && slices.ContainsFunc(f.Uses, func(u device.Use) bool { return isConsole(u) && u.Detail == "" })
 	p := state.Problem{
-		Part: udevPart, Code: rule.DrivesConsole, Text: fmt.Sprintf("vfio.keepOff names %s, which drives the boot console: its screen shows nothing more once the kernel has started", f.Address),
+		Part: udevPart, Code: rule.DrivesConsole, Text: fmt.Sprintf("%s %s, which drives the boot console: its screen shows nothing more once the kernel has started", k.by(), f.Address),
 		Fix: "make sure that you reach the node by network or serial console, or make another GPU the first display in the firmware setup",
 	}
-	if fatal {
-		p.Fatal = true
-		p.Fix = fmt.Sprintf("make another GPU the first display in the firmware setup, or remove %s from vfio.keepOff. If you reach the node by network or serial console, you can give up its screen: set vfio.allowBootConsole to true", f.Address)
+	if leave {
+		p.Fatal = k.named()
+		p.Fix = "make another GPU the first display in the firmware setup, or " + k.without() + ". If you reach the node by network or serial console, you can give up its screen: set vfio.allowBootConsole to true"
 	}
 	n.problem(p)
-	return fatal
+	return leave
 }
 
 // unverified reports whether a disk's use is unknown, and records the problem.
-func (n *node) unverified(f *device.Function, why string) bool {
+func (n *node) unverified(k KeptFunction, why string) bool {
 	if why != "" {
 		n.problem(state.Problem{
-			Part: udevPart, Code: rule.UseUnknown, Fatal: true, Text: fmt.Sprintf("vfio.keepOff names %s, but it is unknown whether the node uses its disks: %s", f.Address, why),
-			Fix: fmt.Sprintf("run bootstrap as root on the node itself, or remove %s from vfio.keepOff", f.Address),
+			Part: udevPart, Code: rule.UseUnknown, Fatal: k.named(), Text: fmt.Sprintf("%s %s, but it is unknown whether the node uses its disks: %s", k.by(), k.Address, why),
+			Fix: "run bootstrap as root on the node itself, or " + k.without(),
 		})
 	}
 	return why != ""

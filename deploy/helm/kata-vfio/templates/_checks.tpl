@@ -108,6 +108,15 @@ only the node's own file. The chart knows no functions: it refuses where no rule
 {{- fail (printf "%sbootstrap.blueprint has kernel.earlyBinding and names %s in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it: with onDemand, the node would lack the function's driver while no claim has it; set policy: bound in its rule, or remove kernel.earlyBinding" (include "kata-vfio.inPool" $) .) }}
 {{- end }}
 {{- end }}
+{{- if dig "vfio" "keepOffMatching" list $blueprint }}
+{{- $bound := false }}
+{{- range $.Values.nodeConfig.devices }}
+{{- if and (eq (toString .policy) "bound") (not .exclude) }}{{ $bound = true }}{{ end }}
+{{- end }}
+{{- if not $bound }}
+{{- fail (printf "%sbootstrap.blueprint has kernel.earlyBinding and vfio.keepOffMatching, and nodeConfig.devices has no rule with policy: bound: with onDemand, the node would lack the functions' driver while no claim has them; set policy: bound in their rule, or remove kernel.earlyBinding" (include "kata-vfio.inPool" $)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
