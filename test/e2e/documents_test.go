@@ -17,16 +17,20 @@ func TestDocumentsRender(t *testing.T) {
 		"README.md":                    {"kind: DaemonSet", "name: kata-vfio-bootstrap"},
 		"deploy/guides/hgx.md":         {"kind: DaemonSet", "vlan: 100"},
 		"deploy/guides/k3s-desktop.md": {"kind: DaemonSet"},
+		"deploy/guides/mixed-fleet.md": {"name: kata-vfio-plugin-hgx", "name: kata-vfio-bootstrap-mi300", "name: kata-vfio-plugin-flex"},
 	} {
 		installed := false
 		for _, command := range docs.Commands(t, "helm", document) {
-			i := slices.Index(command.Args, path)
-			if i < 0 || command.Args[0] != "install" {
+			if !slices.Contains(command.Args, path) || command.Args[0] != "install" {
 				continue // another chart, or no installation
 			}
 			installed = true
 			args := append([]string{"template"}, command.Args[1:]...)
-			args[i] = "../../" + path
+			for i, arg := range args {
+				if strings.HasPrefix(arg, "deploy/") {
+					args[i] = "../../" + arg
+				}
+			}
 			text, err := helm(t, append(args, "--kube-version", "1.37.2")...)
 			if err != nil {
 				t.Errorf("%s: helm %s: %v", document, strings.Join(command.Args, " "), err)
