@@ -101,7 +101,7 @@ func slice(name, driverName, pool, deviceName, address string) resourceapi.Resou
 func good() *world {
 	s := &world{
 		State: cluster.State{
-			Version: "v1.36.6", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
+			Version: "v1.36.6", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true}, Labeled: map[string]map[string]string{"n1": {"kata-vfio.dev/node": "true"}},
 			Options: cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "probe"},
 			Namespaces: []corev1.Namespace{
 				{ObjectMeta: named("t1", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "restricted")},
@@ -117,7 +117,12 @@ func good() *world {
 			Grants: []cluster.Grant{{Subject: rbacv1.Subject{Kind: "Group", Name: "platform"}, Role: "cluster-admin", RoleKind: "ClusterRole", Binding: "platform"}},
 			DaemonSets: []appsv1.DaemonSet{{
 				ObjectMeta: named("kata-vfio-plugin", "app.kubernetes.io/name", "kata-vfio"),
-				Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "r.example.com/p@sha256:00"}}}}},
+				Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{
+					ObjectMeta: named("", "app.kubernetes.io/component", "plugin"),
+					Spec: corev1.PodSpec{
+						Containers: []corev1.Container{{Image: "r.example.com/p@sha256:00"}}, NodeSelector: map[string]string{"kata-vfio.dev/node": "true"},
+					},
+				}},
 			}},
 		},
 		RuntimeClasses: []nodev1.RuntimeClass{{
@@ -391,6 +396,10 @@ func TestEachFaultIsFound(t *testing.T) {
 			r := s.Claims[0].Spec.Devices.Requests[0].Exactly
 			r.DeviceClassName, r.Tolerations = "fast-gpu", []resourceapi.DeviceToleration{{Operator: "Exists"}}
 		}, "claim t1/gpu"},
+		{"K8S-034", "a node in no pool", func(s *world) {
+			s.DaemonSets[0].Spec.Template.Spec.NodeSelector["kata-vfio.dev/pool"] = "hgx"
+		}, "node n1"},
+		{"K8S-034", "two plugins", func(s *world) { s.DaemonSets = append(s.DaemonSets, *s.DaemonSets[0].DeepCopy()) }, "node n1"},
 		{"K8S-023", "a tag", func(s *world) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
 	}
 	for _, c := range checks() {

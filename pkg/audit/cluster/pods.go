@@ -176,6 +176,7 @@ func pluginChecks() []Check {
 		versionCheck(),
 		{ID: "K8S-019", Needs: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings", "namespaces"}, Judge: pluginPods},
 		{ID: "K8S-023", Needs: []string{"daemonsets"}, Judge: pinned},
+		{ID: "K8S-034", Needs: []string{"daemonsets", "nodes"}, Judge: onePlugin},
 	}
 }
 

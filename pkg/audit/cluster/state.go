@@ -36,6 +36,8 @@ type State struct {
 	Cluster    *cluster.Cluster
 	Namespaces []corev1.Namespace
 	Nodes      map[string]bool
+	// Labeled has the labels of the nodes for kata-vfio.
+	Labeled    map[string]map[string]string
 	DaemonSets []appsv1.DaemonSet
 	Quotas     []corev1.ResourceQuota
 	Roles      []rbacv1.ClusterRole // those of namespaces have their Namespace set
@@ -127,7 +129,7 @@ func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	s := &State{Version: server.GitVersion, Options: o, Cluster: &cluster.Cluster{}, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}, Auditors: map[string]string{}}
+	s := &State{Version: server.GitVersion, Options: o, Cluster: &cluster.Cluster{}, Nodes: map[string]bool{}, Labeled: map[string]map[string]string{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}, Auditors: map[string]string{}}
 	l := &lister{ctx: ctx, client: client, state: s}
 	l.core()
 	l.devices()
@@ -177,7 +179,12 @@ func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *it
 func (l *lister) core() {
 	s := l.state
 	each(l, "namespaces", "", &corev1.NamespaceList{}, add(&s.Namespaces))
-	each(l, "nodes", "", &corev1.NodeList{}, func(n *corev1.Node) { s.Nodes[n.Name] = true })
+	each(l, "nodes", "", &corev1.NodeList{}, func(n *corev1.Node) {
+		s.Nodes[n.Name] = true
+		if n.Labels[nodeLabel] == "true" {
+			s.Labeled[n.Name] = n.Labels
+		}
+	})
 	each(l, "pods", "", &corev1.PodList{}, func(p *corev1.Pod) {
 		if p.Namespace == s.Options.Namespace && p.Labels[componentLabel] == nodeAudit {
 			s.Auditors[p.Name] = p.Spec.NodeName
