@@ -21,14 +21,14 @@ import (
 const mixedBoards = `
 nodeConfig: {vfAttributes: Minimal}
 plugin: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack}]}}}
-bootstrap: {enabled: true, apply: Never, blueprint: {name: any, kernel: {iommu: Passthrough, arguments: [a=b]}}}
+bootstrap: {enabled: true, apply: Never, maxUnavailable: 2, blueprint: {name: any, kernel: {iommu: Passthrough, arguments: [a=b]}}}
 pools:
 - name: hgx
   nodeSelector: {kata-vfio.dev/pool: hgx}
   nodeConfig:
     devices: [{name: gpus, match: {vendors: ["10de"], types: [gpu]}, policy: bound}]
     virtualFunctions: [{pf: eth1, count: 8}]
-  bootstrap: {apply: Once, blueprint: {name: hgx, kernel: {earlyBinding: true, iommu: "On"}, vfio: {keepOff: ["0000:18:00.0"]}}}
+  bootstrap: {apply: Once, maxUnavailable: 10%, blueprint: {name: hgx, kernel: {earlyBinding: true, iommu: "On"}, vfio: {keepOff: ["0000:18:00.0"]}}}
 - name: mi300
   nodeSelector: {kata-vfio.dev/pool: mi300}
   nodeConfig: {devices: []}
@@ -74,9 +74,10 @@ func TestPoolsHaveTheirOwnConfigs(t *testing.T) {
 		early      bool
 		title      string
 		apply      string
+		at         string
 	}{
-		"hgx":   {1, 1, blueprint.IOMMUOn, true, "hgx", "--apply=Once"},
-		"mi300": {0, 0, blueprint.IOMMUPassthrough, false, "any", "--apply=Never"},
+		"hgx":   {1, 1, blueprint.IOMMUOn, true, "hgx", "--apply=Once", "10%"},
+		"mi300": {0, 0, blueprint.IOMMUPassthrough, false, "any", "--apply=Never", "2"},
 	} {
 		config, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, got, "ConfigMap", "kata-vfio-plugin-"+name).Data["node.yaml"]))
 		if err != nil {
@@ -94,8 +95,11 @@ func TestPoolsHaveTheirOwnConfigs(t *testing.T) {
 		if b.Name != want.title || b.Kernel.IOMMU != want.iommu || b.Kernel.EarlyBinding != want.early || strings.Join(b.Kernel.Arguments, " ") != "a=b" {
 			t.Errorf("%s has the blueprint %+v", name, b)
 		}
-		pod := object[appsv1.DaemonSet](t, got, "DaemonSet", "kata-vfio-bootstrap-"+name).Spec.Template.Spec
-		if args := strings.Join(pod.Containers[0].Args, " "); !strings.Contains(args, want.apply) {
+		set := object[appsv1.DaemonSet](t, got, "DaemonSet", "kata-vfio-bootstrap-"+name).Spec
+		if at := set.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); at != want.at {
+			t.Errorf("bootstrap of %s is rolled out on %s nodes at a time, want %s", name, at, want.at)
+		}
+		if args := strings.Join(set.Template.Spec.Containers[0].Args, " "); !strings.Contains(args, want.apply) {
 			t.Errorf("bootstrap of %s has the arguments %s; want %s", name, args, want.apply)
 		}
 	}
@@ -168,6 +172,7 @@ func TestPoolsThatContradictAreRefused(t *testing.T) {
 		in + "nodeConfig: {device: []}}]":                                                                                  "additional properties 'device' not allowed",
 		in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{types: [gpu, vf]}]}}}}]":                                   "'not' failed",
 		in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{pfNames: [eth0]}]}}}}]":                                    "'not' failed",
+		in + "bootstrap: {maxUnavailable: 0}}]":                                                                            "minimum",
 		in + "bootstrap: {every: 1h}}]":                                                                                    "additional properties 'every' not allowed",
 		in + "bootstrap: {blueprint: {kernel: {iommu: pt}}}}]":                                                             "must be one of",
 		"pools: [{name: a, nodeSelector: {p: a}}, {name: a, nodeSelector: {p: b}}]":                                        "two pools named a",
