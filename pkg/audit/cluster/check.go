@@ -14,7 +14,7 @@ type Check = finding.Check[*State, []finding.Finding]
 
 // Catalogue returns all checks that a cluster's API answers, by number. The error is a defect of the build.
 func Catalogue(all *rule.Catalogue) ([]Check, error) {
-	return finding.Join(all.OfClusters(), slices.Concat(policyChecks(), podChecks(), requiredChecks(), accessChecks(), deviceChecks(), sliceChecks(), domainChecks(), classChecks(),
+	return finding.Join(all.OfClusters(), slices.Concat(policyChecks(), podChecks(), requiredChecks(), accessChecks(), deviceChecks(), sliceChecks(), domainChecks(), allocationChecks(), classChecks(),
 		pluginChecks(), nodeChecks(), promiseChecks()))
 }
 

@@ -160,8 +160,10 @@ func good() *world {
 
 // claim has the GPU, prepared, for one pod.
 func claim(ns, name string) resourceapi.ResourceClaim {
+	meta := inNamespace(ns, name)
+	meta.Finalizers = []string{resourceapi.Finalizer}
 	return resourceapi.ResourceClaim{
-		ObjectMeta: inNamespace(ns, name),
+		ObjectMeta: meta,
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
 			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu." + driver}},
 		}}},
@@ -356,6 +358,17 @@ func TestEachFaultIsFound(t *testing.T) {
 		}, "claim t1/gpu"},
 		{"K8S-033", "two tenants", func(s *world) { exclusive(s); joined(s, "t2", blueTenant) }, "claim t2/late"},
 		{"K8S-033", "a free device without taint", func(s *world) { exclusive(s); s.Slices[0].Spec.Devices[1].Taints = nil }, "node n1"},
+		{"K8S-035", "one device", func(s *world) { s.Claims = append(s.Claims, claim("t2", "late")) }, "claim t2/late"},
+		{"K8S-035", "a pair with the GPU", func(s *world) {
+			pair := slice("s4", driver, "n1/kata-vfio.dev", "gpu-0000-3b-00-0-vf-0000-5e-10-2", "0000:3b:00.0")
+			s.Slices = append(s.Slices, pair)
+			late := claim("t2", "late")
+			late.Status.Allocation.Devices.Results[0].Device = pair.Spec.Devices[0].Name
+			s.Claims = append(s.Claims, late)
+		}, "claim t2/late"},
+		{"K8S-036", "no finalizer", func(s *world) { s.Claims[0].Finalizers = nil }, "claim t1/gpu"},
+		{"K8S-036", "a claim that is gone", func(s *world) { s.Claims = nil }, "pod t1/train"},
+		{"K8S-037", "no pod", func(s *world) { s.Claims[0].Status.ReservedFor, s.Pods = nil, nil }, "claim t1/gpu"},
 		{"K8S-030", "an attribute of another type", func(s *world) {
 			s.Slices[0].Spec.Devices[0].Attributes["isolated"] = resourceapi.DeviceAttribute{StringValue: new("true")}
 		}, "node n1"},
