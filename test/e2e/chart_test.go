@@ -86,7 +86,7 @@ func plainRenderings() map[string]rendering {
 	return map[string]rendering{
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
-				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
+				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 5,
 				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 13, "ValidatingAdmissionPolicyBinding": 13,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
