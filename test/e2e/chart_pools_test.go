@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func poolRenderings() map[string]rendering {
 				// What is not the nodes' is there once.
 				"ServiceAccount": {plugin}, "NetworkPolicy": {bootstrapName, plugin},
 			} {
-				if diff := cmp.Diff(names, got.names(kind)); diff != "" {
+				if diff := cmp.Diff(names, slices.Sorted(slices.Values(got.names(kind)))); diff != "" {
 					t.Errorf("the names of %ss differ (-want +got):\n%s", kind, diff)
 				}
 			}
