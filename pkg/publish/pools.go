@@ -46,6 +46,8 @@ type Node struct {
 	// withdrawn ones go on with it, also where what they share it with has changed: what the
 	// scheduler has counted for a claim must not change.
 	Consumed map[Allocated][]resourceapi.DeviceCounterConsumption
+	// PFs are those of the pairs' VFs, as the pairs were published last. They are used for VFs that no longer exist.
+	PFs map[Allocated]pci.Address
 	// FormerNames is set while the node goes on with the names that earlier versions gave to its pools (device.FormerPool).
 	FormerNames bool
 	// Versions are those of the node's software.
@@ -174,59 +176,4 @@ func lingering(n *Node, published []*entry) []*entry {
 func lingers(n *Node, published []*entry, e *entry) bool {
 	return slices.Contains(n.Lingering, Allocated{Pool: e.pool, Name: e.name}) &&
 		!slices.ContainsFunc(published, func(p *entry) bool { return p.pool == e.pool && p.name == e.name })
-}
-
-// elsewhere knows the pools of the devices that stay in place, by what they share with others: their unit, and a
-// PF with its VFs. Counters can't be shared across pools, so a device that shares something with one of them is
-// not offered in another pool.
-type elsewhere struct {
-	layout   *device.Layout
-	units    poolsOf
-	pfs, vfs poolsOf // by the PF
-}
-
-// poolsOf has the pools that contain something of each key: more than one, if claims hold devices that were apart
-// when they were allocated.
-type poolsOf map[pci.Address][]string
-
-func (p poolsOf) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
-
-// other reports whether another pool than this one contains something of the key.
-func (p poolsOf) other(key pci.Address, pool string) bool {
-	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
-}
-
-func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
-	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
-	for _, e := range staying {
-		if pf, ok := n.pf(e); ok && e.f == nil && pf != e.addr {
-			all.vfs.add(pf, e.pool)
-		}
-		for _, p := range e.parts() {
-			all.units.add(l.Unit(p.addr), e.pool)
-			if p.f != nil && p.f.VF != nil {
-				all.vfs.add(p.f.VF.PF, e.pool)
-			} else {
-				all.pfs.add(p.addr, e.pool)
-			}
-		}
-	}
-	return all
-}
-
-// shares reports whether e shares with a device in another pool.
-func (s *elsewhere) shares(e *entry) bool {
-	for _, p := range e.parts() {
-		if s.units.other(s.layout.Unit(p.addr), e.pool) {
-			return true
-		}
-		if p.f != nil && p.f.VF != nil {
-			if s.pfs.other(p.f.VF.PF, e.pool) {
-				return true
-			}
-		} else if s.vfs.other(p.addr, e.pool) {
-			return true
-		}
-	}
-	return false
 }
