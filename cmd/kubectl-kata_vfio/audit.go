@@ -99,19 +99,9 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 	_, unseen := state.Missing[fleet.Claims]
 	p := auditPicture(nodes, state.Now, unseen, a.view.printing.format == "wide")
 	if failing > 0 {
-		return p, &findingsError{severity: a.failOn, failing: failing}
+		return p, &verdictError{fmt.Sprintf("checks of severity %s or worse that fail: %d", a.failOn, failing)}
 	}
 	return p, nil
-}
-
-// findingsError is the verdict of an audit. Nothing went wrong.
-type findingsError struct {
-	severity string
-	failing  int
-}
-
-func (e *findingsError) Error() string {
-	return fmt.Sprintf("checks of severity %s or worse that fail: %d", e.severity, e.failing)
 }
 
 // auditPicture shows the nodes' failures. unseen is set if the claims are unknown.

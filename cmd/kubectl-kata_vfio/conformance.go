@@ -47,7 +47,7 @@ func conformanceCommand(s *session) *cobra.Command {
 				err = writeLines(out, append(conformanceTable(report).Lines(output.TableWidth(out), output.Colorful(out)), conformanceTodo(report, output.Width(out), output.Colorful(out))...))
 			}
 			if lacking := report.Lacking(fleet.Must); err == nil && len(lacking) > 0 {
-				return &lackingError{lacking}
+				return &verdictError{"requirements of level MUST that are not shown: " + strings.Join(lacking, ", ")}
 			}
 			return err
 		},
@@ -113,13 +113,6 @@ func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Rep
 	}
 	r.Finish()
 	return r, nil
-}
-
-// lackingError is the verdict that requirements are not shown. Nothing went wrong.
-type lackingError struct{ ids []string }
-
-func (e *lackingError) Error() string {
-	return fmt.Sprintf("requirements of level MUST that are not shown: %s", strings.Join(e.ids, ", "))
 }
 
 // conformanceTable has a row for each requirement.

@@ -66,7 +66,7 @@ func lintCommand(s *session) *cobra.Command {
 				err = writeLines(out, lintLines(report, output.Width(out), output.Colorful(out)))
 			}
 			if n := len(report.Problems); n > 0 {
-				err = errors.Join(err, &attentionError{output.Count(n, "problem")})
+				err = errors.Join(err, &verdictError{output.Count(n, "problem")})
 			}
 			return err
 		},

@@ -23,15 +23,14 @@ func execute(ctx context.Context, s *session, args []string, stdout, stderr io.W
 	return command.Tree(s.root)(ctx, args, stdout, stderr)
 }
 
+// verdictError is the answer that something is not as it should be. The command itself did what it was asked.
+type verdictError struct{ text string }
+
+func (e *verdictError) Error() string { return e.text }
+
 // exitCode returns the exit code for an error.
 func exitCode(err error) int {
-	if _, ok := errors.AsType[*findingsError](err); ok {
-		return exitFindings
-	}
-	if _, ok := errors.AsType[*attentionError](err); ok {
-		return exitFindings
-	}
-	if _, ok := errors.AsType[*lackingError](err); ok {
+	if _, ok := errors.AsType[*verdictError](err); ok {
 		return exitFindings
 	}
 	if _, ok := errors.AsType[*forbiddenError](err); ok {

@@ -57,19 +57,14 @@ func statusCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// attentionError is the verdict of status. Nothing went wrong with the command.
-type attentionError struct{ why string }
-
-func (e *attentionError) Error() string { return e.why }
-
 // verdict returns why a status is not good; nil if it is. After a wait, a rollout must be over.
 func (w *waiting) verdict(st *fleet.Status) error {
 	pending := unsettled(st)
 	switch {
 	case w.wait && pending != "":
-		return &attentionError{fmt.Sprintf("the rollout is not over after %s: %s", w.limit, pending)}
+		return &verdictError{fmt.Sprintf("the rollout is not over after %s: %s", w.limit, pending)}
 	case len(st.Problems) > 0:
-		return &attentionError{"needs attention: " + output.Count(len(st.Problems), "problem")}
+		return &verdictError{"needs attention: " + output.Count(len(st.Problems), "problem")}
 	}
 	return nil
 }
