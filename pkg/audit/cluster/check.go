@@ -117,7 +117,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		found := slices.Clone(r.report.Report.Findings)
+		found := slices.Clone(r.Report.Findings)
 		finding.Apply(o.Waivers, o.Today, found)
 		own = append(own, found...)
 		for j := range found {
@@ -130,7 +130,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 				folds[key] = &fold{finding: *f}
 				order = append(order, key)
 			}
-			folds[key].add(r.report.Node, f)
+			folds[key].add(r.Node, f)
 		}
 	}
 	folded = make([]finding.Finding, 0, len(order))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
@@ -110,7 +111,7 @@ func promisesKept(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		if !s.Cluster.Publishes(r.report.Node) {
+		if !s.Cluster.Publishes(r.Node) {
 			continue
 		}
 		for _, class := range s.Cluster.RuntimeClasses() {
@@ -126,24 +127,24 @@ func promisesKept(s *State) []finding.Finding {
 	return orPass(found, output.Count(compared, "RuntimeClass and node"))
 }
 
-func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
-	if r.report.Report.Kata == nil {
-		f := onNode(r.report.Node, "has a report of an older version, without its handlers")
+func promiseKept(r *fleet.NodeReport, class *nodev1.RuntimeClass) []finding.Finding {
+	if r.Report.Kata == nil {
+		f := onNode(r.Node, "has a report of an older version, without its handlers")
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}
-	i := slices.IndexFunc(r.report.Report.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
-	if i < 0 && len(r.report.Report.Kata.Damaged) > 0 {
-		f := onNode(r.report.Node, fmt.Sprintf("has a container runtime whose configuration is not understood, so it is unknown whether it has the handler %s: %s", class.Handler, r.report.Report.Kata.Damaged[0]))
+	i := slices.IndexFunc(r.Report.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
+	if i < 0 && len(r.Report.Kata.Damaged) > 0 {
+		f := onNode(r.Node, fmt.Sprintf("has a container runtime whose configuration is not understood, so it is unknown whether it has the handler %s: %s", class.Handler, r.Report.Kata.Damaged[0]))
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}
 	if i < 0 {
-		return []finding.Finding{onNode(r.report.Node, fmt.Sprintf("has no handler %s that runs Kata, to which RuntimeClass %s leads", class.Handler, class.Name))}
+		return []finding.Finding{onNode(r.Node, fmt.Sprintf("has no handler %s that runs Kata, to which RuntimeClass %s leads", class.Handler, class.Name))}
 	}
-	h := &r.report.Report.Kata.Handlers[i]
+	h := &r.Report.Kata.Handlers[i]
 	if h.Damaged != "" {
-		f := onNode(r.report.Node, fmt.Sprintf("has settings of handler %s that are not understood: %s", h.Name, h.Damaged))
+		f := onNode(r.Node, fmt.Sprintf("has settings of handler %s that are not understood: %s", h.Name, h.Damaged))
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}
@@ -151,7 +152,7 @@ func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
 }
 
 // overheadCovers compares memory if the VM is charged to the pod.
-func overheadCovers(r *nodeReport, h *finding.KataHandler, class *nodev1.RuntimeClass) []finding.Finding {
+func overheadCovers(r *fleet.NodeReport, h *finding.KataHandler, class *nodev1.RuntimeClass) []finding.Finding {
 	if !h.InPodsCgroup {
 		return nil
 	}
@@ -163,7 +164,7 @@ func overheadCovers(r *nodeReport, h *finding.KataHandler, class *nodev1.Runtime
 	if overhead.Value() >= least<<20 {
 		return nil
 	}
-	return []finding.Finding{onNode(r.report.Node, fmt.Sprintf("gives each VM of handler %s %d MiB beside its containers' limits, and some %d MiB go to the VMM; the overhead of RuntimeClass %s is %s: "+
+	return []finding.Finding{onNode(r.Node, fmt.Sprintf("gives each VM of handler %s %d MiB beside its containers' limits, and some %d MiB go to the VMM; the overhead of RuntimeClass %s is %s: "+
 		"the kernel kills a VM that uses its memory", h.Name, h.LimitedMiB, vmmMiB, class.Name, overhead.String()),
-		saw("RuntimeClass "+class.Name+" overhead.podFixed.memory", overhead.String()), saw("node "+r.report.Node+" memory beside limits, MiB", fmt.Sprint(h.LimitedMiB)))}
+		saw("RuntimeClass "+class.Name+" overhead.podFixed.memory", overhead.String()), saw("node "+r.Node+" memory beside limits, MiB", fmt.Sprint(h.LimitedMiB)))}
 }

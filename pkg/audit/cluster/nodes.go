@@ -32,12 +32,9 @@ func nodeChecks() []Check {
 	}
 }
 
-// nodeReport is the latest report of one node, and those before it.
-type nodeReport struct{ report fleet.NodeReport }
-
 // reports returns the latest credible report of each node, by its name.
-func (s *State) reports() []nodeReport {
-	var all []nodeReport
+func (s *State) reports() []fleet.NodeReport {
+	var all []fleet.NodeReport
 	reports, _ := s.credible()
 	for _, r := range fleet.LatestReports(reports, s.isNode) {
 		one, _ := agreed(r)
@@ -69,11 +66,11 @@ func auditedLately(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		delete(missing, r.report.Node)
-		if !s.Nodes[r.report.Node] {
-			found = append(found, onNode(r.report.Node, "has a report, but is not in the cluster"))
-		} else if text := r.report.Untimely(s.Now); text != "" {
-			found = append(found, onNode(r.report.Node, text, saw("report of "+r.report.Node, r.report.Report.Subject.Time)))
+		delete(missing, r.Node)
+		if !s.Nodes[r.Node] {
+			found = append(found, onNode(r.Node, "has a report, but is not in the cluster"))
+		} else if text := r.Untimely(s.Now); text != "" {
+			found = append(found, onNode(r.Node, text, saw("report of "+r.Node, r.Report.Subject.Time)))
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
@@ -91,13 +88,13 @@ func auditsPass(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		silent := r.report.Report.Summary.States[finding.Unknown] + r.report.Report.Summary.States[finding.Error]
-		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.report.Report), silent, r.report.Report.Summary.States[finding.Waived])
-		f := onNode(r.report.Node, text, saw("report of "+r.report.Node, string(r.report.Report.Summary.Verdict)))
+		silent := r.Report.Summary.States[finding.Unknown] + r.Report.Summary.States[finding.Error]
+		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Report.Summary.States[finding.Waived])
+		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Report.Summary.Verdict)))
 		switch {
-		case r.report.Report.Summary.Fails():
-			f.Severity = worst(r.report.Report)
-		case r.report.Report.Summary.Verdict == finding.Unknown:
+		case r.Report.Summary.Fails():
+			f.Severity = worst(r.Report)
+		case r.Report.Summary.Verdict == finding.Unknown:
 			f.State = finding.Unknown
 		default:
 			continue
@@ -167,18 +164,18 @@ func recordsAgree(s *State) []finding.Finding {
 	others := recordedClaims(reports)
 	for i := range reports {
 		r := &reports[i]
-		if r.report.Report.NodeRecords == nil {
-			found = append(found, unknown("the report of node "+r.report.Node+" has no records of claims: an older version wrote it, or it covers only some checks")...)
+		if r.Report.NodeRecords == nil {
+			found = append(found, unknown("the report of node "+r.Node+" has no records of claims: an older version wrote it, or it covers only some checks")...)
 			continue
 		}
 		compared++
-		for _, h := range s.held(r.report.Node) {
-			if h.since.Before(r.report.At.Add(-clockSkew)) {
-				found = append(found, r.lacks(&h)...)
+		for _, h := range s.held(r.Node) {
+			if h.since.Before(r.At.Add(-clockSkew)) {
+				found = append(found, lacks(r, &h)...)
 			}
 		}
-		for j := range r.report.Report.NodeRecords.Claims {
-			c := &r.report.Report.NodeRecords.Claims[j]
+		for j := range r.Report.NodeRecords.Claims {
+			c := &r.Report.NodeRecords.Claims[j]
 			found = append(found, s.outlives(r, c)...)
 			found = append(found, twice(others[c.UID], record{i, r, c})...)
 		}
@@ -188,18 +185,18 @@ func recordsAgree(s *State) []finding.Finding {
 
 // lacks compares a device that the API server says is ready on the node with the
 // node's journal.
-func (r *nodeReport) lacks(h *held) []finding.Finding {
+func lacks(r *fleet.NodeReport, h *held) []finding.Finding {
 	name, owner := "claim "+h.status.Claim.Name(), h.status.Claim.Object
 	at := func(text string) []finding.Finding {
-		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.report.Node, h.since.UTC().Format(time.RFC3339), text),
+		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.Node, h.since.UTC().Format(time.RFC3339), text),
 			saw("ResourceClaim "+h.status.Claim.Name()+" status.devices", h.status.Data.Address))
 		return []finding.Finding{of(owner.Namespace, f)}
 	}
-	i := slices.IndexFunc(r.report.Report.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(owner.UID) })
+	i := slices.IndexFunc(r.Report.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(owner.UID) })
 	if i < 0 {
 		return at("the node's journal does not know it")
 	}
-	c := &r.report.Report.NodeRecords.Claims[i]
+	c := &r.Report.NodeRecords.Claims[i]
 	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.status.Data.Address })
 	switch {
 	case h.status.Data.Address != "" && !has:
@@ -211,13 +208,13 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 }
 
 // outlives finds a claim that the node had after its deletion: another claim with its name existed already.
-func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
+func (s *State) outlives(r *fleet.NodeReport, c *finding.ClaimRecord) []finding.Finding {
 	k := s.Cluster.Claim(c.Namespace, c.Name)
-	if k == nil || string(k.Object.UID) == c.UID || !k.Object.CreationTimestamp.Time.Before(r.report.At.Add(-clockSkew)) {
+	if k == nil || string(k.Object.UID) == c.UID || !k.Object.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
 		return nil
 	}
 	name := "claim " + c.Namespace + "/" + c.Name
-	f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.report.Node, name, c.UID, c.State, c.Since),
+	f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.Node, name, c.UID, c.State, c.Since),
 		saw("ResourceClaim "+c.Namespace+"/"+c.Name+" metadata.uid", string(k.Object.UID)))
 	return []finding.Finding{of(c.Namespace, f)}
 }
@@ -225,17 +222,17 @@ func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Findin
 // record is a report's record of a claim.
 type record struct {
 	report int
-	by     *nodeReport
+	by     *fleet.NodeReport
 	claim  *finding.ClaimRecord
 }
 
 // recordedClaims returns the records of all reports by the claim's UID.
-func recordedClaims(reports []nodeReport) map[string][]record {
+func recordedClaims(reports []fleet.NodeReport) map[string][]record {
 	all := map[string][]record{}
 	for i := range reports {
-		if r := &reports[i]; r.report.Report.NodeRecords != nil {
-			for j := range r.report.Report.NodeRecords.Claims {
-				c := &r.report.Report.NodeRecords.Claims[j]
+		if r := &reports[i]; r.Report.NodeRecords != nil {
+			for j := range r.Report.NodeRecords.Claims {
+				c := &r.Report.NodeRecords.Claims[j]
 				all[c.UID] = append(all[c.UID], record{i, r, c})
 			}
 		}
@@ -250,13 +247,13 @@ func twice(all []record, r record) []finding.Finding {
 		if o.report <= r.report {
 			continue
 		}
-		first := r.by.report.At
-		if o.by.report.At.Before(first) {
-			first = o.by.report.At
+		first := r.by.At
+		if o.by.At.Before(first) {
+			first = o.by.At
 		}
 		if before(r.claim.Since, first) && before(o.claim.Since, first) {
 			name := "claim " + r.claim.Namespace + "/" + r.claim.Name
-			found = append(found, of(r.claim.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.by.report.Node, o.by.report.Node))))
+			found = append(found, of(r.claim.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.by.Node, o.by.Node))))
 		}
 	}
 	return found
@@ -285,22 +282,22 @@ func ledgersGoOn(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		now, ok := fleet.Checkpoint(r.report.Report)
+		now, ok := fleet.Checkpoint(r.Report)
 		if !ok {
 			continue
 		}
 		ledgers++
 		anchors := s.checkpoints(r, now.Checkpoint.Origin)
 		if len(anchors) == 0 {
-			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.report.Node))
-			f[0].Object = "node " + r.report.Node
+			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
+			f[0].Object = "node " + r.Node
 			found = append(found, f...)
 			continue
 		}
 		anchored++
 		for j := range anchors {
 			if text := anchors[j].contradicts(r, &now); text != "" {
-				f := onNode(r.report.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].kept.Signed)), saw("report of "+r.report.Node, ledger.OneLine(now.Signed)))
+				f := onNode(r.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].kept.Signed)), saw("report of "+r.Node, ledger.OneLine(now.Signed)))
 				found = append(found, f)
 			}
 		}
@@ -314,7 +311,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 // checkpoints returns the checkpoints of the ledger in claims' statuses and in older reports. A status counts only for
 // the node of the device's pool: only that node may write it, and it can write anything there, including a checkpoint of
 // another node's ledger.
-func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
+func (s *State) checkpoints(r *fleet.NodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {
@@ -324,21 +321,21 @@ func (s *State) checkpoints(r *nodeReport, origin string) []anchor {
 			}
 		}
 	}
-	for _, h := range s.held(r.report.Node) {
+	for _, h := range s.held(r.Node) {
 		add(h.status.Data.Ledger, "ResourceClaim "+h.status.Claim.Name()+" status.devices", s.Written[h.status.Claim.Object.UID])
 	}
-	for _, o := range r.report.Older {
+	for _, o := range r.Older {
 		if o.NodeRecords != nil && o.NodeRecords.Ledger != nil {
 			at, _ := time.Parse(time.RFC3339, o.Subject.Time)
-			add(o.NodeRecords.Ledger.Checkpoint, "report of "+r.report.Node+" of "+o.Subject.Time, at)
+			add(o.NodeRecords.Ledger.Checkpoint, "report of "+r.Node+" of "+o.Subject.Time, at)
 		}
 	}
 	return all
 }
 
 // contradicts says why a checkpoint can't be one of the report's ledger; empty if it can.
-func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
-	v, err := note.NewVerifier(r.report.Report.NodeRecords.Ledger.Key)
+func (a *anchor) contradicts(r *fleet.NodeReport, now *ledger.Anchor) string {
+	v, err := note.NewVerifier(r.Report.NodeRecords.Ledger.Key)
 	if err != nil {
 		return "has no key for its ledger"
 	}
@@ -351,7 +348,7 @@ func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
 	switch {
 	case a.kept.Checkpoint.Size == now.Checkpoint.Size && a.kept.Checkpoint.Root != now.Checkpoint.Root:
 		return fmt.Sprintf("has other events now than the %d that it had signed", a.kept.Checkpoint.Size)
-	case a.kept.Checkpoint.Size > now.Checkpoint.Size && !a.by.IsZero() && a.by.Before(r.report.At.Add(-clockSkew)):
+	case a.kept.Checkpoint.Size > now.Checkpoint.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
 		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.kept.Checkpoint.Size, now.Checkpoint.Size)
 	}
 	return ""

@@ -51,7 +51,7 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 
 // agreed returns a node's report with the additional failures of other reports of the same run, if nothing proves which pod
 // wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
-func agreed(r fleet.NodeReport) (nodeReport, []string) {
+func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	known := map[string]bool{}
 	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
 	for i := range r.Report.Findings {
@@ -76,7 +76,7 @@ func agreed(r fleet.NodeReport) (nodeReport, []string) {
 	}
 	slices.Sort(contradicts)
 	r.Report = &merged
-	return nodeReport{r}, slices.Compact(contradicts)
+	return r, slices.Compact(contradicts)
 }
 
 // withFailure returns a report with a failure in place of its own finding about the same object.
