@@ -30,6 +30,16 @@ const (
 	stageImage  = "registry.example/sanitizers@" + stageDigest
 )
 
+// TestFirmwarePolicies: the watch converts the API's policies to those of the decision, which has the same values.
+func TestFirmwarePolicies(t *testing.T) {
+	pairs := map[v1alpha1.FirmwarePolicy]sanitize.FirmwarePolicy{v1alpha1.FirmwareRecord: sanitize.Record, v1alpha1.FirmwareRequire: sanitize.Require}
+	for want, got := range pairs {
+		if string(got) != string(want) {
+			t.Errorf("got the decision's policy %q, want the API's %q", got, want)
+		}
+	}
+}
+
 // stagedDevices is a node with one ended stage. It notes what is concluded.
 type stagedDevices struct {
 	// unsanitized are marks without an ended stage.

@@ -6,7 +6,9 @@ import (
 	"strings"
 )
 
-// FirmwarePolicy says what a change of a device's firmware leads to.
+// FirmwarePolicy says what a change of a device's firmware leads to. Its values are those of v1alpha1.FirmwarePolicy, which operators
+// write. It is a type of its own because the sanitizer in the guest links this package: it reads no documents of the API, and needs no
+// YAML. A test in plugin holds the two together.
 type FirmwarePolicy string
 
 // Policies.
