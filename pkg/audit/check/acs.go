@@ -43,6 +43,8 @@ func pathChecks() []Check {
 // quirk can be trusted.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)
+	// With the override, a group of its own may come from the argument and not from a quirk, so a function without
+	// registers fails.
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
 		found.as(finding.Manual)
 	}
@@ -162,6 +164,7 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
 		return fail(fmt.Sprintf("%s %s%s", joinNames(names), are.of(len(names)), more), seen...).reaching(slices.Compact(below)...)
+	// A port whose registers are unreadable spoils a pass, not a failure: what the others show is wrong already.
 	case len(hidden) > 0:
 		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
@@ -183,6 +186,8 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 		switch {
 		case express == nil && p.Capabilities.Truncated:
 			return unread("the type of bridge "+p.Address.String(), p)
+		// The bridge sends requests from behind it with a requester ID of its own, so the IOMMU can't tell the functions
+		// there apart (pci_for_each_dma_alias in drivers/pci/search.c).
 		case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
 			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, p.Address), config(p.Address, "PCI-Express to PCI/PCI-X bridge"))
 		}
@@ -277,6 +282,7 @@ func translatedRequests(n *facts.Node) Answer {
 func unreadable(functions []*device.Function) Answer {
 	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
 	var all Answer
+	// One finding for each cause: a privilege helps against the first, and none against the second.
 	for _, dead := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(hidden), func(f *device.Function) bool { return f.ConfigDead != dead })
 		if len(some) > 0 {

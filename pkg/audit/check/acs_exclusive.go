@@ -103,6 +103,7 @@ func severalTenants(n *facts.Node, d *plan.DomainState) Answer {
 	about := func(a Answer) Answer { return a.object(d.Domain.String()).reaching(functions...) }
 	unread := n.Domains().Unread
 	switch tenant := d.Tenant; {
+	// Two known tenants are a failure even if a file is unreadable: it could only add a third.
 	case tenant == plan.SeveralTenants:
 		text := fmt.Sprintf("the exclusive domain %s has several tenants: %s", d.Domain, strings.Join(tenancyWords(d), ", "))
 		return about(fail(text, ofDomain(n, d)...)).weighs(rule.High)

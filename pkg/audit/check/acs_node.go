@@ -68,6 +68,7 @@ func tenantsMeet(n *facts.Node) Answer {
 	for _, h := range held {
 		functions = append(functions, h.Function)
 	}
+	// Owners, not namespaces: one tenant may have several, and their devices may meet.
 	tenants := n.Owners(addresses(functions)...)
 	if len(tenants) < 2 {
 		return notApplicable("fewer than two tenants have functions")
@@ -224,6 +225,8 @@ func thunderboltConfined(n *facts.Node) Answer {
 		switch protection := n.Read(path.Join(bus, name, "iommu_dma_protection")); {
 		case !protection.OK():
 			return unknown("whether DMA through "+name+" is confined", protection).object(name)
+		// At 0, only Thunderbolt's security levels keep a device from the node's memory
+		// (Documentation/ABI/testing/sysfs-bus-thunderbolt).
 		case !protection.On():
 			return fail("DMA of devices at "+name+" is not confined", protection).object(name)
 		}

@@ -176,6 +176,7 @@ func specsDontOverlap(n *facts.Node) Answer {
 			mine["CDI device "+s.Content.Kind+"="+d.Name] = s.File.Path
 		}
 		for _, g := range n.Gives(s) {
+			// Each claim whose class asks for the control nodes gets the same ones.
 			if !g.IsControl() {
 				mine[g.Path] = s.File.Path
 			}
@@ -198,6 +199,7 @@ func noStaleSpecs(n *facts.Node) Answer {
 			return nil
 		}
 		for _, damaged := range n.Damaged {
+			// The record that can't be read is this claim's. The claim may be prepared, and its VM may run.
 			if strings.HasSuffix(damaged.Path, "/"+s.Claim+".json") {
 				return unknown("whether claim "+s.Claim+" is prepared", damaged)
 			}

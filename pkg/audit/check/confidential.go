@@ -86,6 +86,7 @@ func agentPolicies(n *facts.Node) Answer {
 		switch {
 		case has:
 			return nil
+		// A policy comes with the init data in the sandbox's bundle. Without the bundle, the VM may have one.
 		case v.Sandbox == "" || !bundle.OK():
 			said = unknown("whether the VM has an agent policy", bundle, v.Cmdline)
 		}

@@ -100,6 +100,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 	mode, line := fabricSetting(config, "FABRIC_MODE")
 	owner := b.owner(n)
 	switch {
+	// The mode does not matter while every GPU that can be reached is the tenant's own.
 	case owner != "":
 		return pass(fmt.Sprintf("all %d GPUs belong to %s", len(b.gpus), owner), line)
 	case !config.OK():
@@ -188,6 +189,7 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	socket, line := fabricSetting(config, "FM_CMD_UNIX_SOCKET_PATH")
 	bind, bindLine := fabricSetting(config, "FM_CMD_BIND_INTERFACE")
 	port, _ := fabricSetting(config, "FM_CMD_PORT_NUMBER")
+	// 6666 is the default of FM_CMD_PORT_NUMBER (NVIDIA Fabric Manager User Guide).
 	number, err := strconv.ParseUint(cmp.Or(port, "6666"), 10, 16)
 	if err != nil {
 		return unknown("the port that Fabric Manager listens on", config)

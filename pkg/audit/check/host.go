@@ -78,6 +78,8 @@ func signedModules(n *facts.Node) Answer {
 	enforced := n.Parameter("module", "sig_enforce")
 	disabled := n.Read("proc/sys/kernel/modules_disabled")
 	lockdown := n.Read("sys/kernel/security/lockdown")
+	// Asked first: the flag outlives the module, and a module that was loaded before signatures were enforced may have
+	// changed the kernel.
 	if loaded, seen := unsignedModule(n); loaded {
 		return fail("an unsigned module was loaded since the boot (taint flag E)", seen...).
 			fix("find what loads it (`grep E) /proc/modules` lists such modules), and boot with `module.sig_enforce=1` or with lockdown: the flag stays until then")
@@ -85,6 +87,7 @@ func signedModules(n *facts.Node) Answer {
 	switch {
 	case enforced.Running.On():
 		return pass("module signatures are enforced", enforced.Running)
+	// Once it is 1, only a reboot permits modules again (Documentation/admin-guide/sysctl/kernel.rst).
 	case disabled.Is("1"):
 		return pass("module loading is disabled", disabled)
 	case chosen(lockdown) == "integrity", chosen(lockdown) == "confidentiality":
@@ -124,6 +127,7 @@ func measuredBoot(n *facts.Node) Answer {
 	switch {
 	case measured.OK():
 		return pass("the TPM has an event log", measured)
+	// The kernel makes the directory as a mount point for securityfs, so an empty one says nothing about a TPM.
 	case !dir.Known(), len(security) == 0:
 		return unknown("the TPM's event log (needs securityfs)", dir)
 	case slices.Contains(security, "tpm0"):

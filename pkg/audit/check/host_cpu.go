@@ -96,6 +96,8 @@ func noSharedCore(n *facts.Node) Answer {
 	seen := []facts.Fact{active, n.Read("sys/devices/system/cpu/smt/control")}
 	var names []string
 	for _, f := range files {
+		// The kernel adds the words for flaws by which a thread reads the data of its core's other thread, such as MDS
+		// (arch/x86/kernel/cpu/bugs.c).
 		if strings.Contains(f.Value, "SMT vulnerable") {
 			names = append(names, path.Base(f.Path))
 			seen = append(seen, f)

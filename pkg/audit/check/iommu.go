@@ -137,6 +137,8 @@ func firmwareOffersRemapping(n *facts.Node) Answer {
 			return found.fix(isolation.FixOn(n.Snapshot, rule.NoInterruptRemapping))
 		}
 		return found
+	// Without x2APIC, the kernel remaps interrupts in xAPIC mode (intel_prepare_irq_remapping in
+	// drivers/iommu/intel/irq_remapping.c).
 	case flags.X2APICOptOut:
 		return pass("offered, but the firmware asks the kernel not to use x2APIC", table)
 	}
@@ -179,6 +181,7 @@ func debugIsRoots(n *facts.Node) Answer {
 	mode, seen := n.Permissions("sys/kernel/debug")
 	names, list := n.List("sys/kernel/debug")
 	switch {
+	// sysfs has the directory as a mount point, so an empty one means that debugfs is not mounted.
 	case seen.Status == facts.Absent, list.OK() && len(names) == 0:
 		return pass("not mounted", seen)
 	case !seen.OK():

@@ -107,6 +107,7 @@ const maxMappings = 65535
 func mappingsBounded(n *facts.Node) Answer {
 	limit := n.Parameter("vfio_iommu_type1", "dma_entry_limit")
 	good := strconv.Itoa(maxMappings)
+	// A lower limit on disk is the site's decision, and what the running kernel is to get.
 	if next, ok := limit.Next(); ok && !tooMany(next) {
 		good = next
 	}
@@ -174,6 +175,7 @@ func earlyDMA(n *facts.Node) Answer {
 	flags, dmar := n.DMAR()
 	remaps, ivrs := n.IVRSRemaps()
 	switch {
+	// By its make, a node has one of the two tables. The other one is absent.
 	case dmar.OK() && flags.DMAOptIn, ivrs.OK() && remaps:
 		return pass("the firmware confines DMA until the kernel takes over", dmar, ivrs)
 	case !dmar.Known() || !ivrs.Known():

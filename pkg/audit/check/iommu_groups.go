@@ -92,6 +92,7 @@ func noHostDriverBeside(n *facts.Node) Answer {
 	})
 	found := over(held, func(g *device.Group) Answer {
 		return over(n.Snapshot.Members(g), func(f *device.Function) Answer {
+			// VFIO accepts a group in which other functions have such drivers, because they do no DMA themselves.
 			if isolation.LeavesDMA(f.Driver) {
 				return nil
 			}

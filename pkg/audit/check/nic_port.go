@@ -124,6 +124,7 @@ func noSharedVLAN(n *facts.Node) Answer {
 		switch {
 		case uplink == nil:
 			return unknown("the VLANs of its tenants", fact).on(pf).reaching(pf.PF.VFs...)
+		// In switchdev mode, rules on representors decide which VFs meet. NIC-003 leaves those to a person.
 		case !uplink.Switchdev():
 			return sharedVLANs(n, pf)
 		}

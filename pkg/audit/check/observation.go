@@ -186,6 +186,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 		return nil
 	}
 	if !known {
+		// Without an event, the plugin never bound the function, which must be on the driver that it had before.
 		told = fn.Original.Driver
 	}
 	now, ok := b.node.DriverNow(fn.Address)

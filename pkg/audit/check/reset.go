@@ -61,6 +61,8 @@ func strongReset(n *facts.Node) Answer {
 			return foreignReset(n, f, v.Reset)
 		}
 		said := reasonFinding(f, r)
+		// A function with this bit keeps its registers from D3hot to D0 (PCI_PM_CTRL_NO_SOFT_RESET in
+		// include/uapi/linux/pci_regs.h).
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
 			said.Text += ", which does not even clear registers (No_Soft_Reset)"
 		}

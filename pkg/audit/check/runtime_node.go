@@ -112,6 +112,7 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 	for _, name := range n.Parents(nri.SocketPath()) {
 		stat, file := n.Stat(name)
 		switch {
+		// Until the runtime makes the socket, those count who may write to the directories above.
 		case file.Status == facts.Absent:
 		case !file.OK():
 			return unknown("who can connect as an NRI plugin", file)
@@ -201,6 +202,7 @@ func hiddenBundles(listed []facts.Fact, what string) Answer {
 
 // socketBelow returns the socket that a mount of the node gives a container.
 func socketBelow(n *facts.Node, source string) string {
+	// Both sides are resolved: /var/run is usually a link to /run, and a mount of either shows the socket.
 	source = n.Real(source)
 	for _, socket := range sockets(n) {
 		// The real path of the root is empty. The root contains every socket.

@@ -179,6 +179,7 @@ func seccomp(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []fa
 		name = "seccomp_sandbox"
 	}
 	filter := k.Hypervisor(name)
+	// The setting is the value of QEMU's option -sandbox: "on,obsolete=deny,spawn=deny".
 	if !strings.HasPrefix(filter.Text(), "on") {
 		return "QEMU runs without a system call filter (Kata's default)", says(filter)
 	}

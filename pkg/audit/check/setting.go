@@ -101,6 +101,7 @@ func (p parameter) judge(n *facts.Node) Answer {
 	s := n.Parameter(p.module, p.name)
 	switch {
 	case s.Running.Status == facts.Absent:
+		// A module that is loaded later gets the options of modprobe.d then.
 		return setLater(notApplicable(p.none, s.Running), &s, p.good...)
 	case !s.Running.OK():
 		return unknown(p.name, s.Running)
@@ -151,6 +152,7 @@ func setLater(found Answer, s *facts.Setting, good ...string) Answer {
 	if !set || isAny(next, good) {
 		return found
 	}
+	// Places are in the order in which they apply, so the last one decides.
 	last := s.Configured[len(s.Configured)-1]
 	return fail(fmt.Sprintf("correct now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).
 		pending("comes with the next boot").seen(s.Configured...)

@@ -172,6 +172,7 @@ func staleKept(n *facts.Node) Answer {
 
 func noUIO(n *facts.Node) Answer {
 	_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
+	// igb_uio is DPDK's own module. Neither of the two confines the DMA that its user programs into the device.
 	_, igb := n.List("sys/bus/pci/drivers/igb_uio")
 	return over(functionsWhere(n, func(f *device.Function) bool {
 		return device.SameDriver(f.Driver, "uio_pci_generic") || device.SameDriver(f.Driver, "igb_uio")

@@ -222,6 +222,7 @@ func judgePinning(n *facts.Node, u *vfio.Usage) Answer {
 	free, known, locks := n.LocksAtWill(u.PID)
 	seen := slices.Concat(limits, locks)
 	switch {
+	// VFIO charges what it pins to the limit of locked memory (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
 	case known && !free:
 		return nil
 	case err != nil:

@@ -87,6 +87,7 @@ func sandboxesAgree(n *facts.Node) Answer {
 	if !slices.ContainsFunc(asked, facts.Fact.OK) {
 		return notApplicable("the node has no Kata state", asked...)
 	}
+	// A VMM that is not seen would look like one that has ended.
 	if _, seen := n.Holdings(); !seen.OK() {
 		return unknown("which VMs run", seen)
 	}
@@ -222,6 +223,7 @@ func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 	if h.IsRust() {
 		view.Runtime = string(runtimes.KataRust)
 		view.MemoryMiB = cmp.Or(k.Hypervisor("default_memory").Number(), rustMemoryMiB)
+		// With limits, the Rust runtime sizes a VM by them, and adds only this.
 		view.LimitedMiB = k.Hypervisor("overhead_memory").Number()
 	}
 	for _, file := range k.Files {
