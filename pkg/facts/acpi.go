@@ -20,6 +20,7 @@ type DMAR struct {
 
 // ParseDMAR parses a DMAR table. It returns an error if the text is not one.
 func ParseDMAR(table string) (DMAR, error) {
+	// A header of 36 bytes, which all tables have, and the host's address width come before the flags.
 	const at = 37
 	if err := check(table, "DMAR", at+1); err != nil {
 		return DMAR{}, err
@@ -67,6 +68,7 @@ func ParseIORT(table string) (IORT, error) {
 		if kind == smmu || kind == smmu3 {
 			found.SMMUs++
 		}
+		// A node without a length would be counted again and again, as often as the header says.
 		if length < header {
 			break
 		}

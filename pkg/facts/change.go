@@ -65,6 +65,7 @@ func (c KernelChange) In(k Kernel) ChangeState {
 		switch {
 		case i == 0 && slices.Compare(runs, first) >= 0, sameBranch && runs[2] >= first[2]:
 			return ChangeIn
+		// The branch got the change in a later release, and the kernel is built from this one.
 		case sameBranch && follows:
 			return ChangeMissing
 		}

@@ -48,6 +48,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 	for len(pending) > 0 {
 		name := pending[0]
 		pending = pending[1:]
+		// A file that imports one of those before it is not read again, as in containerd.
 		if loaded[name] {
 			continue
 		}
@@ -147,6 +148,7 @@ func migrate(t Table) {
 	if _, ok := plugins[CRIRuntime].(Table); !ok {
 		plugins[CRIRuntime] = Table{}
 	}
+	// The newer plugin's own settings win. The section containerd is merged below, key by key.
 	fill(plugins.Sub(CRIRuntime), before, "containerd")
 	into := plugins.Sub(CRIRuntime)
 	if _, ok := into["containerd"].(Table); !ok {
@@ -155,6 +157,7 @@ func migrate(t Table) {
 	fill(into.Sub("containerd"), before.Sub("containerd"))
 	for _, name := range into.Sub("containerd", "runtimes").Names() {
 		runtime := into.Sub("containerd", "runtimes", name)
+		// containerd 1.7 has the setting by this name.
 		if mode, ok := runtime["sandbox_mode"]; ok && runtime["sandboxer"] == nil {
 			runtime["sandboxer"] = mode
 		}

@@ -348,6 +348,7 @@ func ReadHistory(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 		if err != nil {
 			continue // it is among the report's problems
 		}
+		// Retention leaves gaps in the numbers. The answer is complete from the last of them on.
 		if report.Dropped > 0 && entry.Event.Seq > next {
 			s.Since = new(entry.Event.Time)
 		}

@@ -122,6 +122,7 @@ func (l *ledgerFiles) Open(name string) (fs.File, error) {
 	if path.Ext(name) == ".jsonl" || path.Ext(name) == ".hashes" {
 		limit = ledger.MaxSegment + 1
 	}
+	// One byte more than is left, so that a ledger of exactly the limit is accepted and a longer one is noticed.
 	if left := maxLedger - l.read.Load(); limit > left+1 {
 		limit = left + 1
 	}

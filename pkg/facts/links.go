@@ -90,6 +90,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	if err != nil {
 		return err
 	}
+	// sysfs gave the number, and netlink answered later: by now it may be another interface's.
 	if l.Parent != "" && l.Parent != u.PF.String() {
 		return fmt.Errorf("interface %d is that of %s and not of PF %s", number, l.Parent, u.PF)
 	}

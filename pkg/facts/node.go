@@ -147,6 +147,7 @@ func (n *Node) once(cache map[string]Fact, name string, read func() Fact) Fact {
 	if ok {
 		return f
 	}
+	// Without the lock, because a read of sysfs may wait for a device.
 	f = read()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,6 +163,7 @@ func fact(name, value, how string, err error) Fact {
 	switch {
 	case err == nil:
 		return f
+	// ENOTDIR: what should be a directory of the path is a file, so nothing is at the path.
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		f.Status = Absent
 	case errors.Is(err, fs.ErrPermission):

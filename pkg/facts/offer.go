@@ -102,6 +102,7 @@ func (o *offer) publish(addrs []pci.Address) {
 func (n *Node) readOffer() {
 	n.offer = offer{named: map[pci.Address]bool{}, published: map[pci.Address]bool{}}
 	for _, f := range n.Functions() {
+		// Somebody may have these open already, whatever the plugin publishes.
 		if len(n.TenanciesAt(f.Address)) > 0 || isVFIO(f) {
 			n.offer.published[f.Address] = true
 		}

@@ -72,6 +72,7 @@ func (n *Node) VTdUnits() []VTdUnit {
 			continue
 		}
 		u := VTdUnit{Name: name, Extended: n.Read(path.Join(class, name, "intel-iommu/ecap"))}
+		// The kernel prints the register in hexadecimal without 0x (ecap_show in drivers/iommu/intel/iommu.c).
 		bits, err := strconv.ParseUint(u.Extended.Value, 16, 64)
 		if u.Extended.OK() && err != nil {
 			u.Extended.Status, u.Extended.Err = Broken, "it is not a hexadecimal number"

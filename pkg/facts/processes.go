@@ -92,6 +92,7 @@ func (n *Node) readProcesses() processes {
 	p.seen.Needs = OfProcesses
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
+		// Nothing was refused: the processes that are missing are outside of the reader's PID namespace.
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 			p.seen.Needs = ofAllProcesses
 		}
@@ -196,12 +197,14 @@ func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err
 	}
 	top := cgroups
 	if file != memoryMax {
+		// In cgroup v1, each controller has a tree of its own.
 		top = path.Join(cgroups, "memory")
 	}
 	at := path.Join(top, dir)
 	if f := n.Exists(at); !f.OK() {
 		return Fact{}, false, []Fact{f}, fmt.Errorf("cgroup %s is unavailable", dir)
 	}
+	// A limit of any cgroup above bounds the process, so the first one that is found will do.
 	for ; at != top && len(seen) < maxCgroups; at = path.Dir(at) {
 		f := n.Read(path.Join(at, file))
 		if !f.Known() {
@@ -286,6 +289,7 @@ func lockedLimit(text string) string {
 // loopback addresses, and the fact of that (proc_pid_net(5)).
 func (n *Node) Listening(port uint16) ([]string, Fact) {
 	var open []string
+	// The files of process 1: those in /proc/net are of the reader's own network namespace.
 	all := n.Read(sysfs.Process(1, "net/tcp"))
 	for _, file := range []Fact{all, n.Read(sysfs.Process(1, "net/tcp6"))} {
 		for line := range strings.Lines(file.Value) {

@@ -58,6 +58,7 @@ func (r *Rancher) merge(text string) {
 			r.values[key] = listStrings(value)
 		}
 	}
+	// After the plain keys, because a map has no order, and a key with a plus adds to the plain one's value.
 	for key, value := range file {
 		if name, ok := strings.CutSuffix(key, "+"); ok {
 			r.values[name] = append(r.values[name], listStrings(value)...)

@@ -79,6 +79,7 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 		return nil, broken(seen.Path, seen.How, err)
 	}
 	const header = 64
+	// Without CAP_SYS_ADMIN, the kernel gives only the first 64 bytes (pci_read_config in drivers/pci/pci-sysfs.c).
 	if len(registers) <= header {
 		seen.Status, seen.Err = Denied, "the header alone is readable"
 		return nil, seen
@@ -150,6 +151,7 @@ func (n *Node) inode(dir string) (uint64, bool) {
 func (v *VPDs) of(a pci.Address, inode uint64, read func() Fact) Fact {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	// The lock is held while the device is read: a second reader would only wait for the device itself.
 	if kept, ok := v.read[a]; ok && kept.inode == inode {
 		return kept.fact
 	}

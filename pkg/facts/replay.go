@@ -54,6 +54,7 @@ func (r *Replay) Apply(e *ledger.Event) {
 
 func (r *Replay) bind(e *ledger.Event) {
 	for _, d := range e.Devices {
+		// After a binding that failed, the function's driver is unknown.
 		delete(r.Drivers, d.Address)
 		if d.DriverAfter != nil && e.Result == ledger.OK {
 			r.Drivers[d.Address] = *d.DriverAfter

@@ -52,6 +52,8 @@ func (n *Node) Parameter(module, name string) Setting {
 	}
 	s.Configured = append(s.Configured, optionsIn(n.Read(kernelargs.InitramfsModules), kernelargs.LoadedModules, module, name)...)
 	for _, file := range n.BootFiles() {
+		// modprobe appends the options of the kernel's command line to those of its files (modprobe(8)), and the kernel
+		// takes the last.
 		for _, value := range kernelargs.Values(file.Value, module+"."+name) {
 			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
 		}
@@ -223,6 +225,7 @@ func (n *Node) sysctlFiles() []Fact {
 		}
 	}
 	slices.SortStableFunc(files, func(a, b Fact) int { return cmp.Compare(path.Base(a.Path), path.Base(b.Path)) })
+	// `sysctl --system` reads this file last (sysctl(8)).
 	return append(files, n.Read("etc/sysctl.conf"))
 }
 
@@ -286,6 +289,7 @@ func (n *Node) UdevRules() []UdevRule {
 			if !hidden[name] {
 				rules = append(rules, parseUdev(file)...)
 			}
+			// Also if it is empty or a link to /dev/null: so an administrator switches a packaged file off (udev(7)).
 			hidden[name] = true
 		}
 	}

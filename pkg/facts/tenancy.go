@@ -69,6 +69,7 @@ func (n *Node) DriverNow(a pci.Address) (driver string, ok bool) {
 // readJournal returns all records by the name of their files, and the files that
 // can't be read.
 func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Record, damaged []Fact) {
+	// Not by List, which keeps its first answer: JournalNow has to see what came since.
 	names, _ := n.fs.ReadDir(journalDir)
 	for _, name := range names {
 		if !journal.IsRecord(name) {

@@ -118,6 +118,7 @@ func (u *Unit) Args() []string {
 	var args []string
 	for i, word := range Words(u.start) {
 		if i == 0 {
+			// These prefixes of the program say how systemd runs it (systemd.service(5)).
 			word = strings.TrimLeft(word, "-@:+!|")
 		}
 		if name, ok := strings.CutPrefix(word, "$"); ok && !strings.HasPrefix(name, "{") {

@@ -90,6 +90,7 @@ func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
 	if len(names) == 0 {
 		names = placedConfig(n)
 	}
+	// The node's own process shows which file counts, so processes that may or may not be the node's don't matter.
 	if len(own) > 0 {
 		return names, nil
 	}
@@ -159,6 +160,7 @@ func (r *Runtimes) crioHandlers(runtime facts.Table, file string) {
 		t := handlers.Sub(name)
 		from := t
 		if t.Setting(file, "inherit_default_runtime").On() {
+			// The setting replaces what is started. What the handler allows stays its own.
 			from = handlers.Sub(runtime.Setting(file, "default_runtime").Text())
 		}
 		r.Handlers = append(r.Handlers, Handler{

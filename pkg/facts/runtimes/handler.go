@@ -85,6 +85,7 @@ func reaches(pattern, prefix string) bool {
 	rest := pattern[1:]
 	switch pattern[0] {
 	case '*':
+		// As in path.Match, wildcards match no slash.
 		return reaches(rest, prefix) || prefix[0] != '/' && reaches(pattern, prefix[1:])
 	case '?':
 		return prefix[0] != '/' && reaches(rest, prefix[1:])

@@ -156,6 +156,7 @@ func containerdNRI(all facts.Table, file string) *NRI {
 		n.Rejects = append(n.Rejects, v.Setting(file, key))
 	}
 	n.Enabled = !n.Switch.On()
+	// containerd does not load a plugin that this list names, whatever the plugin's own section says.
 	if off := all.Setting(file, "disabled_plugins"); slices.Contains(off.List(), facts.NRI) {
 		n.Enabled, n.Switch = false, off
 	}

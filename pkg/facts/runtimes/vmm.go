@@ -82,7 +82,9 @@ func blockDevice(n *facts.Node, name string) (number string, ok bool) {
 	if !strings.HasPrefix(name, "/dev/") {
 		return "", false
 	}
+	// The kernel appends this to the link of a file that was removed (proc_pid_fd(5)).
 	name = strings.TrimSuffix(name, " (deleted)")
+	// Device mapper's names are links to /dev/dm-N, and sysfs has only dm-N.
 	if strings.HasPrefix(name, "/dev/mapper/") {
 		if to := n.Link(name); to.OK() {
 			name = to.Value
