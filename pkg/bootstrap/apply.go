@@ -176,6 +176,8 @@ func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	if err := e.save(w.after); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
+	// The journal of the outcome is staged together with the files, so that a full disk is noticed before the first of them
+	// is replaced.
 	done, dirs := w.after.concluded()
 	if w.forgets {
 		done.Settings = nil
@@ -324,6 +326,7 @@ func record(all []Written, w Written) []Written {
 // revertAll undoes changes, made or staged, after an error. If that fails too, the
 // journal keeps the intent, and the next run completes it.
 func (e *Engine) revertAll(before *Journal, changes []change, cause error) error {
+	// In reverse, so that a directory that was made for two files is empty when it is removed.
 	for i := range slices.Backward(changes) {
 		if err := e.undo(&changes[i]); err != nil {
 			return fmt.Errorf("%w; the changes could not be undone: %w; fix that, then run apply or revert", cause, err)

@@ -212,6 +212,7 @@ func (e *Engine) put(name string, to state.Image, content []byte) error {
 // undo restores the version before the change, whether the change was made or not.
 func (e *Engine) undo(c *change) error {
 	found, err := e.Files.Look(c.file.Path)
+	// Mode, owner and attributes count here, because a tool may have replaced the file by one with the same content.
 	if err == nil && !found.Identical(c.was.Image) {
 		err = e.put(c.file.Path, c.was.Image, c.was.Content)
 	}

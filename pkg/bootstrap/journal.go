@@ -276,6 +276,7 @@ func (j *Journal) concluded() (after *Journal, dirs []string) {
 	})
 	for i := range after.Entries {
 		after.Entries[i].Was = nil
+		// A directory that a remaining file shares is removed with the last of them.
 		dirs = slices.DeleteFunc(dirs, func(d string) bool { return slices.Contains(after.Entries[i].Dirs, d) })
 	}
 	slices.Sort(dirs)

@@ -205,6 +205,7 @@ func (e *Engine) drifted(entry *Entry, found state.Found) *Drift {
 
 func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 	now, err := e.setting(s.Path)
+	// A module that is not loaded has no parameters. Its options take effect when it is loaded.
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -104,6 +104,7 @@ func (e *Engine) steps(p *boot.Platform, pending []state.FollowUp, changes []cha
 			s.Runs, s.Commands = false, []string{missing}
 		}
 		if ofImage(f) {
+			// These tools do their work once for each installed kernel.
 			s.limit = 20 * time.Minute
 		}
 		for _, argv := range s.argv {
@@ -142,6 +143,8 @@ func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 	case state.ModulesLoad:
 		return modprobe(p)
 	case state.UdevReload:
+		// Only interfaces are triggered, which gives VFs their marks. The rules of PCI functions apply when a function is
+		// added.
 		return [][]string{{"udevadm", "control", "--reload"}, {"udevadm", "trigger", "--subsystem-match=net", "--action=change"}}
 	case state.NetworkReload: // where it runs: it is often installed and not used
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}

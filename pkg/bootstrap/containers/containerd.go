@@ -200,6 +200,8 @@ func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn [
 	if c.damaged(after) {
 		return
 	}
+	// The site's settings with bootstrap's on top. If the runtime's own merge differs, a file that is read later overrides
+	// one.
 	want := before.All.Clone()
 	want.Merge(ours.All)
 	c.wants.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)

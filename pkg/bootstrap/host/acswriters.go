@@ -56,6 +56,7 @@ func (n *node) followScripts(text string, by origin, seen map[string]bool) {
 	for _, c := range commandLines(text) {
 		for _, found := range scriptPath.FindAllString(c.line, -1) {
 			name := strings.TrimPrefix(path.Clean(found), "/")
+			// A program that is not a script has no lines to look at.
 			if script := n.script(name); !seen[name] && strings.HasPrefix(script, "#!") {
 				seen[name] = true
 				n.commandsIn(script, origin{file: name, runs: by.runs, started: fmt.Sprintf(", which /%s line %d runs,", by.file, c.number)})

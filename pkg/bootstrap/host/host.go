@@ -137,6 +137,7 @@ func (n *node) network() {
 		return
 	}
 	n.file(state.File{
+		// systemd-networkd takes the first file by name that matches an interface (systemd.network(5)).
 		Part: "network", Path: "etc/systemd/network/05-kata-vfio-vf.network",
 		Content: []byte(header + "[Match]\nProperty=" + vfProperty + "=1\n\n[Link]\nUnmanaged=yes\n"),
 		Why:     "keeps systemd-networkd off VFs", Then: []state.FollowUp{state.NetworkReload},

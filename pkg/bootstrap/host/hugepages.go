@@ -55,6 +55,7 @@ func (n *node) numaNode(a pci.Address) (number int, ok bool) {
 		text, there := n.text(hugePagesPart, function(a, "numa_node"))
 		number, err := strconv.Atoi(text)
 		switch {
+		// The kernel shows -1 if the firmware names no NUMA node (NUMA_NO_NODE).
 		case there && err == nil && number >= 0:
 			return number, true
 		case there && n.hasOneNUMANode():

@@ -32,6 +32,8 @@ func (n *node) udev(pfs []physicalFunction) {
 		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{driver_override}=\"vfio-pci\"\n", a)
 	}
 	for _, pf := range pfs {
+		// When the PF is added, before it has VFs. The kernel then probes no driver for a VF without an override
+		// (pci_device_can_probe in drivers/pci/pci-driver.c).
 		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{sriov_drivers_autoprobe}=\"0\"\n", pf.address)
 		if !pf.switched && pf.vfs > 0 {
 			// The interface appears when the PF's driver can create VFs.

@@ -18,6 +18,8 @@ const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 // attributes returns a file's extended attributes (security contexts, ACLs).
 func attributes(f *os.File) (map[string][]byte, error) {
+	// The kernel's limit for a list of names, and for a value below (XATTR_LIST_MAX and XATTR_SIZE_MAX in
+	// include/uapi/linux/limits.h).
 	names := make([]byte, 64<<10)
 	n, err := unix.Flistxattr(int(f.Fd()), names)
 	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
@@ -84,6 +86,7 @@ func (d *Disk) Lock(ctx context.Context, dir string) (release func(), err error)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		// Without waiting in the kernel, where ctx could not end it.
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil // the kernel drops the lock with the descriptor

@@ -28,6 +28,7 @@ func (c command) Run(ctx context.Context, argv []string) error {
 	}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	// A negative number is a process group (kill(2)): the tool's children are in it, and would outlive the tool.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()

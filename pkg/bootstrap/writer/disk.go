@@ -49,6 +49,7 @@ func (d *Disk) Look(name string) (state.Found, error) {
 }
 
 func (d *Disk) look(name string) (state.Found, error) {
+	// Another file may be at the path by now: a link is refused, and a FIFO does not block.
 	f, err := d.root.OpenFile(name, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return state.Found{}, explain("read", name, err)
@@ -111,6 +112,7 @@ func fill(f *renameio.PendingFile, content []byte, like state.Image) error {
 	if _, err := f.Write(content); err != nil {
 		return err
 	}
+	// The owner comes first, because its change may clear the set-user-ID bits and capabilities (chown(2)).
 	if err := f.Chown(like.UID, like.GID); err != nil {
 		return err
 	}
