@@ -169,6 +169,7 @@ func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
 	for _, s := range scenarios(j.outlook, j.node.Snapshot, nil) {
 		each = append(each, over(s))
 	}
+	// Without an assumption, the only scenario is the plain one.
 	if len(each) == 1 {
 		return each[0], each
 	}

@@ -110,6 +110,7 @@ func (w *wide) read(pattern string) {
 		}
 		found = next
 	}
+	// After the match: a pattern with an asterisk also finds the names of keys.
 	found = slices.DeleteFunc(found, private)
 	inParallel(found, func(name string) {
 		if !w.recorder.hasAttribute(name) {

@@ -43,6 +43,7 @@ func (s *State) allows(g *Grant, a action) bool {
 	for i := range s.Roles {
 		r := &s.Roles[i]
 		home := ""
+		// A RoleBinding may also name a ClusterRole, which then counts in the binding's namespace only.
 		if g.RoleKind == "Role" {
 			home = g.Namespace
 		}

@@ -160,6 +160,8 @@ func overheadCovers(r *fleet.NodeReport, h *finding.KataHandler, class *nodev1.R
 	if class.Overhead != nil {
 		overhead = class.Overhead.PodFixed["memory"]
 	}
+	// The kubelet adds the overhead to the limits of the pod's cgroup (KEP-688). It has to cover what belongs to no
+	// container.
 	least := h.LimitedMiB + vmmMiB
 	if overhead.Value() >= least<<20 {
 		return nil

@@ -88,6 +88,7 @@ func auditsPass(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
+		// Both states leave the check open: an error of the check itself is no better than a fact that could not be read.
 		silent := r.Report.Summary.States[finding.Unknown] + r.Report.Summary.States[finding.Error]
 		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Report.Summary.States[finding.Waived])
 		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Report.Summary.Verdict)))
@@ -251,6 +252,8 @@ func twice(all []record, r record) []finding.Finding {
 		if o.by.At.Before(first) {
 			first = o.by.At
 		}
+		// A report has the claims at its time only. Both nodes had this one when the earlier report was made if each had it
+		// before.
 		if before(r.claim.Since, first) && before(o.claim.Since, first) {
 			name := "claim " + r.claim.Namespace + "/" + r.claim.Name
 			found = append(found, of(r.claim.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.by.Node, o.by.Node))))
@@ -346,8 +349,10 @@ func (a *anchor) contradicts(r *fleet.NodeReport, now *ledger.Anchor) string {
 		return fmt.Sprintf("has signed %d events with another key than its ledger has now", a.kept.Checkpoint.Size)
 	}
 	switch {
+	// A ledger only grows, so for one size there is one root.
 	case a.kept.Checkpoint.Size == now.Checkpoint.Size && a.kept.Checkpoint.Root != now.Checkpoint.Root:
 		return fmt.Sprintf("has other events now than the %d that it had signed", a.kept.Checkpoint.Size)
+	// A checkpoint that may be newer than the report proves nothing.
 	case a.kept.Checkpoint.Size > now.Checkpoint.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
 		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.kept.Checkpoint.Size, now.Checkpoint.Size)
 	}

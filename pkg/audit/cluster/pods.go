@@ -161,6 +161,7 @@ func sharedClaims(s *State) []finding.Finding {
 func (s *State) sharing(c *cluster.Claim) string {
 	n := len(c.Object.Status.ReservedFor)
 	switch {
+	// Without the list of pods, every claim would look unused.
 	case c.PodGroup != "" && s.Missing["pods"] == "" && !s.Cluster.IsUsed(c):
 		return fmt.Sprintf("holds its devices for PodGroup %q, and no pod uses it", c.PodGroup)
 	case c.PodGroup != "":

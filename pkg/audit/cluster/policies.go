@@ -78,6 +78,7 @@ func (s *State) probed() []finding.Finding {
 			return []finding.Finding{{State: finding.Unknown, Text: "whether the policies work can't be tried: " + p.Impossible, Evidence: []finding.Evidence{seen}}}
 		case p.Untried != "":
 			found = append(found, unknown("whether the API server refuses "+p.About+" was not tried: "+p.Untried)...)
+		// Policies that refuse everything would pass all other dry runs.
 		case p.Harmless && p.Refused:
 			return []finding.Finding{{State: finding.Unknown, Text: p.Policy + " refuses even " + p.About + ", so the dry runs prove nothing", Evidence: []finding.Evidence{seen}}}
 		case !p.Harmless && !p.Refused:

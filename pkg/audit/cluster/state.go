@@ -178,6 +178,7 @@ func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *it
 
 func (l *lister) core() {
 	s := l.state
+	// Namespaces come first, because their labels decide which pods are kept.
 	each(l, "namespaces", "", &corev1.NamespaceList{}, add(&s.Namespaces))
 	each(l, "nodes", "", &corev1.NodeList{}, func(n *corev1.Node) {
 		s.Nodes[n.Name] = true

@@ -87,6 +87,7 @@ func Run[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F, A]
 	r := &Report{Profile: o.Profile.Name, Findings: slices.Clone(said)}
 	for i := range checks {
 		if c := checks[i]; c.Review != nil {
+			// Reviews see no other reviews, so their order does not matter, and can't change the findings.
 			c.Judge = func(F) A { return c.Review(slices.Clone(said)) }
 			r.Findings = append(r.Findings, ask(facts, around, &c, &o.Profile)...)
 		}
@@ -119,6 +120,7 @@ func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], prof
 	found := A{{State: NotApplicable, Text: "profile " + profile.Name + " disables this check"}}
 	switch missing := around.Lacks(c.Needs); {
 	case severity == Off:
+		// Off is not a severity: the finding, which is not applicable, keeps the rule's.
 		named = false
 	case missing != "":
 		found = A{{State: Unknown, Text: missing}}

@@ -192,6 +192,7 @@ func entry(w *Waiver) *yaml.Node {
 		value := &yaml.Node{}
 		value.SetString(*fields[name])
 		if name == "until" {
+			// As a string, a day would be quoted, because without quotes YAML reads it as a date.
 			value.Style, value.Tag = 0, "!!timestamp"
 		}
 		node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)

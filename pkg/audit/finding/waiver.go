@@ -37,6 +37,7 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 			if !w.covers(f) && (!w.concerns(f) || !allWaived(waivers, today, f)) {
 				continue
 			}
+			// Days compare as text. An expired waiver does not end the loop: another one may still count.
 			w.Expired = w.Until < today
 			f.Waiver = &w
 			if !w.Expired {

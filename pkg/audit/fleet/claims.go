@@ -144,6 +144,7 @@ func claimDevice(c *cluster.Claim, id cluster.ID) ClaimDevice {
 // summary is the state of a claim by the conditions of its devices.
 func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState, reason string) {
 	for i := range devices {
+		// One refused device makes the claim refused: the kubelet starts no container of the pod then.
 		if ready := devices[i].condition(ready); ready != nil && ready.Status == metav1.ConditionFalse {
 			return Refused, ready.Reason
 		}

@@ -64,6 +64,7 @@ func CredibleReports(reports []*finding.Report, now time.Time) (credible []*find
 	}
 	for _, r := range reports {
 		switch at, _ := time.Parse(time.RFC3339, r.Subject.Time); {
+		// A pod audits the node that it runs on, and no other one.
 		case r.Source != "" && len(nodes[r.Source]) > 1:
 			refused = append(refused, RefusedReport{r, "has a report of pod " + r.Source + ", which wrote reports of several nodes: it does not count"})
 		case at.After(now.Add(ClockSkew)):

@@ -173,6 +173,7 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 	if first.IsZero() || !first.Before(last) {
 		first = last.Add(-time.Hour)
 	}
+	// A bar that starts at the edge looks as if its start is unknown.
 	return first.Add(-last.Sub(first) / 50), last
 }
 
