@@ -32,8 +32,8 @@ func (s *Snapshot) Boundary(f *Function) Boundary {
 // (amd/MxGPU-Virtualization, notes of 9.4: 8 VFs in mode CPX, 2 in DPX).
 func isPartitioned(vendor, id pci.ID) bool {
 	switch (model{vendor, id}) {
-	case model{vendorAMD, 0x74a1}, model{vendorAMD, 0x74a5}, // MI300X, MI325X
-		model{vendorAMD, 0x75a0}, model{vendorAMD, 0x75a3}: // MI350X, MI355X
+	case model{pci.VendorAMD, 0x74a1}, model{pci.VendorAMD, 0x74a5}, // MI300X, MI325X
+		model{pci.VendorAMD, 0x75a0}, model{pci.VendorAMD, 0x75a3}: // MI350X, MI355X
 		return true
 	}
 	return false

@@ -2,9 +2,6 @@ package device
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
-// vendorAMD is the id of AMD's GPUs.
-const vendorAMD pci.ID = 0x1002
-
 // model is a vendor and device id.
 type model struct{ vendor, device pci.ID }
 
@@ -12,7 +9,7 @@ type model struct{ vendor, device pci.ID }
 // sheets). A GPU's BARs don't say it: they are a power of two, and often larger or much smaller. Models that share an id and differ
 // in memory are not listed.
 func gpuGiB(id model) uint64 {
-	const nvidia, amd, intel = 0x10de, vendorAMD, 0x8086
+	const nvidia, amd, intel = pci.VendorNVIDIA, pci.VendorAMD, pci.VendorIntel
 	switch id {
 	case model{nvidia, 0x2901}: // B200
 		return 180
@@ -80,7 +77,7 @@ func (s *Snapshot) GPUMemory(f *Function) (size uint64, known bool) {
 		return f.GPUMemory()
 	}
 	pf, ok := s.Function(f.VF.PF)
-	if !ok || pf.PF == nil || (model{pf.Vendor, pf.Device}) != (model{vendorAMD, 0x74a1}) {
+	if !ok || pf.PF == nil || (model{pf.Vendor, pf.Device}) != (model{pci.VendorAMD, 0x74a1}) {
 		return 0, false
 	}
 	switch pf.PF.NumVFs {

@@ -11,8 +11,10 @@ type ID uint16
 
 // Vendors whose functions are treated in a way of their own.
 const (
-	VendorIntel  ID = 0x8086
-	VendorNVIDIA ID = 0x10de
+	VendorAMD      ID = 0x1002
+	VendorIntel    ID = 0x8086
+	VendorMellanox ID = 0x15b3
+	VendorNVIDIA   ID = 0x10de
 )
 
 // String returns four hexadecimal digits.

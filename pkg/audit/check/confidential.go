@@ -96,7 +96,7 @@ func agentPolicies(n *facts.Node) Answer {
 
 // confidentialMode leaves the answer to a person: the mode is in registers that only the vendor's tools read.
 func confidentialMode(n *facts.Node) Answer {
-	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
+	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != pci.VendorNVIDIA })
 	hardware := encryptionIsOn(n)[0]
 	handlers := ofChosen(confidential, hasIommufd)(n)[0]
 	switch {

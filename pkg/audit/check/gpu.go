@@ -57,7 +57,7 @@ func noBridge(n *facts.Node) Answer {
 	if b := newFabric(n); len(b.switches) > 0 {
 		return notApplicable("NVSwitches join the GPUs: see GPU-001")
 	}
-	nvidia := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
+	nvidia := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != pci.VendorNVIDIA })
 	several := slices.Concat(byModel(nvidia, func(f *device.Function) string { return f.Device.String() })...)
 	if len(several) == 0 {
 		return notApplicable("no two NVIDIA GPUs of one model are assignable")
@@ -77,7 +77,7 @@ func gpuECC(n *facts.Node) Answer {
 // hiveWhole sees only the hives of GPUs that amdgpu has. It looks at those of servers, because no VGA adapter has
 // XGMI.
 func hiveWhole(n *facts.Node) Answer {
-	all := slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return f.Vendor != vendorAMD || f.Class.Sub() == pci.ClassVGA })
+	all := slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return f.Vendor != pci.VendorAMD || f.Class.Sub() == pci.ClassVGA })
 	if len(all) < 2 {
 		return notApplicable("the node has fewer than two AMD accelerators")
 	}
@@ -241,7 +241,7 @@ func mebibytes(size uint64) string {
 
 // noGPUDaemons applies to nodes without an NVIDIA GPU of their own. On other nodes, the daemons have a use.
 func noGPUDaemons(n *facts.Node) Answer {
-	nvidia := func(f *device.Function) bool { return f.Type == device.GPU && f.Vendor == vendorNVIDIA }
+	nvidia := func(f *device.Function) bool { return f.Type == device.GPU && f.Vendor == pci.VendorNVIDIA }
 	given := functionsWhere(n, func(f *device.Function) bool { return nvidia(f) && onVFIODriver(f) })
 	own := functionsWhere(n, func(f *device.Function) bool { return nvidia(f) && f.Driver == "nvidia" })
 	daemons := runtimes.GPUDaemons(n)
@@ -297,11 +297,6 @@ func assignableDisplays(n *facts.Node) []*device.Function {
 }
 
 const (
-	vendorNVIDIA   = 0x10de
-	vendorMellanox = 0x15b3
-	vendorAMD      = 0x1002
-	// classOtherBridge is that of an NVSwitch.
-	classOtherBridge = 0x0680
 	// switchManagement is in the VPD of a ConnectX function that manages the NVSwitches of B200 and B300, which
 	// have no function of their own on the PCI bus.
 	switchManagement = "SW_MNG"

@@ -46,8 +46,8 @@ func newFabric(n *facts.Node) fabric {
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		switch {
-		case f.Vendor != vendorNVIDIA:
-		case f.Class.Sub() == classOtherBridge:
+		case f.Vendor != pci.VendorNVIDIA:
+		case f.Class.Sub() == pci.ClassOtherBridge:
 			b.switches = append(b.switches, f.Address)
 		case f.Type == device.GPU && f.Class.Sub() == pci.Class3D: // a card with a monitor has no NVLink to switches
 			b.gpus = append(b.gpus, f.Address)
@@ -63,7 +63,7 @@ func (b *fabric) addManaged(n *facts.Node) {
 	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
 		return
 	}
-	for _, f := range functionsWhere(n, func(f *device.Function) bool { return f.Vendor == vendorMellanox && f.VF == nil }) {
+	for _, f := range functionsWhere(n, func(f *device.Function) bool { return f.Vendor == pci.VendorMellanox && f.VF == nil }) {
 		switch vpd := n.VPD(f.Address); {
 		case strings.Contains(vpd.Value, switchManagement):
 			b.switches = append(b.switches, f.Address)

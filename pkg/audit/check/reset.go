@@ -74,7 +74,7 @@ func strongReset(n *facts.Node) Answer {
 // (drivers/pci/quirks.c pci_dev_reset_methods): module vendor_reset puts its own in place of pci_dev_specific_reset
 // (gnif/vendor-reset, src/hooks.c).
 func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answer {
-	if best == nil || best.Method != isolation.DeviceSpecific || f.Vendor != vendorAMD || f.Type != device.GPU {
+	if best == nil || best.Method != isolation.DeviceSpecific || f.Vendor != pci.VendorAMD || f.Type != device.GPU {
 		return nil
 	}
 	modules := n.Read("proc/modules")
@@ -191,7 +191,7 @@ func describeMethods(d *plan.Device) string {
 // Blackwell, by the ranges of ids in pci.ids: GH100 23xx, GB100 29xx, GB110 31xx.
 func isLateNVIDIA(fn *plan.Function) bool {
 	chip := fn.Device >> 8
-	return fn.Vendor == 0x10de && (chip == 0x23 || chip == 0x29 || chip == 0x31) && fn.PF == nil
+	return fn.Vendor == pci.VendorNVIDIA && (chip == 0x23 || chip == 0x29 || chip == 0x31) && fn.PF == nil
 }
 
 // byHand leaves a property of assignable functions that no file shows to a person.

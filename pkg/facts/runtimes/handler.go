@@ -128,7 +128,7 @@ func newGuestKey(f *device.Function) guestKey { return guestKey{f.Vendor, f.Clas
 
 // goGuestKind is virtcontainers' cdiDeviceKind.
 func goGuestKind(f *device.Function) string {
-	if newGuestKey(f) == (guestKey{0x10de, 0x030}) {
+	if newGuestKey(f) == (guestKey{pci.VendorNVIDIA, 0x030}) {
 		return "nvidia.com/gpu"
 	}
 	return ""
@@ -137,13 +137,13 @@ func goGuestKind(f *device.Function) string {
 // rustGuestKind is runtime-rs' CDI_DEVICE_KIND_TABLE.
 func rustGuestKind(f *device.Function) string {
 	switch newGuestKey(f) {
-	case guestKey{0x10de, 0x030}:
+	case guestKey{pci.VendorNVIDIA, 0x030}:
 		return "nvidia.com/gpu"
-	case guestKey{0x8086, 0x030}:
+	case guestKey{pci.VendorIntel, 0x030}:
 		return "intel.com/gpu"
-	case guestKey{0x1002, 0x030}:
+	case guestKey{pci.VendorAMD, 0x030}:
 		return "amd.com/gpu"
-	case guestKey{0x15b3, 0x020}:
+	case guestKey{pci.VendorMellanox, 0x020}:
 		return "nvidia.com/nic"
 	}
 	return ""
