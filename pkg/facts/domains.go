@@ -37,7 +37,7 @@ func (n *Node) Domains() *Domains {
 func (n *Node) configFact() Fact {
 	f := Fact{Path: n.offer.configFile, How: "read"}
 	if f.Path == "" {
-		f.Path, f.Status = "/"+nodeConfigFile, Absent
+		f.Path, f.Status = "/"+NodeConfigFile, Absent
 	}
 	return f
 }

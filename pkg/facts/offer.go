@@ -19,8 +19,9 @@ import (
 const (
 	// publishedFile has the list of devices that the plugin publishes: see [Published].
 	publishedFile = runDir + "/" + PublishedFile
-	// nodeConfigFile is the node's own configuration of the plugin.
-	nodeConfigFile = "etc/kata-vfio/node.yaml"
+	// NodeConfigFile is the node's own configuration of the plugin. Where the chart's ConfigMap takes its place, no file of
+	// the node has it.
+	NodeConfigFile = "etc/kata-vfio/node.yaml"
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
@@ -148,7 +149,7 @@ func (n *Node) readPublished() bool {
 // readConfig reads the node's config. Where it can't be read the default one counts, and
 // the basis says why.
 func (n *Node) readConfig() {
-	switch file := n.Read(nodeConfigFile); {
+	switch file := n.Read(NodeConfigFile); {
 	case file.OK():
 		if n.useConfig(file.Path, []byte(file.Value)) {
 			n.offer.basis.By = finding.ByConfig

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -135,22 +136,18 @@ mkdir -p "$DESTDIR/etc/udev/rules.d"
 [ ! -e /` + rulesFile + ` ] || cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
 `
 
-// nodeConfigFile selects the plugin's functions, unless the chart's ConfigMap does: then no file of the node has the
-// selection.
-const nodeConfigFile = "etc/kata-vfio/node.yaml"
-
 // boundByPolicy refuses early binding of functions whose policy in the node config is not "bound". With "on demand" the
 // node uses a function until a claim comes, and early binding would keep the node's driver off it.
 func (n *node) boundByPolicy() {
-	text, there := n.text(initramfsPart, nodeConfigFile)
+	text, there := n.text(initramfsPart, facts.NodeConfigFile)
 	if !there {
 		return
 	}
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))
 	if err != nil {
 		n.problem(state.Problem{
-			Part: initramfsPart, Code: rule.FileDamaged, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the node config can't be read: %v", err),
-			Fix: "correct /" + nodeConfigFile,
+			Part: initramfsPart, Code: rule.FileDamaged, Fatal: true, Path: facts.NodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the node config can't be read: %v", err),
+			Fix: "correct /" + facts.NodeConfigFile,
 		})
 		return
 	}
@@ -166,8 +163,8 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	case choice.Ours && choice.Policy == v1alpha1.PolicyBound:
 	case !there: // a rule may match the unknown type or vendor
 		n.problem(state.Problem{
-			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
-			Fix: "list its address in a rule of /" + nodeConfigFile + " with policy: bound",
+			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Path: facts.NodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
+			Fix: "list its address in a rule of /" + facts.NodeConfigFile + " with policy: bound",
 		})
 	default:
 		is := "not ours: " + choice.Why
@@ -175,7 +172,7 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 			is = fmt.Sprintf("of policy %s (%s)", choice.Policy, choice.Rule)
 		}
 		n.problem(state.Problem{
-			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but in /%s %s is %s", nodeConfigFile, a, is),
+			Part: initramfsPart, Code: rule.EarlyBindingPolicy, Fatal: true, Path: facts.NodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but in /%s %s is %s", facts.NodeConfigFile, a, is),
 			Fix: "set policy: bound for it there, or remove kernel.earlyBinding from the blueprint",
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -24,7 +25,7 @@ func (n *node) volumeManagement() {
 	}
 	for _, a := range n.offeredBehindVMD() {
 		if !slices.Contains(n.blueprint.VFIO.KeepOff, a) {
-			n.behindVMD(a, false, "the node config selects", nodeConfigFile)
+			n.behindVMD(a, false, "the node config selects", facts.NodeConfigFile)
 		}
 	}
 }
@@ -40,7 +41,7 @@ func (n *node) behindVMD(a pci.Address, fatal bool, who, file string) {
 // offeredBehindVMD returns the functions behind a VMD that the node's file of the node config selects. The plugin reports
 // an unreadable config. Package host does so only with early binding.
 func (n *node) offeredBehindVMD() []pci.Address {
-	text, _ := n.text(preflightPart, nodeConfigFile)
+	text, _ := n.text(preflightPart, facts.NodeConfigFile)
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))
 	if strings.TrimSpace(text) == "" || err != nil {
 		return nil

@@ -104,10 +104,6 @@ func (k *Kata) Agent(name string) Setting {
 	return found
 }
 
-// nodeConfig is the plugin's own configuration, which says to which handlers'
-// pods it gives devices.
-const nodeConfig = "/etc/kata-vfio/node.yaml"
-
 // noPort is what Kata calls a kind of plugging that is switched off, and the
 // default of both.
 const noPort = "no-port"
@@ -115,7 +111,7 @@ const noPort = "no-port"
 // Allowed returns the names of the handlers whose pods the plugin gives devices to:
 // those of its configuration where the node has it, or else the default.
 func Allowed(n *facts.Node) []string {
-	if file := read(n, nodeConfig); file.OK() {
+	if file := read(n, "/"+facts.NodeConfigFile); file.OK() {
 		if c, err := v1alpha1.DecodeNodeConfig([]byte(file.Value)); err == nil {
 			c.Default()
 			return c.AllowedHandlers
