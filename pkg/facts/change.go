@@ -35,6 +35,9 @@ func ParallelOpens() KernelChange {
 	}
 }
 
+// LargeBAR is the size from which mapping by pages of 4 KiB takes a quarter of a second or more.
+const LargeBAR = 8 << 30
+
 // LargeMappings maps a BAR to the IOMMU by huge pages. Before, VFIO's type 1 IOMMU looked up each page of 4 KiB. No stable
 // branch has it.
 func LargeMappings() KernelChange {

@@ -205,7 +205,6 @@ func DescribeKata(n *facts.Node) *finding.Kata {
 const (
 	goMemoryMiB   = 2048
 	rustMemoryMiB = 128
-	noPort        = "no-port"
 	maxRootPorts  = 16
 )
 
@@ -214,7 +213,7 @@ func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 		Name: h.Name, Engine: h.Engine, Runtime: string(runtimes.KataGo), Config: k.File, Files: []string{}, VMM: k.VMM(),
 		MemoryMiB: cmp.Or(k.Hypervisor("default_memory").Number(), goMemoryMiB),
 		FixedSize: k.Runtime("static_sandbox_resource_mgmt").On(), InPodsCgroup: k.Runtime("sandbox_cgroup_only").On(),
-		ColdPlug: cmp.Or(k.Hypervisor("cold_plug_vfio").Text(), noPort), HotPlug: cmp.Or(k.Hypervisor("hot_plug_vfio").Text(), noPort),
+		ColdPlug: cmp.Or(k.Hypervisor("cold_plug_vfio").Text(), runtimes.NoPort), HotPlug: cmp.Or(k.Hypervisor("hot_plug_vfio").Text(), runtimes.NoPort),
 		RootPorts: min(k.Hypervisor("pcie_root_port").Number(), maxRootPorts), VFIOMode: k.Runtime("vfio_mode").Text(),
 		Socket:      k.Runtime("pod_resource_api_sock").Text(),
 		Annotations: append([]string{}, k.Hypervisor("enable_annotations").List()...),

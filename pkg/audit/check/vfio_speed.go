@@ -76,13 +76,10 @@ func shownIf(f facts.Fact) []facts.Fact {
 	return []facts.Fact{f}
 }
 
-// largeBAR is the size from which mapping takes a quarter of a second or more.
-const largeBAR = 8 << 30
-
 const noLargeBAR = "no assignable function has a BAR of 8 GiB or more"
 
 func largeBARs(n *facts.Node) []*device.Function {
-	large := func(b device.BAR) bool { return b.Size >= largeBAR }
+	large := func(b device.BAR) bool { return b.Size >= facts.LargeBAR }
 	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.ContainsFunc(f.BARs, large) })
 }
 

@@ -70,9 +70,6 @@ func (n *node) qemu() {
 	}
 }
 
-// largeBAR is the size from which mapping takes a quarter of a second or more.
-const largeBAR = 8 << 30
-
 // largeBARs reports whether a function of the node has such a BAR.
 func (n *node) largeBARs() bool {
 	const devices = "sys/bus/pci/devices"
@@ -83,7 +80,7 @@ func (n *node) largeBARs() bool {
 	for _, name := range names {
 		table, _ := n.text(speedPart, path.Join(devices, name, "resource"))
 		for line := range strings.Lines(table) {
-			if fields := strings.Fields(line); len(fields) == 3 && spans(fields[0], fields[1]) >= largeBAR {
+			if fields := strings.Fields(line); len(fields) == 3 && spans(fields[0], fields[1]) >= facts.LargeBAR {
 				return true
 			}
 		}

@@ -104,9 +104,9 @@ func (k *Kata) Agent(name string) Setting {
 	return found
 }
 
-// noPort is what Kata calls a kind of plugging that is switched off, and the
+// NoPort is what Kata calls a kind of plugging that is switched off, and the
 // default of both.
-const noPort = "no-port"
+const NoPort = "no-port"
 
 // Allowed returns the names of the handlers whose pods the plugin gives devices to:
 // those of its configuration where the node has it, or else the default.
@@ -132,7 +132,7 @@ func (k *Kata) ColdPlugs() bool { return plugs(k.Hypervisor("cold_plug_vfio")) }
 // HotPlugs reports whether running VMs are set up to get devices.
 func (k *Kata) HotPlugs() bool { return plugs(k.Hypervisor("hot_plug_vfio")) }
 
-func plugs(s Setting) bool { return s.Text() != "" && s.Text() != noPort }
+func plugs(s Setting) bool { return s.Text() != "" && s.Text() != NoPort }
 
 // VMM returns the hypervisor's name: "qemu".
 func (k *Kata) VMM() string { return k.vmm }
