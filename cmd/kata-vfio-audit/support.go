@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -53,10 +54,11 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 		return err
 	}
 	defer func() { _ = r.node.Close() }()
-	var b archive.Bundle
-	var mask *archive.Mask
+	var b output.Bundle
+	b.Keep(archive.Patterns()...)
+	var mask *output.Mask
 	if s.mask {
-		mask = archive.NewMask()
+		mask = output.NewMask()
 		b.Note("names of tenants' namespaces, pods and claims are replaced: the ledger's lines no longer verify, ledger-verification.json is " +
 			"from before, and the journal's records are rewritten")
 	}
@@ -68,12 +70,12 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 		return err
 	}
 	b.AddDone("node.tgz", node)
-	m := archive.BundleManifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
+	m := output.BundleManifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
 	return b.Write(w, m, mask)
 }
 
 // fill adds everything except the node's archive, and adds all names to the mask.
-func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask *archive.Mask) error {
+func (s *support) fill(ctx context.Context, r *recorded, b *output.Bundle, mask *output.Mask) error {
 	for _, part := range []func() error{
 		func() error { return r.devices(b) },
 		func() error { return r.addFindings(b, mask) },
@@ -81,7 +83,7 @@ func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
 		func() error { return r.addBootstrap(b) },
-		func() error { return b.Logs(ctx, r.node.fs, s.namespace, mask) },
+		func() error { return archive.AddLogs(ctx, b, r.node.fs, s.namespace, mask) },
 		func() error { return s.addCluster(ctx, b, mask) },
 	} {
 		if err := part(); err != nil {
@@ -93,7 +95,7 @@ func (s *support) fill(ctx context.Context, r *recorded, b *archive.Bundle, mask
 }
 
 // hideContainers hides the pods whose containers run on the node, according to its runtime.
-func (r *recorded) hideContainers(mask *archive.Mask, own string) {
+func (r *recorded) hideContainers(mask *output.Mask, own string) {
 	containers, _ := runtimes.Containers(r.facts)
 	for _, c := range containers {
 		if c.Info.Namespace != own {
@@ -102,7 +104,7 @@ func (r *recorded) hideContainers(mask *archive.Mask, own string) {
 	}
 }
 
-func (r *recorded) devices(b *archive.Bundle) error {
+func (r *recorded) devices(b *output.Bundle) error {
 	var out bytes.Buffer
 	if err := audit.NewNodeInventory(r.facts, r.checks, today()).WriteJSON(&out); err != nil {
 		return fmt.Errorf("record the devices: %w", err)
@@ -113,7 +115,7 @@ func (r *recorded) devices(b *archive.Bundle) error {
 
 // addFindings adds the report. Under a mask it leaves out the content of unreadable records, as the node's archive
 // does.
-func (r *recorded) addFindings(b *archive.Bundle, mask *archive.Mask) error {
+func (r *recorded) addFindings(b *output.Bundle, mask *output.Mask) error {
 	_, unreadable := r.records()
 	for i := range r.findings.Findings {
 		for j := range r.findings.Findings[i].Evidence {
@@ -148,10 +150,10 @@ func whole(value string) string {
 
 // archive returns the node's archive. Under a mask it leaves out unreadable records, because names in them can't
 // be found.
-func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error) {
+func (r *recorded) archive(b *output.Bundle, mask *output.Mask) ([]byte, error) {
 	if mask != nil {
 		unreadable := r.unreadableRecords(b)
-		mask.ReserveNode(r.recorder)
+		archive.ReserveNode(mask, r.recorder)
 		r.recorder.Rewrite(func(place string, data []byte) []byte {
 			switch name := path.Base(place); {
 			case ledger.IsSegment(name), ledger.IsKept(name):
@@ -175,7 +177,7 @@ func (r *recorded) archive(b *archive.Bundle, mask *archive.Mask) ([]byte, error
 
 // maskedRecord rewrites a record of the journal with other names and their checksum. Without it, an archive would
 // not show the owners of devices.
-func maskedRecord(mask *archive.Mask, name string, data []byte) []byte {
+func maskedRecord(mask *output.Mask, name string, data []byte) []byte {
 	rec, err := journal.DecodeFile(name, data)
 	if err != nil {
 		return []byte(leftOut)
@@ -226,7 +228,7 @@ func isRecord(place string) bool {
 }
 
 // addRecords adds the journal's records, and hides the tenants that they name.
-func (r *recorded) addRecords(b *archive.Bundle, mask *archive.Mask) error {
+func (r *recorded) addRecords(b *output.Bundle, mask *output.Mask) error {
 	records, unreadable := r.records()
 	v := statusView{Records: records, Marks: r.marks(mask), Damaged: []string{}}
 	for _, rec := range records {
@@ -243,7 +245,7 @@ func (r *recorded) addRecords(b *archive.Bundle, mask *archive.Mask) error {
 }
 
 // unreadableRecords are the files of the journal that a masked bundle leaves out, and what crashes left of others.
-func (r *recorded) unreadableRecords(b *archive.Bundle) map[string]bool {
+func (r *recorded) unreadableRecords(b *output.Bundle) map[string]bool {
 	dropped := map[string]bool{}
 	_, unreadable := r.records()
 	for place := range unreadable {
@@ -262,7 +264,7 @@ func (r *recorded) unreadableRecords(b *archive.Bundle) map[string]bool {
 
 // addLedger adds the ledger's last events and the result of verifying it, and hides the tenants that its events
 // name.
-func (r *recorded) addLedger(ctx context.Context, b *archive.Bundle, mask *archive.Mask) error {
+func (r *recorded) addLedger(ctx context.Context, b *output.Bundle, mask *output.Mask) error {
 	l, err := r.node.openLedger()
 	if err != nil {
 		b.Note(err.Error())
@@ -306,7 +308,7 @@ const maxBootstrap = 4 << 20
 
 // addBootstrap adds bootstrap's records of its changes to the node and of its last inspection. It leaves out the
 // backups, which are configurations that may have secrets.
-func (r *recorded) addBootstrap(b *archive.Bundle) error {
+func (r *recorded) addBootstrap(b *output.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
 		data, err := r.node.fs.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
 		switch {

@@ -21,9 +21,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
@@ -154,7 +155,7 @@ func TestMaskedBundleHasNoTenantsName(t *testing.T) {
 			}
 		}
 	}
-	var m archive.BundleManifest
+	var m output.BundleManifest
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestHalfANameIsLeftOut(t *testing.T) {
 }
 
 // askedCluster has our own objects, claims with and for our devices and others', and credentials.
-func askedCluster() lister {
+func askedCluster() fleet.Lister {
 	claim := func(namespace, driver string) *resourceapi.ResourceClaim {
 		return &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -422,16 +423,16 @@ func askedCluster() lister {
 func TestGatherReadsCluster(t *testing.T) {
 	client := askedCluster()
 	for _, masked := range []bool{false, true} {
-		var b archive.Bundle
-		var mask *archive.Mask
+		var b output.Bundle
+		var mask *output.Mask
 		if masked {
-			mask = archive.NewMask()
+			mask = output.NewMask()
 		}
-		if err := addObjects(t.Context(), client, "kata-vfio", &b, mask); err != nil {
+		if _, err := (&fleet.Dump{Namespace: "kata-vfio", Mask: mask}).Add(t.Context(), client, &b); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := b.Write(&out, archive.BundleManifest{}, mask); err != nil {
+		if err := b.Write(&out, output.BundleManifest{}, mask); err != nil {
 			t.Fatal(err)
 		}
 		files := map[string]string{}

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
@@ -19,7 +19,7 @@ func isSanitizeMark(place string) bool {
 }
 
 // marks returns the contents of the journal's marks by their names, and hides the tenants that they name.
-func (r *recorded) marks(mask *archive.Mask) map[string]string {
+func (r *recorded) marks(mask *output.Mask) map[string]string {
 	all := map[string]string{}
 	for place, data := range r.recorder.Contents(func(place string) bool {
 		return strings.HasPrefix(place, journal.DefaultDir+"/") && path.Dir(place) != journal.DefaultDir
@@ -33,7 +33,7 @@ func (r *recorded) marks(mask *archive.Mask) map[string]string {
 }
 
 // hideMark hides the names in a mark, and returns the mark with its known fields only: others may have names, too.
-func hideMark(mask *archive.Mask, name string, data []byte) []byte {
+func hideMark(mask *output.Mask, name string, data []byte) []byte {
 	m, err := journal.DecodeSanitizeMark(name, data)
 	if err != nil {
 		return []byte(leftOut)
@@ -50,7 +50,7 @@ func hideMark(mask *archive.Mask, name string, data []byte) []byte {
 	return append(known, '\n')
 }
 
-func hideStage(mask *archive.Mask, s *journal.Stage) {
+func hideStage(mask *output.Mask, s *journal.Stage) {
 	if s != nil {
 		mask.Hide(s.Claim.Namespace, s.Claim.Name, s.Pod)
 	}

@@ -1,6 +1,6 @@
 // Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, the
 // states of claims, the failures of the audit and their reasons, the evidence for a platform's conformance, and what
-// the cluster would refuse of a tenant's manifests. It reads only.
+// the cluster would refuse of a tenant's manifests. It only reads from the cluster, and writes no file but an archive for support.
 package main
 
 import (

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type lister interface {
 	Watch(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error)
 	ServerVersion(ctx context.Context) (*version.Info, error)
 	Resources(ctx context.Context) ([]schema.GroupResource, error)
+	Logs(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
 // kindOf describes the lists and watches of a kind.

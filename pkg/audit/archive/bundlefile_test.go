@@ -16,11 +16,12 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // unpack returns a bundle's manifest and files.
-func unpack(t *testing.T, data []byte) (m archive.BundleManifest, files map[string]string) {
+func unpack(t *testing.T, data []byte) (m output.BundleManifest, files map[string]string) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -41,26 +42,26 @@ func unpack(t *testing.T, data []byte) (m archive.BundleManifest, files map[stri
 		}
 		files[h.Name] = string(content)
 	}
-	if err := json.Unmarshal([]byte(files[archive.BundleManifestName]), &m); err != nil {
+	if err := json.Unmarshal([]byte(files[output.BundleManifestName]), &m); err != nil {
 		t.Fatal(err)
 	}
 	return m, files
 }
 
-func write(t *testing.T, b *archive.Bundle, mask *archive.Mask) (archive.BundleManifest, map[string]string) {
+func write(t *testing.T, b *output.Bundle, mask *output.Mask) (output.BundleManifest, map[string]string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := b.Write(&out, archive.BundleManifest{Tool: "test", Time: "2026-11-22T10:00:00Z"}, mask); err != nil {
+	if err := b.Write(&out, output.BundleManifest{Tool: "test", Time: "2026-11-22T10:00:00Z"}, mask); err != nil {
 		t.Fatal(err)
 	}
 	return unpack(t, out.Bytes())
 }
 
 func TestManifestHasTheHashOfEveryFile(t *testing.T) {
-	var b archive.Bundle
+	var b output.Bundle
 	b.Add("a.txt", []byte("acme has token: hunter2hunter2\n"))
 	b.AddDone("b.bin", []byte{0, 1, 2})
-	mask := archive.NewMask()
+	mask := output.NewMask()
 	mask.Hide("acme")
 	m, files := write(t, &b, mask)
 	if len(m.Files) != 2 || !m.Masked || len(files) != 3 {
@@ -104,8 +105,8 @@ func TestLogsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = node.Close() }()
-	var b archive.Bundle
-	if err := b.Logs(t.Context(), node, "kata-vfio", nil); err != nil {
+	var b output.Bundle
+	if err := archive.AddLogs(t.Context(), &b, node, "kata-vfio", nil); err != nil {
 		t.Fatal(err)
 	}
 	m, files := write(t, &b, nil)
@@ -127,7 +128,7 @@ func TestLogsAreBounded(t *testing.T) {
 }
 
 func TestBundleHasAnEnd(t *testing.T) {
-	var b archive.Bundle
+	var b output.Bundle
 	b.Add("huge", make([]byte, 128<<20+1))
 	for range 5000 {
 		b.Add("small", nil)

@@ -10,6 +10,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
@@ -31,9 +32,9 @@ func (r *Recorder) censor() {
 			e.data = []byte(device.ExcerptFrameBuffers(string(e.data)))
 		case !e.read || !mayHaveSecrets(place):
 		case path.Ext(place) == ".json":
-			e.data = ScrubJSON(e.data)
+			e.data = output.ScrubJSON(e.data)
 		default:
-			e.data = Scrub(e.data)
+			e.data = output.Scrub(e.data)
 		}
 	}
 }

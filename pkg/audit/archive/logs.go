@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -19,6 +20,8 @@ import (
 const (
 	maxLog  = 2 << 20
 	maxLogs = 200
+	// maxLogNames is the number of files that a pattern of names may match.
+	maxLogNames = 4096
 )
 
 // noJournald says why logs may be missing.
@@ -50,12 +53,9 @@ var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
 // ofKernel are the logs that have the kernel's lines only.
 func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
 
-// subject matches the tenant's object in a line of our own logs, in both forms that the plugin writes.
-var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
-
 // hideLogged hides the names of pods in the node's logs, except for kata-vfio's own namespace, and the names in
 // kata-vfio's own log.
-func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
+func hideLogged(m *output.Mask, node *sysfs.FS, namespace string) {
 	names, err := node.ReadDir(podLogs)
 	if err != nil {
 		return // there are none
@@ -67,13 +67,13 @@ func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
 	}
 }
 
-// Logs adds the ends of the node's logs, if they are in files; kata-vfio's own pods are in the namespace. With a
+// AddLogs adds the ends of the node's logs, if they are in files; kata-vfio's own pods are in the namespace. With a
 // mask it leaves out the logs of runtimes, and everything except the kernel's messages in shared logs: they name
 // every pod, and not all names are known.
-func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mask *Mask) error {
+func AddLogs(ctx context.Context, b *output.Bundle, node *sysfs.FS, namespace string, mask *output.Mask) error {
 	b.Note(noJournald)
 	if mask != nil {
-		mask.hideLogged(node, namespace)
+		hideLogged(mask, node, namespace)
 		b.Note("logs of containerd, CRI-O and the kubelet are left out, and of the node's other logs what is not the kernel's: they name every pod")
 	}
 	if len(matching(node, ownLogs(namespace)[0])) == 0 {
@@ -89,14 +89,14 @@ func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mas
 				b.Note(fmt.Sprintf("logs after the first %d are left out", maxLogs))
 				return nil
 			}
-			b.log(node, name, mask)
+			addLog(b, node, name, mask)
 		}
 	}
 	return nil
 }
 
-// log adds one.
-func (b *Bundle) log(node *sysfs.FS, name string, mask *Mask) {
+// addLog adds one.
+func addLog(b *output.Bundle, node *sysfs.FS, name string, mask *output.Mask) {
 	data, err := node.ReadTail(name, maxLog)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -115,9 +115,7 @@ func (b *Bundle) log(node *sysfs.FS, name string, mask *Mask) {
 	case isNodes:
 		data = linesConcerning(data, mask != nil && !ofKernel(name))
 	case mask != nil:
-		for _, m := range subject.FindAllSubmatch(data, -1) {
-			mask.Hide(string(m[1]), string(m[2]))
-		}
+		mask.HideLogged(data)
 	}
 	b.Add(path.Join("logs", name), data)
 }
@@ -145,7 +143,7 @@ func matching(node *sysfs.FS, pattern string) []string {
 		var next []string
 		for _, dir := range found {
 			next = append(next, matchingIn(node, dir, element)...)
-			if len(next) > maxFiles {
+			if len(next) > maxLogNames {
 				return nil
 			}
 		}

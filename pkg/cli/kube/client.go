@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -168,6 +169,15 @@ func (c *Client) Get(ctx context.Context, namespace, name string, object runtime
 		return err
 	}
 	return r.Name(name).Do(ctx).Into(object)
+}
+
+// Logs returns the log of a container. The caller closes it.
+func (c *Client) Logs(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	r, err := c.request(rest.Interface.Get, namespace, &corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	return r.Name(pod).SubResource("log").VersionedParams(o, c.params).Stream(ctx)
 }
 
 // Watch watches the objects that [Client.List] lists.

@@ -2,12 +2,15 @@
 package kubetest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -97,6 +100,19 @@ func (c *Client) Get(_ context.Context, namespace, name string, object runtime.O
 		return err
 	}
 	return fill(object, answer)
+}
+
+// Logs returns what a reactor answers for the subresource log of pods, as a [runtime.Unknown]; otherwise nothing.
+func (c *Client) Logs(_ context.Context, namespace, pod string, _ *corev1.PodLogOptions) (io.ReadCloser, error) {
+	answer, err := c.Clientset.Invokes(testing.NewGetSubresourceAction(corev1.SchemeGroupVersion.WithResource("pods"), namespace, "log", pod), &corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	text, _ := answer.(*runtime.Unknown)
+	if text == nil {
+		text = &runtime.Unknown{}
+	}
+	return io.NopCloser(bytes.NewReader(text.Raw)), nil
 }
 
 // selectLabels keeps the objects with the labels, as an API server does and the clientset's tracker does not.

@@ -1,11 +1,10 @@
-package archive
+package output
 
 import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // bundleFormat is the version of the bundles that this package writes.
@@ -25,7 +22,7 @@ const bundleFormat = 1
 // BundleManifestName is the first file of a bundle.
 const BundleManifestName = "manifest.json"
 
-// maxFiles and maxTotal limit the files besides the node's archive, so that full logs of a node do not fill a disk.
+// maxFiles and maxTotal limit the files besides the node's archive, so that full logs do not fill a disk.
 const (
 	maxFiles  = 4096
 	maxBundle = 128 << 20
@@ -54,13 +51,14 @@ type BundleFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Bundle is a support bundle: the known facts of a node in one .tar.gz, for another person to examine. It has no credentials,
+// Bundle is a support bundle: the known facts of a node or a cluster in one .tar.gz, for another person to examine. It has no credentials,
 // and with a mask no names of tenants. It is not safe for concurrent use.
 type Bundle struct {
 	files []content
 	total int64
 	left  int
 	notes []string
+	keep  []string
 }
 
 type content struct {
@@ -103,6 +101,12 @@ func (b *Bundle) AddJSON(name string, v any) error {
 // Note adds a sentence to the manifest.
 func (b *Bundle) Note(text string) { b.notes = append(b.notes, text) }
 
+// Notes are the sentences that were added.
+func (b *Bundle) Notes() []string { return slices.Clone(b.notes) }
+
+// Keep names words that a mask leaves as they are outside of fields, such as paths of the system.
+func (b *Bundle) Keep(words ...string) { b.keep = append(b.keep, words...) }
+
 // Write writes the bundle; mask is nil for one with all names. The manifest's Files,
 // Notes and Masked are filled in.
 func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
@@ -116,7 +120,7 @@ func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
 	for i := range files {
 		f := &files[i]
 		if !f.done {
-			f.name, f.data = mask.text(f.name), mask.document(f.name, scrub(f.name, f.data))
+			f.name, f.data = string(mask.Apply([]byte(f.name))), mask.document(f.name, scrub(f.name, f.data))
 		}
 		sum := sha256.Sum256(f.data)
 		m.Files = append(m.Files, BundleFile{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
@@ -138,10 +142,11 @@ func (b *Bundle) reserve(mask *Mask) int {
 	if mask == nil {
 		return 0
 	}
-	mask.reserveOwn()
+	mask.ReserveVocabulary()
+	mask.Reserve([]byte(strings.Join(b.keep, "\n")))
 	for i := range b.files {
 		if f := &b.files[i]; !f.done && isJSON(f.name) {
-			mask.reserveKeys(f.data)
+			mask.ReserveKeys(f.data)
 		}
 	}
 	return mask.Reserved()
@@ -179,100 +184,4 @@ func pack(w io.Writer, when string, files []content) error {
 		}
 	}
 	return errors.Join(out.Close(), compressed.Close())
-}
-
-// maxBinary is the largest program that is read for its version.
-const maxBinary = 256 << 20
-
-// Versions are those of the programs that run the node's VMs, according to files: no program is run.
-type Versions struct {
-	Tool   string `json:"tool"`
-	Kernel string `json:"kernel,omitempty"`
-	// OS is PRETTY_NAME of os-release.
-	OS string `json:"os,omitempty"`
-	// Kata is the content of Kata's own VERSION file.
-	Kata string `json:"kata,omitempty"`
-	// Programs are those written in Go, by path.
-	Programs []Program `json:"programs"`
-}
-
-// Program is a program's build, according to its file.
-type Program struct {
-	Path    string `json:"path"`
-	Module  string `json:"module"`
-	Version string `json:"version"`
-	// Revision is the commit of the build.
-	Revision string `json:"revision,omitempty"`
-	Go       string `json:"go"`
-}
-
-// programs returns the paths of the relevant programs.
-func programs() []string {
-	var all []string
-	for _, dir := range []string{"usr/bin/", "usr/local/bin/", "opt/kata/bin/", "opt/kata-vfio/bin/", "usr/sbin/"} {
-		for _, name := range []string{
-			"containerd", "crio", "kubelet", "containerd-shim-kata-v2", "kata-runtime",
-			"kata-vfio-plugin", "kata-vfio-audit", "kata-vfio-bootstrap", "kata-vfio-guestnet",
-		} {
-			all = append(all, dir+name)
-		}
-	}
-	return all
-}
-
-// ReadVersions reads the versions from files of the node.
-func ReadVersions(node *sysfs.FS, tool string) Versions {
-	v := Versions{Tool: tool, Programs: []Program{}, Kernel: line(node, "proc/version"), Kata: line(node, "opt/kata/VERSION")}
-	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
-		for text := range strings.Lines(text(node, name)) {
-			if value, ok := strings.CutPrefix(strings.TrimSpace(text), "PRETTY_NAME="); ok && v.OS == "" {
-				v.OS = strings.Trim(value, `"`)
-			}
-		}
-	}
-	for _, name := range programs() {
-		if p, ok := readProgram(node, name); ok {
-			v.Programs = append(v.Programs, p)
-		}
-	}
-	return v
-}
-
-// maxText is the largest of the small files that are read here.
-const maxText = 64 << 10
-
-func text(node *sysfs.FS, name string) string {
-	data, err := node.ReadAtMost(name, maxText)
-	if err != nil {
-		return ""
-	}
-	return string(data)
-}
-
-func line(node *sysfs.FS, name string) string {
-	first, _, _ := strings.Cut(text(node, name), "\n")
-	return strings.TrimSpace(first)
-}
-
-// readProgram reads a program's build; false if the file does not exist or was not built by Go.
-func readProgram(node *sysfs.FS, name string) (Program, bool) {
-	info, err := node.Stat(name)
-	if err != nil || info.Size() > maxBinary {
-		return Program{}, false
-	}
-	data, err := node.ReadAtMost(name, maxBinary)
-	if err != nil {
-		return Program{}, false
-	}
-	built, err := buildinfo.Read(bytes.NewReader(data))
-	if err != nil {
-		return Program{}, false
-	}
-	p := Program{Path: "/" + name, Module: built.Main.Path, Version: built.Main.Version, Go: built.GoVersion}
-	for _, s := range built.Settings {
-		if s.Key == "vcs.revision" {
-			p.Revision = s.Value
-		}
-	}
-	return p, true
 }

@@ -1,4 +1,4 @@
-package archive
+package output
 
 import (
 	"bytes"
@@ -7,12 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Mask replaces tenants' names: wherever one is a word, or a part of one before or after a dash or dot, a pseudonym
@@ -144,11 +141,11 @@ func (m *Mask) Fields(data []byte) []byte {
 }
 
 func (m *Mask) fields(data []byte) []byte {
-	return output.RewriteStrings(data, m.field, func(string) {})
+	return RewriteStrings(data, m.field, func(string) {})
 }
 
 // field returns the replacement of a string.
-func (m *Mask) field(s *output.String) string {
+func (m *Mask) field(s *String) string {
 	pseudonym := func(name string) string {
 		if p := m.names[name]; p != "" {
 			return p
@@ -185,10 +182,10 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i:], true
 }
 
-// reserveKeys reserves the keys of a document, or of those in its lines, except for paths, which are keys of
+// ReserveKeys reserves the keys of a document, or of those in its lines, except for paths, which are keys of
 // lists.
-func (m *Mask) reserveKeys(data []byte) {
-	output.RewriteStrings(data, func(s *output.String) string { return s.Text }, func(key string) {
+func (m *Mask) ReserveKeys(data []byte) {
+	RewriteStrings(data, func(s *String) string { return s.Text }, func(key string) {
 		if !strings.Contains(key, "/") {
 			m.Reserve([]byte(key))
 		}
@@ -217,6 +214,9 @@ const vocabulary = `
 	proc sys dev etc usr lib boot run var opt bin sbin share root home tmp mnt
 `
 
+// ReserveVocabulary reserves the words that are the same for every node and cluster.
+func (m *Mask) ReserveVocabulary() { m.Reserve([]byte(vocabulary)) }
+
 // Reserve excludes the words of a text that can't name tenants from the mask: if a tenant's name is a word of it,
 // replacing the word would change the text's meaning. Only [Mask.Fields] replaces these names. Hide all names before.
 func (m *Mask) Reserve(text []byte) {
@@ -243,71 +243,15 @@ func (m *Mask) Reserved() int {
 	return len(m.reserved)
 }
 
-// ReserveNode reserves the words of a node's archive that its checks need: kata-vfio's own words and patterns, names,
-// links and contents of kernel files, flags of processes, and keys of configurations. Other words of processes and
-// configurations may be tenants' names.
-func (m *Mask) ReserveNode(r *Recorder) {
-	if m == nil || len(m.names) == 0 {
+// subject matches the tenant's object in a line of kata-vfio's own logs, in both forms that the plugin writes.
+var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
+
+// HideLogged adds the names in a log of kata-vfio's own.
+func (m *Mask) HideLogged(log []byte) {
+	if m == nil {
 		return
 	}
-	m.reserveOwn()
-	r.Each(func(place, target string, names []string, data []byte) {
-		switch {
-		case isKernels(place):
-			m.Reserve([]byte(place + "\n" + target + "\n" + strings.Join(names, "\n")))
-			m.Reserve(data)
-		case strings.HasPrefix(place, "proc/"): // of a process
-			m.Reserve([]byte(place + "\n" + kernelsTarget(target) + "\n" + strings.Join(names, "\n")))
-			m.Reserve(wordsOfProcess(path.Base(place), data))
-		case path.Ext(place) == ".json":
-			m.reserveKeys(data)
-		default:
-			m.Reserve(bytes.Join(settings.FindAll(data, -1), []byte("\n")))
-		}
-	})
-}
-
-// reserveOwn reserves the words that are the same for every node.
-func (m *Mask) reserveOwn() {
-	m.Reserve([]byte(vocabulary))
-	m.Reserve([]byte(strings.Join(Patterns(), "\n")))
-}
-
-// isKernels reports whether a file is the kernel's, and not a process's.
-func isKernels(place string) bool {
-	top, rest, _ := strings.Cut(place, "/")
-	switch top {
-	case "sys", "dev", "boot":
-		return true
-	case "proc":
-		first, _, _ := strings.Cut(rest, "/")
-		return rest == "" || first != "self" && strings.Trim(first, "0123456789") != ""
+	for _, names := range subject.FindAllSubmatch(log, -1) {
+		m.Hide(string(names[1]), string(names[2]))
 	}
-	return false
-}
-
-// kernelsTarget returns the target of a process's link, if it is a device.
-func kernelsTarget(target string) string {
-	if strings.HasPrefix(target, "/dev/") || strings.HasPrefix(target, "/sys/") || !strings.HasPrefix(target, "/") {
-		return target
-	}
-	return ""
-}
-
-var (
-	// flag is one of a command line.
-	flag = regexp.MustCompile(`(?:^|\x00)-{1,2}[A-Za-z][\w.-]*`)
-	// settings are the keys of a configuration, and the titles of its tables except for quoted parts.
-	settings = regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?[\w.-]+["']?[ \t]*[:=]|^[ \t]*\[+[\w.-]+`)
-)
-
-// wordsOfProcess returns the words in a process's file that the process can't choose.
-func wordsOfProcess(file string, data []byte) []byte {
-	switch file {
-	case "comm", "status", "limits", "stat", "maps":
-		return data
-	case "cmdline":
-		return bytes.Join(flag.FindAll(data, -1), []byte("\n"))
-	}
-	return nil
 }

@@ -1,12 +1,10 @@
-package archive
+package output
 
 import (
 	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
-
-	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Scrub returns a text without credentials: values of keys and flags that hold some, tokens by their form, private keys,
@@ -181,7 +179,7 @@ func ScrubJSON(data []byte) []byte {
 }
 
 func scrubDocument(data []byte) []byte {
-	return output.RewriteStrings(data, func(s *output.String) string {
+	return RewriteStrings(data, func(s *String) string {
 		switch {
 		case secretKey.MatchString(s.Key) && !isAnonymous(s.Text), secretName.MatchString(s.Before) && !strings.HasPrefix(s.Text, "-"):
 			return "-"

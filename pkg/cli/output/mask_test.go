@@ -1,15 +1,15 @@
-package archive_test
+package output_test
 
 import (
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 func TestNamesAreReplacedWhereverTheyStand(t *testing.T) {
-	m := archive.NewMask()
+	m := output.NewMask()
 	m.Hide("acme", "acme-prod", "train.v2", "default", "")
 	pseudonym := func(name string) string { return string(m.Apply([]byte(name))) }
 	if p := pseudonym("acme"); !regexp.MustCompile(`^name-[0-9a-f]{12}$`).MatchString(p) || p == pseudonym("acme-prod") {
@@ -37,7 +37,7 @@ func TestNamesAreReplacedWhereverTheyStand(t *testing.T) {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}
-	if other := archive.NewMask(); func() bool { other.Hide("acme"); return string(other.Apply([]byte("acme"))) == pseudonym("acme") }() {
+	if other := output.NewMask(); func() bool { other.Hide("acme"); return string(other.Apply([]byte("acme"))) == pseudonym("acme") }() {
 		t.Error("two bundles have the same pseudonym: it can be found by trying names")
 	}
 }
@@ -49,7 +49,7 @@ func FuzzMaskLeavesNoName(f *testing.F) {
 		if !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$`).MatchString(name) {
 			return
 		}
-		m := archive.NewMask()
+		m := output.NewMask()
 		m.Hide(name)
 		if string(m.Apply([]byte(name))) == name { // common to all clusters, or a number
 			return
@@ -63,7 +63,7 @@ func FuzzMaskLeavesNoName(f *testing.F) {
 
 // TestReservedNamesAreReplacedInFieldsOnly, and longer names that begin with one everywhere.
 func TestReservedNamesAreReplacedInFieldsOnly(t *testing.T) {
-	m := archive.NewMask()
+	m := output.NewMask()
 	m.Hide("dev", "dev-team", "kata-vfio", "acme", "77")
 	m.Reserve([]byte("dev/vfio/12 kata-vfio.dev"))
 	pseudonym := string(m.Apply([]byte("acme")))

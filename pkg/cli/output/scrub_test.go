@@ -1,11 +1,11 @@
-package archive_test
+package output_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // planted is in every credential of the tests.
@@ -41,11 +41,11 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 		"K3s' datastore":        "datastore-endpoint: mysql://root:" + planted + "@tcp(db)/k3s\n",
 		"key data":              "    client-key-data: " + planted + "\n",
 	} {
-		if got := string(archive.Scrub([]byte(text))); strings.Contains(got, planted) {
+		if got := string(output.Scrub([]byte(text))); strings.Contains(got, planted) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	if got := string(archive.Scrub([]byte("join abcdef.0123456789abcdef now"))); strings.Contains(got, "0123456789abcdef") {
+	if got := string(output.Scrub([]byte("join abcdef.0123456789abcdef now"))); strings.Contains(got, "0123456789abcdef") {
 		t.Errorf("a bootstrap token: %q", got)
 	}
 }
@@ -56,7 +56,7 @@ func TestScrubKeepsOtherWords(t *testing.T) {
 		"enable_iommu = true\nhot_plug_vfio = \"root-port\"\n", "token:\n  mode: x\n", "0000:3b:00.0 bound to vfio-pci", "kind: KubeletConfiguration\n",
 		"{authorization: {mode: Webhook}, authentication: {anonymous: {enabled: false}}}", "nvidia.com/gpu: 1", "password: \"\"",
 	} {
-		if got := string(archive.Scrub([]byte(text))); got != text {
+		if got := string(output.Scrub([]byte(text))); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
 	}
@@ -69,11 +69,11 @@ func TestScrubbedDocumentIsOneStill(t *testing.T) {
  "registryToken": "` + planted + `", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
 	want := `{"z": {"data": {"a.yaml": "token: \"-\"\npassword: \"-\"\nuser: bob"}}, "args": ["--password", "-", "--v", "2"],
  "registryToken": "-", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
-	if got := string(archive.ScrubJSON([]byte(doc))); got != want || !json.Valid([]byte(got)) {
+	if got := string(output.ScrubJSON([]byte(doc))); got != want || !json.Valid([]byte(got)) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	lines := `{"token":"` + planted + `"}` + "\nno JSON: token: " + planted + "\n" + `{"a":1}` + "\n"
-	if got, want := string(archive.ScrubJSON([]byte(lines))), `{"token":"-"}`+"\nno JSON: token: \"-\"\n"+`{"a":1}`+"\n"; got != want {
+	if got, want := string(output.ScrubJSON([]byte(lines))), `{"token":"-"}`+"\nno JSON: token: \"-\"\n"+`{"a":1}`+"\n"; got != want {
 		t.Errorf("lines: %q, want %q", got, want)
 	}
 }
@@ -85,7 +85,7 @@ func TestLinesBehindACredentialStay(t *testing.T) {
 		"password = \"\"\"\nx\n\"\"\"\nuser = \"bob\"\n": "password = \"-\"\nuser = \"bob\"\n",
 		"description: |\n  about a token\n":              "description: |\n  about a token\n",
 	} {
-		if got := string(archive.Scrub([]byte(text))); got != want {
+		if got := string(output.Scrub([]byte(text))); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}

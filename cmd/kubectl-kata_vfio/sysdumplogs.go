@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+)
+
+// Limits of logs: the bytes that are kept of one container's, the lines that the kubelet is asked for, the bytes that are read of an answer,
+// and the number of logs.
+const (
+	maxLog      = 2 << 20
+	maxLogLines = 20000
+	maxLogRead  = 16 << 20
+	maxLogs     = 1000
+)
+
+// logs adds the logs of kata-vfio's pods, and of containers that restarted the one before. It notes those that can't be read.
+func (d *sysdump) logs(ctx context.Context, client lister, b *output.Bundle, mask *output.Mask, pods []*corev1.Pod, progress *output.Progress) {
+	left := maxLogs
+	for i, p := range pods {
+		progress.Say("read logs of pod %d of %d: %s", i+1, len(pods), p.Name)
+		for _, options := range d.logsOf(p) {
+			if left--; left < 0 {
+				b.Note(fmt.Sprintf("logs after the first %d are left out", maxLogs))
+				return
+			}
+			name := path.Join("logs", p.Name, options.Container+".log")
+			if options.Previous {
+				name = path.Join("logs", p.Name, options.Container+".previous.log")
+			}
+			log, err := readLog(ctx, client, p, &options)
+			if err != nil {
+				b.Note(fmt.Sprintf("%s could not be read: %v", name, err))
+				if apierrors.IsForbidden(err) {
+					break // so are the pod's other logs
+				}
+				continue
+			}
+			mask.HideLogged(log)
+			b.Add(name, log)
+		}
+	}
+}
+
+// logsOf are the logs of a pod.
+func (d *sysdump) logsOf(p *corev1.Pod) []corev1.PodLogOptions {
+	var all []corev1.PodLogOptions
+	since, lines := int64(d.since.Seconds()), int64(maxLogLines)
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range statuses {
+			options := corev1.PodLogOptions{Container: statuses[i].Name, SinceSeconds: &since, TailLines: &lines, Timestamps: true}
+			all = append(all, options)
+			if statuses[i].RestartCount > 0 {
+				options.Previous, options.SinceSeconds = true, nil // it may have ended long ago
+				all = append(all, options)
+			}
+		}
+	}
+	return all
+}
+
+// readLog returns the end of a log.
+func readLog(ctx context.Context, client lister, p *corev1.Pod, options *corev1.PodLogOptions) ([]byte, error) {
+	answer, err := client.Logs(ctx, p.Namespace, p.Name, options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Close() }()
+	log, err := io.ReadAll(io.LimitReader(answer, maxLogRead))
+	if err != nil {
+		return nil, err
+	}
+	if len(log) > maxLog {
+		_, log, _ = bytes.Cut(log[len(log)-maxLog:], []byte("\n")) // the first line is a part of one
+	}
+	return log, nil
+}
