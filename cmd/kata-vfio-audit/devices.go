@@ -237,7 +237,11 @@ func topologyCommand(t *tree) *cobra.Command {
 			if all {
 				detail = audit.Everything
 			}
-			if err := writeTopology(&drawing, inv, detail, format, file == "" && output.Colorful(cmd.OutOrStdout())); err != nil {
+			width := 0
+			if file == "" {
+				width = output.TableWidth(cmd.OutOrStdout())
+			}
+			if err := writeTopology(&drawing, inv, detail, format, width, file == "" && output.Colorful(cmd.OutOrStdout())); err != nil {
 				return err
 			}
 			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
@@ -249,12 +253,12 @@ func topologyCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-func writeTopology(w io.Writer, inv *audit.Inventory, detail audit.Detail, format string, color bool) error {
+func writeTopology(w io.Writer, inv *audit.Inventory, detail audit.Detail, format string, width int, color bool) error {
 	switch format {
 	case "dot":
 		return audit.WriteDOT(w, inv, detail)
 	case "tree":
-		return output.WriteTree(w, audit.Tree(inv, detail), color)
+		return output.WriteTree(w, audit.Tree(inv, detail), width, color)
 	}
 	return audit.WriteSVG(w, audit.Arrange(inv, detail))
 }

@@ -233,14 +233,14 @@ func (p *picture) table() *output.Table {
 	return t
 }
 
-// lines returns the picture for people. A table keeps to the width; 0 means no limit.
+// lines returns the picture for people. Tables and trees keep to the width; 0 means no limit.
 func (p *picture) lines(width int, color bool) []string {
 	switch {
 	case p.text != nil:
 		return p.text(color)
 	case len(p.drawing) > 0:
 		var b strings.Builder
-		_ = output.WriteTree(&b, p.drawing, color) // a builder takes everything
+		_ = output.WriteTree(&b, p.drawing, width, color) // a builder takes everything
 		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	case len(p.rows) == 0:
 		return []string{p.empty}

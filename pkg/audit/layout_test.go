@@ -283,7 +283,7 @@ func TestFoldedTexts(t *testing.T) {
 	inv := many(40, 7)
 	for detail, lines := range map[audit.Detail]int{audit.Folded: 40 + 39 + 24, audit.Everything: 40 + 40*24} {
 		var tree, graph bytes.Buffer
-		if err := errors.Join(output.WriteTree(&tree, audit.Tree(inv, detail), false), audit.WriteDOT(&graph, inv, detail)); err != nil {
+		if err := errors.Join(output.WriteTree(&tree, audit.Tree(inv, detail), 0, false), audit.WriteDOT(&graph, inv, detail)); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(tree.String(), "\n"); n != lines {

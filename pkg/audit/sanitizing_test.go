@@ -83,7 +83,7 @@ func views(t *testing.T, inv *audit.Inventory) map[string]string {
 	if err := audit.WriteSVG(&drawing, audit.Arrange(inv, audit.Everything)); err != nil {
 		t.Fatal(err)
 	}
-	if err := output.WriteTree(&tree, audit.Tree(inv, audit.Everything), false); err != nil {
+	if err := output.WriteTree(&tree, audit.Tree(inv, audit.Everything), 0, false); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{

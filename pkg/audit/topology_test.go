@@ -45,7 +45,7 @@ func TestTreeGolden(t *testing.T) {
 	for name, inv := range inventories(t) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := output.WriteTree(&b, audit.Tree(inv, audit.Folded), false); err != nil {
+			if err := output.WriteTree(&b, audit.Tree(inv, audit.Folded), 0, false); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, "topology-"+name+".txt", b.String())

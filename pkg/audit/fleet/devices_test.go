@@ -166,7 +166,7 @@ func TestStageIsNoFaultOfADevice(t *testing.T) {
 				t.Errorf("health %q, want %d words", got, tt.health)
 			}
 			var tree strings.Builder
-			if err := output.WriteTree(&tree, []output.Branch{fleet.Tree("n1", devices)}, false); err != nil {
+			if err := output.WriteTree(&tree, []output.Branch{fleet.Tree("n1", devices)}, 0, false); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(tree.String(), tt.mark) {
