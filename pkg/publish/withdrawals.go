@@ -15,6 +15,8 @@ type Listed struct {
 	Consumes []resourceapi.DeviceCounterConsumption
 	// Withdrawn is set if it has [TaintWithdrawn].
 	Withdrawn bool
+	// Written changes whenever the device's slice is written. Empty in the latest pools, which have no slice yet.
+	Written string
 }
 
 // ListedIn returns the devices of pools.
@@ -22,18 +24,19 @@ func ListedIn(pools map[string]Pool) map[Allocated]Listed {
 	all := map[Allocated]Listed{}
 	for name, pool := range pools {
 		for i := range pool.Slices {
-			AddListed(all, name, pool.Slices[i].Devices)
+			AddListed(all, name, pool.Slices[i].Devices, "")
 		}
 	}
 	return all
 }
 
-// AddListed adds the devices of a slice. While a pool is rewritten a device may be in two slices. It is withdrawn if it is in both.
-func AddListed(all map[Allocated]Listed, pool string, devices []resourceapi.Device) {
+// AddListed adds the devices of a slice, which was written last as written says. While a pool is rewritten a device may be in two slices.
+// It is withdrawn if it is in both.
+func AddListed(all map[Allocated]Listed, pool string, devices []resourceapi.Device, written string) {
 	for i := range devices {
 		d, a := &devices[i], Allocated{Pool: pool, Name: devices[i].Name}
 		was, twice := all[a]
-		all[a] = Listed{Consumes: d.ConsumesCounters, Withdrawn: (was.Withdrawn || !twice) && isWithdrawn(d)}
+		all[a] = Listed{Consumes: d.ConsumesCounters, Withdrawn: (was.Withdrawn || !twice) && isWithdrawn(d), Written: was.Written + written}
 	}
 }
 
@@ -59,7 +62,9 @@ func isWithdrawn(d *resourceapi.Device) bool {
 //
 // A withdrawn device is tainted once the API server has the taint. It is due when no scheduler can act on what it saw before. Then the
 // API server says which devices claims have: these stay, and are due again later, and the others are released. A device on offer starts
-// from the beginning. Moments are seconds on the caller's clock, which never goes back. Withdrawals are not safe for concurrent use, and
+// from the beginning. An earlier instance that has not ended may put one on offer again, and this one's taint be back before anybody reads
+// the slice. So the time of what an earlier instance published begins again, once, if the slice was written meanwhile. By its end that
+// instance is no longer there. Moments are seconds on the caller's clock, which never goes back. Withdrawals are not safe for concurrent use, and
 // nothing of them is on disk: an instance begins with what the API server has, by [Withdrawals.Seed].
 type Withdrawals struct {
 	devices map[Allocated]*withdrawal
@@ -76,6 +81,9 @@ type withdrawal struct {
 	due int64
 	// consumes holds the counters that it was published with.
 	consumes []resourceapi.DeviceCounterConsumption
+	// inherited is set while an earlier instance may put the device on offer again, and written is its slice when it had the taint.
+	inherited bool
+	written   string
 }
 
 type withdrawalState int
@@ -92,7 +100,8 @@ type Question map[Allocated]uint64
 // Seed adds what an earlier instance published. Devices that are no longer on offer count as withdrawn now.
 func (w *Withdrawals) Seed(listed map[Allocated]Listed) {
 	for a, s := range listed {
-		w.device(a).consumes = s.Consumes
+		d := w.device(a)
+		d.consumes, d.inherited = s.Consumes, true
 	}
 }
 
@@ -135,7 +144,7 @@ func (w *Withdrawals) Published(pools map[string]Pool) {
 		d.consumes = s.Consumes
 		switch {
 		case !s.Withdrawn:
-			d.state = stateOffered
+			d.state, d.inherited = stateOffered, false
 		case d.state == stateOffered:
 			// The new number voids answers to earlier questions: a claim may have got the device while it was on offer
 			// again.
@@ -177,7 +186,12 @@ func (w *Withdrawals) Seen(q Question, listed map[Allocated]Listed, due int64) {
 		case d.state == stateWithdrawn:
 			// A scheduler may still act on a slice without the taint that it saw before, so claims are asked only when
 			// that time is over.
-			d.state, d.due = stateTainted, max(d.due, due)
+			d.state, d.written, d.due = stateTainted, s.Written, max(d.due, due)
+		case d.inherited:
+			d.inherited = false
+			if s.Written != d.written {
+				d.due = max(d.due, due)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -42,6 +43,8 @@ type offer struct {
 	pools  map[string]publish.Pool
 	slices []*resourceapi.ResourceSlice
 	node   *publish.Node
+	// earlier is set if the earlier version wrote it after the upgrade.
+	earlier bool
 }
 
 // booking is a device that the scheduler has given to a claim.
@@ -78,14 +81,15 @@ type cluster struct {
 	handed  *offer // latest of the plugin, nil once the API server has it
 	blocked int64  // until when it can't have it
 	server  *offer
-	seen    *offer // by the scheduler
-	aged    int64  // since when the scheduler's are old
+	seen    *offer         // by the scheduler
+	aged    int64          // since when the scheduler's are old
+	writes  map[string]int // of the API server's, by pool
 	booked  []*booking
 }
 
 func newCluster(t *testing.T, seed uint64, b breach) *cluster {
 	c := &cluster{
-		t: t, r: rand.New(rand.NewPCG(seed, 140802)), breach: b, cache: cel.NewCache(10, cel.Features{}), absent: map[string]bool{},
+		t: t, r: rand.New(rand.NewPCG(seed, 140802)), breach: b, cache: cel.NewCache(10, cel.Features{}), absent: map[string]bool{}, writes: map[string]int{},
 		vfs: [2]int{4, 2}, types: []string{"gpu", "pf", "vf", "nvme", "other"},
 	}
 	c.publish()
@@ -199,7 +203,7 @@ func (c *cluster) publish() string {
 		checkPools(c.t, pools)
 	}
 	c.plugin.Published(pools)
-	c.handed = &offer{pools, resourceSlices(pools), n}
+	c.handed = &offer{pools: pools, slices: resourceSlices(pools), node: n}
 	return "publish"
 }
 
@@ -211,7 +215,9 @@ func (c *cluster) accept() string {
 	if c.seen == c.server {
 		c.aged = c.now
 	}
+	before := c.server
 	c.server, c.handed = c.handed, nil
+	c.written(before)
 	now := published(c.server.pools)
 	for _, b := range c.booked {
 		for a, d := range now {
@@ -364,7 +370,7 @@ func (c *cluster) settle() string {
 	if c.breach == asksAtOnce {
 		grace = 0
 	}
-	open, listed := c.plugin.Open(c.now), publish.ListedIn(c.server.pools)
+	open, listed := c.plugin.Open(c.now), c.listed()
 	if c.breach == trustsItself {
 		listed = nil
 	}
@@ -390,11 +396,31 @@ func (c *cluster) settle() string {
 	return fmt.Sprintf("settle, released %v", c.plugin.Answer(due, claimed, c.now+grace))
 }
 
+// written counts the pools that are not as they were.
+func (c *cluster) written(before *offer) {
+	for name, pool := range c.server.pools {
+		if before == nil || !equality.Semantic.DeepEqual(pool, before.pools[name]) {
+			c.writes[name]++
+		}
+	}
+}
+
+// listed is what the API server has.
+func (c *cluster) listed() map[publish.Allocated]publish.Listed {
+	all := map[publish.Allocated]publish.Listed{}
+	for name, pool := range c.server.pools {
+		for i := range pool.Slices {
+			publish.AddListed(all, name, pool.Slices[i].Devices, fmt.Sprint(c.writes[name]))
+		}
+	}
+	return all
+}
+
 // restart replaces the plugin. The journal stays.
 func (c *cluster) restart() string {
 	c.plugin = publish.Withdrawals{}
 	if c.breach != forgets {
-		c.plugin.Seed(publish.ListedIn(c.server.pools))
+		c.plugin.Seed(c.listed())
 	}
 	c.handed = nil
 	return "restart"
@@ -413,10 +439,14 @@ func (c *cluster) pass() string {
 	return fmt.Sprintf("second %d", c.now)
 }
 
-// kept fails if a device that was given away is not in its slice.
+// kept fails if a device that was given away is not in its slice. What the earlier version writes after the upgrade has no pools with
+// current names: it deletes them, which the version under test can't prevent. Its own next write has to have them.
 func (c *cluster) kept() {
 	now := published(c.server.pools)
 	for _, b := range c.booked {
+		if c.server.earlier && !device.IsFormerPool(b.device.Pool) {
+			continue
+		}
 		if _, there := now[b.device]; !there {
 			c.fail("%v is allocated, and in no slice", b.device)
 		}

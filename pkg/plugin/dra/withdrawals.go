@@ -151,7 +151,7 @@ func (d ClusterDevices) Published(ctx context.Context) (map[publish.Allocated]pu
 	}
 	all := map[publish.Allocated]publish.Listed{}
 	for i := range list.Items {
-		publish.AddListed(all, list.Items[i].Spec.Pool.Name, list.Items[i].Spec.Devices)
+		publish.AddListed(all, list.Items[i].Spec.Pool.Name, list.Items[i].Spec.Devices, list.Items[i].ResourceVersion)
 	}
 	return all, nil
 }

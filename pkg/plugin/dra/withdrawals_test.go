@@ -97,7 +97,7 @@ func (l *leaving) listed() map[publish.Allocated]publish.Listed {
 	}
 	for name, pool := range r.Published[len(r.Published)-1].Pools {
 		for _, slice := range pool.Slices {
-			publish.AddListed(all, name, slice.Devices)
+			publish.AddListed(all, name, slice.Devices, "")
 		}
 	}
 	return all
