@@ -49,8 +49,9 @@ With --root DIR it works on an image: it reads and writes only below DIR, and ch
 const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alpha1 and kind NodeBlueprint. Its other fields are optional:
   name                the pool's name
   kernel              iommu (On, Passthrough), arguments, hugePages (a list of size, count, node or device), earlyBinding
-  vfio                keepOff (a list of addresses), allowBootConsole, disableDenylist
-  virtualFunctions    a list of pf, count, eswitchMode
+  vfio                keepOff (a list of addresses), keepOffMatching (a list of types, vendors, devices, classes, addresses; not pfNames),
+                      allowBootConsole, disableDenylist
+  virtualFunctions    a list of pf, count, eswitchMode, optional
   network             leaveVFsAlone
   containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), nicHandler, hotPlug, podResourcesSocket
   versions            kernel, containerd, crio, kata, chart; each exact or minimum
