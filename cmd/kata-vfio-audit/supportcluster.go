@@ -19,6 +19,6 @@ func (s *support) addCluster(ctx context.Context, b *output.Bundle, mask *output
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	_, err = (&fleet.Dump{Namespace: s.namespace, Mask: mask}).Add(ctx, client, b)
+	_, err = (&fleet.Dump{Namespace: s.namespace, Flag: "--namespace", Mask: mask}).Add(ctx, client, b)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +112,7 @@ func (d *sysdump) fill(ctx context.Context, client lister, b *output.Bundle, mas
 	if err := b.AddJSON("versions.json", map[string]string{"kubernetes": server.GitVersion, "tool": command.Build()}); err != nil {
 		return err
 	}
-	objects := &fleet.Dump{Namespace: d.system, Mask: mask, Say: progress.Say}
+	objects := &fleet.Dump{Namespace: d.system, Flag: "--system-namespace", Mask: mask, Say: progress.Say}
 	listed, err := objects.Add(ctx, client, b)
 	if err != nil {
 		return err
@@ -141,12 +142,29 @@ func (d *sysdump) save(cmd *cobra.Command, archive []byte, notes []string, made 
 	if name == "" {
 		name = "kata-vfio-sysdump-" + made.Format("20060102T150405Z") + ".tar.gz"
 	}
-	if err := os.WriteFile(name, archive, 0o600); err != nil {
+	if err := writePrivate(name, archive); err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %d KiB\n", output.Visible(name), (len(archive)+1023)/1024)
 	if err != nil {
 		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// writePrivate writes a file that only its owner may read, and leaves a file of before in place until the new one is whole. renameio does
+// not work on Windows, on which this program runs.
+func writePrivate(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

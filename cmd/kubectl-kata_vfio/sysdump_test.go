@@ -169,3 +169,34 @@ func TestSysdumpSaysWhatItWouldRead(t *testing.T) {
 		}
 	}
 }
+
+// TestArchiveIsPrivateAndWhole, also where a file of before is replaced.
+func TestArchiveIsPrivateAndWhole(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a.tar.gz")
+	if err := os.WriteFile(name, []byte("before"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePrivate(name, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil || string(text) != "new" {
+		t.Errorf("got %q, %v; want the new text", text, err)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if err := writePrivate(filepath.Join(dir, "none", "a.tar.gz"), nil); err == nil {
+		t.Error("got no error for a directory that is not there")
+	}
+	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePrivate(filepath.Join(dir, "taken"), []byte("new")); err == nil {
+		t.Error("got no error where a directory has the name")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("got %v, %v; want the archive and the directory, and nothing half written", left, err)
+	}
+}

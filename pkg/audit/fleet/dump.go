@@ -61,11 +61,11 @@ func DumpKinds(namespace string) []DumpKind {
 
 // Dump adds the objects of a cluster to a support bundle.
 type Dump struct {
-	// Namespace is the plugin's.
-	Namespace string
+	// Namespace is the plugin's, and Flag the caller's flag that sets it, for the note that the plugin is not there.
+	Namespace, Flag string
 	// Mask hides the names of tenants. If it is nil, they stay.
 	Mask *output.Mask
-	// Say is told what is listed; may be nil.
+	// Say, which may be nil, shows a line of progress.
 	Say func(format string, args ...any)
 	// Components are the pods of kata-vfio that were listed.
 	Components []*corev1.Pod
@@ -89,7 +89,7 @@ func (d *Dump) Add(ctx context.Context, client Lister, b *output.Bundle) (listed
 		}
 		listed++
 		if kind.Name == "daemonsets" && !slices.ContainsFunc(objects, isPlugins) {
-			b.Note("namespace " + d.Namespace + " has no DaemonSet of kata-vfio's plugin: set --namespace to the plugin's namespace")
+			b.Note(fmt.Sprintf("namespace %s has no DaemonSet of kata-vfio's plugin: set %s to the plugin's namespace", d.Namespace, d.Flag))
 		}
 		if len(objects) == maxDumped {
 			b.Note(fmt.Sprintf("the bundle has the first %[2]d of %[1]s", kind.Name, maxDumped))

@@ -22,7 +22,7 @@ const bundleFormat = 1
 // BundleManifestName is the first file of a bundle.
 const BundleManifestName = "manifest.json"
 
-// maxFiles and maxTotal limit the files besides the node's archive, so that full logs do not fill a disk.
+// maxFiles and maxBundle limit the files besides the node's archive, so that full logs do not fill a disk.
 const (
 	maxFiles  = 4096
 	maxBundle = 128 << 20
