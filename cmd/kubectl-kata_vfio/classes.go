@@ -78,7 +78,7 @@ func classView(ctx context.Context, client lister, system string) (*cluster.Clas
 	case apierrors.IsNotFound(err):
 		return nil, &noViewError{system}
 	case apierrors.IsForbidden(err):
-		// So it is as long as the view is off: without it nobody has the right.
+		// The chart grants the right with the view, so this is also the answer while the view is off.
 		return nil, &forbiddenError{kind: fleet.ClassViews, err: err}
 	case err != nil:
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", system, cluster.ClassesConfigMap, err)

@@ -30,6 +30,8 @@ type linting struct {
 	files    []string
 	policies string
 	cluster  bool
+	// system is the chart's namespace, which has the view of DeviceClasses.
+	system string
 }
 
 func lintCommand(s *session) *cobra.Command {
@@ -75,6 +77,7 @@ func lintCommand(s *session) *cobra.Command {
 	cmd.Flags().StringArrayVarP(&l.files, "filename", "f", nil, "`FILE`, directory (its .yaml, .yml and .json files, at any depth), or - for the standard input; repeat it for several")
 	cmd.Flags().StringVar(&l.policies, "policies", "", "`FILE` with the policies, as `helm template` or `kubectl get -o yaml` prints them")
 	cmd.Flags().BoolVar(&l.cluster, "cluster", false, "ask the cluster for its policies, DeviceClasses and the namespace's labels")
+	cmd.Flags().StringVar(&l.system, "system-namespace", systemNamespace, "`namespace` of the chart, for --cluster")
 	return cmd
 }
 
@@ -93,7 +96,7 @@ func (s *session) lint(cmd *cobra.Command, l *linting) (*lint.Report, error) {
 		return nil, err
 	}
 	if l.cluster {
-		if err := s.askCluster(cmd, linter, l.policies == ""); err != nil {
+		if err := s.askCluster(cmd, linter, l); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +156,7 @@ func addFiles(linter *lint.Linter, stdin io.Reader, name string) error {
 }
 
 // askCluster takes from the cluster what decides there. Policies that the user may not read are those of the chart.
-func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, policies bool) error {
+func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, l *linting) error {
 	client, namespace, err := s.connect()
 	if err != nil {
 		return err
@@ -171,7 +174,7 @@ func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, policies b
 		warn("namespace "+namespace, "so it is taken for a tenant's", err)
 		linter.Namespace = nil
 	}
-	if policies {
+	if l.policies == "" {
 		of, err := clusterPolicies(ctx, client)
 		if err == nil {
 			linter.Policies = of
@@ -179,7 +182,7 @@ func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, policies b
 			warn("the cluster's policies", "so those of the chart's own values are asked", err)
 		}
 	}
-	if linter.Classes, err = clusterClasses(ctx, client, namespace); err != nil {
+	if linter.Classes, err = clusterClasses(ctx, client, l.system, namespace); err != nil {
 		warn("the DeviceClasses", "so grants are not checked", err)
 	}
 	linter.AllClasses = err == nil
@@ -208,7 +211,7 @@ func clusterPolicies(ctx context.Context, client lister) (*lint.Policies, error)
 }
 
 // clusterClasses returns the DeviceClasses of ours as policies know them: as they are, or to those who may not list them as the view tells.
-func clusterClasses(ctx context.Context, client lister, namespace string) ([]*resourceapi.DeviceClass, error) {
+func clusterClasses(ctx context.Context, client lister, system, namespace string) ([]*resourceapi.DeviceClass, error) {
 	var list resourceapi.DeviceClassList
 	err := client.List(ctx, "", &list, metav1.ListOptions{})
 	if err == nil {
@@ -221,7 +224,7 @@ func clusterClasses(ctx context.Context, client lister, namespace string) ([]*re
 	if !apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("list DeviceClasses: %w", err)
 	}
-	v, err := classView(ctx, client, systemNamespace)
+	v, err := classView(ctx, client, system)
 	if err != nil {
 		return nil, err
 	}
