@@ -20,7 +20,7 @@ func (f *Function) IsDenylisted() bool {
 }
 
 // ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
-// driver has made a VFIO device, or the function is a VGPU.
+// driver has made a VFIO device, or the function is a VF of an NVIDIA GPU, which only NVIDIA's driver makes a vGPU.
 func (f *Function) ServesVFIO() bool {
 	if IsVFIO(f.Driver) {
 		return false

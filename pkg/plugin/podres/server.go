@@ -47,7 +47,9 @@ type Claims interface {
 	HandOver(ctx context.Context, claimUID string, to journal.Sandbox) error
 }
 
-// Renewer resets a claim's devices in the background after a sandbox that had them; [nri.Plugin] implements it.
+// Renewer resets a claim's devices in the background after a sandbox that had them; [nri.Plugin] implements it. A call only queues the
+// reset, may be repeated, and may be concurrent with others. A crash before the reset leaves the sandbox in the claim's record, so that the
+// next hand-over resets.
 type Renewer interface {
 	RenewLater(claimUID, sandboxID string)
 }
