@@ -83,6 +83,16 @@ func (d *Dir) Driver(a pci.Address) (string, error) {
 	return "", d.There(a)
 }
 
+// HasVFIODevice reports whether a driver has made a VFIO device for the function whose directory d is
+// (Documentation/ABI/testing/sysfs-devices-vfio-dev). VFIO's drivers do so for each function, and a vendor's may for its VFs.
+func (d *Dir) HasVFIODevice() (bool, error) {
+	dev, ok, err := d.Sub("vfio-dev")
+	if ok {
+		dev.Close()
+	}
+	return ok, err
+}
+
 // gone returns [ErrNoFunction] in place of err if the function has been removed.
 func (d *Dir) gone(a pci.Address, err error) error {
 	if !Vanished(err) {

@@ -129,6 +129,24 @@ func ROM(a pci.Address, on bool) Attribute {
 	return Attribute{a, device(a, "rom"), value}
 }
 
+// XeProfile returns the directory in which driver xe has the values of a PF's n-th VF, from 1
+// (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov).
+func XeProfile(pf string, n int) string {
+	return fmt.Sprintf("sys/bus/pci/devices/%s/sriov_admin/vf%d/profile", pf, n)
+}
+
+// XeValue sets one value of the VF a in the directory that [XeProfile] names. EINVAL means that the value is malformed, EPERM that
+// the hardware does not have it, and EIO that the firmware refuses it.
+func XeValue(a pci.Address, profile, name, value string) Attribute {
+	return Attribute{a, profile + "/" + name, value}
+}
+
+// VGPUType sets the vGPU type of a VF on NVIDIA's driver; 0 frees the vGPU. The driver refuses a type that does not fit beside the
+// other vGPUs of the GPU. The write may wait for the GPU's lock.
+func VGPUType(vf pci.Address, name, id string) Attribute {
+	return Attribute{vf, device(vf, "nvidia/"+name), id}
+}
+
 // device returns the path of a function's attribute.
 func device(a pci.Address, name string) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/%s", a, name)
@@ -194,6 +212,8 @@ func attributeHint(name string, errno unix.Errno) string {
 		return resetMethodHint(errno)
 	case "sriov_numvfs":
 		return numVFsHint(errno)
+	case "current_vgpu_type":
+		return vgpuTypeHint(errno)
 	}
 	return ""
 }
@@ -238,6 +258,18 @@ func resetHint(errno unix.Errno) string {
 func resetMethodHint(errno unix.Errno) string {
 	if errno == unix.EINVAL {
 		return "the function does not list this reset method"
+	}
+	return ""
+}
+
+func vgpuTypeHint(errno unix.Errno) string {
+	switch errno {
+	case unix.EIO:
+		return "NVIDIA's driver could not make the vGPU: a MIG-backed type needs a GPU instance; the kernel's log says more"
+	case unix.EPERM, unix.EBUSY:
+		return "a VM still has the vGPU"
+	case unix.EINVAL:
+		return "the type does not fit beside the other vGPUs of the GPU"
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,11 +63,12 @@ func (k *Kernel) probe(f *function, d *driver) error {
 	k.link(path.Join(f.dir, "driver"), d.dir())
 	k.link(path.Join(d.dir(), f.Address.String()), f.dir)
 	k.put(path.Join(f.dir, "uevent"), f.uevent(), readWrite)
-	if d.VFIO {
+	if d.servesVFIO(f) {
 		k.openVFIO(f)
 	} else {
 		k.makeChildren(f)
 	}
+	k.addFiles(f)
 	k.say("bind", f.dir, "pci")
 	return k.err
 }
@@ -81,11 +83,11 @@ func (k *Kernel) mayProbe(f *function, d *driver) error {
 		return unix.ENODEV
 	case f.driver != nil:
 		return unix.EBUSY
-	case !d.managesDMA() && k.owned(f.group):
+	case !d.managesDMA(f) && k.owned(f.group):
 		return unix.EBUSY
 	case f.pf != nil && !f.pf.autoprobe && f.override == "":
 		return refusedProbe{unix.ENODEV}
-	case !d.VFIO:
+	case !d.servesVFIO(f):
 		return nil
 	case f.bridge != nil, f.group == nil && !k.host.noIOMMUMode:
 		return refusedProbe{unix.EINVAL}
@@ -132,6 +134,78 @@ func (k *Kernel) unlinkDriver(f *function) {
 	}
 	k.remove(path.Join(f.driver.dir(), f.Address.String()))
 	k.remove(path.Join(f.dir, "driver"))
+	for name := range f.files {
+		k.remove(path.Join(f.dir, name))
+	}
+	f.files = nil
+}
+
+// addFiles adds the attributes of f's driver. Callers hold mu.
+func (k *Kernel) addFiles(f *function) {
+	if f.driver.Files == nil {
+		return
+	}
+	var pf *pci.Address
+	if f.pf != nil {
+		pf = &f.pf.Address
+	}
+	f.files = map[string]File{}
+	for _, file := range f.driver.Files(f.Address, pf) {
+		f.files[file.Name] = file
+		k.showFile(f, file)
+	}
+}
+
+func (k *Kernel) showFile(f *function, file File) {
+	mode := readOnly
+	if file.Store != nil {
+		mode = readWrite
+	}
+	k.put(path.Join(f.dir, file.Name), file.Content+"\n", mode)
+}
+
+// SetFile changes what a driver's attribute of a function reads. It may be called from a Store function.
+func (k *Kernel) SetFile(a pci.Address, name, content string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f := k.functions[a]; f != nil && f.files[name].Name != "" {
+		file := f.files[name]
+		file.Content = content
+		f.files[name] = file
+		k.showFile(f, file)
+	}
+}
+
+// RemoveFile takes a driver's attribute away from a function, as a kernel that does not have it.
+func (k *Kernel) RemoveFile(a pci.Address, name string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.functions[a]
+	if f == nil || f.files[name].Name == "" {
+		return unix.ENOENT
+	}
+	delete(f.files, name)
+	k.remove(path.Join(f.dir, name))
+	return k.err
+}
+
+// ReadFile returns what a driver's attribute of a function reads, without the newline; empty if there is none.
+func (k *Kernel) ReadFile(a pci.Address, name string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f := k.functions[a]; f != nil {
+		return f.files[name].Content
+	}
+	return ""
+}
+
+// storeFile is the store function of a driver's attribute.
+func (k *Kernel) storeFile(a pci.Address, file File, value string) error {
+	content, err := file.Store(word(value))
+	if err == nil {
+		k.SetFile(a, file.Name, content)
+	}
+	return err
 }
 
 // override sets or clears driver_override. Callers hold mu.

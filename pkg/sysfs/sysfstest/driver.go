@@ -59,6 +59,11 @@ type Driver struct {
 	// NoChildren: no subsystem gets a device from it, such as from stubs and UIO. Otherwise a network, display or
 	// NVMe function gets the children of its class.
 	NoChildren bool
+	// ServesVFs: it serves the VFs that it has through VFIO, as NVIDIA's driver for vGPUs does, and PFs as any host driver.
+	ServesVFs bool
+	// Files are what it adds to the directory of a function that it takes (dev_groups in struct device_driver). They are gone when
+	// the function leaves it.
+	Files func(a pci.Address, pf *pci.Address) []File
 	// Infiniband is the prefix of the RDMA device it makes for a network
 	// function ("mlx5_"); empty if there is none.
 	Infiniband string
@@ -77,8 +82,20 @@ type driver struct {
 	name string
 }
 
-func (d *driver) dir() string      { return path.Join("sys/bus/pci/drivers", d.name) }
-func (d *driver) managesDMA() bool { return d.VFIO || d.ManagesDMA }
+func (d *driver) dir() string { return path.Join("sys/bus/pci/drivers", d.name) }
+
+// managesDMA reports whether the driver leaves the DMA of f's group to a user.
+func (d *driver) managesDMA(f *function) bool { return d.servesVFIO(f) || d.ManagesDMA }
+
+// servesVFIO reports whether the driver gives f to user space.
+func (d *driver) servesVFIO(f *function) bool { return d.VFIO || d.ServesVFs && f.pf != nil }
+
+// File is an attribute that a driver adds to a function. Its name is a path below the function's directory.
+type File struct {
+	Name, Content string
+	// Store returns what the file reads after a write, or the kernel's error; nil for a file that can only be read.
+	Store func(value string) (content string, err error)
+}
 
 // matches says whether the driver wants f (drivers/pci/pci-driver.c
 // pci_match_device).

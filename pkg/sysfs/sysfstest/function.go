@@ -86,7 +86,8 @@ type function struct {
 	resets   int  // under way, which keep everybody from config
 	multi    bool // its device has other functions
 	children []child
-	vfio     *vfioDevice // nil unless a VFIO driver has it
+	vfio     *vfioDevice     // nil unless a VFIO driver has it
+	files    map[string]File // of the driver, by name
 
 	numVFs    int
 	vfs       []*function

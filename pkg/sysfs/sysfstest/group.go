@@ -154,7 +154,7 @@ func (k *Kernel) owned(g *group) bool {
 // that does its own DMA. Callers hold mu.
 func (g *group) notViable() error {
 	for _, f := range g.members {
-		if f.driver != nil && !f.driver.managesDMA() {
+		if f.driver != nil && !f.driver.managesDMA(f) {
 			return fmt.Errorf("group %d is not viable: %s has driver %s", g.number, f.Address, f.driver.name)
 		}
 	}

@@ -67,7 +67,7 @@ func (k *Kernel) Exclude(ctx context.Context, set []pci.Address) (hotReset func(
 	var groups []*group
 	for _, a := range set {
 		f := k.functions[a]
-		if f == nil || f.driver == nil || !f.driver.VFIO || f.group == nil || slices.Contains(groups, f.group) {
+		if f == nil || f.driver == nil || !f.driver.servesVFIO(f) || f.group == nil || slices.Contains(groups, f.group) {
 			continue
 		}
 		if f.group.excluded || k.owned(f.group) {

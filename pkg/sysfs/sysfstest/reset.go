@@ -231,7 +231,7 @@ func (k *Kernel) together(set []pci.Address) ([]*function, error) {
 	functions := make([]*function, 0, len(set))
 	for _, a := range set {
 		f := k.functions[a]
-		if f == nil || f.driver == nil || !f.driver.VFIO {
+		if f == nil || f.driver == nil || !f.driver.servesVFIO(f) {
 			return nil, unix.EPERM
 		}
 		if k.owned(f.group) {

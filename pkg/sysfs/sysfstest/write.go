@@ -158,12 +158,31 @@ func (k *Kernel) find(name, value string) target {
 	if path.Dir(dir) == "sys/bus/pci/drivers" {
 		return target{store: driverStore(attr), function: k.named(value), driver: k.driverByName(path.Base(dir))}
 	}
+	if t, ok := k.driverFile(name); ok {
+		return t
+	}
 	a, err := pci.ParseAddress(path.Base(dir))
 	f := k.functions[a]
 	if err != nil || f == nil || dir != f.dir && path.Dir(dir) != "sys/bus/pci/devices" {
 		return target{}
 	}
 	return target{store: functionStore(attr), function: f}
+}
+
+// driverFile returns the target of a write to an attribute of a function's driver. Callers hold mu.
+func (k *Kernel) driverFile(name string) (target, bool) {
+	rest, ok := strings.CutPrefix(name, "sys/bus/pci/devices/")
+	function, name, below := strings.Cut(rest, "/")
+	a, err := pci.ParseAddress(function)
+	if !ok || !below || err != nil || k.functions[a] == nil {
+		return target{}, false
+	}
+	file, ok := k.functions[a].files[name]
+	if !ok || file.Store == nil {
+		return target{}, false
+	}
+	store := func(k *Kernel, _ target, value string) error { return k.storeFile(a, file, value) }
+	return target{store: store, function: k.functions[a]}, true
 }
 
 func driverStore(attr string) storeFunc {
