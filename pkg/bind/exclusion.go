@@ -135,7 +135,13 @@ func (e *Executor) place(a pci.Address) (inode uint64, err error) {
 		return 0, err
 	}
 	if driver != "" && !device.IsVFIO(driver) {
-		return 0, &HostDriverError{Address: a, Driver: driver}
+		serves, err := f.dir.HasVFIODevice() // a vendor's driver that serves VFIO itself
+		if err != nil {
+			return 0, err
+		}
+		if !serves {
+			return 0, &HostDriverError{Address: a, Driver: driver}
+		}
 	}
 	return f.Inode()
 }

@@ -19,6 +19,10 @@ func (f *Function) IsDenylisted() bool {
 	return false
 }
 
+// OnVFIO reports whether a driver serves the function to user space through VFIO now: one of VFIO's own, or a vendor's that has made
+// a VFIO device for it.
+func (f *Function) OnVFIO() bool { return IsVFIO(f.Driver) || f.Driver != "" && f.Children.VFIO != "" }
+
 // ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
 // driver has made a VFIO device, or the function is a VF of an NVIDIA GPU, which only NVIDIA's driver makes a vGPU.
 func (f *Function) ServesVFIO() bool {

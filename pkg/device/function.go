@@ -120,6 +120,8 @@ type Function struct {
 	// kernel at the time of the scan and held its device lock: DriverOverride
 	// could not be read, and a write to the function would hang too.
 	Locked bool `json:"locked,omitempty"`
+	// VGPUType is the number of the vGPU type that a VF on NVIDIA's driver has: "0" for none, empty for other functions.
+	VGPUType string `json:"vgpuType,omitempty"`
 	// Detaching is the driver that still had the function although the unbind from it
 	// had begun: Locked is set too.
 	Detaching string `json:"detaching,omitempty"`

@@ -63,6 +63,7 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, keep kept) (*device.
 	keep = keep.of(f)
 	readBinding(f, a, keep)
 	readSRIOV(f, a, keep)
+	readVGPU(f, a)
 	readHardware(f, a, keep)
 	switch {
 	case keep.is(f):
@@ -164,6 +165,16 @@ func readOverride(f *device.Function, a *attributes) {
 		return
 	}
 	f.DriverOverride, a.err = unique.Make(override).Value(), err
+}
+
+// readVGPU reads the vGPU type of a VF, whose file NVIDIA's driver makes.
+func readVGPU(f *device.Function, a *attributes) {
+	if f.VF == nil || f.Vendor != pci.VendorNVIDIA || f.Driver != "nvidia" {
+		return
+	}
+	vgpu := a.sub("nvidia")
+	defer vgpu.close()
+	f.VGPUType = vgpu.word("current_vgpu_type")
 }
 
 // readSRIOV reads the function's part in SR-IOV. The index of a VF is known to

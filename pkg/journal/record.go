@@ -194,7 +194,7 @@ func (r *Record) AheadWithoutProof(bootID string) []plan.Phase {
 	case r.Plan.ReturnsToHost():
 		return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.ForHost(), plan.GivingBack())
 	}
-	return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.GivingBack())
+	return slices.Concat([]plan.Phase{plan.RemoveSpec, plan.Deactivate}, plan.GivingBack())
 }
 
 // StepsFor returns the steps of phases, from the present bindings of the record's functions.

@@ -47,7 +47,7 @@ const (
 	// Reset: Devices were reset, or a reset was attempted. Reset has the method, the duration and the fingerprints
 	// before and after.
 	Reset Type = "reset"
-	// Policy: the PF of a VF enforces Settings on it, as read back from the PF.
+	// Policy: the PF of a VF enforces Settings on it, or the values in Provided are set for it, as read back.
 	Policy Type = "policy"
 	// Open: a sandbox is about to get the Devices. It is written before the VM can use them. A second event for the
 	// same sandbox adds the VMM's process once that is known.
@@ -265,8 +265,18 @@ type Device struct {
 	DriverAfter  *string `json:"driverAfter,omitempty"`
 	// Settings are the settings that the PF enforces on a VF.
 	Settings *device.VFSettings `json:"settings,omitempty"`
+	// Provided are the values that were set for the function besides its binding, as read back.
+	Provided []Provided `json:"provided,omitempty"`
 	// Isolation is the verdict at the time of a Prepare or Open.
 	Isolation *Isolation `json:"isolation,omitempty"`
+}
+
+// Provided is one value that was set for a function: which part of the plugin set it ("xe"), its name there ("exec_quantum_ms"), and
+// the value.
+type Provided struct {
+	By    string `json:"by"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Isolation is the verdict on a device (see [isolation.Judge]) and its evidence: what the kernel's files and the ports'

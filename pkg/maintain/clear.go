@@ -120,8 +120,11 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 // them: their last tenant may have armed a device against the driver. The record stays as
 // it is.
 func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	if !rec.Plan.ReturnsToHost() || m.order.Effects.AllGone(rec) {
+	if m.order.Effects.AllGone(rec) {
 		return nil
+	}
+	if !rec.Plan.ReturnsToHost() {
+		return m.order.Effects.Deactivate(ctx, rec)
 	}
 	if err := m.order.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err // somebody moved one to its host driver, and uses it there

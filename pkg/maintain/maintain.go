@@ -76,7 +76,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 		if _, out := plan.FindDrain(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
 			continue
 		}
-		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {
+		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !f.OnVFIO() {
 			errs = append(errs, m.bindByPolicy(ctx, f))
 		}
 	}

@@ -204,6 +204,7 @@ func Open(c NodeConfig) (*Node, error) {
 	n.Kernel = control.New(n.writer, n.Parts.FS, c.WriteLimit)
 	n.Parts.Executor = bind.New(n.Parts.FS, n.Kernel, bind.Modprobe{Root: c.Root}, n.exclude)
 	n.Parts.Holders = vfio.NewProcesses(n.Parts.FS)
+	n.Parts.Providers = bind.Providers(n.Parts.FS, n.Kernel)
 	n.PFs = c.policy(n.Parts.FS)
 	n.Parts.VFs = n.PFs
 	n.Parts.Interfaces = &podnet.Attacher{FS: n.Parts.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}

@@ -2,9 +2,11 @@ package nodeconfig
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -25,19 +27,22 @@ func newSliceRules(cfg *v1alpha1.NodeConfig) []sliceRule {
 	return all
 }
 
-// unsliced returns why the config does not permit f as a slice of its GPU, as a phrase; empty if it does, or if f is none.
-func (set *rules) unsliced(s *device.Snapshot, f *device.Function) string {
+// sliced returns the rule that permits f as a slice of its GPU, or why none does, as a phrase. Both are empty if f is not one.
+func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alpha1.GPUSliceRule, why string) {
 	if f.Type != device.GPUVF || f.VF == nil {
-		return ""
+		return nil, ""
 	}
-	if gpu, ok := s.Function(f.VF.PF); ok {
-		for i := range set.slices {
-			if set.slices[i].names(gpu) {
-				return ""
-			}
-		}
+	gpu, ok := s.Function(f.VF.PF)
+	i := slices.IndexFunc(set.slices, func(r sliceRule) bool { return ok && r.names(gpu) })
+	if i < 0 {
+		return nil, fmt.Sprintf("it is a slice of GPU %s, and no rule of gpuSlices in the node config names that GPU", f.VF.PF)
 	}
-	return fmt.Sprintf("it is a slice of GPU %s, and no rule of gpuSlices in the node config names that GPU", f.VF.PF)
+	permits = set.slices[i].GPUSliceRule
+	if n := permits.NVIDIA; n != nil && gpu.Vendor == pci.VendorNVIDIA && f.VF.Index >= n.Instances {
+		return nil, fmt.Sprintf("it is VF %d of GPU %s, which has %d vGPUs of type %q only (nvidia.instances in %s)",
+			f.VF.Index, f.VF.PF, n.Instances, n.VGPUType, set.slices[i].label)
+	}
+	return permits, ""
 }
 
 // names reports whether the rule matches a GPU.

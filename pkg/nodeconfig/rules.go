@@ -78,9 +78,12 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		choice.Why = set.unmatched(f)
 	case decided.Exclude:
 		choice.Why = decided.label + " of the node config excludes it"
-	case set.unsliced(s, f) != "":
-		choice.Why, choice.Code = set.unsliced(s, f), rule.GPUNotSliced
 	default:
+		choice.Slice, choice.Why = set.sliced(s, f)
+		if choice.Why != "" {
+			choice.Code = rule.GPUNotSliced
+			return choice
+		}
 		choice.Ours = true
 		choice.Policy = cmp.Or(decided.Policy, v1alpha1.PolicyOnDemand)
 		choice.SharedWith = decided.SharedWith

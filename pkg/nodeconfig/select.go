@@ -23,6 +23,8 @@ type Choice struct {
 	SharedWith string `json:"sharedWith,omitempty"`
 	// Sanitize is the stage that the function passes between two tenants; nil if there is none.
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
+	// Slice is the rule of gpuSlices that permits a slice; nil for other functions.
+	Slice *v1alpha1.GPUSliceRule `json:"slice,omitempty"`
 	// Exclusive are the domains around the function that belong to one tenant at a time.
 	Exclusive []v1alpha1.ExclusiveDomain `json:"exclusive,omitempty"`
 	// ReserveDomains says that pods wait until these domains are reserved for their tenant.

@@ -31,7 +31,7 @@ func checks() []func(*candidate) *rule.Verdict {
 		(*candidate).sanitized, (*candidate).exclusive,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated, (*candidate).wholeBoard,
-		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
+		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).acceptedByVFIO, (*candidate).placed, (*candidate).reservable, (*candidate).configured, (*candidate).provided, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backendAvailable, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 		(*candidate).nodeReady,
 	}
@@ -294,10 +294,15 @@ func (c *candidate) acceptedByVFIO() *rule.Verdict {
 		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
 		// A VFIO driver that has the function has accepted it already.
 		case device.IsVFIO(t.f.Driver):
-		case t.f.ServesVFIO():
+		case t.f.ServesVFIO() && !c.isVGPU(t.f):
 			return c.mate(t.f, rule.DriverServesVFIO,
 				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
-				"assign the whole GPU, or exclude its VFs by a rule of the node config; kata-vfio does not assign vGPUs")
+				"assign the whole GPU, exclude its VFs by a rule of the node config, or name their vGPU type there (gpuSlices[].nvidia)")
+		case t.f.ServesVFIO() && !t.f.OnVFIO():
+			return c.mate(t.f, rule.DriverServesVFIO,
+				fmt.Sprintf("driver %s has made no VFIO device for %s, without which it can't be a vGPU", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
+				"enable the GPU's VFs with /usr/lib/nvidia/sriov-manage -e, on a kernel with CONFIG_VFIO_DEVICE_CDEV; vGPUs as mediated devices (before Linux 6.8) are not supported")
+		case t.f.ServesVFIO():
 		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
 			return c.mate(t.f, rule.OnVFIODenylist,
 				fmt.Sprintf("%s (%s:%s) is on the denylist of vfio-pci, which refuses it because of known errata", t.f.Address, t.f.Vendor, t.f.Device),

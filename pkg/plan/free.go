@@ -51,7 +51,7 @@ func (c *candidate) explained() *rule.Verdict {
 		return nil
 	}
 	for _, t := range c.all {
-		if _, ok := c.node.Owners[t.f.Address]; !ok && device.IsVFIO(t.f.Driver) {
+		if _, ok := c.node.Owners[t.f.Address]; !ok && t.f.OnVFIO() {
 			return c.mate(t.f, rule.DamagedRecord,
 				fmt.Sprintf("%s is on %s and the unreadable record %s may own it", t.f.Address, t.f.Driver, c.node.Damaged),
 				"repair or remove that file once no VM uses the function")

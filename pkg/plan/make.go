@@ -136,6 +136,7 @@ func (m *maker) add(c *candidate) {
 		m.taken[t.f.Address] = m.function(t)
 	}
 	m.taken[c.f.Address].VF = c.vfChange()
+	m.taken[c.f.Address].Settings = c.providedSettings()
 	if c.isEndpoint() {
 		m.devices[len(m.devices)-1].Attachment = v1alpha1.AttachPhysicalEndpoint
 		m.taken[c.f.Address].Endpoint = endpointBinding(c.f)
@@ -156,7 +157,7 @@ func (m *maker) function(t member) *Function {
 		fn.PF = &f.VF.PF
 	}
 	// Original equals Target here, so that the function stays on VFIO after the claim, as it was found.
-	if device.IsVFIO(f.Driver) {
+	if f.OnVFIO() {
 		fn.Target = fn.Original
 		return fn
 	}

@@ -15,6 +15,11 @@ const (
 	ResetBefore Phase = "resetBefore"
 	// ConfigureVFs makes the PFs apply the settings of the VFs.
 	ConfigureVFs Phase = "configureVFs"
+	// ApplySettings has the providers make the settings of functions; see [Setting]. Activate has them make the activations, and
+	// Deactivate takes those back.
+	ApplySettings Phase = "applySettings"
+	Activate      Phase = "activate"
+	Deactivate    Phase = "deactivate"
 	// Measure records the registers against which the next reset is proven. It has no steps.
 	Measure Phase = "measure"
 	// TakeAddresses takes the addresses of VFs from their pools.
@@ -31,7 +36,7 @@ const (
 	ResetAfter Phase = "resetAfter"
 	// ResetForHost resets the same functions before a host driver gets them, without a proof.
 	ResetForHost Phase = "resetForHost"
-	// Restore brings every function back to its original binding, and a VF to its original settings.
+	// Restore brings every function back to its original binding, and its settings to their original values.
 	Restore Phase = "restore"
 	// ReturnAddresses returns addresses to their pools.
 	ReturnAddresses Phase = "returnAddresses"
@@ -42,30 +47,33 @@ func Preparation() []Phase {
 	// Resets follow Bind: a function is never reset below a host driver that uses it. Measure follows resets and
 	// settings, because the reset after the tenant is compared with its values. WriteSpec ends the list: from then
 	// on a VM can get the devices.
-	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, Measure, TakeAddresses, BindEndpoints, WriteSpec}
+	// Activate follows Measure, since an activation may change registers, and a reset comes after its end.
+	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, ApplySettings, Measure, TakeAddresses, BindEndpoints, Activate, WriteSpec}
 }
 
 // Undo returns the phases that undo a Prepare that did not complete. No tenant had the devices, so nothing is reset.
 func Undo() []Phase {
 	// RemoveSpec is first, so that no VM can get a device that is about to lose its driver. Addresses are last: nothing
 	// uses them any more.
-	return []Phase{RemoveSpec, UnbindEndpoints, Restore, ReturnAddresses}
+	return []Phase{RemoveSpec, Deactivate, UnbindEndpoints, Restore, ReturnAddresses}
 }
 
 // Cleaning returns the phases of an Unprepare up to the proof.
 // RemoveSpec is first, as in Undo. RebindEndpoints takes endpoints from their kernel drivers, below which no function
-// is reset.
-func Cleaning() []Phase { return []Phase{RemoveSpec, RebindEndpoints, ResetAfter} }
+// is reset. Deactivate is before the reset: the links of a partition, for example, must be down by then.
+func Cleaning() []Phase { return []Phase{RemoveSpec, Deactivate, RebindEndpoints, ResetAfter} }
 
 // GivingBack returns the phases after the devices are proven clean.
 func GivingBack() []Phase { return []Phase{Restore, ReturnAddresses} }
 
 // Renewal returns the phases between two sandboxes of one claim.
 // ConfigureVFs is before BindEndpoints, because a VF's driver reads the MAC address when it binds.
-func Renewal() []Phase { return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, BindEndpoints} }
+func Renewal() []Phase {
+	return []Phase{Deactivate, RebindEndpoints, ResetAfter, ConfigureVFs, ApplySettings, BindEndpoints, Activate}
+}
 
 // ForHost returns the phases before [GivingBack] if a quarantine ends without a proof and a host driver gets a device.
-func ForHost() []Phase { return []Phase{Bind, Measure, ResetForHost} }
+func ForHost() []Phase { return []Phase{Deactivate, Bind, Measure, ResetForHost} }
 
 // Retest returns the phases before [Cleaning] if the devices are quarantined.
 func Retest() []Phase { return []Phase{Bind, Measure} }

@@ -106,6 +106,8 @@ type Function struct {
 	Endpoint *Binding `json:"endpoint,omitempty"`
 	// VF are the changes of a VF besides its binding; nil if there are none.
 	VF *VFChange `json:"vf,omitempty"`
+	// Settings are what providers set for the function besides its binding; see [Setting].
+	Settings []Setting `json:"settings,omitempty"`
 	// Sanitize is the profile of the sanitizing stage that the function passes before another tenant gets it; empty if there
 	// is none.
 	Sanitize string `json:"sanitize,omitempty"`
@@ -182,7 +184,9 @@ func (p *Plan) IsStage() bool {
 // ReturnsToHost reports whether a function returns to a host driver. A function that policy "bound" keeps on VFIO, or
 // that had no driver, does not.
 func (p *Plan) ReturnsToHost() bool {
-	return slices.ContainsFunc(p.Functions, func(f Function) bool { return f.Original.Driver != "" && !device.IsVFIO(f.Original.Driver) })
+	return slices.ContainsFunc(p.Functions, func(f Function) bool {
+		return f.Original.Driver != "" && f.Original.Driver != f.Target.Driver && !device.IsVFIO(f.Original.Driver)
+	})
 }
 
 // Function returns the function at addr.

@@ -53,6 +53,12 @@ func (w *walk) take(phase Phase) {
 		w.reset(w.plan.Resets())
 	case ConfigureVFs:
 		w.configureVFs()
+	case ApplySettings:
+		w.set(false)
+	case Activate:
+		w.set(true)
+	case Deactivate:
+		w.takeBack()
 	case BindEndpoints:
 		w.bind(func(fn *Function) *Binding { return fn.Endpoint })
 	case RebindEndpoints:
@@ -102,6 +108,7 @@ func (w *walk) restore() {
 		if fn.RestoresVF() {
 			w.add(fn.ConfigureStep(&fn.VF.Original))
 		}
+		w.unset(&fn, false)
 		w.bindOne(fn.Address, fn.Original)
 	}
 }
@@ -111,6 +118,30 @@ func (w *walk) configureVFs() {
 		if fn := &w.plan.Functions[i]; fn.VF != nil {
 			w.add(fn.ConfigureStep(&fn.VF.Want))
 		}
+	}
+}
+
+// set makes the settings of functions that are activations, or the others.
+func (w *walk) set(activations bool) {
+	for i := range w.plan.Functions {
+		fn := &w.plan.Functions[i]
+		for _, s := range fn.SettingsOf(activations) {
+			w.add(fn.SetStep(s, s.Found, s.Want))
+		}
+	}
+}
+
+// takeBack takes back the activations, the last one first.
+func (w *walk) takeBack() {
+	for i := range slices.Backward(w.plan.Functions) {
+		w.unset(&w.plan.Functions[i], true)
+	}
+}
+
+// unset takes back the settings of fn that are activations, or the others, the last one first.
+func (w *walk) unset(fn *Function, activations bool) {
+	for _, s := range slices.Backward(fn.SettingsOf(activations)) {
+		w.add(fn.SetStep(s, s.Want, s.Found))
 	}
 }
 

@@ -95,6 +95,17 @@ func scenes() []scene {
 			}
 			return one(gpu)
 		}},
+		{"a slice of an Intel GPU", func(w *world) []pci.Address {
+			_, vfs := w.k.AddXeHost(0x3b, 3)
+			w.slices(v1alpha1.GPUSliceRule{Intel: &v1alpha1.IntelSlices{ExecQuantumMs: new(16), Priority: v1alpha1.SliceNormal, MemoryMiB: new(1023)}})
+			return one(vfs[1])
+		}},
+		{"a vGPU of NVIDIA's driver", func(w *world) []pci.Address {
+			w.k.WithIOMMUFD()
+			_, vfs := w.k.AddVGPUHost(0x3b, 4, sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-35C", GiB: 35, Max: 4})
+			w.slices(v1alpha1.GPUSliceRule{NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA H200X-35C", Instances: 4}})
+			return one(vfs[1])
+		}},
 		{"a GPU that is kept warm", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			w.wantsGPUs(1)
@@ -231,6 +242,7 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	if changed := w.changedVFs(); len(changed) > 0 {
 		t.Errorf("%s: after Unprepare PFs impose %v", where, changed)
 	}
+	w.wantNoSettings(where + ": after Unprepare")
 	w.wantAddresses(where + ": after Unprepare")
 	w.wantWholeHistory(where, reboot)
 }
@@ -250,6 +262,7 @@ func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Add
 		if changed := w.changedVFs(); len(changed) > 0 {
 			t.Errorf("%s: no record, but PFs impose %v", where, changed)
 		}
+		w.wantNoSettings(where + ": no record")
 		return
 	}
 	if reboot {
@@ -319,6 +332,7 @@ func failOnce(t *testing.T, sc scene, a act, p *power) {
 	if changed := w.changedVFs(); len(changed) > 0 {
 		t.Errorf("%s: at the end PFs impose %v", where, changed)
 	}
+	w.wantNoSettings(where + ": at the end")
 	w.wantAddresses(where + ": at the end")
 	w.wantWholeHistory(where, false)
 }

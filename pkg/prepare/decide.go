@@ -49,6 +49,9 @@ func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journa
 	if err := o.Effects.ResolveVFs(ctx, rec); err != nil {
 		return err
 	}
+	if err := o.Effects.ResolveSettings(ctx, rec); err != nil {
+		return err
+	}
 	if err := o.Effects.CheckPools(rec); err != nil {
 		return err
 	}

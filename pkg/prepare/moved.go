@@ -31,7 +31,7 @@ func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.R
 	own.Plan.Functions = nil
 	for _, fn := range rec.Plan.Functions {
 		f, there := fn.In(snap)
-		if there && fn.Endpoint == nil && f.Driver != "" && !device.IsVFIO(f.Driver) {
+		if there && fn.Endpoint == nil && f.Driver != "" && !f.OnVFIO() {
 			own.Plan.Functions = append(own.Plan.Functions, fn)
 		}
 	}

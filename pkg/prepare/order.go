@@ -81,8 +81,10 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	if err := o.Effects.ApplyVFs(ctx, rec); err != nil {
-		return err
+	for _, again := range []func(context.Context, *journal.Record) error{o.Effects.ApplyVFs, o.Effects.ApplySettings, o.Effects.Activate} {
+		if err := again(ctx, rec); err != nil {
+			return err
+		}
 	}
 	return o.Effects.WriteSpec(ctx, rec)
 }

@@ -183,6 +183,12 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 		return o.resetBefore
 	case plan.ConfigureVFs:
 		return o.Effects.ConfigureVFs
+	case plan.ApplySettings:
+		return o.Effects.ApplySettings
+	case plan.Activate:
+		return o.Effects.Activate
+	case plan.Deactivate:
+		return o.deactivate
 	case plan.Measure:
 		return o.Effects.Measure
 	case plan.TakeAddresses:

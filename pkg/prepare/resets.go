@@ -52,6 +52,19 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
 }
 
+// deactivate takes the record's activations back. After a tenant, a device whose activation stays is quarantined: it may still be
+// joined to others, and is not reset below that.
+func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
+	err := o.Effects.Deactivate(ctx, rec)
+	switch {
+	case err == nil, rec.State == journal.Preparing:
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("the deactivation was interrupted (%w) and is repeated: %w", context.Cause(ctx), err)
+	}
+	return o.quarantine(ctx, rec, errors.Join(err, o.Effects.ReturnAddresses(ctx, rec)))
+}
+
 // afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
 // try resets the device again, and no other claim gets it until then. Addresses are returned even in a quarantine,
 // because the VM has ended. If that fails, it is tried again when the quarantine ends.

@@ -113,6 +113,7 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 			Holders:    askedHolders{vfio.NewProcesses(w.fs), w.k},
 			Ticks:      w.ticks,
 			VFs:        policy,
+			Providers:  bind.Providers(w.fs, kernel),
 			Interfaces: power.interfaces(w.pods),
 			Addresses:  power.addresses(w.pool),
 			Ledger:     power.ledger(w),

@@ -53,6 +53,8 @@ const (
 	// AttrBoundary is what separates the device from other tenants of its card, in the word of its vendor: "device" of a whole
 	// function, "hardwareSlice" or "scheduler" of a VF. A pair has that of its GPU. See [device.Boundary].
 	AttrBoundary resourceapi.QualifiedName = "boundary"
+	// AttrProfile is what a slice of a GPU is made to be: the name of a vGPU type. It is absent where the vendor knows no profiles.
+	AttrProfile resourceapi.QualifiedName = "profile"
 	// AttrCard is the address that identifies the card: a PF and its VFs have the same. See [device.Snapshot.Card].
 	AttrCard resourceapi.QualifiedName = "card"
 	// AttrDriver is the kernel driver that is bound now.
@@ -216,8 +218,11 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 		s.text(AttrVendorName, f.VendorName)
 	}
 	s.text(AttrBoundary, string(n.Snapshot.Boundary(f)))
+	if slice := n.Selection.Choice(f.Address).Slice; slice != nil {
+		s.text(AttrProfile, slice.Profile(f.Vendor))
+	}
 	s.text(AttrCard, n.Snapshot.Card(f).String())
-	if size, known := n.Snapshot.GPUMemory(f); size > 0 {
+	if size, known := n.memory(f); size > 0 {
 		s.text(AttrMemorySource, map[bool]string{true: "model", false: "bar"}[known])
 	}
 	s.nic(n, f)
@@ -357,10 +362,21 @@ func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourc
 		}
 		all[capacityOfBAR(bar.Index)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
 	}
-	if size, _ := n.Snapshot.GPUMemory(f); all != nil && size > 0 && size <= 1<<62 {
+	if size, _ := n.memory(f); all != nil && size > 0 && size <= 1<<62 {
 		all[CapacityMemory] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(size), resource.BinarySI)}
 	}
 	return all
+}
+
+// memory returns the memory of a GPU, or of a slice of one, in bytes, and whether that is known: the node config says what a slice
+// has, and the card's model the rest.
+func (n *Node) memory(f *device.Function) (size uint64, known bool) {
+	if slice := n.Selection.Choice(f.Address).Slice; slice != nil {
+		if size := slice.Memory(f.Vendor); size > 0 {
+			return size, true
+		}
+	}
+	return n.Snapshot.GPUMemory(f)
 }
 
 // cut returns at most limit bytes of s, whole characters only.

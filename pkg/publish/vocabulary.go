@@ -25,7 +25,7 @@ func Attributes() map[resourceapi.QualifiedName]Kind {
 	return map[resourceapi.QualifiedName]Kind{
 		AttrPCIeRoot: Text, AttrPCIBusID: Text, AttrNUMANode: Number,
 		AttrType: Text, AttrVendor: Text, AttrDevice: Text, AttrModel: Text, AttrVendorName: Text, AttrRule: Text,
-		AttrPFInterface: Text, AttrPortSpeed: Number, AttrMemorySource: Text, AttrBoundary: Text, AttrCard: Text, AttrDriver: Text, AttrIOMMUGroup: Number,
+		AttrPFInterface: Text, AttrPortSpeed: Number, AttrMemorySource: Text, AttrBoundary: Text, AttrProfile: Text, AttrCard: Text, AttrDriver: Text, AttrIOMMUGroup: Number,
 		AttrIsolated: Flag, AttrIOMMUBackend: Text, AttrReset: Text, AttrPCIeSwitch: Text, AttrVF: Text, AttrPF: Text,
 		AttrVFIndex: Number, AttrLinkSpeed: Number, AttrRDMA: Flag, AttrAuditSeverity: Text, AttrAuditFailed: Text,
 		AttrSharedWith: Text, AttrExclusiveDomains: Text, AttrPluginVersion: Version, AttrKataVersion: Version,

@@ -71,8 +71,13 @@ func (x *Exclusion) group(a pci.Address) (number int, ok bool, err error) {
 	}
 	defer dir.Close()
 	driver, err := dir.Driver(a)
-	if err != nil || !device.IsVFIO(driver) {
+	if err != nil {
 		return 0, false, err
+	}
+	if !device.IsVFIO(driver) {
+		if serves, err := dir.HasVFIODevice(); err != nil || !serves {
+			return 0, false, err
+		}
 	}
 	return dir.GroupNumber(a)
 }

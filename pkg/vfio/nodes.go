@@ -24,7 +24,10 @@ func DeviceNode(vfioN string) string { return "/dev/vfio/devices/" + vfioN }
 // driver has for all its functions (see [device.SharedNodes]).
 func Nodes(f *device.Function) []string {
 	c := &f.Children
-	nodes := device.SharedNodes(f.Driver)
+	var nodes []string
+	if f.VF == nil || !f.OnVFIO() { // the nodes of a vGPU's driver are the host's way to the GPU, not to the vGPU
+		nodes = device.SharedNodes(f.Driver)
+	}
 	for _, name := range slices.Concat(c.Nodes, c.NVMe, c.Block) {
 		nodes = append(nodes, "/dev/"+name)
 	}

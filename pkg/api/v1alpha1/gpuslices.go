@@ -1,6 +1,11 @@
 package v1alpha1
 
-import "github.com/kata-vfio/kata-vfio/pkg/pci"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // GPUSliceRule permits slices of the GPUs that it matches. Tenants with slices of one GPU share what the attribute boundary of
 // the slices says.
@@ -8,6 +13,66 @@ type GPUSliceRule struct {
 	// Name appears in messages about the rule. Optional. Names must be unique.
 	Name  string   `json:"name,omitempty"`
 	Match GPUMatch `json:"match"`
+	// Intel says how GPUs of Intel on driver xe are shared. Without it, slices get a bounded time, and the memory that xe gives them.
+	Intel *IntelSlices `json:"intel,omitempty"`
+	// NVIDIA says which vGPU the VFs of GPUs of NVIDIA are. It is required for those: a VF without a type is of no use.
+	NVIDIA *NVIDIASlices `json:"nvidia,omitempty"`
+}
+
+// IntelSlices are settings of each slice of a GPU that driver xe shares, while a claim has it. A value that is not set stays as it is
+// found, except that no slice may use the GPU without end.
+type IntelSlices struct {
+	// ExecQuantumMs is how long a slice's work runs before another slice's turn, in milliseconds: 1 to 100000.
+	ExecQuantumMs *int `json:"execQuantumMs,omitempty"`
+	// PreemptTimeoutUs is how long the GPU waits for work to stop at the end of its turn, in microseconds, before it resets the
+	// engine: 1 to 100000000.
+	PreemptTimeoutUs *int `json:"preemptTimeoutUs,omitempty"`
+	// Priority is Low or Normal.
+	Priority SlicePriority `json:"priority,omitempty"`
+	// MemoryMiB is the memory of each slice of a discrete GPU, in MiB. It needs Linux 7.0.
+	MemoryMiB *int `json:"memoryMiB,omitempty"`
+}
+
+// SlicePriority is the priority of a slice's work. Only the PF's may be higher than Normal.
+type SlicePriority string
+
+// Priorities.
+const (
+	SliceLow    SlicePriority = "Low"
+	SliceNormal SlicePriority = "Normal"
+)
+
+// NVIDIASlices are the vGPUs of a GPU: all have one type.
+type NVIDIASlices struct {
+	// VGPUType is the type's name as `nvidia-smi vgpu -s` prints it, such as "NVIDIA L40S-12Q".
+	VGPUType string `json:"vgpuType"`
+	// Instances is how many vGPUs of the type one GPU has, "Max Instances" of `nvidia-smi vgpu -s -v`. That many VFs are published.
+	Instances int `json:"instances"`
+}
+
+// Profile returns the name of what a slice of the vendor's GPU is made to be; empty if the rule names nothing.
+func (r *GPUSliceRule) Profile(vendor pci.ID) string {
+	if vendor != pci.VendorNVIDIA || r.NVIDIA == nil {
+		return ""
+	}
+	return r.NVIDIA.VGPUType
+}
+
+// Memory returns the memory of a slice of the vendor's GPU in bytes; 0 if the rule does not say it. A vGPU type's name ends in its
+// memory in GB and the letter of its series: "NVIDIA L40S-12Q" (NVIDIA's vGPU user guide, "Virtual GPU Types").
+func (r *GPUSliceRule) Memory(vendor pci.ID) uint64 {
+	if vendor == pci.VendorIntel && r.Intel != nil && r.Intel.MemoryMiB != nil {
+		return uint64(*r.Intel.MemoryMiB) << 20
+	}
+	name := strings.TrimRight(r.Profile(vendor), "ABCQ")
+	if name == r.Profile(vendor) {
+		return 0
+	}
+	gib, err := strconv.ParseUint(name[strings.LastIndex(name, "-")+1:], 10, 16)
+	if err != nil {
+		return 0
+	}
+	return gib << 30
 }
 
 // GPUMatch is a condition for GPUs, by their physical functions. Every set field must match, and at least one must be set. A list
@@ -31,6 +96,42 @@ func (c *NodeConfig) checkSlices(p *problems) {
 			seen[r.Name] = i
 		}
 		r.Match.check(p, at+".match")
+		r.Intel.check(p, at+".intel")
+		r.NVIDIA.check(p, at+".nvidia")
+	}
+}
+
+func (s *IntelSlices) check(p *problems, path string) {
+	if s == nil {
+		return
+	}
+	for _, v := range []struct {
+		name  string
+		value *int
+		most  int
+	}{
+		{"execQuantumMs", s.ExecQuantumMs, 100_000},
+		{"preemptTimeoutUs", s.PreemptTimeoutUs, 100_000_000},
+		{"memoryMiB", s.MemoryMiB, 1 << 20},
+	} {
+		if v.value != nil && (*v.value < 1 || *v.value > v.most) {
+			p.add(path+"."+v.name, "%d is not from 1 to %d", *v.value, v.most)
+		}
+	}
+	if s.Priority != "" && s.Priority != SliceLow && s.Priority != SliceNormal {
+		p.add(path+".priority", "%s is not Low or Normal", show(string(s.Priority)))
+	}
+}
+
+func (s *NVIDIASlices) check(p *problems, path string) {
+	if s == nil {
+		return
+	}
+	if strings.TrimSpace(s.VGPUType) == "" {
+		p.add(path+".vgpuType", "missing; `nvidia-smi vgpu -s` lists the types of the node's GPUs (\"NVIDIA L40S-12Q\")")
+	}
+	if s.Instances < 1 || s.Instances > 64 {
+		p.add(path+".instances", "%d is not from 1 to 64; `nvidia-smi vgpu -s -v` prints Max Instances for each type", s.Instances)
 	}
 }
 

@@ -36,7 +36,7 @@ func New(records journal.Lister, stuck func() int) *Metrics {
 		Registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_phase_duration_seconds", Buckets: phaseBuckets(),
-			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, address, ledger, publish) and result (ok, error).",
+			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, setting, address, ledger, publish) and result (ok, error).",
 		}, []string{"phase", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_request_duration_seconds", Buckets: requestBuckets(),

@@ -266,6 +266,9 @@ func (set *Set) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Fu
 			return withoutLink(err)
 		}
 	}
+	if err := set.unsetAll(ctx, rec, fn, false); err != nil {
+		return err
+	}
 	err := set.Drive(ctx, rec, fn, fn.Original)
 	if errors.Is(err, bind.ErrNoMatch) {
 		err = set.reload(ctx, rec, fn, err)
@@ -317,6 +320,7 @@ func (set *Set) Rebase(ctx context.Context, rec *journal.Record) error {
 		if fn.Original, err = set.Executor.Binding(ctx, fn.Address); err != nil {
 			return err
 		}
+		fn.Settings = nil // they ended with their boot
 		if fn.VF == nil {
 			continue
 		}

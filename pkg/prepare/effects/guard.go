@@ -294,7 +294,7 @@ func (set *Set) wait(ctx context.Context, used *InUseError) error {
 func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
 		f, ok := snap.Function(a)
-		return !ok || !f.Locked && !device.IsVFIO(f.Driver)
+		return !ok || !f.Locked && !f.OnVFIO()
 	})
 }
 

@@ -184,6 +184,7 @@ const (
 	PhaseCDI     Phase = "cdi"
 	PhaseScan    Phase = "scan"
 	PhaseVF      Phase = "vf"
+	PhaseSetting Phase = "setting"
 	PhaseAddress Phase = "address"
 	PhaseLedger  Phase = "ledger"
 )
@@ -222,6 +223,8 @@ type Parts struct {
 	Specs     Specs
 	Holders   Holders
 	VFs       VFs
+	// Providers set what claims change besides bindings and VFs, by name; see [plan.Setting].
+	Providers map[string]bind.Provider
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
 	Addresses  Addresses

@@ -1,0 +1,36 @@
+package bind
+
+import (
+	"context"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+)
+
+// Provider sets values of one kind for functions: each value has a name and a text, as in [plan.Setting]. A provider knows one
+// vendor's way. When a value is set, what follows from an error, journal and ledger are the same for all. Its methods are called with
+// the function's locks held.
+type Provider interface {
+	// Resolve completes a setting before the first effect: Found, and Want in the words of Read. It writes nothing.
+	Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) error
+	// Read returns the value that is in force.
+	Read(ctx context.Context, fn *plan.Function, name string) (string, error)
+	// Set has the kernel, or another program, put the value in force. The caller reads it back.
+	Set(ctx context.Context, fn *plan.Function, name, value string) error
+	// Agrees reports whether a value that Read returned is what Set was asked for: a device may round values.
+	Agrees(name, want, now string) bool
+}
+
+// UnsettableError says that a provider can't set a value of a function: a claim that needs the value is refused.
+type UnsettableError struct{ Text, Fix string }
+
+func (e *UnsettableError) Error() string { return e.Text }
+
+// Providers returns the providers of a node by name.
+func Providers(fs *sysfs.FS, kernel *control.Control) map[string]Provider {
+	return map[string]Provider{
+		plan.ProviderXe:   &Xe{fs: fs, kernel: kernel},
+		plan.ProviderVGPU: &VGPU{fs: fs, kernel: kernel},
+	}
+}

@@ -1,0 +1,112 @@
+package bind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+)
+
+// Xe sets how Intel's driver xe shares a GPU among its VFs (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov). The values end
+// with the VFs.
+type Xe struct {
+	fs     *sysfs.FS
+	kernel *control.Control
+}
+
+// profile returns the directory of a VF's values. The PF counts its VFs from 1 there.
+func (x *Xe) profile(fn *plan.Function) (string, error) {
+	link, err := x.fs.ReadLink(sysfs.FunctionPath(fn.Address) + "/physfn")
+	if err != nil {
+		return "", fmt.Errorf("find the PF of VF %s: %w", fn.Address, err)
+	}
+	pf := "sys/bus/pci/devices/" + path.Base(link)
+	for n := 1; ; n++ {
+		vf, err := x.fs.ReadLink(fmt.Sprintf("%s/virtfn%d", pf, n-1))
+		if err != nil {
+			return "", fmt.Errorf("find VF %s among those of its PF %s: %w", fn.Address, path.Base(link), err)
+		}
+		if path.Base(vf) == fn.Address.String() {
+			return control.XeProfile(path.Base(link), n), nil
+		}
+	}
+}
+
+// Resolve implements [Provider].
+func (x *Xe) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) error {
+	var err error
+	s.Found, err = x.Read(ctx, fn, s.Name)
+	return err
+}
+
+// Read implements [Provider]. The kernel answers EUCLEAN if the tiles of a GPU have different values.
+func (x *Xe) Read(_ context.Context, fn *plan.Function, name string) (string, error) {
+	dir, err := x.profile(fn)
+	if err != nil {
+		return "", err
+	}
+	text, err := x.fs.ReadString(dir + "/" + name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", missingProfile(name)
+	case errors.Is(err, unix.EUCLEAN):
+		return "", fmt.Errorf("%s: the tiles of the GPU have different values: write one value to the file, and try again: %w", name, err)
+	case err != nil:
+		return "", err
+	}
+	if name == plan.XePriority {
+		return chosen(text), nil
+	}
+	return text, nil
+}
+
+// missingProfile says that the kernel does not have a value.
+func missingProfile(name string) error {
+	since := "Linux 6.19"
+	if name == plan.XeMemory {
+		since = "Linux 7.0, and a discrete GPU"
+	}
+	return unsettable("driver xe has no "+name+" for this VF", "use "+since+", or leave the value out of gpuSlices in the node config")
+}
+
+// chosen returns the word in brackets: "low" of "[low] normal".
+func chosen(text string) string {
+	_, rest, ok := strings.Cut(text, "[")
+	word, _, closed := strings.Cut(rest, "]")
+	if !ok || !closed {
+		return text
+	}
+	return word
+}
+
+// Set implements [Provider].
+func (x *Xe) Set(ctx context.Context, fn *plan.Function, name, value string) error {
+	dir, err := x.profile(fn)
+	if err != nil {
+		return err
+	}
+	return x.kernel.Write(ctx, control.XeValue(fn.Address, dir, name, value))
+}
+
+// Agrees implements [Provider]. The firmware rounds times and memory: the kernel does not say how, so a value that differs by
+// up to an eighth agrees, and "no limit" agrees with itself only.
+func (x *Xe) Agrees(name, want, now string) bool {
+	if name == plan.XePriority || want == now {
+		return want == now
+	}
+	w, err := strconv.ParseUint(want, 10, 64)
+	n, nowErr := strconv.ParseUint(now, 10, 64)
+	if err != nil || nowErr != nil || w == 0 || n == 0 {
+		return false
+	}
+	return max(w, n)-min(w, n) <= max(w/8, 1)
+}

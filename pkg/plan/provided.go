@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// Names of providers, which carry out settings.
+const (
+	// ProviderXe sets how Intel's driver xe shares a GPU.
+	ProviderXe = "xe"
+	// ProviderVGPU sets the vGPU type of VFs on NVIDIA's driver.
+	ProviderVGPU = "nvidia-vgpu"
+)
+
+// Names of the settings of ProviderXe, which are the kernel's (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov).
+const (
+	XeExecQuantum    = "exec_quantum_ms"
+	XePreemptTimeout = "preempt_timeout_us"
+	XePriority       = "sched_priority"
+	XeMemory         = "vram_quota"
+)
+
+// VGPUType is the setting of ProviderVGPU. Its values are a type's number and name, "1428 NVIDIA H200X-141C", or "0".
+const VGPUType = "current_vgpu_type"
+
+// Without bounds, work of one slice keeps the others from the GPU for as long as it likes: the kernel's default is 0, "no limit". These
+// bounds are used where nobody has set one.
+const (
+	defaultExecQuantumMs    = 20
+	defaultPreemptTimeoutUs = 40_000
+)
+
+// A provide decides the settings that one provider makes for a claimed device, or why the device can't have them; both are nil for a
+// device that the provider does not serve.
+type provide func(*candidate) ([]Setting, *rule.Verdict)
+
+// provides returns that of each provider.
+func provides() []provide { return []provide{(*candidate).xeSlice, (*candidate).vgpu} }
+
+// provided refuses a device that can't have the settings that it needs.
+func (c *candidate) provided() *rule.Verdict {
+	for _, decide := range provides() {
+		if _, refusal := decide(c); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// providedSettings returns the settings of all providers for a device that no check refuses.
+func (c *candidate) providedSettings() []Setting {
+	var all []Setting
+	for _, decide := range provides() {
+		settings, _ := decide(c)
+		all = append(all, settings...)
+	}
+	return all
+}
+
+// xeSlice decides how driver xe shares the GPU of a VF.
+func (c *candidate) xeSlice() ([]Setting, *rule.Verdict) {
+	if c.choice.Slice == nil || c.f.VF == nil || c.f.Vendor != pci.VendorIntel {
+		return nil, nil
+	}
+	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); !ok || pf.Driver != "xe" {
+		if c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
+			return nil, nil // the class accepts a slice without a bound
+		}
+		return nil, c.withoutXe(pf)
+	}
+	set := func(name, want string) Setting { return Setting{Provider: ProviderXe, Name: name, Want: want} }
+	bounded := func(name string, configured *int, standard int) Setting {
+		if configured != nil {
+			return set(name, strconv.Itoa(*configured))
+		}
+		s := set(name, strconv.Itoa(standard))
+		s.Replaces = new("0")
+		return s
+	}
+	of := c.choice.Slice.Intel
+	if of == nil {
+		return []Setting{bounded(XeExecQuantum, nil, defaultExecQuantumMs), bounded(XePreemptTimeout, nil, defaultPreemptTimeoutUs)}, nil
+	}
+	all := []Setting{
+		bounded(XeExecQuantum, of.ExecQuantumMs, defaultExecQuantumMs), bounded(XePreemptTimeout, of.PreemptTimeoutUs, defaultPreemptTimeoutUs),
+	}
+	if of.Priority != "" {
+		all = append(all, set(XePriority, strings.ToLower(string(of.Priority))))
+	}
+	if of.MemoryMiB != nil {
+		all = append(all, set(XeMemory, strconv.Itoa(*of.MemoryMiB<<20)))
+	}
+	return all, nil
+}
+
+// withoutXe refuses a slice whose time nobody bounds. pf is nil if the node does not have it.
+func (c *candidate) withoutXe(pf *device.Function) *rule.Verdict {
+	driver := "no driver"
+	if pf != nil && pf.Driver != "" {
+		driver = "driver " + pf.Driver
+	}
+	return c.mate(c.f, rule.UnsupportedSetting,
+		fmt.Sprintf("%s is a slice of GPU %s, which %s has, and only driver xe can bound the time that a slice has the GPU", c.f.Address, c.f.VF.PF, driver),
+		"bind the GPU to xe (Linux 6.17 or later), or exclude its VFs by a rule of the node config")
+}
+
+// isVGPU reports whether f is a VF that the node config gives a vGPU type.
+func (c *candidate) isVGPU(f *device.Function) bool {
+	slice := c.node.Selection.Choice(f.Address).Slice
+	return f.VF != nil && f.Vendor == pci.VendorNVIDIA && slice != nil && slice.NVIDIA != nil
+}
+
+// vgpu decides the type of a VF of an NVIDIA GPU. A VF has no type between claims: a type that is there already was set by a
+// person or program that no record names.
+func (c *candidate) vgpu() ([]Setting, *rule.Verdict) {
+	if !c.isVGPU(c.f) {
+		return nil, nil
+	}
+	if _, held := c.node.Owners[c.f.Address]; !held && c.f.VGPUType != "" && c.f.VGPUType != "0" {
+		return nil, c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("%s of %s is %s already, and no claim has it", VGPUType, c.f.Address, c.f.VGPUType),
+			"end what uses it, then set it to 0",
+		)
+	}
+	return []Setting{{
+		Provider: ProviderVGPU, Name: VGPUType, Want: c.choice.Slice.NVIDIA.VGPUType, Replaces: new("0"), Activation: true,
+	}}, nil
+}

@@ -1,0 +1,39 @@
+package plan
+
+// Setting is a value outside of a function's binding that a provider sets for a claim, and takes back after it: the scheduling of a
+// slice, the type of a vGPU, the partition of a fabric. Plan decides it, and the provider that it names carries it out; see
+// [bind.Provider].
+type Setting struct {
+	// Provider is the provider's name.
+	Provider string `json:"provider"`
+	// Name and Want are what is set, and to what, in the provider's words.
+	Name string `json:"name"`
+	Want string `json:"want"`
+	// Found is the value that Prepare found, and that is set again after the claim; empty in a plan that is only shown.
+	Found string `json:"found,omitempty"`
+	// Replaces is the only value that Want may replace; nil for any. If Prepare finds another one, it leaves out a setting of a
+	// function, and refuses the claim for an activation.
+	Replaces *string `json:"replaces,omitempty"`
+	// Activation says that the setting makes the device work: it is made last, and taken back before the device is reset. Others are
+	// made before the registers are measured, and taken back when the function returns to its driver.
+	Activation bool `json:"activation,omitempty"`
+}
+
+// SetStep returns the step that brings the setting s of fn from one value to another.
+func (fn *Function) SetStep(s *Setting, from, to string) Step {
+	return Step{
+		Operation: Set, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver,
+		Provider: s.Provider, Setting: s.Name, Value: to, Former: from,
+	}
+}
+
+// SettingsOf returns the settings of fn that are activations, or the others, in order.
+func (fn *Function) SettingsOf(activations bool) []*Setting {
+	var all []*Setting
+	for i := range fn.Settings {
+		if fn.Settings[i].Activation == activations {
+			all = append(all, &fn.Settings[i])
+		}
+	}
+	return all
+}

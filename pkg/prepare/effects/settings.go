@@ -1,0 +1,183 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// ForeignValueError says that neither the claim nor Prepare's finding explains a value of an activation: somebody else has set it, so
+// it is not touched.
+type ForeignValueError struct{ Name, Now, Want, Found string }
+
+func (e *ForeignValueError) Error() string {
+	return fmt.Sprintf("%s reads %q, and the claim knows %q and %q only: somebody else has set it, so it is not changed; set it to %q, and the next try continues",
+		e.Name, e.Now, e.Want, e.Found, e.Found)
+}
+
+// ResolveSettings completes a plan's settings before the first effect: the values that are restored later. It leaves out a setting
+// that must not replace what is found, and refuses an activation in its place.
+func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error {
+	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if rec.Kind == journal.Bound {
+			fn.Settings = nil // no tenant, no settings
+		}
+		found := make([]plan.Setting, 0, len(fn.Settings))
+		for _, s := range fn.Settings {
+			keep, err := set.resolveSetting(ctx, rec, fn, &s)
+			if err != nil {
+				return err
+			}
+			if keep {
+				found = append(found, s)
+			}
+		}
+		fn.Settings = found
+	}
+	rec.Plan.Steps = rec.Plan.StepsFor(plan.AtOriginal, plan.Preparation()...)
+	return nil
+}
+
+// resolveSetting reads what is in force for a setting, and reports whether the setting is made.
+func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (keep bool, err error) {
+	refuse := func(text, fix string) error {
+		return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
+			Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: text, Fix: fix,
+		})
+	}
+	provider, err := set.provider(s)
+	if err != nil {
+		return false, err
+	}
+	err = provider.Resolve(ctx, fn, s)
+	if no, ok := errors.AsType[*bind.UnsettableError](err); ok {
+		return false, refuse(no.Text, no.Fix)
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
+	}
+	replaceable := s.Replaces == nil || *s.Replaces == s.Found
+	if s.Activation && !replaceable {
+		return false, refuse(
+			fmt.Sprintf("%s of %s is %s already, and no claim has it", s.Name, fn.Address, s.Found),
+			fmt.Sprintf("end what uses it, then set it to %s", *s.Replaces),
+		)
+	}
+	return replaceable, nil
+}
+
+func (set *Set) provider(s *plan.Setting) (bind.Provider, error) {
+	p, ok := set.Providers[s.Provider]
+	if !ok {
+		return nil, fmt.Errorf("this version has no provider %q, which the claim's %s needs: start the version that prepared the claim", s.Provider, s.Name)
+	}
+	return p, nil
+}
+
+// ApplySettings makes the settings of functions. It may be repeated while the functions are in use.
+func (set *Set) ApplySettings(ctx context.Context, rec *journal.Record) error {
+	return set.makeSettings(ctx, rec, false)
+}
+
+// Activate makes the activations. It may be repeated: what is active already stays as it is.
+func (set *Set) Activate(ctx context.Context, rec *journal.Record) error {
+	return set.makeSettings(ctx, rec, true)
+}
+
+func (set *Set) makeSettings(ctx context.Context, rec *journal.Record, activations bool) error {
+	e := ledger.Event{Type: ledger.Policy}
+	changed := rec.State == journal.Preparing
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		d := ledger.Device{Address: fn.Address, PF: fn.PF}
+		for _, s := range fn.SettingsOf(activations) {
+			is, err := set.put(ctx, rec, fn, s, s.Found, s.Want)
+			if err != nil {
+				return err
+			}
+			changed = changed || is.changed
+			d.Provided = append(d.Provided, ledger.Provided{By: s.Provider, Name: s.Name, Value: is.value})
+		}
+		if len(d.Provided) > 0 {
+			e.Devices = append(e.Devices, d)
+		}
+	}
+	// A repetition that changes nothing has no event.
+	if len(e.Devices) == 0 || !changed {
+		return nil
+	}
+	return set.RecordSoon(ctx, rec.Plan.Claim, e)
+}
+
+// Deactivate takes the activations back, the last one first. If one fails, it continues with the others. It skips functions that are
+// gone. It may be repeated.
+func (set *Set) Deactivate(ctx context.Context, rec *journal.Record) error {
+	var errs []error
+	for i := range slices.Backward(rec.Plan.Functions) {
+		errs = append(errs, set.unsetAll(ctx, rec, &rec.Plan.Functions[i], true))
+	}
+	return errors.Join(errs...)
+}
+
+// unsetAll takes back the settings of fn that are activations, or the others, unless the function is gone.
+func (set *Set) unsetAll(ctx context.Context, rec *journal.Record, fn *plan.Function, activations bool) error {
+	var errs []error
+	for _, s := range slices.Backward(fn.SettingsOf(activations)) {
+		if _, err := set.put(ctx, rec, fn, s, s.Want, s.Found); err != nil && !set.isGone(fn) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inForce is the value of a setting that is in force, and whether it was another one before.
+type inForce struct {
+	value   string
+	changed bool
+}
+
+// put brings one setting from a value to another. The observer gets it as a step.
+func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, from, to string) (is inForce, err error) {
+	provider, err := set.provider(s)
+	if err == nil {
+		err = set.CheckFunction(fn)
+	}
+	if err == nil {
+		step, begun := fn.SetStep(s, from, to), time.Now()
+		is, err = putValue(ctx, provider, fn, s, to)
+		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Step: &step, Took: time.Since(begun), Err: err})
+	}
+	if err != nil {
+		return inForce{}, fmt.Errorf("claim %s: %s of %s: %w", rec.Plan.Claim, s.Name, fn.Address, err)
+	}
+	return is, nil
+}
+
+// putValue sets a value unless it is in force, and reads it back. It does not touch an activation that somebody else has changed.
+func putValue(ctx context.Context, p bind.Provider, fn *plan.Function, s *plan.Setting, to string) (inForce, error) {
+	now, err := p.Read(ctx, fn, s.Name)
+	if err != nil || p.Agrees(s.Name, to, now) {
+		return inForce{value: now}, err
+	}
+	if s.Activation && !p.Agrees(s.Name, s.Want, now) && !p.Agrees(s.Name, s.Found, now) {
+		return inForce{}, &ForeignValueError{Name: s.Name, Now: now, Want: s.Want, Found: s.Found}
+	}
+	if err := p.Set(ctx, fn, s.Name, to); err != nil {
+		return inForce{}, err
+	}
+	now, err = p.Read(ctx, fn, s.Name)
+	if err == nil && !p.Agrees(s.Name, to, now) {
+		err = fmt.Errorf("it reads %q after %q was set", now, to)
+	}
+	return inForce{value: now, changed: true}, err
+}

@@ -1,0 +1,363 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// slices permits slices of all GPUs by the rule.
+func (w *world) slices(rule v1alpha1.GPUSliceRule) {
+	rule.Match = v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorIntel, pci.VendorNVIDIA, pci.VendorAMD}}
+	w.node = &v1alpha1.NodeConfig{
+		Devices:   []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf"}}}},
+		GPUSlices: []v1alpha1.GPUSliceRule{rule},
+	}
+	w.node.Default()
+}
+
+const vgpuFile = "nvidia/" + plan.VGPUType
+
+// settingsOfSlices returns the values of slices that are not those of a fresh boot.
+func (w *world) settingsOfSlices() []string {
+	w.t.Helper()
+	var changed []string
+	for a := range w.bindings() {
+		if now := w.k.ReadFile(a, vgpuFile); now != "" && now != "0" {
+			changed = append(changed, fmt.Sprintf("%s is a vGPU of type %s", a, now))
+		}
+		for n := 1; n <= 3; n++ {
+			for _, name := range []string{plan.XeExecQuantum, plan.XePreemptTimeout, plan.XePriority, plan.XeMemory} {
+				now := w.k.ReadFile(a, sysfstest.XeValue(n, name))
+				if now != "" && now != "0" && now != "[low] normal" {
+					changed = append(changed, fmt.Sprintf("%s of VF %d of %s is %s", name, n, a, now))
+				}
+			}
+		}
+	}
+	slices.Sort(changed)
+	return changed
+}
+
+// wantNoSettings checks that no claim's settings are left.
+func (w *world) wantNoSettings(where string) {
+	w.t.Helper()
+	if left := w.settingsOfSlices(); len(left) > 0 {
+		w.t.Errorf("%s: settings of slices are left: %v", where, left)
+	}
+}
+
+// withXe is a node with an Intel GPU of three slices.
+func withXe(t *testing.T, intel *v1alpha1.IntelSlices) (w *world, pf pci.Address, vfs []pci.Address) {
+	t.Helper()
+	w = newWorld(t)
+	pf, vfs = w.k.AddXeHost(0x3b, 3)
+	w.slices(v1alpha1.GPUSliceRule{Intel: intel})
+	return w, pf, vfs
+}
+
+func (w *world) xe(pf pci.Address, n int, name string) string {
+	return w.k.ReadFile(pf, sysfstest.XeValue(n, name))
+}
+
+// TestSliceOfIntelHasItsSettings while a claim has it, and what it had before afterwards; its neighbors keep theirs.
+func TestSliceOfIntelHasItsSettings(t *testing.T) {
+	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{ExecQuantumMs: new(16), PreemptTimeoutUs: new(8000), Priority: v1alpha1.SliceNormal, MemoryMiB: new(1023)})
+	w.k.SetFile(pf, sysfstest.XeValue(2, plan.XeExecQuantum), "5")
+	w.mustPrepare(w.request(uid, vfs[1]))
+	want := []string{
+		"exec_quantum_ms of VF 2 of 0000:3b:00.0 is 16",
+		"preempt_timeout_us of VF 2 of 0000:3b:00.0 is 8000",
+		"sched_priority of VF 2 of 0000:3b:00.0 is low [normal]",
+		"vram_quota of VF 2 of 0000:3b:00.0 is 1073741824", // rounded up by the firmware
+	}
+	if diff := cmp.Diff(want, w.settingsOfSlices()); diff != "" {
+		t.Errorf("prepared (-want +got):\n%s", diff)
+	}
+	e := w.lastEvent(ledger.Policy)
+	if e == nil || len(e.Devices) != 1 || !slices.Contains(e.Devices[0].Provided, ledger.Provided{By: "xe", Name: plan.XeMemory, Value: "1073741824"}) {
+		t.Errorf("the ledger has %+v, want the values as read back", e)
+	}
+	w.mustUnprepare(uid)
+	if got := w.xe(pf, 2, plan.XeExecQuantum); got != "5" {
+		t.Errorf("after Unprepare exec_quantum_ms is %q, want 5 as found", got)
+	}
+	w.k.SetFile(pf, sysfstest.XeValue(2, plan.XeExecQuantum), "0")
+	w.wantNoSettings("after Unprepare")
+}
+
+// TestSliceOfIntelIsBounded: by the defaults of the node config, no slice has the GPU without end, and a bound that an operator has set
+// stays.
+func TestSliceOfIntelIsBounded(t *testing.T) {
+	w, pf, vfs := withXe(t, nil)
+	w.k.SetFile(pf, sysfstest.XeValue(1, plan.XePreemptTimeout), "700")
+	w.mustPrepare(w.request(uid, vfs[0]))
+	if quantum, timeout := w.xe(pf, 1, plan.XeExecQuantum), w.xe(pf, 1, plan.XePreemptTimeout); quantum != "20" || timeout != "700" {
+		t.Errorf("exec_quantum_ms %q, want 20; preempt_timeout_us %q, want 700 as found", quantum, timeout)
+	}
+	w.mustUnprepare(uid)
+	if quantum, timeout := w.xe(pf, 1, plan.XeExecQuantum), w.xe(pf, 1, plan.XePreemptTimeout); quantum != "0" || timeout != "700" {
+		t.Errorf("after Unprepare exec_quantum_ms %q, want 0; preempt_timeout_us %q, want 700", quantum, timeout)
+	}
+}
+
+// TestSliceThatCannotHaveItsSettings is refused, and nothing is left of the try.
+func TestSliceThatCannotHaveItsSettings(t *testing.T) {
+	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{MemoryMiB: new(2048)})
+	if err := w.k.RemoveFile(pf, sysfstest.XeValue(1, plan.XeMemory)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
+		t.Errorf("Prepare = %v, want a refusal of the setting", err)
+	}
+	says(t, err, "driver xe has no vram_quota")
+	if w.record(uid) != nil {
+		t.Error("a record is left")
+	}
+	w.wantNoSettings("refused")
+}
+
+// withVGPUs is a node with an NVIDIA GPU whose four VFs can be vGPUs of two sizes.
+func withVGPUs(t *testing.T) (w *world, vfs []pci.Address) {
+	t.Helper()
+	w = newWorld(t)
+	w.k.WithIOMMUFD()
+	_, vfs = w.k.AddVGPUHost(0x3b, 4,
+		sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-35C", GiB: 35, Max: 4},
+		sysfstest.VGPUType{ID: 1429, Name: "NVIDIA H200X-70C", GiB: 70, Max: 2})
+	w.slices(v1alpha1.GPUSliceRule{NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA H200X-35C", Instances: 4}})
+	return w, vfs
+}
+
+// TestVGPU is made for its claim, and freed before the reset after each tenant; the VF never leaves NVIDIA's driver.
+func TestVGPU(t *testing.T) {
+	w, vfs := withVGPUs(t)
+	before := w.bindings()
+	rec := w.mustPrepare(w.request(uid, vfs[1]))
+	if got := w.k.ReadFile(vfs[1], vgpuFile); got != "1428" {
+		t.Errorf("prepared: type %q, want 1428", got)
+	}
+	spec, err := w.specs.Read(uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodes := spec.Devices[0].ContainerEdits.DeviceNodes; len(nodes) != 1 || nodes[0].Path != "/dev/vfio/devices/vfio1" {
+		t.Errorf("nodes %+v, want the VF's VFIO device", nodes)
+	}
+	w.mustHandOver("first")
+	mark := len(w.events)
+	w.mustHandOver("second")
+	want := []key{{plan.Set, vfs[1], "0"}, {plan.Reset, vfs[1], "flr"}, {plan.Set, vfs[1], "1428 NVIDIA H200X-35C"}}
+	if diff := cmp.Diff(want, w.executed(mark), cmp.AllowUnexported(key{})); diff != "" {
+		t.Errorf("between two sandboxes (-want +got):\n%s", diff)
+	}
+	w.mustUnprepare(uid)
+	w.wantNoSettings("after Unprepare")
+	if diff := cmp.Diff(before, w.bindings()); diff != "" {
+		t.Errorf("bindings (-before +after):\n%s", diff)
+	}
+	if written := w.k.Writes(); slices.ContainsFunc(written, func(a sysfstest.Write) bool { return strings.HasSuffix(a.Path, "bind") }) {
+		t.Errorf("a VF left its driver: %v", written)
+	}
+	if fn := rec.Plan.Functions[0]; fn.Target != fn.Original || rec.Plan.ReturnsToHost() {
+		t.Errorf("target %+v, original %+v, returns to host: %t", fn.Target, fn.Original, rec.Plan.ReturnsToHost())
+	}
+}
+
+// TestVGPUThatIsRefused says why: a size that does not fit beside the others, a type that somebody else has set, a name that no driver
+// knows, a VF beyond the instances, and a GPU whose rule has no type.
+func TestVGPUThatIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		vf      int
+		prepare func(*world, []pci.Address)
+		code    rule.Code
+		says    []string
+	}{
+		"another size on the GPU": {
+			prepare: func(w *world, vfs []pci.Address) {
+				_ = w.k.Write("sys/bus/pci/devices/"+vfs[3].String()+"/"+vgpuFile, []byte("1429"))
+			},
+			code: rule.UnsupportedSetting, says: []string{`can't be a vGPU of type "NVIDIA H200X-35C" now`, `"NVIDIA H200X-70C"`},
+		},
+		"somebody else's type": {
+			prepare: func(w *world, vfs []pci.Address) { w.k.SetFile(vfs[0], vgpuFile, "1429") },
+			code:    rule.UnsupportedSetting, says: []string{"is 1429 already, and no claim has it"},
+		},
+		"unknown name": {
+			prepare: func(w *world, _ []pci.Address) { w.node.GPUSlices[0].NVIDIA.VGPUType = "NVIDIA L40S-12Q" },
+			code:    rule.UnsupportedSetting, says: []string{`"NVIDIA L40S-12Q"`, `"NVIDIA H200X-35C"`},
+		},
+		"beyond the instances": {
+			vf: 3, prepare: func(w *world, _ []pci.Address) { w.node.GPUSlices[0].NVIDIA.Instances = 2 },
+			code: rule.GPUNotSliced, says: []string{"it is VF 3", "2 vGPUs"},
+		},
+		"no type in the node config": {
+			prepare: func(w *world, _ []pci.Address) { w.node.GPUSlices[0].NVIDIA = nil },
+			code:    rule.DriverServesVFIO, says: []string{"gpuSlices[].nvidia"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, vfs := withVGPUs(t)
+			c.prepare(w, vfs)
+			before := w.settingsOfSlices()
+			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[c.vf]))
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(c.code) {
+				t.Errorf("Prepare = %v, want %s", err, c.code)
+			}
+			says(t, err, c.says...)
+			if diff := cmp.Diff(before, w.settingsOfSlices()); diff != "" || w.record(uid) != nil {
+				t.Errorf("record %v; settings (-before +now):\n%s", w.record(uid), diff)
+			}
+		})
+	}
+}
+
+// TestVGPUThatIsNotFreed quarantines the VF, without a reset below the vGPU, until the driver frees it. A type that somebody else has
+// set meanwhile is not touched.
+func TestVGPUThatIsNotFreed(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*world, pci.Address)
+		clear func(*world, pci.Address)
+		says  string
+	}{
+		"the driver refuses": {
+			spoil: func(w *world, vf pci.Address) {
+				w.k.OnWrite(func(path, value string) error {
+					if strings.HasSuffix(path, vgpuFile) && value == "0" && w.k.ReadFile(vf, "nvidia/creatable_vgpu_types") != "free" {
+						return unix.EIO
+					}
+					return nil
+				})
+			},
+			clear: func(w *world, vf pci.Address) { w.k.SetFile(vf, "nvidia/creatable_vgpu_types", "free") },
+			says:  "input/output error",
+		},
+		"somebody else's type": {
+			spoil: func(w *world, vf pci.Address) { w.k.SetFile(vf, vgpuFile, "1429") },
+			clear: func(w *world, vf pci.Address) { w.k.SetFile(vf, vgpuFile, "0") },
+			says:  "somebody else has set it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, vfs := withVGPUs(t)
+			w.mustPrepare(w.request(uid, vfs[0]))
+			c.spoil(w, vfs[0])
+			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+			if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); !quarantined {
+				t.Fatalf("Unprepare = %v, want a quarantine", err)
+			}
+			says(t, err, c.says)
+			if resets := w.k.Resets(); len(resets) > 0 {
+				t.Errorf("reset below a vGPU: %v", resets)
+			}
+			if _, err := w.plugin(nil).Prepare(t.Context(), w.request(other, vfs[0])); err == nil {
+				t.Error("another claim got the VF")
+			}
+			c.clear(w, vfs[0])
+			w.mustUnprepare(uid)
+			if len(w.k.Resets()) != 1 {
+				t.Errorf("resets %v, want one", w.k.Resets())
+			}
+			w.wantNoSettings("at the end")
+		})
+	}
+}
+
+// TestVGPUWhoseWriteHangs fails in time, and nothing is written for the VF until the kernel answers.
+func TestVGPUWhoseWriteHangs(t *testing.T) {
+	w, vfs := withVGPUs(t)
+	w.limit = 50 * time.Millisecond
+	answer := make(chan struct{})
+	w.k.OnWrite(func(path, _ string) error {
+		if strings.HasSuffix(path, vgpuFile) {
+			<-answer
+		}
+		return nil
+	})
+	p := w.plugin(nil)
+	_, err := p.Prepare(t.Context(), w.request(uid, vfs[0]))
+	says(t, err, "the kernel has not answered")
+	close(answer)
+	if _, err := p.Unprepare(t.Context(), uid); err != nil && w.record(uid) != nil {
+		w.mustUnprepare(uid)
+	}
+	w.wantNoSettings("at the end")
+}
+
+// fifth is a provider that the product does not have: what it sets is text in memory.
+type fifth struct {
+	now map[string]string
+	log []string
+}
+
+func (f *fifth) Resolve(_ context.Context, fn *plan.Function, s *plan.Setting) error {
+	s.Found = f.now[fn.Address.String()+s.Name]
+	return nil
+}
+
+func (f *fifth) Read(_ context.Context, fn *plan.Function, name string) (string, error) {
+	return f.now[fn.Address.String()+name], nil
+}
+
+func (f *fifth) Set(_ context.Context, fn *plan.Function, name, value string) error {
+	f.now[fn.Address.String()+name] = value
+	f.log = append(f.log, name+"="+value)
+	return nil
+}
+
+func (*fifth) Agrees(_, want, now string) bool { return want == now }
+
+// TestFifthProvider has its settings and activations made, kept over a restart, renewed between two sandboxes and taken back, by its
+// name alone: neither this package nor publish knows it.
+func TestFifthProvider(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	provider := &fifth{now: map[string]string{}}
+	with := func(c *prepare.Config) { c.Parts.Providers = map[string]bind.Provider{"fifth": provider} }
+	asks := func(pl *plan.Plan) {
+		pl.Functions[0].Settings = []plan.Setting{
+			{Provider: "fifth", Name: "quota", Want: "half"},
+			{Provider: "fifth", Name: "link", Want: "up", Activation: true},
+		}
+	}
+	p := w.plugin(nil, with)
+	if _, err := p.Order().Begin(t.Context(), w.request(uid, gpu), journal.Claim, asks); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.plugin(nil, with).Recover(t.Context()); err != nil || len(r.Kept) != 1 {
+		t.Errorf("Recover = %+v, %v", r, err)
+	}
+	for _, sandbox := range []string{"first", "second"} {
+		if err := w.plugin(nil, with).HandOver(t.Context(), uid, journal.Sandbox{ID: sandbox}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err == nil || !strings.Contains(err.Error(), `no provider "fifth"`) {
+		t.Errorf("Unprepare by a version without the provider = %v, want its name", err)
+	}
+	if _, err := w.plugin(nil, with).Unprepare(t.Context(), uid); err != nil {
+		t.Error(err)
+	}
+	want := []string{"quota=half", "link=up", "link=", "link=up", "link=", "quota="}
+	if diff := cmp.Diff(want, provider.log); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+}
