@@ -182,7 +182,7 @@ func TestVGPU(t *testing.T) {
 	}
 }
 
-// TestVGPUThatIsRefused says why: a size that does not fit beside the others, a type that somebody else has set, a name that no driver
+// TestVGPUThatIsRefused says why: a size that does not fit beside the others, a type that another program has set, a name that no driver
 // knows, a VF beyond the instances, and a GPU whose rule has no type.
 func TestVGPUThatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -197,7 +197,7 @@ func TestVGPUThatIsRefused(t *testing.T) {
 			},
 			code: rule.UnsupportedSetting, says: []string{`can't be a vGPU of type "NVIDIA H200X-35C" now`, `"NVIDIA H200X-70C"`},
 		},
-		"somebody else's type": {
+		"another program's type": {
 			prepare: func(w *world, vfs []pci.Address) { w.k.SetFile(vfs[0], vgpuFile, "1429") },
 			code:    rule.UnsupportedSetting, says: []string{"is 1429 already, and no claim has it"},
 		},
@@ -230,7 +230,7 @@ func TestVGPUThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestVGPUThatIsNotFreed quarantines the VF, without a reset below the vGPU, until the driver frees it. A type that somebody else has
+// TestVGPUThatIsNotFreed quarantines the VF, without a reset below the vGPU, until the driver frees it. A type that another program has
 // set meanwhile is not touched.
 func TestVGPUThatIsNotFreed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -250,10 +250,10 @@ func TestVGPUThatIsNotFreed(t *testing.T) {
 			clear: func(w *world, vf pci.Address) { w.k.SetFile(vf, "nvidia/creatable_vgpu_types", "free") },
 			says:  "input/output error",
 		},
-		"somebody else's type": {
+		"another program's type": {
 			spoil: func(w *world, vf pci.Address) { w.k.SetFile(vf, vgpuFile, "1429") },
 			clear: func(w *world, vf pci.Address) { w.k.SetFile(vf, vgpuFile, "0") },
-			says:  "somebody else has set it",
+			says:  "another program has set it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// ForeignValueError says that neither the claim nor Prepare's finding explains a value of an activation: somebody else has set it, so
+// ForeignValueError says that neither the claim nor Prepare's finding explains a value of an activation: another program has set it, so
 // it is not touched.
 type ForeignValueError struct{ Name, Now, Want, Found string }
 
 func (e *ForeignValueError) Error() string {
-	return fmt.Sprintf("%s reads %q, and the claim knows %q and %q only: somebody else has set it, so it is not changed; set it to %q, and the next try continues",
+	return fmt.Sprintf("%s reads %q, and the claim knows %q and %q only: another program has set it, so it is not changed; set it to %q, and the next try continues",
 		e.Name, e.Now, e.Want, e.Found, e.Found)
 }
 
@@ -163,7 +163,7 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 	return is, nil
 }
 
-// putValue sets a value unless it is in force, and reads it back. It does not touch an activation that somebody else has changed.
+// putValue sets a value unless it is in force, and reads it back. It does not touch an activation that another program has changed.
 func putValue(ctx context.Context, p bind.Provider, fn *plan.Function, s *plan.Setting, to string) (inForce, error) {
 	now, err := p.Read(ctx, fn, s.Name)
 	if err != nil || p.Agrees(s.Name, to, now) {
