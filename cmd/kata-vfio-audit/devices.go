@@ -40,7 +40,8 @@ func devicesCommand(t *tree) *cobra.Command {
 			"the boot, devices runs the checks of the plugin's defaults, with the waivers in /etc/kata-vfio/waivers.yaml. Warnings\n" +
 			"name what could not be read.\n" +
 			"\n" +
-			"wide adds NEAR: the NIC nearest to a GPU, or the GPU nearest to a NIC, and what they share.\n" +
+			"wide adds NEAR: the NIC nearest to a GPU, or the GPU nearest to a NIC, and what they share. A terminal that is too narrow\n" +
+			"for a table lacks its least important columns, and the output names them; in a pipe all are there.\n" +
 			"\n" +
 			"json and yaml contain every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
 			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` say why a claim for the\n" +
@@ -59,8 +60,9 @@ func devicesCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			style.Color, style.Width = output.Colorful(cmd.OutOrStdout()), output.Width(cmd.OutOrStdout())
-			if err := writeDevices(cmd.OutOrStdout(), inv, format, style); err != nil {
+			out := cmd.OutOrStdout()
+			style.Color, style.Width, style.Terminal = output.Colorful(out), output.Width(out), output.TableWidth(out)
+			if err := writeDevices(out, inv, format, style); err != nil {
 				return err
 			}
 			return devicesVerdict(inv, rule.Severity(failOn))

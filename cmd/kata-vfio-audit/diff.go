@@ -130,7 +130,7 @@ func (j *judging) diffTable(w io.Writer, d *finding.Diff, width int) error {
 		rows = append(rows, []string{string(c.Kind), string(f.Severity), f.ID, states(c), about(f), f.Text})
 	}
 	if len(rows) > 1 {
-		if _, err := fmt.Fprintf(w, "%s\n\n", strings.Join(output.Columns(rows, width), "\n")); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n\n", strings.Join(output.Columns(rows, width, "STATE", "OBJECT"), "\n")); err != nil {
 			return err
 		}
 	}

@@ -205,7 +205,7 @@ func (p *tablePrinter) event(entry *ledger.Entry) error {
 }
 
 func (p *tablePrinter) end() error {
-	_, err := io.WriteString(p.w, strings.Join(output.Columns(p.rows, output.TableWidth(p.w)), "\n")+"\n")
+	_, err := io.WriteString(p.w, strings.Join(output.Columns(p.rows, output.TableWidth(p.w), "VM", "CLAIM"), "\n")+"\n")
 	return err
 }
 

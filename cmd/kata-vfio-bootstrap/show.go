@@ -57,7 +57,7 @@ func facts(out *printer, p *bootstrap.Plan) {
 	for _, f := range p.Facts {
 		rows = append(rows, []string{f.Part, f.Name, f.Value, f.Source})
 	}
-	out.table(rows)
+	out.table(rows, "FROM", "PART")
 }
 
 func overview(out *printer, p *bootstrap.Plan) {
@@ -72,7 +72,7 @@ func overview(out *printer, p *bootstrap.Plan) {
 	for _, s := range p.Settings {
 		rows = append(rows, []string{s.Part, "/" + s.Path + " = " + s.Value, string(s.Status), s.Why})
 	}
-	out.table(rows)
+	out.table(rows, "PART", "WHY")
 }
 
 func conclude(out *printer, p *bootstrap.Plan, changes string) {
@@ -126,7 +126,7 @@ func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	for _, s := range r.Settings {
 		rows = append(rows, []string{s.Part, "/" + s.Path, "was " + s.Now})
 	}
-	out.table(rows)
+	out.table(rows, "PART")
 	for _, k := range r.Kept {
 		out.head(output.Yellow, fmt.Sprintf("! /%s is kept: %s", output.Visible(k.Path), k.Why))
 		out.diff(k.Diff)
@@ -198,12 +198,12 @@ func printStatus(out *printer, r *bootstrap.Report) {
 		}
 		rows = append(rows, []string{f.Part, "/" + f.Path, when(f.At), back, now})
 	}
-	out.table(rows)
+	out.table(rows, "PART", "WRITTEN", "REVERT")
 	rows = [][]string{{"PART", "SETTING", "WRITTEN", "WAS", "BECAME"}}
 	for _, s := range r.Settings {
 		rows = append(rows, []string{s.Part, "/" + s.Path, when(s.At), s.Before, s.After})
 	}
-	out.table(rows)
+	out.table(rows, "PART", "WRITTEN")
 	out.steps(r.Steps, "still to run:")
 	if r.Unfinished {
 		out.line("A run was interrupted. Run apply or revert to complete it.")
@@ -242,11 +242,12 @@ func (p *printer) head(color output.Color, text string) {
 	p.text.WriteByte('\n')
 }
 
-func (p *printer) table(rows [][]string) {
+// table prints rows below their titles. least are the columns that a narrow terminal goes without, the least important first.
+func (p *printer) table(rows [][]string, least ...string) {
 	if len(rows) < 2 {
 		return
 	}
-	p.text.WriteString(strings.Join(output.Columns(rows, p.width), "\n") + "\n\n")
+	p.text.WriteString(strings.Join(output.Columns(rows, p.width, least...), "\n") + "\n\n")
 }
 
 func (p *printer) diff(text string) {

@@ -190,6 +190,23 @@ func printPlans(w io.Writer, plans []devicePlan, none string) error {
 		_, err := fmt.Fprintln(w, none)
 		return err
 	}
+	if _, err := fmt.Fprintln(w, strings.Join(planLines(plans, output.TableWidth(w)), "\n")); err != nil {
+		return err
+	}
+	var refusals []string
+	for i := range plans {
+		for _, r := range plans[i].Refusals {
+			refusals = append(refusals, fmt.Sprintf("%s: %s\n    fix: %s", plans[i].Device, r.Text, r.Fix))
+		}
+	}
+	for _, text := range output.Fold(refusals) {
+		fmt.Fprintf(w, "\n%s\n", text)
+	}
+	return nil
+}
+
+// planLines returns the table of plans, within the width of a terminal; 0 means no limit.
+func planLines(plans []devicePlan, limit int) []string {
 	rows := [][]string{{"DEVICE", "CLAIM", "STEPS", "BACKEND", "RESET", "TAKES"}}
 	for i := range plans {
 		p := &plans[i]
@@ -204,19 +221,7 @@ func printPlans(w io.Writer, plans []devicePlan, none string) error {
 		}
 		rows = append(rows, []string{p.Device, answer, fmt.Sprint(len(p.Plan.Steps)), way(d), resetWords(d.Resets), takes(p.Plan, d)})
 	}
-	if err := table(w, rows); err != nil {
-		return err
-	}
-	var refusals []string
-	for i := range plans {
-		for _, r := range plans[i].Refusals {
-			refusals = append(refusals, fmt.Sprintf("%s: %s\n    fix: %s", plans[i].Device, r.Text, r.Fix))
-		}
-	}
-	for _, text := range output.Fold(refusals) {
-		fmt.Fprintf(w, "\n%s\n", text)
-	}
-	return nil
+	return output.Columns(rows, limit, "STEPS", "BACKEND", "RESET")
 }
 
 // someRefusedError counts the refused devices. They are printed already.

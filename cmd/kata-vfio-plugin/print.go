@@ -22,9 +22,9 @@ func document(w io.Writer, format string, v any) (bool, error) {
 	return output.Document(w, format, "the result", v)
 }
 
-// table prints rows in columns, within the width of a terminal.
-func table(w io.Writer, rows [][]string) error {
-	_, err := io.WriteString(w, strings.Join(output.Columns(rows, output.TableWidth(w)), "\n")+"\n")
+// table prints rows in columns, within the width of a terminal. least are the columns that a narrow one goes without.
+func table(w io.Writer, rows [][]string, least ...string) error {
+	_, err := io.WriteString(w, strings.Join(output.Columns(rows, output.TableWidth(w), least...), "\n")+"\n")
 	return err
 }
 
@@ -39,7 +39,7 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 		d := &pl.Devices[i]
 		rows = append(rows, []string{d.Name, way(d), string(d.Policy), resetWords(d.Resets), takes(pl, d)})
 	}
-	if err := table(w, rows); err != nil {
+	if err := table(w, rows, "POLICY", "BACKEND"); err != nil {
 		return err
 	}
 	for i := range pl.Devices {

@@ -3,7 +3,10 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -41,6 +44,37 @@ func TestPlanSaysThatADriversNameIsAGuess(t *testing.T) {
 		}
 		if said := strings.Contains(out.String(), "its driver may have another name"); said != guess {
 			t.Errorf("module %q: %s", module, out.String())
+		}
+	}
+}
+
+// TestPlansFitTheTerminal: no line of `plan --all` is longer than the terminal, and each device keeps its answer and what it takes.
+func TestPlansFitTheTerminal(t *testing.T) {
+	gpu := pci.Address{Bus: 0x70}
+	pl := &plan.Plan{
+		Devices:   []plan.Device{{Name: "gpu-0000-70-00-0", Address: gpu, Backend: v1alpha1.BackendIOMMUFD, Resets: []isolation.Reset{{Method: "vfio_hot_reset"}}}},
+		Functions: []plan.Function{{Address: gpu, Role: plan.RoleDevice}},
+		Steps:     make([]plan.Step, 12),
+	}
+	for fn := range uint8(7) {
+		pl.Functions = append(pl.Functions, plan.Function{Address: pci.Address{Bus: 0x71, Device: fn}, Role: plan.RoleGroupMate})
+	}
+	plans := []devicePlan{{Device: "gpu-0000-70-00-0", Plan: pl}, {Device: "vf-0000-21-02-0"}}
+	for _, width := range []int{60, 80, 100, 120, 160} {
+		lines := planLines(plans, width)
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); n > width {
+				t.Errorf("at %d columns, a line has %d:\n%s", width, n, line)
+			}
+		}
+		text := strings.Join(lines, "\n")
+		for _, want := range []string{"gpu-0000-70-00-0", "accepted", "vf-0000-21-02-0", "refused", "0000:71:06.0"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("at %d columns, the table lacks %q:\n%s", width, want, text)
+			}
+		}
+		if got, want := strings.Contains(text, "narrow: STEPS"), width <= 80; got != want {
+			t.Errorf("at %d columns, STEPS left out is %t, want %t:\n%s", width, got, want, text)
 		}
 	}
 }

@@ -176,3 +176,33 @@ func TestPrintersReportAFailedWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestDevicesFitTheTerminal: no line of the tables is longer than the terminal, and each function keeps its address and verdict. In
+// a pipe all columns are there.
+func TestDevicesFitTheTerminal(t *testing.T) {
+	inv := sample()
+	for name, print := range map[string]func(*testing.T, *audit.Inventory, audit.Style) string{"table": table, "wide": wide} {
+		for _, width := range []int{60, 80, 100, 120, 160, 300} {
+			text, _, _ := strings.Cut(print(t, inv, audit.Style{Width: width, Terminal: width, Bridges: true}), "\nnot isolated:")
+			for line := range strings.Lines(text) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+					t.Errorf("%s at %d columns: a line has %d:\n%s", name, width, n, line)
+				}
+			}
+			for i := range inv.Devices {
+				if a := inv.Devices[i].Address.String(); !strings.Contains(text, "  "+a) {
+					t.Errorf("%s at %d columns: no row of %s:\n%s", name, width, a, text)
+				}
+			}
+			if !strings.Contains(text, "isolated, WeakReset") {
+				t.Errorf("%s at %d columns lacks a verdict:\n%s", name, width, text)
+			}
+			if left := strings.Contains(text, "left out, as the terminal is too narrow: "); left != (name == "wide" && width < 300 || width <= 80) {
+				t.Errorf("%s at %d columns: says that columns are left out: %t\n%s", name, width, left, text)
+			}
+		}
+	}
+	if text := wide(t, inv, audit.Style{}); strings.Contains(text, "left out") {
+		t.Errorf("columns are left out in a pipe:\n%s", text)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,21 +16,21 @@ import (
 const minProduct = 12
 
 // WriteTable writes one line for each function and then, the worst last, the fixes for those that are not
-// isolated. It keeps to the style's width.
+// isolated. It keeps to the style's width, and on a terminal leaves out what has no room.
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
-	cols := narrow()
+	cols, left := within(narrow(), rows, style.Terminal)
 	fit(cols, rows, style.width())
-	return inv.writeReport(w, rows, cols, style)
+	return inv.writeReport(w, rows, cols, left, style)
 }
 
-// WriteWide writes all columns at their full width, and the hints of
+// WriteWide writes all columns at their full width, those for which a terminal has room, and the hints of
 // [Inventory.WriteTable].
 func (inv *Inventory) WriteWide(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
-	cols := wide()
-	fit(cols, rows, 0)
-	return inv.writeReport(w, rows, cols, style)
+	cols, left := within(wide(), rows, style.Terminal)
+	fit(cols, rows, style.Terminal)
+	return inv.writeReport(w, rows, cols, left, style)
 }
 
 // column is one column of a table.
@@ -76,9 +77,29 @@ func wide() []column {
 	return append(append(cols[:verdict:verdict], more...), cols[verdict], used)
 }
 
+// least are the titles of the columns that a narrow terminal goes without, the least important first. The mark, the
+// address and the verdict answer what the command is asked, so they stay.
+func least() []string {
+	return []string{"CLASS", "ID", "ROOT", "LINK", "SWITCH", "USED FOR", "SR-IOV", "RESET", "NEAR", "NUMA", "DRIVER", "DEVICE", "TYPE", "GROUP"}
+}
+
+// within returns the columns for which a terminal has room, and the titles of the others. 0 means no limit.
+func within(cols []column, rows []row, limit int) (fits []column, left []string) {
+	for _, title := range least() {
+		// The columns left are measured again after each one that goes: the flexible one can shrink to its least width first.
+		if limit == 0 || fit(cols, rows, limit) <= limit {
+			break
+		}
+		if i := slices.IndexFunc(cols, func(c column) bool { return c.title == title }); i >= 0 {
+			cols, left = slices.Delete(cols, i, i+1), append(left, title)
+		}
+	}
+	return cols, left
+}
+
 // fit sets the columns' widths to their content, and narrows the flexible one until the whole fits limit; 0 means
-// no limit.
-func fit(cols []column, rows []row, limit int) {
+// no limit. It returns the width of the whole.
+func fit(cols []column, rows []row, limit int) int {
 	total := 2 * (len(cols) - 1)
 	for i := range cols {
 		cols[i].width = utf8.RuneCountInString(cols[i].title)
@@ -88,14 +109,17 @@ func fit(cols []column, rows []row, limit int) {
 		total += cols[i].width
 	}
 	for i := range cols {
-		if cols[i].flexible && limit > 0 && total > limit {
-			cols[i].width = max(cols[i].width-(total-limit), minProduct)
+		if c := &cols[i]; c.flexible && limit > 0 && total > limit {
+			width := max(c.width-(total-limit), min(c.width, minProduct))
+			total -= c.width - width
+			c.width = width
 		}
 	}
+	return total
 }
 
 // writeReport writes heading, table and hints in one go.
-func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style Style) error {
+func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, left []string, style Style) error {
 	var b strings.Builder
 	b.WriteString(inv.heading(style.width()) + "\n")
 	if inv.Basis != nil {
@@ -105,6 +129,9 @@ func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style 
 	b.WriteString(style.paint(output.Bold, titles(cols)) + "\n")
 	for i := range rows {
 		b.WriteString(rows[i].line(cols, style) + "\n")
+	}
+	for _, line := range output.LeftOut(left, style.Terminal) {
+		b.WriteString(line + "\n")
 	}
 	b.WriteString("\n" + inv.summary() + "\n")
 	for _, h := range inv.hints() {
@@ -225,6 +252,8 @@ type Style struct {
 	Bridges bool
 	// Width is in characters; 0 is [output.PageWidth].
 	Width int
+	// Terminal is the width of the terminal that shows the table; 0 if there is none. In a pipe or a file no column is left out.
+	Terminal int
 }
 
 func (s Style) width() int { return cmp.Or(s.Width, output.PageWidth) }

@@ -17,6 +17,7 @@ func TestNarrowTerminal(t *testing.T) {
 	}
 	cut := *table
 	cut.Cut = true
+	path := &output.Table{Titles: []string{"FILE", "STATUS"}, Rows: [][]output.Cell{{{Text: "/etc/a/long/path"}, {Text: "create"}}}}
 	for name, tt := range map[string]struct {
 		table *output.Table
 		limit int
@@ -25,7 +26,8 @@ func TestNarrowTerminal(t *testing.T) {
 		"no limit":      {table, 0, "NAME          ROOT         STATE\na-long-name   pci0000:3a   free\nb             -            claimed"},
 		"room for all":  {table, 34, "NAME          ROOT         STATE\na-long-name   pci0000:3a   free\nb             -            claimed"},
 		"one goes":      {table, 33, "NAME          STATE\na-long-name   free\nb             claimed\n\nleft out, as the terminal is too\nnarrow: ROOT"},
-		"lists":         {table, 20, "NAME   a-long-name\nSTATE  free\n\nNAME   b\nSTATE  claimed"},
+		"lists":         {table, 20, "NAME   a-long-name\nSTATE  free\n\nNAME   b\nSTATE  claimed\n\nleft out, as the\nterminal is too\nnarrow: ROOT"},
+		"a long word":   {path, 20, "FILE\n  /etc/a/long/path\nSTATUS  create"},
 		"lines are cut": {&cut, 20, "NAME          STATE\na-long-name   free\nb             claimed"},
 	} {
 		if diff := cmp.Diff(tt.want, strings.Join(tt.table.Lines(tt.limit, false), "\n")); diff != "" {

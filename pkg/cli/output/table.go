@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,10 +25,14 @@ type Table struct {
 	Least []string
 	// Cut says that the terminal cuts long lines at its edge, so that rows need not become lists.
 	Cut bool
+	// Gap is the space between two columns; 0 is kubectl's, which is 3.
+	Gap int
 }
 
 // gap is the space between two columns, the same as kubectl's.
 const gap = 3
+
+func (t *Table) gap() int { return cmp.Or(t.Gap, gap) }
 
 // Lines returns the titles, if any, and the rows, as lines without newlines. If they are longer than limit, columns of Least are left out,
 // then the widest texts with several words are wrapped. If that is not enough, each row is a list of its cells, so that the terminal never
@@ -35,22 +40,29 @@ const gap = 3
 func (t *Table) Lines(limit int, color bool) []string {
 	t, left := t.within(limit)
 	widths := t.Widths(nil)
-	rows := wrapped(t.Rows, widths, limit, gap)
-	if limit > 0 && width(widths, gap) > limit && len(t.Titles) > 0 && !t.Cut {
-		return t.lists(limit, color)
+	rows := wrapped(t.Rows, widths, limit, t.gap())
+	if limit > 0 && width(widths, t.gap()) > limit && len(t.Titles) > 0 && !t.Cut {
+		return append(t.lists(limit, color), LeftOut(left, limit)...)
 	}
 	lines := make([]string, 0, len(rows)+2)
 	if len(t.Titles) > 0 {
-		lines = append(lines, t.Head(widths, color))
+		lines = append(lines, line(t.titles(), widths, t.gap(), color))
 	}
 	for _, row := range rows {
-		lines = append(lines, Line(row, widths, color))
+		lines = append(lines, line(row, widths, t.gap(), color))
 	}
-	if len(left) > 0 && !t.Cut { // a screen that is redrawn has no line to spare
-		lines = append(lines, "")
-		lines = append(lines, Wrap("left out, as the terminal is too narrow: "+strings.Join(left, ", "), limit)...)
+	if !t.Cut { // a screen that is redrawn has no line to spare
+		lines = append(lines, LeftOut(left, limit)...)
 	}
 	return lines
+}
+
+// LeftOut returns the lines that say which columns a terminal has no room for, after an empty one; nothing if all are there.
+func LeftOut(titles []string, limit int) []string {
+	if len(titles) == 0 {
+		return nil
+	}
+	return append([]string{""}, Wrap("left out, as the terminal is too narrow: "+strings.Join(titles, ", "), limit)...)
 }
 
 // width returns how wide rows are.
@@ -71,7 +83,7 @@ func (t *Table) within(limit int) (fits *Table, left []string) {
 			least[i] = max(least[i], utf8.RuneCountInString(fits.Titles[i]))
 		}
 		column := slices.Index(fits.Titles, title)
-		if limit == 0 || width(least, gap) <= limit || column < 0 {
+		if limit == 0 || width(least, t.gap()) <= limit || column < 0 {
 			continue
 		}
 		fits, left = fits.without(column), append(left, title)
@@ -81,7 +93,7 @@ func (t *Table) within(limit int) (fits *Table, left []string) {
 
 // without returns the table without a column.
 func (t *Table) without(column int) *Table {
-	less := &Table{Cut: t.Cut, Titles: slices.Delete(slices.Clone(t.Titles), column, column+1)}
+	less := &Table{Cut: t.Cut, Gap: t.Gap, Titles: slices.Delete(slices.Clone(t.Titles), column, column+1)}
 	for _, row := range t.Rows {
 		if column < len(row) {
 			row = slices.Delete(slices.Clone(row), column, column+1)
@@ -91,7 +103,7 @@ func (t *Table) without(column int) *Table {
 	return less
 }
 
-// lists returns each row as a list: a cell in a line, after its title.
+// lists returns each row as a list: a cell in a line, after its title, or below it if a word, such as a path, is too long for that.
 func (t *Table) lists(limit int, color bool) []string {
 	indent := 0
 	for _, title := range t.Titles {
@@ -103,36 +115,48 @@ func (t *Table) lists(limit int, color bool) []string {
 			lines = append(lines, "")
 		}
 		for i, cell := range row {
-			for k, text := range Wrap(Visible(cell.Text), max(limit-indent-2, minProse)) {
-				title := ""
-				if k == 0 && i < len(t.Titles) {
-					title = t.Titles[i]
-				}
-				lines = append(lines, Paint(color, Bold, title)+strings.Repeat(" ", indent-utf8.RuneCountInString(title)+2)+Paint(color, cell.Color, text))
+			title := ""
+			if i < len(t.Titles) {
+				title = t.Titles[i]
 			}
+			lines = append(lines, item(title, cell, indent+2, limit, color)...)
 		}
 	}
 	return lines
 }
 
-// Columns returns the lines of a table without colors. The first row has the titles, columns are two spaces apart, and
-// limit is as for [Table.Lines].
-func Columns(rows [][]string, limit int) []string {
-	const gap = 2
-	t := &Table{}
-	for _, row := range rows {
+// item returns the lines of a cell in a list.
+func item(title string, cell Cell, indent, limit int, color bool) []string {
+	texts := Wrap(Visible(cell.Text), max(limit-indent, minProse))
+	lead := Paint(color, Bold, title) + strings.Repeat(" ", indent-utf8.RuneCountInString(title))
+	var lines []string
+	if slices.ContainsFunc(texts, func(text string) bool { return utf8.RuneCountInString(text) > limit-indent }) {
+		lines, indent = append(lines, Paint(color, Bold, title)), 2
+		lead = strings.Repeat(" ", indent)
+	}
+	for _, text := range texts {
+		lines = append(lines, lead+Paint(color, cell.Color, text))
+		lead = strings.Repeat(" ", indent)
+	}
+	return lines
+}
+
+// Columns returns the lines of a table without colors. The first row has the titles, columns are two spaces apart, and limit
+// and least are as for [Table.Lines] and [Table.Least].
+func Columns(rows [][]string, limit int, least ...string) []string {
+	t := &Table{Least: least, Gap: 2}
+	for i, row := range rows {
+		if i == 0 {
+			t.Titles = row
+			continue
+		}
 		cells := make([]Cell, len(row))
-		for i, text := range row {
-			cells[i].Text = text
+		for k, text := range row {
+			cells[k].Text = text
 		}
 		t.Rows = append(t.Rows, cells)
 	}
-	widths := t.Widths(nil)
-	lines := make([]string, 0, len(rows))
-	for _, row := range wrapped(t.Rows, widths, limit, gap) {
-		lines = append(lines, line(row, widths, gap, false))
-	}
-	return lines
+	return t.Lines(limit, false)
 }
 
 // Widths returns the width of each column, and at least the width before, for a table that continues a written one.
@@ -224,12 +248,14 @@ func below(row []Cell, widths []int) [][]Cell {
 }
 
 // Head returns the line of the titles.
-func (t *Table) Head(widths []int, color bool) string {
+func (t *Table) Head(widths []int, color bool) string { return Line(t.titles(), widths, color) }
+
+func (t *Table) titles() []Cell {
 	cells := make([]Cell, len(t.Titles))
 	for i, title := range t.Titles {
 		cells[i] = Cell{title, Bold}
 	}
-	return Line(cells, widths, color)
+	return cells
 }
 
 // Line returns a row as one line. A text that is wider than its column moves the others.

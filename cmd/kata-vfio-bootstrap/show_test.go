@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestPlanFitsTheTerminal: no line of plan's tables is longer than the terminal, and each file keeps its row and its status.
+func TestPlanFitsTheTerminal(t *testing.T) {
+	o := &options{root: image(t)}
+	e, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.look(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	if len(p.Files) < 5 || len(p.Facts) < 3 {
+		t.Fatalf("the plan has %d files and %d facts, too few for a test", len(p.Files), len(p.Facts))
+	}
+	for _, width := range []int{80, 100, 120, 160} {
+		out := &printer{width: width}
+		facts(out, p)
+		overview(out, p)
+		text := out.text.String()
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+				t.Errorf("at %d columns, a line has %d:\n%s", width, n, line)
+			}
+		}
+		for _, f := range p.Files {
+			if !strings.Contains(text, "/"+f.Path) {
+				t.Errorf("at %d columns, no row of %s:\n%s", width, f.Path, text)
+			}
+		}
+		if got, want := strings.Count(text, "create"), len(p.Files); got < want-1 {
+			t.Errorf("at %d columns, %d files have a status, want about %d:\n%s", width, got, want, text)
+		}
+		if testing.Verbose() {
+			t.Logf("at %d columns:\n%s", width, text)
+		}
+	}
+}
