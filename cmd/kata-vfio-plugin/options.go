@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
@@ -41,7 +42,7 @@ type options struct {
 func (o *options) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.node.Root, "root", "/", "the node's root: a directory that holds sys, proc, dev, lib, run and var")
-	f.StringVar(&o.config, "config", "", "the node's NodeConfig file (default: <root>/etc/kata-vfio/node.yaml if it exists,\notherwise every GPU and VF is managed, on demand)")
+	f.StringVar(&o.config, "config", "", "the node's NodeConfig file (default: <root>/"+facts.NodeConfigFile+" if it exists,\notherwise every GPU and VF is managed, on demand)")
 	f.StringVar(&o.sanitizers, "sanitizers", "", "the file of the cluster's sanitizing stages, kind Sanitizers\n(default: <root>/"+v1alpha1.SanitizersFile+" if it exists)")
 	f.StringVarP(&o.output, "output", "o", "table", "output format: table, json or yaml")
 	f.StringVar(&o.node.StateDir, "state-dir", node.DefaultStateDir, "directory of the journal, below the root")
@@ -196,7 +197,7 @@ func (o *options) records() (*journal.Store, error) {
 func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 	path := o.config
 	if path == "" {
-		path = filepath.Join(o.node.Root, "etc/kata-vfio/node.yaml")
+		path = filepath.Join(o.node.Root, facts.NodeConfigFile)
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && o.config == "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Step is a tool of the node that has to run after changes. Its output (grub.cfg, initial RAM file systems) is neither
@@ -149,9 +150,9 @@ func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
 	case state.NetworkReload: // where it runs: it is often installed and not used
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
 	case state.SocketStart:
-		return [][]string{{"systemctl", "start", "kata-vfio-pod-resources.socket"}}
+		return [][]string{{"systemctl", "start", facts.PodResourcesSocket}}
 	case state.SocketStop: // by a pattern, which is not an error if systemd has no such unit (any more)
-		return [][]string{{"systemctl", "stop", "kata-vfio-pod-resources.socket*"}}
+		return [][]string{{"systemctl", "stop", facts.PodResourcesSocket + "*"}}
 	case state.ContainerdRestart:
 		return e.restart(blueprint.RuntimeContainerd)
 	case state.CRIORestart:

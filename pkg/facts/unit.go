@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// PodResourcesSocket is the unit of kata-vfio's own that creates the socket's file at boot, before the first pod starts.
+const PodResourcesSocket = "kata-vfio-pod-resources.socket"
+
 // Unit is a systemd service, as its files define it.
 type Unit struct {
 	// Files are the unit, its drop-ins and its environment files, in the order of precedence.

@@ -255,11 +255,8 @@ func namedForKata(n *facts.Node) Answer {
 	return found.or(pass(count(len(named), "handler"), seen...))
 }
 
-// ourSocket is the plugin's socket, whose file kata-vfio's systemd unit creates at boot.
-const (
-	ourSocket  = "/run/kata-vfio/pod-resources.sock"
-	socketUnit = "kata-vfio-pod-resources.socket"
-)
+// ourSocket is the plugin's socket, whose file [facts.PodResourcesSocket] creates at boot.
+const ourSocket = "/run/kata-vfio/pod-resources.sock"
 
 // podResources checks each handler that cold-plugs. For handlers that use the plugin's socket it also checks the next
 // boot, when /run is empty.
@@ -272,13 +269,13 @@ func podResources(n *facts.Node) Answer {
 	})
 	units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
 	switch {
-	case len(found) != 1 || found[0].State != finding.Pass, !ours, slices.Contains(units, socketUnit):
+	case len(found) != 1 || found[0].State != finding.Pass, !ours, slices.Contains(units, facts.PodResourcesSocket):
 		return found
 	case !wants.Known():
 		return unknown("whether the socket exists after a boot", wants)
 	}
-	wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), socketUnit)
-	return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
+	wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), facts.PodResourcesSocket)
+	return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", facts.PodResourcesSocket), wants).pending("comes with the next boot")
 }
 
 func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {

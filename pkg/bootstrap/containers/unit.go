@@ -56,10 +56,8 @@ func (w *wants) restarted(n node, r blueprint.Runtime, file string) {
 	w.fact("restarted by", strings.Join(units, " "), file)
 }
 
-const (
-	socketUnit  = "kata-vfio-pod-resources.socket"
-	socketAsked = "kata-vfio-pod-resources.service"
-)
+// socketAsked is the service that [facts.PodResourcesSocket] names.
+const socketAsked = "kata-vfio-pod-resources.service"
 
 // socketWants returns the unit that creates the socket's file before the first pod: two files, unless a package has
 // them, and the link that enables it.
@@ -77,7 +75,7 @@ func socketWants(n node) (*wants, error) {
 		return nil, err
 	}
 	w.wanted.Files = append(w.wanted.Files, state.File{
-		Part: w.part, Path: "etc/systemd/system/sockets.target.wants/" + socketUnit, Target: path.Join(dir, socketUnit),
+		Part: w.part, Path: "etc/systemd/system/sockets.target.wants/" + facts.PodResourcesSocket, Target: path.Join(dir, facts.PodResourcesSocket),
 		Why:  "systemd creates the socket's file at each boot: without it, Kata's Go runtime trusts a pod's annotations",
 		Then: []state.FollowUp{state.UnitsReload, state.SocketStart},
 	})
@@ -88,7 +86,7 @@ func socketWants(n node) (*wants, error) {
 func (n node) packagedUnit() (string, bool) {
 	// Without a merged /usr, the two are separate directories, and systemd reads both.
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
-		if n.exists(path.Join(dir, socketUnit)) && n.exists(path.Join(dir, socketAsked)) {
+		if n.exists(path.Join(dir, facts.PodResourcesSocket)) && n.exists(path.Join(dir, socketAsked)) {
 			return dir, true
 		}
 	}
@@ -97,7 +95,7 @@ func (n node) packagedUnit() (string, bool) {
 
 // units requires the two files.
 func (w *wants) units(dir string) error {
-	for _, name := range []string{socketUnit, socketAsked} {
+	for _, name := range []string{facts.PodResourcesSocket, socketAsked} {
 		text, err := runtimeclass.Files.ReadFile(path.Join("systemd", name))
 		if err != nil {
 			return err
