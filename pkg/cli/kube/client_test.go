@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -98,6 +99,25 @@ func TestClientListsAndWatchesANamespace(t *testing.T) {
 	defer w.Stop()
 	if p, ok := (<-w.ResultChan()).Object.(*corev1.Pod); !ok || p.Name != "a" {
 		t.Errorf("watched %+v", p)
+	}
+}
+
+// TestClientReadsALog: the options are in the request as the API server names them, and a refusal is an error that says so.
+func TestClientReadsALog(t *testing.T) {
+	client := apiServer(t, map[string]string{
+		"GET /api/v1/namespaces/kata-vfio/pods/plugin-a/log?container=plugin&previous=true&tailLines=100": "first\nsecond\n",
+	}, nil)
+	tail := int64(100)
+	log, err := client.Logs(t.Context(), "kata-vfio", "plugin-a", &corev1.PodLogOptions{Container: "plugin", Previous: true, TailLines: &tail})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(log)
+	if err := errors.Join(err, log.Close()); err != nil || string(text) != "first\nsecond\n" {
+		t.Errorf("log %q, %v; want the server's two lines", text, err)
+	}
+	if _, err := client.Logs(t.Context(), "kata-vfio", "plugin-b", &corev1.PodLogOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a log that may not be read: %v, want the server's refusal", err)
 	}
 }
 
