@@ -95,8 +95,10 @@ func auditsPass(s *State) []finding.Finding {
 		switch {
 		case r.Report.Summary.Fails():
 			f.Severity = worst(r.Report)
+			f.Exposure = widest(r.Report, finding.Fail)
 		case r.Report.Summary.Verdict == finding.Unknown:
 			f.State = finding.Unknown
+			f.Exposure = widest(r.Report, finding.Unknown, finding.Error)
 		default:
 			continue
 		}
@@ -127,6 +129,17 @@ func worst(r *finding.Report) rule.Severity {
 		}
 	}
 	return rule.Info
+}
+
+// widest is the worst exposure of the findings in the states, empty if none says it: the finding that sums up such a report
+// has the exposure of all tenants with devices. Otherwise it exposes no more than they do.
+func widest(r *finding.Report, states ...finding.State) finding.Exposure {
+	for _, exposure := range finding.Exposures() {
+		if slices.ContainsFunc(r.Findings, func(f finding.Finding) bool { return f.Exposure == exposure && slices.Contains(states, f.State) }) {
+			return exposure
+		}
+	}
+	return ""
 }
 
 // held is a device that a node has prepared, according to the API server. Address and ledger are the plugin's own words.

@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
@@ -356,5 +357,43 @@ func TestSameOnManyNodesIsSaidOnce(t *testing.T) {
 	accepted := []finding.Waiver{{Rule: "IOM-003", Scope: "*", Until: "2026-12-31"}}
 	if found := of(cluster.Run(s.state(), checks(), finding.Options{Profile: profile, Waivers: accepted, Today: "2026-11-22"})); len(found) != 1 || found[0].State != finding.Waived {
 		t.Errorf("with a waiver %+v", found)
+	}
+}
+
+// TestSummaryOfANodeExposesNoMoreThanItsReport, though the cluster has several tenants with devices.
+func TestSummaryOfANodeExposesNoMoreThanItsReport(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state finding.State
+		want  finding.Exposure
+	}{
+		"fails":      {finding.Fail, finding.WouldBePublished},
+		"can't tell": {finding.Unknown, finding.WouldBePublished},
+		"an error":   {finding.Error, finding.WouldBePublished},
+	} {
+		s, _ := withNodes(t)
+		r := reportNamed(s, "n1")
+		r.Findings = []finding.Finding{
+			{ID: "IOM-003", State: tt.state, Severity: rule.High, Exposure: finding.WouldBePublished},
+			{ID: "IOM-004", State: tt.state, Severity: rule.High, Exposure: finding.Unexposed},
+			{ID: "IOM-005", State: finding.Pass, Exposure: finding.CrossTenant},
+		}
+		r.Finish()
+		got := finding.Exposure("no finding")
+		for _, f := range judge(s).Findings {
+			if f.ID == "K8S-025" && f.Object == "node n1" {
+				got = f.Exposure
+			}
+		}
+		if got != tt.want {
+			t.Errorf("a node that %s: exposure %s, want %s", name, got, tt.want)
+		}
+		for i := range r.Findings {
+			r.Findings[i].Exposure = ""
+		}
+		for _, f := range judge(s).Findings {
+			if f.ID == "K8S-025" && f.Object == "node n1" && f.Exposure != finding.CrossTenant {
+				t.Errorf("a node that %s, by a report without exposures: exposure %q, want %s", name, f.Exposure, finding.CrossTenant)
+			}
+		}
 	}
 }

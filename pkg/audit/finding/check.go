@@ -135,8 +135,10 @@ func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], prof
 		if named {
 			f.Severity = severity
 		}
+		judged := f.Exposure != ""
 		c.complete(f)
-		if f.State.needsAttention() {
+		// A check that sums up other reports knows their exposure. The facts here can't tell it from the finding.
+		if f.State.needsAttention() && !judged {
 			around.Expose(f)
 		}
 	}
@@ -145,7 +147,7 @@ func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], prof
 
 // complete fills in the fields from the rule.
 func (c *Check[F, A]) complete(f *Finding) {
-	f.ID, f.Title, f.Severity, f.Exposure = c.ID, c.Rule.Title, cmp.Or(f.Severity, c.Rule.Severity), Unexposed
+	f.ID, f.Title, f.Severity, f.Exposure = c.ID, c.Rule.Title, cmp.Or(f.Severity, c.Rule.Severity), cmp.Or(f.Exposure, Unexposed)
 	f.Verify = cmp.Or(f.Verify, c.Rule.Verify)
 	if f.State.needsAttention() {
 		f.Remediation = cmp.Or(f.Remediation, c.Rule.Fix)
