@@ -182,6 +182,7 @@ func incidents() map[string][]node {
 			{`kata_vfio_tenants_failures_total{pod="two", action="update"}`: "0x60 0+2x60"},
 		},
 		"KataVFIODomainsNotReserved": {{`kata_vfio_domain_failures_total{pod="two", action="list"}`: "0x60 0+2x60"}},
+		"KataVFIOClassViewStale":     {{`kata_vfio_class_view_failures_total{pod="two"}`: "0x60 0+2x60"}},
 		"KataVFIONRIDisconnected":    {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }

@@ -77,7 +77,7 @@ func scraped(t *testing.T, tenants bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := "load 1m\n"
+	load := "load 1m\n" + controllerSeries()
 	gauge := false
 	for {
 		entry, err := p.Next()
@@ -99,6 +99,25 @@ func scraped(t *testing.T, tenants bool) string {
 				series = labels.NewBuilder(series).Del("claim_namespace", "claim").Labels()
 			}
 			load += seriesLine(series, value, gauge)
+		}
+	}
+}
+
+// controllerSeries are what a controller serves that shares GPUs and sanitizes devices.
+func controllerSeries() string {
+	return "  kata_vfio_twin_gpus{pod=\"one\"} 8x60\n  kata_vfio_twin_rules{pod=\"one\", side=\"Ours\"} 3x60\n" +
+		"  kata_vfio_sanitize_waiting{pod=\"one\", profile=\"memory\"} 2x60\n  kata_vfio_sanitize_running{pod=\"one\", profile=\"memory\"} 1x60\n"
+}
+
+// TestControllerSeriesExist: the controller's reference has their names.
+func TestControllerSeriesExist(t *testing.T) {
+	reference, err := os.ReadFile("../../cmd/kata-vfio-controller/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(controllerSeries()) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), "{"); !strings.Contains(string(reference), name) {
+			t.Errorf("%s is not in the controller's reference", name)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestNamesAndHelp(t *testing.T) {
 	}
 	want := []string{
 		"kata_vfio_audit_last_timestamp_seconds", "kata_vfio_claim_duration_seconds",
-		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_problems", "kata_vfio_ledger_size",
+		"kata_vfio_devices", "kata_vfio_gpus", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_problems", "kata_vfio_ledger_size",
 		"kata_vfio_ledger_verified_timestamp_seconds", "kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_duration_seconds",
 		"kata_vfio_prepared_claims_total", "kata_vfio_publish_failures_total", "kata_vfio_records", "kata_vfio_stuck_writes", "kata_vfio_unfinished_record_seconds",
 		"kata_vfio_unprepare_failing_seconds",
@@ -57,6 +57,29 @@ func TestGauges(t *testing.T) {
 	records, zero := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_records")
 	if diff := cmp.Diff(map[string]float64{"prepared": 1}, records); diff != "" || zero != 5 {
 		t.Errorf("records, and %d states without (-want +got):\n%s", zero, diff)
+	}
+}
+
+// TestGPUsByModel: a claimed GPU is not free, each state of a model has a series, and NICs have none.
+func TestGPUsByModel(t *testing.T) {
+	n := plugintest.New(t)
+	for _, bus := range []uint8{0x3b, 0x3c, 0x3d} {
+		n.Kernel.AddGPU(bus)
+	}
+	n.Kernel.AddNIC(0x21, 2)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	n.Publish(&plugintest.Recorder{})
+	got := map[string]float64{}
+	for _, f := range metricstest.Ours(t, n.Metrics.Registry) {
+		if f.GetName() != "kata_vfio_gpus" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"10de:2330 claimed": 1, "10de:2330 free": 2, "10de:2330 tainted": 0}, got); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
 }
 

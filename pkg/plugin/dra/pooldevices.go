@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -99,4 +101,33 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.device)) == 0})
 	}
 	return all
+}
+
+// gpus returns the published GPUs by address. claimed are the devices that claims have. A GPU can be in several devices, by itself
+// and with a VF: it is claimed if one of them is, and tainted if all of them are.
+func gpus(pools map[string]publish.Pool, claimed []publish.Allocated) map[pci.Address]metrics.GPU {
+	all := map[pci.Address]metrics.GPU{}
+	for _, d := range devices(pools) {
+		parts, err := device.ParseParts(d.device.Name)
+		if err != nil || parts[0].Type != device.GPU {
+			continue
+		}
+		g, seen := all[parts[0].Address]
+		g.Model = model(&d.device)
+		g.Claimed = g.Claimed || slices.Contains(claimed, publish.Allocated{Pool: d.pool, Name: d.device.Name})
+		g.Tainted = len(d.device.Taints) > 0 && (g.Tainted || !seen)
+		all[parts[0].Address] = g
+	}
+	return all
+}
+
+// model is the device's model, or its vendor and device ID.
+func model(d *resourceapi.Device) string {
+	text := func(name resourceapi.QualifiedName) string {
+		if a := d.Attributes[name].StringValue; a != nil {
+			return *a
+		}
+		return ""
+	}
+	return cmp.Or(text(publish.AttrModel), text(publish.AttrVendor)+":"+text(publish.AttrDevice))
 }

@@ -126,6 +126,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.config.Health.Set(newHealth(pools), snap.Stale)
 	p.config.Health.Refuse(p.Published().NotReady)
 	p.config.Metrics.ObserveDevices(counted(pools))
+	p.config.Metrics.ObserveGPUs(maps.Values(gpus(pools, described.Allocated)))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
 	}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // nodeMetrics count the node's devices, orphans and missing VFs.
 type nodeMetrics struct {
 	devices *prometheus.GaugeVec
+	gpus    *prometheus.GaugeVec
 	orphans *prometheus.GaugeVec
 	lost    *prometheus.GaugeVec
 	repairs *prometheus.CounterVec
@@ -31,6 +33,10 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 			Name: "kata_vfio_devices",
 			Help: "Published devices by type (gpu, pf, vf, gpuvf, nvme, accelerator, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
+		gpus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_gpus",
+			Help: "Published GPUs by model (vendor and device ID where pci.ids does not name it) and state: claimed, or of the others free and tainted.",
+		}, []string{"model", "state"}),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_orphans",
 			Help: "Orphans on the node that are left alone, by kind: claim (its ResourceClaim no longer exists), spec (a CDI spec without a record), binding (a function on VFIO without a record).",
@@ -54,7 +60,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 			Name: "kata_vfio_warm_devices_wanted", Help: "How many such devices the rule wants; the plugin's log says why one is not warm.",
 		}, []string{"rule"}),
 	}
-	r.MustRegister(m.devices, m.orphans, m.lost, m.repairs, m.lacking, m.warm, m.wanted)
+	r.MustRegister(m.devices, m.gpus, m.orphans, m.lost, m.repairs, m.lacking, m.warm, m.wanted)
 	return m
 }
 
@@ -62,6 +68,25 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 type Device struct {
 	Type    device.Type
 	Healthy bool
+}
+
+// GPU is a published GPU with what it is counted by.
+type GPU struct {
+	// Model has few values: those of a node's cards.
+	Model string
+	// Claimed says that a claim has it, and Tainted that no claim without tolerations gets it.
+	Claimed, Tainted bool
+}
+
+// state is the state that is counted. A claimed GPU with a taint is none that anybody waits for.
+func (g GPU) state() string {
+	switch {
+	case g.Claimed:
+		return "claimed"
+	case g.Tainted:
+		return "tainted"
+	}
+	return "free"
 }
 
 // ObserveDevices counts the published devices, and replaces the former counts.
@@ -77,6 +102,18 @@ func (m *Metrics) ObserveDevices(devices []Device) {
 			health = "healthy"
 		}
 		m.node.devices.WithLabelValues(string(d.Type), health).Inc()
+	}
+}
+
+// ObserveGPUs counts the published GPUs, and replaces the former counts.
+func (m *Metrics) ObserveGPUs(gpus iter.Seq[GPU]) {
+	m.node.gpus.Reset()
+	for g := range gpus {
+		// Each state of a model has a series, so that the last free GPU leaves a 0 and not a gap.
+		for _, state := range []string{"free", "claimed", "tainted"} {
+			m.node.gpus.WithLabelValues(g.Model, state).Add(0)
+		}
+		m.node.gpus.WithLabelValues(g.Model, g.state()).Inc()
 	}
 }
 
